@@ -1,0 +1,26 @@
+"""Pure functions from a session to a diagnosis: no torch, no numpy, no clock."""
+
+from __future__ import annotations
+
+from ..session import Session
+from .checks import partial, warnings
+from .diagnosis import Diagnosis
+from .ladder import LadderView
+from .verdict import judge
+from .waterfall import waterfall
+
+__all__ = ["Diagnosis", "diagnose_session"]
+
+
+def diagnose_session(session: Session) -> Diagnosis:
+    """Turn measurements into a waterfall, a verdict and warnings. The same session always gives the same answer."""
+    ladder = LadderView(session)
+    pieces = waterfall(ladder)
+    return Diagnosis(
+        session=session,
+        ladder=ladder,
+        waterfall=pieces,
+        verdict=judge(ladder, pieces),
+        warnings=[*session.warnings, *warnings(ladder, pieces)],
+        partial=partial(ladder),
+    )

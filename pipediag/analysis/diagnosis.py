@@ -1,0 +1,108 @@
+"""What the measurements mean, as plain dataclasses and the published JSON form."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from ..session import RUNG_MEANING, SCHEMA_VERSION, Place, Session, Warning_, ordered
+from .intervals import Interval
+from .ladder import LadderView
+
+
+@dataclass
+class Stage:
+    """One piece of the baseline step. ``covers`` names every stage in it when the rungs between are missing."""
+
+    stage: str
+    ms: Interval
+    share: float  # of the baseline step
+    culprit: Place | None = None
+    covers: list[str] = field(default_factory=list)
+
+
+@dataclass
+class Verdict:
+    """Where starvation originates. ``starved`` is the share of the baseline step that the input pipeline costs."""
+
+    bottleneck: str
+    sentence: str
+    culprit: Place | None = None
+    starved: Interval | None = None
+    band: str = "unknown"  # none, mild, severe
+    co_bottlenecks: list[str] = field(default_factory=list)
+    next_ceiling: tuple[str, float] | None = None  # the stage that limits next, and steps/s once it does
+
+
+@dataclass
+class Diagnosis:
+    """A session with its waterfall, verdict and warnings. Made by :func:`pipediag.analysis.diagnose_session`."""
+
+    session: Session
+    ladder: LadderView
+    waterfall: list[Stage]
+    verdict: Verdict
+    warnings: list[Warning_]
+    partial: bool
+
+    def to_dict(self) -> dict[str, Any]:
+        """The published JSON: times in milliseconds, rates in steps per second, intervals as value, low, high.
+
+        ``session`` holds the raw windows, from which everything else follows.
+        """
+        session, verdict = self.session, self.verdict
+        return {
+            "schema_version": SCHEMA_VERSION,
+            "tool": {"name": "pipediag", "version": session.tool_version},
+            "script": session.to_dict()["script"],
+            "environment": session.environment,
+            "device": session.device,
+            "loader": session.to_dict()["loader"],
+            "rungs": [self._rung(name) for name in ordered(RUNG_MEANING)],
+            "waterfall": [
+                {
+                    "stage": s.stage,
+                    "covers": s.covers,
+                    "culprit": _place(s.culprit),
+                    "ms": s.ms.to_dict(),
+                    "share": round(s.share, 4),
+                }
+                for s in self.waterfall
+            ],
+            "startup": [round(s.seconds, 4) for s in session.startups],
+            "verdict": {
+                "bottleneck": verdict.bottleneck,
+                "culprit": _place(verdict.culprit),
+                "starved": verdict.starved.to_dict() if verdict.starved else None,
+                "band": verdict.band,
+                "co_bottlenecks": verdict.co_bottlenecks,
+                "next_ceiling": (
+                    {"stage": verdict.next_ceiling[0], "steps_per_s": round(verdict.next_ceiling[1], 4)}
+                    if verdict.next_ceiling
+                    else None
+                ),
+                "sentence": verdict.sentence,
+            },
+            "recommendations": [],
+            "warnings": [{"code": w.code, "message": w.message, "help": w.help} for w in self.warnings],
+            "partial": self.partial,
+            "session": session.to_dict(),
+        }
+
+    def _rung(self, name: str) -> dict[str, Any]:
+        measured = self.ladder.has(name)
+        rung = self.session.rungs.get(name)
+        ms = self.ladder.ms(name) if measured else None
+        return {
+            "name": name,
+            "available": rung.available if rung else measured,
+            "why_not": rung.why_not if rung else ("" if measured else "not reached"),
+            "ms_per_step": ms.to_dict() if ms else None,
+            "steps_per_s": ms.inverse(1000.0).to_dict() if ms else None,
+            "windows": self.ladder.windows(name),
+            "evidence": self.ladder.evidence(name) if measured else {},
+        }
+
+
+def _place(place: Place | None) -> dict[str, str] | None:
+    return {"name": place.name, "where": place.where} if place else None

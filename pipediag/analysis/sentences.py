@@ -1,0 +1,114 @@
+"""Verdicts in words a newcomer understands, each with its numbers."""
+
+from __future__ import annotations
+
+import math
+
+from ..session import Session
+from .diagnosis import Stage
+from .intervals import Interval
+from .ladder import LadderView
+
+#: What the training loop pays for, stage by stage.
+WHAT_IT_IS = {
+    "transfer": "copying batches from host memory to the device",
+    "ipc": "handing batches from the worker processes to the training process",
+    "collate": "collating samples into batches",
+    "transform": "running the transforms on every sample",
+    "load": "loading the samples (reading, decoding, generating)",
+    "storage": "reading data that is not in the page cache",
+    "startup": "starting the loader's workers for every epoch",
+    "compute": "the model itself",
+}
+#: The load stage when the transforms could not be told apart from it.
+WHOLE_DATASET = "making the samples (the dataset's code: loading and transforms together)"
+
+
+def percent(share: float) -> str:
+    return f"{100 * share:.0f} %"
+
+
+def span(interval: Interval) -> str:
+    """The interval of a share, for people."""
+    if math.isinf(interval.low) or math.isinf(interval.high):
+        return "one window only"
+    return f"{max(0.0, 100 * interval.low):.0f} to {100 * interval.high:.0f} %"
+
+
+def what(piece: Stage) -> str:
+    if piece.stage == "load" and "transform" in piece.covers:
+        return WHOLE_DATASET
+    return WHAT_IT_IS[piece.stage]
+
+
+def device_name(session: Session) -> str:
+    kind = session.device.get("type", "device")
+    return "The training process" if kind == "cpu" else f"The {kind.upper()} device"
+
+
+def starved(
+    ladder: LadderView,
+    share: Interval,
+    top: Stage,
+    others: list[str],
+    following: str,
+    ceiling: float,
+) -> str:
+    base = ladder.ms("baseline")
+    text = (
+        f"{device_name(ladder.session)} waits for data {percent(share.value)} of each step ({span(share)}): "
+        f"{what(top)} costs {top.ms.value:.3g} of {base.value:.3g} ms."
+    )
+    if others:
+        text += f" {', '.join(others).capitalize()} cost{'s' if len(others) == 1 else ''} a comparable part."
+    best = 1000.0 / ladder.ms(ladder.rungs[0]).value
+    text += f" Without it the loop would run at about {ceiling:.3g} steps/s"
+    if following != "compute":
+        return text + f", limited next by {following}; with no input cost at all, {best:.3g}."
+    return text + f" instead of {1000.0 / base.value:.3g}, limited by the model itself."
+
+
+def not_starved(ladder: LadderView, share: Interval) -> str:
+    base, best = ladder.ms("baseline"), ladder.ms(ladder.rungs[0])
+    return (
+        f"Not starved: a step takes {base.value:.3g} ms with the loader and {best.value:.3g} ms with cached batches; "
+        f"the input pipeline costs {max(0.0, 100 * share.value):.0f} % ({span(share)}). "
+        "To train faster, work on the model's own step."
+    )
+
+
+def undecided(ladder: LadderView, share: Interval, top: Stage) -> str:
+    base = ladder.ms("baseline")
+    if share.low <= 0 or top.ms.low > 0:
+        return (
+            f"Cannot tell yet: the input pipeline costs {percent(share.value)} of the step ({span(share)}), "
+            "too uncertain to call. A longer --budget narrows the interval."
+        )
+    return (
+        f"The loop waits for data {percent(share.value)} of each step ({span(share)}), but no single stage's cost is "
+        f"certain; the largest is {top.stage} with {top.ms.value:.3g} of {base.value:.3g} ms. "
+        "A longer --budget narrows the intervals."
+    )
+
+
+def contention(ladder: LadderView, lost: Interval) -> str:
+    base = ladder.ms("baseline")
+    return (
+        f"The workers are not late, they are in the way: with batches already on the device, a step still takes "
+        f"{lost.value:.3g} ms longer while they run (of {base.value:.3g} ms). They compete with the training process "
+        "for the CPU: fewer workers or fewer threads, not more, should help."
+    )
+
+
+def startup(session: Session, amortised: float, base: Interval) -> str:
+    assert session.loader is not None and session.loader.length
+    return (
+        f"Every epoch begins with a wait: starting the loader costs {amortised:.3g} ms a step when spread over the "
+        f"epoch's {session.loader.length} batches, beside a step of {base.value:.3g} ms. "
+        "persistent_workers=True pays it once."
+    )
+
+
+def too_little(ladder: LadderView) -> str:
+    have = ", ".join(ladder.rungs) or "no rung"
+    return f"Too little was measured to compare anything (windows exist for: {have})."

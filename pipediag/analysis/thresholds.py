@@ -1,0 +1,13 @@
+"""Every number a verdict depends on, with its reason."""
+
+#: Below this share of the step, input cost is not worth a change: it is of the size of run-to-run noise on shared
+#: machines, and of what changing the loader usually costs elsewhere.
+GATE = 0.05
+#: From this share on, the pipeline costs more than most optimisations of the model could win back.
+SEVERE = 0.20
+#: A second stage that costs at least this part of the largest one is named beside it: mending the first alone would
+#: leave most of the wait in place.
+CO_BOTTLENECK = 0.5
+#: Workers are said to slow the launching process, rather than to be late, when that accounts for this part of the
+#: whole cost of the pipeline.
+CONTENTION = 0.5

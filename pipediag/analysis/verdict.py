@@ -1,0 +1,113 @@
+"""The verdict: which stage's inclusion costs the time, how sure that is, and what would limit next."""
+
+from __future__ import annotations
+
+import math
+import statistics
+
+from ..session import Session
+from . import sentences
+from .diagnosis import Stage, Verdict
+from .intervals import Interval
+from .ladder import LadderView
+from .thresholds import CO_BOTTLENECK, CONTENTION, GATE, SEVERE
+from .waterfall import culprit
+
+
+def judge(ladder: LadderView, pieces: list[Stage]) -> Verdict:
+    """Decide from the measured ladder. Never guesses: what the intervals leave open is ``inconclusive``."""
+    rungs = ladder.rungs
+    if "baseline" not in rungs or len(rungs) < 2:
+        return Verdict("inconclusive", sentences.too_little(ladder))
+    session = ladder.session
+    base = ladder.ms("baseline")
+    starved = starved_share(ladder)
+    startup = startup_ms(session)
+    stages = sorted(
+        (p for p in pieces if p.stage not in ("compute", "residual")), key=lambda p: p.ms.value, reverse=True
+    )
+    top = stages[0]
+    band = _band(starved)
+
+    if startup is not None and startup > max(top.ms.value, 0.0) and startup / (base.value + startup) > GATE:
+        return Verdict(
+            "startup",
+            sentences.startup(session, startup, base),
+            culprit(session, "startup"),
+            starved,
+            band,
+            [top.stage] if starved.low > GATE and top.ms.low > 0 else [],
+            (top.stage if starved.low > GATE else "compute", 1000.0 / base.value),
+        )
+    if starved.high < GATE:
+        return Verdict(
+            "none", sentences.not_starved(ladder, starved), None, starved, band, [], ("compute", 1000.0 / base.value)
+        )
+    if starved.low <= GATE or top.ms.low <= 0:
+        return Verdict("inconclusive", sentences.undecided(ladder, starved, top), None, starved, band)
+
+    lost = _slowed_by_workers(ladder)
+    if lost is not None:
+        after = base.value - lost.value
+        return Verdict(
+            "contention",
+            sentences.contention(ladder, lost),
+            culprit(session, "contention"),
+            starved,
+            band,
+            [top.stage],
+            ("compute", 1000.0 / after),
+        )
+    others = [p.stage for p in stages[1:] if p.ms.low > 0 and _rivals(p, top, base)]
+    after = max(base.value - top.ms.value, ladder.ms(rungs[0]).value)
+    following = stages[1].stage if len(stages) > 1 and stages[1].ms.value > GATE * base.value else "compute"
+    return Verdict(
+        top.stage,
+        sentences.starved(ladder, starved, top, others, following, 1000.0 / after),
+        top.culprit,
+        starved,
+        band,
+        others,
+        (following, 1000.0 / after),
+    )
+
+
+def starved_share(ladder: LadderView) -> Interval:
+    """Share of the baseline step that vanishes when the input pipeline is cached away: ``1 - device / baseline``."""
+    slower = ladder.ratio("baseline", ladder.rungs[0])
+    return Interval(
+        1 - 1 / slower.value,
+        -math.inf if slower.low <= 0 else 1 - 1 / slower.low,
+        1.0 if math.isinf(slower.high) else 1 - 1 / slower.high,
+    )
+
+
+def startup_ms(session: Session) -> float | None:
+    """Milliseconds per step that starting the iterator costs, spread over an epoch; None where it is paid once."""
+    loader = session.loader
+    if not session.startups or loader is None or not loader.length or loader.persistent_workers:
+        return None
+    return 1000.0 * statistics.median(s.seconds for s in session.startups) / loader.length
+
+
+def _slowed_by_workers(ladder: LadderView) -> Interval | None:
+    """What the loop loses to the workers' mere presence, when that is most of what the pipeline costs."""
+    if not (ladder.has("device+load") and ladder.has("device")):
+        return None
+    lost = ladder.cost("device+load", "device")
+    whole = ladder.cost("baseline", "device")
+    decided = lost.low > GATE * ladder.ms("baseline").value
+    return lost if decided and lost.value >= CONTENTION * whole.value else None
+
+
+def _rivals(piece: Stage, top: Stage, base: Interval) -> bool:
+    """Worth naming beside the largest: of its size, or not to be told apart from it."""
+    large = piece.ms.value >= CO_BOTTLENECK * top.ms.value
+    close = piece.ms.high >= top.ms.low
+    return (large or close) and piece.ms.value > GATE * base.value
+
+
+def _band(starved: Interval) -> str:
+    if starved.value < GATE:
+        return "none"
+    return "mild" if starved.value < SEVERE else "severe"

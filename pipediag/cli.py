@@ -1,0 +1,175 @@
+"""The command line: thin, and the one place that catches errors."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from ._version import __version__
+from .errors import EXIT_FAILED, EXIT_GATE, EXIT_INTERRUPTED, EXIT_OK, PipediagError, UsageError
+
+if TYPE_CHECKING:
+    from .analysis import Diagnosis
+
+_SCRIPT = {"ignore_unknown_options": True, "allow_interspersed_args": False}
+
+
+@click.group(context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(__version__, prog_name="pipediag")
+def cli() -> None:
+    """Find out where a GPU's wait for data originates.
+
+    Start with:  pipediag demo
+    Then:        pipediag analyze train.py --your-own --arguments
+    """
+
+
+def _measuring(default_budget: float) -> Callable[[Callable[..., int]], Callable[..., int]]:
+    """The options of every command that measures."""
+    options = [
+        click.option("-o", "--output", "outputs", multiple=True, metavar="FILE",
+                     help="Write a report too; .json, .md or .txt. Repeatable."),
+        click.option("--budget", type=click.FloatRange(min=1), default=default_budget, show_default=True,
+                     help="Seconds to measure for, from the first batch on."),
+        click.option("--fail-over", type=click.FloatRange(0, 100), metavar="PCT",
+                     help="Exit with 3 when input certainly costs more than PCT percent of a step."),
+    ]  # fmt: skip
+
+    def decorate(function: Callable[..., int]) -> Callable[..., int]:
+        for option in reversed(options):
+            function = option(function)
+        return function
+
+    return decorate
+
+
+@cli.command(context_settings=_SCRIPT)
+@_measuring(120.0)
+@click.option("-m", "module", is_flag=True, help="SCRIPT is a module's name, as in python -m.")
+@click.option("--loader", type=click.IntRange(min=1), help="The N-th loader iterated, instead of the one that trains.")
+@click.option("--rungs", metavar="NAMES", help="Measure only these rungs, separated by commas.")
+@click.option("--workdir", type=click.Path(exists=True, file_okay=False), help="Run the script in this directory.")
+@click.argument("script")
+@click.argument("args", nargs=-1, type=click.UNPROCESSED)
+def analyze(
+    script: str,
+    args: tuple[str, ...],
+    module: bool,
+    budget: float,
+    loader: int | None,
+    rungs: str | None,
+    workdir: str | None,
+    outputs: tuple[str, ...],
+    fail_over: float | None,
+) -> int:
+    """Run an unmodified training SCRIPT and say which stage of its input pipeline costs the time.
+
+    Options of pipediag stand before SCRIPT; everything after it is the script's.
+    """
+    from .host.passes import Request
+    from .host.script import Target
+
+    if workdir is not None and not module:
+        script = str(Path(script).resolve())
+    request = Request(Target(script, list(args), module), budget, loader, workdir, _rung_names(rungs))
+    return _analyze(request, outputs, fail_over)
+
+
+@cli.command()
+@_measuring(40.0)
+def demo(outputs: tuple[str, ...], budget: float, fail_over: float | None) -> int:
+    """Analyse a built-in script with a planted bottleneck; a laptop's CPU will do."""
+    from .host.passes import Request
+    from .host.script import Target
+
+    script = Path(__file__).parent / "demo" / "train.py"
+    return _analyze(Request(Target(str(script)), budget), outputs, fail_over)
+
+
+@cli.command()
+@click.argument("session")
+@click.option("-o", "--output", "outputs", multiple=True, metavar="FILE", help="Write it to a file; repeatable.")
+def report(session: str, outputs: tuple[str, ...]) -> int:
+    """Show a saved SESSION (a .json written with -o) again, or convert it."""
+    from . import report as reports
+
+    for path in outputs:
+        reports.check_output(path)
+    diagnosis = reports.read(session)
+    for path in outputs:
+        reports.write(diagnosis, path)
+    if not outputs:
+        _show(diagnosis)
+    return EXIT_OK
+
+
+def _analyze(request: Any, outputs: tuple[str, ...], fail_over: float | None) -> int:
+    from . import report as reports
+    from .analysis import diagnose_session
+    from .host.passes import analyze_script
+    from .host.progress import ProgressLine
+
+    for path in outputs:
+        reports.check_output(path)
+    progress = ProgressLine()
+    try:
+        session = analyze_script(request, progress)
+    finally:
+        progress.clear()
+    code = session.script.exit_code or EXIT_OK
+    if session.windows:
+        diagnosis = diagnose_session(session)
+        _show(diagnosis)
+        for path in outputs:
+            reports.write(diagnosis, path)
+        if code == EXIT_OK and fail_over is not None and _over(diagnosis, fail_over):
+            click.echo(f"pipediag: input costs more than {fail_over:g} % of a step", err=True)
+            code = EXIT_GATE
+    return EXIT_INTERRUPTED if session.ended == "interrupted" else code
+
+
+def _over(diagnosis: Diagnosis, percent: float) -> bool:
+    starved = diagnosis.verdict.starved
+    return starved is not None and 100 * starved.low > percent
+
+
+def _rung_names(text: str | None) -> list[str] | None:
+    from .session import RUNG_MEANING, ordered
+
+    if text is None:
+        return None
+    names = [name.strip() for name in text.split(",") if name.strip()]
+    unknown = [name for name in names if name not in RUNG_MEANING]
+    if unknown or not names:
+        raise UsageError(f"--rungs: {', '.join(unknown) or 'none given'}; known: {', '.join(RUNG_MEANING)}")
+    return ordered(names)
+
+
+def _show(diagnosis: Diagnosis) -> None:
+    from .report.terminal import render_for
+
+    sys.stdout.write(render_for(diagnosis, sys.stdout))
+    sys.stdout.flush()
+
+
+def main() -> None:
+    """Entry point: turns results and errors into exit codes."""
+    try:
+        code = cli.main(standalone_mode=False)
+    except click.exceptions.Exit as leaving:
+        code = leaving.exit_code
+    except click.ClickException as error:
+        error.show()
+        code = error.exit_code
+    except (click.Abort, KeyboardInterrupt):
+        code = EXIT_INTERRUPTED
+    except PipediagError as error:
+        click.echo(f"pipediag: {error}", err=True)
+        code = error.exit_code
+    except BrokenPipeError:  # the reader of our output has left
+        code = EXIT_FAILED
+    sys.exit(code or EXIT_OK)

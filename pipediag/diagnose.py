@@ -1,0 +1,80 @@
+"""The whole way on one page: a loop is measured, the measurements are judged, the judgement is reported.
+
+    loop -> ladder (driven by the loop's own next()) -> Session -> analysis -> Diagnosis -> report
+
+:func:`diagnose` does it for a loader and a step function in this process;
+:func:`pipediag.host.passes.analyze_script` for an unmodified script in child interpreters.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import ExitStack
+from typing import TYPE_CHECKING, Any
+
+from ._version import __version__
+from .analysis import Diagnosis, diagnose_session
+from .analysis.stopping import settled
+from .errors import AnalysisOver, NothingMeasured, UsageError
+from .session import Session
+
+if TYPE_CHECKING:
+    import torch
+    from torch.utils.data import DataLoader
+
+
+def diagnose(
+    loader: DataLoader[Any],
+    step_fn: Callable[[Any], object],
+    *,
+    device: torch.device | str | None = None,
+    budget: float = 60.0,
+    progress: Callable[[str, dict[str, Any]], None] | None = None,
+) -> Diagnosis:
+    """Find out what the input pipeline costs a training loop, stage by stage.
+
+    Args:
+        loader: the ``DataLoader`` the loop uses; it is left as it was.
+        step_fn: does with one batch of the loader what the training loop does: copies it to the device and trains.
+        device: where the model trains; found from the optimizer that steps, when there is one.
+        budget: seconds to measure for, at most, from the first batch on.
+        progress: called with each event of the measurement as it happens.
+
+    Raises:
+        UsageError: ``loader`` is not a ``torch.utils.data.DataLoader`` or ``budget`` is not positive.
+        NothingMeasured: the loader gave no batches to measure with.
+    """
+    import torch
+    from torch.utils.data import DataLoader
+
+    from .ladder.measurement import Measurement
+    from .ladder.plan import Plan
+    from .measure.device import default_device
+    from .measure.machine import environment
+
+    if not isinstance(loader, DataLoader):
+        raise UsageError(f"diagnose() needs a torch DataLoader, not {type(loader).__name__}")
+    if budget <= 0:
+        raise UsageError(f"budget is in seconds and must be positive, not {budget}")
+    session = Session(tool_version=__version__, environment={**environment(), "torch": torch.__version__})
+    # Whatever steps inside step_fn, this loader is the one to measure.
+    plan = Plan(budget=budget, inference=True)
+    measurement = Measurement(plan, session, progress or (lambda kind, data: None), settled)
+    with ExitStack() as stack:
+        stack.enter_context(measurement.installed())
+        if device is not None:
+            measurement.training.device = torch.device(device)
+        try:
+            empty = 0
+            while empty < 2:
+                empty += 1
+                for batch in loader:
+                    empty = 0
+                    step_fn(batch)
+        except AnalysisOver as over:
+            session.ended = str(over)
+    if measurement.training.device is None:
+        session.device.setdefault("type", default_device().type)
+    if not session.windows:
+        raise NothingMeasured("no window could be measured: the loader is empty, or the budget too short for one")
+    return diagnose_session(session)

@@ -1,0 +1,55 @@
+"""Events from the child to the parent: one JSON object a line, over a pipe of their own."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator
+from typing import Any
+
+Event = tuple[str, dict[str, Any]]
+
+
+class Sender:
+    """The child's end. What cannot be delivered is dropped: a script that closes every descriptor still runs."""
+
+    def __init__(self, fd: int) -> None:
+        self._fd = fd
+        os.set_inheritable(fd, False)
+        self._pid = os.getpid()
+
+    def send(self, kind: str, data: dict[str, Any]) -> None:
+        if os.getpid() != self._pid:  # a forked worker holds a copy
+            return
+        line = json.dumps([kind, data], default=str).encode() + b"\n"
+        try:
+            while line:
+                line = line[os.write(self._fd, line) :]
+        except OSError:
+            pass
+
+
+class Receiver:
+    """The parent's end: turns what has arrived into events. Half a line waits for its other half."""
+
+    def __init__(self, fd: int) -> None:
+        self.fd = fd
+        os.set_blocking(fd, False)
+        self._rest = b""
+
+    def events(self) -> Iterator[Event]:
+        """Every event that is complete by now."""
+        while True:
+            try:
+                chunk = os.read(self.fd, 1 << 16)
+            except BlockingIOError:
+                return
+            if not chunk:
+                return
+            *lines, self._rest = (self._rest + chunk).split(b"\n")
+            for line in lines:
+                kind, data = json.loads(line)
+                yield kind, data
+
+    def close(self) -> None:
+        os.close(self.fd)

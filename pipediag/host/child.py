@@ -1,0 +1,126 @@
+"""The child interpreter: runs the user's script as if alone, and measures it. Started by file path, not imported.
+
+Usage: ``python child.py PLAN_FILE FD SCRIPT [ARGS]...`` or ``... FD -m MODULE [ARGS]...``
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+
+if __name__ == "__main__":
+    # Python has put this folder first; the script's own folder takes its place before the script runs. The package
+    # must stay importable for spawned workers, but behind everything of the user's.
+    _root = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+    if getattr(sys.flags, "safe_path", False):
+        sys.path.insert(0, _root)
+    else:
+        sys.path[0] = _root
+    from pipediag.host import child
+
+    if _root not in sys.path[1:]:
+        sys.path.append(_root)
+    sys.exit(child.main(sys.argv[1:]))
+
+import json
+import signal
+import traceback
+from contextlib import ExitStack
+from types import FrameType, TracebackType
+from typing import TYPE_CHECKING, Any
+
+from ..analysis.stopping import settled
+from ..errors import EXIT_INTERRUPTED, AnalysisOver, UsageError
+from ..session import Session
+from .channel import Sender
+from .hooks import Writes, on_first_iteration
+from .script import Target, run
+
+if TYPE_CHECKING:
+    from ..ladder.measurement import Measurement
+
+_OURS = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
+
+
+def main(arguments: list[str]) -> int:
+    """Run the script under one plan; returns its exit code."""
+    with open(arguments[0], encoding="utf-8") as file:
+        order = json.load(file)
+    child = Child(order, Sender(int(arguments[1])))
+    rest = arguments[2:]
+    module = rest[0] == "-m"
+    return child.run(Target(rest[1] if module else rest[0], rest[2:] if module else rest[1:], module))
+
+
+class Child:
+    """One pass over the script."""
+
+    def __init__(self, order: dict[str, Any], sender: Sender) -> None:
+        self._order = order
+        self._sender = sender
+        self._stack = ExitStack()
+        self._measurement: Measurement | None = None
+        self._pid = os.getpid()
+        self._writes = Writes(lambda path: sender.send("wrote", {"path": path}))
+
+    def run(self, target: Target) -> int:
+        signal.signal(signal.SIGINT, self._interrupted)
+        error: BaseException | None = None
+        try:
+            with self._stack:
+                self._stack.enter_context(on_first_iteration(self._begin))
+                self._writes.listen()
+                run(target)
+        except AnalysisOver as over:
+            return EXIT_INTERRUPTED if str(over) == "interrupted" else 0
+        except SystemExit as leaving:
+            error = leaving if leaving.code else None
+            raise
+        except UsageError as unusable:
+            print(f"pipediag: {unusable}", file=sys.stderr)
+            return unusable.exit_code
+        except BaseException as crash:
+            error = crash
+            sys.stdout.flush()
+            sys.excepthook(type(crash), crash, users_part(crash.__traceback__))
+            return 1
+        finally:
+            self._tell_end(error)
+        return 0
+
+    def _begin(self) -> None:
+        """The first loader is being iterated: torch is there, and the measurement can be set up."""
+        import torch
+
+        from ..ladder.measurement import Measurement
+        from ..ladder.plan import Plan
+        from ..measure.machine import environment
+
+        versions = {"torch": torch.__version__, "cuda": torch.version.cuda}
+        self._sender.send("environment", {**environment(), **versions})
+        self._measurement = Measurement(
+            Plan(**self._order["plan"]), Session.from_dict(self._order["session"]), self._sender.send, settled
+        )
+        self._stack.enter_context(self._writes.torch_saves())
+        self._stack.enter_context(self._measurement.installed())
+
+    def _interrupted(self, signum: int, frame: FrameType | None) -> None:
+        if os.getpid() != self._pid:  # a forked worker: torch expects it to see the interrupt
+            raise KeyboardInterrupt
+        if self._measurement is None:
+            raise AnalysisOver("interrupted")
+        if not self._measurement.over:
+            self._measurement.finish("interrupted")
+
+    def _tell_end(self, error: BaseException | None) -> None:
+        story = self._measurement.summary() if self._measurement else {}
+        if error is not None:
+            story["error"] = "".join(traceback.format_exception_only(error)).strip().splitlines()[-1]
+        self._sender.send("ended", story)
+
+
+def users_part(tb: TracebackType | None) -> TracebackType | None:
+    """The traceback without the frames that run the script, as Python itself would show it."""
+    while tb is not None and tb.tb_frame.f_code.co_filename.startswith(_OURS):
+        tb = tb.tb_next
+    return tb

@@ -1,0 +1,142 @@
+"""Getting into the script's process without being noticed: nothing is imported before the script imports it.
+
+A script may set ``OMP_NUM_THREADS`` and the like before its first ``import torch``; importing torch for it would make
+that too late. So the hook waits for the script's own import of the data loader's module, and even then only replaces
+one method by a trampoline; the measurement is set up when the first loader is iterated.
+"""
+
+from __future__ import annotations
+
+import importlib.abc
+import importlib.machinery
+import os
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from types import ModuleType
+from typing import Any
+
+_DATALOADER = "torch.utils.data.dataloader"
+
+
+@contextmanager
+def on_first_iteration(begin: Callable[[], None]) -> Iterator[None]:
+    """Call ``begin`` when a DataLoader is iterated for the first time; it may then hook the class itself."""
+    patched: list[tuple[Any, Any]] = []
+
+    def patch(module: ModuleType) -> None:
+        loader_class = module.DataLoader
+        native = loader_class._get_iterator
+
+        def trampoline(self: Any) -> Any:
+            loader_class._get_iterator = native
+            patched.clear()
+            begin()
+            return self._get_iterator()
+
+        loader_class._get_iterator = trampoline
+        patched.append((loader_class, native))
+
+    with when_imported(_DATALOADER, patch):
+        try:
+            yield
+        finally:
+            for loader_class, native in patched:
+                loader_class._get_iterator = native
+
+
+@contextmanager
+def when_imported(name: str, action: Callable[[ModuleType], None]) -> Iterator[None]:
+    """Call ``action`` with the module right after its first import, or now when it is imported already."""
+    if name in sys.modules:
+        action(sys.modules[name])
+        yield
+        return
+    finder = _Finder(name, action)
+    sys.meta_path.insert(0, finder)
+    try:
+        yield
+    finally:
+        if finder in sys.meta_path:
+            sys.meta_path.remove(finder)
+
+
+class _Finder(importlib.abc.MetaPathFinder):
+    def __init__(self, name: str, action: Callable[[ModuleType], None]) -> None:
+        self._name, self._action = name, action
+
+    def find_spec(
+        self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
+    ) -> importlib.machinery.ModuleSpec | None:
+        if fullname != self._name:
+            return None
+        for finder in sys.meta_path:
+            spec = None if finder is self else finder.find_spec(fullname, path, target)
+            if spec is not None:
+                if spec.loader is not None:
+                    spec.loader = _Loader(spec.loader, self._action)
+                return spec
+        return None
+
+
+class _Loader(importlib.abc.Loader):
+    """Executes the module through its own loader, puts that back, and reports."""
+
+    def __init__(self, own: Any, action: Callable[[ModuleType], None]) -> None:
+        self._own, self._action = own, action
+
+    def create_module(self, spec: importlib.machinery.ModuleSpec) -> ModuleType | None:
+        return self._own.create_module(spec)  # type: ignore[no-any-return]
+
+    def exec_module(self, module: ModuleType) -> None:
+        module.__loader__ = self._own
+        if module.__spec__ is not None:
+            module.__spec__.loader = self._own
+        self._own.exec_module(module)
+        self._action(module)
+
+
+#: Places whose files are nobody's results.
+_UNINTERESTING = ("/dev/", "/proc/", "/sys/", "__pycache__", ".pyc", "torchinductor", "/.cache/", "/.triton/", "pymp-")
+_WRITING = os.O_WRONLY | os.O_RDWR
+
+
+class Writes:
+    """Notices which files the script writes, to tell of them: it runs for real, and perhaps several times."""
+
+    def __init__(self, report: Callable[[str], None]) -> None:
+        self._report = report
+        self._seen: set[str] = set()
+        self._pid = os.getpid()
+
+    def listen(self) -> None:
+        """Begin. Python's audit hooks cannot be taken back; this one belongs to a process that ends with the script."""
+        sys.addaudithook(self._audit)
+
+    @contextmanager
+    def torch_saves(self) -> Iterator[None]:
+        """``torch.save`` opens its file outside Python, where no audit event is raised."""
+        import torch
+
+        save = torch.save
+
+        def noting(obj: object, f: Any, *args: Any, **kwargs: Any) -> None:
+            if isinstance(f, (str, os.PathLike)):
+                self.note(os.fspath(f))
+            save(obj, f, *args, **kwargs)
+
+        torch.save = noting
+        try:
+            yield
+        finally:
+            torch.save = save
+
+    def _audit(self, event: str, args: tuple[Any, ...]) -> None:
+        if event == "open" and isinstance(args[0], str) and isinstance(args[2], int) and args[2] & _WRITING:
+            self.note(args[0])
+
+    def note(self, path: str) -> None:
+        if os.getpid() != self._pid or path in self._seen or any(part in path for part in _UNINTERESTING):
+            return
+        self._seen.add(path)
+        self._report(path)

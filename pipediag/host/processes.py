@@ -1,0 +1,88 @@
+"""The child and everything it starts: how they are begun, and how none is left."""
+
+from __future__ import annotations
+
+import ctypes
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+import psutil
+
+_CHILD = Path(__file__).with_name("child.py")
+_PR_SET_CHILD_SUBREAPER = 36
+
+
+def start_child(arguments: Sequence[str], fd: int, cwd: str | None) -> subprocess.Popen[bytes]:
+    """A fresh interpreter with this one's flags; input, output, terminal and environment are inherited."""
+    flags = subprocess._args_from_interpreter_flags()  # type: ignore[attr-defined]
+    return subprocess.Popen([sys.executable, *flags, str(_CHILD), *arguments], pass_fds=[fd], cwd=cwd)
+
+
+@contextmanager
+def no_orphans() -> Iterator[None]:
+    """Whatever is started inside and still runs at the end is ended, also what its own parent has left behind."""
+    _adopt_orphans()
+    before = {p.pid for p in psutil.Process().children(recursive=True)}
+    try:
+        yield
+    finally:
+        _end([p for p in psutil.Process().children(recursive=True) if p.pid not in before])
+
+
+def end_child(child: subprocess.Popen[bytes], patience: float) -> None:
+    """Ask the child to end, then make it end, with all it has started."""
+    try:
+        tree = psutil.Process(child.pid).children(recursive=True)
+    except psutil.Error:
+        tree = []
+    for number in (signal.SIGTERM, signal.SIGKILL):
+        if child.poll() is None:
+            child.send_signal(number)
+            try:
+                child.wait(timeout=patience)
+            except subprocess.TimeoutExpired:
+                continue
+    _end(tree)
+
+
+def wait_quietly(child: subprocess.Popen[bytes], seconds: float) -> bool:
+    """Wait for the child to end; False when it has not. Further interrupts meanwhile change nothing."""
+    until = time.monotonic() + seconds
+    while child.poll() is None and time.monotonic() < until:
+        try:
+            time.sleep(0.05)
+        except KeyboardInterrupt:
+            pass
+    return child.poll() is not None
+
+
+def _end(processes: list[psutil.Process]) -> None:
+    # Helpers that end by themselves once their parent is gone, such as the resource tracker, get a moment to do so.
+    _, alive = psutil.wait_procs(processes, timeout=0.5)
+    for process in alive:
+        try:
+            process.kill()
+        except psutil.Error:
+            pass
+    psutil.wait_procs(alive, timeout=2)
+
+
+def _adopt_orphans() -> None:
+    """On Linux, processes whose parent dies become ours, so that they can be found."""
+    if sys.platform != "linux":
+        return
+    try:
+        ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+    except (OSError, AttributeError):
+        pass
+
+
+def exit_code_of(child: subprocess.Popen[bytes]) -> int:
+    """The child's exit code as a shell gives it: 128 and the signal's number when a signal ended it."""
+    code = child.returncode
+    return code if code >= 0 else 128 - code

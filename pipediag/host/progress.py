@@ -1,0 +1,68 @@
+"""What the user sees while it runs, on standard error: one line that changes on a terminal, plain lines elsewhere."""
+
+from __future__ import annotations
+
+import shutil
+import sys
+import time
+from typing import Any, TextIO
+
+from ..session import Session
+
+
+class ProgressLine:
+    """Shows the rung, the round, the estimate so far and the time left."""
+
+    def __init__(self, stream: TextIO | None = None) -> None:
+        self._stream = stream or sys.stderr
+        self._live = self._stream.isatty()
+        self._began = time.monotonic()
+        self._budget = 0.0
+        self._shown = False
+        self._round = 0
+
+    def __call__(self, kind: str, data: dict[str, Any], session: Session) -> None:
+        if kind == "pass":
+            self._budget = data["budget"]
+            self._began = time.monotonic()
+            number = data["number"]
+            self._say("running the script" if number == 1 else f"running the script again (pass {number})")
+        elif kind == "first-batch":
+            self._began = time.monotonic()
+        elif kind == "loader":
+            workers = data["num_workers"]
+            self._say(f"training loader at {data['where']}: {data['dataset']}, {workers} workers; measuring")
+        elif kind == "progress":
+            self._step(data["rung"], data["round"], session)
+        elif kind == "rung" and not data["available"] and data["exists"]:
+            self._say(f"{data['name']}: {data['why_not']}")
+
+    def _step(self, rung: str, round_: int, session: Session) -> None:
+        left = max(0.0, self._budget - (time.monotonic() - self._began))
+        text = f"round {round_}, {rung}{_estimate(session)}, {left:.0f} s left at most"
+        if self._live:
+            width = shutil.get_terminal_size().columns - 1
+            self._stream.write("\r\x1b[K" + f"pipediag: {text}"[:width])
+            self._stream.flush()
+            self._shown = True
+        elif round_ != self._round:
+            self._say(text)
+        self._round = round_
+
+    def _say(self, text: str) -> None:
+        self.clear()
+        print(f"pipediag: {text}", file=self._stream, flush=True)
+
+    def clear(self) -> None:
+        """Take the live line away, so that what follows stands alone."""
+        if self._shown:
+            self._stream.write("\r\x1b[K")
+            self._stream.flush()
+            self._shown = False
+
+
+def _estimate(session: Session) -> str:
+    """Baseline against ceiling as far as they are known."""
+    latest = {w.rung: 1000.0 / w.ms_per_step for w in session.windows}
+    parts = [f"{name} {latest[name]:.3g}" for name in ("baseline", "device") if name in latest]
+    return f" ({', '.join(parts)} steps/s)" if parts else ""

@@ -1,0 +1,105 @@
+"""Running a script or module as if Python had been started with it.
+
+Not ``runpy.run_path``: it takes its module apart when it is done, and classes that live in it cannot be pickled for
+spawned workers. Here ``__main__`` is a real module that stays.
+"""
+
+from __future__ import annotations
+
+import importlib.machinery
+import importlib.util
+import io
+import os
+import sys
+from dataclasses import dataclass, field
+from types import CodeType, ModuleType
+
+from ..errors import UsageError
+
+
+@dataclass(frozen=True)
+class Target:
+    """What the user asked to run: a script's path, or with ``module`` a module's dotted name; and its arguments."""
+
+    name: str
+    args: list[str] = field(default_factory=list)
+    module: bool = False
+
+    @property
+    def argv(self) -> list[str]:
+        return (["-m"] if self.module else []) + [self.name, *self.args]
+
+    def check(self) -> None:
+        """Fail early, before an interpreter is started.
+
+        Raises:
+            UsageError: there is no such script.
+        """
+        if self.module:
+            return
+        if not os.path.exists(self.name):
+            raise UsageError(f"no such script: {self.name}")
+        if os.path.isdir(self.name):
+            raise UsageError(f"{self.name} is a directory; give a script, or a package with -m")
+
+
+def run(target: Target) -> None:
+    """Execute the target as ``__main__``. Whatever it raises comes out as it is."""
+    module, code = _from_module(target) if target.module else _from_path(target)
+    sys.modules["__main__"] = sys.modules["__mp_main__"] = module
+    exec(code, module.__dict__)
+
+
+def _from_path(target: Target) -> tuple[ModuleType, CodeType]:
+    path = os.path.abspath(target.name)
+    sys.argv = [target.name, *target.args]
+    _put_first(os.path.dirname(os.path.realpath(path)))
+    with io.open_code(path) as file:
+        code = compile(file.read(), path, "exec", dont_inherit=True)
+    main = _main_module(path)
+    main.__loader__ = importlib.machinery.SourceFileLoader("__main__", path)
+    return main, code
+
+
+def _from_module(target: Target) -> tuple[ModuleType, CodeType]:
+    _put_first(os.getcwd())
+    sys.argv = ["-m", *target.args]
+    spec = _find(target.name)
+    if spec is not None and spec.submodule_search_locations is not None:
+        spec = _find(f"{target.name}.__main__")
+    get_code = getattr(spec.loader if spec else None, "get_code", None)
+    if spec is None or get_code is None:
+        raise UsageError(f"no module named {target.name} that could be run; python -m {target.name} says more")
+    code = get_code(spec.name)
+    main = _main_module(spec.origin)
+    main.__spec__, main.__loader__ = spec, spec.loader
+    main.__package__ = spec.parent
+    main.__dict__["__cached__"] = spec.cached
+    sys.argv[0] = spec.origin or target.name
+    return main, code
+
+
+def _put_first(folder: str) -> None:
+    """Replace the first entry of the path, which is ours; under ``python -P`` nothing comes in its place."""
+    if getattr(sys.flags, "safe_path", False):
+        del sys.path[0]
+    else:
+        sys.path[0] = folder
+
+
+def _find(name: str) -> importlib.machinery.ModuleSpec | None:
+    try:
+        return importlib.util.find_spec(name)
+    except ModuleNotFoundError as error:
+        if error.name is not None and name.startswith(error.name):
+            return None
+        raise
+
+
+def _main_module(file: str | None) -> ModuleType:
+    main = ModuleType("__main__")
+    main.__package__ = None
+    main.__dict__.update(__builtins__=__builtins__, __annotations__={}, __cached__=None)
+    if file is not None:
+        main.__file__ = file
+    return main

@@ -1,0 +1,38 @@
+"""The current rung, in memory shared with the workers: this is the live switch."""
+
+from __future__ import annotations
+
+import torch
+
+from ..session import CONTROLS, RUNGS
+
+_CODES = (*RUNGS, *CONTROLS)
+#: What workers do meanwhile when the training loop itself is fed from a cache, or not at all.
+_WORKERS_DO = {"device": "baseline", "host": "baseline", "device+load": "baseline", "supply": "baseline"}
+
+
+class Cell:
+    """Two shared integers: the rung the workers serve, and how many bytes each of them may cache.
+
+    Reading is one memory access; nothing is restarted when the rung changes. The object travels to workers inside
+    the wrapped dataset, by fork or by pickle.
+    """
+
+    def __init__(self) -> None:
+        self._shared = torch.zeros(2, dtype=torch.int64).share_memory_()
+        self.switch("baseline")
+
+    def switch(self, rung: str) -> None:
+        self._shared[0] = _CODES.index(_WORKERS_DO.get(rung, rung))
+
+    @property
+    def rung(self) -> str:
+        return _CODES[int(self._shared[0])]
+
+    @property
+    def pool_bytes(self) -> int:
+        return int(self._shared[1])
+
+    @pool_bytes.setter
+    def pool_bytes(self, value: int) -> None:
+        self._shared[1] = value

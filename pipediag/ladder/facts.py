@@ -1,0 +1,129 @@
+"""Describing a loader: what it is made of, and which line of the user's code each part comes from."""
+
+from __future__ import annotations
+
+import inspect
+import os
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch.utils.data import DataLoader, Dataset
+
+from ..session import Loader, Place
+from .feed import epoch_length, is_iterable
+from .slots import find_slots
+
+_OURS = str(Path(__file__).resolve().parent.parent) + os.sep
+_TORCH = str(Path(torch.__file__).resolve().parent) + os.sep
+
+
+def describe(loader: DataLoader[Any], where: str, batch_bytes: int) -> Loader:
+    return Loader(
+        dataset=type(loader.dataset).__name__,
+        batch_size=loader.batch_size if loader.batch_size is not None else _sampled_size(loader),
+        num_workers=loader.num_workers,
+        prefetch_factor=loader.prefetch_factor,
+        pin_memory=bool(loader.pin_memory),
+        persistent_workers=bool(loader.persistent_workers),
+        start_method=_start_method(loader),
+        iterable=is_iterable(loader),
+        length=epoch_length(loader),
+        where=where,
+        batch_bytes=batch_bytes,
+        dataset_code=_dataset_place(loader.dataset),
+        transform=_transform_place(loader.dataset),
+        collate=place_of(loader.collate_fn),
+    )
+
+
+def caller() -> str:
+    """``file:line`` of the user's code that is running: the innermost frame outside torch and pipediag."""
+    frame = inspect.currentframe()
+    while frame is not None:
+        file = frame.f_code.co_filename
+        if not file.startswith((_OURS, _TORCH)) and not file.startswith("<frozen"):
+            return f"{short(file)}:{frame.f_lineno}"
+        frame = frame.f_back
+    return ""
+
+
+def place_of(obj: Any) -> Place:
+    """Name and definition of a callable: a function's own, or its class's; torch's own have no place of interest."""
+    target = obj if inspect.isroutine(obj) else type(obj)
+    name = getattr(target, "__qualname__", type(obj).__name__)
+    if str(getattr(target, "__module__", "")).split(".")[0] == "torch":
+        return Place(f"torch's {name}")
+    return Place(name, _definition(target))
+
+
+def short(file: str) -> str:
+    """A path as the user would write it: relative to the working directory where it is below it."""
+    try:
+        relative = os.path.relpath(file)
+    except ValueError:  # another drive
+        return file
+    return file if relative.startswith("..") else relative
+
+
+def _definition(target: Any) -> str:
+    code = getattr(inspect.unwrap(target) if callable(target) else target, "__code__", None)
+    if code is not None:
+        return f"{short(code.co_filename)}:{code.co_firstlineno}"
+    try:
+        file = inspect.getsourcefile(target)
+        line = inspect.getsourcelines(target)[1]
+    except (OSError, TypeError):
+        return ""
+    return f"{short(file)}:{line}" if file else ""
+
+
+def _dataset_place(dataset: Any) -> Place:
+    """The innermost dataset's item method: wrappers such as Subset are not where the work is done."""
+    inner = dataset
+    for _ in range(8):
+        below = getattr(inner, "dataset", None)
+        if not isinstance(below, Dataset):
+            break
+        inner = below
+    method: Callable[..., Any] | None = None
+    for name in ("__getitems__", "__getitem__", "__iter__"):
+        method = getattr(type(inner), name, None)
+        if method is not None and (name != "__getitem__" or method is not Dataset.__getitem__):
+            break
+    if method is None:
+        return Place(type(inner).__name__)
+    return Place(f"{type(inner).__name__}.{method.__name__}", _definition(method))
+
+
+def _transform_place(dataset: Any) -> Place | None:
+    slots = find_slots(dataset)
+    if not slots:
+        return None
+    # VisionDataset keeps the same transform twice, once wrapped together with the target's.
+    slot = next((s for s in slots if s.name == "transform"), slots[0])
+    value = slot.get()
+    links = getattr(value, "transforms", None)
+    if isinstance(links, (list, tuple)) and links:
+        inside = ", ".join(getattr(link, "__name__", type(link).__name__) for link in links)
+        own = [w for w in (place_of(link).where for link in links) if w and "site-packages" not in w]
+        return Place(f"{type(value).__name__}({inside})", own[0] if own else _dataset_place(dataset).where)
+    place = place_of(value)
+    return Place(place.name, place.where if "site-packages" not in place.where else _dataset_place(dataset).where)
+
+
+def _sampled_size(loader: DataLoader[Any]) -> int | None:
+    size = getattr(loader.batch_sampler, "batch_size", None)
+    return size if isinstance(size, int) else None
+
+
+def _start_method(loader: DataLoader[Any]) -> str:
+    if loader.num_workers == 0:
+        return ""
+    context = loader.multiprocessing_context
+    method = getattr(context, "get_start_method", None)
+    if method is not None:
+        return str(method())
+    return str(torch.multiprocessing.get_start_method(allow_none=True) or ("fork" if sys.platform == "linux" else ""))

@@ -1,0 +1,201 @@
+"""The main process's side of the loader: one iterator of the user's loader, built with the wrappers inside."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch.utils.data import DataLoader, IterableDataset
+
+from ..measure.clock import Clock
+from . import tree
+from .cell import Cell
+from .delivery import Delivery
+from .station import Station
+from .wrappers import EndlessSampler, InitWorker, StagedCollate, StagedDataset, StagedIterable
+
+NativeIterator = Callable[[Any], Any]  # DataLoader._get_iterator, unpatched
+
+
+class Feed:
+    """Batches of one loader under a rung that can change at any time. Workers live as long as the feed."""
+
+    def __init__(self, loader: DataLoader[Any], native: NativeIterator, clock: Clock) -> None:
+        self.loader = loader
+        self.cell = Cell()
+        #: Seconds from construction to the first batch, each time an iterator was built.
+        self.startups: list[float] = []
+        self._native = native
+        self._clock = clock
+        self._iterator: Any = None
+        self._started: float | None = None
+        self._parcels: list[Any] = []
+        self._shared: list[Any] = []
+        self._sampler: EndlessSampler | None = None
+        self._endless = False
+
+    @property
+    def endless(self) -> bool:
+        return self._endless
+
+    @endless.setter
+    def endless(self, value: bool) -> None:
+        """Let the sampler begin anew at its end; iterable datasets end when they end."""
+        self._endless = value
+        if self._sampler is not None:
+            self._sampler.endless = value
+
+    def open(self) -> None:
+        """Build the iterator, and with it the workers. The loader is the user's own again when this returns."""
+        self.close()
+        loader = self.loader
+        self._started = self._clock.now()
+        self._parcels = _parcels(loader)
+        station = Station(loader.dataset, loader.collate_fn, self.cell, self._parcels)
+        iterable = is_iterable(loader)
+        attributes: dict[str, Any] = {
+            "dataset": StagedIterable(station) if iterable else StagedDataset(station),
+            "collate_fn": StagedCollate(station),
+            "worker_init_fn": InitWorker(station, loader.worker_init_fn),
+        }
+        self._sampler = None
+        if not iterable:
+            name = "batch_sampler" if loader.batch_sampler is not None else "sampler"
+            self._sampler = EndlessSampler(getattr(loader, name))
+            self._sampler.endless = self._endless
+            attributes[name] = self._sampler
+        with _swapped(loader, attributes):
+            self._iterator = self._native(loader)
+        if self._shared:
+            self._post_parcels()
+
+    @property
+    def is_open(self) -> bool:
+        return self._iterator is not None
+
+    def take(self) -> Delivery | None:
+        """The next batch as the workers send it; None when the epoch's data is used up."""
+        if self._iterator is None:
+            self.open()
+        try:
+            delivery: Delivery = next(self._iterator)
+        except StopIteration:
+            return None
+        if self._started is not None:
+            self.startups.append(self._clock.now() - self._started)
+            self._started = None
+        return delivery
+
+    def renew(self) -> None:
+        """Begin the data anew, in the same workers where the loader keeps them."""
+        if self._iterator is not None and self.loader.persistent_workers and self.loader.num_workers > 0:
+            self._iterator._reset(self.loader)
+        else:
+            self.open()
+
+    def share(self, batches: list[Any]) -> None:
+        """Give every worker its cached batch, now and whenever the workers are started anew."""
+        if not self._shared:
+            self._shared = batches
+            self._post_parcels()
+
+    def _post_parcels(self) -> None:
+        # Neighbouring workers get different batches where there are two, and no reference is kept here: a batch
+        # that arrives must be mapped anew, as a fresh one would be.
+        copies = [tree.in_shared_memory(batch) for batch in self._shared]
+        for number, queue in enumerate(self._parcels):
+            queue.put(copies[number % len(copies)])
+
+    @property
+    def worker_pids(self) -> list[int]:
+        return [w.pid for w in getattr(self._iterator, "_workers", []) if getattr(w, "pid", None)]
+
+    def close(self) -> None:
+        """End the workers. Safe to call twice."""
+        iterator, self._iterator = self._iterator, None
+        shutdown = getattr(iterator, "_shutdown_workers", None)
+        if shutdown is not None:
+            shutdown()
+        for queue in self._parcels:
+            queue.cancel_join_thread()
+            queue.close()
+        self._parcels = []
+        self._started = None
+
+    @property
+    def native_iterator(self) -> Any:
+        """torch's own iterator underneath, for code that looks into it; None before the first batch."""
+        return self._iterator
+
+
+class Drain:
+    """Takes batches and drops them, one for every step the loop makes, without keeping the loop waiting."""
+
+    def __init__(self, feed: Feed) -> None:
+        self._feed = feed
+        self._permits = threading.Semaphore(0)
+        self._over = False
+        self._error: BaseException | None = None
+        self.costs: list[tuple[float, float, float, float]] = []
+        self._thread = threading.Thread(target=self._run, name="pipediag-drain", daemon=True)
+        self._thread.start()
+
+    def _run(self) -> None:
+        try:
+            while True:
+                self._permits.acquire()
+                if self._over:
+                    return
+                delivery = self._feed.take()
+                if delivery is None:
+                    self._feed.renew()
+                else:
+                    self.costs.append(delivery.cost)
+        except BaseException as error:  # it belongs to the user's code, and is raised where that runs
+            self._error = error
+
+    def step(self) -> None:
+        self._permits.release()
+
+    def stop(self) -> None:
+        """Wait for the batch under way and end; raises what the loader raised meanwhile."""
+        self._over = True
+        self._permits.release()
+        self._thread.join()
+        if self._error is not None:
+            raise self._error
+
+
+@contextmanager
+def _swapped(loader: DataLoader[Any], attributes: dict[str, Any]) -> Iterator[None]:
+    """Put ``attributes`` on the loader for a moment, past its refusal to have them set after construction."""
+    before = {name: loader.__dict__[name] for name in attributes}
+    loader.__dict__.update(attributes)
+    try:
+        yield
+    finally:
+        loader.__dict__.update(before)
+
+
+def _parcels(loader: DataLoader[Any]) -> list[Any]:
+    if loader.num_workers == 0:
+        return []
+    context = loader.multiprocessing_context
+    if context is None:
+        context = torch.multiprocessing.get_context()
+    return [context.Queue() for _ in range(loader.num_workers)]
+
+
+def is_iterable(loader: DataLoader[Any]) -> bool:
+    return isinstance(loader.dataset, IterableDataset)
+
+
+def epoch_length(loader: DataLoader[Any]) -> int | None:
+    """Batches in an epoch as the loader itself says; None where it does not know."""
+    try:
+        return len(loader)
+    except TypeError:
+        return None

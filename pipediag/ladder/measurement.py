@@ -1,0 +1,293 @@
+"""One measurement in one process: hooks in, loaders seen, the training loader climbed, hooks out."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import asdict
+from typing import Any
+
+from torch.utils.data import DataLoader
+from torch.utils.data.dataloader import _BaseDataLoaderIter
+
+from ..errors import AnalysisOver
+from ..measure.clock import Clock, SystemClock
+from ..measure.device import Device, default_device
+from ..measure.schedule import Schedule
+from ..session import Session
+from . import tree
+from .climb import END, Climb, Failure
+from .facts import caller, describe
+from .feed import Feed, NativeIterator
+from .plan import Plan
+from .training import EVIDENCE, Training
+
+Send = Callable[[str, dict[str, Any]], None]
+
+#: Part of the budget after which a script without any optimizer step is taken for an inference loop.
+_INFERENCE_AFTER = 0.5
+#: ``next()`` calls answered with the stop before a script that ignores it is ended for good.
+_DEAF = 200
+
+
+class Track:
+    """What is known of one loader: how it was used, and the climb on it once it is the one that trains."""
+
+    def __init__(self, loader: DataLoader[Any], ordinal: int, where: str) -> None:
+        self.ordinal = ordinal
+        self.where = where
+        self.signature = (type(loader.dataset), loader.batch_size, loader.num_workers, where)
+        self.dataset = loader.dataset
+        self.draws = 0
+        self.epochs = 0
+        self.batch_bytes = 0
+        self.writes_in_place = False
+        self.climb: Climb | None = None
+
+
+class Measurement:
+    """Hooks every DataLoader of the process and measures the one that trains, as ``plan`` asks.
+
+    ``send`` receives events as they happen (see :meth:`pipediag.session.Session.apply`); they are applied to
+    ``session`` first, so that a schedule begun in an earlier pass goes on.
+    """
+
+    def __init__(
+        self,
+        plan: Plan,
+        session: Session,
+        send: Send,
+        settled: Callable[[Session], bool],
+        clock: Clock | None = None,
+    ) -> None:
+        self.plan = plan
+        self.training = Training()
+        self.schedule = Schedule(plan.rungs, session, settled)
+        self.clock = clock or SystemClock()
+        self.over = ""
+        self._session = session
+        self._send = send
+        self._tracks: list[Track] = []
+        self._target: Track | None = None
+        self._first_draw: float | None = None
+        self._ignored = 0
+
+    @contextmanager
+    def installed(self) -> Iterator[Measurement]:
+        """Everything is hooked inside, and as it was afterwards, workers included."""
+        native: NativeIterator = DataLoader._get_iterator
+
+        def hooked(loader: DataLoader[Any]) -> Any:
+            return self.iterator_for(loader, native)
+
+        with ExitStack() as stack:
+            stack.enter_context(self.training.watching())
+            if self.plan.inference:
+                stack.enter_context(self.training.watching_models())
+            DataLoader._get_iterator = hooked
+            try:
+                yield self
+            finally:
+                DataLoader._get_iterator = native
+                self.close()
+
+    def close(self) -> None:
+        """End the climb's window and workers. Safe to call twice."""
+        if self._target is not None and self._target.climb is not None:
+            self._target.climb.close()
+            self._target.climb.feed.close()
+
+    # What the hook does
+
+    def iterator_for(self, loader: DataLoader[Any], native: NativeIterator) -> LoaderIterator:
+        self.check()
+        track = self._track(loader)
+        track.epochs += 1
+        if track.climb is not None:
+            track.climb.begin_epoch(loader)
+        return LoaderIterator(loader, track, self, native)
+
+    def check(self) -> None:
+        """Raise the stop again for as long as the script goes on asking for data."""
+        if not self.over:
+            return
+        self._ignored += 1
+        if self._ignored > _DEAF:
+            sys.stdout.flush()
+            sys.stderr.flush()
+            os._exit(0)
+        raise AnalysisOver(self.over)
+
+    def drew(self, track: Track) -> None:
+        """A batch has been handed out by a loader that is not (yet) the one measured."""
+        now = self.clock.now()
+        if self._first_draw is None:
+            self._first_draw = now
+            self.send("first-batch", {})
+        track.draws += 1
+        self.training.drew(track.ordinal)
+        waited = now - self._first_draw
+        if self._target is None and waited > self.plan.budget * (
+            1.0 if self.training.steps or self.plan.attempt > 1 else _INFERENCE_AFTER
+        ):
+            self.finish("no-training-loader")
+
+    def promote(self, track: Track, feed: Feed, handed: int) -> Climb | None:
+        """Begin the climb when this loader turns out to be the training loader."""
+        if not self._is_target(track):
+            return None
+        if self._target is not None and self._target.climb is not None:  # its successor in a rebuilt epoch
+            track.climb = self._target.climb
+            track.climb.begin_epoch(feed.loader)
+            feed.close()
+            return track.climb
+        device = self.training.device or default_device()
+        self._target = track
+        self.send("device", Device(device).facts())
+        self.send("loader", asdict(describe(feed.loader, track.where, track.batch_bytes)))
+        if track.writes_in_place:
+            self.send(
+                "warning",
+                {
+                    "code": "writes-in-place",
+                    "message": "the training loop changes its batches in place",
+                    "help": "cached rungs hand out copies of their batches, and include making them",
+                },
+            )
+        track.climb = Climb(feed, track.ordinal, self, device, handed, track.writes_in_place)
+        return track.climb
+
+    def _is_target(self, track: Track) -> bool:
+        if self._target is not None:
+            return track.signature == self._target.signature and self._credits(track) >= EVIDENCE
+        if self.plan.loader is not None and track.ordinal != self.plan.loader:
+            return False
+        if self.plan.inference:
+            return track.draws >= EVIDENCE
+        return self._credits(track) >= EVIDENCE
+
+    def _credits(self, track: Track) -> int:
+        return self.training.credits.get(track.ordinal, 0)
+
+    def _track(self, loader: DataLoader[Any]) -> Track:
+        """The loader's track: its own, or that of an earlier loader which it replaces over the same dataset."""
+        where = caller()
+        for track in self._tracks:
+            same = track.dataset is loader.dataset and track.signature[1:3] == (loader.batch_size, loader.num_workers)
+            if same:
+                return track
+        self._tracks.append(Track(loader, len(self._tracks) + 1, where))
+        return self._tracks[-1]
+
+    # What a climb needs
+
+    def send(self, kind: str, data: dict[str, Any]) -> None:
+        self._session.apply(kind, data)
+        self._send(kind, data)
+
+    def draws_of_others(self, ordinal: int) -> int:
+        return sum(t.draws for t in self._tracks if t.ordinal != ordinal)
+
+    def finish(self, reason: str) -> None:
+        """Stop the script, for good: every later ``iter()`` and ``next()`` raises again."""
+        if not self.over:
+            self.over = reason
+            self.close()
+            self.send("finished", {"reason": reason, **self.summary()})
+        raise AnalysisOver(reason)
+
+    def summary(self) -> dict[str, Any]:
+        """What was seen of the script, for whoever decides on another pass."""
+        climb = self._target.climb if self._target else None
+        return {
+            "loaders": [
+                {"ordinal": t.ordinal, "where": t.where, "draws": t.draws, "credits": self._credits(t)}
+                for t in self._tracks
+            ],
+            "optimizer_steps": self.training.steps,
+            "target": self._target.ordinal if self._target else None,
+            "horizon": climb.horizon if climb else None,
+            "rung": climb.rung if climb else None,
+        }
+
+
+class LoaderIterator(_BaseDataLoaderIter):  # type: ignore[misc]
+    """What ``iter(loader)`` returns under an analysis.
+
+    Plain until its loader proves to be the training loader; from then on its batches come from the climb.
+    """
+
+    def __init__(self, loader: DataLoader[Any], track: Track, measurement: Measurement, native: NativeIterator) -> None:
+        # The parent's constructor would draw a seed and begin the sampler; the native iterator below does both.
+        self._loader = loader
+        self._track = track
+        self._measurement = measurement
+        self._feed = Feed(loader, native, measurement.clock)
+        self._handed = 0
+        self._watched: tuple[Any, tuple[int, ...]] | None = None
+        self._ended = False
+        if track.climb is None:
+            self._feed.open()  # as torch does: iter() starts the workers
+
+    def __iter__(self) -> LoaderIterator:
+        return self
+
+    def __len__(self) -> int:
+        return len(self._loader)
+
+    def __next__(self) -> Any:
+        self._measurement.check()
+        climb = self._track.climb
+        if climb is None:
+            self._look_back()
+            climb = self._measurement.promote(self._track, self._feed, self._handed)
+        if climb is None:
+            return self._plain_next()
+        turn = climb.next()
+        if turn is END:
+            raise StopIteration
+        if isinstance(turn, Failure):
+            raise turn.error
+        return turn
+
+    def _plain_next(self) -> Any:
+        if self._ended:
+            raise StopIteration
+        delivery = self._feed.take()
+        if delivery is None:
+            self._ended = True
+            raise StopIteration
+        self._handed += 1
+        self._measurement.drew(self._track)
+        if not self._track.writes_in_place:
+            self._watched = (delivery.batch, tree.versions(delivery.batch))
+        if not self._track.batch_bytes:
+            self._track.batch_bytes = tree.nbytes(delivery.batch)
+        return delivery.batch
+
+    def _look_back(self) -> None:
+        """Whether the loop has written into the batch it had; asked before the next one is fetched."""
+        if self._watched is not None:
+            batch, before = self._watched
+            self._watched = None
+            self._track.writes_in_place = tree.versions(batch) != before
+
+    def _reset(self, loader: DataLoader[Any], first_iter: bool = False) -> None:
+        """Called by ``iter()`` of a loader with persistent workers."""
+        self._measurement.check()
+        self._track.epochs += 1
+        self._handed, self._ended = 0, False
+        if self._track.climb is not None:
+            self._track.climb.begin_epoch(loader)
+        else:
+            self._feed.renew()
+
+    def _shutdown_workers(self) -> None:
+        self._feed.close()
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__") or "_feed" not in self.__dict__:
+            raise AttributeError(name)
+        return getattr(self._feed.native_iterator, name)

@@ -1,0 +1,150 @@
+"""Where a dataset keeps its transforms: places that hold a callable and let it be replaced for a moment."""
+
+from __future__ import annotations
+
+import inspect
+import types
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch.utils.data import Dataset, Sampler
+
+#: Attributes that make raw data rather than change it.
+_LOADING = ("load", "read", "open", "decod", "fetch", "sampler", "collate", "is_valid", "filter", "find", "index")
+_DEPTH = 6
+
+
+@dataclass
+class Slot:
+    """One place that holds a transform: an attribute, a list item, a global or a closure variable."""
+
+    name: str
+    get: Callable[[], Any]
+    put: Callable[[Any], None]
+
+    @contextmanager
+    def replaced(self, value: Any) -> Iterator[None]:
+        before = self.get()
+        self.put(value)
+        try:
+            yield
+        finally:
+            self.put(before)
+
+
+def find_slots(dataset: Any) -> list[Slot]:
+    """Every place below ``dataset`` that may hold a transform, through wrappers such as Subset and ConcatDataset."""
+    slots: list[Slot] = []
+    _search(dataset, slots, set(), _DEPTH)
+    return slots
+
+
+def function_slots(fn: Any) -> list[Slot]:
+    """Transforms that a function refers to as globals or closes over: a collate closure, for example."""
+    slots: list[Slot] = []
+    if isinstance(fn, types.MethodType):
+        fn = fn.__func__
+    if isinstance(fn, types.FunctionType):
+        _from_code(fn, slots, set())
+    elif not isinstance(fn, types.BuiltinFunctionType) and hasattr(fn, "__dict__"):
+        _from_attributes(fn, slots, set(), 1)
+        _from_code(type(fn).__call__, slots, set())
+    return slots
+
+
+def _search(obj: Any, slots: list[Slot], seen: set[int], depth: int) -> None:
+    if id(obj) in seen or depth == 0:
+        return
+    seen.add(id(obj))
+    _from_attributes(obj, slots, seen, depth)
+    for method in ("__getitem__", "__getitems__", "__iter__"):
+        _from_code(inspect.getattr_static(type(obj), method, None), slots, seen)
+
+
+def _from_attributes(obj: Any, slots: list[Slot], seen: set[int], depth: int) -> None:
+    for name, value in list(getattr(obj, "__dict__", {}).items()):
+        if _is_transform(name, value):
+            slots.append(_attribute(obj, name))
+        elif isinstance(value, (list, tuple)) and 0 < len(value) <= 64:
+            if all(_is_dataset(item) for item in value):
+                for item in value:
+                    _search(item, slots, seen, depth - 1)
+            elif all(_is_transform(name, item) for item in value):
+                slots.extend(_item(obj, name, i) for i in range(len(value)))
+        elif isinstance(value, dict) and 0 < len(value) <= 64 and not any(s in name for s in _LOADING):
+            slots.extend(_entry(name, value, key) for key, v in value.items() if _is_transform(str(key), v))
+        elif _is_dataset(value):
+            _search(value, slots, seen, depth - 1)
+
+
+def _from_code(fn: Any, slots: list[Slot], seen: set[int]) -> None:
+    """Callable objects that a method uses by a global name or from its closure."""
+    if not isinstance(fn, types.FunctionType) or id(fn) in seen:
+        return
+    seen.add(id(fn))
+    for name in fn.__code__.co_names:
+        value = fn.__globals__.get(name)
+        if _is_callable_object(value) and _is_transform(name, value):
+            slots.append(_global(fn.__globals__, name))
+    for name, cell in zip(fn.__code__.co_freevars, fn.__closure__ or (), strict=False):
+        try:
+            value = cell.cell_contents
+        except ValueError:  # not filled yet
+            continue
+        if _is_transform(name, value) and not isinstance(value, types.FunctionType | type):
+            slots.append(_cell(name, cell))
+
+
+#: Containers and arrays: they have items and a length, but hold data rather than make it.
+_CONTAINERS = (list, tuple, dict, str, bytes, torch.Tensor, type, torch.nn.Module)
+_DATA_MODULES = ("numpy", "pandas", "h5py", "pyarrow", "collections", "array")
+
+
+def _is_dataset(value: Any) -> bool:
+    if isinstance(value, Dataset):
+        return True
+    if isinstance(value, _CONTAINERS) or type(value).__module__.split(".")[0] in _DATA_MODULES:
+        return False
+    return hasattr(type(value), "__getitem__") and hasattr(type(value), "__len__")
+
+
+def _is_transform(name: str, value: Any) -> bool:
+    if not callable(value) or isinstance(value, (type, Dataset, Sampler, torch.Generator, types.ModuleType)):
+        return False
+    return not any(part in name.lower() for part in _LOADING)
+
+
+def _is_callable_object(value: Any) -> bool:
+    """An instance with ``__call__``: global functions are code, not data, and too many to be spied on."""
+    return callable(value) and not isinstance(
+        value, (type, types.FunctionType, types.BuiltinFunctionType, types.MethodType, types.ModuleType)
+    )
+
+
+def _attribute(obj: Any, name: str) -> Slot:
+    # Past any __setattr__ of the object's own: an nn.Module refuses to replace a child by something else.
+    return Slot(name, lambda: obj.__dict__[name], lambda value: obj.__dict__.__setitem__(name, value))
+
+
+def _item(obj: Any, name: str, index: int) -> Slot:
+    def put(value: Any) -> None:
+        items = list(obj.__dict__[name])
+        items[index] = value
+        obj.__dict__[name] = type(obj.__dict__[name])(items)
+
+    return Slot(f"{name}[{index}]", lambda: obj.__dict__[name][index], put)
+
+
+def _entry(name: str, mapping: dict[Any, Any], key: Any) -> Slot:
+    return Slot(f"{name}[{key!r}]", lambda: mapping[key], lambda value: mapping.__setitem__(key, value))
+
+
+def _global(names: dict[str, Any], name: str) -> Slot:
+    return Slot(name, lambda: names[name], lambda value: names.__setitem__(name, value))
+
+
+def _cell(name: str, cell: types.CellType) -> Slot:
+    return Slot(name, lambda: cell.cell_contents, lambda value: setattr(cell, "cell_contents", value))

@@ -1,0 +1,64 @@
+"""Which loader trains, and on which device: known by evidence, the optimizer's steps, not by order or name."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch.nn.modules.module import register_module_forward_pre_hook
+from torch.optim.optimizer import register_optimizer_step_post_hook
+
+#: Optimizer steps after which the loader drawn from between them is taken for the training loader.
+EVIDENCE = 2
+
+
+class Training:
+    """Counts optimizer steps and credits them to the loaders drawn from since the step before."""
+
+    def __init__(self) -> None:
+        self.steps = 0
+        self.device: torch.device | None = None
+        self.credits: dict[int, int] = {}
+        self._drawn: set[int] = set()
+
+    def drew(self, loader: int) -> None:
+        """A batch of this loader (by its ordinal) has been handed to the script."""
+        self._drawn.add(loader)
+
+    @contextmanager
+    def watching(self) -> Iterator[None]:
+        """Hooks every optimizer of the process meanwhile."""
+        handle = register_optimizer_step_post_hook(self._stepped)
+        try:
+            yield
+        finally:
+            handle.remove()
+
+    @contextmanager
+    def watching_models(self) -> Iterator[None]:
+        """Finds the device without an optimizer: that of the parameters of the first module called."""
+        handle = register_module_forward_pre_hook(self._called)
+        try:
+            yield
+        finally:
+            handle.remove()
+
+    def _stepped(self, optimizer: torch.optim.Optimizer, args: Any, kwargs: Any) -> None:
+        self.steps += 1
+        for loader in self._drawn:
+            self.credits[loader] = self.credits.get(loader, 0) + 1
+        self._drawn.clear()
+        if self.device is None:
+            self.device = _device_of(p for group in optimizer.param_groups for p in group["params"])
+
+    def _called(self, module: torch.nn.Module, args: Any) -> None:
+        if self.device is None:
+            self.device = _device_of(module.parameters())
+
+
+def _device_of(parameters: Iterator[torch.Tensor]) -> torch.device | None:
+    for parameter in parameters:
+        return parameter.device
+    return None

@@ -1,0 +1,142 @@
+"""Walking a batch or sample of any structure: its type and nesting are kept, only the tensors in it change.
+
+A batch may be a tensor, a tuple, list or mapping of anything, a named tuple, a dataclass, or an object of the user's
+with a ``.to`` of its own (graph batches, packed sequences, tokeniser outputs). What is none of these passes through.
+"""
+
+from __future__ import annotations
+
+import copy
+import dataclasses
+from collections.abc import Callable, Iterator, Mapping, MutableMapping
+from typing import Any
+
+import torch
+
+
+def map_leaves(obj: Any, fn: Callable[[Any], Any]) -> Any:
+    """The same structure with ``fn`` applied to everything that is not a container; containers are made anew."""
+    if isinstance(obj, tuple):
+        items = [map_leaves(item, fn) for item in obj]
+        return type(obj)(*items) if hasattr(obj, "_fields") else type(obj)(items)
+    if isinstance(obj, list):
+        fresh = copy.copy(obj)
+        fresh[:] = [map_leaves(item, fn) for item in obj]
+        return fresh
+    if isinstance(obj, Mapping):
+        items_ = {key: map_leaves(value, fn) for key, value in obj.items()}
+        if type(obj) is dict or not isinstance(obj, MutableMapping):
+            return items_
+        keeper = copy.copy(obj)
+        keeper.update(items_)
+        return keeper
+    if dataclasses.is_dataclass(obj) and not isinstance(obj, type):
+        twin = copy.copy(obj)
+        for field in dataclasses.fields(obj):
+            object.__setattr__(twin, field.name, map_leaves(getattr(obj, field.name), fn))
+        return twin
+    return fn(obj)
+
+
+def leaves(obj: Any) -> Iterator[Any]:
+    """Everything in the structure that is not a container, in order."""
+    if isinstance(obj, (tuple, list)):
+        for item in obj:
+            yield from leaves(item)
+    elif isinstance(obj, Mapping):
+        for item in obj.values():
+            yield from leaves(item)
+    elif dataclasses.is_dataclass(obj) and not isinstance(obj, type):
+        for field in dataclasses.fields(obj):
+            yield from leaves(getattr(obj, field.name))
+    else:
+        yield obj
+
+
+def tensors(obj: Any) -> Iterator[torch.Tensor]:
+    """Every tensor in the structure, those held as attributes by the user's own objects included."""
+    for leaf in leaves(obj):
+        if isinstance(leaf, torch.Tensor):
+            yield leaf
+        elif hasattr(leaf, "__dict__") and _moves_itself(leaf):
+            yield from (t for t in leaves(vars(leaf)) if isinstance(t, torch.Tensor))
+
+
+def move(batch: Any, device: torch.device) -> Any:
+    """The batch on ``device``; objects with a ``.to`` of their own move by it."""
+    if _moves_itself(batch):
+        return _own_to(batch, device)
+    return map_leaves(batch, lambda leaf: _move_leaf(leaf, device))
+
+
+def _move_leaf(leaf: Any, device: torch.device) -> Any:
+    if isinstance(leaf, torch.Tensor):
+        return leaf.to(device)
+    return _own_to(leaf, device) if _moves_itself(leaf) else leaf
+
+
+def _moves_itself(obj: Any) -> bool:
+    """An object, not a plain container or tensor, that knows how to move."""
+    return not isinstance(obj, (torch.Tensor, type)) and callable(getattr(obj, "to", None))
+
+
+def _own_to(obj: Any, device: torch.device) -> Any:
+    # Many such methods change the object in place and return it; the cached original must stay where it is.
+    return copy.copy(obj).to(device)
+
+
+def clone(batch: Any) -> Any:
+    """A copy whose tensors share no memory with the original's."""
+    if _moves_itself(batch):
+        return copy.deepcopy(batch)
+    return map_leaves(batch, _clone_leaf)
+
+
+def _clone_leaf(leaf: Any) -> Any:
+    if isinstance(leaf, torch.Tensor):
+        fresh = leaf.detach().clone()
+        return fresh.pin_memory() if leaf.device.type == "cpu" and leaf.is_pinned() else fresh
+    return copy.deepcopy(leaf) if _moves_itself(leaf) else leaf
+
+
+def pin(batch: Any) -> Any:
+    """The batch in page-locked memory."""
+    return map_leaves(batch, lambda leaf: leaf.pin_memory() if isinstance(leaf, torch.Tensor) else leaf)
+
+
+def in_shared_memory(batch: Any) -> Any:
+    """A copy whose tensors other processes can map."""
+    return map_leaves(batch, lambda leaf: leaf.clone().share_memory_() if isinstance(leaf, torch.Tensor) else leaf)
+
+
+def versions(batch: Any) -> tuple[int, ...]:
+    """The change counters of every tensor: they move when user code writes into one in place."""
+    return tuple(_version(t) for t in tensors(batch))
+
+
+def _version(tensor: torch.Tensor) -> int:
+    try:
+        return int(tensor._version)
+    except RuntimeError:  # inference tensors do not count their changes
+        return 0
+
+
+def nbytes(obj: Any) -> int:
+    """Bytes of data in a batch or sample: tensors, arrays, images, strings."""
+    return sum(_leaf_bytes(leaf) for leaf in leaves(obj))
+
+
+def _leaf_bytes(leaf: Any) -> int:
+    if isinstance(leaf, torch.Tensor):
+        return int(leaf.numel() * leaf.element_size())
+    size = getattr(leaf, "nbytes", None)  # numpy and its likes
+    if isinstance(size, int):
+        return size
+    if isinstance(leaf, (bytes, bytearray, str)):
+        return len(leaf)
+    if hasattr(leaf, "getbands") and hasattr(leaf, "size"):  # a Pillow image, without importing Pillow
+        width, height = leaf.size
+        return int(width) * int(height) * max(1, len(leaf.getbands()))
+    if _moves_itself(leaf) and hasattr(leaf, "__dict__"):
+        return sum(_leaf_bytes(t) for t in leaves(vars(leaf)) if isinstance(t, torch.Tensor))
+    return 32  # a number, a label

@@ -1,0 +1,1 @@
+"""Clocks, windows, the interleaved schedule and what is seen beside the clock."""

@@ -1,0 +1,35 @@
+"""The training device, through torch's device-agnostic calls."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+
+class Device:
+    """Synchronisation and facts for a ``torch.device`` of any kind; on the CPU there is nothing to wait for."""
+
+    def __init__(self, device: torch.device) -> None:
+        self.torch_device = device
+        self.is_cpu = device.type == "cpu"
+        self._module = None if self.is_cpu else torch.get_device_module(device)
+
+    def synchronize(self) -> None:
+        """Wait until everything queued on the device is done."""
+        if self._module is not None:
+            self._module.synchronize(self.torch_device)
+
+    def facts(self) -> dict[str, Any]:
+        device = self.torch_device
+        facts: dict[str, Any] = {"type": device.type, "index": device.index}
+        name = getattr(self._module, "get_device_name", None)
+        if name is not None:
+            facts["name"] = name(device)
+        return facts
+
+
+def default_device() -> torch.device:
+    """The accelerator if there is one, else the CPU."""
+    accelerator = torch.accelerator.current_accelerator() if torch.accelerator.is_available() else None
+    return accelerator if accelerator is not None else torch.device("cpu")

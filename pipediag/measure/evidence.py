@@ -1,0 +1,111 @@
+"""What is seen beside the clock while a window runs. Evidence stands beside the verdict; it never makes it.
+
+Keys of :attr:`pipediag.session.Window.evidence`:
+
+``worker_ms``      wall milliseconds a worker took to make one batch
+``worker_cpu``     share of that time spent on a CPU (0 to 1; above 1 when the worker runs threads)
+``worker_blocked`` share of it spent waiting: for storage, the network, a lock, a sleep
+``worker_queued``  share of it spent runnable without a core to run on (Linux)
+``copy_ms``        milliseconds per batch spent copying cached raw samples for transforms that change their input
+``process_cpu``    cores used by the training process itself
+``cores_busy``     cores in use on the whole machine
+``disk_read_mb``   megabytes per batch that the workers read from storage rather than from the page cache (Linux)
+``gpu_utilization`` share of the last second in which a kernel ran (0 to 1; NVIDIA, with nvidia-ml-py installed)
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from typing import Any
+
+import psutil
+
+
+class Evidence:
+    """Counters read at both ends of a window, outside the timed stretch."""
+
+    def __init__(self, worker_pids: Sequence[int], gpu: Gpu | None) -> None:
+        self._workers = [p for p in map(_process, worker_pids or [psutil.Process().pid]) if p is not None]
+        self._gpu = gpu
+        self._before = self._read()
+
+    def _read(self) -> tuple[float, float, float, float]:
+        machine = psutil.cpu_times()
+        busy = sum(machine) - machine.idle - getattr(machine, "iowait", 0.0)
+        # Guest time is already inside user time on Linux; counting it twice would show cores that do not exist.
+        busy -= getattr(machine, "guest", 0.0) + getattr(machine, "guest_nice", 0.0)
+        return time.perf_counter(), time.process_time(), busy, sum(map(_disk_bytes, self._workers))
+
+    def finish(self, steps: int) -> dict[str, float]:
+        """The figures of the window that ends now."""
+        before, after = self._before, self._read()
+        wall, process, busy, disk = (b - a for a, b in zip(before, after, strict=True))
+        if wall <= 0:
+            return {}
+        figures = {
+            "process_cpu": process / wall,
+            "cores_busy": busy / wall,
+            "disk_read_mb": max(0.0, disk) / 1e6 / max(1, steps),
+        }
+        utilization = self._gpu.utilization() if self._gpu else None
+        if utilization is not None:
+            figures["gpu_utilization"] = utilization
+        return {key: round(value, 4) for key, value in figures.items()}
+
+
+def worker_figures(costs: Sequence[tuple[float, float, float, float]]) -> dict[str, float]:
+    """Averages over batches of (wall, cpu, queued, copy) seconds, as workers report them with every batch."""
+    if not costs:
+        return {}
+    wall, cpu, queued, copy = (sum(column) for column in zip(*costs, strict=True))
+    if wall <= 0:
+        return {}
+    figures = {
+        "worker_ms": 1000 * wall / len(costs),
+        "worker_cpu": cpu / wall,
+        "worker_queued": queued / wall,
+        "worker_blocked": max(0.0, wall - cpu - queued) / wall,
+    }
+    if copy > 0:
+        figures["copy_ms"] = 1000 * copy / len(costs)
+    return {key: round(value, 4) for key, value in figures.items()}
+
+
+def _process(pid: int) -> psutil.Process | None:
+    try:
+        return psutil.Process(pid)
+    except psutil.Error:
+        return None
+
+
+def _disk_bytes(process: psutil.Process) -> float:
+    """Bytes the process has fetched from storage; reads served by the page cache do not count."""
+    try:
+        return float(process.io_counters().read_bytes)  # type: ignore[attr-defined,unused-ignore]
+    except (psutil.Error, AttributeError, OSError):
+        return 0.0
+
+
+class Gpu:
+    """NVIDIA's management library for one device, when ``nvidia-ml-py`` is installed."""
+
+    def __init__(self, nvml: Any, handle: Any) -> None:
+        self._nvml, self._handle = nvml, handle
+
+    @classmethod
+    def open(cls, uuid: str) -> Gpu | None:
+        """The GPU with this UUID (as torch gives it, without the ``GPU-`` prefix), or None where NVML is missing."""
+        try:
+            import pynvml
+
+            pynvml.nvmlInit()
+            return cls(pynvml, pynvml.nvmlDeviceGetHandleByUUID(f"GPU-{uuid}"))
+        except Exception:  # no library, no driver, no such device: evidence is optional
+            return None
+
+    def utilization(self) -> float | None:
+        try:
+            return float(self._nvml.nvmlDeviceGetUtilizationRates(self._handle).gpu) / 100.0
+        except Exception:
+            return None

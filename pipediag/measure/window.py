@@ -1,0 +1,63 @@
+"""Timing a stretch of the training loop, and choosing how long it should be."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+from .clock import Clock
+
+#: Shortest and longest window, in batches.
+MIN_STEPS, MAX_STEPS = 4, 1000
+
+
+class Stopwatch:
+    """Wall time of one or more stretches, with the device synchronised at both ends of each and never between."""
+
+    def __init__(self, clock: Clock, synchronize: Callable[[], None]) -> None:
+        self._clock = clock
+        self._synchronize = synchronize
+        self._started: float | None = None
+        self._open_steps = 0
+        self.seconds = 0.0
+        self.steps = 0
+
+    def start(self) -> None:
+        self._synchronize()
+        self._open_steps = 0
+        self._started = self._clock.now()
+
+    def count(self) -> None:
+        """One more step has been issued."""
+        self._open_steps += 1
+
+    @property
+    def total_steps(self) -> int:
+        """Steps of the closed stretches and of the open one."""
+        return self.steps + self._open_steps
+
+    def stop(self) -> None:
+        """Close the stretch and keep it."""
+        assert self._started is not None, "stop() without start()"
+        self._synchronize()
+        if self._open_steps:
+            self.seconds += self._clock.now() - self._started
+            self.steps += self._open_steps
+        self.drop()
+
+    def drop(self) -> None:
+        """Forget the open stretch: its end was not seen."""
+        self._started = None
+        self._open_steps = 0
+
+
+def window_steps(seconds_per_step: float, target_seconds: float, num_workers: int) -> int:
+    """Batches in a window: about ``target_seconds`` long, and whole rounds of the workers.
+
+    Workers that started together deliver in bursts of ``num_workers`` batches; a window that ended inside a burst
+    would see too many or too few of them.
+    """
+    round_ = max(1, num_workers)
+    wanted = target_seconds / max(seconds_per_step, 1e-6)
+    steps = min(max(wanted, MIN_STEPS), MAX_STEPS)
+    return round_ * max(1, math.ceil(steps / round_))

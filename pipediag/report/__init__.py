@@ -1,0 +1,76 @@
+"""Reports: each a function of a diagnosis, chosen by a file's ending. Pure; nothing is measured here."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+from ..analysis import Diagnosis, diagnose_session
+from ..errors import SessionFileError, UsageError
+from ..session import Session
+from .markdown import render_markdown
+from .terminal import render_terminal
+
+
+def render_json(diagnosis: Diagnosis) -> str:
+    return json.dumps(diagnosis.to_dict(), indent=1, allow_nan=False) + "\n"
+
+
+RENDERERS: dict[str, Callable[[Diagnosis], str]] = {
+    ".json": render_json,
+    ".md": render_markdown,
+    ".txt": render_terminal,
+}
+
+
+def check_output(path: str) -> None:
+    """Fail before anything is measured, not after.
+
+    Raises:
+        UsageError: no report has this ending, or the file cannot be written.
+    """
+    file = Path(path)
+    if file.suffix not in RENDERERS:
+        raise UsageError(f"-o {path}: the ending chooses the format, one of {', '.join(RENDERERS)}")
+    existed = file.exists()
+    try:
+        with file.open("a", encoding="utf-8"):
+            pass
+        if not existed:
+            file.unlink()
+    except OSError as error:
+        raise UsageError(f"-o {path}: cannot be written ({error.strerror})") from None
+
+
+def write(diagnosis: Diagnosis, path: str) -> None:
+    """Write the report that the file's ending asks for.
+
+    Raises:
+        SessionFileError: the file cannot be written.
+    """
+    file = Path(path)
+    try:
+        file.write_text(RENDERERS[file.suffix](diagnosis), encoding="utf-8")
+    except OSError as error:
+        raise SessionFileError(f"{path} could not be written ({error.strerror}); the report is above") from None
+
+
+def read(path: str) -> Diagnosis:
+    """The diagnosis of a saved session, judged anew from its windows.
+
+    Raises:
+        SessionFileError: the file is missing, unreadable, or no session.
+    """
+    try:
+        data = json.loads(Path(path).read_text(encoding="utf-8"))
+    except OSError as error:
+        raise SessionFileError(f"{path}: cannot be read ({error.strerror})") from None
+    except ValueError as error:
+        raise SessionFileError(f"{path}: not JSON ({error})") from None
+    if not isinstance(data, dict) or not isinstance(data.get("session"), dict):
+        raise SessionFileError(f"{path}: not a pipediag session; write one with: pipediag analyze -o x.json SCRIPT")
+    try:
+        return diagnose_session(Session.from_dict(data["session"]))
+    except SessionFileError as error:
+        raise SessionFileError(f"{path}: {error}") from None

@@ -1,0 +1,30 @@
+"""The report as Markdown, for a pull request or a CI summary."""
+
+from __future__ import annotations
+
+from ..analysis import Diagnosis
+from . import rows
+
+
+def render_markdown(diagnosis: Diagnosis) -> str:
+    verdict = diagnosis.verdict
+    lines = [f"# {rows.headline(diagnosis)}" + (" (PARTIAL)" if diagnosis.partial else "")]
+    lines += ["", f"`{rows.setting(diagnosis)}`", "", verdict.sentence]
+    if verdict.culprit is not None:
+        where = f" at `{verdict.culprit.where}`" if verdict.culprit.where else ""
+        lines += ["", f"Culprit: `{verdict.culprit.name}`{where}"]
+    step = rows.step_line(diagnosis)
+    if step:
+        lines += ["", step]
+    table = rows.ladder_rows(diagnosis)
+    if table:
+        lines += ["", "| rung | steps/s | adds stage | ms | 95 % interval | share |", "|---|--:|---|--:|---|--:|"]
+        lines += [f"| {r.rung} | {r.steps_per_s} | {r.stage} | {r.cost} | {r.interval} | {r.share} |" for r in table]
+    for title, entries in (
+        ("Not measured", rows.not_measured(diagnosis)),
+        ("Seen beside the clock", rows.evidence_lines(diagnosis)),
+        ("Warnings", [w.message + (f" ({w.help})" if w.help else "") for w in diagnosis.warnings]),
+    ):
+        if entries:
+            lines += ["", f"## {title}", "", *(f"- {entry}" for entry in entries)]
+    return "\n".join(lines) + "\n"

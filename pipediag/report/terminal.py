@@ -1,0 +1,73 @@
+"""The report for people at a terminal: one screen, the verdict first, warnings last."""
+
+from __future__ import annotations
+
+import sys
+import textwrap
+
+from tabulate import tabulate
+
+from ..analysis import Diagnosis
+from . import rows
+
+_WIDTH = 100
+_BAR = 20
+_COLOURS = {"severe": "31", "mild": "33", "none": "32"}
+
+
+def render_terminal(diagnosis: Diagnosis, colour: bool = False, fancy: bool = False) -> str:
+    """Plain text; ``colour`` for a terminal that shows it, ``fancy`` for block characters in the bars."""
+    verdict = diagnosis.verdict
+    title = rows.headline(diagnosis)
+    if colour and verdict.band in _COLOURS:
+        title = f"\x1b[1;{_COLOURS[verdict.band]}m{title}\x1b[0m"
+    lines = [title + ("  (PARTIAL)" if diagnosis.partial else ""), rows.setting(diagnosis), ""]
+    lines += textwrap.wrap(verdict.sentence, _WIDTH)
+    if verdict.culprit is not None:
+        where = f"  {verdict.culprit.where}" if verdict.culprit.where else ""
+        lines.append(f"culprit: {verdict.culprit.name}{where}")
+    step = rows.step_line(diagnosis)
+    if step:
+        lines += ["", step]
+    table = rows.ladder_rows(diagnosis)
+    if table:
+        lines += ["", _table(table, "█" if fancy else "#")]
+    for title, entries in (
+        ("not measured", rows.not_measured(diagnosis)),
+        ("seen beside the clock", rows.evidence_lines(diagnosis)),
+    ):
+        if entries:
+            lines += ["", title + ":", *(_item(entry) for entry in entries)]
+    if diagnosis.warnings:
+        lines += ["", "warnings:"]
+        for warning in diagnosis.warnings:
+            lines.append(_item(warning.message + (f" ({warning.help})" if warning.help else "")))
+    return "\n".join(lines) + "\n"
+
+
+def render_for(diagnosis: Diagnosis, stream: object = None) -> str:
+    """The report as the stream can show it."""
+    stream = stream or sys.stdout
+    encoding = str(getattr(stream, "encoding", None) or "ascii")
+    try:
+        "█".encode(encoding)
+        fancy = True
+    except (UnicodeEncodeError, LookupError):
+        fancy = False
+    isatty = getattr(stream, "isatty", None)
+    return render_terminal(diagnosis, colour=bool(isatty and isatty()), fancy=fancy)
+
+
+def _table(table: list[rows.Row], mark: str) -> str:
+    cells = [[r.rung, r.steps_per_s, r.stage, r.cost, r.interval, r.share, mark * round(_BAR * r.bar)] for r in table]
+    return tabulate(
+        cells,
+        headers=["rung", "steps/s", "adds stage", "ms", "95 % interval", "share", ""],
+        tablefmt="simple",
+        disable_numparse=True,
+        colalign=("left", "right", "left", "right", "left", "right", "left"),
+    )
+
+
+def _item(text: str) -> str:
+    return textwrap.fill(text, _WIDTH, initial_indent="  - ", subsequent_indent="    ")

@@ -1,0 +1,235 @@
+"""What was measured, as plain dataclasses, and its JSON form.
+
+This is the one contract between measuring and everything else: the host, the ladder and the clocks write a
+:class:`Session`; analysis and reports only read it. Pure Python: importing this module loads no torch.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
+
+from .errors import SessionFileError
+
+SCHEMA_VERSION = 1
+
+#: The ladder, fastest rung first. Each rung adds one stage of the input pipeline to the rung before it.
+RUNGS = ("device", "host", "worker", "sample", "raw", "warm", "baseline")
+#: Measured beside the ladder: they split a cost that the ladder sees as one.
+CONTROLS = ("device+load", "supply")
+
+#: The stage whose cost to training appears when a rung is compared with the rung before it.
+STAGE_OF_RUNG = {
+    "device": "compute",
+    "host": "transfer",
+    "worker": "ipc",
+    "sample": "collate",
+    "raw": "transform",
+    "warm": "load",
+    "baseline": "storage",
+}
+
+#: What the training loop receives under each rung, for people.
+RUNG_MEANING = {
+    "device": "batches cached on the training device",
+    "host": "batches cached in host memory",
+    "worker": "a cached batch, sent again by the workers",
+    "sample": "cached processed samples, collated anew",
+    "raw": "cached raw samples, transformed anew",
+    "warm": "the whole dataset code, on a few items whose files are in the page cache",
+    "baseline": "the loader as it is",
+    "device+load": "a cached device batch while the workers keep loading",
+    "supply": "the loader alone, without the training step",
+}
+
+_T = TypeVar("_T")
+
+
+@dataclass
+class Window:
+    """One timed stretch of the training loop under one rung.
+
+    ``steps`` counts batches drawn from the loader; ``optimizer_steps`` the optimizer steps seen meanwhile
+    (fewer under gradient accumulation). ``seconds`` is wall time with the device synchronised at both ends.
+    ``evidence`` holds what was seen beside the clock; see :mod:`pipediag.measure.evidence` for the keys.
+    """
+
+    rung: str
+    round: int
+    steps: int
+    seconds: float
+    optimizer_steps: int = 0
+    attempt: int = 1  # which pass of the script
+    evidence: dict[str, float] = field(default_factory=dict)
+
+    @property
+    def ms_per_step(self) -> float:
+        return 1000.0 * self.seconds / self.steps
+
+
+@dataclass
+class Rung:
+    """Whether a rung can be measured on this loader, and if not, why not and what would help.
+
+    ``exists`` is false where the pipeline has no such stage at all: no transfer on the CPU, no hand-off without
+    workers.
+    """
+
+    name: str
+    available: bool = True
+    why_not: str = ""
+    exists: bool = True
+
+
+@dataclass
+class Startup:
+    """One construction of the loader's iterator: seconds from ``iter()`` to the first batch."""
+
+    seconds: float
+    attempt: int = 1
+
+
+@dataclass
+class Place:
+    """A named piece of the user's code: ``where`` is ``file:line``."""
+
+    name: str
+    where: str = ""
+
+
+@dataclass
+class Loader:
+    """The training loader, as it was found."""
+
+    dataset: str = ""
+    batch_size: int | None = None
+    num_workers: int = 0
+    prefetch_factor: int | None = None
+    pin_memory: bool = False
+    persistent_workers: bool = False
+    start_method: str = ""
+    iterable: bool = False
+    length: int | None = None  # batches in an epoch, when the loader knows
+    where: str = ""
+    batch_bytes: int = 0
+    dataset_code: Place | None = None
+    transform: Place | None = None
+    collate: Place | None = None
+
+
+@dataclass
+class Script:
+    """The command that was analysed; empty ``argv`` when the loop ran in this process."""
+
+    argv: list[str] = field(default_factory=list)
+    passes: int = 0
+    exit_code: int | None = None
+    wrote: list[str] = field(default_factory=list)
+
+
+@dataclass
+class Warning_:
+    """Something worth knowing about the measurement: what was seen, and what helps."""
+
+    code: str
+    message: str
+    help: str = ""
+
+
+@dataclass
+class Session:
+    """Everything one analysis measured, before any judgement."""
+
+    tool_version: str = ""
+    script: Script = field(default_factory=Script)
+    environment: dict[str, Any] = field(default_factory=dict)
+    device: dict[str, Any] = field(default_factory=dict)
+    loader: Loader | None = None
+    rungs: dict[str, Rung] = field(default_factory=dict)
+    windows: list[Window] = field(default_factory=list)
+    startups: list[Startup] = field(default_factory=list)
+    warnings: list[Warning_] = field(default_factory=list)
+    caches: dict[str, Any] = field(default_factory=dict)
+    ended: str = ""  # settled, budget, interrupted, script-ended, script-failed
+
+    def windows_of(self, rung: str) -> list[Window]:
+        return [w for w in self.windows if w.rung == rung]
+
+    def measured(self) -> list[str]:
+        """Names of the ladder's rungs that have at least one window, fastest rung first."""
+        seen = {w.rung for w in self.windows}
+        return [name for name in RUNGS if name in seen]
+
+    def warn(self, code: str, message: str, help: str = "") -> None:
+        """Add a warning once: a later one with the same code and message is dropped."""
+        if not any(w.code == code and w.message == message for w in self.warnings):
+            self.warnings.append(Warning_(code, message, help))
+
+    def apply(self, kind: str, data: Mapping[str, Any]) -> None:
+        """Take in one event of the measurement. Unknown kinds are ignored, so that versions may differ."""
+        if kind == "window":
+            self.windows.append(_build(Window, data))
+        elif kind == "rung":
+            self.rungs[data["name"]] = _build(Rung, data)
+        elif kind == "startup":
+            self.startups.append(_build(Startup, data))
+        elif kind == "loader":
+            self.loader = _loader(data)
+        elif kind == "warning":
+            self.warn(data["code"], data["message"], data.get("help", ""))
+        elif kind == "wrote":
+            if data["path"] not in self.script.wrote:
+                self.script.wrote.append(data["path"])
+        elif kind in ("environment", "device", "caches"):
+            getattr(self, kind).update(data)
+
+    def to_dict(self) -> dict[str, Any]:
+        return dataclasses.asdict(self)
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any]) -> Session:
+        """Rebuild a session from its JSON form.
+
+        Raises:
+            SessionFileError: the data is no session, or was written by a newer pipediag.
+        """
+        try:
+            session = _build(cls, data)
+            session.script = _build(Script, data["script"])
+            session.loader = _loader(data["loader"]) if data.get("loader") else None
+            session.rungs = {name: _build(Rung, rung) for name, rung in data["rungs"].items()}
+            session.windows = [_build(Window, w) for w in data["windows"]]
+            session.startups = [_build(Startup, s) for s in data["startups"]]
+            session.warnings = [_build(Warning_, w) for w in data["warnings"]]
+            for window in session.windows:
+                if not (window.steps > 0 and window.seconds > 0):
+                    raise ValueError(f"a window of {window.steps} steps in {window.seconds} s")
+        except (KeyError, TypeError, ValueError, AttributeError) as error:
+            raise SessionFileError(
+                f"not a pipediag session ({type(error).__name__}: {error}); "
+                "write one with: pipediag analyze -o session.json SCRIPT"
+            ) from None
+        return session
+
+
+def _loader(data: Mapping[str, Any]) -> Loader:
+    loader = _build(Loader, data)
+    for name in ("dataset_code", "transform", "collate"):
+        value = getattr(loader, name)
+        if isinstance(value, Mapping):
+            setattr(loader, name, _build(Place, value))
+    return loader
+
+
+def _build(cls: type[_T], data: Mapping[str, Any]) -> _T:
+    """Make a dataclass of the keys it knows, leaving the rest: files are read tolerantly."""
+    names = {f.name for f in dataclasses.fields(cls)}  # type: ignore[arg-type]
+    return cls(**{key: value for key, value in data.items() if key in names})
+
+
+def ordered(names: Iterable[str]) -> list[str]:
+    """Rung names in ladder order, controls last."""
+    rank = {name: i for i, name in enumerate(RUNGS + CONTROLS)}
+    return sorted(names, key=lambda name: rank[name])
