@@ -7,7 +7,6 @@ import math
 from ..session import Session, Warning_
 from .diagnosis import Stage
 from .ladder import ENOUGH_WINDOWS, LadderView
-from .sentences import percent
 from .thresholds import GATE
 
 #: Cores in use from which on the machine counts as full.
@@ -68,8 +67,7 @@ def _full_cpu(ladder: LadderView) -> Warning_ | None:
     return Warning_(
         "full-cpu",
         f"{busy:.1f} of {cores:g} usable cores are in use under the baseline",
-        "on a full machine any stage's cost includes what the others leave it; "
-        f"compare worker_ms between the rungs. More cores help while the share is above {percent(GATE)}.",
+        "the stage named may only be what tipped the machine over: freeing CPU time anywhere helps as well",
     )
 
 

@@ -17,6 +17,7 @@ from .feed import epoch_length, is_iterable
 from .slots import find_slots
 
 _OURS = str(Path(__file__).resolve().parent.parent) + os.sep
+_DEMO = _OURS + "demo" + os.sep
 _TORCH = str(Path(torch.__file__).resolve().parent) + os.sep
 
 
@@ -44,7 +45,8 @@ def caller() -> str:
     frame = inspect.currentframe()
     while frame is not None:
         file = frame.f_code.co_filename
-        if not file.startswith((_OURS, _TORCH)) and not file.startswith("<frozen"):
+        ours = file.startswith((_OURS, _TORCH, "<frozen")) and not file.startswith(_DEMO)
+        if not ours:
             return f"{short(file)}:{frame.f_lineno}"
         frame = frame.f_back
     return ""
@@ -108,8 +110,7 @@ def _transform_place(dataset: Any) -> Place | None:
     links = getattr(value, "transforms", None)
     if isinstance(links, (list, tuple)) and links:
         inside = ", ".join(getattr(link, "__name__", type(link).__name__) for link in links)
-        own = [w for w in (place_of(link).where for link in links) if w and "site-packages" not in w]
-        return Place(f"{type(value).__name__}({inside})", own[0] if own else _dataset_place(dataset).where)
+        return Place(f"{type(value).__name__}({inside})", _dataset_place(dataset).where)
     place = place_of(value)
     return Place(place.name, place.where if "site-packages" not in place.where else _dataset_place(dataset).where)
 

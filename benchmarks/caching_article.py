@@ -1,0 +1,46 @@
+"""The caching article's table: its workload, then its two mended forms, each analysed as an unmodified script."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+from common import RESULTS, ROOT, analyze, save
+
+FORMS = {
+    "as written": [],
+    "optimised transforms": ["--optimised"],
+    "and a smaller raw image": ["--optimised", "--raw-size", "256"],
+}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--budget", type=float, default=100.0)
+    parser.add_argument("--out", type=Path, default=RESULTS)
+    parser.add_argument("arguments", nargs="*", help="of examples/caching_article.py, after --")
+    args = parser.parse_args()
+    script = str(ROOT / "examples" / "caching_article.py")
+    size = args.arguments or ["--article", "--samples", "1000000", "--steps", "1000000"]
+    rows = []
+    for form, switches in FORMS.items():
+        report = analyze(["--budget", str(args.budget)], [script, *size, *switches])
+        rates = {r["name"]: r["steps_per_s"] for r in report["rungs"] if r["steps_per_s"]}
+        waterfall = {s["stage"]: s["ms"] for s in report["waterfall"]}
+        rows.append(
+            {
+                "form": form,
+                "steps_per_s": rates,
+                "waterfall_ms": waterfall,
+                "verdict": report["verdict"],
+                "evidence": {r["name"]: r["evidence"] for r in report["rungs"]},
+                "partial": report["partial"],
+            }
+        )
+        print(form, {name: round(rate["value"], 2) for name, rate in rates.items()})
+        print("   ", report["verdict"]["bottleneck"], report["verdict"]["band"], report["verdict"]["sentence"])
+    print("written", save("caching_article", {"arguments": size, "forms": rows}, args.out))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,50 @@
+"""What every benchmark does alike: running pipediag on a script, and writing results with their circumstances."""
+
+from __future__ import annotations
+
+import datetime
+import json
+import os
+import platform
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parent.parent
+RESULTS = Path(__file__).resolve().parent / "results"
+ENVIRONMENT = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))}
+
+
+def analyze(options: list[str], command: list[str]) -> dict[str, Any]:
+    """The JSON report of ``pipediag analyze OPTIONS COMMAND``."""
+    with tempfile.TemporaryDirectory() as folder:
+        report = Path(folder) / "report.json"
+        arguments = [sys.executable, "-m", "pipediag", "analyze", *options, "-o", str(report), *command]
+        subprocess.run(arguments, check=True, env=ENVIRONMENT, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        return dict(json.loads(report.read_text()))
+
+
+def circumstances() -> dict[str, Any]:
+    import torch
+
+    cuda = torch.cuda.is_available()
+    return {
+        "date": datetime.datetime.now(datetime.timezone.utc).date().isoformat(),
+        "device": torch.cuda.get_device_name() if cuda else "cpu",
+        "cores": len(os.sched_getaffinity(0)),
+        "python": platform.python_version(),
+        "torch": torch.__version__,
+        "cuda": torch.version.cuda,
+    }
+
+
+def save(name: str, result: dict[str, Any], folder: Path) -> Path:
+    """Write ``{circumstances, **result}``; the device is part of the file's name."""
+    folder.mkdir(parents=True, exist_ok=True)
+    facts = circumstances()
+    device = str(facts["device"]).lower().replace("nvidia", "").strip().replace(" ", "-")
+    path = folder / f"{name}-{device}.json"
+    path.write_text(json.dumps({**facts, **result}, indent=1) + "\n")
+    return path

@@ -1,0 +1,1 @@
+"""The script behind ``pipediag demo``."""
