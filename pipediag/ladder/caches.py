@@ -49,17 +49,34 @@ def plan_caches(batch_bytes: int, workers: int, on_cpu: bool) -> CachePlan:
 
 
 class BatchCache:
-    """Distinct batches handed out round and round; as clones when the loop writes into what it gets."""
+    """Distinct batches handed out round and round.
 
-    def __init__(self, batches: list[Any], hand_out_clones: bool = False) -> None:
+    A loop may write into the batch it gets; a cached one must not change. The first batch goes out as a copy that is
+    watched: if it has changed when the loop is back, every batch goes out as a copy from then on. That also catches
+    what cannot be seen before, a loop that copies batches to the device and writes into the copy: given a batch that
+    is on the device already, there is no copy.
+    """
+
+    def __init__(self, batches: list[Any], writes_in_place: bool = False) -> None:
+        self.writes_in_place = writes_in_place
         self._batches = batches
-        self._clones = hand_out_clones
         self._turn = 0
+        self._probe: tuple[Any, tuple[int, ...]] | None = None
+        self._probed = writes_in_place
 
     def __len__(self) -> int:
         return len(self._batches)
 
     def next(self) -> Any:
+        if self._probe is not None:
+            batch, before = self._probe
+            self._probe = None
+            self.writes_in_place = tree.versions(batch) != before
         batch = self._batches[self._turn % len(self._batches)]
         self._turn += 1
-        return tree.clone(batch) if self._clones else batch
+        if self._probed and not self.writes_in_place:
+            return batch
+        batch = tree.clone(batch)
+        if not self._probed:
+            self._probed, self._probe = True, (batch, tree.versions(batch))
+        return batch

@@ -38,6 +38,12 @@ _PATIENCE = 200
 #: Seconds spent on collecting distinct batches for the caches; what is there by then has to do.
 _CACHE_SECONDS = 5.0
 
+WRITES_IN_PLACE = {
+    "code": "writes-in-place",
+    "message": "the training loop changes its batches in place",
+    "help": "cached rungs hand out copies of their batches, and include making them",
+}
+
 Turn = Generator[Any, None, Any]
 
 
@@ -319,6 +325,8 @@ class Climb:
             yield from self._hand(self._caches[_cache_of(rung)].next())
         self._device.synchronize()
         self._pace.setdefault(rung, (self._clock.now() - began) / count)
+        if self._caches[_cache_of(rung)].writes_in_place:
+            self._setting.send("warning", WRITES_IN_PLACE)
 
     # Batches
 
@@ -385,9 +393,9 @@ class Climb:
             if self._clock.now() > until and len(batches) >= 2:
                 break
         device = self._device.torch_device
-        clones = self._writes_in_place
+        writes = self._writes_in_place
         moved = [b if self._device.is_cpu else tree.move(b, device) for b in batches[: plan.device]]
-        self._caches = {"device": BatchCache(moved, clones), "host": BatchCache(batches[: plan.host], clones)}
+        self._caches = {"device": BatchCache(moved, writes), "host": BatchCache(batches[: plan.host], writes)}
         self._shared = batches[: plan.shared]
         self._cache_plan = plan
         self.feed.cell.pool_bytes = plan.pool_bytes

@@ -18,7 +18,7 @@ from ..measure.device import Device, default_device
 from ..measure.schedule import Schedule
 from ..session import Session
 from . import tree
-from .climb import END, Climb, Failure
+from .climb import END, WRITES_IN_PLACE, Climb, Failure
 from .facts import caller, describe
 from .feed import Feed, NativeIterator
 from .plan import Plan
@@ -148,14 +148,7 @@ class Measurement:
         self.send("device", Device(device).facts())
         self.send("loader", asdict(describe(feed.loader, track.where, track.batch_bytes)))
         if track.writes_in_place:
-            self.send(
-                "warning",
-                {
-                    "code": "writes-in-place",
-                    "message": "the training loop changes its batches in place",
-                    "help": "cached rungs hand out copies of their batches, and include making them",
-                },
-            )
+            self.send("warning", WRITES_IN_PLACE)
         track.climb = Climb(feed, track.ordinal, self, device, handed, track.writes_in_place)
         return track.climb
 
