@@ -7,6 +7,7 @@ import math
 from ..session import Session, Warning_
 from .diagnosis import Stage
 from .ladder import ENOUGH_WINDOWS, LadderView
+from .sentences import number
 from .thresholds import GATE
 
 #: Cores in use from which on the machine counts as full.
@@ -47,7 +48,7 @@ def _not_monotone(ladder: LadderView, pieces: list[Stage]) -> list[Warning_]:
     return [
         Warning_(
             "not-monotone",
-            f"adding {p.stage} made the step {-p.ms.value:.3g} ms faster, which a cost cannot do",
+            f"adding {p.stage} made the step {number(-p.ms.value)} ms faster, which a cost cannot do",
             "something else changed between the two rungs (CPU load, caches, batch contents); "
             "read the neighbouring stages together",
         )

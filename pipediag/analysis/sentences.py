@@ -28,6 +28,11 @@ def percent(share: float) -> str:
     return f"{100 * share:.0f} %"
 
 
+def number(value: float) -> str:
+    """Three significant digits, never in powers of ten."""
+    return f"{value:.0f}" if abs(value) >= 100 else f"{value:.3g}"
+
+
 def span(interval: Interval) -> str:
     """The interval of a share, for people."""
     if math.isinf(interval.low) or math.isinf(interval.high):
@@ -57,21 +62,21 @@ def starved(
     base = ladder.ms("baseline")
     text = (
         f"{device_name(ladder.session)} waits for data {percent(share.value)} of each step ({span(share)}): "
-        f"{what(top)} costs {top.ms.value:.3g} of {base.value:.3g} ms."
+        f"{what(top)} costs {number(top.ms.value)} of {number(base.value)} ms."
     )
     if others:
         text += f" {', '.join(others).capitalize()} cost{'s' if len(others) == 1 else ''} a comparable part."
     best = 1000.0 / ladder.ms(ladder.rungs[0]).value
-    text += f" Without it the loop would run at about {ceiling:.3g} steps/s"
+    text += f" Without it the loop would run at about {number(ceiling)} steps/s"
     if following != "compute":
-        return text + f", limited next by {following}; with no input cost at all, {best:.3g}."
-    return text + f" instead of {1000.0 / base.value:.3g}, limited by the model itself."
+        return text + f", limited next by {following}; with no input cost at all, {number(best)}."
+    return text + f" instead of {number(1000.0 / base.value)}, limited by the model itself."
 
 
 def not_starved(ladder: LadderView, share: Interval) -> str:
     base, best = ladder.ms("baseline"), ladder.ms(ladder.rungs[0])
     return (
-        f"Not starved: a step takes {base.value:.3g} ms with the loader and {best.value:.3g} ms with cached batches; "
+        f"Not starved: a step takes {number(base.value)} ms with the loader and {number(best.value)} ms with cached batches; "
         f"the input pipeline costs {max(0.0, 100 * share.value):.0f} % ({span(share)}). "
         "To train faster, work on the model's own step."
     )
@@ -86,7 +91,7 @@ def undecided(ladder: LadderView, share: Interval, top: Stage) -> str:
         )
     return (
         f"The loop waits for data {percent(share.value)} of each step ({span(share)}), but no single stage's cost is "
-        f"certain; the largest is {top.stage} with {top.ms.value:.3g} of {base.value:.3g} ms. "
+        f"certain; the largest is {top.stage} with {number(top.ms.value)} of {number(base.value)} ms. "
         "A longer --budget narrows the intervals."
     )
 
@@ -95,7 +100,7 @@ def contention(ladder: LadderView, lost: Interval) -> str:
     base = ladder.ms("baseline")
     return (
         f"The workers are not late, they are in the way: with batches already on the device, a step still takes "
-        f"{lost.value:.3g} ms longer while they run (of {base.value:.3g} ms). They compete with the training process "
+        f"{number(lost.value)} ms longer while they run (of {number(base.value)} ms). They compete with the training process "
         "for the CPU: fewer workers or fewer threads, not more, should help."
     )
 
@@ -103,8 +108,8 @@ def contention(ladder: LadderView, lost: Interval) -> str:
 def startup(session: Session, amortised: float, base: Interval) -> str:
     assert session.loader is not None and session.loader.length
     return (
-        f"Every epoch begins with a wait: starting the loader costs {amortised:.3g} ms a step when spread over the "
-        f"epoch's {session.loader.length} batches, beside a step of {base.value:.3g} ms. "
+        f"Every epoch begins with a wait: starting the loader costs {number(amortised)} ms a step when spread over the "
+        f"epoch's {session.loader.length} batches, beside a step of {number(base.value)} ms. "
         "persistent_workers=True pays it once."
     )
 

@@ -7,6 +7,7 @@ import sys
 import time
 from typing import Any, TextIO
 
+from ..analysis.sentences import number
 from ..session import Session
 
 
@@ -64,5 +65,5 @@ class ProgressLine:
 def _estimate(session: Session) -> str:
     """Baseline against ceiling as far as they are known."""
     latest = {w.rung: 1000.0 / w.ms_per_step for w in session.windows}
-    parts = [f"{name} {latest[name]:.3g}" for name in ("baseline", "device") if name in latest]
+    parts = [f"{name} {number(latest[name])}" for name in ("baseline", "device") if name in latest]
     return f" ({', '.join(parts)} steps/s)" if parts else ""

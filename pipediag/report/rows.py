@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from ..analysis import Diagnosis
 from ..analysis.diagnosis import Stage
 from ..analysis.intervals import Interval
+from ..analysis.sentences import number
 from ..session import CONTROLS, RUNG_MEANING
 
 
@@ -52,7 +53,7 @@ def step_line(diagnosis: Diagnosis) -> str:
     base, best = ladder.ms("baseline").value, ladder.ms(ladder.rungs[0]).value
     return (
         f"step {ms(base)} = compute {ms(best)} + input {ms(base - best)};  "
-        f"{1000 / base:.3g} steps/s now, {1000 / best:.3g} with cached batches"
+        f"{number(1000 / base)} steps/s now, {number(1000 / best)} with cached batches"
     )
 
 
@@ -64,7 +65,7 @@ def ladder_rows(diagnosis: Diagnosis) -> list[Row]:
     for rung in ladder.rungs:
         rate = ladder.ms(rung).inverse(1000.0)
         piece = pieces.get(ladder.covered(rung)[-1])
-        rows.append(_row(rung, f"{rate.value:.3g}", piece))
+        rows.append(_row(rung, number(rate.value), piece))
     rows += [_row("", "", p) for p in diagnosis.waterfall if p.stage == "residual"]
     return rows
 
@@ -73,12 +74,12 @@ def _row(rung: str, rate: str, piece: Stage | None) -> Row:
     if piece is None:
         return Row(rung, rate, "", "", "", "", 0.0)
     # Compute is a rung's own time; the others are differences, and may be below nothing by chance.
-    sign = "" if piece.stage == "compute" else "+"
+    sign = "+" if piece.stage != "compute" and piece.ms.value >= 0 else ""
     covers = [c for c in piece.covers if c != piece.stage]
     stage = piece.stage + (f" (with {', '.join(covers)})" if covers else "")
     between = "" if piece.stage == "residual" else between_ms(piece.ms)
     share = f"{100 * piece.share:.0f} %"
-    return Row(rung, rate, stage, f"{piece.ms.value:{sign}.3g}", between, share, max(0.0, min(1.0, piece.share)))
+    return Row(rung, rate, stage, sign + number(piece.ms.value), between, share, max(0.0, min(1.0, piece.share)))
 
 
 def not_measured(diagnosis: Diagnosis) -> list[str]:
@@ -116,7 +117,7 @@ def evidence_lines(diagnosis: Diagnosis) -> list[str]:
     for control in CONTROLS:
         if ladder.has(control):
             rate = 1000.0 / ladder.ms(control).value
-            lines.append(f"{RUNG_MEANING[control]}: {rate:.3g} steps/s ({control})")
+            lines.append(f"{RUNG_MEANING[control]}: {number(rate)} steps/s ({control})")
     if session.startups:
         seconds = sorted(s.seconds for s in session.startups)[len(session.startups) // 2]
         lines.append(f"from iter() to the first batch: {seconds:.2g} s")
@@ -133,11 +134,11 @@ def evidence_lines(diagnosis: Diagnosis) -> list[str]:
 def between_ms(interval: Interval) -> str:
     if math.isinf(interval.low) or math.isinf(interval.high):
         return "one window"
-    return f"{interval.low:.3g} .. {interval.high:.3g}"
+    return f"{number(interval.low)} .. {number(interval.high)}"
 
 
 def ms(value: float) -> str:
-    return f"{value:.3g} ms" if value < 1000 else f"{value / 1000:.3g} s"
+    return f"{number(value)} ms" if value < 1000 else f"{number(value / 1000)} s"
 
 
 def _percent(share: float) -> str:
