@@ -76,8 +76,8 @@ def starved(
 def not_starved(ladder: LadderView, share: Interval) -> str:
     base, best = ladder.ms("baseline"), ladder.ms(ladder.rungs[0])
     return (
-        f"Not starved: a step takes {number(base.value)} ms with the loader and {number(best.value)} ms with cached batches; "
-        f"the input pipeline costs {max(0.0, 100 * share.value):.0f} % ({span(share)}). "
+        f"Not starved: a step takes {number(base.value)} ms with the loader and {number(best.value)} ms with cached "
+        f"batches; the input pipeline costs {max(0.0, 100 * share.value):.0f} % ({span(share)}). "
         "To train faster, work on the model's own step."
     )
 
@@ -100,8 +100,8 @@ def contention(ladder: LadderView, lost: Interval) -> str:
     base = ladder.ms("baseline")
     return (
         f"The workers are not late, they are in the way: with batches already on the device, a step still takes "
-        f"{number(lost.value)} ms longer while they run (of {number(base.value)} ms). They compete with the training process "
-        "for the CPU: fewer workers or fewer threads, not more, should help."
+        f"{number(lost.value)} ms longer while they run (of {number(base.value)} ms). They compete with the training "
+        "process for the CPU: fewer workers or fewer threads, not more, should help."
     )
 
 

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
+
+import torch
 
 from . import tree
 
@@ -24,9 +27,18 @@ class CachePlan:
     host: int
     shared: int
     pool_bytes: int
+    batch_bytes: int
+    workers: int
 
-    def total_bytes(self, batch_bytes: int, workers: int) -> int:
-        return (self.device + self.host + self.shared) * batch_bytes + max(1, workers) * self.pool_bytes
+    @property
+    def distinct(self) -> int:
+        """Batches to be collected."""
+        return max(self.device, self.host, self.shared)
+
+    @property
+    def held_bytes(self) -> int:
+        """What all caches together may come to hold."""
+        return (self.device + self.host + self.shared) * self.batch_bytes + max(1, self.workers) * self.pool_bytes
 
 
 def plan_caches(batch_bytes: int, workers: int, on_cpu: bool) -> CachePlan:
@@ -35,17 +47,31 @@ def plan_caches(batch_bytes: int, workers: int, on_cpu: bool) -> CachePlan:
     ``shared`` batches are mapped by every worker for the ``worker`` rung; two of them, so that the batch that
     arrives is never the one the loop still holds. On the CPU host and device are one, and ``host`` stays empty.
     """
+    size = max(1, batch_bytes)
     counts = {"device": 0, "host": 0, "shared": 0}
     left = LIMIT_BYTES - _POOL_RESERVE
     batches = LIMIT_BATCHES // 2  # the other half is for the workers' samples
     first = ["device"] if on_cpu else ["device", "host"]
     order = [*first, *(["shared"] * 2 if workers else []), *itertools.chain(*[first] * (_DISTINCT - 1))]
     for name in order:
-        if batch_bytes <= left and sum(counts.values()) < batches:
+        if size <= left and sum(counts.values()) < batches:
             counts[name] += 1
-            left -= batch_bytes
-    pools = min(left + _POOL_RESERVE, LIMIT_BATCHES // 2 * max(batch_bytes, 1))
-    return CachePlan(**counts, pool_bytes=pools // max(1, workers))
+            left -= size
+    pools = min(left + _POOL_RESERVE, LIMIT_BATCHES // 2 * size)
+    return CachePlan(**counts, pool_bytes=pools // max(1, workers), batch_bytes=size, workers=workers)
+
+
+class Caches:
+    """The collected batches as each rung hands them out."""
+
+    def __init__(self, batches: Sequence[Any], plan: CachePlan, device: torch.device, writes_in_place: bool) -> None:
+        on_cpu = device.type == "cpu"
+        moved = [batch if on_cpu else tree.move(batch, device) for batch in batches[: plan.device]]
+        self.device = BatchCache(moved, writes_in_place)
+        self.host = BatchCache(batches[: plan.host], writes_in_place)
+        self.shared = list(batches[: plan.shared])
+        #: Whether anything in a batch went to the device.
+        self.moves = on_cpu or any(t.device.type == device.type for t in tree.tensors(moved))
 
 
 class BatchCache:
@@ -57,7 +83,7 @@ class BatchCache:
     is on the device already, there is no copy.
     """
 
-    def __init__(self, batches: list[Any], writes_in_place: bool = False) -> None:
+    def __init__(self, batches: Sequence[Any], writes_in_place: bool = False) -> None:
         self.writes_in_place = writes_in_place
         self._batches = batches
         self._turn = 0

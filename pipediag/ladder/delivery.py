@@ -33,6 +33,10 @@ class Delivery:
         self.worker = worker
         self.why_not = why_not
 
+    def fits(self, rung: str) -> bool:
+        """Whether the batch was made under ``rung`` from beginning to end."""
+        return self.stable and self.rung == rung
+
     def __reduce__(self) -> tuple[Any, ...]:
         return (Delivery, (self.batch, self.rung, self.stable, self.cost, self.worker, self.why_not))
 

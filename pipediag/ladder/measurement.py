@@ -18,11 +18,12 @@ from ..measure.device import Device, default_device
 from ..measure.schedule import Schedule
 from ..session import Session
 from . import tree
-from .climb import END, WRITES_IN_PLACE, Climb, Failure
+from .climb import WRITES_IN_PLACE, Climb
 from .facts import caller, describe
 from .feed import Feed, NativeIterator
 from .plan import Plan
 from .training import EVIDENCE, Training
+from .turns import END, Failure
 
 Send = Callable[[str, dict[str, Any]], None]
 

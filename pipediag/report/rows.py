@@ -122,7 +122,7 @@ def evidence_lines(diagnosis: Diagnosis) -> list[str]:
         seconds = sorted(s.seconds for s in session.startups)[len(session.startups) // 2]
         lines.append(f"from iter() to the first batch: {seconds:.2g} s")
     if session.caches:
-        limit = session.caches.get("limit_bytes", 0) / 2**20
+        limit = session.caches.get("held_bytes", 0) / 2**20
         lines.append(
             f"caches hold at most {limit:.0f} MiB: {session.caches.get('device', 0)} batches on the device, "
             f"{session.caches.get('host', 0)} on the host, {session.caches.get('shared', 0)} shared by the workers, "
