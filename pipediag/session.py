@@ -7,6 +7,9 @@ This is the one contract between measuring and everything else: the host, the la
 from __future__ import annotations
 
 import dataclasses
+import math
+import types
+import typing
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
@@ -63,6 +66,10 @@ class Window:
     optimizer_steps: int = 0
     attempt: int = 1  # which pass of the script
     evidence: dict[str, float] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        if not (self.steps > 0 and self.seconds > 0):
+            raise ValueError(f"a window of {self.steps} steps in {self.seconds} s")
 
     @property
     def ms_per_step(self) -> float:
@@ -153,6 +160,7 @@ class Session:
     warnings: list[Warning_] = field(default_factory=list)
     caches: dict[str, Any] = field(default_factory=dict)
     ended: str = ""  # settled, budget, interrupted, script-ended, script-failed
+    schema_version: int = SCHEMA_VERSION
 
     def windows_of(self, rung: str) -> list[Window]:
         return [w for w in self.windows if w.rung == rung]
@@ -176,7 +184,7 @@ class Session:
         elif kind == "startup":
             self.startups.append(_build(Startup, data))
         elif kind == "loader":
-            self.loader = _loader(data)
+            self.loader = _build(Loader, data)
         elif kind == "warning":
             self.warn(data["code"], data["message"], data.get("help", ""))
         elif kind == "wrote":
@@ -195,38 +203,56 @@ class Session:
         Raises:
             SessionFileError: the data is no session, or was written by a newer pipediag.
         """
+        version = data.get("schema_version")
+        if isinstance(version, int) and version > SCHEMA_VERSION:
+            raise SessionFileError("the session was written by a newer pipediag; update this one")
         try:
-            session = _build(cls, data)
-            session.script = _build(Script, data["script"])
-            session.loader = _loader(data["loader"]) if data.get("loader") else None
-            session.rungs = {name: _build(Rung, rung) for name, rung in data["rungs"].items()}
-            session.windows = [_build(Window, w) for w in data["windows"]]
-            session.startups = [_build(Startup, s) for s in data["startups"]]
-            session.warnings = [_build(Warning_, w) for w in data["warnings"]]
-            for window in session.windows:
-                if not (window.steps > 0 and window.seconds > 0):
-                    raise ValueError(f"a window of {window.steps} steps in {window.seconds} s")
-        except (KeyError, TypeError, ValueError, AttributeError) as error:
+            if "windows" not in data or "rungs" not in data:
+                raise TypeError("it holds no windows")
+            return _build(cls, data)
+        except (TypeError, ValueError) as error:
             raise SessionFileError(
-                f"not a pipediag session ({type(error).__name__}: {error}); "
-                "write one with: pipediag analyze -o session.json SCRIPT"
+                f"not a pipediag session ({error}); write one with: pipediag analyze -o session.json SCRIPT"
             ) from None
-        return session
 
 
-def _loader(data: Mapping[str, Any]) -> Loader:
-    loader = _build(Loader, data)
-    for name in ("dataset_code", "transform", "collate"):
-        value = getattr(loader, name)
-        if isinstance(value, Mapping):
-            setattr(loader, name, _build(Place, value))
-    return loader
+def _build(cls: type[_T], data: Any) -> _T:
+    """Make a dataclass of plain data. Unknown keys are left out, so that versions may differ; wrong types are not.
+
+    Raises:
+        TypeError, ValueError: the data does not fit the class.
+    """
+    if not isinstance(data, Mapping):
+        raise TypeError(f"{cls.__name__} is not an object")
+    hints = typing.get_type_hints(cls)
+    fields = {f.name for f in dataclasses.fields(cls)}  # type: ignore[arg-type]
+    known = {name: _fit(hints[name], value, name) for name, value in data.items() if name in fields}
+    return cls(**known)
 
 
-def _build(cls: type[_T], data: Mapping[str, Any]) -> _T:
-    """Make a dataclass of the keys it knows, leaving the rest: files are read tolerantly."""
-    names = {f.name for f in dataclasses.fields(cls)}  # type: ignore[arg-type]
-    return cls(**{key: value for key, value in data.items() if key in names})
+def _fit(hint: Any, value: Any, name: str) -> Any:
+    """The value as its annotation wants it."""
+    arguments = typing.get_args(hint)
+    kind = typing.get_origin(hint) or hint
+    if kind is Any:
+        return value
+    if kind in (types.UnionType, typing.Union):
+        if value is None and type(None) in arguments:
+            return None
+        return _fit(arguments[0], value, name)
+    if dataclasses.is_dataclass(kind):
+        return _build(kind, value)  # type: ignore[arg-type]
+    if kind is float and isinstance(value, int) and not isinstance(value, bool):
+        value = float(value)
+    if not isinstance(value, kind) or (isinstance(value, bool) and kind is not bool):
+        raise TypeError(f"{name} is {value!r:.40}")
+    if kind is float and not math.isfinite(value):
+        raise ValueError(f"{name} is not finite")
+    if kind is list:
+        return [_fit(arguments[0], item, name) for item in value]
+    if kind is dict:
+        return {key: _fit(arguments[1], item, name) for key, item in value.items()}
+    return value
 
 
 def ordered(names: Iterable[str]) -> list[str]:

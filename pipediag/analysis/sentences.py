@@ -29,7 +29,9 @@ def percent(share: float) -> str:
 
 
 def number(value: float) -> str:
-    """Three significant digits, never in powers of ten."""
+    """Three significant digits, never in powers of ten; less than a thousandth of the unit is nothing."""
+    if abs(value) < 0.001:
+        return "0"
     return f"{value:.0f}" if abs(value) >= 100 else f"{value:.3g}"
 
 

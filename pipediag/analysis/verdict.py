@@ -48,7 +48,7 @@ def judge(ladder: LadderView, pieces: list[Stage]) -> Verdict:
 
     lost = _slowed_by_workers(ladder)
     if lost is not None:
-        after = base.value - lost.value
+        after = max(base.value - lost.value, ladder.ms("device").value)
         return Verdict(
             "contention",
             sentences.contention(ladder, lost),

@@ -11,15 +11,19 @@ Event = tuple[str, dict[str, Any]]
 
 
 class Sender:
-    """The child's end. What cannot be delivered is dropped: a script that closes every descriptor still runs."""
+    """The child's end. What cannot be delivered is dropped: a script may close every descriptor, and use the number
+    again for a file of its own.
+    """
 
     def __init__(self, fd: int) -> None:
         self._fd = fd
         os.set_inheritable(fd, False)
         self._pid = os.getpid()
+        self._identity = _identity(fd)
 
     def send(self, kind: str, data: dict[str, Any]) -> None:
-        if os.getpid() != self._pid:  # a forked worker holds a copy
+        forked = os.getpid() != self._pid  # a worker holds a copy
+        if forked or _identity(self._fd) != self._identity:
             return
         line = json.dumps([kind, data], default=str).encode() + b"\n"
         try:
@@ -27,6 +31,14 @@ class Sender:
                 line = line[os.write(self._fd, line) :]
         except OSError:
             pass
+
+
+def _identity(fd: int) -> tuple[int, int] | None:
+    try:
+        facts = os.fstat(fd)
+    except OSError:
+        return None
+    return facts.st_dev, facts.st_ino
 
 
 class Receiver:

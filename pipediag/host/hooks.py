@@ -32,7 +32,7 @@ def on_first_iteration(begin: Callable[[], None]) -> Iterator[None]:
             loader_class._get_iterator = native
             patched.clear()
             begin()
-            return self._get_iterator()
+            return loader_class._get_iterator(self)  # not the instance's: a subclass may have one that led here
 
         loader_class._get_iterator = trampoline
         patched.append((loader_class, native))
@@ -85,6 +85,9 @@ class _Loader(importlib.abc.Loader):
     def __init__(self, own: Any, action: Callable[[ModuleType], None]) -> None:
         self._own, self._action = own, action
 
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._own, name)
+
     def create_module(self, spec: importlib.machinery.ModuleSpec) -> ModuleType | None:
         return self._own.create_module(spec)  # type: ignore[no-any-return]
 
@@ -97,7 +100,8 @@ class _Loader(importlib.abc.Loader):
 
 
 #: Places whose files are nobody's results.
-_UNINTERESTING = ("/dev/", "/proc/", "/sys/", "__pycache__", ".pyc", "torchinductor", "/.cache/", "/.triton/", "pymp-")
+_SYSTEM = ("/dev/", "/proc/", "/sys/")
+_UNINTERESTING = ("__pycache__", ".pyc", "torchinductor", "/.cache/", "/.triton/", "pymp-")
 _WRITING = os.O_WRONLY | os.O_RDWR
 
 
@@ -136,7 +140,9 @@ class Writes:
             self.note(args[0])
 
     def note(self, path: str) -> None:
-        if os.getpid() != self._pid or path in self._seen or any(part in path for part in _UNINTERESTING):
+        if os.getpid() != self._pid or path in self._seen:
+            return
+        if path.startswith(_SYSTEM) or any(part in path for part in _UNINTERESTING):
             return
         self._seen.add(path)
         self._report(path)

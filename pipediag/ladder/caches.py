@@ -77,32 +77,33 @@ class Caches:
 class BatchCache:
     """Distinct batches handed out round and round.
 
-    A loop may write into the batch it gets; a cached one must not change. The first batch goes out as a copy that is
-    watched: if it has changed when the loop is back, every batch goes out as a copy from then on. That also catches
-    what cannot be seen before, a loop that copies batches to the device and writes into the copy: given a batch that
-    is on the device already, there is no copy.
+    A loop may write into the batch it gets; a cached one must not change. The first batch goes out as a copy, and every
+    batch that was out is looked at when the loop is back: once one has changed, all go out as copies. That also
+    catches what cannot be seen before, a loop that copies batches to the device and writes into the copy: given a
+    batch that is on the device already, there is no copy.
     """
 
     def __init__(self, batches: Sequence[Any], writes_in_place: bool = False) -> None:
-        self.writes_in_place = writes_in_place
         self._batches = batches
+        self._writes_in_place = writes_in_place
         self._turn = 0
-        self._probe: tuple[Any, tuple[int, ...]] | None = None
-        self._probed = writes_in_place
+        self._out: tuple[Any, tuple[int, ...]] | None = None
 
     def __len__(self) -> int:
         return len(self._batches)
 
+    @property
+    def writes_in_place(self) -> bool:
+        """Whether the loop has written into a batch, the one it has now included."""
+        if self._out is not None and not self._writes_in_place:
+            batch, before = self._out
+            self._writes_in_place = tree.versions(batch) != before
+        return self._writes_in_place
+
     def next(self) -> Any:
-        if self._probe is not None:
-            batch, before = self._probe
-            self._probe = None
-            self.writes_in_place = tree.versions(batch) != before
         batch = self._batches[self._turn % len(self._batches)]
+        if self.writes_in_place or self._turn == 0:
+            batch = tree.clone(batch)
         self._turn += 1
-        if self._probed and not self.writes_in_place:
-            return batch
-        batch = tree.clone(batch)
-        if not self._probed:
-            self._probed, self._probe = True, (batch, tree.versions(batch))
+        self._out = (batch, tree.versions(batch))
         return batch

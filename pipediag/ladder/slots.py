@@ -19,20 +19,22 @@ _DEPTH = 6
 
 @dataclass
 class Slot:
-    """One place that holds a transform: an attribute, a list item, a global or a closure variable."""
+    """One place that holds a transform: an attribute, an item, a global or a closure variable.
+
+    ``install`` puts something in its place and returns what undoes that.
+    """
 
     name: str
     get: Callable[[], Any]
-    put: Callable[[Any], None]
+    install: Callable[[Any], Callable[[], None]]
 
     @contextmanager
     def replaced(self, value: Any) -> Iterator[None]:
-        before = self.get()
-        self.put(value)
+        undo = self.install(value)
         try:
             yield
         finally:
-            self.put(before)
+            undo()
 
 
 def find_slots(dataset: Any) -> list[Slot]:
@@ -49,7 +51,7 @@ def function_slots(fn: Any) -> list[Slot]:
         fn = fn.__func__
     if isinstance(fn, types.FunctionType):
         _from_code(fn, slots, set())
-    elif not isinstance(fn, types.BuiltinFunctionType) and hasattr(fn, "__dict__"):
+    elif not isinstance(fn, (types.BuiltinFunctionType, type)) and hasattr(fn, "__dict__"):
         _from_attributes(fn, slots, set(), 1)
         _from_code(type(fn).__call__, slots, set())
     return slots
@@ -74,8 +76,10 @@ def _from_attributes(obj: Any, slots: list[Slot], seen: set[int], depth: int) ->
                     _search(item, slots, seen, depth - 1)
             elif all(_is_transform(name, item) for item in value):
                 slots.extend(_item(obj, name, i) for i in range(len(value)))
-        elif isinstance(value, dict) and 0 < len(value) <= 64 and not any(s in name for s in _LOADING):
-            slots.extend(_entry(name, value, key) for key, v in value.items() if _is_transform(str(key), v))
+        elif isinstance(value, dict) and 0 < len(value) <= 64 and not _makes_data(name):
+            slots.extend(
+                _entry(f"{name}[{key!r}]", value, key) for key, v in value.items() if _is_transform(str(key), v)
+            )
         elif _is_dataset(value):
             _search(value, slots, seen, depth - 1)
 
@@ -85,10 +89,10 @@ def _from_code(fn: Any, slots: list[Slot], seen: set[int]) -> None:
     if not isinstance(fn, types.FunctionType) or id(fn) in seen:
         return
     seen.add(id(fn))
-    for name in fn.__code__.co_names:
+    for name in _names(fn.__code__):
         value = fn.__globals__.get(name)
         if _is_callable_object(value) and _is_transform(name, value):
-            slots.append(_global(fn.__globals__, name))
+            slots.append(_entry(name, fn.__globals__, name))
     for name, cell in zip(fn.__code__.co_freevars, fn.__closure__ or (), strict=False):
         try:
             value = cell.cell_contents
@@ -103,6 +107,14 @@ _CONTAINERS = (list, tuple, dict, str, bytes, torch.Tensor, type, torch.nn.Modul
 _DATA_MODULES = ("numpy", "pandas", "h5py", "pyarrow", "collections", "array")
 
 
+def _names(code: types.CodeType) -> Iterator[str]:
+    """Global names that a function's code uses, comprehensions and inner functions included."""
+    yield from code.co_names
+    for constant in code.co_consts:
+        if isinstance(constant, types.CodeType):
+            yield from _names(constant)
+
+
 def _is_dataset(value: Any) -> bool:
     if isinstance(value, Dataset):
         return True
@@ -114,7 +126,11 @@ def _is_dataset(value: Any) -> bool:
 def _is_transform(name: str, value: Any) -> bool:
     if not callable(value) or isinstance(value, (type, Dataset, Sampler, torch.Generator, types.ModuleType)):
         return False
-    return not any(part in name.lower() for part in _LOADING)
+    return not _makes_data(name)
+
+
+def _makes_data(name: str) -> bool:
+    return any(part in name.lower() for part in _LOADING)
 
 
 def _is_callable_object(value: Any) -> bool:
@@ -126,25 +142,37 @@ def _is_callable_object(value: Any) -> bool:
 
 def _attribute(obj: Any, name: str) -> Slot:
     # Past any __setattr__ of the object's own: an nn.Module refuses to replace a child by something else.
-    return Slot(name, lambda: obj.__dict__[name], lambda value: obj.__dict__.__setitem__(name, value))
+    return _entry(name, obj.__dict__, name)
 
 
 def _item(obj: Any, name: str, index: int) -> Slot:
-    def put(value: Any) -> None:
-        items = list(obj.__dict__[name])
-        items[index] = value
-        obj.__dict__[name] = type(obj.__dict__[name])(items)
+    """An item of a list, replaced in place, or of a tuple, which is replaced as a whole."""
 
-    return Slot(f"{name}[{index}]", lambda: obj.__dict__[name][index], put)
+    def install(value: Any) -> Callable[[], None]:
+        items = obj.__dict__[name]
+        if isinstance(items, list):
+            before, items[index] = items[index], value
+            return lambda: items.__setitem__(index, before)
+        changed = [*items[:index], value, *items[index + 1 :]]
+        obj.__dict__[name] = type(items)(*changed) if hasattr(items, "_fields") else type(items)(changed)
+        return lambda: obj.__dict__.__setitem__(name, items)
+
+    return Slot(f"{name}[{index}]", lambda: obj.__dict__[name][index], install)
 
 
-def _entry(name: str, mapping: dict[Any, Any], key: Any) -> Slot:
-    return Slot(f"{name}[{key!r}]", lambda: mapping[key], lambda value: mapping.__setitem__(key, value))
+def _entry(shown: str, mapping: dict[Any, Any], key: Any) -> Slot:
+    """A value of a dict: one of the user's, an object's attributes, a module's globals."""
 
+    def install(value: Any) -> Callable[[], None]:
+        before, mapping[key] = mapping[key], value
+        return lambda: mapping.__setitem__(key, before)
 
-def _global(names: dict[str, Any], name: str) -> Slot:
-    return Slot(name, lambda: names[name], lambda value: names.__setitem__(name, value))
+    return Slot(shown, lambda: mapping[key], install)
 
 
 def _cell(name: str, cell: types.CellType) -> Slot:
-    return Slot(name, lambda: cell.cell_contents, lambda value: setattr(cell, "cell_contents", value))
+    def install(value: Any) -> Callable[[], None]:
+        before, cell.cell_contents = cell.cell_contents, value
+        return lambda: setattr(cell, "cell_contents", before)
+
+    return Slot(name, lambda: cell.cell_contents, install)

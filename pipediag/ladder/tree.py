@@ -15,7 +15,12 @@ import torch
 
 
 def map_leaves(obj: Any, fn: Callable[[Any], Any]) -> Any:
-    """The same structure with ``fn`` applied to everything that is not a container; containers are made anew."""
+    """The same structure with ``fn`` applied to everything that is not a container; containers are made anew.
+
+    An object that knows how to move itself counts as no container, whatever else it is.
+    """
+    if moves_itself(obj):
+        return fn(obj)
     if isinstance(obj, tuple):
         items = [map_leaves(item, fn) for item in obj]
         return type(obj)(*items) if hasattr(obj, "_fields") else type(obj)(items)
@@ -40,7 +45,9 @@ def map_leaves(obj: Any, fn: Callable[[Any], Any]) -> Any:
 
 def leaves(obj: Any) -> Iterator[Any]:
     """Everything in the structure that is not a container, in order."""
-    if isinstance(obj, (tuple, list)):
+    if moves_itself(obj):
+        yield obj
+    elif isinstance(obj, (tuple, list)):
         for item in obj:
             yield from leaves(item)
     elif isinstance(obj, Mapping):
@@ -54,41 +61,40 @@ def leaves(obj: Any) -> Iterator[Any]:
 
 
 def tensors(obj: Any) -> Iterator[torch.Tensor]:
-    """Every tensor in the structure, those held as attributes by the user's own objects included."""
+    """Every tensor in the structure, those held by the user's own objects included."""
     for leaf in leaves(obj):
         if isinstance(leaf, torch.Tensor):
             yield leaf
-        elif hasattr(leaf, "__dict__") and _moves_itself(leaf):
-            yield from (t for t in leaves(vars(leaf)) if isinstance(t, torch.Tensor))
+        elif moves_itself(leaf):
+            yield from tensors(_insides(leaf))
+
+
+def _insides(obj: Any) -> list[Any]:
+    """What an object holds: the items of one that is also a sequence or mapping, else its attributes."""
+    if isinstance(obj, (tuple, list)):
+        return list(obj)
+    return list(obj.values() if isinstance(obj, Mapping) else getattr(obj, "__dict__", {}).values())
+
+
+def moves_itself(obj: Any) -> bool:
+    """An object, not a tensor, that knows how to move."""
+    return not isinstance(obj, (torch.Tensor, type)) and callable(getattr(obj, "to", None))
 
 
 def move(batch: Any, device: torch.device) -> Any:
     """The batch on ``device``; objects with a ``.to`` of their own move by it."""
-    if _moves_itself(batch):
-        return _own_to(batch, device)
     return map_leaves(batch, lambda leaf: _move_leaf(leaf, device))
 
 
 def _move_leaf(leaf: Any, device: torch.device) -> Any:
     if isinstance(leaf, torch.Tensor):
         return leaf.to(device)
-    return _own_to(leaf, device) if _moves_itself(leaf) else leaf
-
-
-def _moves_itself(obj: Any) -> bool:
-    """An object, not a plain container or tensor, that knows how to move."""
-    return not isinstance(obj, (torch.Tensor, type)) and callable(getattr(obj, "to", None))
-
-
-def _own_to(obj: Any, device: torch.device) -> Any:
-    # Many such methods change the object in place and return it; the cached original must stay where it is.
-    return copy.copy(obj).to(device)
+    # Many methods called ``to`` change the object in place and return it; the cached original must stay where it is.
+    return copy.deepcopy(leaf).to(device) if moves_itself(leaf) else leaf
 
 
 def clone(batch: Any) -> Any:
-    """A copy whose tensors share no memory with the original's."""
-    if _moves_itself(batch):
-        return copy.deepcopy(batch)
+    """A copy whose tensors share no memory with the original's; pinned memory stays pinned."""
     return map_leaves(batch, _clone_leaf)
 
 
@@ -96,12 +102,7 @@ def _clone_leaf(leaf: Any) -> Any:
     if isinstance(leaf, torch.Tensor):
         fresh = leaf.detach().clone()
         return fresh.pin_memory() if leaf.device.type == "cpu" and leaf.is_pinned() else fresh
-    return copy.deepcopy(leaf) if _moves_itself(leaf) else leaf
-
-
-def pin(batch: Any) -> Any:
-    """The batch in page-locked memory."""
-    return map_leaves(batch, lambda leaf: leaf.pin_memory() if isinstance(leaf, torch.Tensor) else leaf)
+    return copy.deepcopy(leaf) if moves_itself(leaf) else leaf
 
 
 def in_shared_memory(batch: Any) -> Any:
@@ -137,6 +138,6 @@ def _leaf_bytes(leaf: Any) -> int:
     if hasattr(leaf, "getbands") and hasattr(leaf, "size"):  # a Pillow image, without importing Pillow
         width, height = leaf.size
         return int(width) * int(height) * max(1, len(leaf.getbands()))
-    if _moves_itself(leaf) and hasattr(leaf, "__dict__"):
-        return sum(_leaf_bytes(t) for t in leaves(vars(leaf)) if isinstance(t, torch.Tensor))
+    if moves_itself(leaf):
+        return sum(_leaf_bytes(t) for t in tensors(leaf))
     return 32  # a number, a label

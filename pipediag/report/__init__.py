@@ -51,7 +51,7 @@ def write(diagnosis: Diagnosis, path: str) -> None:
     """
     file = Path(path)
     try:
-        file.write_text(RENDERERS[file.suffix](diagnosis), encoding="utf-8")
+        file.write_text(RENDERERS[file.suffix](diagnosis), encoding="utf-8", errors="backslashreplace")
     except OSError as error:
         raise SessionFileError(f"{path} could not be written ({error.strerror}); the report is above") from None
 
@@ -71,6 +71,6 @@ def read(path: str) -> Diagnosis:
     if not isinstance(data, dict) or not isinstance(data.get("session"), dict):
         raise SessionFileError(f"{path}: not a pipediag session; write one with: pipediag analyze -o x.json SCRIPT")
     try:
-        return diagnose_session(Session.from_dict(data["session"]))
+        return diagnose_session(Session.from_dict({**data["session"], "schema_version": data.get("schema_version")}))
     except SessionFileError as error:
         raise SessionFileError(f"{path}: {error}") from None

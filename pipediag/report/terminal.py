@@ -50,12 +50,13 @@ def render_for(diagnosis: Diagnosis, stream: object = None) -> str:
     stream = stream or sys.stdout
     encoding = str(getattr(stream, "encoding", None) or "ascii")
     try:
-        "█".encode(encoding)
-        fancy = True
-    except (UnicodeEncodeError, LookupError):
-        fancy = False
+        fancy = "█".encode(encoding, "replace") != b"?"
+    except LookupError:
+        encoding, fancy = "ascii", False
     isatty = getattr(stream, "isatty", None)
-    return render_terminal(diagnosis, colour=bool(isatty and isatty()), fancy=fancy)
+    text = render_terminal(diagnosis, colour=bool(isatty and isatty()), fancy=fancy)
+    # Names come from the user's code and file system, and may not fit the stream.
+    return text.encode(encoding, "backslashreplace").decode(encoding)
 
 
 def _table(table: list[rows.Row], mark: str) -> str:
