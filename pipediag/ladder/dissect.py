@@ -7,19 +7,17 @@ sample: replaying it means calling the transforms on the inputs again and fillin
 
 from __future__ import annotations
 
-import copy
 import os
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
 from .. import marker
 from . import tree
+from .paths import Path, follow, has_identity, parts, private, replace, same, walk
 from .slots import Slot
-
-Path = tuple[Any, ...]
 
 HELP = 'mark the call whose result goes into the sample: return pipediag.stage("augment")(prepare)(raw), label'
 
@@ -30,7 +28,7 @@ class NotSeparable(Exception):
 
 @dataclass
 class Call:
-    """One recorded call of a transform."""
+    """One recorded call of a transform, with inputs as they were before it ran."""
 
     name: str
     fn: Callable[..., Any]
@@ -41,11 +39,13 @@ class Call:
 
 @dataclass
 class _Seen:
-    """A call while it is being linked to the sample: the very objects that went in and came out."""
+    """A call while it is being linked to the sample: the objects that went in and came out, and how they looked."""
 
     call: Call
-    inputs: Any
+    inputs: list[tuple[Path, Any]]
     result: Any
+    looked: Any  # a private copy of the result
+    outputs: list[tuple[Path, Any]]  # the result's parts, whatever is done to the result later
 
 
 @dataclass
@@ -60,14 +60,16 @@ class Recorder:
             return fn(*args, **kwargs)
         self._inside = True
         try:
-            kept = _private((args, kwargs))
+            inputs = _identities((args, kwargs))
+            kept = private((args, kwargs))
             result = fn(*args, **kwargs)
         finally:
             self._inside = False
         if _is_path(args):  # reads a file: that is loading
             return result
-        mutates = not _same((args, kwargs), kept)
-        self.seen.append(_Seen(Call(name, fn, kept[0], kept[1], mutates), (args, kwargs), result))
+        mutates = not same((args, kwargs), kept)
+        call = Call(name, fn, kept[0], kept[1], mutates)
+        self.seen.append(_Seen(call, inputs, result, private(result), _identities(result)))
         return result
 
 
@@ -85,6 +87,15 @@ class Spy:
 
     def __bool__(self) -> bool:
         return bool(self._fn)
+
+    def __len__(self) -> int:
+        return len(self._fn)
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(self._fn)
+
+    def __getitem__(self, key: Any) -> Any:
+        return self._fn[key]
 
 
 @dataclass
@@ -107,18 +118,19 @@ class RawSample:
             inputs: Any = (call.args, call.kwargs)
             if call.mutates:
                 started = time.perf_counter()
-                inputs = _private(inputs)
+                inputs = private(inputs)
                 copying += time.perf_counter() - started
             for where, earlier, path in feeds:
-                inputs = _replace(inputs, where, _follow(results[earlier], path))
+                inputs = replace(inputs, where, follow(results[earlier], path))
             result = call.fn(*inputs[0], **inputs[1])
             results.append(result)
             for path, where in holes:
-                sample = _replace(sample, where, _follow(result, path))
+                sample = replace(sample, where, follow(result, path))
         return sample, copying
 
     def nbytes(self) -> int:
-        return sum(tree.nbytes((c.args, c.kwargs)) for c in self.calls)
+        """Bytes kept: the recorded inputs, and the parts of the sample that no transform makes again."""
+        return tree.nbytes(self.sample) + sum(tree.nbytes((c.args, c.kwargs)) for c in self.calls)
 
 
 def take_apart(make: Callable[[], Any], slots: list[Slot]) -> RawSample:
@@ -132,7 +144,7 @@ def take_apart(make: Callable[[], Any], slots: list[Slot]) -> RawSample:
         sample = make()
     if not recorder.seen:
         raise NotSeparable(f"no transform was found that the dataset calls; {HELP}")
-    return _with_holes(recorder.seen, sample)
+    return _linked(recorder.seen, sample)
 
 
 @contextmanager
@@ -146,127 +158,86 @@ def spied(slots: list[Slot], recorder: Recorder) -> Iterator[None]:
         yield
 
 
-def _with_holes(seen: list[_Seen], sample: Any) -> RawSample:
-    places = {id(leaf): path for path, leaf in _paths(sample) if _has_identity(leaf)}
-    produced: dict[int, tuple[int, Path]] = {}
-    used: set[int] = set()
-    holes: list[list[tuple[Path, Path]]] = []
-    feeds: list[list[tuple[Path, int, Path]]] = []
+def _linked(seen: list[_Seen], sample: Any) -> RawSample:
+    feeds = _feeds(seen)
+    holes = _holes(seen, sample)
+    fed = {earlier for links in feeds for _, earlier, _ in links}
     for number, one in enumerate(seen):
-        fed = [(p, *produced[id(leaf)]) for p, leaf in _outermost(one.inputs, produced)]
-        feeds.append(fed)
-        used.update(earlier for _, earlier, _ in fed)
-        if fed:  # its input is made anew at every replay, so it may be changed freely
+        if feeds[number]:  # its input is made anew at every replay, so it may be changed freely
             one.call.mutates = False
-        holes.append([(path, places[id(leaf)]) for path, leaf in _outermost(one.result, places)])
-        produced.update({id(leaf): (number, path) for path, leaf in _paths(one.result) if _has_identity(leaf)})
-    for number, one in enumerate(seen):
-        matters = any(_has_identity(leaf) for _, leaf in _paths(one.result))
-        if matters and not holes[number] and number not in used:
-            raise NotSeparable(
-                f"the result of {one.call.name} is changed after the call, so it is not found in the sample; {HELP}"
-            )
+        if one.outputs and not holes[number] and number not in fed:
+            raise _changed(one)
     if not any(holes):
         raise NotSeparable(f"no transform's result is found in the sample; {HELP}")
-    for hole in (where for found in holes for _, where in found):
-        sample = _replace(sample, hole, None)  # what stood there is not needed any more
+    blank: list[Path] = []
+    for where in sorted((where for found in holes for _, where in found), key=len):
+        if not _covered(where, blank):
+            sample = replace(sample, where, None)  # what stood there is not needed any more
+            blank.append(where)
     return RawSample([one.call for one in seen], sample, holes, feeds)
 
 
-def _outermost(obj: Any, known: Mapping[int, Any]) -> list[tuple[Path, Any]]:
-    """Parts of ``obj`` that are known by identity, without the parts of such parts."""
-    found: list[tuple[Path, Any]] = []
-    for path, leaf in _paths(obj):
-        inside = any(path[: len(outer)] == outer for outer, _ in found)
-        if not inside and _has_identity(leaf) and id(leaf) in known:
-            found.append((path, leaf))
-    return found
+def _feeds(seen: list[_Seen]) -> list[list[tuple[Path, int, Path]]]:
+    """For each call, which of its inputs are results of earlier ones."""
+    produced: dict[int, tuple[int, Path]] = {}
+    feeds: list[list[tuple[Path, int, Path]]] = []
+    for number, one in enumerate(seen):
+        links: list[tuple[Path, int, Path]] = []
+        for where, part in one.inputs:
+            if id(part) in produced and not _covered(where, [link[0] for link in links]):
+                links.append((where, *produced[id(part)]))
+        feeds.append(links)
+        produced.update({id(part): (number, path) for path, part in one.outputs})
+    return feeds
 
 
-def _has_identity(leaf: Any) -> bool:
-    """Numbers, strings and None are shared by the interpreter: their identity says nothing."""
-    return not isinstance(leaf, (int, float, complex, str, bytes, bool, type(None)))
+def _holes(seen: list[_Seen], sample: Any) -> list[list[tuple[Path, Path]]]:
+    """For each call, which places of the sample its result fills; the last call to fill a place has it."""
+    places: dict[int, list[Path]] = {}
+    for path, part in _identities(sample):
+        places.setdefault(id(part), []).append(path)
+    holes: list[list[tuple[Path, Path]]] = []
+    taken: list[Path] = []
+    later: set[int] = set()
+    for one in reversed(seen):
+        matches = _matches(one, one.result, one.looked, (), places, later)
+        found = [(path, where) for path, where in matches if not _covered(where, taken)]
+        taken += [where for _, where in found]
+        later |= {id(part) for _, part in one.outputs}
+        holes.insert(0, found)
+    return holes
 
 
-def _paths(obj: Any, path: Path = ()) -> list[tuple[Path, Any]]:
-    """Every leaf with the way to it, the containers it is in included, outermost first."""
-    found = [(path, obj)]
-    if isinstance(obj, (tuple, list)):
-        for i, item in enumerate(obj):
-            found += _paths(item, (*path, i))
-    elif isinstance(obj, Mapping):
-        for key, item in obj.items():
-            found += _paths(item, (*path, key))
-    elif _plain_object(obj):
-        for name, item in vars(obj).items():
-            found += _paths(item, (*path, _Attribute(name)))
-    return [(p, leaf) for p, leaf in found if not (isinstance(leaf, tuple) and not leaf)]
+def _matches(
+    one: _Seen, part: Any, looked: Any, path: Path, places: dict[int, list[Path]], later: set[int]
+) -> Iterator[tuple[Path, Path]]:
+    """Where a part of a result sits in the sample, provided that it still is as the transform left it."""
+    if has_identity(part) and id(part) in places and same(part, looked):
+        yield from ((path, where) for where in places[id(part)])
+        return
+    inside = parts(part)
+    if not inside and id(part) in places and has_identity(part) and id(part) not in later:
+        raise _changed(one)
+    before = dict(parts(looked))
+    for step, inner in inside:
+        if step in before and len(path) < 8:
+            yield from _matches(one, inner, before[step], (*path, step), places, later)
 
 
-class _Attribute(str):
-    """A step of a path that is an attribute rather than a key."""
+def _changed(one: _Seen) -> NotSeparable:
+    return NotSeparable(
+        f"the result of {one.call.name} is changed after the call, so it is not found in the sample; {HELP}"
+    )
 
 
-def _plain_object(obj: Any) -> bool:
-    """A sample class of the user's: looked into, unlike arrays, tensors and images."""
-    module = type(obj).__module__.split(".")[0]
-    return hasattr(obj, "__dict__") and module not in ("torch", "torchvision", "numpy", "PIL", "builtins")
+def _identities(obj: Any) -> list[tuple[Path, Any]]:
+    """The parts that can be recognised again, with the way to each; holding them keeps their identities unique."""
+    return [(path, part) for path, part in walk(obj) if has_identity(part)]
 
 
-def _follow(obj: Any, path: Path) -> Any:
-    for step in path:
-        obj = getattr(obj, step) if isinstance(step, _Attribute) else obj[step]
-    return obj
-
-
-def _replace(obj: Any, path: Path, value: Any) -> Any:
-    """``obj`` with ``value`` at ``path``; containers on the way are copied, the rest is shared."""
-    if not path:
-        return value
-    step, rest = path[0], path[1:]
-    if isinstance(step, _Attribute):
-        fresh = copy.copy(obj)
-        object.__setattr__(fresh, step, _replace(getattr(obj, step), rest, value))
-        return fresh
-    if isinstance(obj, tuple):
-        items = list(obj)
-        items[step] = _replace(obj[step], rest, value)
-        return type(obj)(*items) if hasattr(obj, "_fields") else type(obj)(items)
-    fresh = copy.copy(obj)
-    fresh[step] = _replace(obj[step], rest, value)
-    return fresh
-
-
-def _private(value: Any) -> Any:
-    """A copy deep enough that changing it leaves the original alone."""
-    return tree.map_leaves(value, _private_leaf)
-
-
-def _private_leaf(leaf: Any) -> Any:
-    if type(leaf).__module__.split(".")[0] == "torch" and hasattr(leaf, "clone"):
-        return leaf.clone()
-    if hasattr(leaf, "copy") and callable(leaf.copy):  # arrays, images
-        return leaf.copy()
-    return leaf if not _plain_object(leaf) else copy.deepcopy(leaf)
-
-
-def _same(left: Any, right: Any) -> bool:
-    """Whether two structures hold equal data."""
-    a, b = list(tree.leaves(left)), list(tree.leaves(right))
-    return len(a) == len(b) and all(_equal(x, y) for x, y in zip(a, b, strict=True))
-
-
-def _equal(x: Any, y: Any) -> bool:
-    if x is y:
-        return True
-    if type(x) is not type(y):
-        return False
-    try:
-        if hasattr(x, "shape"):
-            return bool(x.shape == y.shape and ((x == y) | ((x != x) & (y != y))).all())
-        return bool(x == y)
-    except Exception:  # no comparison to be had: copying each time is the safe side
-        return False
+def _covered(path: Path, outer: list[Path]) -> bool:
+    """Whether ``path`` is, or lies inside, one of ``outer``."""
+    return any(path[: len(o)] == o for o in outer)
 
 
 def _is_path(args: tuple[Any, ...]) -> bool:

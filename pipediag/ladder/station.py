@@ -10,7 +10,7 @@ import itertools
 import os
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
@@ -37,6 +37,7 @@ class _Bench:
     clock: Callable[[], float]
     queued: Callable[[], float]
     indices: list[Any] = field(default_factory=list)
+    complete: bool = False  # the indices are enough to stand for the dataset
     samples: list[Any] = field(default_factory=list)
     raws: list[RawSample] = field(default_factory=list)
     raw_mode: str = ""  # how the raw rung is served: replay, collate, or impossible
@@ -83,6 +84,15 @@ class Station:
             bench.stable, bench.why_not, bench.copying = True, "", 0.0
         return bench
 
+    @contextmanager
+    def _batch_under_way(self) -> Iterator[None]:
+        """An error of the dataset's ends the batch: torch sends the error in its place."""
+        try:
+            yield
+        except BaseException:
+            self._bench().rung = None
+            raise
+
     def deliver(self, samples: Any) -> Delivery:
         """Collate, and send the batch with the story of its making."""
         bench = self.begin()
@@ -110,42 +120,51 @@ class Station:
 
     def samples(self, indices: Sequence[Any]) -> Any:
         """The samples of one batch under the current rung."""
+        with self._batch_under_way():
+            return self._samples(indices)
+
+    def _samples(self, indices: Sequence[Any]) -> Any:
         bench = self._start_with(indices)
-        if bench.rung == "sample" and self._fill_samples(bench):
-            return bench.draw(bench.samples, len(indices))
-        if bench.rung == "raw" and bench.indices:
-            mode = self._raw_mode(bench)
-            if mode == "replay":
-                return [self._replay(bench, raw) for raw in bench.draw(bench.raws, len(indices))]
-            if mode == "collate" and self._fill_samples(bench):
-                return bench.draw(bench.samples, len(indices))
-        if bench.rung == "warm" and bench.stable:
-            return self._fetch(bench.draw(bench.indices, len(indices)))
+        count = len(indices)
         if bench.rung == "worker" and self._receive(bench):
             return []
+        if bench.rung == "sample" and self._fill_samples(bench):
+            return bench.draw(bench.samples, count)
+        if bench.rung == "raw" and bench.complete:
+            mode = self._raw_mode(bench)
+            if mode == "replay":
+                return [self._replay(bench, raw) for raw in bench.draw(bench.raws, count)]
+            if mode == "collate" and self._fill_samples(bench):
+                return bench.draw(bench.samples, count)
+        if bench.rung == "warm" and bench.complete:
+            return self._fetch(bench.draw(bench.indices, count))
         return self._fetch(indices)
 
     def sample(self, index: Any) -> Any:
         """One item of a loader without automatic batching, where the dataset's item is the batch."""
+        with self._batch_under_way():
+            return self._sample(index)
+
+    def _sample(self, index: Any) -> Any:
         bench = self._start_with([index])
-        if bench.rung == "sample" and self._fill_samples(bench):
-            return bench.draw(bench.samples, 1)[0]
-        if bench.rung == "raw" and bench.indices and self._raw_mode(bench) == "replay":
-            return self._replay(bench, bench.draw(bench.raws, 1)[0])
-        if bench.rung == "warm" and bench.stable:
-            return self.dataset[bench.draw(bench.indices, 1)[0]]
         if bench.rung == "worker" and self._receive(bench):
             return None
+        if bench.rung == "sample" and self._fill_samples(bench):
+            return bench.draw(bench.samples, 1)[0]
+        if bench.rung == "raw" and bench.complete and self._raw_mode(bench) == "replay":
+            return self._replay(bench, bench.draw(bench.raws, 1)[0])
+        if bench.rung == "warm" and bench.complete:
+            return self.dataset[bench.draw(bench.indices, 1)[0]]
         return self.dataset[index]
 
     def _start_with(self, indices: Sequence[Any]) -> _Bench:
         """Begin a batch; remember its indices until there are enough of them to stand for the dataset."""
         bench = self.begin()
-        wanted = min(MAX_ITEMS, max(MIN_ITEMS, len(indices)))
-        if len(bench.indices) < wanted:
+        if not bench.complete:
+            wanted = min(MAX_ITEMS, max(MIN_ITEMS, len(indices)))
             bench.indices.extend(indices[: wanted - len(bench.indices)])
-            if bench.rung in ("warm", "sample", "raw"):
-                bench.stable = False
+            bench.complete = len(bench.indices) >= wanted
+            bench.stable = bench.rung not in ("warm", "sample", "raw")
         return bench
 
     def _fetch(self, indices: Sequence[Any]) -> Any:
@@ -158,8 +177,8 @@ class Station:
         return many([index])[0] if many else self.dataset[index]
 
     def _fill_samples(self, bench: _Bench) -> bool:
-        """Make the processed samples once; False while there are no indices to make them of."""
-        if bench.samples or not bench.indices:
+        """Make the processed samples once; False while there are not enough indices to make them of."""
+        if bench.samples or not bench.complete:
             return bool(bench.samples)
         bench.stable = False
         room = (1 - _RAW_SHARE) * self.cell.pool_bytes
@@ -183,12 +202,17 @@ class Station:
         except NotSeparable as reason:
             return ("collate", "") if self._collate_transforms(bench) else ("impossible", str(reason))
         except Exception as error:  # the replay left the path that the user's code had prepared
-            return "impossible", f"replaying the transforms failed with {type(error).__name__}: {error}"
+            return "impossible", _replay_failed(error)
         bench.raws = raws
         return "replay", ""
 
     def _replay(self, bench: _Bench, raw: RawSample) -> Any:
-        sample, copying = raw.replay()
+        try:
+            sample, copying = raw.replay()
+        except Exception as error:  # a draw that the recorded sample does not fit; user code must not fail for it
+            bench.stable, bench.raw_mode = False, "impossible"
+            bench.raw_trouble = bench.why_not = _replay_failed(error)
+            return self._one(bench.indices[0])
         bench.copying += copying
         return sample
 
@@ -199,24 +223,27 @@ class Station:
         source = iter(self.dataset)
         while True:
             bench = self.begin()
-            if bench.rung == "worker" and self._receive(bench):
+            if bench.rung == "worker" and self._receive(bench) and bench.stable:
                 yield None
                 continue
-            if bench.rung == "sample" and len(bench.samples) >= MIN_ITEMS:
+            if bench.rung == "sample" and bench.complete:
                 yield bench.draw(bench.samples, 1)[0]
                 continue
-            try:
-                item = next(source)
-            except StopIteration:
-                bench.rung = None
-                return
-            self._keep(bench, item)
+            with self._batch_under_way():
+                try:
+                    item = next(source)
+                except StopIteration:
+                    bench.rung = None
+                    return
+            if bench.rung == "sample":
+                self._keep(bench, item)
             yield item
 
     def _keep(self, bench: _Bench, item: Any) -> None:
-        if bench.rung == "sample":
-            bench.stable = False
-            bench.samples.append(item)
+        bench.stable = False
+        bench.samples.append(item)
+        room = (1 - _RAW_SHARE) * self.cell.pool_bytes
+        bench.complete = len(bench.samples) >= MIN_ITEMS or tree.nbytes(bench.samples) + tree.nbytes(item) > room
 
     # Collating
 
@@ -234,7 +261,7 @@ class Station:
         """Whether the collate function runs transforms itself; found out once, keeping their results for stubs."""
         if self._collate_slots is None:
             self._collate_slots = function_slots(self.collate)
-        if self._collate_slots and not bench.spied and bench.indices:
+        if self._collate_slots and not bench.spied and bench.complete:
             bench.spied, bench.stable = True, False
             recorder = Recorder()
             with spied(self._collate_slots, recorder):
@@ -252,6 +279,10 @@ class Station:
             bench.parcel = self._parcels[bench.worker].get(timeout=60)
             return False
         return bench.parcel is not None
+
+
+def _replay_failed(error: Exception) -> str:
+    return f"replaying the transforms failed with {type(error).__name__}: {error}"
 
 
 class _Stub:

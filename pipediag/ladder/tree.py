@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import copy
 import dataclasses
+from collections import UserDict
 from collections.abc import Callable, Iterator, Mapping, MutableMapping
 from typing import Any
 
@@ -32,7 +33,8 @@ def map_leaves(obj: Any, fn: Callable[[Any], Any]) -> Any:
         items_ = {key: map_leaves(value, fn) for key, value in obj.items()}
         if type(obj) is dict or not isinstance(obj, MutableMapping):
             return items_
-        keeper = copy.copy(obj)
+        # A mapping of the user's own may keep its items where a shallow copy still shares them.
+        keeper = copy.copy(obj) if isinstance(obj, (dict, UserDict)) else copy.deepcopy(obj)
         keeper.update(items_)
         return keeper
     if dataclasses.is_dataclass(obj) and not isinstance(obj, type):
@@ -140,4 +142,8 @@ def _leaf_bytes(leaf: Any) -> int:
         return int(width) * int(height) * max(1, len(leaf.getbands()))
     if moves_itself(leaf):
         return sum(_leaf_bytes(t) for t in tensors(leaf))
+    if isinstance(getattr(leaf, "__dict__", None), dict) and not callable(leaf):
+        return 32 + sum(
+            _leaf_bytes(part) for value in vars(leaf).values() for part in leaves(value) if part is not leaf
+        )
     return 32  # a number, a label
