@@ -8,8 +8,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING, Any
 
 from ._version import __version__
@@ -61,6 +61,7 @@ def diagnose(
     plan = Plan(budget=budget, inference=True)
     measurement = Measurement(plan, session, progress or (lambda kind, data: None), settled)
     with ExitStack() as stack:
+        stack.enter_context(_set_aside_iterator(loader))
         stack.enter_context(measurement.installed())
         if device is not None:
             measurement.training.device = torch.device(device)
@@ -78,3 +79,13 @@ def diagnose(
     if not session.windows:
         raise NothingMeasured("no window could be measured: the loader is empty, or the budget too short for one")
     return diagnose_session(session)
+
+
+@contextmanager
+def _set_aside_iterator(loader: DataLoader[Any]) -> Iterator[None]:
+    """A loader with persistent workers that was iterated before keeps its iterator, and would not build another."""
+    kept, loader._iterator = loader._iterator, None
+    try:
+        yield
+    finally:
+        loader._iterator = kept

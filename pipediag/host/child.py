@@ -26,11 +26,12 @@ import json
 import signal
 import traceback
 from contextlib import ExitStack
-from types import FrameType, TracebackType
+from types import FrameType
 from typing import TYPE_CHECKING, Any
 
 from ..analysis.stopping import settled
 from ..errors import EXIT_INTERRUPTED, AnalysisOver, UsageError
+from ..frames import users_part
 from ..session import Session
 from .channel import Sender
 from .hooks import Writes, on_first_iteration
@@ -38,8 +39,6 @@ from .script import Target, run
 
 if TYPE_CHECKING:
     from ..ladder.measurement import Measurement
-
-_OURS = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
 
 
 def main(arguments: list[str]) -> int:
@@ -82,7 +81,8 @@ class Child:
         except BaseException as crash:
             error = crash
             sys.stdout.flush()
-            sys.excepthook(type(crash), crash, users_part(crash.__traceback__))
+            users_part(crash)
+            sys.excepthook(type(crash), crash, crash.__traceback__)
             return 1
         finally:
             self._tell_end(error)
@@ -117,10 +117,3 @@ class Child:
         if error is not None:
             story["error"] = "".join(traceback.format_exception_only(error)).strip().splitlines()[-1]
         self._sender.send("ended", story)
-
-
-def users_part(tb: TracebackType | None) -> TracebackType | None:
-    """The traceback without the frames that run the script, as Python itself would show it."""
-    while tb is not None and tb.tb_frame.f_code.co_filename.startswith(_OURS):
-        tb = tb.tb_next
-    return tb

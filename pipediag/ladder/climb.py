@@ -90,7 +90,7 @@ class Climb:
         self._deadline = self._clock.now() + self._plan.budget
         # A window's share of the budget when every rung gets five rounds and half the time goes into settling.
         self._target = min(1.0, max(0.2, self._plan.budget / (10 * max(1, len(self._schedule.rungs)))))
-        feed.endless = True
+        feed.endless = self._epochs.length is not None
         self._climbing = self._run()
 
     @property
@@ -120,6 +120,7 @@ class Climb:
         """The loop has called ``iter()``, perhaps on a loader rebuilt for the new epoch."""
         self.feed.loader = loader
         self._turns.begin_epoch(epoch_length(loader))
+        self.feed.endless = self._epochs.length is not None
 
     # The climb itself
 

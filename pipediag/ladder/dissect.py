@@ -67,7 +67,7 @@ class Recorder:
             self._inside = False
         if _is_path(args):  # reads a file: that is loading
             return result
-        mutates = not same((args, kwargs), kept)
+        mutates = same((args, kwargs), kept) is not True
         call = Call(name, fn, kept[0], kept[1], mutates)
         self.seen.append(_Seen(call, inputs, result, private(result), _identities(result)))
         return result
@@ -81,6 +81,10 @@ class Spy:
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         return self._recorder.call(self._name, self._fn, args, kwargs)
+
+    @property  # type: ignore[misc]
+    def __class__(self) -> type:  # a dataset may ask what its transform is
+        return type(self._fn)
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._fn, name)
@@ -212,7 +216,7 @@ def _matches(
     one: _Seen, part: Any, looked: Any, path: Path, places: dict[int, list[Path]], later: set[int]
 ) -> Iterator[tuple[Path, Path]]:
     """Where a part of a result sits in the sample, provided that it still is as the transform left it."""
-    if has_identity(part) and id(part) in places and same(part, looked):
+    if has_identity(part) and id(part) in places and same(part, looked) is not False:
         yield from ((path, where) for where in places[id(part)])
         return
     inside = parts(part)

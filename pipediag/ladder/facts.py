@@ -12,12 +12,11 @@ from typing import Any
 import torch
 from torch.utils.data import DataLoader, Dataset
 
+from ..frames import is_ours
 from ..session import Loader, Place
 from .feed import epoch_length, is_iterable
 from .slots import find_slots
 
-_OURS = str(Path(__file__).resolve().parent.parent) + os.sep
-_DEMO = _OURS + "demo" + os.sep
 _TORCH = str(Path(torch.__file__).resolve().parent) + os.sep
 
 
@@ -45,8 +44,7 @@ def caller() -> str:
     frame = inspect.currentframe()
     while frame is not None:
         file = frame.f_code.co_filename
-        ours = file.startswith((_OURS, _TORCH, "<frozen")) and not file.startswith(_DEMO)
-        if not ours:
+        if not is_ours(file) and not file.startswith((_TORCH, "<frozen")):
             return f"{short(file)}:{frame.f_lineno}"
         frame = frame.f_back
     return ""

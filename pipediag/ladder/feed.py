@@ -194,8 +194,11 @@ def is_iterable(loader: DataLoader[Any]) -> bool:
 
 
 def epoch_length(loader: DataLoader[Any]) -> int | None:
-    """Batches in an epoch as the loader itself says; None where it does not know."""
+    """Batches after which the loader's own iterator ends; None where that is not known beforehand.
+
+    A subclass may give ``len()`` another meaning, over a sampler that never ends: the sampler decides.
+    """
     try:
-        return len(loader)
-    except TypeError:
+        return len(loader) if is_iterable(loader) else len(loader._index_sampler)
+    except (TypeError, NotImplementedError):
         return None

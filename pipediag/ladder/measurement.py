@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+import weakref
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import asdict
@@ -13,6 +14,7 @@ from torch.utils.data import DataLoader
 from torch.utils.data.dataloader import _BaseDataLoaderIter
 
 from ..errors import AnalysisOver
+from ..frames import users_text
 from ..measure.clock import Clock, SystemClock
 from ..measure.device import Device, default_device
 from ..measure.schedule import Schedule
@@ -74,6 +76,7 @@ class Measurement:
         self._target: Track | None = None
         self._first_draw: float | None = None
         self._ignored = 0
+        self._iterators: weakref.WeakSet[LoaderIterator] = weakref.WeakSet()
 
     @contextmanager
     def installed(self) -> Iterator[Measurement]:
@@ -93,6 +96,8 @@ class Measurement:
             finally:
                 DataLoader._get_iterator = native
                 self.close()
+                for iterator in self._iterators:
+                    iterator.release()
 
     def close(self) -> None:
         """End the climb's window and workers. Safe to call twice."""
@@ -108,7 +113,9 @@ class Measurement:
         track.epochs += 1
         if track.climb is not None:
             track.climb.begin_epoch(loader)
-        return LoaderIterator(loader, track, self, native)
+        iterator = LoaderIterator(loader, track, self, native)
+        self._iterators.add(iterator)
+        return iterator
 
     def check(self) -> None:
         """Raise the stop again for as long as the script goes on asking for data."""
@@ -243,13 +250,16 @@ class LoaderIterator(_BaseDataLoaderIter):  # type: ignore[misc]
         if turn is END:
             raise StopIteration
         if isinstance(turn, Failure):
-            raise turn.error
+            raise users_text(turn.error)
         return turn
 
     def _plain_next(self) -> Any:
         if self._ended:
             raise StopIteration
-        delivery = self._feed.take()
+        try:
+            delivery = self._feed.take()
+        except Exception as error:
+            raise users_text(error)  # noqa: B904 - the very error, with a cleaner message
         if delivery is None:
             self._ended = True
             raise StopIteration
@@ -280,6 +290,12 @@ class LoaderIterator(_BaseDataLoaderIter):  # type: ignore[misc]
 
     def _shutdown_workers(self) -> None:
         self._feed.close()
+
+    def release(self) -> None:
+        """Let the loader go: one with persistent workers keeps its iterator, and must not keep this one."""
+        if getattr(self._loader, "_iterator", None) is self:
+            self._loader._iterator = None
+            self._feed.close()
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__") or "_feed" not in self.__dict__:

@@ -9,8 +9,10 @@ from __future__ import annotations
 import copy
 import dataclasses
 import enum
+import functools
 import types
-from collections.abc import Callable, Iterator, Mapping
+from collections import UserDict
+from collections.abc import Callable, Iterator, Mapping, MutableMapping
 from typing import Any
 
 import torch
@@ -20,7 +22,8 @@ from torch.utils.data import Dataset
 Path = tuple[Any, ...]
 
 _DEPTH = 8
-_CODE = (type, types.ModuleType, enum.Enum, Dataset, torch.nn.Module)
+_FUNCTIONS = (types.FunctionType, types.MethodType, types.BuiltinFunctionType, functools.partial)
+_CODE = (type, types.ModuleType, enum.Enum, Dataset, torch.nn.Module, *_FUNCTIONS)
 _LEAF_MODULES = ("torch", "torchvision", "numpy", "PIL", "builtins", "pathlib", "datetime", "_thread", "threading")
 _PLAIN = (int, float, complex, str, bytes, bool, type(None))
 
@@ -33,7 +36,7 @@ def parts(obj: Any) -> list[tuple[Any, Any]]:
     """The direct parts of a container, each with the step to it; none for a leaf."""
     if isinstance(obj, (tuple, list)):
         return list(enumerate(obj))
-    if isinstance(obj, Mapping):
+    if isinstance(obj, MutableMapping):
         return list(obj.items())
     if dataclasses.is_dataclass(obj) and not isinstance(obj, type):
         return [(Attribute(f.name), getattr(obj, f.name)) for f in dataclasses.fields(obj)]
@@ -43,23 +46,26 @@ def parts(obj: Any) -> list[tuple[Any, Any]]:
 
 
 def _is_record(obj: Any) -> bool:
-    """An object of a class of the user's that merely holds data."""
-    if isinstance(obj, _CODE) or callable(obj) or not hasattr(obj, "__dict__"):
+    """An object of a class of the user's that holds data."""
+    if isinstance(obj, (*_CODE, Mapping)) or not hasattr(obj, "__dict__"):
         return False
     return type(obj).__module__.split(".")[0] not in _LEAF_MODULES
 
 
 def walk(obj: Any, path: Path = ()) -> Iterator[tuple[Path, Any]]:
-    """Everything inside, containers before their parts. An object that contains itself is not entered again."""
-    return _walk(obj, path, ())
+    """Everything inside, containers before their parts. What occurs again is named again, but not entered again."""
+    return _walk(obj, path, set())
 
 
-def _walk(obj: Any, path: Path, above: tuple[int, ...]) -> Iterator[tuple[Path, Any]]:
+def _walk(obj: Any, path: Path, entered: set[int]) -> Iterator[tuple[Path, Any]]:
     yield path, obj
-    if len(above) >= _DEPTH or id(obj) in above:
+    if len(path) >= _DEPTH or id(obj) in entered:
         return
-    for step, part in parts(obj):
-        yield from _walk(part, (*path, step), (*above, id(obj)))
+    inside = parts(obj)
+    if inside:
+        entered.add(id(obj))
+    for step, part in inside:
+        yield from _walk(part, (*path, step), entered)
 
 
 def has_identity(obj: Any) -> bool:
@@ -90,7 +96,9 @@ def _rebuilt(obj: Any, changes: Mapping[Any, Any]) -> Any:
     if isinstance(obj, tuple):
         items = [changes.get(i, item) for i, item in enumerate(obj)]
         return type(obj)(*items) if hasattr(obj, "_fields") else type(obj)(items)
-    fresh = copy.copy(obj)
+    # A mapping of the user's own may keep its items where a shallow copy still shares them.
+    shares = isinstance(obj, MutableMapping) and not isinstance(obj, (dict, UserDict))
+    fresh = copy.deepcopy(obj) if shares else copy.copy(obj)
     for step, value in changes.items():
         if isinstance(step, Attribute):
             object.__setattr__(fresh, step, value)
@@ -99,30 +107,50 @@ def _rebuilt(obj: Any, changes: Mapping[Any, Any]) -> Any:
     return fresh
 
 
-def private(obj: Any, depth: int = _DEPTH) -> Any:
+def private(obj: Any) -> Any:
     """A copy deep enough that changing it leaves the original alone; code and unknown objects are shared."""
+    return _private(obj, {}, _DEPTH)
+
+
+def _private(obj: Any, done: dict[int, Any], depth: int) -> Any:
+    if id(obj) in done:
+        return done[id(obj)]
     inside = parts(obj) if depth else []
-    if inside:
-        return _rebuilt(obj, {step: private(part, depth - 1) for step, part in inside})
-    return _private_leaf(obj)
+    if not inside:
+        return _private_leaf(obj)
+    done[id(obj)] = obj  # for what refers back to it while its parts are copied
+    done[id(obj)] = _rebuilt(obj, {step: _private(part, done, depth - 1) for step, part in inside})
+    return done[id(obj)]
 
 
 def _private_leaf(leaf: Any) -> Any:
     if isinstance(leaf, torch.Tensor):
         return leaf.clone()
-    if isinstance(leaf, _CODE) or callable(leaf):
+    if isinstance(leaf, _CODE):
         return leaf
     own_copy: Callable[[], Any] | None = getattr(leaf, "copy", None)  # arrays, images, dicts, lists, sets
     return own_copy() if callable(own_copy) else leaf
 
 
-def same(left: Any, right: Any) -> bool:
-    """Whether two structures hold equal data; what cannot be compared counts as different."""
-    if left is right:
+def same(left: Any, right: Any) -> bool | None:
+    """Whether two structures hold equal data; None where that cannot be told."""
+    return _same(left, right, set())
+
+
+def _same(left: Any, right: Any, compared: set[tuple[int, int]]) -> bool | None:
+    if left is right or (id(left), id(right)) in compared:
         return True
+    compared.add((id(left), id(right)))
     a, b = parts(left), parts(right)
     if a or b:
-        return [s for s, _ in a] == [s for s, _ in b] and all(same(x, y) for (_, x), (_, y) in zip(a, b, strict=True))
+        if [step for step, _ in a] != [step for step, _ in b]:
+            return False
+        answers = {_same(x, y, compared) for (_, x), (_, y) in zip(a, b, strict=True)}
+        return False if False in answers else None if None in answers else True
+    return _same_leaf(left, right)
+
+
+def _same_leaf(left: Any, right: Any) -> bool | None:
     try:
         if hasattr(left, "getbands"):  # an image of a file becomes one in memory when it is copied
             return bool(left.size == right.size and left.mode == right.mode and left.tobytes() == right.tobytes())
@@ -130,6 +158,8 @@ def same(left: Any, right: Any) -> bool:
             return False
         if hasattr(left, "shape"):
             return bool(left.shape == right.shape and ((left == right) | ((left != left) & (right != right))).all())
+        if getattr(type(left), "__eq__", None) is object.__eq__:
+            return None
         return bool(left == right)
-    except Exception:
-        return False
+    except Exception:  # data without a comparison: sparse tensors, arrays of arrays
+        return None

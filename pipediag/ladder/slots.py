@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import inspect
 import types
 from collections.abc import Callable, Iterator
@@ -47,6 +48,10 @@ def find_slots(dataset: Any) -> list[Slot]:
 def function_slots(fn: Any) -> list[Slot]:
     """Transforms that a function refers to as globals or closes over: a collate closure, for example."""
     slots: list[Slot] = []
+    if isinstance(fn, functools.partial):
+        given = ((name, value) for name, value in fn.keywords.items() if _is_transform(name, value))
+        slots = [_entry(name, fn.keywords, name) for name, _ in given]
+        return slots + function_slots(fn.func)
     if isinstance(fn, types.MethodType):
         fn = fn.__func__
     if isinstance(fn, types.FunctionType):

@@ -42,6 +42,7 @@ class _Bench:
     raws: list[RawSample] = field(default_factory=list)
     raw_mode: str = ""  # how the raw rung is served: replay, collate, or impossible
     parcel: Any = None
+    passes_on: bool | None = None  # whether the collate function hands the samples' own memory on
     stubs: dict[str, list[Any]] = field(default_factory=dict)
     spied: bool = False
     turn: int = 0
@@ -57,6 +58,19 @@ class _Bench:
         """The next ``count`` items of a pool, round and round: cached by draw, not by index."""
         first, self.turn = self.turn, self.turn + count
         return [pool[i % len(pool)] for i in range(first, first + count)]
+
+    def serve(self, count: int) -> list[Any]:
+        """Processed samples from the pool."""
+        return [self.safe(sample) for sample in self.draw(self.samples, count)]
+
+    def safe(self, sample: Any) -> Any:
+        """A cached sample as it may be given away: a copy, where the loop gets the sample's own memory."""
+        if self.passes_on is False:
+            return sample
+        started = time.perf_counter()
+        sample = tree.clone(sample)
+        self.copying += time.perf_counter() - started
+        return sample
 
 
 class Station:
@@ -129,13 +143,13 @@ class Station:
         if bench.rung == "worker" and self._receive(bench):
             return []
         if bench.rung == "sample" and self._fill_samples(bench):
-            return bench.draw(bench.samples, count)
+            return bench.serve(count)
         if bench.rung == "raw" and bench.complete:
             mode = self._raw_mode(bench)
             if mode == "replay":
                 return [self._replay(bench, raw) for raw in bench.draw(bench.raws, count)]
             if mode == "collate" and self._fill_samples(bench):
-                return bench.draw(bench.samples, count)
+                return bench.serve(count)
         if bench.rung == "warm" and bench.complete:
             return self._fetch(bench.draw(bench.indices, count))
         return self._fetch(indices)
@@ -150,7 +164,7 @@ class Station:
         if bench.rung == "worker" and self._receive(bench):
             return None
         if bench.rung == "sample" and self._fill_samples(bench):
-            return bench.draw(bench.samples, 1)[0]
+            return bench.serve(1)[0]
         if bench.rung == "raw" and bench.complete and self._raw_mode(bench) == "replay":
             return self._replay(bench, bench.draw(bench.raws, 1)[0])
         if bench.rung == "warm" and bench.complete:
@@ -214,7 +228,7 @@ class Station:
             bench.raw_trouble = bench.why_not = _replay_failed(error)
             return self._one(bench.indices[0])
         bench.copying += copying
-        return sample
+        return bench.safe(sample)
 
     # Iterable datasets
 
@@ -227,7 +241,7 @@ class Station:
                 yield None
                 continue
             if bench.rung == "sample" and bench.complete:
-                yield bench.draw(bench.samples, 1)[0]
+                yield bench.serve(1)[0]
                 continue
             with self._batch_under_way():
                 try:
@@ -248,7 +262,15 @@ class Station:
     # Collating
 
     def _collated(self, bench: _Bench, samples: Any) -> Any:
-        if bench.rung != "sample":
+        if bench.rung not in ("sample", "raw"):
+            return self.collate(samples)
+        batch = self._collated_from_caches(bench, samples)
+        if bench.passes_on is None:
+            bench.stable, bench.passes_on = False, tree.share_memory(samples, batch)
+        return batch
+
+    def _collated_from_caches(self, bench: _Bench, samples: Any) -> Any:
+        if bench.rung == "raw":
             return self.collate(samples)
         with ExitStack() as stack:
             if self._collate_transforms(bench):

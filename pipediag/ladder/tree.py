@@ -92,7 +92,14 @@ def _move_leaf(leaf: Any, device: torch.device) -> Any:
     if isinstance(leaf, torch.Tensor):
         return leaf.to(device)
     # Many methods called ``to`` change the object in place and return it; the cached original must stay where it is.
-    return copy.deepcopy(leaf).to(device) if moves_itself(leaf) else leaf
+    return _deep_copy(leaf).to(device) if moves_itself(leaf) else leaf
+
+
+def _deep_copy(obj: Any) -> Any:
+    try:
+        return copy.deepcopy(obj)
+    except RuntimeError:  # a tensor inside that is part of a graph
+        return copy.copy(obj)
 
 
 def clone(batch: Any) -> Any:
@@ -104,7 +111,7 @@ def _clone_leaf(leaf: Any) -> Any:
     if isinstance(leaf, torch.Tensor):
         fresh = leaf.detach().clone()
         return fresh.pin_memory() if leaf.device.type == "cpu" and leaf.is_pinned() else fresh
-    return copy.deepcopy(leaf) if moves_itself(leaf) else leaf
+    return _deep_copy(leaf) if moves_itself(leaf) else leaf
 
 
 def in_shared_memory(batch: Any) -> Any:
@@ -124,12 +131,40 @@ def _version(tensor: torch.Tensor) -> int:
         return 0
 
 
+def share_memory(one: Any, other: Any) -> bool:
+    """Whether a tensor of one structure lies in the memory of a tensor of the other."""
+    return bool(_storages(one) & _storages(other))
+
+
+def _storages(obj: Any) -> set[int]:
+    return {t.untyped_storage().data_ptr() for t in tensors(obj) if t.layout == torch.strided and t.numel()}
+
+
 def nbytes(obj: Any) -> int:
-    """Bytes of data in a batch or sample: tensors, arrays, images, strings."""
-    return sum(_leaf_bytes(leaf) for leaf in leaves(obj))
+    """Bytes of data in a batch or sample: tensors, arrays, images, strings. Containers are entered once."""
+    total = 0
+    entered: set[int] = set()
+    left = [obj]
+    while left:
+        part = left.pop()
+        inside = _insides(part)
+        size = _leaf_bytes(part)
+        if size is not None:
+            total += size
+        elif not inside or isinstance(part, type):
+            total += _SMALL
+        elif id(part) not in entered:
+            entered.add(id(part))
+            left.extend(inside)
+    return total
 
 
-def _leaf_bytes(leaf: Any) -> int:
+#: What a number, a label or an object without data counts for.
+_SMALL = 32
+
+
+def _leaf_bytes(leaf: Any) -> int | None:
+    """Bytes of a leaf that holds data; None for what has to be looked into."""
     if isinstance(leaf, torch.Tensor):
         return int(leaf.numel() * leaf.element_size())
     size = getattr(leaf, "nbytes", None)  # numpy and its likes
@@ -140,10 +175,4 @@ def _leaf_bytes(leaf: Any) -> int:
     if hasattr(leaf, "getbands") and hasattr(leaf, "size"):  # a Pillow image, without importing Pillow
         width, height = leaf.size
         return int(width) * int(height) * max(1, len(leaf.getbands()))
-    if moves_itself(leaf):
-        return sum(_leaf_bytes(t) for t in tensors(leaf))
-    if isinstance(getattr(leaf, "__dict__", None), dict) and not callable(leaf):
-        return 32 + sum(
-            _leaf_bytes(part) for value in vars(leaf).values() for part in leaves(value) if part is not leaf
-        )
-    return 32  # a number, a label
+    return None

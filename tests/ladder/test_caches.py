@@ -1,0 +1,115 @@
+"""How much is kept in memory, and that a loop cannot spoil what is kept."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pipediag.ladder.caches import LIMIT_BATCHES, LIMIT_BYTES, BatchCache, plan_caches
+
+MIB = 1 << 20
+WORKERS = st.integers(0, 256)
+
+
+@given(st.integers(0, 4 * LIMIT_BYTES), WORKERS, st.booleans())
+def test_never_above_the_limits(batch_bytes: int, workers: int, on_cpu: bool) -> None:
+    plan = plan_caches(batch_bytes, workers, on_cpu)
+    assert plan.held_bytes <= LIMIT_BYTES
+    assert plan.held_bytes <= LIMIT_BATCHES * max(1, batch_bytes)
+    assert min(plan.device, plan.host, plan.shared, plan.pool_bytes) >= 0
+
+
+@given(st.integers(1, 400 * MIB), WORKERS)
+def test_at_least_one_of_each_where_one_of_each_fits(batch_bytes: int, workers: int) -> None:
+    plan = plan_caches(batch_bytes, workers, on_cpu=False)
+    assert plan.device >= 1
+    assert plan.host >= 1
+
+
+@given(st.integers(1, 800 * MIB), WORKERS)
+def test_at_least_one_on_a_cpu_where_one_fits(batch_bytes: int, workers: int) -> None:
+    plan = plan_caches(batch_bytes, workers, on_cpu=True)
+    assert plan.device >= 1
+    assert plan.host == 0
+
+
+@given(st.integers(1, 40 * MIB), WORKERS, st.booleans())
+def test_eight_distinct_small_ones(batch_bytes: int, workers: int, on_cpu: bool) -> None:
+    plan = plan_caches(batch_bytes, workers, on_cpu)
+    assert plan.device == 8
+    assert plan.host == (0 if on_cpu else 8)
+    assert plan.shared == (2 if workers else 0)
+
+
+@given(st.integers(0, 4 * LIMIT_BYTES), st.booleans())
+def test_nothing_is_shared_without_workers(batch_bytes: int, on_cpu: bool) -> None:
+    assert plan_caches(batch_bytes, 0, on_cpu).shared == 0
+
+
+def test_a_batch_that_does_not_fit() -> None:
+    plan = plan_caches(LIMIT_BYTES, 4, on_cpu=False)
+    assert (plan.device, plan.host, plan.shared) == (0, 0, 0)
+
+
+@given(st.integers(64 * 1024, 64 * MIB), st.integers(1, 16))
+def test_workers_have_room_for_samples(batch_bytes: int, workers: int) -> None:
+    """Enough for two batches' samples over all workers, whatever the other caches took."""
+    plan = plan_caches(batch_bytes, workers, on_cpu=False)
+    assert workers * plan.pool_bytes >= 2 * batch_bytes
+
+
+def test_total() -> None:
+    plan = plan_caches(MIB, 4, on_cpu=False)
+    assert plan.held_bytes == (8 + 8 + 2) * MIB + 4 * plan.pool_bytes
+    assert plan.distinct == 8
+
+
+def batches(count: int) -> list[Any]:
+    return [(torch.full((2,), float(i)), i) for i in range(count)]
+
+
+def test_round_and_round() -> None:
+    cache = BatchCache(batches(3))
+    assert len(cache) == 3
+    assert [cache.next()[1] for _ in range(7)] == [0, 1, 2, 0, 1, 2, 0]
+
+
+def test_no_copies_for_a_loop_that_only_reads() -> None:
+    kept = batches(2)
+    cache = BatchCache(kept)
+    handed = [cache.next()[0] for _ in range(6)]
+    assert not cache.writes_in_place
+    assert all(a is kept[i % 2][0] for i, a in enumerate(handed) if i > 0)
+
+
+@pytest.mark.parametrize("known", [True, False], ids=["known before", "found out"])
+def test_copies_for_a_loop_that_writes(known: bool) -> None:
+    kept = batches(3)
+    cache = BatchCache(kept, known)
+    for i in range(9):
+        tensor, number = cache.next()
+        assert tensor.tolist() == [float(i % 3)] * 2
+        assert number == i % 3
+        tensor.add_(100)
+    assert cache.writes_in_place
+    assert [tensor.tolist() for tensor, _ in kept] == [[0.0, 0.0], [1.0, 1.0], [2.0, 2.0]]
+
+
+def test_clones_differ_from_each_other() -> None:
+    cache = BatchCache(batches(1), True)
+    first, second = cache.next()[0], cache.next()[0]
+    assert first.data_ptr() != second.data_ptr()
+
+
+def test_a_loop_that_writes_now_and_then() -> None:
+    """Mixing or erasing with a probability changes some batches and not others; changes must not pile up."""
+    cache = BatchCache(batches(2))
+    for i in range(20):
+        tensor, number = cache.next()
+        assert abs(tensor[0].item() - number) <= 1
+        if i % 3 == 2:
+            tensor.add_(1)

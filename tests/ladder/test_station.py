@@ -1,0 +1,644 @@
+"""What workers serve under each rung, by direct calls: nothing here starts a process."""
+
+from __future__ import annotations
+
+import functools
+import pickle
+import queue
+from collections.abc import Callable, Iterator
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+from torch.utils.data import IterableDataset, default_collate
+
+from pipediag.ladder import station as stations
+from pipediag.ladder.cell import Cell
+from pipediag.ladder.delivery import Delivery
+from pipediag.ladder.station import MAX_ITEMS, MIN_ITEMS, Station, queue_clock
+from pipediag.ladder.wrappers import StagedCollate, StagedDataset, StagedIterable
+
+from .things import Double, DoubleInPlace, Items, Sample, Transformed, same, scene
+
+MIB = 1 << 20
+
+
+class Bench:
+    """A worker without a process: asks the wrappers for batches the way torch's fetcher does."""
+
+    def __init__(
+        self,
+        dataset: Any,
+        collate: Callable[[Any], Any] = default_collate,
+        *,
+        batch: int | None = 4,
+        pool_bytes: int = 64 * MIB,
+        parcels: list[Any] | None = None,
+    ) -> None:
+        self.dataset = dataset
+        self.cell = Cell()
+        self.cell.pool_bytes = pool_bytes
+        self.station = Station(dataset, collate, self.cell, parcels or [])
+        self._staged = StagedDataset(self.station)
+        self._collate = StagedCollate(self.station)
+        self._batch = batch
+        self._next = 0
+
+    def batch(self, rung: str | None = None) -> Delivery:
+        """The next batch of a sequential sampler, under ``rung`` from now on."""
+        if rung is not None:
+            self.cell.switch(rung)
+        count = self._batch or 1
+        indices = [i % len(self.dataset) for i in range(self._next, self._next + count)]
+        self._next += count
+        samples = self._staged[indices[0]] if self._batch is None else self._staged.__getitems__(indices)
+        return self._collate(samples)
+
+    def stable(self, rung: str, within: int = 40) -> Delivery:
+        """The first batch that was made under ``rung`` from beginning to end, with all caches full."""
+        for _ in range(within):
+            delivery = self.batch(rung)
+            if delivery.fits(rung):
+                return delivery
+        raise AssertionError(f"{rung} never became stable")
+
+    def warmed(self, rung: str, batches: int = 10) -> Delivery:
+        """As :meth:`stable`, after plain batches enough to know the dataset by."""
+        for _ in range(batches):
+            self.batch("baseline")
+        return self.stable(rung)
+
+    def counting(self, rung: str, batches: int = 6) -> tuple[list[int], int]:
+        """Indices fetched, and calls of the transform, while that many stable batches are made."""
+        self.stable(rung)
+        self.dataset.fetched.clear()
+        before = self.dataset.transform.calls
+        for _ in range(batches):
+            assert self.batch().fits(rung)
+        return list(self.dataset.fetched), self.dataset.transform.calls - before
+
+
+@pytest.fixture
+def as_worker(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Be worker 0."""
+    monkeypatch.setattr(stations, "get_worker_info", lambda: SimpleNamespace(id=0))
+
+
+class TestRungs:
+    """What each rung asks of the user's code. ``baseline`` asks for everything, with the indices as they come."""
+
+    def test_baseline(self) -> None:
+        bench = Bench(Transformed())
+        fetched, transformed = bench.counting("baseline", 3)
+        assert fetched == list(range(4, 16))
+        assert transformed == 12
+
+    @pytest.mark.parametrize("rung", ["device", "host", "device+load", "supply"])
+    def test_workers_go_on_loading_while_the_loop_is_fed_from_a_cache(self, rung: str) -> None:
+        bench = Bench(Transformed())
+        delivery = bench.batch(rung)
+        assert delivery.fits("baseline")
+        assert bench.dataset.fetched == [0, 1, 2, 3]
+
+    def test_sample_calls_neither(self) -> None:
+        assert Bench(Transformed()).counting("sample") == ([], 0)
+
+    def test_raw_calls_the_transforms_only(self) -> None:
+        assert Bench(Transformed()).counting("raw") == ([], 24)
+
+    def test_warm_fetches_a_few_over_and_over(self) -> None:
+        fetched, transformed = Bench(Transformed(size=1000)).counting("warm", 30)
+        assert len(fetched) == transformed == 120
+        assert MIN_ITEMS <= len(set(fetched)) <= MAX_ITEMS
+
+    @pytest.mark.parametrize("rung", ["sample", "raw", "warm"])
+    def test_batches_look_like_the_users(self, rung: str) -> None:
+        bench = Bench(Transformed())
+        images, labels = bench.stable(rung).batch
+        assert images.shape == (4, 2, 3)
+        assert same(images[:, 0, 0], 2.0 * labels)
+
+    @pytest.mark.parametrize("rung", ["sample", "raw", "warm"])
+    def test_items_go_round(self, rung: str) -> None:
+        """Distinct items, as many as the worker keeps, each as often as the others."""
+        bench = Bench(Transformed(size=1000))
+        bench.warmed(rung)
+        labels = [int(label) for _ in range(16) for label in bench.batch().batch[1]]
+        counts = {label: labels.count(label) for label in labels}
+        assert len(counts) >= MIN_ITEMS
+        assert max(counts.values()) - min(counts.values()) <= 1
+
+    def test_switching_back_and_forth(self) -> None:
+        bench = Bench(Transformed())
+        for rung in ("sample", "raw", "warm", "baseline", "raw", "sample"):
+            bench.stable(rung)
+        for rung in ("raw", "baseline", "sample", "warm", "raw"):
+            assert bench.batch(rung).fits(rung), "what is cached stays cached"
+
+    def test_a_batch_is_of_the_rung_it_was_begun_under(self) -> None:
+        bench = Bench(Transformed())
+        samples = StagedDataset(bench.station).__getitems__([0, 1])
+        bench.cell.switch("sample")
+        delivery = StagedCollate(bench.station)(samples)
+        assert delivery.rung == "baseline"
+        assert not delivery.stable
+
+    @pytest.mark.parametrize("rung", ["sample", "raw", "warm"])
+    def test_not_stable_while_filling(self, rung: str) -> None:
+        first = Bench(Transformed()).batch(rung)
+        assert first.rung == rung
+        assert not first.stable
+        assert same(first.batch[1], torch.arange(4)), "the loop gets proper batches meanwhile"
+
+    @pytest.mark.parametrize("size", [1, 2, 5, 12, 40, 64])
+    @pytest.mark.parametrize("rung", ["sample", "raw", "warm"])
+    def test_distinct_items_for_any_batch_size(self, rung: str, size: int) -> None:
+        """Never one, never few: also a worker that has seen only a handful of indices waits for more."""
+        bench = Bench(Transformed(size=1000), batch=size)
+        bench.stable(rung)
+        labels = {int(label) for _ in range(40) for label in bench.batch().batch[1]}
+        assert MIN_ITEMS <= len(labels) <= MAX_ITEMS
+
+    @pytest.mark.parametrize("rung", ["sample", "raw", "warm"])
+    def test_a_dataset_of_few_items(self, rung: str) -> None:
+        bench = Bench(Transformed(size=3), batch=2)
+        bench.stable(rung)
+        assert {int(label) for _ in range(8) for label in bench.batch().batch[1]} == {0, 1, 2}
+
+    @pytest.mark.parametrize("rung", ["baseline", "sample", "raw", "warm"])
+    def test_without_automatic_batching(self, rung: str) -> None:
+        bench = Bench(Transformed(size=1000), lambda sample: sample, batch=None)
+        bench.stable(rung)
+        labels = set()
+        for _ in range(40):
+            image, label = bench.batch().batch
+            assert same(image, torch.full((2, 3), 2.0 * label))
+            labels.add(label)
+        assert len(labels) >= MIN_ITEMS
+
+    def test_changing_a_batch_does_not_change_the_cache(self) -> None:
+        bench = Bench(Transformed())
+        for _ in range(20):
+            images, labels = bench.stable("sample").batch
+            assert same(images[:, 0, 0], 2.0 * labels)
+            images.zero_()
+
+    def test_a_collate_function_that_empties_its_samples(self) -> None:
+        class Dicts(Transformed):
+            def __getitem__(self, index: int) -> Any:
+                return {"image": self.transform(self.raw(index)), "label": index}
+
+        def collate(samples: list[dict[str, Any]]) -> Any:
+            return default_collate([s.pop("image") for s in samples]), [s.pop("label") for s in samples]
+
+        bench = Bench(Dicts(), collate)
+        for rung in ("sample", "raw", "sample", "raw"):
+            for _ in range(20):
+                images, labels = bench.stable(rung).batch
+                assert images[:, 0, 0].tolist() == [2.0 * label for label in labels]
+
+    def test_transforms_that_change_their_input(self) -> None:
+        bench = Bench(Transformed(DoubleInPlace()))
+        bench.stable("raw")
+        for _ in range(10):
+            delivery = bench.batch()
+            images, labels = delivery.batch
+            assert same(images[:, 0, 0], 2.0 * labels)
+            assert delivery.cost[3] > 0
+
+    def test_costs(self) -> None:
+        wall, cpu, queued, copying = Bench(Transformed()).stable("raw").cost
+        assert wall > 0
+        assert cpu >= 0
+        assert queued >= 0
+        assert copying == 0
+
+
+class Many(Transformed):
+    """A dataset that fetches a whole batch at once."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.asked: list[list[int]] = []
+
+    def __getitem__(self, index: int) -> Any:
+        raise AssertionError("__getitems__ is there to be used")
+
+    def __getitems__(self, indices: list[int]) -> list[Any]:
+        self.asked.append(list(indices))
+        return [(self.transform(self.raw(i)), i) for i in indices]
+
+
+@pytest.mark.parametrize("rung", ["baseline", "sample", "raw", "warm"])
+def test_getitems_is_used_where_there_is_one(rung: str) -> None:
+    bench = Bench(Many())
+    images, labels = bench.stable(rung).batch
+    assert same(images[:, 0, 0], 2.0 * labels)
+    if rung == "baseline":
+        assert bench.dataset.asked == [[0, 1, 2, 3]]
+    bench.dataset.asked.clear()
+    bench.batch()
+    assert [len(asked) for asked in bench.dataset.asked] == {"baseline": [4], "warm": [4]}.get(rung, [])
+
+
+class TestWorkerRung:
+    @pytest.mark.usefixtures("as_worker")
+    def test_sends_the_parcel(self) -> None:
+        parcels: Any = [queue.Queue(), queue.Queue()]
+        parcel = {"x": torch.ones(2)}
+        parcels[0].put(parcel)
+        bench = Bench(Transformed(), parcels=parcels)
+        first = bench.batch("worker")
+        assert not first.stable
+        assert first.batch is not parcel
+        bench.dataset.fetched.clear()
+        for _ in range(3):
+            delivery = bench.batch()
+            assert delivery.fits("worker")
+            assert delivery.batch is parcel
+            assert delivery.worker == 0
+        assert bench.dataset.fetched == []
+
+    @pytest.mark.usefixtures("as_worker")
+    def test_without_automatic_batching(self) -> None:
+        parcels: Any = [queue.Queue()]
+        parcels[0].put("parcel")
+        bench = Bench(Transformed(), lambda sample: sample, batch=None, parcels=parcels)
+        assert bench.stable("worker").batch == "parcel"
+
+    @pytest.mark.usefixtures("as_worker")
+    def test_the_users_collate_is_not_called(self) -> None:
+        calls = []
+        parcels: Any = [queue.Queue()]
+        parcels[0].put("parcel")
+        bench = Bench(Transformed(), lambda samples: calls.append(len(samples)), parcels=parcels)
+        bench.stable("worker")
+        calls.clear()
+        bench.batch()
+        assert calls == []
+
+
+class TestMemory:
+    """A worker keeps what its allowance permits, and one item at least."""
+
+    big = MIB
+
+    def labels(self, bench: Bench, rung: str) -> set[int]:
+        bench.warmed(rung)
+        return {int(label) for _ in range(80) for label in bench.batch().batch[1]}
+
+    def test_samples(self) -> None:
+        class Big(Items):
+            def __getitem__(self, index: int) -> Any:
+                self.fetched.append(index)
+                return torch.zeros(TestMemory.big, dtype=torch.uint8), index
+
+        assert len(self.labels(Bench(Big(), pool_bytes=15 * MIB), "sample")) in (5, 6)
+        assert len(self.labels(Bench(Big(), pool_bytes=0), "sample")) == 1
+
+    def test_raw_samples(self) -> None:
+        class Big(Items):
+            def __init__(self) -> None:
+                super().__init__()
+                self.transform = lambda x: x[:2]
+
+            def __getitem__(self, index: int) -> Any:
+                return self.transform(torch.zeros(TestMemory.big, dtype=torch.uint8)), index
+
+        assert len(self.labels(Bench(Big(), pool_bytes=10 * MIB), "raw")) in (5, 6)
+        assert len(self.labels(Bench(Big(), pool_bytes=0), "raw")) == 1
+
+    def test_raw_samples_with_much_beside_the_input(self) -> None:
+        class Big(Items):
+            def __init__(self) -> None:
+                super().__init__()
+                self.transform = Double()
+
+            def __getitem__(self, index: int) -> Any:
+                return self.transform(torch.zeros(2)), index, torch.zeros(TestMemory.big, dtype=torch.uint8)
+
+        assert len(self.labels(Bench(Big(), pool_bytes=10 * MIB), "raw")) in (5, 6)
+
+    def test_objects_of_the_users(self) -> None:
+        class Big(Items):
+            def __getitem__(self, index: int) -> Any:
+                return Sample(torch.zeros(TestMemory.big, dtype=torch.uint8), index)
+
+        def collate(samples: list[Sample]) -> Any:
+            return [s.image for s in samples], [s.label for s in samples]
+
+        assert len(self.labels(Bench(Big(), collate, pool_bytes=15 * MIB), "sample")) in (5, 6)
+
+    def test_stream(self) -> None:
+        class Big(IterableDataset[Any]):
+            def __iter__(self) -> Iterator[Any]:
+                for index in range(1000):
+                    yield torch.zeros(TestMemory.big, dtype=torch.uint8), index
+
+        bench = Stream(Big(), pool_bytes=5 * MIB)
+        bench.stable("sample")
+        assert 1 <= len({int(label) for _ in range(20) for label in bench.batch().batch[1]}) <= 5
+
+
+@pytest.mark.parametrize("rung", ["baseline", "sample", "raw", "warm"])
+def test_samples_that_refer_to_each_other(rung: str) -> None:
+    class Scenes(Items):
+        def __init__(self) -> None:
+            super().__init__()
+            self.transform = lambda whole: whole
+
+        def __getitem__(self, index: int) -> Any:
+            self.fetched.append(index)
+            return self.transform(scene(3))
+
+    assert len(Bench(Scenes(), list).stable(rung).batch) == 4
+
+
+class TestImpossible:
+    """The raw rung says why it cannot be served, and the loop gets its batches all the same."""
+
+    def test_not_separable(self) -> None:
+        class Dataset(Transformed):
+            def __getitem__(self, index: int) -> Any:
+                return self.transform(self.raw(index)) + 1, index
+
+        bench = Bench(Dataset())
+        for _ in range(4):
+            delivery = bench.batch("raw")
+        assert delivery.fits("raw")
+        assert "pipediag.stage" in delivery.why_not
+        assert same(delivery.batch[1], torch.arange(12, 16))
+        assert bench.batch("baseline").why_not == ""
+        assert bench.stable("sample").why_not == ""
+
+    def test_replaying_fails(self) -> None:
+        """A transform that needs what ``__getitem__`` has prepared for it."""
+
+        class Dataset(Transformed):
+            prepared = False
+
+            def __getitem__(self, index: int) -> Any:
+                self.prepared = True
+                try:
+                    return self.transform(self.raw(index)), index
+                finally:
+                    self.prepared = False
+
+            def check(self, x: Any) -> Any:
+                if not self.prepared:
+                    raise LookupError("not prepared")
+                return x * 2
+
+        dataset = Dataset()
+        dataset.transform = dataset.check
+        delivery = Bench(dataset).stable("raw")
+        assert "LookupError: not prepared" in delivery.why_not
+
+    def test_errors_of_the_dataset_are_its_own(self) -> None:
+        class Dataset(Transformed):
+            def __getitem__(self, index: int) -> Any:
+                raise OSError("disk on fire")
+
+        with pytest.raises(OSError, match="disk on fire"):
+            Bench(Dataset()).batch("baseline")
+
+    def test_an_error_ends_the_batch_it_belongs_to(self) -> None:
+        def collate(samples: Any) -> Any:
+            raise ValueError("ragged")
+
+        bench = Bench(Transformed(), collate)
+        with pytest.raises(ValueError, match="ragged"):
+            bench.batch("baseline")
+        bench.cell.switch("sample")
+        assert bench.station.begin().rung == "sample"
+
+    def test_an_error_of_the_dataset_ends_the_batch_it_belongs_to(self) -> None:
+        class Dataset(Transformed):
+            def __getitem__(self, index: int) -> Any:
+                raise OSError("disk on fire")
+
+        bench = Bench(Dataset())
+        with pytest.raises(OSError, match="disk on fire"):
+            bench.batch("baseline")
+        bench.cell.switch("warm")
+        assert bench.station.begin().rung == "warm"
+
+
+def collate_with(transform: Any) -> Callable[[Any], Any]:
+    def collate(samples: Any) -> Any:
+        images = torch.stack([transform(image) for image, _ in samples])
+        return images, torch.tensor([label for _, label in samples])
+
+    return collate
+
+
+class Plain(Items):
+    """No transforms of its own: they are in the collate function."""
+
+    def __getitem__(self, index: int) -> Any:
+        return self.raw(index), index
+
+
+class TestTransformsInCollate:
+    def test_raw_runs_them_and_sample_does_not(self) -> None:
+        transform = Double()
+        bench = Bench(Plain(), collate_with(transform))
+        for rung, calls in (("raw", 4), ("sample", 0), ("raw", 4), ("baseline", 4)):
+            assert bench.stable(rung).why_not == ""
+            before = transform.calls
+            delivery = bench.batch()
+            assert transform.calls == before + calls, rung
+            assert delivery.batch[0].shape == (4, 2, 3)
+
+    def test_raw_and_sample_do_not_load(self) -> None:
+        bench = Bench(Plain(), collate_with(Double()))
+        for rung in ("raw", "sample"):
+            bench.stable(rung)
+            bench.dataset.fetched.clear()
+            bench.batch()
+            assert bench.dataset.fetched == []
+
+    def test_the_stubs_are_gone_afterwards(self) -> None:
+        transform = Double()
+        collate = collate_with(transform)
+        bench = Bench(Plain(), collate)
+        bench.stable("sample")
+        bench.batch()
+        assert collate.__closure__ is not None
+        assert collate.__closure__[0].cell_contents is transform
+
+    def test_in_the_dataset_and_in_collate(self) -> None:
+        inner, outer = Double(), Double()
+        bench = Bench(Transformed(inner), collate_with(outer))
+        bench.stable("raw")
+        before = inner.calls, outer.calls
+        bench.batch()
+        assert (inner.calls, outer.calls) == (before[0] + 4, before[1] + 4)
+        bench.stable("sample")
+        before = inner.calls, outer.calls
+        bench.batch()
+        assert (inner.calls, outer.calls) == before
+
+    @pytest.mark.parametrize(
+        "collate", [list, tuple, dict, functools.partial(default_collate), Sample, len], ids=lambda fn: str(fn)[:20]
+    )
+    @pytest.mark.parametrize("rung", ["baseline", "sample", "raw", "warm"])
+    def test_collate_functions_of_any_kind(self, rung: str, collate: Any) -> None:
+        """``collate_fn=list`` keeps samples apart; a class makes its own batch."""
+        bench = Bench(Transformed(), collate)
+        delivery = bench.stable(rung)
+        assert type(delivery.batch) is type(collate([(torch.ones(1), 1), (torch.ones(1), 2)]))
+
+    def test_without_any_transform(self) -> None:
+        delivery = Bench(Plain()).stable("raw")
+        assert "pipediag.stage" in delivery.why_not
+
+
+class Numbers(IterableDataset[Any]):
+    def __init__(self, size: int = 1000) -> None:
+        self.size = size
+        self.drawn = 0
+
+    def __iter__(self) -> Iterator[Any]:
+        for index in range(self.size):
+            self.drawn += 1
+            yield torch.full((2,), float(index)), index
+
+
+class Stream(Bench):
+    """A worker over an iterable dataset."""
+
+    def __init__(self, dataset: Any, *, batch: int = 4, **options: Any) -> None:
+        super().__init__(dataset, **options)
+        self._source = iter(StagedIterable(self.station))
+        self._size = batch
+
+    def batch(self, rung: str | None = None) -> Delivery:
+        if rung is not None:
+            self.cell.switch(rung)
+        samples = []
+        for _ in range(self._size):
+            try:
+                samples.append(next(self._source))
+            except StopIteration:
+                break
+        if not samples:
+            raise StopIteration
+        return self._collate(samples)
+
+
+class TestStream:
+    def test_baseline(self) -> None:
+        bench = Stream(Numbers())
+        assert [bench.batch().batch[1].tolist() for _ in range(2)] == [[0, 1, 2, 3], [4, 5, 6, 7]]
+
+    def test_sample_leaves_the_source_alone(self) -> None:
+        bench = Stream(Numbers())
+        assert not bench.batch("sample").stable
+        bench.stable("sample")
+        drawn = bench.dataset.drawn
+        labels = {int(label) for _ in range(10) for label in bench.batch().batch[1]}
+        assert bench.dataset.drawn == drawn
+        assert len(labels) >= MIN_ITEMS
+
+    def test_the_source_goes_on_where_it_was(self) -> None:
+        bench = Stream(Numbers())
+        bench.batch("baseline")
+        bench.stable("sample")
+        drawn = bench.dataset.drawn
+        assert bench.batch("baseline").batch[1][0] == drawn
+
+    @pytest.mark.usefixtures("as_worker")
+    def test_worker(self) -> None:
+        parcels: Any = [queue.Queue()]
+        parcels[0].put("parcel")
+        bench = Stream(Numbers(), parcels=parcels)
+        bench.stable("worker")
+        drawn = bench.dataset.drawn
+        assert bench.batch().batch == "parcel"
+        assert bench.dataset.drawn == drawn
+
+    def test_the_end(self) -> None:
+        bench = Stream(Numbers(6))
+        assert [len(bench.batch("baseline").batch[1]) for _ in range(2)] == [4, 2]
+        with pytest.raises(StopIteration):
+            bench.batch()
+        bench.cell.switch("sample")
+        assert bench.station.begin().rung == "sample"
+
+    def test_a_cached_rung_has_no_end(self) -> None:
+        bench = Stream(Numbers(20))
+        bench.stable("sample")
+        for _ in range(50):
+            assert bench.batch().fits("sample")
+
+    def test_transforms_may_be_anywhere_and_so_raw_is_as_baseline(self) -> None:
+        bench = Stream(Numbers())
+        bench.batch("raw")
+        assert bench.batch().batch[1].tolist() == [4, 5, 6, 7]
+
+
+class TestTravelling:
+    """What a worker gets is a pickle, or a fork; either way it begins with nothing cached."""
+
+    def test_pickled(self) -> None:
+        bench = Bench(Transformed(Double()), default_collate)
+        bench.stable("sample")
+        assert bench.station._benches
+        twin = Station.__new__(Station)
+        state = bench.station.__getstate__()
+        twin.__dict__.update(state)
+        assert twin._benches == {}
+        assert pickle.dumps({k: v for k, v in state.items() if k != "cell"})
+
+    def test_delivery(self) -> None:
+        delivery = Delivery({"x": 1}, "raw", True, (1.0, 2.0, 3.0, 4.0), 2, "why")
+        twin = pickle.loads(pickle.dumps(delivery))
+        for name in Delivery.__slots__:
+            assert getattr(twin, name) == getattr(delivery, name)
+
+    def test_delivery_pins_what_it_brings(self) -> None:
+        class Pinnable:
+            pinned = False
+
+            def pin_memory(self, *args: Any) -> Pinnable:
+                self.pinned = True
+                return self
+
+        delivery = Delivery([Pinnable(), "text"], "raw", True, (0.0,) * 4, 0)  # type: ignore[arg-type]
+        assert delivery.pin_memory() is delivery
+        assert delivery.batch[0].pinned
+
+
+@pytest.mark.parametrize("rung, stable, fits", [("raw", True, True), ("raw", False, False), ("sample", True, False)])
+def test_fits(rung: str, stable: bool, fits: bool) -> None:
+    assert Delivery(None, rung, stable, (0.0,) * 4, 0).fits("raw") is fits  # type: ignore[arg-type]
+
+
+def test_queue_clock_goes_forward() -> None:
+    clock = queue_clock()
+    assert 0 <= clock() <= clock()
+
+
+class TestCell:
+    def test_begins_with_the_baseline(self) -> None:
+        cell = Cell()
+        assert (cell.rung, cell.pool_bytes) == ("baseline", 0)
+
+    @pytest.mark.parametrize("rung", ["worker", "sample", "raw", "warm", "baseline"])
+    def test_rungs_that_workers_serve(self, rung: str) -> None:
+        cell = Cell()
+        cell.switch(rung)
+        assert cell.rung == rung
+
+    def test_unknown_rung(self) -> None:
+        with pytest.raises(ValueError):
+            Cell().switch("nonsense")
+
+    def test_is_in_shared_memory(self) -> None:
+        cell = Cell()
+        assert cell._shared.is_shared()
+        cell.pool_bytes = 1 << 40
+        assert cell.pool_bytes == 1 << 40
+        assert cell.rung == "baseline"

@@ -1,0 +1,175 @@
+"""Samples, transforms and datasets that the ladder's tests share; and when two samples are the same."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections import OrderedDict, UserDict
+from collections.abc import Iterator, Mapping, MutableMapping
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from PIL import Image
+from torch.nn.utils.rnn import PackedSequence
+from torch.utils.data import Dataset
+
+
+class Pair(NamedTuple):
+    image: Any
+    label: Any
+
+
+@dataclass
+class Record:
+    image: Any
+    label: Any = 0
+
+
+@dataclass(frozen=True)
+class Frozen:
+    image: Any
+    label: Any = 0
+
+
+@dataclass(slots=True)
+class Slotted:
+    image: Any
+    label: Any = 0
+
+
+class Sample:
+    """A sample class of the user's, without any convention."""
+
+    def __init__(self, image: Any, label: Any = 0) -> None:
+        self.image = image
+        self.label = label
+
+
+class Encoding(UserDict[str, Any]):
+    """As a tokenizer's output: moves in place and returns itself."""
+
+    def to(self, device: torch.device) -> Encoding:
+        for key in self.data:
+            self.data[key] = self.data[key].to(device)
+        return self
+
+
+class Graphs:
+    """As a batch of graphs: an object that is no mapping, and moves in place."""
+
+    def __init__(self, x: torch.Tensor, edges: torch.Tensor) -> None:
+        self.x, self.edges = x, edges
+
+    def to(self, device: torch.device) -> Graphs:
+        self.x, self.edges = self.x.to(device), self.edges.to(device)
+        return self
+
+
+class Bag(MutableMapping[str, Any]):
+    """A mapping of the user's that keeps its items in a dict of its own."""
+
+    def __init__(self, **items: Any) -> None:
+        self.items_ = items
+
+    def __getitem__(self, key: str) -> Any:
+        return self.items_[key]
+
+    def __setitem__(self, key: str, value: Any) -> None:
+        self.items_[key] = value
+
+    def __delitem__(self, key: str) -> None:
+        del self.items_[key]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.items_)
+
+    def __len__(self) -> int:
+        return len(self.items_)
+
+
+class Double:
+    """A deterministic transform that counts its calls."""
+
+    def __init__(self) -> None:
+        self.calls = 0
+
+    def __call__(self, x: Any) -> Any:
+        self.calls += 1
+        return x * 2
+
+
+class Shift(Double):
+    def __call__(self, x: Any) -> Any:
+        self.calls += 1
+        return x + 1
+
+
+class DoubleInPlace(Double):
+    def __call__(self, x: Any) -> Any:
+        self.calls += 1
+        x *= 2
+        return x
+
+
+class Items(Dataset[Any]):
+    """A map-style dataset over functions of the index, counting what it is asked for."""
+
+    def __init__(self, size: int = 64) -> None:
+        self.size = size
+        self.fetched: list[int] = []
+
+    def raw(self, index: int) -> Any:
+        self.fetched.append(index)
+        return torch.full((2, 3), float(index))
+
+    def __len__(self) -> int:
+        return self.size
+
+
+class Transformed(Items):
+    """The common form: ``transform`` on the image, the label beside it."""
+
+    def __init__(self, transform: Any = None, size: int = 64) -> None:
+        super().__init__(size)
+        self.transform = Double() if transform is None else transform
+
+    def __getitem__(self, index: int) -> Any:
+        return self.transform(self.raw(index)), index
+
+
+def same(a: Any, b: Any) -> bool:
+    """Equal in structure, types and values."""
+    if type(a) is not type(b):
+        return False
+    if isinstance(a, PackedSequence):
+        return all(same(x, y) for x, y in zip(tuple(a), tuple(b), strict=True))
+    if isinstance(a, torch.Tensor):
+        return a.dtype == b.dtype and a.device == b.device and torch.equal(a, b)
+    if isinstance(a, np.ndarray):
+        return a.dtype == b.dtype and np.array_equal(a, b)
+    if isinstance(a, Image.Image):
+        return a.mode == b.mode and a.tobytes() == b.tobytes()
+    if isinstance(a, (tuple, list)):
+        return len(a) == len(b) and all(map(same, a, b))
+    if isinstance(a, Mapping):
+        return list(a) == list(b) and all(same(a[key], b[key]) for key in a)
+    if dataclasses.is_dataclass(a):
+        return all(same(getattr(a, f.name), getattr(b, f.name)) for f in dataclasses.fields(a))
+    if isinstance(a, (Sample, Graphs)):
+        return same(vars(a), vars(b))
+    return bool(a == b)
+
+
+def ordered(**items: Any) -> OrderedDict[str, Any]:
+    return OrderedDict(items)
+
+
+def scene(size: int) -> Sample:
+    """A sample whose parts refer to each other, and back to the whole."""
+    whole = Sample([])
+    for number in range(size):
+        part = Sample(torch.full((2,), float(number)))
+        part.label = whole
+        whole.image.append(part)
+    return whole

@@ -1,0 +1,120 @@
+"""Events over a pipe: halves wait, large ones arrive whole, and a missing reader harms nobody."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from pipediag.host.channel import Event, Receiver, Sender
+
+
+@pytest.fixture
+def pipe() -> Iterator[tuple[int, int]]:
+    """Both ends; whatever the test has closed stays closed."""
+    reading, writing = os.pipe()
+    yield reading, writing
+    for fd in (reading, writing):
+        try:
+            os.close(fd)
+        except OSError:
+            pass
+
+
+def test_events_arrive_in_order(pipe: tuple[int, int]) -> None:
+    receiver, sender = Receiver(pipe[0]), Sender(pipe[1])
+    assert list(receiver.events()) == []
+    sender.send("a", {"x": 1})
+    sender.send("b", {"text": "line\nbreak, ünïcode"})
+    assert list(receiver.events()) == [("a", {"x": 1}), ("b", {"text": "line\nbreak, ünïcode"})]
+    assert list(receiver.events()) == []
+
+
+def test_half_a_line_waits(pipe: tuple[int, int]) -> None:
+    receiver = Receiver(pipe[0])
+    os.write(pipe[1], b'["a", {}]\n["b", {"x"')
+    assert list(receiver.events()) == [("a", {})]
+    assert list(receiver.events()) == []
+    os.write(pipe[1], b": 2}]\n")
+    assert list(receiver.events()) == [("b", {"x": 2})]
+
+
+def test_a_line_cut_inside_a_character(pipe: tuple[int, int]) -> None:
+    receiver = Receiver(pipe[0])
+    line = '["a", {"x": "ü"}]\n'.encode()
+    cut = line.index("ü".encode()) + 1
+    os.write(pipe[1], line[:cut])
+    assert list(receiver.events()) == []
+    os.write(pipe[1], line[cut:])
+    assert list(receiver.events()) == [("a", {"x": "ü"})]
+
+
+def test_large_events_arrive_whole(pipe: tuple[int, int]) -> None:
+    receiver, sender = Receiver(pipe[0]), Sender(pipe[1])
+    text = "x" * 1_000_000
+    thread = threading.Thread(target=lambda: [sender.send("big", {"n": n, "text": text}) for n in range(3)])
+    thread.start()
+    events: list[Event] = []
+    while len(events) < 3:
+        events += receiver.events()
+    thread.join()
+    assert events == [("big", {"n": n, "text": text}) for n in range(3)]
+
+
+def test_what_was_sent_before_the_end_is_still_read(pipe: tuple[int, int]) -> None:
+    receiver, sender = Receiver(pipe[0]), Sender(pipe[1])
+    sender.send("last", {})
+    os.close(pipe[1])
+    assert list(receiver.events()) == [("last", {})]
+    assert list(receiver.events()) == []
+
+
+def test_reader_gone(pipe: tuple[int, int]) -> None:
+    sender = Sender(pipe[1])
+    os.close(pipe[0])
+    sender.send("a", {})
+    sender.send("b", {"x": "y" * 200_000})
+
+
+def test_descriptor_closed_by_the_script(pipe: tuple[int, int]) -> None:
+    sender = Sender(pipe[1])
+    os.close(pipe[1])
+    sender.send("a", {})
+
+
+def test_descriptor_reused_by_the_script(pipe: tuple[int, int], tmp_path: Path) -> None:
+    """A script that closes every descriptor gets our number for a file of its own; no event may go there."""
+    sender = Sender(pipe[1])
+    os.close(pipe[1])
+    with open(tmp_path / "checkpoint", "wb") as file:
+        os.dup2(file.fileno(), pipe[1])
+        sender.send("window", {"rung": "raw"})
+    assert (tmp_path / "checkpoint").read_bytes() == b""
+
+
+def test_a_forked_copy_is_silent(pipe: tuple[int, int], monkeypatch: pytest.MonkeyPatch) -> None:
+    receiver, sender = Receiver(pipe[0]), Sender(pipe[1])
+    monkeypatch.setattr(os, "getpid", lambda: -1)
+    sender.send("a", {})
+    assert list(receiver.events()) == []
+
+
+def test_descriptor_is_not_inherited(pipe: tuple[int, int]) -> None:
+    os.set_inheritable(pipe[1], True)
+    Sender(pipe[1])
+    assert not os.get_inheritable(pipe[1])
+
+
+def test_what_json_does_not_know_is_sent_as_text(pipe: tuple[int, int]) -> None:
+    receiver, sender = Receiver(pipe[0]), Sender(pipe[1])
+    sender.send("a", {"path": Path("/x")})
+    assert list(receiver.events()) == [("a", {"path": "/x"})]
+
+
+def test_close(pipe: tuple[int, int]) -> None:
+    Receiver(pipe[0]).close()
+    with pytest.raises(OSError):
+        os.fstat(pipe[0])

@@ -1,0 +1,68 @@
+"""How far the training loop is in its epoch, and where it usually leaves."""
+
+from __future__ import annotations
+
+from pipediag.ladder.epochs import Epochs
+
+
+def test_whole_epochs() -> None:
+    epochs = Epochs(length=3)
+    for serial in (0, 1):
+        assert (epochs.serial, epochs.handed, epochs.complete) == (serial, 0, False)
+        epochs.handed = 3
+        assert epochs.complete
+        assert epochs.last_chance
+        epochs.begin(3)
+    assert epochs.horizon is None
+
+
+def test_epochs_left_early() -> None:
+    """The end of the last step before a ``break`` is not seen, so the last chance comes one batch before."""
+    epochs = Epochs(length=100)
+    epochs.handed = 10
+    assert epochs.seen_horizon == 10
+    epochs.begin(100)
+    assert epochs.horizon == 10
+    assert not epochs.complete
+    epochs.handed = 8
+    assert not epochs.last_chance
+    epochs.handed = 9
+    assert epochs.last_chance
+
+
+def test_the_farthest_break_counts() -> None:
+    epochs = Epochs(length=100)
+    for handed in (10, 30, 20):
+        epochs.handed = handed
+        epochs.begin(100)
+    assert epochs.horizon == 30
+
+
+def test_an_epoch_without_any_batch_says_nothing() -> None:
+    epochs = Epochs(length=100)
+    epochs.begin(100)
+    assert epochs.horizon is None
+
+
+def test_unknown_length() -> None:
+    epochs = Epochs(length=None)
+    epochs.handed = 5
+    assert not epochs.complete
+    assert not epochs.last_chance
+    epochs.begin(None)
+    assert epochs.horizon == 5
+
+
+def test_a_horizon_of_one_leaves_a_chance() -> None:
+    epochs = Epochs(length=100, horizon=1)
+    assert not epochs.last_chance
+    epochs.handed = 1
+    assert epochs.last_chance
+
+
+def test_length_may_change_between_epochs() -> None:
+    epochs = Epochs(length=3)
+    epochs.handed = 3
+    epochs.begin(5)
+    epochs.handed = 3
+    assert not epochs.complete

@@ -1,0 +1,235 @@
+"""Getting into the script's process: import hooks that undo themselves, and which written files are told of."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+import types
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pipediag.host import hooks
+from pipediag.host.hooks import Writes, on_first_iteration, when_imported
+
+MODULE = "pipediag_fake_package.dataloader"
+SOURCE = """
+EXECUTED = __spec__.loader
+class DataLoader:
+    def _get_iterator(self):
+        return "native"
+class Wrapping(DataLoader):
+    calls = 0
+    def _get_iterator(self):
+        Wrapping.calls += 1
+        return "wrapped " + super()._get_iterator()
+"""
+
+
+@pytest.fixture(autouse=True)
+def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """A package of one module that stands for torch's data loader, importable and not imported yet."""
+    folder = tmp_path / "pipediag_fake_package"
+    folder.mkdir()
+    (folder / "__init__.py").touch()
+    (folder / "dataloader.py").write_text(SOURCE)
+    (folder / "other.py").touch()
+    (folder / "broken.py").write_text("raise RuntimeError('broken')")
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setattr(hooks, "_DATALOADER", MODULE)
+    yield
+    for name in [name for name in sys.modules if name.startswith("pipediag_fake_package")]:
+        del sys.modules[name]
+
+
+def imported(name: str = MODULE) -> Any:
+    return importlib.import_module(name)
+
+
+class TestWhenImported:
+    def test_acts_right_after_the_first_import(self) -> None:
+        seen: list[types.ModuleType] = []
+        with when_imported(MODULE, seen.append):
+            imported("pipediag_fake_package.other")
+            assert seen == []
+            module = imported()
+            assert seen == [module]
+            assert module.DataLoader()._get_iterator() == "native"
+            imported()
+            assert seen == [module]
+
+    def test_acts_now_on_what_is_imported_already(self) -> None:
+        module, seen = imported(), []
+        finders = list(sys.meta_path)
+        with when_imported(MODULE, seen.append):
+            assert seen == [module]
+            assert sys.meta_path == finders
+
+    def test_is_undone(self) -> None:
+        finders, seen = list(sys.meta_path), []
+        with when_imported(MODULE, seen.append):
+            assert len(sys.meta_path) == len(finders) + 1
+        assert sys.meta_path == finders
+        imported()
+        assert seen == []
+
+    def test_is_undone_on_errors(self) -> None:
+        finders = list(sys.meta_path)
+        with pytest.raises(KeyError), when_imported(MODULE, lambda module: None):
+            raise KeyError
+        assert sys.meta_path == finders
+
+    def test_the_modules_own_loader_is_put_back(self) -> None:
+        expected = type(importlib.util.find_spec(MODULE).loader)  # type: ignore[union-attr]
+        with when_imported(MODULE, lambda module: None):
+            module = imported()
+        assert type(module.__spec__.loader) is expected
+        assert module.__loader__ is module.__spec__.loader
+        assert module.EXECUTED is module.__spec__.loader
+        assert module.__spec__.loader.get_source(MODULE) == SOURCE
+        assert importlib.reload(module).DataLoader
+
+    def test_a_module_that_fails_fails_as_ever(self) -> None:
+        seen: list[types.ModuleType] = []
+        name = "pipediag_fake_package.broken"
+        with when_imported(name, seen.append), pytest.raises(RuntimeError, match="broken"):
+            imported(name)
+        assert seen == []
+        assert name not in sys.modules
+
+    def test_a_module_that_does_not_exist(self) -> None:
+        with when_imported("pipediag_fake_package.nowhere", lambda module: None), pytest.raises(ModuleNotFoundError):
+            imported("pipediag_fake_package.nowhere")
+
+    def test_a_spec_that_is_only_looked_at_is_whole(self) -> None:
+        """Tools that look for a module without importing it (inspect, pkgutil, runpy) ask its loader for the source."""
+        with when_imported(MODULE, lambda module: None):
+            spec = importlib.util.find_spec(MODULE)
+            assert spec is not None
+            assert spec.loader is not None
+            assert spec.loader.get_source(MODULE) == SOURCE  # type: ignore[attr-defined]
+
+
+class TestOnFirstIteration:
+    def test_begins_once_with_the_first_loader(self) -> None:
+        begun: list[str] = []
+        with on_first_iteration(lambda: begun.append("now")):
+            module = imported()
+            native = module.DataLoader.__dict__["_get_iterator"]
+            assert begun == []
+            loader = module.DataLoader()
+            assert [loader._get_iterator(), loader._get_iterator()] == ["native", "native"]
+            assert begun == ["now"]
+            assert module.DataLoader.__dict__["_get_iterator"] is not native
+        assert begun == ["now"]
+
+    def test_begin_may_hook_the_class_itself(self) -> None:
+        module = imported()
+        native = module.DataLoader._get_iterator
+
+        def begin() -> None:
+            assert module.DataLoader._get_iterator is native
+            module.DataLoader._get_iterator = lambda self: "hooked"
+
+        with on_first_iteration(begin):
+            assert module.DataLoader()._get_iterator() == "hooked"
+        assert module.DataLoader()._get_iterator() == "hooked"
+        module.DataLoader._get_iterator = native
+
+    def test_is_undone_when_nothing_was_iterated(self) -> None:
+        module = imported()
+        native = module.DataLoader._get_iterator
+        with on_first_iteration(lambda: None):
+            assert module.DataLoader._get_iterator is not native
+        assert module.DataLoader._get_iterator is native
+
+    def test_is_undone_when_begin_fails(self) -> None:
+        module = imported()
+        native = module.DataLoader._get_iterator
+
+        def begin() -> None:
+            raise RuntimeError("cannot begin")
+
+        with pytest.raises(RuntimeError), on_first_iteration(begin):
+            module.DataLoader()._get_iterator()
+        assert module.DataLoader._get_iterator is native
+
+    def test_nothing_imported_nothing_done(self) -> None:
+        with on_first_iteration(lambda: None):
+            pass
+        assert imported().DataLoader()._get_iterator() == "native"
+
+    def test_a_subclass_with_an_iterator_of_its_own_runs_it_once(self) -> None:
+        module = imported()
+        with on_first_iteration(lambda: None):
+            assert module.Wrapping()._get_iterator() == "wrapped native"
+        assert module.Wrapping.calls == 1
+
+
+class TestWrites:
+    @pytest.mark.parametrize(
+        "path", ["out/model.pt", "/home/me/run/log.txt", "results.csv", "/mnt/proc_data/x.bin", "events.out.tfevents.1"]
+    )
+    def test_results_are_told_of(self, path: str) -> None:
+        told: list[str] = []
+        Writes(told.append).note(path)
+        assert told == [path]
+
+    @pytest.mark.parametrize("path", ["/home/me/dev/project/model.pt", "/srv/sys/run/x.pt", "/data/proc/train.csv"])
+    def test_a_folder_that_is_merely_called_like_a_system_one(self, path: str) -> None:
+        told: list[str] = []
+        Writes(told.append).note(path)
+        assert told == [path]
+
+    @pytest.mark.parametrize(
+        "path",
+        [
+            "/dev/null",
+            "/dev/shm/torch_1",
+            "/proc/self/oom_adj",
+            "/sys/fs/x",
+            "/x/__pycache__/a.cpython-311.pyc.1",
+            "a.pyc",
+            "/tmp/torchinductor_me/x.py",
+            "/home/me/.cache/huggingface/x",
+            "/home/me/.triton/cache/x",
+            "/tmp/pymp-abc/x",
+        ],
+    )
+    def test_other_files_are_not(self, path: str) -> None:
+        told: list[str] = []
+        Writes(told.append).note(path)
+        assert told == []
+
+    def test_once_each(self) -> None:
+        told: list[str] = []
+        writes = Writes(told.append)
+        for path in ("a", "b", "a"):
+            writes.note(path)
+        assert told == ["a", "b"]
+
+    def test_not_from_a_forked_worker(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        told: list[str] = []
+        writes = Writes(told.append)
+        monkeypatch.setattr("os.getpid", lambda: -1)
+        writes.note("a")
+        assert told == []
+
+    @pytest.mark.parametrize(
+        "event, args, expected",
+        [
+            ("open", ("a", "w", 0o1 | 0o100), ["a"]),
+            ("open", ("a", "r+", 0o2), ["a"]),
+            ("open", ("a", "r", 0), []),
+            ("open", (3, "w", 0o1), []),
+            ("open", (b"a", "w", 0o1), []),
+            ("open", ("a", "r", None), []),
+            ("import", ("a", "b", "c"), []),
+        ],
+    )
+    def test_audit_events(self, event: str, args: tuple[Any, ...], expected: list[str]) -> None:
+        told: list[str] = []
+        Writes(told.append)._audit(event, args)
+        assert told == expected

@@ -1,0 +1,67 @@
+"""Importing pipediag is cheap: what needs no torch loads none, and neither do these tests."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+HERE = Path(__file__).parent
+ROOT = HERE.parent.parent
+LIGHT = (
+    "pipediag",
+    "pipediag.session",
+    "pipediag.analysis",
+    "pipediag.report",
+    "pipediag.cli",
+    "pipediag.measure.schedule",
+    "pipediag.measure.window",
+    "pipediag.measure.clock",
+    "pipediag.host.passes",
+)
+TELL = "print(sorted({'torch', 'numpy', 'scipy'} & set(sys.modules)))"
+
+
+def heavy_after(code: str, *path: Path) -> str:
+    """Which of the heavy packages a fresh interpreter has loaded after ``code``."""
+    inserted = "".join(f"sys.path.insert(0, {str(p)!r}); " for p in (ROOT, *path))
+    run = subprocess.run(
+        [sys.executable, "-c", f"import sys; {inserted}\n{code}\n{TELL}"],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=True,
+    )
+    return run.stdout.splitlines()[-1]
+
+
+@pytest.mark.parametrize("module", LIGHT)
+def test_light_module(module: str) -> None:
+    assert heavy_after(f"import {module}") == "[]"
+
+
+@pytest.mark.parametrize("arguments", [["--help"], ["analyze", "--help"], ["report", str(HERE / "golden/report.json")]])
+def test_light_command(arguments: list[str]) -> None:
+    begin = f"from pipediag.cli import main\nsys.argv = {['pipediag', *arguments]!r}"
+    code = f"{begin}\ntry: main()\nexcept SystemExit: pass"
+    assert heavy_after(code) == "[]"
+
+
+def test_unit_tests_import_no_torch() -> None:
+    names = [f"unit.{file.stem}" for file in sorted(HERE.glob("*.py")) if file.stem != "__init__"]
+    code = f"import importlib\nfor name in {names!r}: importlib.import_module(name)"
+    assert heavy_after(code, HERE.parent) == "[]"
+
+
+def test_names_of_the_package_resolve_lazily() -> None:
+    names = "(pipediag.Session.__name__, pipediag.Diagnosis.__name__)"
+    assert heavy_after(f"import pipediag\nassert {names} == ('Session', 'Diagnosis')") == "[]"
+
+
+def test_unknown_name_of_the_package() -> None:
+    import pipediag
+
+    with pytest.raises(AttributeError, match="has no attribute 'nonsense'"):
+        _ = pipediag.nonsense

@@ -1,0 +1,292 @@
+"""Reports against plain files, and what a stream can show.
+
+After a change that is meant, write the golden files anew with ``UPDATE_GOLDENS=1 pytest tests/unit/test_reports.py``
+and read the difference.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pipediag.analysis import Diagnosis, diagnose_session
+from pipediag.errors import SessionFileError, UsageError
+from pipediag.report import RENDERERS, check_output, read, write
+from pipediag.report.terminal import render_for, render_terminal
+from pipediag.session import Session
+
+from .made import FLAT, climbing, make, without
+
+GOLDEN = Path(__file__).parent / "golden"
+VERDICTS = {
+    "none", "transfer", "ipc", "collate", "transform", "load", "storage", "startup", "contention", "inconclusive",
+}  # fmt: skip
+
+
+def fixed_session() -> Session:
+    """A session with something in every part of a report."""
+    costs = {"host": 2.0, "worker": 3.0, "sample": 1.5, "warm": 34.0, "baseline": 21.0}
+    ladder = {**climbing(**costs), "device+load": 53.0, "supply": 108.0}
+    session = make(
+        without(ladder, "raw"),
+        rounds=4,
+        noise=0.01,
+        seed=7,
+        length=200,
+        startups=[0.5, 0.6, 0.9],
+        unavailable={"raw": "not separable: the result of transform is changed after the call"},
+        evidence={
+            "baseline": {
+                "worker_ms": 412.0,
+                "worker_cpu": 0.71,
+                "worker_queued": 0.05,
+                "worker_blocked": 0.24,
+                "process_cpu": 0.9,
+                "cores_busy": 4.6,
+                "disk_read_mb": 3.25,
+                "gpu_utilization": 0.44,
+            }
+        },
+        environment={"python": "3.11.7", "platform": "Linux", "cpus": 16, "cores": 16},
+    )
+    session.script.argv = ["train.py", "--epochs", "3"]
+    session.script.wrote = ["out/model.pt"]
+    session.device = {"type": "cuda", "index": 0, "name": "NVIDIA H200"}
+    session.caches = {"batch_bytes": 1 << 20, "limit_bytes": 300 << 20, "device": 8, "host": 8, "shared": 2}
+    session.warn("writes-in-place", "the training loop changes its batches in place", "cached rungs hand out copies")
+    session.ended = "settled"
+    return session
+
+
+@pytest.fixture
+def diagnosis() -> Diagnosis:
+    return diagnose_session(fixed_session())
+
+
+class Stream(io.StringIO):
+    def __init__(self, encoding: str | None, tty: bool = False) -> None:
+        super().__init__()
+        self._encoding, self._tty = encoding, tty
+
+    @property
+    def encoding(self) -> str | None:  # type: ignore[override]
+        return self._encoding
+
+    def isatty(self) -> bool:
+        return self._tty
+
+
+@pytest.mark.parametrize("ending", list(RENDERERS))
+def test_golden(diagnosis: Diagnosis, ending: str) -> None:
+    rendered = RENDERERS[ending](diagnosis)
+    file = GOLDEN / f"report{ending}"
+    if os.environ.get("UPDATE_GOLDENS"):
+        file.write_text(rendered, encoding="utf-8")
+    assert rendered == file.read_text(encoding="utf-8")
+
+
+def test_a_saved_report_is_read_back_to_the_same(diagnosis: Diagnosis, tmp_path: Path) -> None:
+    file = tmp_path / "x.json"
+    write(diagnosis, str(file))
+    again = read(str(file))
+    assert again.session == diagnosis.session
+    for render in RENDERERS.values():
+        assert render(again) == render(diagnosis)
+
+
+class TestJson:
+    """The contract with whoever reads the file."""
+
+    @pytest.fixture
+    def data(self, diagnosis: Diagnosis) -> dict[str, Any]:
+        return json.loads(RENDERERS[".json"](diagnosis))  # type: ignore[no-any-return]
+
+    def test_top(self, data: dict[str, Any]) -> None:
+        assert data.keys() >= {
+            "schema_version", "tool", "script", "environment", "device", "loader", "rungs", "waterfall", "verdict",
+            "recommendations", "warnings", "partial",
+        }  # fmt: skip
+        assert isinstance(data["schema_version"], int)
+        assert data["tool"].keys() >= {"version"}
+        assert data["script"].keys() >= {"argv", "passes", "exit_code"}
+        assert data["partial"] is False
+
+    def test_loader(self, data: dict[str, Any]) -> None:
+        assert data["loader"].keys() >= {
+            "dataset", "batch_size", "num_workers", "prefetch_factor", "pin_memory", "persistent_workers", "where",
+        }  # fmt: skip
+
+    def test_rungs(self, data: dict[str, Any]) -> None:
+        for rung in data["rungs"]:
+            assert rung.keys() >= {
+                "name", "available", "why_not", "steps_per_s", "ms_per_step", "windows", "evidence",
+            }  # fmt: skip
+        by_name = {rung["name"]: rung for rung in data["rungs"]}
+        assert by_name["device"]["ms_per_step"].keys() == {"value", "low", "high"}
+        assert by_name["device"]["steps_per_s"]["value"] == pytest.approx(20, rel=0.02)
+        assert by_name["device"]["windows"] == 4
+        assert by_name["raw"]["ms_per_step"] is None
+        assert not by_name["raw"]["available"]
+        assert by_name["raw"]["why_not"].startswith("not separable")
+
+    def test_waterfall(self, data: dict[str, Any]) -> None:
+        for piece in data["waterfall"]:
+            assert piece.keys() >= {"stage", "culprit", "ms", "share"}
+            assert piece["ms"].keys() == {"value", "low", "high"}
+        (load,) = (piece for piece in data["waterfall"] if piece["stage"] == "load")
+        assert load["culprit"] == {"name": "Photos.__getitem__", "where": "data.py:5"}
+        base = next(rung for rung in data["rungs"] if rung["name"] == "baseline")["ms_per_step"]["value"]
+        assert sum(piece["ms"]["value"] for piece in data["waterfall"]) == pytest.approx(base, abs=1e-4)
+        assert data["waterfall"][-1]["stage"] == "residual"
+
+    def test_verdict(self, data: dict[str, Any]) -> None:
+        verdict = data["verdict"]
+        assert verdict.keys() >= {
+            "bottleneck", "culprit", "starved", "band", "co_bottlenecks", "next_ceiling", "sentence",
+        }  # fmt: skip
+        assert verdict["bottleneck"] in VERDICTS
+        assert verdict["starved"].keys() == {"value", "low", "high"}
+        assert verdict["next_ceiling"].keys() == {"stage", "steps_per_s"}
+
+    def test_warnings(self, data: dict[str, Any]) -> None:
+        assert [w["code"] for w in data["warnings"]] == ["writes-in-place", "wrote-files"]
+        assert all(w.keys() == {"code", "message", "help"} for w in data["warnings"])
+
+    @pytest.mark.parametrize(
+        "session", [Session(), make({"baseline": 1.0}, rounds=1), make(climbing(raw=30.0), rounds=1)]
+    )
+    def test_is_json_also_when_little_was_measured(self, session: Session) -> None:
+        data = json.loads(RENDERERS[".json"](diagnose_session(session)), parse_constant=pytest.fail)
+        assert data["verdict"]["bottleneck"] == "inconclusive"
+
+
+class TestStream:
+    def test_plain_in_a_pipe(self, diagnosis: Diagnosis) -> None:
+        text = render_for(diagnosis, Stream("utf-8"))
+        assert "\x1b" not in text
+        assert "█" in text
+
+    def test_colour_on_a_terminal(self, diagnosis: Diagnosis) -> None:
+        text = render_for(diagnosis, Stream("utf-8", tty=True))
+        assert text.startswith("\x1b[1;31mBOTTLENECK: LOAD\x1b[0m\n")
+        assert re.sub(r"\x1b\[[0-9;]*m", "", text) == render_for(diagnosis, Stream("utf-8"))
+
+    @pytest.mark.parametrize("encoding", ["ascii", "latin-1", "no-such-encoding", None])
+    def test_ascii_where_the_stream_knows_no_blocks(self, diagnosis: Diagnosis, encoding: str | None) -> None:
+        text = render_for(diagnosis, Stream(encoding))
+        assert text.isascii()
+        assert text == render_terminal(diagnosis)
+        assert "####" in text
+
+    def test_ascii_although_names_are_not(self) -> None:
+        """The user's names may hold anything; the report must still be one that the stream can take."""
+        session = fixed_session()
+        session.script.argv = ["entraînement.py"]
+        render_for(diagnose_session(session), Stream("ascii")).encode("ascii")
+
+    def test_file_names_that_are_no_text(self, tmp_path: Path) -> None:
+        """Bytes of a path that do not decode reach Python as lone surrogates, which UTF-8 does not take."""
+        session = fixed_session()
+        session.script.argv = [os.fsdecode(b"tr\xe9s.py")]
+        diagnosis = diagnose_session(session)
+        render_for(diagnosis, Stream("utf-8")).encode("utf-8")
+        for ending in RENDERERS:
+            write(diagnosis, str(tmp_path / f"x{ending}"))
+
+
+class TestTerminal:
+    def test_one_screen(self, diagnosis: Diagnosis) -> None:
+        lines = render_terminal(diagnosis).splitlines()
+        assert len(lines) <= 45
+        assert max(map(len, lines)) <= 100
+
+    def test_the_verdict_is_first_and_warnings_are_last(self, diagnosis: Diagnosis) -> None:
+        text = render_terminal(diagnosis)
+        assert text.startswith("BOTTLENECK: LOAD\n")
+        assert text.index("warnings:") > text.index("seen beside the clock:") > text.index("baseline")
+
+    def test_partial_is_said(self) -> None:
+        text = render_terminal(diagnose_session(make(climbing(raw=30.0), rounds=2)))
+        assert "PARTIAL" in text.splitlines()[0]
+
+    def test_not_starved(self) -> None:
+        assert render_terminal(diagnose_session(make(FLAT))).startswith("NOT STARVED\n")
+
+    @pytest.mark.parametrize("ending", [".txt", ".md"])
+    @pytest.mark.parametrize("factor", [30.0, 0.01], ids=["steps of seconds", "thousands of steps a second"])
+    def test_numbers_are_written_for_people(self, factor: float, ending: str) -> None:
+        """1.12e+03 ms is no way to tell of a step that takes a second, nor 1.7e-05 ms of a stage that costs nothing."""
+        ladder = {rung: factor * ms for rung, ms in climbing(raw=30.0).items()}
+        for session in (make(ladder), make(ladder, startups=[20.0], length=4)):
+            text = RENDERERS[ending](diagnose_session(session))
+            assert re.findall(r"\S*\de[+-]\d\S*", text) == []
+
+    @pytest.mark.parametrize("ending", list(RENDERERS))
+    def test_an_empty_session_has_a_report(self, ending: str) -> None:
+        assert RENDERERS[ending](diagnose_session(Session()))
+
+
+class TestFiles:
+    @pytest.mark.parametrize("ending", list(RENDERERS))
+    def test_a_check_leaves_nothing(self, tmp_path: Path, ending: str) -> None:
+        check_output(str(tmp_path / f"x{ending}"))
+        assert list(tmp_path.iterdir()) == []
+
+    def test_a_check_leaves_what_is_there(self, tmp_path: Path) -> None:
+        file = tmp_path / "x.json"
+        file.write_text("old")
+        check_output(str(file))
+        assert file.read_text() == "old"
+
+    @pytest.mark.parametrize("name", ["x", "x.pdf", "x.JSON", ".json"])
+    def test_bad_ending(self, tmp_path: Path, name: str) -> None:
+        with pytest.raises(UsageError, match=r"\.json, \.md, \.txt"):
+            check_output(str(tmp_path / name))
+
+    def test_a_folder_that_is_not_there(self, tmp_path: Path) -> None:
+        with pytest.raises(UsageError, match="cannot be written"):
+            check_output(str(tmp_path / "no" / "x.json"))
+
+    def test_a_folder_in_the_files_place(self, tmp_path: Path) -> None:
+        (tmp_path / "x.json").mkdir()
+        with pytest.raises(UsageError, match="cannot be written"):
+            check_output(str(tmp_path / "x.json"))
+
+    def test_writing_fails(self, diagnosis: Diagnosis, tmp_path: Path) -> None:
+        with pytest.raises(SessionFileError, match="could not be written"):
+            write(diagnosis, str(tmp_path / "no" / "x.json"))
+
+    def test_reading_a_missing_file(self, tmp_path: Path) -> None:
+        with pytest.raises(SessionFileError, match="cannot be read"):
+            read(str(tmp_path / "x.json"))
+
+    def test_reading_a_folder(self, tmp_path: Path) -> None:
+        with pytest.raises(SessionFileError, match="cannot be read"):
+            read(str(tmp_path))
+
+    @pytest.mark.parametrize("text", ["", "{", "no json"])
+    def test_reading_what_is_no_json(self, tmp_path: Path, text: str) -> None:
+        file = tmp_path / "x.json"
+        file.write_text(text)
+        with pytest.raises(SessionFileError, match="not JSON"):
+            read(str(file))
+
+    @pytest.mark.parametrize("text", ["[]", "{}", "3", '{"session": []}'])
+    def test_reading_other_json(self, tmp_path: Path, text: str) -> None:
+        file = tmp_path / "x.json"
+        file.write_text(text)
+        with pytest.raises(SessionFileError, match="not a pipediag session; write one with"):
+            read(str(file))
+
+    def test_reading_a_session_of_a_newer_pipediag(self, diagnosis: Diagnosis, tmp_path: Path) -> None:
+        """Unknown fields are fine, but a schema of the future may have other meanings."""
+        file = tmp_path / "x.json"
+        file.write_text(json.dumps({**diagnosis.to_dict(), "schema_version": 999}))
+        with pytest.raises(SessionFileError, match="newer"):
+            read(str(file))
