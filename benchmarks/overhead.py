@@ -40,8 +40,8 @@ def main() -> None:
     parser.add_argument("--limits", nargs="+", default=["loader", "step"])
     parser.add_argument("--out", type=Path, default=RESULTS)
     args = parser.parse_args()
-    rows = []
     for limit in args.limits:
+        rows = []
         for rate in args.rates:
             script = ["--limit", limit, "--rate", str(rate), "--workers", str(args.workers)]
             ratios, speeds = [], []
@@ -56,7 +56,6 @@ def main() -> None:
                 speeds.append(alone)
             rows.append(
                 {
-                    "limit": limit,
                     "rate_aimed": rate,
                     "plain_steps_per_s": round(statistics.median(speeds), 3),
                     "ratio_median": round(statistics.median(ratios), 4),
@@ -64,7 +63,8 @@ def main() -> None:
                 }
             )
             print(rows[-1], flush=True)
-    print("written", save("overhead", {"pairs": args.pairs, "workers": args.workers, "rows": rows}, args.out))
+        result = {"limit": limit, "pairs": args.pairs, "workers": args.workers, "rows": rows}
+        print("written", save(f"overhead_{limit}", result, args.out))
 
 
 if __name__ == "__main__":
