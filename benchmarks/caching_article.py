@@ -27,6 +27,7 @@ def main() -> None:
         report = analyze(["--budget", str(args.budget)], [script, *size, *switches])
         rates = {r["name"]: r["steps_per_s"] for r in report["rungs"] if r["steps_per_s"]}
         waterfall = {s["stage"]: s["ms"] for s in report["waterfall"]}
+        missing = {r["name"]: r["why_not"] for r in report["rungs"] if not r["steps_per_s"]}
         rows.append(
             {
                 "form": form,
@@ -34,6 +35,7 @@ def main() -> None:
                 "waterfall_ms": waterfall,
                 "verdict": report["verdict"],
                 "evidence": {r["name"]: r["evidence"] for r in report["rungs"]},
+                "missing": missing,
                 "partial": report["partial"],
             }
         )

@@ -103,7 +103,7 @@ class BatchCache:
     def next(self) -> Any:
         batch = self._batches[self._turn % len(self._batches)]
         if self.writes_in_place or self._turn == 0:
-            batch = tree.clone(batch)
+            batch = tree.clone_pinned(batch)
         self._turn += 1
         self._out = (batch, tree.versions(batch))
         return batch

@@ -304,7 +304,7 @@ class Climb:
 
     def _own(self, batch: Any, rung: str) -> Any:
         """The workers' shared batch is one memory for all: a loop that writes into it gets a copy."""
-        return tree.clone(batch) if rung == "worker" and self._writes_in_place else batch
+        return tree.clone_pinned(batch) if rung == "worker" and self._writes_in_place else batch
 
     def _fill_caches(self) -> Generator[Any, None, Caches]:
         """Collect distinct batches straight from the workers, as many as time and memory allow."""

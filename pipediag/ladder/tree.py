@@ -103,15 +103,27 @@ def _deep_copy(obj: Any) -> Any:
 
 
 def clone(batch: Any) -> Any:
-    """A copy whose tensors share no memory with the original's; pinned memory stays pinned."""
+    """A copy whose tensors share no memory with the original's."""
     return map_leaves(batch, _clone_leaf)
 
 
 def _clone_leaf(leaf: Any) -> Any:
     if isinstance(leaf, torch.Tensor):
-        fresh = leaf.detach().clone()
-        return fresh.pin_memory() if leaf.device.type == "cpu" and leaf.is_pinned() else fresh
+        return leaf.detach().clone()
     return _deep_copy(leaf) if moves_itself(leaf) else leaf
+
+
+def clone_pinned(batch: Any) -> Any:
+    """As :func:`clone`, and what was pinned is pinned again. Not for workers: asking whether memory is pinned wakes
+    CUDA, which a forked process must not do.
+    """
+    return map_leaves(batch, _clone_leaf_pinned)
+
+
+def _clone_leaf_pinned(leaf: Any) -> Any:
+    fresh = _clone_leaf(leaf)
+    pinned = isinstance(leaf, torch.Tensor) and leaf.device.type == "cpu" and leaf.is_pinned()
+    return fresh.pin_memory() if pinned else fresh
 
 
 def in_shared_memory(batch: Any) -> Any:
