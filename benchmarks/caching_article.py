@@ -5,25 +5,30 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from common import RESULTS, ROOT, analyze, save
+from common import RESULTS, ROOT, analyze, load, save
 
 FORMS = {
     "as written": [],
     "optimised transforms": ["--optimised"],
     "and a smaller raw image": ["--optimised", "--raw-size", "256"],
+    "and 12 workers": ["--optimised", "--raw-size", "256", "--workers", "12"],
 }
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--budget", type=float, default=100.0)
+    parser.add_argument("--only", choices=FORMS, help="measure this form again, keeping the other results")
     parser.add_argument("--out", type=Path, default=RESULTS)
     parser.add_argument("arguments", nargs="*", help="of examples/caching_article.py, after --")
     args = parser.parse_args()
     script = str(ROOT / "examples" / "caching_article.py")
     size = args.arguments or ["--article", "--samples", "1000000", "--steps", "1000000"]
-    rows = []
+    rows = load("caching_article", args.out).get("forms", []) if args.only else []
+    rows = [row for row in rows if row["form"] != args.only]
     for form, switches in FORMS.items():
+        if args.only not in (None, form):
+            continue
         report = analyze(["--budget", str(args.budget)], [script, *size, *switches])
         rates = {r["name"]: r["steps_per_s"] for r in report["rungs"] if r["steps_per_s"]}
         waterfall = {s["stage"]: s["ms"] for s in report["waterfall"]}

@@ -44,7 +44,17 @@ def save(name: str, result: dict[str, Any], folder: Path) -> Path:
     """Write ``{circumstances, **result}``; the device is part of the file's name."""
     folder.mkdir(parents=True, exist_ok=True)
     facts = circumstances()
-    device = str(facts["device"]).lower().replace("nvidia", "").strip().replace(" ", "-")
-    path = folder / f"{name}-{device}.json"
+    path = _path(name, facts, folder)
     path.write_text(json.dumps({**facts, **result}, indent=1) + "\n")
     return path
+
+
+def load(name: str, folder: Path) -> dict[str, Any]:
+    """An earlier result of this device; empty when there is none."""
+    path = _path(name, circumstances(), folder)
+    return dict(json.loads(path.read_text())) if path.exists() else {}
+
+
+def _path(name: str, facts: dict[str, Any], folder: Path) -> Path:
+    device = str(facts["device"]).lower().replace("nvidia", "").strip().replace(" ", "-")
+    return folder / f"{name}-{device}.json"
