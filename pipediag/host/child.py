@@ -60,6 +60,7 @@ class Child:
         self._stack = ExitStack()
         self._measurement: Measurement | None = None
         self._pid = os.getpid()
+        self._was_interrupted = False
         self._writes = Writes(lambda path: sender.send("wrote", {"path": path}))
 
     def run(self, target: Target) -> int:
@@ -72,8 +73,7 @@ class Child:
                 run(target)
         except AnalysisOver as over:
             return EXIT_INTERRUPTED if str(over) == "interrupted" else 0
-        except SystemExit as leaving:
-            error = leaving if leaving.code else None
+        except SystemExit:
             raise
         except UsageError as unusable:
             print(f"pipediag: {unusable}", file=sys.stderr)
@@ -107,6 +107,9 @@ class Child:
     def _interrupted(self, signum: int, frame: FrameType | None) -> None:
         if os.getpid() != self._pid:  # a forked worker: torch expects it to see the interrupt
             raise KeyboardInterrupt
+        if self._was_interrupted:  # a terminal and the parent both tell of one interrupt
+            return
+        self._was_interrupted = True
         if self._measurement is None:
             raise AnalysisOver("interrupted")
         if not self._measurement.over:

@@ -36,6 +36,7 @@ MAX_PASSES = 40
 MAX_EXCLUDED = 2
 #: Fresh passes that may add nothing before the analysis ends.
 MAX_BARREN = 2
+_FAILED_UNDER = "the script failed when it was fed this way"
 
 
 @dataclass
@@ -112,11 +113,13 @@ def _next(plan: Plan, outcome: Outcome, session: Session) -> Plan | None:
     if outcome.interrupted or outcome.reason in ("settled", "budget") or left < 1.0:
         return None
     following = Plan(**{**plan.to_dict(), "attempt": plan.attempt + 1, "budget": left})
+    following.excluded.update({r.name: r.why_not for r in session.rungs.values() if not r.available and r.exists})
     rung = outcome.story.get("rung")
     if outcome.exit_code:
-        if not rung or rung == "baseline" or "error" not in outcome.story or len(plan.excluded) >= MAX_EXCLUDED:
+        failures = sum(reason.startswith(_FAILED_UNDER) for reason in plan.excluded.values())
+        if not rung or rung == "baseline" or "error" not in outcome.story or failures >= MAX_EXCLUDED:
             return None
-        following.excluded[rung] = f"the script failed when it was fed this way: {outcome.story['error']}"
+        following.excluded[rung] = f"{_FAILED_UNDER}: {outcome.story['error']}"
         return following
     loaders = [entry for entry in outcome.story.get("loaders", []) if entry["draws"]]
     if not loaders:

@@ -10,6 +10,7 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from types import FrameType
 
 import psutil
 
@@ -27,11 +28,18 @@ def start_child(arguments: Sequence[str], fd: int, cwd: str | None) -> subproces
 def no_orphans() -> Iterator[None]:
     """Whatever is started inside and still runs at the end is ended, also what its own parent has left behind."""
     _adopt_orphans()
+    terminate = signal.signal(signal.SIGTERM, _as_interrupt)
     before = {p.pid for p in psutil.Process().children(recursive=True)}
     try:
         yield
     finally:
         _end([p for p in psutil.Process().children(recursive=True) if p.pid not in before])
+        signal.signal(signal.SIGTERM, terminate)
+
+
+def _as_interrupt(signum: int, frame: FrameType | None) -> None:
+    """Being terminated is treated as Ctrl-C: the child ends, and what was measured is reported."""
+    raise KeyboardInterrupt
 
 
 def end_child(child: subprocess.Popen[bytes], patience: float) -> None:

@@ -8,6 +8,7 @@ user's code that turns the handle.
 from __future__ import annotations
 
 from collections.abc import Generator
+from dataclasses import dataclass
 from typing import Any, Protocol
 
 import torch
@@ -17,7 +18,7 @@ from ..measure.clock import Clock
 from ..measure.device import Device
 from ..measure.evidence import Evidence, Gpu, worker_figures
 from ..measure.schedule import Schedule
-from ..measure.window import Stopwatch, window_steps
+from ..measure.window import MIN_STEPS, Stopwatch, window_steps
 from ..session import Rung, Window
 from . import tree
 from .caches import BatchCache, CachePlan, Caches, plan_caches
@@ -42,6 +43,19 @@ WRITES_IN_PLACE = {
     "message": "the training loop changes its batches in place",
     "help": "cached rungs hand out copies of their batches, and include making them",
 }
+
+
+Cost = tuple[float, float, float, float]
+
+
+@dataclass
+class _Begun:
+    """How things stood when a window began."""
+
+    wanted: int
+    evidence: Evidence
+    optimizer_steps: int
+    draws_of_others: int
 
 
 class Setting(Protocol):
@@ -158,28 +172,41 @@ class Climb:
 
     def _measure_loop(self, rung: str) -> Generator[Any, None, str]:
         watch = Stopwatch(self._clock, self._device.synchronize)
-        costs: list[tuple[float, float, float, float]] = []
-        evidence: Evidence | None = None
-        wanted = steps = others = 0
-        while evidence is None or watch.total_steps < wanted:
-            trouble = yield from self._settle(rung)
-            if trouble:
-                return trouble
-            try:
-                if rung == "device+load":
-                    self._drain, self._turns.feed_is_lent = Drain(self.feed), True
-                    yield from self._hand_cached(rung, max(2, self._workers))
-                if evidence is None:
-                    wanted = window_steps(self._pace[rung], self._target, self._workers)
-                    evidence = Evidence(self.feed.worker_pids, self._gpu)
-                    steps = self._setting.training.steps
-                    others = self._setting.draws_of_others(self._ordinal)
-                yield from self._stretch(rung, watch, wanted, costs)
-            finally:
-                costs += self._stop_drain()
-        figures = {**evidence.finish(watch.steps), **worker_figures(costs)}
-        steps = self._setting.training.steps - steps
-        interrupted = self._setting.draws_of_others(self._ordinal) != others
+        costs: list[Cost] = []
+        begun: _Begun | None = None
+        try:
+            while begun is None or watch.total_steps < begun.wanted:
+                trouble = yield from self._settle(rung)
+                if trouble:
+                    return trouble
+                try:
+                    if rung == "device+load":
+                        self._drain, self._turns.feed_is_lent = Drain(self.feed), True
+                        yield from self._hand_cached(rung, max(2, self._workers))
+                    begun = begun or self._begin_window(rung)
+                    yield from self._stretch(rung, watch, begun.wanted, costs)
+                finally:
+                    costs += self._stop_drain()
+        except GeneratorExit:  # the script has ended; what was timed in full is worth keeping
+            if begun is not None and watch.steps >= MIN_STEPS:
+                self._end_window(rung, watch, begun, costs)
+            raise
+        assert begun is not None
+        return self._end_window(rung, watch, begun, costs)
+
+    def _begin_window(self, rung: str) -> _Begun:
+        return _Begun(
+            wanted=window_steps(self._pace[rung], self._target, self._workers),
+            evidence=Evidence(self.feed.worker_pids, self._gpu),
+            optimizer_steps=self._setting.training.steps,
+            draws_of_others=self._setting.draws_of_others(self._ordinal),
+        )
+
+    def _end_window(self, rung: str, watch: Stopwatch, begun: _Begun, costs: list[Cost]) -> str:
+        """Record the window, unless other code than the training loop ran in it; returns why not, or ""."""
+        figures = {**begun.evidence.finish(watch.steps), **worker_figures(costs)}
+        steps = self._setting.training.steps - begun.optimizer_steps
+        interrupted = self._setting.draws_of_others(self._ordinal) != begun.draws_of_others
         if interrupted or (steps == 0 and not self._plan.inference):
             self._thrown_away += 1
             if self._thrown_away <= _TOLERATED:
@@ -194,7 +221,7 @@ class Climb:
         rung: str,
         watch: Stopwatch,
         wanted: int,
-        costs: list[tuple[float, float, float, float]],
+        costs: list[Cost],
     ) -> Turn:
         """Time the loop until the window is full or the epoch ends; a stretch whose end is not seen is dropped."""
         watch.start()
@@ -275,7 +302,7 @@ class Climb:
         whole, horizon = max(1, self._workers), self._epochs.horizon
         return whole if horizon is None else min(whole, max(1, (horizon - 2) // 3))
 
-    def _stop_drain(self) -> list[tuple[float, float, float, float]]:
+    def _stop_drain(self) -> list[Cost]:
         """End the draining thread, if there is one, and return what the batches it took have cost."""
         drain, self._drain = self._drain, None
         self._turns.feed_is_lent = False

@@ -15,6 +15,7 @@ class Epochs:
         self.handed = handed
         self.serial = 0
         self.horizon = horizon
+        self._ended = False
 
     def begin(self, length: int | None) -> None:
         """The loop has called ``iter()``: a new epoch, and where the last one was left tells how far the loop goes."""
@@ -22,6 +23,17 @@ class Epochs:
         self.length = length
         self.serial += 1
         self.handed = 0
+        self._ended = False
+
+    def end(self) -> None:
+        """The loop was told that its epoch is over: it did not leave early."""
+        self._ended = True
+
+    def hand(self) -> None:
+        """Count one more batch. A loop that goes beyond its horizon has none any more."""
+        self.handed += 1
+        if self.horizon is not None and self.handed > self.horizon:
+            self.horizon = None
 
     @property
     def complete(self) -> bool:
@@ -31,11 +43,12 @@ class Epochs:
     @property
     def last_chance(self) -> bool:
         """Whether the loop's present call of ``next()`` is the last one of this epoch that will be seen."""
-        return self.complete or (self.horizon is not None and self.handed >= max(1, self.horizon - 1))
+        at_horizon = self.horizon is not None and max(1, self.horizon - 1) <= self.handed <= self.horizon
+        return self.complete or at_horizon
 
     @property
     def seen_horizon(self) -> int | None:
         """The horizon as it would be if the loop left now."""
-        if self.handed == 0 or self.complete:
+        if self.handed == 0 or self.complete or self._ended:
             return self.horizon
         return max(self.horizon or 0, self.handed)

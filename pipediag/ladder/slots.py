@@ -55,7 +55,7 @@ def function_slots(fn: Any) -> list[Slot]:
     if isinstance(fn, types.MethodType):
         fn = fn.__func__
     if isinstance(fn, types.FunctionType):
-        _from_code(fn, slots, set())
+        _from_code(fn, slots, set(), functions=True)
     elif not isinstance(fn, (types.BuiltinFunctionType, type)) and hasattr(fn, "__dict__"):
         _from_attributes(fn, slots, set(), 1)
         _from_code(type(fn).__call__, slots, set())
@@ -89,8 +89,8 @@ def _from_attributes(obj: Any, slots: list[Slot], seen: set[int], depth: int) ->
             _search(value, slots, seen, depth - 1)
 
 
-def _from_code(fn: Any, slots: list[Slot], seen: set[int]) -> None:
-    """Callable objects that a method uses by a global name or from its closure."""
+def _from_code(fn: Any, slots: list[Slot], seen: set[int], functions: bool = False) -> None:
+    """Callable objects that a method uses by a global name or from its closure; there plain ``functions`` too."""
     if not isinstance(fn, types.FunctionType) or id(fn) in seen:
         return
     seen.add(id(fn))
@@ -103,7 +103,7 @@ def _from_code(fn: Any, slots: list[Slot], seen: set[int]) -> None:
             value = cell.cell_contents
         except ValueError:  # not filled yet
             continue
-        if _is_transform(name, value) and not isinstance(value, types.FunctionType | type):
+        if _is_transform(name, value) and (functions or not isinstance(value, types.FunctionType)):
             slots.append(_cell(name, cell))
 
 

@@ -61,7 +61,7 @@ class Turns:
         if self.epochs.complete:
             yield from self._end_epoch()
         serial = self.epochs.serial
-        self.epochs.handed += 1
+        self.epochs.hand()
         self._training.drew(self._ordinal)
         yield batch
         return self.epochs.serial == serial
@@ -75,9 +75,11 @@ class Turns:
             yield Failure(error)
             return None
         if delivery is None:
+            rebuilt = False
             if self.epochs.length is None:
-                yield from self._end_epoch()
-            self.feed.renew()
+                rebuilt = yield from self._end_epoch()
+            if not rebuilt:
+                self.feed.renew()
         return delivery
 
     def take_fitting(self, rung: str) -> Generator[Any, None, Delivery | None]:
@@ -93,11 +95,15 @@ class Turns:
             if delivery is not None:
                 yield from self.hand(delivery.batch)
 
-    def _end_epoch(self) -> Turn:
+    def _end_epoch(self) -> Generator[Any, None, bool]:
+        """Tell the loop that its epoch is over; True when the workers were started anew for the next one."""
+        self.epochs.end()
         ended = self.epochs.serial
         while self.epochs.serial == ended:
             yield END
         loader = self.feed.loader
         fresh = loader.num_workers > 0 and not loader.persistent_workers and not self.feed_is_lent
-        if fresh and len(self.feed.startups) < _STARTUPS:
-            self.feed.open()
+        if not fresh or len(self.feed.startups) >= _STARTUPS:
+            return False
+        self.feed.open()
+        return True

@@ -1,0 +1,73 @@
+"""Sandboxes for real scripts, and proof that nothing is left behind by any ending."""
+
+from __future__ import annotations
+
+import multiprocessing
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from .sandbox import Analysis, Sandbox, wait_for_none
+
+
+@pytest.fixture
+def sandbox(tmp_path: Path) -> Iterator[Sandbox]:
+    """The test's own; whatever it started is gone afterwards, or the test fails."""
+    sandbox = Sandbox(tmp_path)
+    yield sandbox
+    sandbox.end()
+
+
+@pytest.fixture
+def analyze(sandbox: Sandbox) -> Callable[..., Analysis]:
+    return sandbox.analyze
+
+
+@pytest.fixture(scope="module")
+def side_by_side(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[..., Future[Analysis]]]:
+    """Begins analyses two at a time, each in a sandbox of its own: importing torch is most of what a short one does.
+
+    For families of scripts whose sleeps are all that matters. What an analysis raises, ``result()`` raises.
+    """
+    pool = ThreadPoolExecutor(2)
+
+    def analyze(*args: Any, **kwargs: Any) -> Analysis:
+        sandbox = Sandbox(tmp_path_factory.mktemp("sandbox"))
+        try:
+            return sandbox.analyze(*args, **kwargs)
+        finally:
+            sandbox.end()
+
+    yield lambda *args, **kwargs: pool.submit(analyze, *args, **kwargs)
+    pool.shutdown(cancel_futures=True)
+
+
+@pytest.fixture(autouse=True)
+def nothing_left_in_this_process() -> Iterator[None]:
+    """No hook, thread or worker is left by what the test did in process."""
+    before = _hooks()
+    yield
+    threads = wait_for_none(lambda: [t.name for t in threading.enumerate() if t.name.startswith("pipediag")])
+    assert not threads, f"threads left: {threads}"
+    assert multiprocessing.active_children() == []
+    assert not before or _hooks() == before
+
+
+def _hooks() -> list[Any]:
+    """All in this process that pipediag may replace or register, as it stands; nothing before torch is there."""
+    loaders = sys.modules.get("torch.utils.data.dataloader")
+    if loaders is None:
+        return []
+    import torch
+    from torch.nn.modules import module
+    from torch.optim import optimizer
+
+    native = loaders.DataLoader._get_iterator
+    assert native.__module__ == loaders.__name__, f"{native} stands in for torch's own _get_iterator"
+    hooks = [optimizer._global_optimizer_post_hooks, module._global_forward_pre_hooks]
+    return [native, torch.save, list(sys.meta_path), *map(dict, hooks)]

@@ -1,0 +1,204 @@
+"""A folder and a mark in which real scripts run through the command line, and out of which nothing may escape."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+import uuid
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeVar
+
+import psutil
+import pytest
+
+REPO = Path(__file__).resolve().parents[2]
+SCRIPTS = Path(__file__).parent / "scripts"
+PIPEDIAG = (sys.executable, "-m", "pipediag")
+#: No child may take longer, whatever happens; far above what any of them needs.
+PATIENCE = 90.0
+_MARK = "PIPEDIAG_TEST_MARK"
+
+_T = TypeVar("_T")
+
+
+@dataclass
+class Ran:
+    """A process that has ended."""
+
+    code: int
+    stdout: str
+    stderr: str
+    seconds: float
+
+    @property
+    def said(self) -> list[str]:
+        """What pipediag itself said on standard error, line by line."""
+        return [line for line in self.stderr.splitlines() if line.startswith("pipediag: ")]
+
+    @property
+    def others(self) -> list[str]:
+        """Everything else on standard error: the script's, and Python's."""
+        return [line for line in self.stderr.splitlines() if line and not line.startswith("pipediag: ")]
+
+
+@dataclass
+class Analysis(Ran):
+    """One ``pipediag analyze`` with ``-o out.json``; ``report`` is None when none was written."""
+
+    report: dict[str, Any] | None
+
+    @property
+    def json(self) -> dict[str, Any]:
+        assert self.report is not None, f"no JSON was written; exit code {self.code}, standard error:\n{self.stderr}"
+        return self.report
+
+    @property
+    def bottleneck(self) -> str:
+        return str(self.json["verdict"]["bottleneck"])
+
+    @property
+    def passes(self) -> int:
+        return int(self.json["script"]["passes"])
+
+    @property
+    def ended(self) -> str:
+        return str(self.json["session"]["ended"])
+
+    @property
+    def warned(self) -> dict[str, str]:
+        return {w["code"]: w["message"] for w in self.json["warnings"]}
+
+    @property
+    def measured(self) -> set[str]:
+        return {r["name"] for r in self.json["rungs"] if r["windows"]}
+
+    def rung(self, name: str) -> dict[str, Any]:
+        return next(r for r in self.json["rungs"] if r["name"] == name)
+
+    def ms(self, name: str) -> float:
+        """Milliseconds a step takes under the rung; it must have been measured."""
+        rung = self.rung(name)
+        assert rung["ms_per_step"] is not None, f"{name} was not measured: {rung['why_not']}\n{self.stderr}"
+        return float(rung["ms_per_step"]["value"])
+
+
+class Sandbox:
+    """Runs processes in ``folder``; all that they start can be told by a mark in its environment."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.report = folder / "out.json"
+        #: Where scripts run, empty at first.
+        self.cwd = folder / "cwd"
+        self._scratch = folder / "scratch"
+        for path in (self.cwd, self._scratch):
+            path.mkdir()
+        self._mark = uuid.uuid4().hex
+        self._started: list[subprocess.Popen[str]] = []
+        self._environment = {
+            **os.environ,
+            _MARK: self._mark,
+            "PYTHONPATH": str(REPO),
+            "PYTHONDONTWRITEBYTECODE": "1",
+            "TMPDIR": str(self._scratch),
+            "OMP_NUM_THREADS": "1",  # the two cores of a small machine are for the processes
+        }
+
+    def start(self, *command: str, cwd: Path | None = None) -> subprocess.Popen[str]:
+        """Begin a process, in a group of its own."""
+        process = subprocess.Popen(
+            command,
+            cwd=cwd or self.cwd,
+            env=self._environment,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            start_new_session=True,
+        )
+        self._started.append(process)
+        return process
+
+    def run(self, *command: str, cwd: Path | None = None) -> Ran:
+        """Run a command to its end."""
+        began = time.monotonic()
+        process = self.start(*command, cwd=cwd)
+        try:
+            out, err = process.communicate(timeout=PATIENCE)
+        except subprocess.TimeoutExpired:
+            os.killpg(process.pid, signal.SIGKILL)
+            out, err = process.communicate()
+            pytest.fail(f"{' '.join(command)} did not end within {PATIENCE:.0f} s:\n{out}\n{err}")
+        return Ran(process.returncode, out, err, time.monotonic() - began)
+
+    def analyze(
+        self,
+        script: str,
+        *args: str,
+        budget: float = 5,
+        rungs: str | None = None,
+        options: Sequence[str] = (),
+        cwd: Path | None = None,
+        code: int | None = 0,
+        crashes: bool = False,
+    ) -> Analysis:
+        """``pipediag analyze`` on one of the scripts beside this file; where ``cwd`` is given, just as it is named.
+
+        Unless told otherwise by ``code`` and ``crashes``, it has to exit with 0 and without a single traceback.
+        """
+        chosen = [] if rungs is None else ["--rungs", rungs]
+        target = str(SCRIPTS / script) if cwd is None and "-m" not in options else script
+        output = ["--budget", str(budget), "-o", str(self.report)]
+        command = [*PIPEDIAG, "analyze", *output, *chosen, *options, target, *args]
+        ran = self.run(*command, cwd=cwd)
+        report = json.loads(self.report.read_text()) if self.report.exists() else None
+        told = f"{' '.join(command)}\nexit code {ran.code}\n{ran.stdout}\n{ran.stderr}"
+        assert code is None or ran.code == code, told
+        assert crashes or "Traceback" not in ran.stderr, told
+        return Analysis(ran.code, ran.stdout, ran.stderr, ran.seconds, report)
+
+    def end(self) -> None:
+        """End what the test itself has left running, then hold that nothing else is left."""
+        for process in self._started:
+            if process.poll() is None:
+                os.killpg(process.pid, signal.SIGKILL)
+                process.wait()
+            for stream in (process.stdout, process.stderr):
+                if stream is not None:
+                    stream.close()
+        left = wait_for_none(self._alive) if self._started else []
+        for straggler in left:  # the next tests shall not suffer
+            straggler.kill()
+        assert not left, f"still running: {left}"
+        assert not list(self._scratch.glob("pipediag-*")), "a scratch folder of ours is left"
+
+    def _alive(self) -> list[psutil.Process]:
+        return [process for process in psutil.process_iter() if _environment_of(process).get(_MARK) == self._mark]
+
+
+def _environment_of(process: psutil.Process) -> dict[str, str]:
+    try:
+        return process.environ()
+    except (psutil.Error, OSError):  # ended meanwhile, or not ours to look into
+        return {}
+
+
+def wait_for_none(look: Callable[[], list[_T]]) -> list[_T]:
+    """What ``look`` still finds after a moment in which it may vanish by itself."""
+    until = time.monotonic() + 3.0
+    while (left := look()) and time.monotonic() < until:
+        time.sleep(0.05)
+    return left
+
+
+def line_of(script: str, text: str) -> int:
+    """The number of the only line of the script that holds ``text``."""
+    lines = (SCRIPTS / script).read_text().splitlines()
+    (number,) = [i for i, line in enumerate(lines, 1) if text in line]
+    return number

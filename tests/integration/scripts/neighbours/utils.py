@@ -1,0 +1,3 @@
+"""A helper module with a name that everyone uses."""
+
+MINE = "the script's own utils"

@@ -1,0 +1,138 @@
+"""Loaders as scripts build and drive them: which one trains, and that all their promises hold."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from concurrent.futures import Future
+from typing import Any
+
+import pytest
+
+from .sandbox import Analysis, line_of
+
+Results = dict[str, Future[Analysis]]
+
+QUICK = "device,baseline"
+IN_WORKERS = "worker,sample,warm,baseline"
+
+CASES: dict[str, tuple[list[str], dict[str, Any]]] = {
+    "validation": (["validation.py"], {"rungs": QUICK}),
+    "two": (["two_loaders.py"], {"rungs": QUICK}),
+    "two-second": (["two_loaders.py"], {"rungs": QUICK, "options": ["--loader", "2"]}),
+    "number-seven": (["onecycle.py", "--epochs", "3"], {"rungs": QUICK, "options": ["--loader", "7"], "code": 1}),
+    "infinite": (["infinite_loader.py"], {"rungs": "device,worker,sample,baseline"}),
+    "short-first-epoch": (["short_first_epoch.py"], {"rungs": QUICK}),
+    "while-next": (["while_next.py"], {"rungs": QUICK}),
+    "spawn": (["start_method.py", "--method", "spawn"], {"rungs": "worker,sample,raw,baseline", "budget": 7}),
+    "forkserver": (["start_method.py", "--method", "forkserver"], {"rungs": "worker,sample,raw,baseline", "budget": 7}),
+    "inference": (["inference.py"], {"rungs": QUICK, "budget": 8}),
+    "exact-steps": (["onecycle.py"], {"rungs": "device,sample,baseline"}),
+    "exact-steps-workers": (["onecycle.py", "--workers", "2"], {"rungs": "device,sample,baseline"}),
+    "few-exact-steps": (["onecycle.py", "--epochs", "3"], {"rungs": QUICK, "budget": 6}),
+    "contract": (["worker_contract.py"], {"rungs": IN_WORKERS, "budget": 4}),
+    "contract-distributed": (
+        ["worker_contract.py", "--persistent", "--sampler", "distributed"],
+        {"rungs": IN_WORKERS, "budget": 4},
+    ),
+    "contract-in-process": (["worker_contract.py", "--workers", "0"], {"budget": 5}),
+}
+
+
+@pytest.fixture(scope="module")
+def results(side_by_side: Callable[..., Future[Analysis]]) -> Results:
+    return {name: side_by_side(*command, **options) for name, (command, options) in CASES.items()}
+
+
+def test_the_training_loader_is_chosen_among_validation(results: Results) -> None:
+    done = results["validation"].result()
+    loader = done.json["loader"]
+    assert (loader["dataset"], loader["batch_size"]) == ("TrainData", 8)
+    assert loader["where"].endswith(f"validation.py:{line_of('validation.py', '# the training loop')}")
+    assert done.measured == {"device", "baseline"}
+    assert done.ms("baseline") > 20 and done.bottleneck == "load"
+
+
+@pytest.mark.parametrize(("case", "dataset", "batch_size"), [("two", "Labelled", 2), ("two-second", "Unlabelled", 6)])
+def test_two_loaders(results: Results, case: str, dataset: str, batch_size: int) -> None:
+    done = results[case].result()
+    assert (done.json["loader"]["dataset"], done.json["loader"]["batch_size"]) == (dataset, batch_size)
+    assert done.measured == {"device", "baseline"}
+    # Each loader sleeps 6 ms a batch; feeding one of them from a cache takes away its part only.
+    assert 5 < done.ms("device") < done.ms("baseline") - 3
+    assert "other-loaders" in done.warned
+
+
+def test_a_loader_number_that_does_not_exist(results: Results) -> None:
+    done = results["number-seven"].result()
+    assert "--loader 7" in done.said[-1] and not done.others
+    assert done.report is None
+
+
+def test_infinite_loader_with_persistent_workers(results: Results) -> None:
+    done = results["infinite"].result()
+    loader = done.json["loader"]
+    assert (loader["dataset"], loader["num_workers"], loader["persistent_workers"]) == ("Data", 2, True)
+    assert done.measured == {"device", "worker", "sample", "baseline"}
+    assert done.ms("sample") < done.ms("baseline") / 2
+
+
+def test_next_in_a_loop_without_end(results: Results) -> None:
+    done = results["while-next"].result()
+    assert done.measured == {"device", "baseline"}
+    assert done.passes == 1 and done.bottleneck == "load"
+
+
+def test_a_first_epoch_shorter_than_the_others(results: Results) -> None:
+    done = results["short-first-epoch"].result()
+    assert done.measured == {"device", "baseline"}
+    assert done.passes == 1 and done.bottleneck == "load"
+
+
+@pytest.mark.parametrize("method", ["spawn", "forkserver"])
+def test_workers_by_other_start_methods(results: Results, method: str) -> None:
+    done = results[method].result()
+    assert done.json["loader"]["start_method"] == method
+    assert done.measured == {"worker", "sample", "raw", "baseline"}
+    assert done.ms("sample") < 20 and done.ms("raw") > 30
+    assert "resource_tracker" not in done.stderr and not done.others
+
+
+def test_inference_without_an_optimizer(results: Results) -> None:
+    done = results["inference"].result()
+    assert done.measured == {"device", "baseline"}
+    assert done.bottleneck == "load"
+    assert done.ms("device") < 5 < 18 < done.ms("baseline")
+
+
+@pytest.mark.parametrize("case", ["exact-steps", "exact-steps-workers"])
+def test_schedulers_with_an_exact_number_of_steps(results: Results, case: str) -> None:
+    """Epochs of 6 batches: the loop sees exactly 6 of them under every rung, or OneCycleLR raises."""
+    done = results[case].result()
+    assert done.measured == {"device", "sample", "baseline"}
+    assert done.json["loader"]["length"] == 6
+
+
+def test_the_end_of_a_script_with_exact_steps_is_no_error(results: Results) -> None:
+    """Three epochs a pass: every pass ends by itself, its last assertions included."""
+    done = results["few-exact-steps"].result()
+    assert done.passes > 1 and done.measured == {"device", "baseline"}
+    assert not done.others
+
+
+@pytest.mark.parametrize("case", ["contract", "contract-distributed"])
+def test_what_dataloader_promises_holds(results: Results, case: str) -> None:
+    """``generator``, ``set_epoch``, ``worker_init_fn``, ``get_worker_info().dataset``: the script asserts them."""
+    done = results[case].result()
+    assert done.measured == {"worker", "sample", "warm", "baseline"}
+    assert done.ms("sample") < done.ms("baseline")
+    assert done.passes == 1 and not done.others
+
+
+def test_the_same_without_workers(results: Results) -> None:
+    """All rungs and controls; what makes no sense without workers is said not to exist."""
+    done = results["contract-in-process"].result()
+    assert done.measured == {"device", "sample", "warm", "baseline", "supply"}
+    assert not done.rung("worker")["available"] and "num_workers=0" in done.rung("worker")["why_not"]
+    assert not done.rung("host")["available"]
+    assert done.rung("raw")["why_not"].startswith("not separable: ")
+    assert done.passes == 1 and not done.others

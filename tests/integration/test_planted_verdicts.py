@@ -1,0 +1,53 @@
+"""A cost planted in one place of a plain script is found in that place."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+
+import pytest
+
+from .sandbox import PIPEDIAG, Analysis, Sandbox, line_of
+
+Analyze = Callable[..., Analysis]
+GATE = ("--fail-over", "10")
+LADDER = "device,sample,raw,warm,baseline"
+
+
+@pytest.mark.parametrize(
+    ("plant", "culprit", "line"),
+    [
+        ("transform", "augment", "def augment"),
+        ("load", "Data.__getitem__", "def __getitem__"),
+        ("collate", "pad_and_stack", "def pad_and_stack"),
+    ],
+)
+def test_the_planted_stage_is_named(analyze: Analyze, plant: str, culprit: str, line: str) -> None:
+    done = analyze("planted.py", "--plant", plant, rungs=LADDER, budget=6, options=GATE, code=3)
+    verdict = done.json["verdict"]
+    assert verdict["bottleneck"] == plant, done.stdout
+    assert verdict["band"] == "severe" and verdict["starved"]["low"] > 0.5
+    assert verdict["co_bottlenecks"] == []
+    assert verdict["culprit"]["name"] == culprit
+    assert verdict["culprit"]["where"].endswith(f"planted.py:{line_of('planted.py', line)}")
+    assert f"BOTTLENECK: {plant.upper()}" in done.stdout and culprit in done.stdout
+    pieces = {p["stage"]: p["ms"]["value"] for p in done.json["waterfall"]}
+    assert pieces[plant] > 15, "some 50 ms a batch, in two workers"
+    assert sum(pieces.values()) == pytest.approx(done.ms("baseline"), abs=0.01)
+    assert any("10 %" in line for line in done.said), "the gate says why the exit code is 3"
+    assert done.json["script"]["exit_code"] == 0
+
+
+def test_a_slow_step_is_not_starved(analyze: Analyze, sandbox: Sandbox) -> None:
+    done = analyze("planted.py", "--plant", "none", rungs="device,sample,raw,baseline", budget=7, options=GATE)
+    assert done.bottleneck == "none", done.stdout
+    assert done.json["verdict"]["culprit"] is None
+    assert "NOT STARVED" in done.stdout
+    assert not any("10 %" in line for line in done.said)
+
+    twin = sandbox.folder / "twin.json"
+    again = sandbox.run(*PIPEDIAG, "report", str(sandbox.report), "-o", str(twin))
+    assert again.code == 0 and again.stderr == ""
+    assert json.loads(twin.read_text()) == done.json
+    shown = sandbox.run(*PIPEDIAG, "report", str(sandbox.report))
+    assert shown.code == 0 and shown.stdout == done.stdout

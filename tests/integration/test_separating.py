@@ -1,0 +1,90 @@
+"""Telling loading from transforming, wherever a data set keeps its transforms.
+
+The script sleeps 2 ms to load a sample and 5 ms to transform it, four samples a batch: 8 ms and 20 ms a step.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from concurrent.futures import Future
+
+import pytest
+
+from .sandbox import Analysis, line_of
+
+Analyze = Callable[..., Analysis]
+Results = dict[str, Future[Analysis]]
+
+FORMS = [
+    "wrapped", "compose", "getitems", "joint", "keywords",
+    "collate-function", "collate-object", "marker", "whole-batches",
+]  # fmt: skip
+
+
+INSEPARABLE = ["inline", "changed"]
+ITERABLE = {
+    "plain": [],
+    "length": ["--length"],
+    "workers": ["--workers", "2"],
+    "workers-length-persistent": ["--workers", "2", "--length", "--persistent"],
+}
+
+
+@pytest.fixture(scope="module")
+def results(side_by_side: Callable[..., Future[Analysis]]) -> Results:
+    separable = {form: side_by_side("separable.py", form, rungs="raw,baseline", budget=2.5) for form in FORMS}
+    inseparable = {
+        form: side_by_side("separable.py", form, rungs="device,raw,warm,baseline", budget=4) for form in INSEPARABLE
+    }
+    iterable = {
+        name: side_by_side("iterable.py", *arguments, rungs="device,sample,raw,warm,baseline", budget=4)
+        for name, arguments in ITERABLE.items()
+    }
+    return separable | inseparable | iterable
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_transforms_are_found(results: Results, form: str) -> None:
+    done = results[form].result()
+    assert done.rung("raw")["available"], done.rung("raw")["why_not"]
+    # The transforms, all of them, once; and nothing of the loading.
+    assert 20 <= done.ms("raw") < 26, done.stdout
+    assert done.ms("baseline") > 28
+
+
+@pytest.mark.parametrize("form", INSEPARABLE)
+def test_what_cannot_be_told_apart_is_said_with_the_way_out(results: Results, form: str) -> None:
+    done = results[form].result()
+    raw = done.rung("raw")
+    assert not raw["available"] and raw["windows"] == 0 and raw["ms_per_step"] is None
+    assert raw["why_not"].startswith("not separable: ") and "pipediag.stage(" in raw["why_not"]
+    assert "pipediag.stage(" in done.stdout.replace("\n    ", " ")
+    assert done.bottleneck == "load", "the whole of the dataset's code is one stage then"
+    assert {"device", "warm", "baseline"} <= done.measured
+
+
+@pytest.mark.parametrize("kind", ITERABLE)
+def test_iterable_datasets(results: Results, kind: str) -> None:
+    done = results[kind].result()
+    for name in ("raw", "warm"):
+        assert not done.rung(name)["available"]
+        assert done.rung(name)["why_not"].startswith("not separable: an iterable dataset")
+    assert done.measured == {"device", "sample", "baseline"}
+    assert done.json["loader"]["iterable"] is True
+    assert done.json["loader"]["length"] == (40 if "--length" in ITERABLE[kind] else None)
+    assert done.ms("sample") < done.ms("baseline")
+
+
+def test_two_views_in_workers(analyze: Analyze) -> None:
+    done = analyze("separable.py", "two-views", "--workers", "2", rungs="sample,raw,baseline", budget=3)
+    assert done.ms("sample") < 5 < 9 < done.ms("raw") < 13
+    assert done.ms("baseline") > 13
+
+
+def test_lambdas_in_forked_workers(analyze: Analyze) -> None:
+    done = analyze("lambdas.py", rungs="device,worker,sample,raw,baseline", budget=5)
+    assert done.measured == {"device", "worker", "sample", "raw", "baseline"}
+    assert done.bottleneck == "transform"
+    culprit = done.json["verdict"]["culprit"]
+    assert "lambda" in culprit["name"]
+    assert culprit["where"].endswith(f"lambdas.py:{line_of('lambdas.py', 'dataset = Data(')}")
