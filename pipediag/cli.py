@@ -120,7 +120,7 @@ def _analyze(request: Any, outputs: tuple[str, ...], fail_over: float | None) ->
         session = analyze_script(request, progress)
     finally:
         progress.clear()
-    code = session.script.exit_code or EXIT_OK
+    code = session.script.exit_code or (EXIT_INTERRUPTED if session.ended == "interrupted" else EXIT_OK)
     if session.windows:
         diagnosis = diagnose_session(session)
         _show(diagnosis)
@@ -129,7 +129,7 @@ def _analyze(request: Any, outputs: tuple[str, ...], fail_over: float | None) ->
         if code == EXIT_OK and fail_over is not None and _over(diagnosis, fail_over):
             click.echo(f"pipediag: input costs more than {fail_over:g} % of a step", err=True)
             code = EXIT_GATE
-    return EXIT_INTERRUPTED if session.ended == "interrupted" else code
+    return code
 
 
 def _over(diagnosis: Diagnosis, percent: float) -> bool:

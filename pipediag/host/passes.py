@@ -20,7 +20,7 @@ from ..errors import NothingMeasured
 from ..ladder.plan import Plan
 from ..session import Session
 from .channel import Receiver
-from .processes import end_child, exit_code_of, no_orphans, start_child, wait_quietly
+from .processes import Terminated, end_child, exit_code_of, no_orphans, start_child, wait_quietly
 from .script import Target
 
 Progress = Callable[[str, dict[str, Any], Session], None]
@@ -59,7 +59,7 @@ class Outcome:
     story: dict[str, Any] = field(default_factory=dict)
     seconds: float = 0.0  # from the first batch on
     batches: bool = False
-    interrupted: bool = False
+    interrupted: int = 0  # the signal that did
 
 
 def analyze_script(request: Request, progress: Progress) -> Session:
@@ -169,8 +169,8 @@ def _one_pass(request: Request, plan: Plan, session: Session, folder: str, progr
                     break
                 if watch.overdue():
                     end_child(child, FAREWELL)
-        except KeyboardInterrupt:
-            outcome.interrupted = True
+        except KeyboardInterrupt as interrupt:
+            outcome.interrupted = signal.SIGTERM if isinstance(interrupt, Terminated) else signal.SIGINT
             child.send_signal(signal.SIGINT)
             if not wait_quietly(child, FAREWELL):
                 end_child(child, 1.0)
@@ -178,9 +178,11 @@ def _one_pass(request: Request, plan: Plan, session: Session, folder: str, progr
                 watch.take(kind, data)
         watch.close()
         outcome.exit_code = exit_code_of(child)
-        if outcome.reason == "interrupted":
-            outcome.interrupted = True
-        if outcome.reason or watch.killed:
+        if outcome.reason == "interrupted" and not outcome.interrupted:
+            outcome.interrupted = signal.SIGINT
+        if outcome.interrupted:
+            outcome.exit_code = 128 + outcome.interrupted
+        elif outcome.reason or watch.killed:
             # The stop was ours, and so is how the process ended.
             outcome.exit_code = 0
     finally:

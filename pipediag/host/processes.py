@@ -37,9 +37,12 @@ def no_orphans() -> Iterator[None]:
         signal.signal(signal.SIGTERM, terminate)
 
 
-def _as_interrupt(signum: int, frame: FrameType | None) -> None:
+class Terminated(KeyboardInterrupt):
     """Being terminated is treated as Ctrl-C: the child ends, and what was measured is reported."""
-    raise KeyboardInterrupt
+
+
+def _as_interrupt(signum: int, frame: FrameType | None) -> None:
+    raise Terminated
 
 
 def end_child(child: subprocess.Popen[bytes], patience: float) -> None:

@@ -195,8 +195,10 @@ class Climb:
         return self._end_window(rung, watch, begun, costs)
 
     def _begin_window(self, rung: str) -> _Begun:
+        # The pace of a rung's first window is guessed from its settling, and often guessed too fast.
+        target = self._target if self._schedule.round_of(rung) else self._target / 2
         return _Begun(
-            wanted=window_steps(self._pace[rung], self._target, self._workers),
+            wanted=window_steps(self._pace[rung], target, self._workers),
             evidence=Evidence(self.feed.worker_pids, self._gpu),
             optimizer_steps=self._setting.training.steps,
             draws_of_others=self._setting.draws_of_others(self._ordinal),

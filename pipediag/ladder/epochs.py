@@ -26,8 +26,13 @@ class Epochs:
         self._ended = False
 
     def end(self) -> None:
-        """The loop was told that its epoch is over: it did not leave early."""
+        """The loop was told that its epoch is over: it did not leave early.
+
+        The next epoch of a loader without length may well be shorter, so a window should be closed before the end.
+        """
         self._ended = True
+        if self.length is None:
+            self.horizon = max(2, 4 * self.handed // 5)
 
     def hand(self) -> None:
         """Count one more batch. A loop that goes beyond its horizon has none any more."""

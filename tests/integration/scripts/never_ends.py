@@ -23,7 +23,7 @@ for step, (x, y) in enumerate(DataLoader(Data(), batch_size=4, num_workers=2)):
     optimizer.zero_grad()
     loss.backward()
     optimizer.step()
-    if step == 40:
+    if step == 80:
         break
 while True:
     time.sleep(1)
