@@ -36,14 +36,18 @@ def side_by_side(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[
     """
     pool = ThreadPoolExecutor(2)
 
-    def analyze(*args: Any, **kwargs: Any) -> Analysis:
-        sandbox = Sandbox(tmp_path_factory.mktemp("sandbox"))
+    def analyze(folder: Path, *args: Any, **kwargs: Any) -> Analysis:
+        sandbox = Sandbox(folder)
         try:
             return sandbox.analyze(*args, **kwargs)
         finally:
             sandbox.end()
 
-    yield lambda *args, **kwargs: pool.submit(analyze, *args, **kwargs)
+    def begin(*args: Any, **kwargs: Any) -> Future[Analysis]:
+        # The folder is made here: pytest's factory is not meant to be asked from two threads.
+        return pool.submit(analyze, tmp_path_factory.mktemp("sandbox"), *args, **kwargs)
+
+    yield begin
     pool.shutdown(cancel_futures=True)
 
 
