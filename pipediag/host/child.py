@@ -73,7 +73,7 @@ class Child:
                 run(target)
         except AnalysisOver as over:
             return EXIT_INTERRUPTED if str(over) == "interrupted" else 0
-        except SystemExit:
+        except SystemExit:  # the script's own way to end, no failure of the rung under way
             raise
         except UsageError as unusable:
             print(f"pipediag: {unusable}", file=sys.stderr)

@@ -83,7 +83,7 @@ def analyze_script(request: Request, progress: Progress) -> Session:
             session.script.passes += 1
             session.script.exit_code = outcome.exit_code
             barren = barren + 1 if len(session.windows) == windows else 0
-            session.ended = _verdict_on(outcome, session)
+            session.ended = _ending(outcome)
             next_plan = _next(plan, outcome, session)
             if next_plan is None or barren > MAX_BARREN or session.script.passes >= MAX_PASSES:
                 break
@@ -99,7 +99,7 @@ def _is_there(path: str, workdir: str | None) -> bool:
     return os.path.exists(os.path.join(workdir or "", path))
 
 
-def _verdict_on(outcome: Outcome, session: Session) -> str:
+def _ending(outcome: Outcome) -> str:
     if outcome.interrupted:
         return "interrupted"
     if outcome.exit_code:

@@ -16,7 +16,7 @@ from typing import Any
 
 from .. import marker
 from . import tree
-from .paths import Path, follow, has_identity, parts, private, replace, same, walk
+from .paths import DEPTH, Path, follow, has_identity, parts, private, replace, same, walk
 from .slots import Slot
 
 HELP = 'mark the call whose result goes into the sample: return pipediag.stage("augment")(prepare)(raw), label'
@@ -224,7 +224,7 @@ def _matches(
         raise _changed(one)
     before = dict(parts(looked))
     for step, inner in inside:
-        if step in before and len(path) < 8:
+        if step in before and len(path) < DEPTH:
             yield from _matches(one, inner, before[step], (*path, step), places, later)
 
 

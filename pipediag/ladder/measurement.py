@@ -44,7 +44,6 @@ class Track:
         self.signature = (type(loader.dataset), loader.batch_size, loader.num_workers, where)
         self.dataset = loader.dataset
         self.draws = 0
-        self.epochs = 0
         self.batch_bytes = 0
         self.writes_in_place = False
         self.climb: Climb | None = None
@@ -110,7 +109,6 @@ class Measurement:
     def iterator_for(self, loader: DataLoader[Any], native: NativeIterator) -> LoaderIterator:
         self.check()
         track = self._track(loader)
-        track.epochs += 1
         if track.climb is not None:
             track.climb.begin_epoch(loader)
         iterator = LoaderIterator(loader, track, self, native)
@@ -281,7 +279,6 @@ class LoaderIterator(_BaseDataLoaderIter):  # type: ignore[misc]
     def _reset(self, loader: DataLoader[Any], first_iter: bool = False) -> None:
         """Called by ``iter()`` of a loader with persistent workers."""
         self._measurement.check()
-        self._track.epochs += 1
         self._handed, self._ended = 0, False
         if self._track.climb is not None:
             self._track.climb.begin_epoch(loader)

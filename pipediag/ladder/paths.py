@@ -21,7 +21,8 @@ from torch.utils.data import Dataset
 #: Steps from a container to its part: an index, a key, or an attribute's name.
 Path = tuple[Any, ...]
 
-_DEPTH = 8
+#: How deep structures are entered.
+DEPTH = 8
 _FUNCTIONS = (types.FunctionType, types.MethodType, types.BuiltinFunctionType, functools.partial)
 _CODE = (type, types.ModuleType, enum.Enum, Dataset, torch.nn.Module, *_FUNCTIONS)
 _LEAF_MODULES = ("torch", "torchvision", "numpy", "PIL", "builtins", "pathlib", "datetime", "_thread", "threading")
@@ -59,7 +60,7 @@ def walk(obj: Any, path: Path = ()) -> Iterator[tuple[Path, Any]]:
 
 def _walk(obj: Any, path: Path, entered: set[int]) -> Iterator[tuple[Path, Any]]:
     yield path, obj
-    if len(path) >= _DEPTH or id(obj) in entered:
+    if len(path) >= DEPTH or id(obj) in entered:
         return
     inside = parts(obj)
     if inside:
@@ -109,7 +110,7 @@ def _rebuilt(obj: Any, changes: Mapping[Any, Any]) -> Any:
 
 def private(obj: Any) -> Any:
     """A copy deep enough that changing it leaves the original alone; code and unknown objects are shared."""
-    return _private(obj, {}, _DEPTH)
+    return _private(obj, {}, DEPTH)
 
 
 def _private(obj: Any, done: dict[int, Any], depth: int) -> Any:
