@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from ._version import __version__
 from .analysis import Diagnosis, diagnose_session
-from .analysis.stopping import settled
+from .analysis.stopping import next_round
 from .errors import AnalysisOver, NothingMeasured, UsageError
 from .session import Session
 
@@ -59,7 +59,7 @@ def diagnose(
     session = Session(tool_version=__version__, environment={**environment(), "torch": torch.__version__})
     # Whatever steps inside step_fn, this loader is the one to measure.
     plan = Plan(budget=budget, inference=True)
-    measurement = Measurement(plan, session, progress or (lambda kind, data: None), settled)
+    measurement = Measurement(plan, session, progress or (lambda kind, data: None), next_round)
     with ExitStack() as stack:
         stack.enter_context(_set_aside_iterator(loader))
         stack.enter_context(measurement.installed())

@@ -18,7 +18,8 @@ from .errors import SessionFileError
 
 SCHEMA_VERSION = 1
 
-#: The ladder, fastest rung first. Each rung adds one stage of the input pipeline to the rung before it.
+#: The ladder, fastest rung first. Each rung adds one stage of the input pipeline to the rung before it. Between
+#: ``sample`` and ``raw`` stand the cuts of the transform chain, ``transform:k``, as far as they are measured.
 RUNGS = ("device", "host", "worker", "sample", "raw", "warm", "baseline")
 #: Measured beside the ladder: they split a cost that the ladder sees as one.
 CONTROLS = ("device+load", "supply")
@@ -47,7 +48,31 @@ RUNG_MEANING = {
     "supply": "the loader alone, without the training step",
 }
 
+_CUT = "transform:"
 _T = TypeVar("_T")
+
+
+def cut_rung(links: int) -> str:
+    """The rung whose samples have their first ``links`` transforms behind them."""
+    return f"{_CUT}{links}"
+
+
+def cut_of(rung: str) -> int | None:
+    """How many transforms lie behind the samples of a rung ``transform:k``; None for every other rung."""
+    return int(rung[len(_CUT) :]) if rung.startswith(_CUT) and rung[len(_CUT) :].isdigit() else None
+
+
+def stage_of(rung: str) -> str:
+    """The stage that appears when ``rung`` is compared with the rung before it."""
+    return "transform" if cut_of(rung) is not None else STAGE_OF_RUNG[rung]
+
+
+def meaning_of(rung: str) -> str:
+    """What the training loop receives under ``rung``, for people."""
+    links = cut_of(rung)
+    if links is None:
+        return RUNG_MEANING[rung]
+    return f"samples cached after {links} transform{'' if links == 1 else 's'}, the rest run anew"
 
 
 @dataclass
@@ -92,10 +117,18 @@ class Rung:
 
 @dataclass
 class Startup:
-    """One construction of the loader's iterator: seconds from ``iter()`` to the first batch."""
+    """One beginning of the loader's data: seconds from ``iter()`` to the first batch.
+
+    ``launch`` of them went by until the workers' processes had been started, ``ready`` until the last of them had
+    imported its modules and run its init function; the rest is the first batch. ``renewed`` is true where the
+    workers of the epoch before went on.
+    """
 
     seconds: float
     attempt: int = 1
+    launch: float = 0.0
+    ready: float = 0.0
+    renewed: bool = False
 
 
 @dataclass
@@ -104,6 +137,82 @@ class Place:
 
     name: str
     where: str = ""
+
+
+@dataclass
+class Cost:
+    """What one piece of work takes in a worker, in milliseconds for each sample: averages over the probed samples."""
+
+    wall_ms: float = 0.0
+    cpu_ms: float = 0.0
+
+
+@dataclass
+class Link:
+    """One transform of the chain, in the order in which a sample passes through it.
+
+    ``whole`` says why a link that holds other callables was not split further.
+    """
+
+    name: str
+    where: str = ""
+    cost: Cost = field(default_factory=Cost)
+    whole: str = ""
+
+
+@dataclass
+class HotLine:
+    """A line of the user's code, or a library's function, and its share of the time to make a sample."""
+
+    where: str
+    text: str
+    share: float
+
+
+@dataclass
+class Inside:
+    """What a worker does to make one sample, timed there: the cost to the CPU, where the ladder shows that to training.
+
+    ``whole`` is the dataset's code with its transforms, ``load`` that without them, ``between`` what the code that
+    holds the chain together takes by itself. ``sizes`` pairs the probed samples' bytes with the milliseconds each
+    took. ``threads`` counts the threads that libraries would use in a worker.
+    """
+
+    samples: int = 0
+    whole: Cost = field(default_factory=Cost)
+    load: Cost = field(default_factory=Cost)
+    between: Cost = field(default_factory=Cost)
+    links: list[Link] = field(default_factory=list)
+    lines: list[HotLine] = field(default_factory=list)
+    sizes: list[list[float]] = field(default_factory=list)
+    threads: dict[str, int] = field(default_factory=dict)
+    unsplit: str = ""  # why the chain has no rungs of its own
+
+
+@dataclass
+class Slow:
+    """A sample that took long: its index and the milliseconds."""
+
+    index: str
+    ms: float
+
+
+@dataclass
+class Tail:
+    """How the time to make a sample is spread under the baseline, and which indices take longest."""
+
+    samples: int = 0
+    p50_ms: float = 0.0
+    p99_ms: float = 0.0
+    slowest: list[Slow] = field(default_factory=list)
+
+
+@dataclass
+class BatchStep:
+    """Milliseconds of single steps on one cached batch, the device synchronised around each, and the batch's bytes."""
+
+    nbytes: int
+    ms: list[float]
 
 
 @dataclass
@@ -159,6 +268,9 @@ class Session:
     startups: list[Startup] = field(default_factory=list)
     warnings: list[Warning_] = field(default_factory=list)
     caches: dict[str, Any] = field(default_factory=dict)
+    inside: Inside | None = None
+    tail: Tail | None = None
+    batch_steps: list[BatchStep] = field(default_factory=list)
     ended: str = ""  # settled, budget, interrupted, script-ended, script-failed
     schema_version: int = SCHEMA_VERSION
 
@@ -168,7 +280,12 @@ class Session:
     def measured(self) -> list[str]:
         """Names of the ladder's rungs that have at least one window, fastest rung first."""
         seen = {w.rung for w in self.windows}
-        return [name for name in RUNGS if name in seen]
+        return [name for name in ordered(seen) if name not in CONTROLS]
+
+    @property
+    def links(self) -> list[Link]:
+        """The transform chain, as far as it is known."""
+        return self.inside.links if self.inside else []
 
     def warn(self, code: str, message: str, help: str = "") -> None:
         """Add a warning once: a later one with the same code and message is dropped."""
@@ -185,6 +302,12 @@ class Session:
             self.startups.append(_build(Startup, data))
         elif kind == "loader":
             self.loader = _build(Loader, data)
+        elif kind == "inside":
+            self.inside = _build(Inside, data)
+        elif kind == "tail":
+            self.tail = _build(Tail, data)
+        elif kind == "batch-step":
+            self.batch_steps.append(_build(BatchStep, data))
         elif kind == "warning":
             self.warn(data["code"], data["message"], data.get("help", ""))
         elif kind == "wrote":
@@ -258,4 +381,9 @@ def _fit(hint: Any, value: Any, name: str) -> Any:
 def ordered(names: Iterable[str]) -> list[str]:
     """Rung names in ladder order, controls last."""
     rank = {name: i for i, name in enumerate(RUNGS + CONTROLS)}
-    return sorted(names, key=lambda name: rank[name])
+
+    def place(name: str) -> tuple[int, int]:
+        links = cut_of(name)
+        return (rank[name], 0) if links is None else (rank["sample"], 1_000_000 - links)
+
+    return sorted(names, key=place)

@@ -3,15 +3,23 @@
 from __future__ import annotations
 
 import math
+import statistics
 
 from ..session import Session, Warning_
 from .diagnosis import Stage
 from .ladder import ENOUGH_WINDOWS, LadderView
-from .sentences import number
+from .sentences import number, percent
 from .thresholds import GATE
+from .waterfall import by_stage
 
 #: Cores in use from which on the machine counts as full.
 FULL = 0.9
+#: A sample is slow when it takes this many times the median.
+SLOW = 3.0
+#: Samples' sizes vary when the largest is this many times the smallest.
+VARIED = 1.5
+#: Steps depend on the batch when they differ by this part of the median, and by this many times what repeats differ.
+DEPENDENT, REPEATABLE = 0.2, 3.0
 
 
 def partial(ladder: LadderView) -> bool:
@@ -25,7 +33,16 @@ def missing(ladder: LadderView) -> list[str]:
 
 
 def warnings(ladder: LadderView, pieces: list[Stage]) -> list[Warning_]:
-    found = [_partial(ladder), *_not_monotone(ladder, pieces), _full_cpu(ladder), _wrote(ladder.session)]
+    session = ladder.session
+    found = [
+        _partial(ladder),
+        *_not_monotone(ladder, pieces),
+        _full_cpu(ladder, pieces),
+        _heavy_tail(ladder),
+        _varying_sizes(session),
+        _varying_steps(session),
+        _wrote(session),
+    ]
     return [w for w in found if w is not None]
 
 
@@ -57,18 +74,112 @@ def _not_monotone(ladder: LadderView, pieces: list[Stage]) -> list[Warning_]:
     ]
 
 
-def _full_cpu(ladder: LadderView) -> Warning_ | None:
+def _full_cpu(ladder: LadderView, pieces: list[Stage]) -> Warning_ | None:
     """The articles' caveat: on a full machine, the stage that tips it over may be innocent."""
     cores = ladder.session.environment.get("cores")
     if not cores or not ladder.has("baseline"):
         return None
-    busy = ladder.evidence("baseline").get("cores_busy", 0.0)
+    busy = busy_cores(ladder, "baseline")
     if busy < FULL * cores:
         return None
+    told = f"{busy:.1f} of {cores:g} usable cores are in use under the baseline"
+    top = _costliest(ladder, pieces)
+    before = ladder.below(top.rung) if top is not None and top.rung else None
+    before_it = busy_cores(ladder, before) if before is not None else 0.0
+    if top is None or before_it < FULL * cores:
+        return Warning_("full-cpu", told, "freeing CPU time anywhere in the workers helps as well")
     return Warning_(
-        "full-cpu",
-        f"{busy:.1f} of {cores:g} usable cores are in use under the baseline",
-        "the stage named may only be what tipped the machine over: freeing CPU time anywhere helps as well",
+        "tipping-over",
+        f"{told}, and {before_it:.1f} were before {top.stage} was added: it may only be what tipped the machine over",
+        f"judge by what the workers' time goes into: {_shares(ladder.session) or 'not known'}",
+    )
+
+
+def busy_cores(ladder: LadderView, rung: str) -> float:
+    """Cores in use under a rung, of those that the process may use; under a quota, only its own use counts."""
+    seen, facts = ladder.evidence(rung), ladder.session.environment
+    used = seen.get("cores_used", 0.0)
+    return used if facts.get("cgroup_quota") else max(used, seen.get("cores_busy", 0.0))
+
+
+def _costliest(ladder: LadderView, pieces: list[Stage]) -> Stage | None:
+    stages = [p for p in by_stage(ladder, pieces) if p.stage not in ("compute", "residual")]
+    top = max(stages, key=lambda p: p.ms.value, default=None)
+    if top is None:
+        return None
+    # The rung below the whole stage is the one that the stage was added to.
+    return next(p for p in pieces if p.stage == top.stage)
+
+
+def _shares(session: Session) -> str:
+    """The parts of a worker's CPU time, largest first."""
+    inside = session.inside
+    if inside is None or inside.whole.cpu_ms <= 0:
+        return ""
+    parts = [("load", inside.load.cpu_ms), *((link.name, link.cost.cpu_ms) for link in inside.links)]
+    ranked = sorted(parts, key=lambda part: part[1], reverse=True)[:4]
+    return ", ".join(f"{name} {percent(ms / inside.whole.cpu_ms)}" for name, ms in ranked)
+
+
+def _heavy_tail(ladder: LadderView) -> Warning_ | None:
+    """A few slow samples hold up whole batches, and batches behind them that are ready."""
+    tail = ladder.session.tail
+    if tail is None or tail.p50_ms <= 0 or tail.p99_ms < SLOW * tail.p50_ms or not ladder.has("baseline"):
+        return None
+    seen, base = ladder.evidence("baseline"), ladder.ms("baseline").value
+    stalled = seen.get("stalled_ms", 0.0)
+    named = [slow for slow in tail.slowest if slow.index]
+    if stalled < GATE * base:
+        return None
+    which = ", ".join(f"{slow.index} ({number(slow.ms)} ms)" for slow in named[:4])
+    return Warning_(
+        "heavy-tail",
+        f"some samples take far longer than others (median {number(tail.p50_ms)} ms, 99th percentile "
+        f"{number(tail.p99_ms)} ms): {number(stalled)} ms of each step are spent waiting for a batch while later ones "
+        "are ready" + (f"; slowest indices: {which}" if which else ""),
+        "mend or drop those samples, raise prefetch_factor, or let batches overtake: in_order=False",
+    )
+
+
+def _varying_sizes(session: Session) -> Warning_ | None:
+    """Samples of different size cost different time: said by class of size."""
+    sizes = sorted(session.inside.sizes) if session.inside else []
+    if len(sizes) < 6 or sizes[-1][0] < VARIED * max(1.0, sizes[0][0]):
+        return None
+    third = len(sizes) // 3
+    classes = [sizes[:third], sizes[third:-third], sizes[-third:]]
+    told = "; ".join(
+        f"{_kib(part[0][0])} to {_kib(part[-1][0])}: {number(statistics.median(ms for _, ms in part))} ms"
+        for part in classes
+    )
+    return Warning_(
+        "varying-sizes",
+        f"samples differ in size, and in the time a worker takes for each ({told})",
+        "cached rungs are served from samples that span these sizes; shares are averages over them",
+    )
+
+
+def _kib(nbytes: float) -> str:
+    return f"{number(nbytes / 1024)} KiB"
+
+
+def _varying_steps(session: Session) -> Warning_ | None:
+    """A model whose step depends on the batch: the ceiling is an average over the cached batches."""
+    steps = [(statistics.median(s.ms), max(s.ms) - min(s.ms), s.nbytes) for s in session.batch_steps if len(s.ms) > 1]
+    if len(steps) < 3:
+        return None
+    medians = [median for median, _, _ in steps]
+    spread = max(medians) - min(medians)
+    noise = statistics.median(again for _, again, _ in steps)
+    if spread < DEPENDENT * statistics.median(medians) or spread < REPEATABLE * noise:
+        return None
+    small, large = min(steps, key=lambda s: s[0]), max(steps, key=lambda s: s[0])
+    sized = f" ({_kib(small[2])} against {_kib(large[2])})" if small[2] != large[2] else ""
+    return Warning_(
+        "varying-steps",
+        f"the model's own step depends on the batch: {number(small[0])} to {number(large[0])} ms with the same "
+        f"batches fed from the device again and again{sized}",
+        "the ceiling is an average over the cached batches; batches of like size would even the steps out",
     )
 
 

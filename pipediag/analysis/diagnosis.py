@@ -12,13 +12,18 @@ from .ladder import LadderView
 
 @dataclass
 class Stage:
-    """One piece of the baseline step. ``covers`` names every stage in it when the rungs between are missing."""
+    """One piece of the baseline step: what ``rung`` adds to the rung below it.
+
+    ``covers`` names every stage in it when the rungs between are missing, ``links`` the transforms it holds.
+    """
 
     stage: str
     ms: Interval
     share: float  # of the baseline step
     culprit: Place | None = None
     covers: list[str] = field(default_factory=list)
+    rung: str = ""
+    links: list[str] = field(default_factory=list)
 
 
 @dataclass
@@ -58,11 +63,13 @@ class Diagnosis:
             "environment": session.environment,
             "device": session.device,
             "loader": session.to_dict()["loader"],
-            "rungs": [self._rung(name) for name in ordered(RUNG_MEANING)],
+            "rungs": [self._rung(name) for name in ordered({*RUNG_MEANING, *session.rungs})],
             "waterfall": [
                 {
                     "stage": s.stage,
+                    "rung": s.rung,
                     "covers": s.covers,
+                    "links": s.links,
                     "culprit": _place(s.culprit),
                     "ms": s.ms.to_dict(),
                     "share": round(s.share, 4),
@@ -70,6 +77,7 @@ class Diagnosis:
                 for s in self.waterfall
             ],
             "startup": [round(s.seconds, 4) for s in session.startups],
+            "evidence": self._evidence(),
             "verdict": {
                 "bottleneck": verdict.bottleneck,
                 "culprit": _place(verdict.culprit),
@@ -88,6 +96,11 @@ class Diagnosis:
             "partial": self.partial,
             "session": session.to_dict(),
         }
+
+    def _evidence(self) -> dict[str, Any]:
+        """What stands beside the ladder: the costs inside a worker, the tail of slow samples, steps by batch."""
+        session = self.session.to_dict()
+        return {"worker": session["inside"], "tail": session["tail"], "batch_steps": session["batch_steps"]}
 
     def _rung(self, name: str) -> dict[str, Any]:
         measured = self.ladder.has(name)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import statistics
 
-from ..session import RUNGS, STAGE_OF_RUNG, Session, Window
+from ..session import RUNGS, STAGE_OF_RUNG, Link, Session, Window, cut_of
 from .intervals import Interval, difference, median_interval, ratio
 
 #: A rung counts as measured in full with this many windows.
@@ -16,14 +16,11 @@ class LadderView:
 
     def __init__(self, session: Session) -> None:
         self.session = session
+        #: The ladder's measured rungs, fastest first; controls are not among them.
+        self.rungs = session.measured()
         self._ms: dict[str, dict[int, float]] = {}
         for window in session.windows:
             self._ms.setdefault(window.rung, {})[window.round] = window.ms_per_step - _copy_ms(window, session)
-
-    @property
-    def rungs(self) -> list[str]:
-        """The ladder's measured rungs, fastest first; controls are not among them."""
-        return [name for name in RUNGS if name in self._ms]
 
     def has(self, rung: str) -> bool:
         return rung in self._ms
@@ -54,6 +51,11 @@ class LadderView:
         common = sorted(self._ms[slow].keys() & self._ms[fast].keys())
         return [(self._ms[slow][r], self._ms[fast][r]) for r in common]
 
+    def below(self, rung: str) -> str | None:
+        """The measured rung next to ``rung`` on the fast side."""
+        number = self.rungs.index(rung)
+        return self.rungs[number - 1] if number else None
+
     def stage(self, rung: str) -> str:
         """The stage charged with the step from the rung measured below ``rung`` up to ``rung``.
 
@@ -65,11 +67,18 @@ class LadderView:
 
     def covered(self, rung: str) -> list[str]:
         """Every stage inside that step, in pipeline order from the device outwards."""
-        names = list(RUNGS)
-        below = [r for r in self.rungs if names.index(r) < names.index(rung)]
-        first = names.index(below[-1]) + 1 if below else 0
-        inside = names[first : names.index(rung) + 1]
-        return [STAGE_OF_RUNG[r] for r in inside if r == rung or self._exists(r)]
+        below = self.below(rung)
+        last = _base(rung)
+        first = 0 if below is None else _base(below) + (cut_of(below) is None)
+        return [STAGE_OF_RUNG[r] for r in RUNGS[first : last + 1] if r == RUNGS[last] or self._exists(r)]
+
+    def links(self, rung: str) -> list[Link]:
+        """The links of the transform chain inside that step; none where it holds no transforms."""
+        if _base(rung) != _RAW:
+            return []
+        below = self.below(rung)
+        behind = cut_of(below) if below is not None else None
+        return self.session.links[cut_of(rung) or 0 : behind]
 
     def _exists(self, rung: str) -> bool:
         standing = self.session.rungs.get(rung)
@@ -82,6 +91,14 @@ class LadderView:
             for key, value in window.evidence.items():
                 values.setdefault(key, []).append(value)
         return {key: round(statistics.median(v), 4) for key, v in values.items()}
+
+
+_RAW = RUNGS.index("raw")
+
+
+def _base(rung: str) -> int:
+    """The place of a rung among :data:`RUNGS`; cuts of the transform chain lie in the step up to ``raw``."""
+    return _RAW if cut_of(rung) is not None else RUNGS.index(rung)
 
 
 def _copy_ms(window: Window, session: Session) -> float:

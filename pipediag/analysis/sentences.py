@@ -5,9 +5,11 @@ from __future__ import annotations
 import math
 
 from ..session import Session
+from .chain import heaviest
 from .diagnosis import Stage
 from .intervals import Interval
 from .ladder import LadderView
+from .thresholds import CO_BOTTLENECK
 
 #: What the training loop pays for, stage by stage.
 WHAT_IT_IS = {
@@ -75,6 +77,29 @@ def starved(
     return text + f" instead of {number(1000.0 / base.value)}, limited by the model itself."
 
 
+def within(session: Session, top: Stage, pieces: list[Stage]) -> str:
+    """Which part of the costliest stage it is: by the ladder where it could be cut further, else by worker time."""
+    parts = [p for p in pieces if p.stage == top.stage and p.links and p.ms.low > 0]
+    if top.stage == "transform" and len(parts) > 1:
+        ranked = sorted(parts, key=lambda p: p.ms.value, reverse=True)
+        named = [p for p in ranked if p.ms.value >= CO_BOTTLENECK * ranked[0].ms.value][:3]
+        return " Of the transforms, " + ", ".join(f"{_link(p)} costs {number(p.ms.value)} ms" for p in named) + "."
+    most = heaviest(session.inside)
+    if top.stage == "load" and "transform" in top.covers and most is not None and most[1] >= CO_BOTTLENECK:
+        link, share = most
+        return f" {percent(share)} of the time a worker spends on a sample goes into {_named(link.name, link.where)}."
+    return ""
+
+
+def _link(part: Stage) -> str:
+    assert part.culprit is not None
+    return _named(part.culprit.name, part.culprit.where)
+
+
+def _named(name: str, where: str) -> str:
+    return f"{name} ({where})" if where else name
+
+
 def not_starved(ladder: LadderView, share: Interval) -> str:
     base, best = ladder.ms("baseline"), ladder.ms(ladder.rungs[0])
     return (
@@ -103,17 +128,45 @@ def contention(ladder: LadderView, lost: Interval) -> str:
     return (
         f"The workers are not late, they are in the way: with batches already on the device, a step still takes "
         f"{number(lost.value)} ms longer while they run (of {number(base.value)} ms). They compete with the training "
-        "process for the CPU: fewer workers or fewer threads, not more, should help."
+        f"process for the CPU: fewer workers or fewer threads, not more, should help.{_threads(ladder.session)}"
     )
+
+
+def _threads(session: Session) -> str:
+    """How many threads would like to run, where that is more than there are cores."""
+    cores = session.environment.get("cores")
+    workers = session.loader.num_workers if session.loader else 0
+    inside = session.inside.threads if session.inside else {}
+    own = int(session.environment.get("threads", {}).get("torch", 1))
+    library, most = max(inside.items(), key=lambda item: item[1], default=("", 1))
+    if not cores or workers * most + own <= cores:
+        return ""
+    text = f" {workers} workers of {most} thread{'' if most == 1 else 's'} and {own} of the training process share "
+    text += f"{cores:g} cores"
+    limits = {"opencv": "cv2.setNumThreads(1)", "torch": "torch.set_num_threads(1)"}
+    if most > 1:
+        return f"{text}: {limits[library]} in a worker_init_fn leaves one to each worker."
+    if own > 1:
+        return f"{text}: OMP_NUM_THREADS or torch.set_num_threads({max(1, int(cores) - workers)}) limits the latter."
+    return text + "."
 
 
 def startup(session: Session, amortised: float, base: Interval) -> str:
     assert session.loader is not None and session.loader.length
-    return (
+    text = (
         f"Every epoch begins with a wait: starting the loader costs {number(amortised)} ms a step when spread over the "
         f"epoch's {session.loader.length} batches, beside a step of {number(base.value)} ms. "
-        "persistent_workers=True pays it once."
     )
+    if session.loader.persistent_workers:
+        return text + "The workers are kept already; longer epochs, or a cheaper first batch, would help."
+    paid = [s for s in session.startups if not s.renewed and s.ready]
+    if paid:
+        one = sorted(paid, key=lambda s: s.seconds)[len(paid) // 2]
+        text += (
+            f"Of {one.seconds:.2g} s, launching the workers takes {one.launch:.2g} s, their imports and init function "
+            f"{max(0.0, one.ready - one.launch):.2g} s, the first batch {max(0.0, one.seconds - one.ready):.2g} s. "
+        )
+    return text + "persistent_workers=True pays it once."
 
 
 def too_little(ladder: LadderView) -> str:

@@ -1,30 +1,73 @@
-"""When enough has been measured."""
+"""What is worth measuring next, and when enough has been measured."""
 
 from __future__ import annotations
 
-from ..session import Session
+from collections.abc import Sequence
+
+from ..session import CONTROLS, Link, Session, cut_of, cut_rung, ordered
+from .chain import why_unsplit
 from .ladder import ENOUGH_WINDOWS, LadderView
 from .thresholds import GATE
 
+#: A link that takes at least this part of its range's time in the workers is cut out at once; else ranges are halved.
+_DOMINANT = 0.5
 
-def settled(session: Session) -> bool:
-    """Whether more windows would not change what a reader does.
+
+def next_round(session: Session) -> list[str]:
+    """The rungs that deserve another window each; none when that would not change what a reader does.
 
     A stage's cost is decided when its whole interval lies on one side of ``GATE`` times the baseline step, or is no
     wider than half of that: a cost of 4.5 to 6.5 % is known well enough. Shares of the baseline step are compared
     rather than ratios of neighbouring rungs, because 20 % of a rung ten times as fast as the baseline changes
-    nothing for the training.
+    nothing for the training. A range of transforms that costs more than the gate is cut further.
     """
     ladder = LadderView(session)
     rungs = ladder.rungs
     if "baseline" not in rungs or len(rungs) < 2:
-        return False
-    if any(ladder.windows(name) < ENOUGH_WINDOWS for name in rungs):
-        return False
+        return ordered({*rungs, *(r.name for r in session.rungs.values() if r.available)})
     gate = GATE * ladder.ms("baseline").value
-    pairs = [*zip(rungs[1:], rungs, strict=False), ("baseline", rungs[0])]
-    for slow, fast in pairs:
-        cost = ladder.cost(slow, fast)
-        if cost.low <= gate <= cost.high and cost.high - cost.low > gate / 2:
-            return False
-    return True
+    refused = {r.name for r in session.rungs.values() if not r.available}
+    wanted: set[str] = set()
+    for slow, fast in [*zip(rungs[1:], rungs, strict=False), ("baseline", rungs[0])]:
+        if slow in refused or fast in refused:
+            continue
+        few = min(ladder.windows(slow), ladder.windows(fast)) < ENOUGH_WINDOWS
+        if few or _undecided(ladder, slow, fast, gate):
+            wanted |= {slow, fast}
+        wanted |= _cuts(ladder, slow, fast, gate, refused)
+    wanted |= {name for name in CONTROLS if ladder.has(name) and ladder.windows(name) < ENOUGH_WINDOWS}
+    if ladder.has("device+load") and ladder.has("device") and _undecided(ladder, "device+load", "device", gate):
+        wanted |= {"device+load", "device"}
+    return ordered(wanted)
+
+
+def _undecided(ladder: LadderView, slow: str, fast: str, gate: float) -> bool:
+    cost = ladder.cost(slow, fast)
+    return cost.low <= gate <= cost.high and cost.high - cost.low > gate / 2
+
+
+def _cuts(ladder: LadderView, slow: str, fast: str, gate: float, refused: set[str]) -> set[str]:
+    """New cuts inside the step from ``fast`` to ``slow``, with its two ends, where it holds costly transforms."""
+    session = ladder.session
+    behind = len(session.links) if fast == "sample" else cut_of(fast)
+    if behind is None or (slow != "raw" and cut_of(slow) is None) or why_unsplit(session):
+        return set()
+    first = cut_of(slow) or 0
+    if behind - first < 2 or ladder.cost(slow, fast).value <= gate:
+        return set()
+    new = {cut_rung(k) for k in _places(session.links, first, behind)} - refused
+    return {slow, fast, *new} if new else set()
+
+
+def _places(links: Sequence[Link], first: int, behind: int) -> list[int]:
+    """After how many links to cut the range ``first .. behind``: around its costliest link, or through its middle."""
+    weights = [link.cost.wall_ms for link in links[first:behind]]
+    total = sum(weights)
+    heaviest = max(range(len(weights)), key=lambda i: weights[i])
+    if total > 0 and weights[heaviest] >= _DOMINANT * total:
+        around = (first + heaviest, first + heaviest + 1)
+        return [k for k in around if first < k < behind]
+    if total <= 0:
+        return [(first + behind) // 2]
+    # Where the halves are most alike in cost.
+    return [min(range(first + 1, behind), key=lambda k: abs(2 * sum(weights[: k - first]) - total))]

@@ -11,7 +11,7 @@ from .diagnosis import Stage, Verdict
 from .intervals import Interval
 from .ladder import LadderView
 from .thresholds import CO_BOTTLENECK, CONTENTION, GATE, SEVERE
-from .waterfall import culprit
+from .waterfall import by_stage, culprit
 
 
 def judge(ladder: LadderView, pieces: list[Stage]) -> Verdict:
@@ -24,7 +24,9 @@ def judge(ladder: LadderView, pieces: list[Stage]) -> Verdict:
     starved = starved_share(ladder)
     startup = startup_ms(session)
     stages = sorted(
-        (p for p in pieces if p.stage not in ("compute", "residual")), key=lambda p: p.ms.value, reverse=True
+        (p for p in by_stage(ladder, pieces) if p.stage not in ("compute", "residual")),
+        key=lambda p: p.ms.value,
+        reverse=True,
     )
     top = stages[0]
     band = _band(starved)
@@ -63,7 +65,8 @@ def judge(ladder: LadderView, pieces: list[Stage]) -> Verdict:
     following = stages[1].stage if len(stages) > 1 and stages[1].ms.value > GATE * base.value else "compute"
     return Verdict(
         top.stage,
-        sentences.starved(ladder, starved, top, others, following, 1000.0 / after),
+        sentences.starved(ladder, starved, top, others, following, 1000.0 / after)
+        + sentences.within(session, top, pieces),
         top.culprit,
         starved,
         band,
@@ -83,11 +86,15 @@ def starved_share(ladder: LadderView) -> Interval:
 
 
 def startup_ms(session: Session) -> float | None:
-    """Milliseconds per step that starting the iterator costs, spread over an epoch; None where it is paid once."""
+    """Milliseconds per step that the beginning of an epoch costs, spread over it; None where that is not known.
+
+    With persistent workers only epochs after the first count: there the workers are started once.
+    """
     loader = session.loader
-    if not session.startups or loader is None or not loader.length or loader.persistent_workers:
+    if loader is None or not loader.length:
         return None
-    return 1000.0 * statistics.median(s.seconds for s in session.startups) / loader.length
+    paid = [s.seconds for s in session.startups if s.renewed or not loader.persistent_workers]
+    return 1000.0 * statistics.median(paid) / loader.length if paid else None
 
 
 def _slowed_by_workers(ladder: LadderView) -> Interval | None:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
+
 from ..session import Place, Session
+from .chain import place_of
 from .diagnosis import Stage
 from .intervals import Interval
 from .ladder import LadderView
@@ -19,14 +22,49 @@ def waterfall(ladder: LadderView) -> list[Stage]:
     rungs = ladder.rungs
     base = ladder.ms("baseline")
     first = ladder.ms(rungs[0])
-    pieces = [Stage("compute", first, first.value / base.value, covers=ladder.covered(rungs[0]))]
-    for slow, fast in zip(rungs[1:], rungs, strict=False):
-        cost = ladder.cost(slow, fast)
-        stage = ladder.stage(slow)
-        pieces.append(Stage(stage, cost, cost.value / base.value, culprit(ladder.session, stage), ladder.covered(slow)))
+    pieces = [Stage("compute", first, first.value / base.value, None, ladder.covered(rungs[0]), rungs[0])]
+    pieces += [piece(ladder, slow, fast) for slow, fast in zip(rungs[1:], rungs, strict=False)]
     left = base.value - sum(piece.ms.value for piece in pieces)
     pieces.append(Stage("residual", Interval(left, left, left), left / base.value))
     return pieces
+
+
+def piece(ladder: LadderView, slow: str, fast: str) -> Stage:
+    """What ``slow`` adds to the rung ``fast`` next below it."""
+    cost = ladder.cost(slow, fast)
+    stage, links = ladder.stage(slow), ladder.links(slow)
+    place = culprit(ladder.session, stage)
+    if stage == "transform" and not (len(links) > 1 and len(links) == len(ladder.session.links)):
+        place = place_of(links) or place
+    return Stage(
+        stage,
+        cost,
+        cost.value / ladder.ms("baseline").value,
+        place,
+        ladder.covered(slow),
+        slow,
+        [link.name for link in links] if stage == "transform" else [],
+    )
+
+
+def by_stage(ladder: LadderView, pieces: list[Stage]) -> list[Stage]:
+    """The pieces with neighbours of the same stage joined: the transforms' links are one stage.
+
+    The joined cost is measured from the rung above all of them to the rung below; its culprit is the costliest part.
+    """
+    joined = []
+    for stage, group in itertools.groupby(pieces, key=lambda part: part.stage):
+        parts = list(group)
+        fast = ladder.below(parts[0].rung) if parts[0].rung else None
+        if len(parts) == 1 or fast is None:
+            joined += parts
+            continue
+        cost = ladder.cost(parts[-1].rung, fast)
+        costliest = max(parts, key=lambda part: part.ms.value)
+        links = [name for part in reversed(parts) for name in part.links]
+        share = cost.value / ladder.ms("baseline").value
+        joined.append(Stage(stage, cost, share, costliest.culprit, parts[-1].covers, parts[-1].rung, links))
+    return joined
 
 
 def culprit(session: Session, stage: str) -> Place | None:

@@ -29,7 +29,7 @@ from contextlib import ExitStack
 from types import FrameType
 from typing import TYPE_CHECKING, Any
 
-from ..analysis.stopping import settled
+from ..analysis.stopping import next_round
 from ..errors import EXIT_INTERRUPTED, AnalysisOver, UsageError
 from ..frames import users_part
 from ..session import Session
@@ -99,7 +99,7 @@ class Child:
         versions = {"torch": torch.__version__, "cuda": torch.version.cuda}
         self._sender.send("environment", {**environment(), **versions})
         self._measurement = Measurement(
-            Plan(**self._order["plan"]), Session.from_dict(self._order["session"]), self._sender.send, settled
+            Plan(**self._order["plan"]), Session.from_dict(self._order["session"]), self._sender.send, next_round
         )
         self._stack.enter_context(self._writes.torch_saves())
         self._stack.enter_context(self._measurement.installed())

@@ -101,7 +101,12 @@ class BatchCache:
         return self._writes_in_place
 
     def next(self) -> Any:
-        batch = self._batches[self._turn % len(self._batches)]
+        """The next batch, round and round."""
+        return self.at(self._turn)
+
+    def at(self, number: int) -> Any:
+        """The batch of this number, as it may be handed out."""
+        batch = self._batches[number % len(self._batches)]
         if self.writes_in_place or self._turn == 0:
             batch = tree.clone_pinned(batch)
         self._turn += 1

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import torch
 
-from ..session import CONTROLS, RUNGS
+from ..session import CONTROLS, RUNGS, cut_of, cut_rung
 
 _CODES = (*RUNGS, *CONTROLS)
+#: Codes from here on are cuts of the transform chain.
+_CUTS = 1000
 #: What workers do meanwhile when the training loop itself is fed from a cache, or not at all.
 _WORKERS_DO = {"device": "baseline", "host": "baseline", "device+load": "baseline", "supply": "baseline"}
 
@@ -23,11 +25,13 @@ class Cell:
         self.switch("baseline")
 
     def switch(self, rung: str) -> None:
-        self._shared[0] = _CODES.index(_WORKERS_DO.get(rung, rung))
+        links = cut_of(rung)
+        self._shared[0] = _CODES.index(_WORKERS_DO.get(rung, rung)) if links is None else _CUTS + links
 
     @property
     def rung(self) -> str:
-        return _CODES[int(self._shared[0])]
+        code = int(self._shared[0])
+        return cut_rung(code - _CUTS) if code >= _CUTS else _CODES[code]
 
     @property
     def pool_bytes(self) -> int:

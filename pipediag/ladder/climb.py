@@ -19,11 +19,13 @@ from ..measure.device import Device
 from ..measure.evidence import Evidence, Gpu, worker_figures
 from ..measure.schedule import Schedule
 from ..measure.window import MIN_STEPS, Stopwatch, window_steps
-from ..session import Rung, Window
+from ..session import Rung, Window, cut_of
 from . import tree
+from .batchsteps import batch_steps
 from .caches import BatchCache, CachePlan, Caches, plan_caches
 from .epochs import Epochs
 from .feed import Drain, Feed, epoch_length
+from .findings import Findings
 from .plan import Plan
 from .standing import NOTHING_TO_MOVE, TOO_LARGE, standings
 from .training import Training
@@ -56,6 +58,8 @@ class _Begun:
     evidence: Evidence
     optimizer_steps: int
     draws_of_others: int
+    waited: float
+    stalled: float
 
 
 class Setting(Protocol):
@@ -66,6 +70,8 @@ class Setting(Protocol):
     schedule: Schedule
     clock: Clock
 
+    @property
+    def looks_inside(self) -> bool: ...
     def send(self, kind: str, data: dict[str, Any]) -> None: ...
     def draws_of_others(self, ordinal: int) -> int: ...
     def finish(self, reason: str) -> None: ...
@@ -100,7 +106,8 @@ class Climb:
         self._drain: Drain | None = None
         self._pace = {w.rung: w.seconds / w.steps for w in setting.schedule.session.windows}
         self._thrown_away = 0
-        self._startups_told = 0
+        self._findings = Findings(feed, setting.send, setting.plan.attempt, not setting.looks_inside)
+        self._compares_batches = not setting.schedule.session.batch_steps
         self._deadline = self._clock.now() + self._plan.budget
         # A window's share of the budget when every rung gets five rounds and half the time goes into settling.
         self._target = min(1.0, max(0.2, self._plan.budget / (10 * max(1, len(self._schedule.rungs)))))
@@ -146,11 +153,14 @@ class Climb:
             if rung is None:
                 self._setting.finish("settled")
                 return
-            self._setting.send("progress", {"rung": rung, "round": self._schedule.round_of(rung) + 1})
+            self._setting.send("progress", {"rung": rung, "round": self._schedule.round + 1})
+            if cut_of(rung) is not None and rung not in self._schedule.session.rungs:
+                self._announce(Rung(rung))
             self.rung = rung
             failed = yield from self._measure(rung)
             self.rung = "baseline"
-            if failed and rung in self._schedule.rungs and self._schedule.failed(rung):
+            self._findings.tell()
+            if failed and self._schedule.allows(rung) and self._schedule.failed(rung):
                 self._unavailable(rung, failed)
 
     def _measure(self, rung: str) -> Generator[Any, None, str]:
@@ -164,11 +174,15 @@ class Climb:
                 self.feed.share(self._caches.shared)
             else:
                 self._unavailable(rung, TOO_LARGE)
-        if rung not in self._schedule.rungs:
+        if not self._schedule.allows(rung):
             return ""
         if rung == "supply":
             return (yield from self._measure_supply())
-        return (yield from self._measure_loop(rung))
+        trouble = yield from self._measure_loop(rung)
+        if rung == "device" and not trouble and self._compares_batches:
+            self._compares_batches = False
+            yield from self._compare_batches()
+        return trouble
 
     def _measure_loop(self, rung: str) -> Generator[Any, None, str]:
         watch = Stopwatch(self._clock, self._device.synchronize)
@@ -196,17 +210,23 @@ class Climb:
 
     def _begin_window(self, rung: str) -> _Begun:
         # The pace of a rung's first window is guessed from its settling, and often guessed too fast.
-        target = self._target if self._schedule.round_of(rung) else self._target / 2
+        measured = bool(self._schedule.session.windows_of(rung))
+        target = self._target if measured else self._target / 2
         return _Begun(
             wanted=window_steps(self._pace[rung], target, self._workers),
             evidence=Evidence(self.feed.worker_pids, self._gpu),
             optimizer_steps=self._setting.training.steps,
             draws_of_others=self._setting.draws_of_others(self._ordinal),
+            waited=self.feed.waited,
+            stalled=self.feed.stalled,
         )
 
     def _end_window(self, rung: str, watch: Stopwatch, begun: _Begun, costs: list[Cost]) -> str:
         """Record the window, unless other code than the training loop ran in it; returns why not, or ""."""
         figures = {**begun.evidence.finish(watch.steps), **worker_figures(costs)}
+        if rung not in _CACHED:
+            figures["wait_ms"] = round(1000 * (self.feed.waited - begun.waited) / watch.steps, 4)
+            figures["stalled_ms"] = round(1000 * (self.feed.stalled - begun.stalled) / watch.steps, 4)
         steps = self._setting.training.steps - begun.optimizer_steps
         interrupted = self._setting.draws_of_others(self._ordinal) != begun.draws_of_others
         if interrupted or (steps == 0 and not self._plan.inference):
@@ -266,6 +286,14 @@ class Climb:
         watch.stop()
         self._record("supply", watch, 0, {**evidence.finish(watch.steps), **worker_figures(costs)})
         return ""
+
+    def _compare_batches(self) -> Turn:
+        """Single steps on each cached batch, once: does the model's step depend on the batch?"""
+        found = yield from batch_steps(
+            self._turns, self._cache("device"), self._device, self._clock, self._pace["device"]
+        )
+        for one in found:
+            self._setting.send("batch-step", one)
 
     # Before a window
 
@@ -363,21 +391,20 @@ class Climb:
     def _record(self, rung: str, watch: Stopwatch, optimizer_steps: int, evidence: dict[str, float]) -> None:
         window = Window(
             rung=rung,
-            round=self._schedule.round_of(rung),
+            round=self._schedule.round,
             steps=watch.steps,
             seconds=watch.seconds,
             optimizer_steps=optimizer_steps,
             attempt=self._plan.attempt,
             evidence=evidence,
         )
-        for seconds in self.feed.startups[self._startups_told :]:
-            self._setting.send("startup", {"seconds": seconds, "attempt": self._plan.attempt})
-        self._startups_told = len(self.feed.startups)
+        self._findings.tell()
         self._pace[rung] = watch.seconds / watch.steps
         self._setting.send("window", vars(window))
 
     def _unavailable(self, name: str, why: str) -> None:
-        prefix = "not separable: " if name == "raw" and not why.startswith("not separable") else ""
+        dissected = name == "raw" or cut_of(name) is not None
+        prefix = "not separable: " if dissected and not why.startswith("not separable") else ""
         self._announce(Rung(name, False, prefix + why))
 
     def _announce(self, rung: Rung) -> None:

@@ -2,9 +2,28 @@
 
 from __future__ import annotations
 
+import time
+from dataclasses import dataclass, field
 from typing import Any
 
 from torch.utils.data._utils.pin_memory import pin_memory
+
+from ..session import Inside
+
+
+@dataclass
+class Notes:
+    """What a worker tells beside a batch, when there is something to tell.
+
+    ``times`` are the seconds each sample took under the baseline, ``slowest`` the longest of them with its index.
+    ``inside`` is what was found out about the dataset's code, told once; ``ready`` when the worker could begin
+    (``time.perf_counter``, which all processes of a machine share), told with its first batch.
+    """
+
+    times: list[float] = field(default_factory=list)
+    slowest: tuple[float, str] | None = None
+    inside: Inside | None = None
+    ready: float | None = None
 
 
 class Delivery:
@@ -12,10 +31,11 @@ class Delivery:
 
     The tag makes a switch exact: the main process sees which batches are still of the rung before, however many
     the queues hold. ``stable`` is false while the worker was filling a cache or the rung changed meanwhile.
-    ``cost`` is (wall, cpu, queued, copy) in seconds. ``why_not`` says why the rung cannot be served.
+    ``cost`` is (wall, cpu, queued, copy) in seconds. ``why_not`` says why the rung cannot be served. ``made`` is when
+    the worker had finished it (``time.perf_counter``).
     """
 
-    __slots__ = ("batch", "cost", "rung", "stable", "why_not", "worker")
+    __slots__ = ("batch", "cost", "made", "notes", "rung", "stable", "why_not", "worker")
 
     def __init__(
         self,
@@ -25,6 +45,8 @@ class Delivery:
         cost: tuple[float, float, float, float],
         worker: int,
         why_not: str = "",
+        notes: Notes | None = None,
+        made: float | None = None,
     ) -> None:
         self.batch = batch
         self.rung = rung
@@ -32,13 +54,16 @@ class Delivery:
         self.cost = cost
         self.worker = worker
         self.why_not = why_not
+        self.notes = notes
+        self.made = time.perf_counter() if made is None else made
 
     def fits(self, rung: str) -> bool:
         """Whether the batch was made under ``rung`` from beginning to end."""
         return self.stable and self.rung == rung
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return (Delivery, (self.batch, self.rung, self.stable, self.cost, self.worker, self.why_not))
+        story = (self.rung, self.stable, self.cost, self.worker, self.why_not, self.notes, self.made)
+        return (Delivery, (self.batch, *story))
 
     def pin_memory(self) -> Delivery:
         """Called by the loader's pinning thread, which pins what knows how to pin itself."""

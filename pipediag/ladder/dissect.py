@@ -7,99 +7,24 @@ sample: replaying it means calling the transforms on the inputs again and fillin
 
 from __future__ import annotations
 
-import os
 import time
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
-from .. import marker
 from . import tree
 from .paths import DEPTH, Path, follow, has_identity, parts, private, replace, same, walk
 from .slots import Slot
+from .spying import Call, Recorder, Seen, identities, spied
 
 HELP = 'mark the call whose result goes into the sample: return pipediag.stage("augment")(prepare)(raw), label'
+
+#: A call that takes less than this part of the transforms' time, or than these seconds, may be left to the loading.
+_NEGLIGIBLE, _INSTANT = 0.02, 30e-6
 
 
 class NotSeparable(Exception):
     """The transforms cannot be told apart from the rest of the dataset's code; the message says why."""
-
-
-@dataclass
-class Call:
-    """One recorded call of a transform, with inputs as they were before it ran."""
-
-    name: str
-    fn: Callable[..., Any]
-    args: tuple[Any, ...]
-    kwargs: dict[str, Any]
-    mutates: bool = False
-
-
-@dataclass
-class _Seen:
-    """A call while it is being linked to the sample: the objects that went in and came out, and how they looked."""
-
-    call: Call
-    inputs: list[tuple[Path, Any]]
-    result: Any
-    looked: Any  # a private copy of the result
-    outputs: list[tuple[Path, Any]]  # the result's parts, whatever is done to the result later
-
-
-@dataclass
-class Recorder:
-    """Collects the outermost calls of spied transforms while one sample is made."""
-
-    seen: list[_Seen] = field(default_factory=list)
-    _inside: bool = False
-
-    def call(self, name: str, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        if self._inside:  # a transform that calls another: the outer one is the stage
-            return fn(*args, **kwargs)
-        self._inside = True
-        try:
-            inputs = _identities((args, kwargs))
-            kept = private((args, kwargs))
-            result = fn(*args, **kwargs)
-        finally:
-            self._inside = False
-        if _is_path(args):  # reads a file: that is loading
-            return result
-        mutates = same((args, kwargs), kept) is not True
-        call = Call(name, fn, kept[0], kept[1], mutates)
-        self.seen.append(_Seen(call, inputs, result, private(result), _identities(result)))
-        return result
-
-
-class Spy:
-    """Stands in for a transform while a sample is dissected; everything but calling it goes to the original."""
-
-    def __init__(self, name: str, fn: Callable[..., Any], recorder: Recorder) -> None:
-        self.__dict__.update(_name=name, _fn=fn, _recorder=recorder)
-
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        return self._recorder.call(self._name, self._fn, args, kwargs)
-
-    @property  # type: ignore[misc]
-    def __class__(self) -> type:  # a dataset may ask what its transform is
-        return type(self._fn)
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._fn, name)
-
-    def __bool__(self) -> bool:
-        return bool(self._fn)
-
-    def __len__(self) -> int:
-        return len(self._fn)
-
-    def __iter__(self) -> Iterator[Any]:
-        return iter(self._fn)
-
-    def __getitem__(self, key: Any) -> Any:
-        return self._fn[key]
 
 
 @dataclass
@@ -116,21 +41,31 @@ class RawSample:
 
     def replay(self) -> tuple[Any, float]:
         """The sample made again, and the seconds that copying inputs took, which are not the transforms'."""
-        sample, copying = self.sample, 0.0
-        results: list[Any] = []
-        for call, holes, feeds in zip(self.calls, self.holes, self.feeds, strict=True):
+        results, copying = self.run(range(len(self.calls)), {})
+        return self.filled(results), copying
+
+    def run(self, numbers: Collection[int], results: dict[int, Any]) -> tuple[dict[int, Any], float]:
+        """``results`` with those of the calls ``numbers`` added, and the seconds spent on copying inputs."""
+        copying = 0.0
+        for number in numbers:
+            call = self.calls[number]
             inputs: Any = (call.args, call.kwargs)
             if call.mutates:
                 started = time.perf_counter()
                 inputs = private(inputs)
                 copying += time.perf_counter() - started
-            for where, earlier, path in feeds:
+            for where, earlier, path in self.feeds[number]:
                 inputs = replace(inputs, where, follow(results[earlier], path))
-            result = call.fn(*inputs[0], **inputs[1])
-            results.append(result)
+            results[number] = call.fn(*inputs[0], **inputs[1])
+        return results, copying
+
+    def filled(self, results: Mapping[int, Any]) -> Any:
+        """The sample with the results of all calls in its holes."""
+        sample = self.sample
+        for number, holes in enumerate(self.holes):
             for path, where in holes:
-                sample = replace(sample, where, follow(result, path))
-        return sample, copying
+                sample = replace(sample, where, follow(results[number], path))
+        return sample
 
     def nbytes(self) -> int:
         """Bytes kept: the recorded inputs, and the parts of the sample that no transform makes again."""
@@ -146,29 +81,36 @@ def take_apart(make: Callable[[], Any], slots: list[Slot]) -> RawSample:
     recorder = Recorder()
     with spied(slots, recorder):
         sample = make()
-    if not recorder.seen:
+    return link(with_results(recorder.seen, sample), sample)
+
+
+def with_results(seen: list[Seen], sample: Any) -> list[Seen]:
+    """The calls, without the negligible ones where these alone are in the way.
+
+    What makes a number out of a label is often changed once more; left to the loading, it costs nothing there.
+    """
+    try:
+        link(seen, sample)
+    except NotSeparable:
+        least = max(_INSTANT, _NEGLIGIBLE * sum(one.seconds for one in seen))
+        return [one for one in seen if one.seconds > least] or seen
+    return seen
+
+
+def link(seen: Sequence[Seen], sample: Any, mutates: bool = False) -> RawSample:
+    """Connect recorded calls with each other and with the sample that came of them.
+
+    ``mutates`` says that some call is known to change its input, be it through a view that another call made of it.
+
+    Raises:
+        NotSeparable: as for :func:`take_apart`.
+    """
+    if not seen:
         raise NotSeparable(f"no transform was found that the dataset calls; {HELP}")
-    return _linked(recorder.seen, sample)
-
-
-@contextmanager
-def spied(slots: list[Slot], recorder: Recorder) -> Iterator[None]:
-    """Every slot's transform and every marked call reports to ``recorder`` meanwhile."""
-    with ExitStack() as stack:
-        for slot in slots:
-            stack.enter_context(slot.replaced(Spy(slot.name, slot.get(), recorder)))
-        before, marker.recorder = marker.recorder, recorder
-        stack.callback(setattr, marker, "recorder", before)
-        yield
-
-
-def _linked(seen: list[_Seen], sample: Any) -> RawSample:
     feeds = _feeds(seen)
     holes = _holes(seen, sample)
     fed = {earlier for links in feeds for _, earlier, _ in links}
     for number, one in enumerate(seen):
-        if feeds[number]:  # its input is made anew at every replay, so it may be changed freely
-            one.call.mutates = False
         if one.outputs and not holes[number] and number not in fed:
             raise _changed(one)
     if not any(holes):
@@ -178,10 +120,20 @@ def _linked(seen: list[_Seen], sample: Any) -> RawSample:
         if not _covered(where, blank):
             sample = replace(sample, where, None)  # what stood there is not needed any more
             blank.append(where)
-    return RawSample([one.call for one in seen], sample, holes, feeds)
+    calls = [_without_fed(one.call, fed, mutates) for one, fed in zip(seen, feeds, strict=True)]
+    return RawSample(calls, sample, holes, feeds)
 
 
-def _feeds(seen: list[_Seen]) -> list[list[tuple[Path, int, Path]]]:
+def _without_fed(call: Call, feeds: list[tuple[Path, int, Path]], mutates: bool) -> Call:
+    """The call without the inputs that earlier calls make anew at every replay: those need not be kept."""
+    inputs: Any = (call.args, call.kwargs)
+    for where, _, _ in feeds:
+        inputs = replace(inputs, where, None)
+    kept = any(has_identity(p) and not parts(p) for _, p in walk(inputs) if not isinstance(p, (list, dict)))
+    return Call(call.name, call.fn, inputs[0], inputs[1], (call.mutates or mutates) and kept)
+
+
+def _feeds(seen: Sequence[Seen]) -> list[list[tuple[Path, int, Path]]]:
     """For each call, which of its inputs are results of earlier ones."""
     produced: dict[int, tuple[int, Path]] = {}
     feeds: list[list[tuple[Path, int, Path]]] = []
@@ -195,10 +147,10 @@ def _feeds(seen: list[_Seen]) -> list[list[tuple[Path, int, Path]]]:
     return feeds
 
 
-def _holes(seen: list[_Seen], sample: Any) -> list[list[tuple[Path, Path]]]:
+def _holes(seen: Sequence[Seen], sample: Any) -> list[list[tuple[Path, Path]]]:
     """For each call, which places of the sample its result fills; the last call to fill a place has it."""
     places: dict[int, list[Path]] = {}
-    for path, part in _identities(sample):
+    for path, part in identities(sample):
         places.setdefault(id(part), []).append(path)
     holes: list[list[tuple[Path, Path]]] = []
     taken: list[Path] = []
@@ -213,7 +165,7 @@ def _holes(seen: list[_Seen], sample: Any) -> list[list[tuple[Path, Path]]]:
 
 
 def _matches(
-    one: _Seen, part: Any, looked: Any, path: Path, places: dict[int, list[Path]], later: set[int]
+    one: Seen, part: Any, looked: Any, path: Path, places: dict[int, list[Path]], later: set[int]
 ) -> Iterator[tuple[Path, Path]]:
     """Where a part of a result sits in the sample, provided that it still is as the transform left it."""
     if has_identity(part) and id(part) in places and same(part, looked) is not False:
@@ -228,21 +180,21 @@ def _matches(
             yield from _matches(one, inner, before[step], (*path, step), places, later)
 
 
-def _changed(one: _Seen) -> NotSeparable:
+def changed_between(seen: Sequence[Seen], raw: RawSample) -> Seen | None:
+    """A call whose result looks otherwise when a later call is given it: other code has changed it meanwhile."""
+    for one, feeds in zip(seen, raw.feeds, strict=True):
+        for where, earlier, path in feeds:
+            if same(follow(seen[earlier].looked, path), follow(one.given, where)) is False:
+                return seen[earlier]
+    return None
+
+
+def _changed(one: Seen) -> NotSeparable:
     return NotSeparable(
         f"the result of {one.call.name} is changed after the call, so it is not found in the sample; {HELP}"
     )
 
 
-def _identities(obj: Any) -> list[tuple[Path, Any]]:
-    """The parts that can be recognised again, with the way to each; holding them keeps their identities unique."""
-    return [(path, part) for path, part in walk(obj) if has_identity(part)]
-
-
 def _covered(path: Path, outer: list[Path]) -> bool:
     """Whether ``path`` is, or lies inside, one of ``outer``."""
     return any(path[: len(o)] == o for o in outer)
-
-
-def _is_path(args: tuple[Any, ...]) -> bool:
-    return bool(args) and isinstance(args[0], (str, os.PathLike)) and os.path.exists(args[0])

@@ -1,23 +1,18 @@
-"""Describing a loader: what it is made of, and which line of the user's code each part comes from."""
+"""Describing a loader: what it is made of, and where its parts come from."""
 
 from __future__ import annotations
 
-import inspect
-import os
 import sys
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import torch
 from torch.utils.data import DataLoader, Dataset
 
-from ..frames import is_ours
 from ..session import Loader, Place
 from .feed import epoch_length, is_iterable
+from .places import definition, place_of
 from .slots import find_slots
-
-_TORCH = str(Path(torch.__file__).resolve().parent) + os.sep
 
 
 def describe(loader: DataLoader[Any], where: str, batch_bytes: int) -> Loader:
@@ -39,47 +34,6 @@ def describe(loader: DataLoader[Any], where: str, batch_bytes: int) -> Loader:
     )
 
 
-def caller() -> str:
-    """``file:line`` of the user's code that is running: the innermost frame outside torch and pipediag."""
-    frame = inspect.currentframe()
-    while frame is not None:
-        file = frame.f_code.co_filename
-        if not is_ours(file) and not file.startswith((_TORCH, "<frozen")):
-            return f"{short(file)}:{frame.f_lineno}"
-        frame = frame.f_back
-    return ""
-
-
-def place_of(obj: Any) -> Place:
-    """Name and definition of a callable: a function's own, or its class's; torch's own have no place of interest."""
-    target = obj if inspect.isroutine(obj) else type(obj)
-    name = getattr(target, "__qualname__", type(obj).__name__)
-    if str(getattr(target, "__module__", "")).split(".")[0] == "torch":
-        return Place(f"torch's {name}")
-    return Place(name, _definition(target))
-
-
-def short(file: str) -> str:
-    """A path as the user would write it: relative to the working directory where it is below it."""
-    try:
-        relative = os.path.relpath(file)
-    except ValueError:  # another drive
-        return file
-    return file if relative.startswith("..") else relative
-
-
-def _definition(target: Any) -> str:
-    code = getattr(inspect.unwrap(target) if callable(target) else target, "__code__", None)
-    if code is not None:
-        return f"{short(code.co_filename)}:{code.co_firstlineno}"
-    try:
-        file = inspect.getsourcefile(target)
-        line = inspect.getsourcelines(target)[1]
-    except (OSError, TypeError):
-        return ""
-    return f"{short(file)}:{line}" if file else ""
-
-
 def _dataset_place(dataset: Any) -> Place:
     """The innermost dataset's item method: wrappers such as Subset are not where the work is done."""
     inner = dataset
@@ -95,7 +49,7 @@ def _dataset_place(dataset: Any) -> Place:
             break
     if method is None:
         return Place(type(inner).__name__)
-    return Place(f"{type(inner).__name__}.{method.__name__}", _definition(method))
+    return Place(f"{type(inner).__name__}.{method.__name__}", definition(method))
 
 
 def _transform_place(dataset: Any) -> Place | None:

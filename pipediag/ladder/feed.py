@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -11,27 +12,40 @@ import torch
 from torch.utils.data import DataLoader, IterableDataset
 
 from ..measure.clock import Clock
+from ..session import Startup
 from . import tree
 from .cell import Cell
 from .delivery import Delivery
+from .hearsay import Hearsay
 from .station import Station
 from .wrappers import EndlessSampler, InitWorker, StagedCollate, StagedDataset, StagedIterable
 
 NativeIterator = Callable[[Any], Any]  # DataLoader._get_iterator, unpatched
 
+#: Seconds below which a wait for a batch is not worth asking what it was for.
+_NOTICEABLE = 1e-4
+
 
 class Feed:
     """Batches of one loader under a rung that can change at any time. Workers live as long as the feed."""
 
-    def __init__(self, loader: DataLoader[Any], native: NativeIterator, clock: Clock) -> None:
+    def __init__(
+        self, loader: DataLoader[Any], native: NativeIterator, clock: Clock, looks_inside: bool = True
+    ) -> None:
         self.loader = loader
         self.cell = Cell()
-        #: Seconds from construction to the first batch, each time an iterator was built.
-        self.startups: list[float] = []
+        self.hearsay = Hearsay()
+        #: One for each time that the data was begun.
+        self.startups: list[Startup] = []
+        #: Seconds spent waiting for batches so far, and the part of them in which later batches were there already.
+        self.waited = 0.0
+        self.stalled = 0.0
+        self._looks_inside = looks_inside
         self._native = native
         self._clock = clock
         self._iterator: Any = None
         self._started: float | None = None
+        self._launched: float | None = None  # None where the workers go on
         self._parcels: list[Any] = []
         self._shared: list[Any] = []
         self._sampler: EndlessSampler | None = None
@@ -54,7 +68,7 @@ class Feed:
         loader = self.loader
         self._started = self._clock.now()
         self._parcels = _parcels(loader)
-        station = Station(loader.dataset, loader.collate_fn, self.cell, self._parcels)
+        station = Station(loader.dataset, loader.collate_fn, self.cell, self._parcels, self._looks_inside)
         iterable = is_iterable(loader)
         attributes: dict[str, Any] = {
             "dataset": StagedIterable(station) if iterable else StagedDataset(station),
@@ -69,6 +83,7 @@ class Feed:
             attributes[name] = self._sampler
         with _swapped(loader, attributes):
             self._iterator = self._native(loader)
+        self._launched = self._clock.now()
         if self._shared:
             self._post_parcels()
 
@@ -80,18 +95,39 @@ class Feed:
         """The next batch as the workers send it; None when the epoch's data is used up."""
         if self._iterator is None:
             self.open()
+        asked = self._clock.now()
         try:
             delivery: Delivery = next(self._iterator)
         except StopIteration:
             return None
+        came = self._clock.now()
+        self.waited += came - asked
+        if came - asked > _NOTICEABLE:
+            self.stalled += max(0.0, came - max(asked, self._overtaken_at()))
         if self._started is not None:
-            self.startups.append(self._clock.now() - self._started)
-            self._started = None
+            self._note_startup(self._started, came, delivery)
+        self.hearsay.take(delivery)
         return delivery
+
+    def _overtaken_at(self) -> float:
+        """When the first of the later batches was made that came before their turn: torch keeps them with their tasks."""
+        tasks = getattr(self._iterator, "_task_info", None) or {}
+        early = (task[1] for task in tasks.values() if len(task) == 2)
+        return min((batch.made for batch in early if isinstance(batch, Delivery)), default=math.inf)
+
+    def _note_startup(self, started: float, came: float, delivery: Delivery) -> None:
+        startup = Startup(came - started, renewed=self._launched is None)
+        if self._launched is not None:
+            startup.launch = self._launched - started
+            ready = delivery.notes.ready if delivery.notes else None
+            startup.ready = max(startup.launch, ready - started) if ready is not None else startup.launch
+        self.startups.append(startup)
+        self._started = None
 
     def renew(self) -> None:
         """Begin the data anew, in the same workers where the loader keeps them."""
         if self._iterator is not None and self.loader.persistent_workers and self.loader.num_workers > 0:
+            self._started, self._launched = self._clock.now(), None
             self._iterator._reset(self.loader)
         else:
             self.open()

@@ -21,8 +21,10 @@ from ..measure.schedule import Schedule
 from ..session import Session
 from . import tree
 from .climb import WRITES_IN_PLACE, Climb
-from .facts import caller, describe
+from .facts import describe
 from .feed import Feed, NativeIterator
+from .inside import threads
+from .places import caller
 from .plan import Plan
 from .training import EVIDENCE, Training
 from .turns import END, Failure
@@ -61,12 +63,12 @@ class Measurement:
         plan: Plan,
         session: Session,
         send: Send,
-        settled: Callable[[Session], bool],
+        choose: Callable[[Session], list[str]],
         clock: Clock | None = None,
     ) -> None:
         self.plan = plan
         self.training = Training()
-        self.schedule = Schedule(plan.rungs, session, settled)
+        self.schedule = Schedule(plan.rungs, session, choose)
         self.clock = clock or SystemClock()
         self.over = ""
         self._session = session
@@ -152,6 +154,7 @@ class Measurement:
         device = self.training.device or default_device()
         self._target = track
         self.send("device", Device(device).facts())
+        self.send("environment", {"threads": threads()})
         self.send("loader", asdict(describe(feed.loader, track.where, track.batch_bytes)))
         if track.writes_in_place:
             self.send("warning", WRITES_IN_PLACE)
@@ -185,6 +188,11 @@ class Measurement:
     def send(self, kind: str, data: dict[str, Any]) -> None:
         self._session.apply(kind, data)
         self._send(kind, data)
+
+    @property
+    def looks_inside(self) -> bool:
+        """Whether it is still to be found out what goes on inside the dataset's code."""
+        return self._session.inside is None or not self._session.inside.samples
 
     def draws_of_others(self, ordinal: int) -> int:
         return sum(t.draws for t in self._tracks if t.ordinal != ordinal)
@@ -223,7 +231,7 @@ class LoaderIterator(_BaseDataLoaderIter):  # type: ignore[misc]
         self._loader = loader
         self._track = track
         self._measurement = measurement
-        self._feed = Feed(loader, native, measurement.clock)
+        self._feed = Feed(loader, native, measurement.clock, measurement.looks_inside)
         self._handed = 0
         self._watched: tuple[Any, tuple[int, ...]] | None = None
         self._ended = False

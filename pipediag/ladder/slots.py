@@ -62,6 +62,22 @@ def function_slots(fn: Any) -> list[Slot]:
     return slots
 
 
+def inner_slots(fn: Any) -> list[Slot]:
+    """Places inside a transform that hold further transforms: the items of a Compose, for example."""
+    if isinstance(fn, types.MethodType) and not isinstance(fn.__self__, (type, types.ModuleType, Dataset)):
+        slots: list[Slot] = []
+        _from_attributes(fn.__self__, slots, set(), 1)
+        return slots + function_slots(fn)
+    if isinstance(fn, torch.nn.Module):
+        # Its own code is forward(); its children are kept apart from its other attributes.
+        slots = []
+        _from_attributes(fn, slots, set(), 1)
+        slots += [_entry(f"{name}", fn._modules, name) for name, child in fn._modules.items() if child is not None]
+        _from_code(type(fn).forward, slots, set())
+        return slots
+    return function_slots(fn)
+
+
 def _search(obj: Any, slots: list[Slot], seen: set[int], depth: int) -> None:
     if id(obj) in seen or depth == 0:
         return
@@ -73,6 +89,8 @@ def _search(obj: Any, slots: list[Slot], seen: set[int], depth: int) -> None:
 
 def _from_attributes(obj: Any, slots: list[Slot], seen: set[int], depth: int) -> None:
     for name, value in list(getattr(obj, "__dict__", {}).items()):
+        if isinstance(obj, torch.nn.Module) and name.startswith("_"):  # torch's own: hooks, children, buffers
+            continue
         if _is_transform(name, value):
             slots.append(_attribute(obj, name))
         elif isinstance(value, (list, tuple)) and 0 < len(value) <= 64:

@@ -7,96 +7,64 @@ cell for the rung at the beginning of every batch; nothing else tells a worker t
 from __future__ import annotations
 
 import itertools
-import os
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
 from torch.utils.data import get_worker_info
 
+from ..session import cut_of
 from . import tree
+from .bench import CUT_SHARE, MAX_ITEMS, MIN_ITEMS, RAW_SHARE, Bench, queue_clock, within
 from .cell import Cell
+from .chain import Apart, CutSample, chain_of, take_apart_by_links
 from .delivery import Delivery
-from .dissect import NotSeparable, RawSample, Recorder, spied, take_apart
+from .dissect import NotSeparable, RawSample
+from .inside import Inspection
 from .slots import Slot, find_slots, function_slots
-
-#: Distinct items a worker caches: enough to span the sizes of varied data, few enough to make quickly.
-MIN_ITEMS, MAX_ITEMS = 8, 32
-#: Share of a worker's allowance for raw samples; processed ones have the rest.
-_RAW_SHARE = 0.6
-
-
-@dataclass
-class _Bench:
-    """One worker's state."""
-
-    worker: int
-    clock: Callable[[], float]
-    queued: Callable[[], float]
-    indices: list[Any] = field(default_factory=list)
-    complete: bool = False  # the indices are enough to stand for the dataset
-    samples: list[Any] = field(default_factory=list)
-    raws: list[RawSample] = field(default_factory=list)
-    raw_mode: str = ""  # how the raw rung is served: replay, collate, or impossible
-    parcel: Any = None
-    passes_on: bool | None = None  # whether the collate function hands the samples' own memory on
-    stubs: dict[str, list[Any]] = field(default_factory=dict)
-    spied: bool = False
-    turn: int = 0
-    # the batch being made
-    rung: str | None = None
-    stable: bool = True
-    why_not: str = ""
-    raw_trouble: str = ""
-    copying: float = 0.0
-    begun: tuple[float, float, float] = (0.0, 0.0, 0.0)
-
-    def draw(self, pool: Sequence[Any], count: int) -> list[Any]:
-        """The next ``count`` items of a pool, round and round: cached by draw, not by index."""
-        first, self.turn = self.turn, self.turn + count
-        return [pool[i % len(pool)] for i in range(first, first + count)]
-
-    def serve(self, count: int) -> list[Any]:
-        """Processed samples from the pool."""
-        return [self.safe(sample) for sample in self.draw(self.samples, count)]
-
-    def safe(self, sample: Any) -> Any:
-        """A cached sample as it may be given away: a copy, where the loop gets the sample's own memory."""
-        if self.passes_on is False:
-            return sample
-        started = time.perf_counter()
-        sample = tree.clone(sample)
-        self.copying += time.perf_counter() - started
-        return sample
+from .spying import Recorder, spied
 
 
 class Station:
-    """Serves batches under the current rung. ``parcels`` are the queues that bring each worker its cached batch."""
+    """Serves batches under the current rung. ``parcels`` are the queues that bring each worker its cached batch.
 
-    def __init__(self, dataset: Any, collate: Callable[[Any], Any], cell: Cell, parcels: Sequence[Any]) -> None:
+    ``looks_inside`` is false where what goes on inside the dataset's code is known already, from an earlier pass.
+    """
+
+    def __init__(
+        self,
+        dataset: Any,
+        collate: Callable[[Any], Any],
+        cell: Cell,
+        parcels: Sequence[Any],
+        looks_inside: bool = True,
+    ) -> None:
         self.dataset = dataset
         self.collate = collate
         self.cell = cell
         self._parcels = list(parcels)
-        self._benches: dict[int, _Bench] = {}
+        self._looks_inside = looks_inside
+        self._benches: dict[int, Bench] = {}
         self._collate_slots: list[Slot] | None = None
+        self._inspection: Inspection | None = None
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_benches": {}, "_collate_slots": None}
+        return {**self.__dict__, "_benches": {}, "_collate_slots": None, "_inspection": None}
 
     # Beginning and end of a batch
 
-    def begin(self) -> _Bench:
+    def begin(self) -> Bench:
         """Start a batch, unless one is under way, and fix the rung it is made under."""
         bench = self._bench()
         if bench.rung is None:
-            bench.begun = (time.perf_counter(), bench.clock(), bench.queued())
-            bench.rung = self.cell.rung
-            bench.stable, bench.why_not, bench.copying = True, "", 0.0
+            bench.begin(self.cell.rung)
         return bench
+
+    def ready(self) -> None:
+        """The worker has started, and could make its first batch now."""
+        self._bench().note().ready = time.perf_counter()
 
     @contextmanager
     def _batch_under_way(self) -> Iterator[None]:
@@ -116,17 +84,17 @@ class Station:
             batch = bench.parcel if rung == "worker" and bench.stable else self._collated(bench, samples)
         finally:
             bench.rung = None
-        wall, cpu, queued = bench.begun
-        cost = (time.perf_counter() - wall, bench.clock() - cpu, bench.queued() - queued, bench.copying)
-        return Delivery(batch, rung, bench.stable and self.cell.rung == rung, cost, bench.worker, bench.why_not)
+        notes, bench.notes = bench.notes, None
+        stable = bench.stable and self.cell.rung == rung
+        return Delivery(batch, rung, stable, bench.cost(), bench.worker, bench.why_not, notes)
 
-    def _bench(self) -> _Bench:
+    def _bench(self) -> Bench:
         info = get_worker_info()
         worker = -1 if info is None else info.id
         bench = self._benches.get(worker)
         if bench is None:
             alone = info is not None and getattr(info, "worker_method", "multiprocessing") == "multiprocessing"
-            bench = _Bench(worker, time.process_time if alone else time.thread_time, queue_clock())
+            bench = Bench(worker, time.process_time if alone else time.thread_time, queue_clock())
             self._benches[worker] = bench
         return bench
 
@@ -144,15 +112,15 @@ class Station:
             return []
         if bench.rung == "sample" and self._fill_samples(bench):
             return bench.serve(count)
-        if bench.rung == "raw" and bench.complete:
+        if self._transforms_anew(bench):
             mode = self._raw_mode(bench)
-            if mode == "replay":
-                return [self._replay(bench, raw) for raw in bench.draw(bench.raws, count)]
+            if mode == "replay" and (pool := self._pool(bench)):
+                return [self._replay(bench, raw) for raw in bench.draw(pool, count)]
             if mode == "collate" and self._fill_samples(bench):
                 return bench.serve(count)
         if bench.rung == "warm" and bench.complete:
             return self._fetch(bench.draw(bench.indices, count))
-        return self._fetch(indices)
+        return self._fetch(indices, bench if bench.rung == "baseline" else None)
 
     def sample(self, index: Any) -> Any:
         """One item of a loader without automatic batching, where the dataset's item is the batch."""
@@ -165,41 +133,67 @@ class Station:
             return None
         if bench.rung == "sample" and self._fill_samples(bench):
             return bench.serve(1)[0]
-        if bench.rung == "raw" and bench.complete and self._raw_mode(bench) == "replay":
-            return self._replay(bench, bench.draw(bench.raws, 1)[0])
+        if self._transforms_anew(bench) and self._raw_mode(bench) == "replay" and (pool := self._pool(bench)):
+            return self._replay(bench, bench.draw(pool, 1)[0])
         if bench.rung == "warm" and bench.complete:
             return self.dataset[bench.draw(bench.indices, 1)[0]]
-        return self.dataset[index]
+        return self._timed(bench, index) if bench.rung == "baseline" else self.dataset[index]
 
-    def _start_with(self, indices: Sequence[Any]) -> _Bench:
+    def _start_with(self, indices: Sequence[Any]) -> Bench:
         """Begin a batch; remember its indices until there are enough of them to stand for the dataset."""
         bench = self.begin()
         if not bench.complete:
             wanted = min(MAX_ITEMS, max(MIN_ITEMS, len(indices)))
             bench.indices.extend(indices[: wanted - len(bench.indices)])
             bench.complete = len(bench.indices) >= wanted
-            bench.stable = bench.rung not in ("warm", "sample", "raw")
+            bench.stable = bench.rung not in ("warm", "sample", "raw") and cut_of(bench.rung or "") is None
         return bench
 
-    def _fetch(self, indices: Sequence[Any]) -> Any:
-        """As torch's own fetcher does it."""
+    def _fetch(self, indices: Sequence[Any], timed: Bench | None = None) -> Any:
+        """As torch's own fetcher does it; where samples are made one by one, ``timed`` takes their times down."""
         many = getattr(self.dataset, "__getitems__", None)
-        return many(indices) if many else [self.dataset[i] for i in indices]
+        if many:
+            return many(indices)
+        return [self.dataset[i] if timed is None else self._timed(timed, i) for i in indices]
+
+    def _timed(self, bench: Bench, index: Any) -> Any:
+        began = time.perf_counter()
+        sample = self.dataset[index]
+        bench.timed(time.perf_counter() - began, index)
+        return sample
 
     def _one(self, index: Any) -> Any:
         many = getattr(self.dataset, "__getitems__", None)
         return many([index])[0] if many else self.dataset[index]
 
-    def _fill_samples(self, bench: _Bench) -> bool:
+    def _fill_samples(self, bench: Bench) -> bool:
         """Make the processed samples once; False while there are not enough indices to make them of."""
         if bench.samples or not bench.complete:
             return bool(bench.samples)
         bench.stable = False
-        room = (1 - _RAW_SHARE) * self.cell.pool_bytes
-        bench.samples = list(_within(map(self._one, bench.indices), tree.nbytes, room))
+        room = (1 - RAW_SHARE - CUT_SHARE) * self.cell.pool_bytes
+        bench.samples = list(within(map(self._one, bench.indices), tree.nbytes, room))
         return True
 
-    def _raw_mode(self, bench: _Bench) -> str:
+    def _transforms_anew(self, bench: Bench) -> bool:
+        """Whether this batch is for a rung that runs transforms on cached samples."""
+        return bench.complete and (bench.rung == "raw" or cut_of(bench.rung or "") is not None)
+
+    def _pool(self, bench: Bench) -> Sequence[RawSample | CutSample]:
+        """The cached samples whose transforms, or those from a cut on, are run; none where there is no such cut."""
+        links = cut_of(bench.rung or "")
+        if links is None:
+            return bench.raws
+        if links not in bench.chain.cuts():
+            bench.why_not = bench.chain.unsplit or "this worker found another chain of transforms"
+            return []
+        try:
+            return bench.cut(links, CUT_SHARE * self.cell.pool_bytes)
+        except Exception as error:  # the replay left the path that the user's code had prepared
+            bench.why_not = _replay_failed(error)
+            return []
+
+    def _raw_mode(self, bench: Bench) -> str:
         """How this worker serves the raw rung, found out once; the delivery says why when it cannot."""
         if not bench.raw_mode:
             bench.stable = False
@@ -207,28 +201,37 @@ class Station:
         bench.why_not = bench.raw_trouble
         return bench.raw_mode
 
-    def _take_apart(self, bench: _Bench) -> tuple[str, str]:
+    def _inspects(self, bench: Bench) -> bool:
+        """Whether this worker looks into the dataset's code: one of them is enough."""
+        return self._looks_inside and bench.worker <= 0
+
+    def _take_apart(self, bench: Bench) -> tuple[str, str]:
         slots = find_slots(self.dataset)
-        apart = (take_apart(partial(self._one, index), slots) for index in bench.indices)
+        apart = (take_apart_by_links(partial(self._one, index), slots) for index in bench.indices)
         try:
-            raws = list(_within(apart, RawSample.nbytes, _RAW_SHARE * self.cell.pool_bytes))
-            raws[0].replay()
+            parts = list(within(apart, Apart.nbytes, RAW_SHARE * self.cell.pool_bytes))
+            parts[0].outer.replay()
+            bench.chain, bench.raws = chain_of(parts), [part.outer for part in parts]
+            return "replay", ""
         except NotSeparable as reason:
             return ("collate", "") if self._collate_transforms(bench) else ("impossible", str(reason))
         except Exception as error:  # the replay left the path that the user's code had prepared
             return "impossible", _replay_failed(error)
-        bench.raws = raws
-        return "replay", ""
+        finally:
+            inspection = Inspection(slots, bench.clock, self._inspects(bench))
+            for index in itertools.cycle(bench.indices):
+                if inspection.complete:
+                    break
+                inspection.make(partial(self._one, index))
+            bench.note().inside = inspection.figures(bench.chain)
 
-    def _replay(self, bench: _Bench, raw: RawSample) -> Any:
+    def _replay(self, bench: Bench, raw: RawSample | CutSample) -> Any:
         try:
-            sample, copying = raw.replay()
+            return bench.replay(raw)
         except Exception as error:  # a draw that the recorded sample does not fit; user code must not fail for it
             bench.stable, bench.raw_mode = False, "impossible"
             bench.raw_trouble = bench.why_not = _replay_failed(error)
             return self._one(bench.indices[0])
-        bench.copying += copying
-        return bench.safe(sample)
 
     # Iterable datasets
 
@@ -245,7 +248,7 @@ class Station:
                 continue
             with self._batch_under_way():
                 try:
-                    item = next(source)
+                    item = self._next_of(bench, source)
                 except StopIteration:
                     bench.rung = None
                     return
@@ -253,24 +256,45 @@ class Station:
                 self._keep(bench, item)
             yield item
 
-    def _keep(self, bench: _Bench, item: Any) -> None:
+    def _next_of(self, bench: Bench, source: Iterator[Any]) -> Any:
+        """The next item of the stream; timed under the baseline, and looked into while a cache is filled."""
+        if bench.rung == "sample":
+            if self._inspection is None:
+                slots = find_slots(self.dataset)
+                # A stream may be short, and what was taken from it does not come back: the items cached must do.
+                self._inspection = Inspection(slots, bench.clock, self._inspects(bench), MIN_ITEMS - 3, 2)
+            return self._inspection.make(partial(next, source))
+        began = time.perf_counter()
+        item = next(source)
+        if bench.rung == "baseline":
+            bench.timed(time.perf_counter() - began, "")
+        return item
+
+    def _keep(self, bench: Bench, item: Any) -> None:
+        assert self._inspection is not None
         bench.stable = False
-        bench.samples.append(item)
-        room = (1 - _RAW_SHARE) * self.cell.pool_bytes
-        bench.complete = len(bench.samples) >= MIN_ITEMS or tree.nbytes(bench.samples) + tree.nbytes(item) > room
+        room = (1 - RAW_SHARE - CUT_SHARE) * self.cell.pool_bytes
+        if not bench.samples or tree.nbytes(bench.samples) + tree.nbytes(item) < room:
+            bench.samples.append(item)
+            full = False
+        else:
+            full = True
+        bench.complete = full or len(bench.samples) >= MIN_ITEMS
+        if bench.complete:
+            bench.note().inside = self._inspection.figures(bench.chain)
 
     # Collating
 
-    def _collated(self, bench: _Bench, samples: Any) -> Any:
-        if bench.rung not in ("sample", "raw"):
+    def _collated(self, bench: Bench, samples: Any) -> Any:
+        if bench.rung != "sample" and not self._transforms_anew(bench):
             return self.collate(samples)
         batch = self._collated_from_caches(bench, samples)
         if bench.passes_on is None:
             bench.stable, bench.passes_on = False, tree.share_memory(samples, batch)
         return batch
 
-    def _collated_from_caches(self, bench: _Bench, samples: Any) -> Any:
-        if bench.rung == "raw":
+    def _collated_from_caches(self, bench: Bench, samples: Any) -> Any:
+        if bench.rung != "sample":
             return self.collate(samples)
         with ExitStack() as stack:
             if self._collate_transforms(bench):
@@ -279,7 +303,7 @@ class Station:
                         stack.enter_context(slot.replaced(_Stub(bench.stubs[slot.name])))
             return self.collate(_loose(samples))
 
-    def _collate_transforms(self, bench: _Bench) -> bool:
+    def _collate_transforms(self, bench: Bench) -> bool:
         """Whether the collate function runs transforms itself; found out once, keeping their results for stubs."""
         if self._collate_slots is None:
             self._collate_slots = function_slots(self.collate)
@@ -294,7 +318,7 @@ class Station:
 
     # The cached batch
 
-    def _receive(self, bench: _Bench) -> bool:
+    def _receive(self, bench: Bench) -> bool:
         """Whether this worker holds the cached batch; fetches it from the main process the first time."""
         if bench.parcel is None and 0 <= bench.worker < len(self._parcels):
             bench.stable = False
@@ -317,31 +341,6 @@ class _Stub:
         return next(self._results)
 
 
-def _within(items: Iterator[Any], size: Callable[[Any], int], room: float) -> Iterator[Any]:
-    """Items while their sizes fit into ``room`` bytes; the first always."""
-    for number, item in enumerate(items):
-        room -= size(item)
-        if room < 0 and number > 0:
-            return
-        yield item
-
-
 def _loose(samples: Any) -> Any:
     """Containers made anew, so that a collate function that empties a sample's dict does not empty the cache."""
     return tree.map_leaves(samples, lambda leaf: leaf)
-
-
-def queue_clock() -> Callable[[], float]:
-    """Seconds this process has waited for a core, from Linux's scheduler statistics; 0 where there are none."""
-    try:
-        fd = os.open("/proc/self/schedstat", os.O_RDONLY)
-    except OSError:
-        return lambda: 0.0
-
-    def read() -> float:
-        try:
-            return int(os.pread(fd, 64, 0).split()[1]) / 1e9
-        except (OSError, IndexError, ValueError):
-            return 0.0
-
-    return read

@@ -72,6 +72,7 @@ class InitWorker:
             object.__setattr__(info, "dataset", self._station.dataset)
         if self._user is not None:
             self._user(worker_id)
+        self._station.ready()
 
 
 class EndlessSampler:

@@ -7,14 +7,18 @@ Keys of :attr:`pipediag.session.Window.evidence`:
 ``worker_blocked`` share of it spent waiting: for storage, the network, a lock, a sleep
 ``worker_queued``  share of it spent runnable without a core to run on (Linux)
 ``copy_ms``        milliseconds per batch spent copying cached raw samples for transforms that change their input
+``wait_ms``        milliseconds of each step in which the loop waited in ``next()``
+``stalled_ms``     the part of that in which later batches were ready and one slow batch held them up
 ``process_cpu``    cores used by the training process itself
-``cores_busy``     cores in use on the whole machine
+``cores_used``     cores used by the training process and its workers together
+``cores_busy``     cores in use by anyone, of those that the process may run on
 ``disk_read_mb``   megabytes per batch that the workers read from storage rather than from the page cache (Linux)
 ``gpu_utilization`` share of the last second in which a kernel ran (0 to 1; NVIDIA, with nvidia-ml-py installed)
 """
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Sequence
 from typing import Any
@@ -30,21 +34,21 @@ class Evidence:
         self._gpu = gpu
         self._before = self._read()
 
-    def _read(self) -> tuple[float, float, float, float]:
-        machine = psutil.cpu_times()
-        busy = sum(machine) - machine.idle - getattr(machine, "iowait", 0.0)
-        # Guest time is already inside user time on Linux; counting it twice would show cores that do not exist.
-        busy -= getattr(machine, "guest", 0.0) + getattr(machine, "guest_nice", 0.0)
-        return time.perf_counter(), time.process_time(), busy, sum(map(_disk_bytes, self._workers))
+    def _read(self) -> tuple[float, ...]:
+        own = time.process_time()
+        workers = sum(_cpu_seconds(w) for w in self._workers if w.pid != os.getpid())
+        disk = sum(map(_disk_bytes, self._workers))
+        return time.perf_counter(), own, own + workers, sum(map(_busy, _allowed_cpus())), disk
 
     def finish(self, steps: int) -> dict[str, float]:
         """The figures of the window that ends now."""
         before, after = self._before, self._read()
-        wall, process, busy, disk = (b - a for a, b in zip(before, after, strict=True))
+        wall, process, used, busy, disk = (b - a for a, b in zip(before, after, strict=True))
         if wall <= 0:
             return {}
         figures = {
             "process_cpu": process / wall,
+            "cores_used": used / wall,
             "cores_busy": busy / wall,
             "disk_read_mb": max(0.0, disk) / 1e6 / max(1, steps),
         }
@@ -70,6 +74,30 @@ def worker_figures(costs: Sequence[tuple[float, float, float, float]]) -> dict[s
     if copy > 0:
         figures["copy_ms"] = 1000 * copy / len(costs)
     return {key: round(value, 4) for key, value in figures.items()}
+
+
+def _allowed_cpus() -> list[Any]:
+    """The times of each core that this process may run on."""
+    cpus = psutil.cpu_times(percpu=True)
+    try:
+        allowed = os.sched_getaffinity(0)
+    except AttributeError:  # not on this platform
+        return cpus
+    return [times for number, times in enumerate(cpus) if number in allowed] or cpus
+
+
+def _busy(times: Any) -> float:
+    busy = sum(times) - times.idle - getattr(times, "iowait", 0.0)
+    # Guest time is already inside user time on Linux; counting it twice would show cores that do not exist.
+    return float(busy - getattr(times, "guest", 0.0) - getattr(times, "guest_nice", 0.0))
+
+
+def _cpu_seconds(process: psutil.Process) -> float:
+    try:
+        times = process.cpu_times()
+    except psutil.Error:
+        return 0.0
+    return float(times.user + times.system)
 
 
 def _process(pid: int) -> psutil.Process | None:

@@ -4,58 +4,70 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 from ..session import Session
 
-#: Rounds every rung gets before the stopping rule is asked.
+#: Rounds of all rungs, before only those are measured that the answer still depends on.
 MIN_ROUNDS = 3
 #: A rung given up this often without a complete window is withdrawn.
 MAX_FAILURES = 4
 
 
 class Schedule:
-    """Picks rungs in rounds of varied order until the session is settled.
+    """Picks rungs in rounds of varied order until there is nothing left that is worth a round.
 
-    The position is derived from the windows the session already holds, so a later pass of the script goes on where
-    the one before ended.
+    ``choose`` names the rungs of the next round, given everything measured in the rounds before; it may name rungs
+    that were not in ``rungs``. The position follows from the windows that the session holds, so a later pass of the
+    script goes on where the one before ended.
     """
 
     def __init__(
         self,
         rungs: Sequence[str],
         session: Session,
-        settled: Callable[[Session], bool],
+        choose: Callable[[Session], list[str]],
         min_rounds: int = MIN_ROUNDS,
     ) -> None:
         self.session = session
         self.min_rounds = min_rounds
+        self.round = max((w.round for w in session.windows), default=0)
         self._rungs = list(rungs)
-        self._settled = settled
+        self._withdrawn: set[str] = set()
+        self._choose = choose
+        self._chosen: tuple[int, list[str]] = (-1, [])
         self._failures: dict[str, int] = {}
 
     @property
     def rungs(self) -> list[str]:
-        """The rungs still in the schedule."""
-        return list(self._rungs)
+        """The rungs of the first rounds, as far as they have not been withdrawn."""
+        return [name for name in self._rungs if name not in self._withdrawn]
 
-    def round_of(self, rung: str) -> int:
-        """The round the rung's next window belongs to."""
-        return len(self.session.windows_of(rung))
+    def allows(self, rung: str) -> bool:
+        """Whether the rung may still be measured."""
+        return rung not in self._withdrawn
 
     def next_rung(self) -> str | None:
-        """The rung to measure now; None when every rung has its windows and the answer would not change."""
-        if not self._rungs:
-            return None
-        current = min(self.round_of(name) for name in self._rungs)
-        order = self.order(current)
-        round_begins = all(self.round_of(name) == current for name in order)
-        if current >= self.min_rounds and round_begins and self._settled(self.session):
-            return None
-        return next(name for name in order if self.round_of(name) == current)
+        """The rung to measure now; None when the answer would not change any more."""
+        while members := self._members(self.round):
+            measured = {w.rung for w in self.session.windows if w.round == self.round}
+            left = [name for name in self._order(self.round, members) if name not in measured]
+            if left:
+                return left[0]
+            self.round += 1
+        return None
 
-    def order(self, round_: int) -> list[str]:
+    def _members(self, round_: int) -> list[str]:
+        if round_ < self.min_rounds:
+            return self.rungs
+        if self._chosen[0] != round_:
+            before = replace(self.session, windows=[w for w in self.session.windows if w.round < round_])
+            self._chosen = round_, self._choose(before)
+        return [name for name in self._chosen[1] if name not in self._withdrawn]
+
+    def _order(self, round_: int, members: list[str]) -> list[str]:
         """The baseline first in the first round, so that an early end leaves the most useful window; then shuffled."""
-        names = list(reversed(self._rungs))
+        names = list(reversed(members))
         if round_ > 0:
             random.Random(round_).shuffle(names)
         elif "baseline" in names:
@@ -65,8 +77,7 @@ class Schedule:
 
     def withdraw(self, rung: str) -> None:
         """Take a rung out: it cannot be measured on this loader."""
-        if rung in self._rungs:
-            self._rungs.remove(rung)
+        self._withdrawn.add(rung)
 
     def failed(self, rung: str) -> bool:
         """Note an attempt that gave no window; True when that was one too many and the rung is withdrawn."""

@@ -20,7 +20,13 @@ def render_markdown(diagnosis: Diagnosis) -> str:
     if table:
         lines += ["", "| rung | steps/s | adds stage | ms | 95 % interval | share |", "|---|--:|---|--:|---|--:|"]
         lines += [f"| {r.rung} | {r.steps_per_s} | {r.stage} | {r.cost} | {r.interval} | {r.share} |" for r in table]
+    inside = rows.worker_rows(diagnosis)
+    if inside:
+        lines += ["", "## Inside a worker, ms for each sample", ""]
+        lines += ["| | wall | cpu | share | |", "|---|--:|--:|--:|---|"]
+        lines += [f"| {r.name} | {r.wall} | {r.cpu} | {r.share} | {r.where} |" for r in inside]
     for title, entries in (
+        ("Hottest lines there", [f"`{line}`" for line in rows.hot_lines(diagnosis)]),
         ("Not measured", rows.not_measured(diagnosis)),
         ("Seen beside the clock", rows.evidence_lines(diagnosis)),
         ("Warnings", [w.message + (f" ({w.help})" if w.help else "") for w in diagnosis.warnings]),

@@ -6,10 +6,11 @@ import math
 from dataclasses import dataclass
 
 from ..analysis import Diagnosis
+from ..analysis.chain import why_unsplit
 from ..analysis.diagnosis import Stage
 from ..analysis.intervals import Interval
 from ..analysis.sentences import number
-from ..session import CONTROLS, RUNG_MEANING
+from ..session import CONTROLS, RUNG_MEANING, Session
 
 
 @dataclass(frozen=True)
@@ -61,11 +62,10 @@ def ladder_rows(diagnosis: Diagnosis) -> list[Row]:
     """One row a measured rung, fastest first, then what is left over."""
     ladder = diagnosis.ladder
     rows = []
-    pieces = {p.covers[-1]: p for p in diagnosis.waterfall if p.covers}
+    pieces = {p.rung: p for p in diagnosis.waterfall if p.rung}
     for rung in ladder.rungs:
         rate = ladder.ms(rung).inverse(1000.0)
-        piece = pieces.get(ladder.covered(rung)[-1])
-        rows.append(_row(rung, number(rate.value), piece))
+        rows.append(_row(rung, number(rate.value), pieces.get(rung)))
     rows += [_row("", "", p) for p in diagnosis.waterfall if p.stage == "residual"]
     return rows
 
@@ -77,9 +77,58 @@ def _row(rung: str, rate: str, piece: Stage | None) -> Row:
     sign = "+" if piece.stage != "compute" and piece.ms.value >= 0 else ""
     covers = [c for c in piece.covers if c != piece.stage]
     stage = piece.stage + (f" (with {', '.join(covers)})" if covers else "")
+    if piece.links and piece.rung != "sample":
+        stage += f": {_links(piece.links)}"
     between = "" if piece.stage == "residual" else between_ms(piece.ms)
     share = f"{100 * piece.share:.0f} %"
     return Row(rung, rate, stage, sign + number(piece.ms.value), between, share, max(0.0, min(1.0, piece.share)))
+
+
+#: Longer names of several transforms in one cell are cut.
+_WIDTH = 40
+
+
+def _links(names: list[str]) -> str:
+    """The transforms of one row: one by name, a range by its ends."""
+    text = ", ".join(names)
+    if len(text) <= _WIDTH or len(names) < 3:
+        return text
+    return f"{names[0]} .. {names[-1]} ({len(names)})"
+
+
+@dataclass(frozen=True)
+class WorkerRow:
+    """One piece of work inside a worker: milliseconds of wall and CPU time for each sample."""
+
+    name: str
+    where: str
+    wall: str
+    cpu: str
+    share: str
+
+
+def worker_rows(diagnosis: Diagnosis) -> list[WorkerRow]:
+    """What a sample costs a worker: the loading, then the transforms in the order in which they run."""
+    inside = diagnosis.session.inside
+    if inside is None or not inside.samples or inside.whole.wall_ms <= 0:
+        return []
+    whole = inside.whole
+    loader = diagnosis.session.loader
+    where = loader.dataset_code.where if loader and loader.dataset_code else ""
+    pieces = [("load", where, inside.load), *((link.name, link.where, link.cost) for link in inside.links)]
+    if inside.between.wall_ms > 0.02 * whole.wall_ms:
+        pieces.append(("(between them)", "", inside.between))
+    return [
+        WorkerRow(name, where, number(c.wall_ms), number(c.cpu_ms), _percent(c.wall_ms / whole.wall_ms))
+        for name, where, c in pieces
+    ]
+
+
+def hot_lines(diagnosis: Diagnosis) -> list[str]:
+    """The lines that take most of a worker's time, hottest first."""
+    inside = diagnosis.session.inside
+    lines = inside.lines if inside else []
+    return [f"{_percent(line.share)}  {line.where}  {line.text}".rstrip() for line in lines]
 
 
 def not_measured(diagnosis: Diagnosis) -> list[str]:
@@ -89,6 +138,10 @@ def not_measured(diagnosis: Diagnosis) -> list[str]:
         standing = diagnosis.session.rungs.get(name)
         if standing is not None and not ladder.has(name) and standing.exists:
             lines.append(f"{name}: {standing.why_not or 'not reached'}")
+    unsplit = why_unsplit(diagnosis.session)
+    if unsplit:
+        lines.append(f"single transforms: {unsplit}")
+    lines += [f"parts of {link.name}: {link.whole}" for link in diagnosis.session.links if link.whole]
     return lines
 
 
@@ -104,11 +157,17 @@ def evidence_lines(diagnosis: Diagnosis) -> list[str]:
             parts.append(f"{_percent(seen['worker_queued'])} waiting for a core")
         parts.append(f"{_percent(seen['worker_blocked'])} blocked (storage, network, sleep)")
         lines.append(f"making a batch takes {who} {ms(seen['worker_ms'])}: {', '.join(parts)}")
+    if "wait_ms" in seen:
+        stalled = seen.get("stalled_ms", 0.0)
+        behind = f", {ms(stalled)} of it for one slow batch while later ones were ready" if stalled >= 0.01 else ""
+        lines.append(f"the loop waits {ms(seen['wait_ms'])} a step for batches{behind}")
     if "cores_busy" in seen:
         usable = session.environment.get("cores")
         of = f" of {usable:g} usable" if usable else ""
+        own = seen.get("cores_used", seen["process_cpu"])
         lines.append(
-            f"cores in use: {seen['cores_busy']:.1f}{of}, the training process itself {seen['process_cpu']:.1f}"
+            f"cores in use: {seen['cores_busy']:.1f}{of}, {own:.1f} of them by the script and its workers, "
+            f"{seen['process_cpu']:.1f} by the training process itself"
         )
     if "gpu_utilization" in seen:
         lines.append(f"GPU busy {_percent(seen['gpu_utilization'])} of the time (by NVML)")
@@ -118,9 +177,7 @@ def evidence_lines(diagnosis: Diagnosis) -> list[str]:
         if ladder.has(control):
             rate = 1000.0 / ladder.ms(control).value
             lines.append(f"{RUNG_MEANING[control]}: {number(rate)} steps/s ({control})")
-    if session.startups:
-        seconds = sorted(s.seconds for s in session.startups)[len(session.startups) // 2]
-        lines.append(f"from iter() to the first batch: {seconds:.2g} s")
+    lines += _startup_lines(session)
     if session.caches:
         limit = session.caches.get("held_bytes", 0) / 2**20
         lines.append(
@@ -128,6 +185,19 @@ def evidence_lines(diagnosis: Diagnosis) -> list[str]:
             f"{session.caches.get('host', 0)} on the host, {session.caches.get('shared', 0)} shared by the workers, "
             f"and samples"
         )
+    return lines
+
+
+def _startup_lines(session: Session) -> list[str]:
+    lines = []
+    started = sorted((s for s in session.startups if not s.renewed), key=lambda s: s.seconds)
+    if started:
+        one = started[len(started) // 2]
+        parts = f" (workers launched {one.launch:.2g} s, ready {one.ready:.2g} s)" if one.ready else ""
+        lines.append(f"from iter() to the first batch: {one.seconds:.2g} s{parts}")
+    renewed = sorted(s.seconds for s in session.startups if s.renewed)
+    if renewed:
+        lines.append(f"the same in later epochs, with the workers kept: {renewed[len(renewed) // 2]:.2g} s")
     return lines
 
 

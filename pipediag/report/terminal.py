@@ -32,7 +32,11 @@ def render_terminal(diagnosis: Diagnosis, colour: bool = False, fancy: bool = Fa
     table = rows.ladder_rows(diagnosis)
     if table:
         lines += ["", _table(table, "█" if fancy else "#")]
+    inside = rows.worker_rows(diagnosis)
+    if inside:
+        lines += ["", "inside a worker, ms for each sample:", _worker_table(inside)]
     for title, entries in (
+        ("hottest lines there", rows.hot_lines(diagnosis)),
         ("not measured", rows.not_measured(diagnosis)),
         ("seen beside the clock", rows.evidence_lines(diagnosis)),
     ):
@@ -68,6 +72,17 @@ def _table(table: list[rows.Row], mark: str) -> str:
         disable_numparse=True,
         colalign=("left", "right", "left", "right", "left", "right", "left"),
     )
+
+
+def _worker_table(table: list[rows.WorkerRow]) -> str:
+    text = tabulate(
+        [[r.name, r.wall, r.cpu, r.share, r.where] for r in table],
+        headers=["", "wall", "cpu", "share", ""],
+        tablefmt="plain",
+        disable_numparse=True,
+        colalign=("left", "right", "right", "right", "left"),
+    )
+    return textwrap.indent(text, "  ")
 
 
 def _item(text: str) -> str:

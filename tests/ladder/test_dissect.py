@@ -20,8 +20,9 @@ from hypothesis import strategies as st
 from PIL import Image
 
 import pipediag
-from pipediag.ladder.dissect import NotSeparable, RawSample, Recorder, spied, take_apart
+from pipediag.ladder.dissect import NotSeparable, RawSample, take_apart
 from pipediag.ladder.slots import find_slots
+from pipediag.ladder.spying import Recorder, spied
 
 from .things import (
     Bag,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from pipediag.analysis import diagnose_session
-from pipediag.analysis.stopping import settled
+from pipediag.analysis.stopping import next_round
 from pipediag.session import RUNGS, Session, Warning_
 
 from .made import FLAT, climbing, make, without
@@ -91,30 +91,30 @@ class TestSettled:
 
     @pytest.mark.parametrize("cost", [0.2, 30.0])
     def test_decided(self, cost: float) -> None:
-        assert settled(make(climbing(raw=cost), rounds=3))
+        assert not next_round(make(climbing(raw=cost), rounds=3))
 
     def test_straddling_the_gate(self) -> None:
         """5 % of the step is 2.7 ms, and the cost of transforms about that."""
-        assert not settled(make(climbing(raw=2.7), rounds=3, noise=0.01))
+        assert next_round(make(climbing(raw=2.7), rounds=3, noise=0.01))
 
     def test_noise(self) -> None:
-        assert not settled(make(climbing(raw=30.0), rounds=3, noise=0.3))
+        assert next_round(make(climbing(raw=30.0), rounds=3, noise=0.3))
 
     def test_too_few_windows(self) -> None:
-        assert not settled(make(climbing(raw=30.0), rounds=2))
+        assert next_round(make(climbing(raw=30.0), rounds=2))
 
     def test_one_rung_lags(self) -> None:
         session = make(climbing(raw=30.0), rounds=3)
         session.windows.pop(0)
-        assert not settled(session)
+        assert next_round(session)
 
     @pytest.mark.parametrize("ladder", [{}, {"baseline": 90.0}, {"device": 50.0, "host": 60.0}])
     def test_nothing_to_compare(self, ladder: dict[str, float]) -> None:
-        assert not settled(make(ladder, rounds=5))
+        assert next_round(make(ladder, rounds=5))
 
     def test_small_stages_that_sum_to_the_gate(self) -> None:
         """Each stage is certainly below the gate, but whether the pipeline as a whole is below is open."""
-        assert not settled(make(climbing(**dict.fromkeys(RUNGS[1:], 0.44)), rounds=3, noise=0.004))
+        assert next_round(make(climbing(**dict.fromkeys(RUNGS[1:], 0.44)), rounds=3, noise=0.004))
 
     def test_controls_do_not_hold_it_up(self) -> None:
-        assert settled(make({**climbing(raw=30.0), "supply": 30.0}, rounds=3))
+        assert not next_round(make({**climbing(raw=30.0), "supply": 30.0}, rounds=3))

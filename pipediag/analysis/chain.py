@@ -1,0 +1,51 @@
+"""Reading the transform chain and its costs inside a worker."""
+
+from __future__ import annotations
+
+from ..session import Inside, Link, Place, Session
+
+#: The code that holds a chain together may take this part of the transforms' time, or these milliseconds; the ladder
+#: would charge more than that to the first link.
+_BETWEEN_SHARE, _BETWEEN_MS = 0.25, 0.1
+
+
+def why_unsplit(session: Session) -> str:
+    """Why the chain has no rungs of its own; empty where it has, or has but one link."""
+    inside = session.inside
+    if inside is None or len(inside.links) < 2:
+        return ""
+    if inside.unsplit:
+        return inside.unsplit
+    own = sum(link.cost.wall_ms for link in inside.links)
+    between = inside.between.wall_ms
+    if between > _BETWEEN_MS and between > _BETWEEN_SHARE * own:
+        return f"the code that applies the transforms takes {between:.2g} ms a sample itself"
+    return ""
+
+
+def merged(found: list[Inside]) -> Inside:
+    """What the workers found, as one: the figures of the one that looked closely, if all saw the same chain.
+
+    Raises:
+        ValueError: nothing was found.
+    """
+    closest = max(found, key=lambda inside: inside.samples)
+    chains = {(tuple((link.name, link.where) for link in one.links), one.unsplit) for one in found}
+    if len(chains) > 1 and not closest.unsplit:
+        closest.unsplit = "the workers found different chains of transforms"
+    return closest
+
+
+def place_of(links: list[Link]) -> Place | None:
+    """What to call a range of links that was not cut further; None where there are none."""
+    if not links:
+        return None
+    return Place(", ".join(link.name for link in links), links[0].where)
+
+
+def heaviest(inside: Inside | None) -> tuple[Link, float] | None:
+    """The link that takes most of a worker's time, with its part of the time to make a sample."""
+    if inside is None or not inside.links or inside.whole.wall_ms <= 0:
+        return None
+    link = max(inside.links, key=lambda link: link.cost.wall_ms)
+    return link, link.cost.wall_ms / inside.whole.wall_ms

@@ -1,0 +1,43 @@
+"""Whether the model's own step depends on the batch: single steps on one cached batch after another."""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from typing import Any
+
+from ..measure.clock import Clock
+from ..measure.device import Device
+from . import tree
+from .caches import BatchCache
+from .turns import Turns
+
+#: Steps on each batch, the first of them untimed; and the longest all of it may take, in seconds.
+_REPEATS, _SECONDS = 3, 3.0
+#: With fewer batches nothing can be said.
+_LEAST = 4
+
+
+def batch_steps(
+    turns: Turns, cache: BatchCache, device: Device, clock: Clock, pace: float
+) -> Generator[Any, None, list[dict[str, Any]]]:
+    """Time steps on every cached batch by itself, where that is quick at ``pace`` seconds a step.
+
+    The device is synchronised around each step, which windows never do: the figures are good for comparing batches
+    with each other, and for nothing else.
+    """
+    count = min(len(cache), int(_SECONDS / (_REPEATS * max(pace, 1e-6))))
+    found: list[dict[str, Any]] = []
+    if count < _LEAST:
+        return found
+    for number in range(count):
+        times: list[float] = []
+        for repeat in range(_REPEATS):
+            device.synchronize()
+            began = clock.now()
+            back = yield from turns.hand(cache.at(number))
+            device.synchronize()
+            if back and repeat:
+                times.append(1000.0 * (clock.now() - began))
+        if times:
+            found.append({"nbytes": tree.nbytes(cache.at(number)), "ms": times})
+    return found

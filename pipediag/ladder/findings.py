@@ -1,0 +1,36 @@
+"""Passing on what was found out beside the windows: startups, the inside of the dataset's code, slow samples."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import asdict
+from typing import Any
+
+from ..analysis.chain import merged
+from .feed import Feed
+
+
+class Findings:
+    """Sends each finding of a feed once it is there, and again when it has changed."""
+
+    def __init__(self, feed: Feed, send: Callable[[str, dict[str, Any]], None], attempt: int, known: bool) -> None:
+        self._feed = feed
+        self._send = send
+        self._attempt = attempt
+        self._inside_known = known
+        self._startups = 0
+        self._heard_of = 0
+        self._timed = 0
+
+    def tell(self) -> None:
+        for startup in self._feed.startups[self._startups :]:
+            self._send("startup", {**asdict(startup), "attempt": self._attempt})
+        self._startups = len(self._feed.startups)
+        insides = self._feed.hearsay.insides
+        if len(insides) > self._heard_of and not self._inside_known:
+            self._heard_of = len(insides)
+            self._send("inside", asdict(merged(list(insides.values()))))
+        tail = self._feed.hearsay.tail
+        if tail is not None and tail.samples > self._timed:
+            self._timed = tail.samples
+            self._send("tail", asdict(tail))

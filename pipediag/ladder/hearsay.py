@@ -1,0 +1,56 @@
+"""What the workers tell beside their batches, gathered over all of them."""
+
+from __future__ import annotations
+
+import heapq
+import random
+import statistics
+
+from ..session import Inside, Slow, Tail
+from .delivery import Delivery
+
+#: Sample times kept to take percentiles of; beyond that, a random choice of all of them.
+_KEPT = 8192
+#: Slow samples that are named.
+_NAMED = 8
+
+
+class Hearsay:
+    """Takes in deliveries' notes. ``insides`` holds, by worker, what it found out about the dataset's code."""
+
+    def __init__(self) -> None:
+        self.insides: dict[int, Inside] = {}
+        self._times: list[float] = []
+        self._slowest: list[tuple[float, str]] = []
+        self._samples = 0
+        self._draw = random.Random(0)
+
+    def take(self, delivery: Delivery) -> None:
+        notes = delivery.notes
+        if notes is None:
+            return
+        if notes.inside is not None:
+            self.insides[delivery.worker] = notes.inside
+        for seconds in notes.times:
+            self._samples += 1
+            if len(self._times) < _KEPT:
+                self._times.append(seconds)
+            elif (place := self._draw.randrange(self._samples)) < _KEPT:
+                self._times[place] = seconds
+        if notes.slowest is not None and notes.slowest not in self._slowest:
+            heapq.heappush(self._slowest, notes.slowest)
+            if len(self._slowest) > _NAMED:
+                heapq.heappop(self._slowest)
+
+    @property
+    def tail(self) -> Tail | None:
+        """How the samples' times are spread so far; None where no sample was timed by itself."""
+        if len(self._times) < 2:
+            return None
+        ranked = sorted(self._times)
+        return Tail(
+            samples=self._samples,
+            p50_ms=round(1000 * statistics.median(ranked), 4),
+            p99_ms=round(1000 * ranked[min(len(ranked) - 1, int(0.99 * len(ranked)))], 4),
+            slowest=[Slow(index, round(1000 * s, 3)) for s, index in sorted(self._slowest, reverse=True)],
+        )

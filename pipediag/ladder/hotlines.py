@@ -1,0 +1,133 @@
+"""Which lines take the time while a sample is made: the user's own lines first, library functions where those lack.
+
+A line tracer is used rather than a profiler of functions because a transform is often one function: knowing that it
+is slow says nothing that the ladder has not said. Only frames of the user's files are traced, so that library code
+runs at its own speed; its time counts for the line that calls it.
+"""
+
+from __future__ import annotations
+
+import cProfile
+import linecache
+import sys
+import time
+from collections.abc import Callable
+from types import FrameType
+from typing import Any
+
+from ..session import HotLine
+from .places import is_users, short
+
+#: Samples that are traced at most, and seconds after which no further one is.
+TRACED, _SECONDS = 4, 0.5
+#: Lines named, and the share of the time from which on one is worth it.
+_LINES, _SHARE = 5, 0.05
+#: Below this part of the time spent in the user's own files, library functions are named as well.
+_EXPLAINED = 0.5
+
+
+class HotLines:
+    """Traces samples one by one, as they are made, and ranks the lines."""
+
+    def __init__(self, most: int = TRACED) -> None:
+        self._most = most
+        self._tracer = _LineTracer()
+        self._functions: list[HotLine] = []
+        self._traced = 0
+        # A debugger or a coverage tool is there already: it has the only place for a tracer.
+        self.complete = sys.gettrace() is not None or sys.getprofile() is not None
+
+    def trace(self, make: Callable[[], Any]) -> Any:
+        """Make one sample under the tracer; the last one under a profiler of functions, where the lines lack."""
+        if self._traced >= self._most or self._tracer.total > _SECONDS:
+            self.complete = True
+            return self._profiled(make) if self._tracer.explained < _EXPLAINED else make()
+        self._traced += 1
+        with self._tracer:
+            return make()
+
+    def _profiled(self, make: Callable[[], Any]) -> Any:
+        profile = cProfile.Profile()
+        try:
+            return profile.runcall(make)
+        finally:
+            self._functions = _functions(profile)
+
+    def figures(self) -> list[HotLine]:
+        lines = self._tracer.lines() + self._functions
+        return [line for line in lines if line.share >= _SHARE][:_LINES]
+
+
+class _LineTracer:
+    """Charges time to the line of the user's innermost frame that is running."""
+
+    def __init__(self) -> None:
+        self._seconds: dict[tuple[str, int], float] = {}
+        self._current: list[tuple[str, int]] = []
+        self._known: dict[str, bool] = {}
+        self._last = 0.0
+        self._began = 0.0
+        self.total = 0.0
+
+    def __enter__(self) -> _LineTracer:
+        self._began = self._last = time.perf_counter()
+        sys.settrace(self._called)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        sys.settrace(None)
+        self.total += time.perf_counter() - self._began
+        self._current.clear()
+
+    def _called(self, frame: FrameType, event: str, argument: Any) -> Any:
+        file = frame.f_code.co_filename
+        if file not in self._known:
+            self._known[file] = is_users(file)
+        if not self._known[file]:
+            return None
+        self._charge()
+        self._current.append((file, frame.f_lineno))
+        return self._in_users_frame
+
+    def _in_users_frame(self, frame: FrameType, event: str, argument: Any) -> Any:
+        if event == "line":
+            self._charge()
+            if self._current:
+                self._current[-1] = (frame.f_code.co_filename, frame.f_lineno)
+        elif event == "return":
+            self._charge()
+            if self._current:
+                self._current.pop()
+        return self._in_users_frame
+
+    def _charge(self) -> None:
+        """The time since the last event belongs to the line that was running."""
+        if self._current:
+            line = self._current[-1]
+            self._seconds[line] = self._seconds.get(line, 0.0) + time.perf_counter() - self._last
+        self._last = time.perf_counter()
+
+    @property
+    def explained(self) -> float:
+        """The part of the time that was spent on lines of the user's."""
+        return sum(self._seconds.values()) / self.total if self.total else 0.0
+
+    def lines(self) -> list[HotLine]:
+        ranked = sorted(self._seconds.items(), key=lambda item: item[1], reverse=True)
+        return [
+            HotLine(f"{short(file)}:{line}", linecache.getline(file, line).strip(), round(seconds / self.total, 4))
+            for (file, line), seconds in ranked[: 2 * _LINES]
+        ]
+
+
+def _functions(profile: cProfile.Profile) -> list[HotLine]:
+    """The library functions that take the time, by the time spent in each itself."""
+    profile.create_stats()
+    stats: dict[tuple[str, int, str], tuple[Any, ...]] = profile.stats  # type: ignore[attr-defined,unused-ignore]
+    total = sum(entry[2] for entry in stats.values())
+    found = []
+    for (file, line, name), entry in sorted(stats.items(), key=lambda item: item[1][2], reverse=True)[:_LINES]:
+        if total > 0 and not is_users(file):
+            where = "" if file in ("~", "") or file.startswith("<") else f"{short(file)}:{line}"
+            found.append(HotLine(where, name, round(entry[2] / total, 4)))
+    return found

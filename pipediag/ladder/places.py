@@ -1,0 +1,165 @@
+"""Which line of the user's code something comes from."""
+
+from __future__ import annotations
+
+import ast
+import functools
+import inspect
+import os
+import sys
+import sysconfig
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from ..frames import is_ours
+from ..session import Place
+
+_TORCH = str(Path(torch.__file__).resolve().parent) + os.sep
+_LIBRARIES = tuple({os.path.abspath(p) + os.sep for p in (sysconfig.get_paths()[k] for k in ("stdlib", "platstdlib"))})
+#: Source files that are searched for the line where a transform is constructed, and bytes in one.
+_MOST_FILES, _MOST_BYTES = 200, 1 << 20
+#: Expressions in which the transforms of one chain stand side by side.
+_HOLDERS = (ast.List, ast.Tuple, ast.Call)
+
+
+def is_users(file: str) -> bool:
+    """Whether a source file belongs to the user rather than to Python, an installed package, or pipediag."""
+    if file.startswith("<") or "site-packages" in file or "dist-packages" in file or is_ours(file):
+        return False
+    return not file.startswith((_TORCH, *_LIBRARIES))
+
+
+def caller() -> str:
+    """``file:line`` of the user's code that is running: the innermost frame outside torch and pipediag."""
+    frame = inspect.currentframe()
+    while frame is not None:
+        file = frame.f_code.co_filename
+        if not is_ours(file) and not file.startswith((_TORCH, "<frozen")):
+            return f"{short(file)}:{frame.f_lineno}"
+        frame = frame.f_back
+    return ""
+
+
+def place_of(obj: Any) -> Place:
+    """Name and definition of a callable: a function's own, or its class's; torch's own have no place of interest."""
+    while isinstance(obj, functools.partial):
+        obj = obj.func
+    target = obj if inspect.isroutine(obj) else type(obj)
+    name = label(obj)
+    if str(getattr(target, "__module__", "")).split(".")[0] == "torch":
+        return Place(f"torch's {name}")
+    return Place(name, definition(target))
+
+
+def places_of(links: Sequence[Any]) -> list[Place]:
+    """Name and line of each transform of a chain.
+
+    The user's own are placed at their definition. For a library's, the line is the one that constructs it in the
+    user's code, where that is certain, and else its definition in the library.
+    """
+    places = [Place(label(fn), place_of(fn).where) for fn in links]
+    foreign = [not _file_is_users(fn) for fn in links]
+    if any(foreign):
+        made = _constructions([place.name for place in places])
+        for number, is_foreign in enumerate(foreign):
+            if is_foreign and made[number]:
+                places[number] = Place(places[number].name, made[number])
+    return places
+
+
+def label(obj: Any) -> str:
+    """The name people know a callable by: a function's own, or its class's."""
+    while isinstance(obj, functools.partial):
+        obj = obj.func
+    target = obj if inspect.isroutine(obj) else type(obj)
+    name: str = getattr(target, "__qualname__", type(obj).__name__)
+    return name.rpartition("<locals>.")[2]
+
+
+def short(file: str) -> str:
+    """A path as the user would write it: relative to the working directory where it is below it."""
+    try:
+        relative = os.path.relpath(file)
+    except ValueError:  # another drive
+        return file
+    return file if relative.startswith("..") else relative
+
+
+def definition(target: Any) -> str:
+    """``file:line`` where a function or class is defined; empty where there is no source."""
+    source = _source(target)
+    return f"{short(source[0])}:{source[1]}" if source else ""
+
+
+def _source(target: Any) -> tuple[str, int] | None:
+    code = getattr(inspect.unwrap(target) if callable(target) else target, "__code__", None)
+    if code is not None:
+        return code.co_filename, code.co_firstlineno
+    try:
+        file = inspect.getsourcefile(target)
+        line = inspect.getsourcelines(target)[1]
+    except (OSError, TypeError):
+        return None
+    return (file, line) if file else None
+
+
+def _file_is_users(fn: Any) -> bool:
+    while isinstance(fn, functools.partial):
+        fn = fn.func
+    source = _source(fn if inspect.isroutine(fn) else type(fn))
+    return source is not None and is_users(os.path.abspath(source[0]))
+
+
+def _constructions(names: list[str]) -> list[str]:
+    """For each class name, the line of the user's code that constructs it; empty where several might.
+
+    Among several, the one that stands together with most of the chain's others is meant: a script often builds one
+    chain for training and another for validation.
+    """
+    candidates: dict[str, list[tuple[int, str]]] = {}
+    for file in _users_files():
+        for name, line, company in _calls_in(file):
+            if name in names:
+                candidates.setdefault(name, []).append((len(company & set(names)), f"{short(file)}:{line}"))
+    found = []
+    for name in names:
+        ranked = sorted(candidates.get(name, []), reverse=True)
+        clear = len(ranked) == 1 or (len(ranked) > 1 and ranked[0][0] > ranked[1][0])
+        found.append(ranked[0][1] if clear else "")
+    return found
+
+
+def _users_files() -> list[str]:
+    files = {getattr(module, "__file__", None) for module in list(sys.modules.values())}
+    mine = sorted({os.path.abspath(f) for f in files if isinstance(f, str) and f.endswith(".py")})
+    return [file for file in mine if is_users(file)][:_MOST_FILES]
+
+
+def _calls_in(file: str) -> list[tuple[str, int, set[str]]]:
+    """Every call in a source file: the name called, its line, and the names called beside it in the same list."""
+    try:
+        if os.path.getsize(file) > _MOST_BYTES:
+            return []
+        parsed = ast.parse(Path(file).read_bytes())
+    except (OSError, SyntaxError, ValueError):
+        return []
+    company: dict[ast.AST, set[str]] = {}
+    for node in ast.walk(parsed):
+        beside = getattr(node, "elts", None) or getattr(node, "args", None) if isinstance(node, _HOLDERS) else None
+        together = {name for name in map(_called, beside or []) if name}
+        for part in beside or []:
+            company.setdefault(part, together)
+    return [
+        (name, node.lineno, company.get(node, {name}))
+        for node in ast.walk(parsed)
+        if isinstance(node, ast.Call) and (name := _called(node))
+    ]
+
+
+def _called(node: ast.AST) -> str:
+    if not isinstance(node, ast.Call):
+        return ""
+    return getattr(node.func, "attr", "") or getattr(node.func, "id", "")
