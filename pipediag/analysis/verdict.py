@@ -63,10 +63,10 @@ def judge(ladder: LadderView, pieces: list[Stage]) -> Verdict:
     others = [p.stage for p in stages[1:] if p.ms.low > 0 and _rivals(p, top, base)]
     after = max(base.value - top.ms.value, ladder.ms(rungs[0]).value)
     following = stages[1].stage if len(stages) > 1 and stages[1].ms.value > GATE * base.value else "compute"
+    told = sentences.starved(ladder, starved, top, others, following, 1000.0 / after)
     return Verdict(
         top.stage,
-        sentences.starved(ladder, starved, top, others, following, 1000.0 / after)
-        + sentences.within(session, top, pieces),
+        told + sentences.within(session, top, pieces),
         top.culprit,
         starved,
         band,

@@ -11,21 +11,21 @@ from . import tree
 from .caches import BatchCache
 from .turns import Turns
 
-#: Steps on each batch, the first of them untimed; and the longest all of it may take, in seconds.
-_REPEATS, _SECONDS = 3, 3.0
+#: Steps on each batch, the first of them untimed.
+_REPEATS = 3
 #: With fewer batches nothing can be said.
 _LEAST = 4
 
 
 def batch_steps(
-    turns: Turns, cache: BatchCache, device: Device, clock: Clock, pace: float
+    turns: Turns, cache: BatchCache, device: Device, clock: Clock, pace: float, seconds: float
 ) -> Generator[Any, None, list[dict[str, Any]]]:
-    """Time steps on every cached batch by itself, where that is quick at ``pace`` seconds a step.
+    """Time steps on every cached batch by itself, where at ``pace`` seconds a step that takes no more than ``seconds``.
 
     The device is synchronised around each step, which windows never do: the figures are good for comparing batches
     with each other, and for nothing else.
     """
-    count = min(len(cache), int(_SECONDS / (_REPEATS * max(pace, 1e-6))))
+    count = min(len(cache), int(seconds / (_REPEATS * max(pace, 1e-6))))
     found: list[dict[str, Any]] = []
     if count < _LEAST:
         return found

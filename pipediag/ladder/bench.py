@@ -19,7 +19,7 @@ MIN_ITEMS, MAX_ITEMS = 8, 32
 _STANDS_OUT = 1.5
 #: Seconds after which a cache that holds ``MIN_ITEMS`` is not filled further.
 FILL_SECONDS = 2.0
-#: A worker's allowance is shared: this for raw samples, that for those cut between two transforms, the rest for processed
+#: Parts of a worker's allowance for raw samples and for those cut between two transforms; the rest is for processed
 #: ones.
 RAW_SHARE, CUT_SHARE = 0.4, 0.3
 

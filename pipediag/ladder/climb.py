@@ -37,6 +37,8 @@ _CACHED = ("device", "host", "device+load")
 _TOLERATED = 3
 #: Batches dropped in search of a stable one before a rung is given up.
 _PATIENCE = 200
+#: The longest that comparing single batches may take, in seconds and as a part of the budget.
+_COMPARE_SECONDS, _COMPARE_SHARE = 3.0, 0.05
 #: Seconds spent on collecting distinct batches for the caches; what is there by then has to do.
 _CACHE_SECONDS = 5.0
 
@@ -289,9 +291,9 @@ class Climb:
 
     def _compare_batches(self) -> Turn:
         """Single steps on each cached batch, once: does the model's step depend on the batch?"""
-        found = yield from batch_steps(
-            self._turns, self._cache("device"), self._device, self._clock, self._pace["device"]
-        )
+        seconds = min(_COMPARE_SECONDS, _COMPARE_SHARE * self._plan.budget)
+        cache, pace = self._cache("device"), self._pace["device"]
+        found = yield from batch_steps(self._turns, cache, self._device, self._clock, pace, seconds)
         for one in found:
             self._setting.send("batch-step", one)
 

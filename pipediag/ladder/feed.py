@@ -110,7 +110,7 @@ class Feed:
         return delivery
 
     def _overtaken_at(self) -> float:
-        """When the first of the later batches was made that came before their turn: torch keeps them with their tasks."""
+        """When the first later batch was made that came before its turn: torch keeps such with their tasks."""
         tasks = getattr(self._iterator, "_task_info", None) or {}
         early = (task[1] for task in tasks.values() if len(task) == 2)
         return min((batch.made for batch in early if isinstance(batch, Delivery)), default=math.inf)
