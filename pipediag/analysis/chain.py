@@ -7,6 +7,8 @@ from ..session import Inside, Link, Place, Session
 #: The code that holds a chain together may take this part of the transforms' time, or these milliseconds; the ladder
 #: would charge more than that to the first link.
 _BETWEEN_SHARE, _BETWEEN_MS = 0.25, 0.1
+#: Part of a range's time in the workers from which on one link stands for the range.
+_NEARLY_ALL = 0.8
 
 
 def why_unsplit(session: Session) -> str:
@@ -36,11 +38,22 @@ def merged(found: list[Inside]) -> Inside:
     return closest
 
 
-def place_of(links: list[Link]) -> Place | None:
+def joined(links: list[Link]) -> Place | None:
     """What to call a range of links that was not cut further; None where there are none."""
     if not links:
         return None
     return Place(", ".join(link.name for link in links), links[0].where)
+
+
+def dominant(links: list[Link]) -> Place | None:
+    """The link that takes nearly all of the time that workers spend on a range of links, if there is one."""
+    if len(links) == 1:
+        return Place(links[0].name, links[0].where)
+    total = sum(link.cost.wall_ms for link in links)
+    for link in links:
+        if total > 0 and link.cost.wall_ms >= _NEARLY_ALL * total:
+            return Place(link.name, link.where)
+    return None
 
 
 def heaviest(inside: Inside | None) -> tuple[Link, float] | None:

@@ -42,6 +42,10 @@ class Interval:
         """The same quantity in another unit (``factor`` > 0)."""
         return Interval(self.value * factor, self.low * factor, self.high * factor)
 
+    def shifted(self, by: float) -> Interval:
+        """The same quantity measured from another zero."""
+        return Interval(self.value + by, self.low + by, self.high + by)
+
     def inverse(self, numerator: float = 1.0) -> Interval:
         """``numerator / self``, with the ends exchanged: milliseconds to steps per second, for example."""
         return Interval(

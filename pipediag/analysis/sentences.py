@@ -10,6 +10,7 @@ from .diagnosis import Stage
 from .intervals import Interval
 from .ladder import LadderView
 from .thresholds import CO_BOTTLENECK
+from .waterfall import ranked, worker_ms
 
 #: What the training loop pays for, stage by stage.
 WHAT_IT_IS = {
@@ -81,9 +82,7 @@ def within(session: Session, top: Stage, pieces: list[Stage]) -> str:
     """Which part of the costliest stage it is: by the ladder where it could be cut further, else by worker time."""
     parts = [p for p in pieces if p.stage == top.stage and p.links and p.ms.low > 0]
     if top.stage == "transform" and len(parts) > 1:
-        ranked = sorted(parts, key=lambda p: p.ms.value, reverse=True)
-        named = [p for p in ranked if p.ms.value >= CO_BOTTLENECK * ranked[0].ms.value][:3]
-        return " Of the transforms, " + ", ".join(f"{_link(p)} costs {number(p.ms.value)} ms" for p in named) + "."
+        return f" {_of_the_transforms(session, ranked(session, parts))}"
     most = heaviest(session.inside)
     if top.stage == "load" and "transform" in top.covers and most is not None and most[1] >= CO_BOTTLENECK:
         link, share = most
@@ -91,9 +90,18 @@ def within(session: Session, top: Stage, pieces: list[Stage]) -> str:
     return ""
 
 
-def _link(part: Stage) -> str:
-    assert part.culprit is not None
-    return _named(part.culprit.name, part.culprit.where)
+def _of_the_transforms(session: Session, parts: list[Stage]) -> str:
+    """The costliest parts of the chain, each with its cost to training and the part of the workers' time it takes."""
+    whole = session.inside.whole.wall_ms if session.inside else 0.0
+    largest = worker_ms(session, parts[0]) or parts[0].ms.value
+    told = []
+    for part in parts[:3]:
+        own = worker_ms(session, part)
+        if (own or part.ms.value) < CO_BOTTLENECK * largest or part.culprit is None:
+            continue
+        share = f" and takes {percent(own / whole)} of a worker's time" if whole > 0 and own > 0 else ""
+        told.append(f"{_named(part.culprit.name, part.culprit.where)} costs {number(part.ms.value)} ms{share}")
+    return f"Of the transforms, {'; '.join(told)}." if told else ""
 
 
 def _named(name: str, where: str) -> str:

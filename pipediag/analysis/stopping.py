@@ -11,33 +11,39 @@ from .thresholds import GATE
 
 #: A link that takes at least this part of its range's time in the workers is cut out at once; else ranges are halved.
 _DOMINANT = 0.5
+#: With steps shorter than this the control for contention is repeated in any case.
+_QUICK_MS = 200.0
 
 
 def next_round(session: Session) -> list[str]:
     """The rungs that deserve another window each; none when that would not change what a reader does.
 
-    A stage's cost is decided when its whole interval lies on one side of ``GATE`` times the baseline step, or is no
-    wider than half of that: a cost of 4.5 to 6.5 % is known well enough. Shares of the baseline step are compared
-    rather than ratios of neighbouring rungs, because 20 % of a rung ten times as fast as the baseline changes
-    nothing for the training. A range of transforms that costs more than the gate is cut further.
+    Every rung gets a few windows. Then a stage's cost is decided when its whole interval lies on one side of ``GATE``
+    times the baseline step, or is no wider than half of that: a cost of 4.5 to 6.5 % is known well enough. Shares of
+    the baseline step are compared rather than ratios of neighbouring rungs, because 20 % of a rung ten times as fast
+    as the baseline changes nothing for the training. A range of transforms that costs more than the gate is cut
+    further. The controls stand beside the ladder: they are repeated only where they may tell of contention.
     """
     ladder = LadderView(session)
+    refused = {r.name for r in session.rungs.values() if not r.available}
+    offered = ({r.name for r in session.rungs.values()} | {*ladder.rungs}) - refused - {*CONTROLS}
+    wanted = {name for name in offered if ladder.windows(name) < ENOUGH_WINDOWS}
     rungs = ladder.rungs
     if "baseline" not in rungs or len(rungs) < 2:
-        return ordered({*rungs, *(r.name for r in session.rungs.values() if r.available)})
+        return ordered(wanted or offered)
     gate = GATE * ladder.ms("baseline").value
-    refused = {r.name for r in session.rungs.values() if not r.available}
-    wanted: set[str] = set()
     for slow, fast in [*zip(rungs[1:], rungs, strict=False), ("baseline", rungs[0])]:
         if slow in refused or fast in refused:
             continue
-        few = min(ladder.windows(slow), ladder.windows(fast)) < ENOUGH_WINDOWS
-        if few or _undecided(ladder, slow, fast, gate):
+        if min(ladder.windows(slow), ladder.windows(fast)) >= ENOUGH_WINDOWS and _undecided(ladder, slow, fast, gate):
             wanted |= {slow, fast}
         wanted |= _cuts(ladder, slow, fast, gate, refused)
-    wanted |= {name for name in CONTROLS if ladder.has(name) and ladder.windows(name) < ENOUGH_WINDOWS}
-    if ladder.has("device+load") and ladder.has("device") and _undecided(ladder, "device+load", "device", gate):
-        wanted |= {"device+load", "device"}
+    if "device+load" not in refused and ladder.has("device+load") and ladder.has("device"):
+        lost = ladder.cost("device+load", "device")
+        few = ladder.windows("device+load") < ENOUGH_WINDOWS
+        suspected = lost.value > gate / 2 or ladder.ms("baseline").value < _QUICK_MS
+        if (few and suspected) or (not few and _undecided(ladder, "device+load", "device", gate)):
+            wanted |= {"device+load", "device"}
     return ordered(wanted)
 
 

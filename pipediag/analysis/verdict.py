@@ -98,10 +98,17 @@ def startup_ms(session: Session) -> float | None:
 
 
 def _slowed_by_workers(ladder: LadderView) -> Interval | None:
-    """What the loop loses to the workers' mere presence, when that is most of what the pipeline costs."""
+    """What the loop loses to the workers' mere presence, when that is most of what the pipeline costs.
+
+    Taking batches off the workers' hands goes on meanwhile, in the training process: what the hand-off costs there is
+    the hand-off's.
+    """
     if not (ladder.has("device+load") and ladder.has("device")):
         return None
     lost = ladder.cost("device+load", "device")
+    below = ladder.below("worker") if ladder.has("worker") else None
+    if below is not None:
+        lost = lost.shifted(-max(0.0, ladder.cost("worker", below).value))
     whole = ladder.cost("baseline", "device")
     decided = lost.low > GATE * ladder.ms("baseline").value
     return lost if decided and lost.value >= CONTENTION * whole.value else None

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import itertools
 
-from ..session import Place, Session
-from .chain import place_of
+from ..session import Link, Place, Session, cut_of
+from .chain import dominant, heaviest, joined
 from .diagnosis import Stage
 from .intervals import Interval
 from .ladder import LadderView
+from .thresholds import CO_BOTTLENECK
 
 
 def waterfall(ladder: LadderView) -> list[Stage]:
@@ -34,8 +35,12 @@ def piece(ladder: LadderView, slow: str, fast: str) -> Stage:
     cost = ladder.cost(slow, fast)
     stage, links = ladder.stage(slow), ladder.links(slow)
     place = culprit(ladder.session, stage)
-    if stage == "transform" and not (len(links) > 1 and len(links) == len(ladder.session.links)):
-        place = place_of(links) or place
+    if stage == "transform":
+        whole = len(links) > 1 and len(links) == len(ladder.session.links)
+        place = dominant(links) or (place if whole else joined(links)) or place
+    most = heaviest(ladder.session.inside)
+    if stage == "load" and "transform" in ladder.covered(slow) and most is not None and most[1] >= CO_BOTTLENECK:
+        place = Place(most[0].name, most[0].where)  # by worker time, since the ladder cannot tell them apart
     return Stage(
         stage,
         cost,
@@ -52,19 +57,41 @@ def by_stage(ladder: LadderView, pieces: list[Stage]) -> list[Stage]:
 
     The joined cost is measured from the rung above all of them to the rung below; its culprit is the costliest part.
     """
-    joined = []
+    stages = []
     for stage, group in itertools.groupby(pieces, key=lambda part: part.stage):
         parts = list(group)
         fast = ladder.below(parts[0].rung) if parts[0].rung else None
         if len(parts) == 1 or fast is None:
-            joined += parts
+            stages += parts
             continue
         cost = ladder.cost(parts[-1].rung, fast)
-        costliest = max(parts, key=lambda part: part.ms.value)
+        costliest = ranked(ladder.session, parts)[0]
         links = [name for part in reversed(parts) for name in part.links]
         share = cost.value / ladder.ms("baseline").value
-        joined.append(Stage(stage, cost, share, costliest.culprit, parts[-1].covers, parts[-1].rung, links))
-    return joined
+        stages.append(Stage(stage, cost, share, costliest.culprit, parts[-1].covers, parts[-1].rung, links))
+    return stages
+
+
+def ranked(session: Session, parts: list[Stage]) -> list[Stage]:
+    """Parts of the transform stage, costliest first.
+
+    Which of them certainly cost something the ladder says. How much of the stage each would save is better told by
+    the workers' own time: the part nearest to the device is added while the workers still have time to spare, and
+    what it takes of that seems to cost nothing.
+    """
+    certain = [part for part in parts if part.ms.low > 0] or parts
+    known = session.inside is not None and session.inside.samples > 0
+    return sorted(certain, key=lambda p: worker_ms(session, p) if known else p.ms.value, reverse=True)
+
+
+def worker_ms(session: Session, part: Stage) -> float:
+    """Milliseconds a worker spends on each sample for the links of a part."""
+    return sum(link.cost.wall_ms for link in _links_of(session, part))
+
+
+def _links_of(session: Session, part: Stage) -> list[Link]:
+    first = cut_of(part.rung) or 0
+    return session.links[first : first + len(part.links)]
 
 
 def culprit(session: Session, stage: str) -> Place | None:

@@ -7,7 +7,6 @@ from typing import Any
 
 from ..measure.clock import Clock
 from ..measure.device import Device
-from . import tree
 from .caches import BatchCache
 from .turns import Turns
 
@@ -39,5 +38,5 @@ def batch_steps(
             if back and repeat:
                 times.append(1000.0 * (clock.now() - began))
         if times:
-            found.append({"nbytes": tree.nbytes(cache.at(number)), "ms": times})
+            found.append({"nbytes": cache.nbytes(number), "ms": times})
     return found

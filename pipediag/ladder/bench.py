@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import random
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -15,6 +16,8 @@ from .dissect import RawSample
 
 #: Distinct items a worker caches: enough to span the sizes of varied data, few enough to make quickly.
 MIN_ITEMS, MAX_ITEMS = 8, 32
+#: Samples quicker than this are timed in one batch of so many only.
+_QUICK_SECONDS, _ONE_IN = 200e-6, 8
 #: A sample that takes this many times the usual is looked at more closely.
 _STANDS_OUT = 1.5
 #: Seconds after which a cache that holds ``MIN_ITEMS`` is not filled further.
@@ -32,7 +35,9 @@ class Bench:
     clock: Callable[[], float]
     queued: Callable[[], float]
     indices: list[Any] = field(default_factory=list)
-    complete: bool = False  # the indices are enough to stand for the dataset
+    complete: bool = False  # the items are enough to stand for the dataset
+    settled: bool = False  # the indices are in use, and stay as they are
+    met: int = 0  # indices seen while they were being chosen
     samples: list[Any] = field(default_factory=list)
     raws: list[RawSample] = field(default_factory=list)
     raw_mode: str = ""  # how the raw rung is served: replay, collate, or impossible
@@ -40,6 +45,7 @@ class Bench:
     cuts: dict[int, list[CutSample]] = field(default_factory=dict)
     parcel: Any = None
     passes_on: bool | None = None  # whether the collate function hands the samples' own memory on
+    takes_apart: bool | None = None  # whether the collate function changes the samples' own containers
     stubs: dict[str, list[Any]] = field(default_factory=dict)
     spied: bool = False
     turn: int = 0
@@ -52,13 +58,16 @@ class Bench:
     begun: tuple[float, float, float] = (0.0, 0.0, 0.0)
     notes: Notes | None = None
     typical: float = 0.0  # seconds to make one sample
+    batches: int = 0
     queued_before: float = 0.0
+    chance: random.Random = field(default_factory=lambda: random.Random(0))  # leaves the user's generator alone
 
     def begin(self, rung: str) -> None:
         """Start a batch under ``rung``."""
         self.queued_before = self.queued()
         self.begun = (time.perf_counter(), self.clock(), self.queued_before)
         self.rung = rung
+        self.batches += 1
         self.stable, self.why_not, self.copying = True, "", 0.0
 
     def cost(self) -> tuple[float, float, float, float]:
@@ -66,10 +75,26 @@ class Bench:
         wall, cpu, queued = self.begun
         return time.perf_counter() - wall, self.clock() - cpu, self.queued() - queued, self.copying
 
+    def remember(self, indices: Sequence[Any]) -> None:
+        """Choose the indices to cache: at random among all that have come by, so that they span what there is."""
+        wanted = min(MAX_ITEMS, max(MIN_ITEMS, len(indices)))
+        for index in indices:
+            self.met += 1
+            if len(self.indices) < wanted:
+                self.indices.append(index)
+            elif (place := self.chance.randrange(self.met)) < len(self.indices):
+                self.indices[place] = index
+        self.complete = len(self.indices) >= wanted
+
     def note(self) -> Notes:
         """The notes that go with the next batch."""
         self.notes = self.notes or Notes()
         return self.notes
+
+    @property
+    def times_samples(self) -> bool:
+        """Whether the samples of this batch are worth timing: of quick ones, for which that would show, few are."""
+        return self.typical == 0.0 or self.typical > _QUICK_SECONDS or self.batches % _ONE_IN == 0
 
     def timed(self, seconds: float, index: object) -> None:
         """One sample has been made under the baseline.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -17,6 +18,8 @@ LIMIT_BATCHES = 64
 _POOL_RESERVE = 192 << 20
 #: Distinct batches the loop is fed under the device and host rungs, where they fit.
 _DISTINCT = 8
+#: Batches that are looked at after they were out, and the seconds after which no further one is.
+_WATCHED, _LOOKING_SECONDS = 64, 0.1
 
 
 @dataclass(frozen=True)
@@ -77,16 +80,18 @@ class Caches:
 class BatchCache:
     """Distinct batches handed out round and round.
 
-    A loop may write into the batch it gets; a cached one must not change. The first batch goes out as a copy, and every
-    batch that was out is looked at when the loop is back: once one has changed, all go out as copies. That also
-    catches what cannot be seen before, a loop that copies batches to the device and writes into the copy: given a
-    batch that is on the device already, there is no copy.
+    A loop may write into the batch it gets; a cached one must not change. The first batch goes out as a copy, and the
+    first batches that were out are looked at when the loop is back: once one has changed, all go out as copies. That
+    also catches what cannot be seen before, a loop that copies batches to the device and writes into the copy: given
+    a batch that is on the device already, there is no copy. A loop does to one batch what it does to the next, so a
+    few dozen tell, and then the looking, which takes long where a batch holds thousands of objects, ends.
     """
 
     def __init__(self, batches: Sequence[Any], writes_in_place: bool = False) -> None:
         self._batches = batches
         self._writes_in_place = writes_in_place
         self._turn = 0
+        self._looked = 0.0
         self._out: tuple[Any, tuple[int, ...]] | None = None
 
     def __len__(self) -> int:
@@ -97,7 +102,7 @@ class BatchCache:
         """Whether the loop has written into a batch, the one it has now included."""
         if self._out is not None and not self._writes_in_place:
             batch, before = self._out
-            self._writes_in_place = tree.versions(batch) != before
+            self._writes_in_place = self._versions(batch) != before
         return self._writes_in_place
 
     def next(self) -> Any:
@@ -110,5 +115,15 @@ class BatchCache:
         if self.writes_in_place or self._turn == 0:
             batch = tree.clone_pinned(batch)
         self._turn += 1
-        self._out = (batch, tree.versions(batch))
+        watched = not self._writes_in_place and self._turn <= _WATCHED and self._looked < _LOOKING_SECONDS
+        self._out = (batch, self._versions(batch)) if watched else None
         return batch
+
+    def nbytes(self, number: int) -> int:
+        return tree.nbytes(self._batches[number % len(self._batches)])
+
+    def _versions(self, batch: Any) -> tuple[int, ...]:
+        began = time.perf_counter()
+        found = tree.versions(batch)
+        self._looked += time.perf_counter() - began
+        return found

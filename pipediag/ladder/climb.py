@@ -8,7 +8,6 @@ user's code that turns the handle.
 from __future__ import annotations
 
 from collections.abc import Generator
-from dataclasses import dataclass
 from typing import Any, Protocol
 
 import torch
@@ -16,10 +15,10 @@ from torch.utils.data import DataLoader
 
 from ..measure.clock import Clock
 from ..measure.device import Device
-from ..measure.evidence import Evidence, Gpu, worker_figures
+from ..measure.evidence import Gpu
 from ..measure.schedule import Schedule
-from ..measure.window import MIN_STEPS, Stopwatch, window_steps
-from ..session import Rung, Window, cut_of
+from ..measure.window import MIN_STEPS, window_steps
+from ..session import Rung, cut_of
 from . import tree
 from .batchsteps import batch_steps
 from .caches import BatchCache, CachePlan, Caches, plan_caches
@@ -28,6 +27,7 @@ from .feed import Drain, Feed, epoch_length
 from .findings import Findings
 from .plan import Plan
 from .standing import NOTHING_TO_MOVE, TOO_LARGE, standings
+from .timing import Cost, OpenWindow
 from .training import Training
 from .turns import Turn, Turns
 
@@ -47,21 +47,6 @@ WRITES_IN_PLACE = {
     "message": "the training loop changes its batches in place",
     "help": "cached rungs hand out copies of their batches, and include making them",
 }
-
-
-Cost = tuple[float, float, float, float]
-
-
-@dataclass
-class _Begun:
-    """How things stood when a window began."""
-
-    wanted: int
-    evidence: Evidence
-    optimizer_steps: int
-    draws_of_others: int
-    waited: float
-    stalled: float
 
 
 class Setting(Protocol):
@@ -187,69 +172,63 @@ class Climb:
         return trouble
 
     def _measure_loop(self, rung: str) -> Generator[Any, None, str]:
-        watch = Stopwatch(self._clock, self._device.synchronize)
-        costs: list[Cost] = []
-        begun: _Begun | None = None
+        window: OpenWindow | None = None
         try:
-            while begun is None or watch.total_steps < begun.wanted:
+            while window is None or not window.full:
                 trouble = yield from self._settle(rung)
                 if trouble:
                     return trouble
+                drained: list[Cost] = []
                 try:
                     if rung == "device+load":
                         self._drain, self._turns.feed_is_lent = Drain(self.feed), True
                         yield from self._hand_cached(rung, max(2, self._workers))
-                    begun = begun or self._begin_window(rung)
-                    yield from self._stretch(rung, watch, begun.wanted, costs)
+                    window = window or self._open(rung)
+                    yield from self._stretch(window)
                 finally:
-                    costs += self._stop_drain()
+                    drained = self._stop_drain()
+                    if window is not None:
+                        window.costs += drained
         except GeneratorExit:  # the script has ended; what was timed in full is worth keeping
-            if begun is not None and watch.steps >= MIN_STEPS:
-                self._end_window(rung, watch, begun, costs)
+            if window is not None and window.watch.steps >= MIN_STEPS:
+                self._close(window)
             raise
-        assert begun is not None
-        return self._end_window(rung, watch, begun, costs)
+        return self._close(window)
 
-    def _begin_window(self, rung: str) -> _Begun:
+    def _open(self, rung: str) -> OpenWindow:
         # The pace of a rung's first window is guessed from its settling, and often guessed too fast.
         measured = bool(self._schedule.session.windows_of(rung))
-        target = self._target if measured else self._target / 2
-        return _Begun(
-            wanted=window_steps(self._pace[rung], target, self._workers),
-            evidence=Evidence(self.feed.worker_pids, self._gpu),
-            optimizer_steps=self._setting.training.steps,
-            draws_of_others=self._setting.draws_of_others(self._ordinal),
-            waited=self.feed.waited,
-            stalled=self.feed.stalled,
+        target = self._target if measured or rung == "supply" else self._target / 2
+        return OpenWindow(
+            rung,
+            window_steps(self._pace[rung], target, self._workers),
+            self.feed,
+            self._clock,
+            self._device,
+            self._gpu,
+            self._setting.training.steps,
+            self._setting.draws_of_others(self._ordinal),
         )
 
-    def _end_window(self, rung: str, watch: Stopwatch, begun: _Begun, costs: list[Cost]) -> str:
+    def _close(self, window: OpenWindow) -> str:
         """Record the window, unless other code than the training loop ran in it; returns why not, or ""."""
-        figures = {**begun.evidence.finish(watch.steps), **worker_figures(costs)}
-        if rung not in _CACHED:
-            figures["wait_ms"] = round(1000 * (self.feed.waited - begun.waited) / watch.steps, 4)
-            figures["stalled_ms"] = round(1000 * (self.feed.stalled - begun.stalled) / watch.steps, 4)
-        steps = self._setting.training.steps - begun.optimizer_steps
-        interrupted = self._setting.draws_of_others(self._ordinal) != begun.draws_of_others
+        evidence = window.evidence(waits=window.rung not in _CACHED)
+        steps = self._setting.training.steps - window.optimizer_steps
+        interrupted = self._setting.draws_of_others(self._ordinal) != window.draws_of_others
         if interrupted or (steps == 0 and not self._plan.inference):
             self._thrown_away += 1
             if self._thrown_away <= _TOLERATED:
                 return "other code ran in every window"
             if interrupted:
                 self._warn_of_others()
-        self._record(rung, watch, steps, figures)
+        self._record(window, steps, evidence)
         return ""
 
-    def _stretch(
-        self,
-        rung: str,
-        watch: Stopwatch,
-        wanted: int,
-        costs: list[Cost],
-    ) -> Turn:
+    def _stretch(self, window: OpenWindow) -> Turn:
         """Time the loop until the window is full or the epoch ends; a stretch whose end is not seen is dropped."""
+        watch, rung = window.watch, window.rung
         watch.start()
-        while watch.total_steps < wanted and not self._epochs.last_chance:
+        while not window.full and not self._epochs.last_chance:
             if rung in _CACHED:
                 batch = self._cache(rung).next()
                 self._let_drain()
@@ -258,7 +237,7 @@ class Climb:
                 if delivery is None:
                     watch.drop()
                     return
-                costs.append(delivery.cost)
+                window.costs.append(delivery.cost)
                 batch = self._own(delivery.batch, rung)
             back = yield from self._turns.hand(batch)
             if not back:
@@ -272,21 +251,18 @@ class Climb:
         trouble = yield from self._settle("supply")
         if trouble:
             return str(trouble)
-        wanted = window_steps(self._pace["supply"], self._target, self._workers)
-        watch = Stopwatch(self._clock, self._device.synchronize)
-        evidence = Evidence(self.feed.worker_pids, self._gpu)
-        costs = []
-        watch.start()
-        for _ in range(wanted):
+        window = self._open("supply")
+        window.watch.start()
+        while not window.full:
             delivery = yield from self._turns.take()
             if delivery is None:
                 return "the data ended"
-            costs.append(delivery.cost)
-            watch.count()
+            window.costs.append(delivery.cost)
+            window.watch.count()
             if self._clock.now() > self._deadline:
                 break
-        watch.stop()
-        self._record("supply", watch, 0, {**evidence.finish(watch.steps), **worker_figures(costs)})
+        window.watch.stop()
+        self._record(window, 0, window.evidence(waits=True))
         return ""
 
     def _compare_batches(self) -> Turn:
@@ -390,18 +366,10 @@ class Climb:
 
     # Reporting
 
-    def _record(self, rung: str, watch: Stopwatch, optimizer_steps: int, evidence: dict[str, float]) -> None:
-        window = Window(
-            rung=rung,
-            round=self._schedule.round,
-            steps=watch.steps,
-            seconds=watch.seconds,
-            optimizer_steps=optimizer_steps,
-            attempt=self._plan.attempt,
-            evidence=evidence,
-        )
+    def _record(self, open_: OpenWindow, optimizer_steps: int, evidence: dict[str, float]) -> None:
+        window = open_.closed(self._schedule.round, self._plan.attempt, optimizer_steps, evidence)
         self._findings.tell()
-        self._pace[rung] = watch.seconds / watch.steps
+        self._pace[window.rung] = window.seconds / window.steps
         self._setting.send("window", vars(window))
 
     def _unavailable(self, name: str, why: str) -> None:

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
-from torch.utils.data import DataLoader, Dataset
+from torch.utils.data import ConcatDataset, DataLoader, Dataset
 
 from ..session import Loader, Place
 from .feed import epoch_length, is_iterable
@@ -39,6 +39,8 @@ def _dataset_place(dataset: Any) -> Place:
     inner = dataset
     for _ in range(8):
         below = getattr(inner, "dataset", None)
+        if isinstance(inner, ConcatDataset) and len({type(part) for part in inner.datasets}) == 1:
+            below = inner.datasets[0]
         if not isinstance(below, Dataset):
             break
         inner = below

@@ -110,10 +110,15 @@ class Feed:
         return delivery
 
     def _overtaken_at(self) -> float:
-        """When the first later batch was made that came before its turn: torch keeps such with their tasks."""
+        """When half of the batches that the workers were asked for were ready, the one waited for not among them.
+
+        torch keeps those that came before their turn with their tasks. That a few do is in the nature of workers
+        side by side; with half of them ready, workers begin to run out of tasks.
+        """
         tasks = getattr(self._iterator, "_task_info", None) or {}
-        early = (task[1] for task in tasks.values() if len(task) == 2)
-        return min((batch.made for batch in early if isinstance(batch, Delivery)), default=math.inf)
+        early = sorted(task[1].made for task in tasks.values() if len(task) == 2 and isinstance(task[1], Delivery))
+        half = (len(tasks) + 1) // 2
+        return early[half - 1] if half and len(early) >= half else math.inf
 
     def _note_startup(self, started: float, came: float, delivery: Delivery) -> None:
         startup = Startup(came - started, renewed=self._launched is None)

@@ -26,6 +26,9 @@ from .inside import Inspection
 from .slots import Slot, find_slots, function_slots
 from .spying import Recorder, spied
 
+#: Samples at the beginning of a batch that are not timed.
+_FIRST = 2
+
 
 class Station:
     """Serves batches under the current rung. ``parcels`` are the queues that bring each worker its cached batch.
@@ -120,7 +123,7 @@ class Station:
                 return bench.serve(count)
         if bench.rung == "warm" and bench.complete:
             return self._fetch(bench.draw(bench.indices, count))
-        return self._fetch(indices, bench if bench.rung == "baseline" else None)
+        return self._fetch(indices, bench if bench.rung == "baseline" and bench.times_samples else None)
 
     def sample(self, index: Any) -> Any:
         """One item of a loader without automatic batching, where the dataset's item is the batch."""
@@ -140,13 +143,13 @@ class Station:
         return self._timed(bench, index) if bench.rung == "baseline" else self.dataset[index]
 
     def _start_with(self, indices: Sequence[Any]) -> Bench:
-        """Begin a batch; remember its indices until there are enough of them to stand for the dataset."""
+        """Begin a batch; remember some of its indices, for as long as nothing has been made of those remembered."""
         bench = self.begin()
-        if not bench.complete:
-            wanted = min(MAX_ITEMS, max(MIN_ITEMS, len(indices)))
-            bench.indices.extend(indices[: wanted - len(bench.indices)])
-            bench.complete = len(bench.indices) >= wanted
-            bench.stable = bench.rung not in ("warm", "sample", "raw") and cut_of(bench.rung or "") is None
+        needed = bench.rung in ("warm", "sample", "raw") or cut_of(bench.rung or "") is not None
+        if not bench.settled:
+            bench.remember(indices)
+            bench.settled = needed and bench.complete
+            bench.stable = not needed
         return bench
 
     def _fetch(self, indices: Sequence[Any], timed: Bench | None = None) -> Any:
@@ -154,7 +157,10 @@ class Station:
         many = getattr(self.dataset, "__getitems__", None)
         if many:
             return many(indices)
-        return [self.dataset[i] if timed is None else self._timed(timed, i) for i in indices]
+        if timed is None or len(indices) <= _FIRST:
+            return [self.dataset[i] for i in indices]
+        # The first samples of a batch are made while the batch before is still being sent.
+        return [self.dataset[i] if n < _FIRST else self._timed(timed, i) for n, i in enumerate(indices)]
 
     def _timed(self, bench: Bench, index: Any) -> Any:
         began = time.perf_counter()
@@ -301,7 +307,18 @@ class Station:
                 for slot in self._collate_slots or []:
                     if slot.name in bench.stubs:
                         stack.enter_context(slot.replaced(_Stub(bench.stubs[slot.name])))
-            return self.collate(_loose(samples))
+            return self._collated_untouched(bench, samples)
+
+    def _collated_untouched(self, bench: Bench, samples: Any) -> Any:
+        """Collate, without the cache being emptied by a function that takes its samples' dicts to pieces."""
+        if bench.takes_apart is False:
+            return self.collate(samples)
+        loose = tree.map_leaves(samples, lambda leaf: leaf)  # containers made anew
+        before = [id(leaf) for leaf in tree.leaves(samples)]
+        batch = self.collate(loose)
+        if bench.takes_apart is None:
+            bench.stable, bench.takes_apart = False, [id(leaf) for leaf in tree.leaves(loose)] != before
+        return batch
 
     def _collate_transforms(self, bench: Bench) -> bool:
         """Whether the collate function runs transforms itself; found out once, keeping their results for stubs."""
@@ -339,8 +356,3 @@ class _Stub:
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         return next(self._results)
-
-
-def _loose(samples: Any) -> Any:
-    """Containers made anew, so that a collate function that empties a sample's dict does not empty the cache."""
-    return tree.map_leaves(samples, lambda leaf: leaf)

@@ -6,10 +6,8 @@ import random
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
-from ..session import Session
+from ..session import Session, cut_of
 
-#: Rounds of all rungs, before only those are measured that the answer still depends on.
-MIN_ROUNDS = 3
 #: A rung given up this often without a complete window is withdrawn.
 MAX_FAILURES = 4
 
@@ -17,9 +15,10 @@ MAX_FAILURES = 4
 class Schedule:
     """Picks rungs in rounds of varied order until there is nothing left that is worth a round.
 
-    ``choose`` names the rungs of the next round, given everything measured in the rounds before; it may name rungs
-    that were not in ``rungs``. The position follows from the windows that the session holds, so a later pass of the
-    script goes on where the one before ended.
+    The first round has all ``rungs``. ``choose`` names those of every later one, given what was measured in the
+    rounds before; of the rungs that were not there from the beginning, it may name cuts of the transform chain. The
+    position follows from the windows that the session holds, so a later pass of the script goes on where the one
+    before ended.
     """
 
     def __init__(
@@ -27,10 +26,8 @@ class Schedule:
         rungs: Sequence[str],
         session: Session,
         choose: Callable[[Session], list[str]],
-        min_rounds: int = MIN_ROUNDS,
     ) -> None:
         self.session = session
-        self.min_rounds = min_rounds
         self.round = max((w.round for w in session.windows), default=0)
         self._rungs = list(rungs)
         self._withdrawn: set[str] = set()
@@ -40,12 +37,12 @@ class Schedule:
 
     @property
     def rungs(self) -> list[str]:
-        """The rungs of the first rounds, as far as they have not been withdrawn."""
+        """The rungs of the first round, as far as they have not been withdrawn."""
         return [name for name in self._rungs if name not in self._withdrawn]
 
     def allows(self, rung: str) -> bool:
-        """Whether the rung may still be measured."""
-        return rung not in self._withdrawn
+        """Whether the rung is to be measured at all."""
+        return rung not in self._withdrawn and (rung in self._rungs or cut_of(rung) is not None)
 
     def next_rung(self) -> str | None:
         """The rung to measure now; None when the answer would not change any more."""
@@ -58,12 +55,12 @@ class Schedule:
         return None
 
     def _members(self, round_: int) -> list[str]:
-        if round_ < self.min_rounds:
+        if round_ == 0:
             return self.rungs
         if self._chosen[0] != round_:
             before = replace(self.session, windows=[w for w in self.session.windows if w.round < round_])
             self._chosen = round_, self._choose(before)
-        return [name for name in self._chosen[1] if name not in self._withdrawn]
+        return [name for name in self._chosen[1] if self.allows(name)]
 
     def _order(self, round_: int, members: list[str]) -> list[str]:
         """The baseline first in the first round, so that an early end leaves the most useful window; then shuffled."""
