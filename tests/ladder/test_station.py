@@ -5,6 +5,8 @@ from __future__ import annotations
 import functools
 import pickle
 import queue
+import sys
+import time
 from collections.abc import Callable, Iterator
 from types import SimpleNamespace
 from typing import Any
@@ -17,10 +19,12 @@ from pipediag.ladder import station as stations
 from pipediag.ladder.bench import MAX_ITEMS, MIN_ITEMS, queue_clock
 from pipediag.ladder.cell import Cell
 from pipediag.ladder.delivery import Delivery
+from pipediag.ladder.probe import TIMED
 from pipediag.ladder.station import Station
 from pipediag.ladder.wrappers import StagedCollate, StagedDataset, StagedIterable
+from pipediag.session import Inside, cut_rung
 
-from .things import Double, DoubleInPlace, Items, Sample, Transformed, same, scene
+from .things import Compose, Double, DoubleInPlace, Items, Sample, Shift, Transformed, same, scene
 
 MIB = 1 << 20
 
@@ -36,11 +40,12 @@ class Bench:
         batch: int | None = 4,
         pool_bytes: int = 64 * MIB,
         parcels: list[Any] | None = None,
+        looks_inside: bool = True,
     ) -> None:
         self.dataset = dataset
         self.cell = Cell()
         self.cell.pool_bytes = pool_bytes
-        self.station = Station(dataset, collate, self.cell, parcels or [])
+        self.station = Station(dataset, collate, self.cell, parcels or [], looks_inside)
         self._staged = StagedDataset(self.station)
         self._collate = StagedCollate(self.station)
         self._batch = batch
@@ -84,6 +89,12 @@ class Bench:
 def as_worker(monkeypatch: pytest.MonkeyPatch) -> None:
     """Be worker 0."""
     monkeypatch.setattr(stations, "get_worker_info", lambda: SimpleNamespace(id=0))
+
+
+@pytest.fixture
+def as_second_worker(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Be worker 1."""
+    monkeypatch.setattr(stations, "get_worker_info", lambda: SimpleNamespace(id=1))
 
 
 class TestRungs:
@@ -214,6 +225,305 @@ class TestRungs:
         assert cpu >= 0
         assert queued >= 0
         assert copying == 0
+
+
+class Chained(Items):
+    """Three transforms in a row: an image is doubled, moved by one and doubled again."""
+
+    def __init__(self, size: int = 64) -> None:
+        super().__init__(size)
+        self.transform = Compose([Double(), Shift(), Double()])
+
+    @property
+    def calls(self) -> list[int]:
+        return [part.calls for part in self.transform.parts]
+
+    def __getitem__(self, index: int) -> Any:
+        return self.transform(self.raw(index)), index
+
+
+class TestCuts:
+    """Samples with their first transforms behind them."""
+
+    @pytest.mark.parametrize("links", [1, 2])
+    def test_only_the_later_transforms_run(self, links: int) -> None:
+        bench = Bench(Chained())
+        bench.stable(cut_rung(links))
+        bench.dataset.fetched.clear()
+        before = bench.dataset.calls
+        for _ in range(6):
+            assert bench.batch().fits(cut_rung(links))
+        made = [after - earlier for after, earlier in zip(bench.dataset.calls, before, strict=True)]
+        assert made == [0] * links + [24] * (3 - links)
+        assert bench.dataset.fetched == []
+
+    @pytest.mark.parametrize("rung", ["transform:1", "transform:2"])
+    def test_batches_look_like_the_users(self, rung: str) -> None:
+        bench = Bench(Chained())
+        images, labels = bench.stable(rung).batch
+        assert images.shape == (4, 2, 3)
+        assert same(images[:, 0, 0], 4.0 * labels + 2)
+
+    @pytest.mark.parametrize("rung", ["transform:1", "transform:2"])
+    def test_items_go_round(self, rung: str) -> None:
+        bench = Bench(Chained(1000))
+        bench.warmed(rung)
+        labels = [int(label) for _ in range(16) for label in bench.batch().batch[1]]
+        counts = {label: labels.count(label) for label in labels}
+        assert len(counts) >= MIN_ITEMS
+        assert max(counts.values()) - min(counts.values()) <= 1
+
+    def test_not_stable_while_filling(self) -> None:
+        bench = Bench(Chained())
+        bench.stable("raw")
+        first = bench.batch("transform:1")
+        assert (first.rung, first.stable) == ("transform:1", False)
+        assert bench.batch().fits("transform:1")
+
+    def test_switching_back_and_forth(self) -> None:
+        bench = Bench(Chained())
+        rungs = ["raw", "transform:2", "transform:1", "sample"]
+        for rung in rungs:
+            bench.stable(rung)
+        for rung in (*rungs, "baseline", *reversed(rungs)):
+            assert bench.batch(rung).fits(rung), "what is cached stays cached"
+
+    def test_without_automatic_batching(self) -> None:
+        bench = Bench(Chained(), lambda sample: sample, batch=None)
+        image, label = bench.stable("transform:2").batch
+        assert same(image, torch.full((2, 3), 4.0 * label + 2))
+        before = bench.dataset.calls
+        bench.batch()
+        assert [after - earlier for after, earlier in zip(bench.dataset.calls, before, strict=True)] == [0, 0, 1]
+
+    def test_changing_a_batch_does_not_change_the_cache(self) -> None:
+        dataset = Chained()
+        dataset.transform.parts[2] = lambda x: x
+        bench = Bench(dataset, lambda samples: samples[0])
+        for _ in range(20):
+            image, label = bench.stable("transform:2").batch
+            assert same(image, torch.full((2, 3), 2.0 * label + 1))
+            image.zero_()
+
+    @pytest.mark.parametrize("rung", ["transform:3", "transform:9"])
+    def test_a_cut_that_this_chain_has_not(self, rung: str) -> None:
+        bench = Bench(Chained())
+        for _ in range(4):
+            delivery = bench.batch(rung)
+        assert delivery.fits(rung)
+        assert delivery.why_not == "this worker found another chain of transforms"
+        assert same(delivery.batch[1], torch.arange(12, 16)), "the loop gets its batches all the same"
+
+    def test_samples_through_different_transforms(self) -> None:
+        class Odd(Chained):
+            def __getitem__(self, index: int) -> Any:
+                image = self.raw(index)
+                return (self.transform(image) if index % 2 else self.transform.parts[0](image)), index
+
+        delivery = Bench(Odd()).stable("transform:1")
+        assert delivery.why_not == "samples pass through different transforms"
+
+    def test_not_separable(self) -> None:
+        class Changed(Chained):
+            def __getitem__(self, index: int) -> Any:
+                return self.transform(self.raw(index)) + 1, index
+
+        delivery = Bench(Changed()).stable("transform:1")
+        assert "pipediag.stage" in delivery.why_not
+
+    def test_making_the_cut_fails(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        """Replaying goes other ways than the user's code, and may end in an error: the reason, not the loop's end."""
+        bench = Bench(Chained())
+        bench.stable("raw")
+
+        def fails(x: Any) -> Any:
+            raise LookupError("not prepared")
+
+        for apart in bench.station._benches[-1].chain.samples:
+            apart.linked.calls[1].fn = fails
+        delivery = bench.batch("transform:1")
+        assert "LookupError: not prepared" in delivery.why_not
+        assert len(delivery.batch[1]) == 4
+        assert bench.batch("raw").fits("raw")
+
+    def test_many_cuts_in_little_memory(self) -> None:
+        bench = Bench(Chained(), pool_bytes=0)
+        for rung in ("transform:1", "transform:2", "transform:1", "raw", "transform:2"):
+            images, labels = bench.stable(rung).batch
+            assert same(images[:, 0, 0], 4.0 * labels + 2)
+
+    @pytest.mark.xfail(strict=True, reason="where the collate function has transforms, a cut is served as raw is")
+    def test_transforms_in_collate_leave_nothing_to_cut(self) -> None:
+        class Changed(Chained):
+            def __getitem__(self, index: int) -> Any:
+                return self.transform(self.raw(index)) + 1, index
+
+        class Slow(Double):
+            def __call__(self, x: Any) -> Any:
+                time.sleep(0.002)
+                return super().__call__(x)
+
+        dataset = Changed()
+        dataset.transform.parts[:] = [Slow(), type("SlowToo", (Slow,), {})()]
+        bench = Bench(dataset, collate_with(Double()))
+        delivery = bench.batch("raw")
+        for _ in range(6):
+            if delivery.notes is not None and delivery.notes.inside is not None:
+                break
+            delivery = bench.batch()
+        assert delivery.notes is not None
+        assert delivery.notes.inside is not None
+        assert len(delivery.notes.inside.links) < 2 or delivery.notes.inside.unsplit
+        assert bench.stable("transform:1").why_not
+
+
+class TestNotes:
+    """What goes with a batch when there is something to tell."""
+
+    def inside(self, bench: Bench, rung: str = "raw") -> Inside:
+        found = []
+        for _ in range(12):
+            delivery = bench.batch(rung)
+            if delivery.notes is not None and delivery.notes.inside is not None:
+                found.append(delivery.notes.inside)
+        assert len(found) == 1, "told once"
+        return found[0]
+
+    def test_inside(self) -> None:
+        inside = self.inside(Bench(Chained()))
+        assert [link.name for link in inside.links] == ["Double", "Shift", "Double"]
+        assert inside.samples == TIMED
+        assert len(inside.sizes) == TIMED
+        assert inside.unsplit == ""
+        assert inside.whole.wall_ms > 0
+        assert inside.threads["torch"] == torch.get_num_threads()
+
+    def test_a_costly_link_and_its_line(self) -> None:
+        class Slow(Double):
+            def __call__(self, x: Any) -> Any:
+                time.sleep(0.01)
+                return super().__call__(x)
+
+        dataset = Chained()
+        dataset.transform.parts[1] = Slow()
+        inside = self.inside(Bench(dataset))
+        name, cost = max(((link.name, link.cost.wall_ms) for link in inside.links), key=lambda link: link[1])
+        assert name == "Slow"
+        assert 10 <= cost <= inside.whole.wall_ms
+        assert inside.lines[0].text == "time.sleep(0.01)"
+
+    @pytest.mark.usefixtures("as_second_worker")
+    def test_another_worker_tells_its_chain_only(self) -> None:
+        inside = self.inside(Bench(Chained()))
+        assert [link.name for link in inside.links] == ["Double", "Shift", "Double"]
+        assert (inside.samples, inside.lines) == (0, [])
+
+    def test_known_from_an_earlier_pass(self) -> None:
+        assert self.inside(Bench(Chained(), looks_inside=False)).samples == 0
+
+    def test_what_is_not_separable_is_looked_into_all_the_same(self) -> None:
+        class Changed(Chained):
+            def __getitem__(self, index: int) -> Any:
+                return self.transform(self.raw(index)) + 1, index
+
+        inside = self.inside(Bench(Changed()))
+        assert inside.samples == TIMED
+        assert inside.links
+
+    def test_nothing_to_tell(self) -> None:
+        bench = Bench(Chained())
+        bench.stable("sample")
+        assert bench.batch().notes is None
+
+    def test_times_of_samples_under_the_baseline(self) -> None:
+        class Slow(Transformed):
+            def __getitem__(self, index: int) -> Any:
+                if index in (6, 15):
+                    time.sleep(0.02)
+                return super().__getitem__(index)
+
+        bench = Bench(Slow(), batch=8)
+        for slow in ("6", "15"):
+            notes = bench.batch("baseline").notes
+            assert notes is not None
+            assert notes.slowest is not None
+            assert notes.slowest[1] == slow
+            assert notes.slowest[0] == max(notes.times) >= 0.02
+            assert len(notes.times) <= 8
+
+    @pytest.mark.parametrize("rung", ["sample", "raw", "warm", "transform:1"])
+    def test_no_times_under_other_rungs(self, rung: str) -> None:
+        bench = Bench(Chained(), batch=8)
+        for _ in range(8):
+            notes = bench.batch(rung).notes
+            assert notes is None or (notes.times, notes.slowest) == ([], None)
+
+    def test_samples_made_together_have_no_times_of_their_own(self) -> None:
+        assert Bench(Many()).batch("baseline").notes is None
+
+    def test_ready_goes_with_the_first_batch(self) -> None:
+        bench = Bench(Chained())
+        before = time.perf_counter()
+        bench.station.ready()
+        after = time.perf_counter()
+        first, second = bench.batch("sample"), bench.batch()
+        assert first.notes is not None
+        assert first.notes.ready is not None
+        assert before <= first.notes.ready <= after
+        assert second.notes is None or second.notes.ready is None
+
+    def test_when_a_batch_was_made(self) -> None:
+        before = time.perf_counter()
+        delivery = Bench(Chained()).batch("baseline")
+        assert before <= delivery.made <= time.perf_counter()
+        assert pickle.loads(pickle.dumps(Delivery(None, "raw", True, delivery.cost, 0, made=5.0))).made == 5.0
+
+
+class TestLookingInsideIsNoHindrance:
+    """The user's loop never sees what looking inside has led to."""
+
+    @pytest.mark.xfail(strict=True, raises=TypeError, reason="timing replaces the parts, with nothing to fall back to")
+    def test_a_class_that_minds_its_parts_being_replaced(self) -> None:
+        class Strict(Compose):
+            def __call__(self, x: Any) -> Any:
+                for part in self.parts:
+                    if type(part) not in (Double, Shift):
+                        raise TypeError(f"{type(part).__name__} is no transform")
+                    x = part(x)
+                return x
+
+        assert Bench(Transformed(Strict([Double(), Shift()]))).stable("raw").why_not == ""
+
+    @pytest.mark.xfail(strict=True, raises=RuntimeError, reason="the comparison of p with 1 gives a tensor")
+    def test_a_part_with_an_array_of_weights(self) -> None:
+        class Choice(Compose):
+            p = torch.tensor([0.5, 0.5])
+
+            def __call__(self, x: Any) -> Any:
+                time.sleep(0.001)
+                return self.parts[0](x)
+
+        class Changed(Transformed):
+            def __getitem__(self, index: int) -> Any:
+                return self.transform(self.raw(index)) + 1, index
+
+        class Slow(Double):
+            def __call__(self, x: Any) -> Any:
+                time.sleep(0.01)
+                return super().__call__(x)
+
+        assert "pipediag.stage" in Bench(Changed(Choice([Slow()]))).stable("raw").why_not
+
+    def test_the_tracer_is_gone(self) -> None:
+        Bench(Chained()).stable("raw")
+        assert sys.gettrace() is None
+        assert sys.getprofile() is None
+
+    def test_the_transforms_are_the_users_again(self) -> None:
+        dataset = Chained()
+        parts = list(dataset.transform.parts)
+        Bench(dataset).stable("transform:1")
+        assert all(a is b for a, b in zip(dataset.transform.parts, parts, strict=True))
 
 
 class Many(Transformed):
@@ -574,6 +884,63 @@ class TestStream:
         for _ in range(50):
             assert bench.batch().fits("sample")
 
+    def looked_into(self, dataset: Any) -> tuple[Inside, list[int], Stream]:
+        """What was found out while the sample cache was filled, and the labels of the batches meanwhile."""
+        bench, labels, found = Stream(dataset), [], []
+        for _ in range(6):
+            delivery = bench.batch("sample")
+            labels += delivery.batch[1].tolist()
+            if delivery.notes is not None and delivery.notes.inside is not None:
+                found.append(delivery.notes.inside)
+            if delivery.stable:
+                break
+        assert len(found) == 1
+        return found[0], labels, bench
+
+    def test_items_are_looked_into_while_they_are_cached(self) -> None:
+        """What is taken from a stream does not come back: the loop gets every item."""
+        inside, labels, bench = self.looked_into(Numbers())
+        assert labels[:MIN_ITEMS] == list(range(MIN_ITEMS))
+        assert bench.dataset.drawn == MIN_ITEMS
+        assert 0 < inside.samples < MIN_ITEMS
+
+    def test_transforms_of_a_stream(self) -> None:
+        class Augmented(Numbers):
+            def __init__(self) -> None:
+                super().__init__()
+                self.augment = Double()
+
+            def __iter__(self) -> Iterator[Any]:
+                for image, label in super().__iter__():
+                    time.sleep(0.001)
+                    yield self.augment(image), label
+
+        inside, _, _ = self.looked_into(Augmented())
+        assert [link.name for link in inside.links] == ["Double"]
+        assert inside.load.wall_ms >= 1
+        assert inside.lines[0].text == "time.sleep(0.001)"
+
+    @pytest.mark.parametrize("size", [1, 3, 6])
+    def test_a_stream_that_ends_while_it_is_looked_into(self, size: int) -> None:
+        bench = Stream(Numbers(size))
+        labels: list[int] = []
+        with pytest.raises(StopIteration):
+            for _ in range(4):
+                labels += bench.batch("sample").batch[1].tolist()
+        assert labels == list(range(size))
+
+    def test_times_of_items_under_the_baseline(self) -> None:
+        notes = Stream(Numbers()).batch("baseline").notes
+        assert notes is not None
+        assert notes.slowest is not None
+        assert notes.slowest[1] == repr("")
+        assert len(notes.times) <= 4
+
+    def test_cuts_are_as_baseline(self) -> None:
+        bench = Stream(Numbers())
+        bench.batch("transform:1")
+        assert bench.batch().batch[1].tolist() == [4, 5, 6, 7]
+
     def test_transforms_may_be_anywhere_and_so_raw_is_as_baseline(self) -> None:
         bench = Stream(Numbers())
         bench.batch("raw")
@@ -633,9 +1000,25 @@ class TestCell:
         cell.switch(rung)
         assert cell.rung == rung
 
-    def test_unknown_rung(self) -> None:
+    @pytest.mark.parametrize("links", [1, 2, 17, 999])
+    def test_cuts_of_the_chain(self, links: int) -> None:
+        cell = Cell()
+        cell.switch(cut_rung(links))
+        assert cell.rung == f"transform:{links}"
+        cell.switch("raw")
+        assert cell.rung == "raw"
+
+    @pytest.mark.parametrize("rung", ["device", "host", "device+load", "supply"])
+    def test_rungs_that_workers_do_not_serve(self, rung: str) -> None:
+        cell = Cell()
+        cell.switch("transform:3")
+        cell.switch(rung)
+        assert cell.rung == "baseline"
+
+    @pytest.mark.parametrize("rung", ["nonsense", "transform", "transform:", "transform:x", "transform:-1"])
+    def test_unknown_rung(self, rung: str) -> None:
         with pytest.raises(ValueError):
-            Cell().switch("nonsense")
+            Cell().switch(rung)
 
     def test_is_in_shared_memory(self) -> None:
         cell = Cell()

@@ -112,6 +112,18 @@ class DoubleInPlace(Double):
         return x
 
 
+class Compose:
+    """Home-made: parts in a list, a tuple or a dict, applied one after another."""
+
+    def __init__(self, parts: Any) -> None:
+        self.parts = parts
+
+    def __call__(self, x: Any) -> Any:
+        for part in self.parts.values() if isinstance(self.parts, dict) else self.parts:
+            x = part(x)
+        return x
+
+
 class Items(Dataset[Any]):
     """A map-style dataset over functions of the index, counting what it is asked for."""
 

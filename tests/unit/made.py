@@ -6,7 +6,22 @@ import random
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from pipediag.session import CONTROLS, RUNGS, Loader, Place, Rung, Script, Session, Startup, Window
+from pipediag.session import (
+    CONTROLS,
+    RUNGS,
+    Cost,
+    Inside,
+    Link,
+    Loader,
+    Place,
+    Rung,
+    Script,
+    Session,
+    Startup,
+    Window,
+    cut_rung,
+    ordered,
+)
 
 #: A ladder on which every stage costs next to nothing.
 FLAT = dict.fromkeys(RUNGS, 100.0)
@@ -21,6 +36,26 @@ def climbing(**costs: float) -> dict[str, float]:
     return ladder
 
 
+def cut(ladder: Mapping[str, float], costs: Sequence[float], *places: int) -> dict[str, float]:
+    """A ladder cut after so many links (everywhere, if no places are given) of a chain that costs training ``costs``.
+
+    These are milliseconds by link, in the order in which a sample passes through; what the stages beside them cost
+    stays as it is.
+    """
+    more = ladder["sample"] + sum(costs) - ladder["raw"]
+    rungs = {name: ms + (more if name in ("raw", "warm", "baseline") else 0.0) for name, ms in ladder.items()}
+    for links in places or range(1, len(costs)):
+        rungs[cut_rung(links)] = ladder["sample"] + sum(costs[links:])
+    return {name: rungs[name] for name in ordered(rungs)}
+
+
+def inside(*costs: float, load: float = 2.0, between: float = 0.0, samples: int = 32, **more: Any) -> Inside:
+    """A worker's view of a chain ``A``, ``B``, ... defined at ``aug.py:10``, ``:20``, ..., with their milliseconds."""
+    links = [Link(chr(65 + n), f"aug.py:{10 * (n + 1)}", Cost(ms, ms)) for n, ms in enumerate(costs)]
+    whole = sum(costs) + load + between
+    return Inside(samples, Cost(whole, whole), Cost(load, load), Cost(between, between), links, **more)
+
+
 def make(
     ladder: Mapping[str, float],
     *,
@@ -30,12 +65,13 @@ def make(
     workers: int = 4,
     length: int | None = 1000,
     persistent: bool = False,
-    startups: Sequence[float] = (),
+    startups: Sequence[float | Startup] = (),
     absent: Sequence[str] = (),
     unavailable: Mapping[str, str] | None = None,
     evidence: Mapping[str, Mapping[str, float]] | None = None,
     environment: Mapping[str, Any] | None = None,
     device: str = "cuda",
+    inside: Inside | None = None,
 ) -> Session:
     """A session in which each rung of ``ladder`` has one window a round, ``noise`` being the relative deviation.
 
@@ -58,14 +94,15 @@ def make(
             transform=Place("Compose(Crop, Flip)", "data.py:40"),
             collate=Place("pad", "data.py:60"),
         ),
-        startups=[Startup(seconds) for seconds in startups],
+        startups=[one if isinstance(one, Startup) else Startup(one) for one in startups],
+        inside=inside,
     )
     for round_ in range(rounds):
         for rung, ms in ladder.items():
             seconds = 10 * ms * max(0.1, 1 + draw.gauss(0, noise)) / 1000
             seen = dict((evidence or {}).get(rung, {}))
             session.windows.append(Window(rung, round_, 10, seconds, 10, evidence=seen))
-    for rung in (*RUNGS, *CONTROLS):
+    for rung in ordered({*RUNGS, *CONTROLS, *ladder, *(unavailable or {})}):
         why = (unavailable or {}).get(rung, "")
         if rung in absent:
             session.rungs[rung] = Rung(rung, False, "no such stage", exists=False)

@@ -46,8 +46,9 @@ def test_evidence_of_this_process() -> None:
     evidence = Evidence([os.getpid(), gone], None)
     sum(range(100_000))
     figures = evidence.finish(steps=5)
-    assert figures.keys() == {"process_cpu", "cores_busy", "disk_read_mb"}
+    assert figures.keys() == {"process_cpu", "cores_used", "cores_busy", "disk_read_mb"}
     assert all(value >= 0 for value in figures.values())
+    assert figures["cores_used"] == figures["process_cpu"], "its own time is counted once"
 
 
 class TestQuota:

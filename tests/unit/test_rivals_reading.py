@@ -173,5 +173,11 @@ def test_marks(reading: Reading, right: list[str], marks: Marks) -> None:
     assert mark(reading, right, [11, 12, 13]) == marks
 
 
+def test_a_library_s_own_file_is_a_right_place_for_its_code() -> None:
+    reading = Reading("", ("transform",), ("site-packages/torchvision/transforms/transforms.py:1800",))
+    assert mark(reading, ["transform"], [11], "torchvision").code == "right"
+    assert mark(reading, ["transform"], [11]).code == "wrong"
+
+
 def test_code_that_nobody_is_to_name_is_not_marked() -> None:
     assert mark(Reading("", ("ipc",), ("train.py:12",)), ["ipc"], []).code == "silent"

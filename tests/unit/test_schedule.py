@@ -2,29 +2,43 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipediag.measure.schedule import MAX_FAILURES, MIN_ROUNDS, Schedule
+from pipediag.measure.schedule import MAX_FAILURES, Schedule
 from pipediag.session import CONTROLS, RUNGS, Session, Window
 
 ALL = [*RUNGS, *CONTROLS]
 
-
-def never(session: Session) -> bool:
-    return False
+Choose = Callable[[Session], list[str]]
 
 
-def always(session: Session) -> bool:
-    return True
+def everything(session: Session) -> list[str]:
+    return ALL
+
+
+def nothing(session: Session) -> list[str]:
+    return []
+
+
+def in_turn(*rounds: list[str]) -> Choose:
+    """The rungs of the second round, the third, and so on; then no more."""
+
+    def choose(session: Session) -> list[str]:
+        done = max(w.round for w in session.windows)
+        return rounds[done] if done < len(rounds) else []
+
+    return choose
 
 
 def step(schedule: Schedule) -> str | None:
     """One window of the rung that is next."""
     rung = schedule.next_rung()
     if rung is not None:
-        schedule.session.windows.append(Window(rung, schedule.round_of(rung), 4, 1.0))
+        schedule.session.windows.append(Window(rung, schedule.round, 4, 1.0))
     return rung
 
 
@@ -34,110 +48,186 @@ def walk(schedule: Schedule, count: int) -> list[str]:
     return [rung for rung in taken if rung is not None]
 
 
+def to_the_end(schedule: Schedule, most: int = 100) -> list[list[str]]:
+    """Every round until the schedule ends, each in alphabetical order."""
+    for _ in range(most):
+        if step(schedule) is None:
+            break
+    windows = schedule.session.windows
+    return [sorted(w.rung for w in windows if w.round == i) for i in range(max(w.round for w in windows) + 1)]
+
+
 def rounds_of(taken: list[str], size: int) -> list[list[str]]:
     return [taken[i : i + size] for i in range(0, len(taken), size)]
 
 
 def test_every_round_is_a_permutation() -> None:
-    rounds = rounds_of(walk(Schedule(ALL, Session(), never), 8 * len(ALL)), len(ALL))
+    rounds = rounds_of(walk(Schedule(ALL, Session(), everything), 8 * len(ALL)), len(ALL))
     assert all(sorted(one) == sorted(ALL) for one in rounds)
 
 
 def test_order_varies() -> None:
-    rounds = rounds_of(walk(Schedule(ALL, Session(), never), 8 * len(ALL)), len(ALL))
+    rounds = rounds_of(walk(Schedule(ALL, Session(), everything), 8 * len(ALL)), len(ALL))
     assert len({tuple(one) for one in rounds}) == len(rounds)
     assert len({one[0] for one in rounds}) > 2
 
 
 def test_the_first_round_begins_with_the_baseline() -> None:
     """An early end then leaves the most useful windows: slowest first."""
-    assert walk(Schedule(ALL, Session(), never), 3) == ["baseline", "supply", "device+load"]
-    assert walk(Schedule(RUNGS, Session(), never), 7) == list(reversed(RUNGS))
+    assert walk(Schedule(ALL, Session(), everything), 3) == ["baseline", "supply", "device+load"]
+    assert walk(Schedule(RUNGS, Session(), everything), 7) == list(reversed(RUNGS))
 
 
 def test_order_is_the_same_in_every_process() -> None:
-    first, second = Schedule(ALL, Session(), never), Schedule(ALL, Session(), never)
-    assert [first.order(i) for i in range(6)] == [second.order(i) for i in range(6)]
+    assert walk(Schedule(ALL, Session(), everything), 54) == walk(Schedule(ALL, Session(), everything), 54)
 
 
 def test_windows_carry_their_round() -> None:
-    schedule = Schedule(RUNGS, Session(), never)
+    schedule = Schedule(RUNGS, Session(), lambda session: list(RUNGS))
     walk(schedule, 21)
     for rung in RUNGS:
         assert [w.round for w in schedule.session.windows_of(rung)] == [0, 1, 2]
 
 
-@pytest.mark.parametrize("min_rounds", [1, MIN_ROUNDS, 5])
-def test_stops_when_settled_but_not_before_the_least_rounds(min_rounds: int) -> None:
-    schedule = Schedule(RUNGS, Session(), always, min_rounds)
-    walk(schedule, min_rounds * len(RUNGS))
-    assert schedule.next_rung() is None
+class TestChoosing:
+    """Which rungs the rounds after the first hold."""
 
+    def test_every_rung_has_one_window_before_it_ends(self) -> None:
+        assert to_the_end(Schedule(RUNGS, Session(), nothing)) == [sorted(RUNGS)]
 
-def test_goes_on_while_unsettled_and_asks_between_rounds_only() -> None:
-    asked: list[int] = []
+    def test_later_rounds_hold_the_chosen_rungs_only(self) -> None:
+        chosen = [["raw", "sample"], ["baseline"], ["device", "raw", "supply"]]
+        assert to_the_end(Schedule(ALL, Session(), in_turn(*chosen))) == [sorted(ALL), *map(sorted, chosen)]
 
-    def after_five(session: Session) -> bool:
-        asked.append(len(session.windows))
-        return len(session.windows) >= 5 * len(RUNGS)
+    def test_it_ends_at_the_first_round_that_holds_nothing(self) -> None:
+        rounds = to_the_end(Schedule(ALL, Session(), in_turn(["raw"], [], ["raw"])))
+        assert rounds == [sorted(ALL), ["raw"]]
 
-    schedule = Schedule(RUNGS, Session(), after_five)
-    walk(schedule, 5 * len(RUNGS))
-    assert schedule.next_rung() is None
-    assert asked == [3 * len(RUNGS), 4 * len(RUNGS), 5 * len(RUNGS)]
+    def test_an_end_is_an_end(self) -> None:
+        schedule = Schedule(RUNGS, Session(), nothing)
+        to_the_end(schedule)
+        assert [schedule.next_rung() for _ in range(3)] == [None] * 3
+
+    def test_cuts_may_come_in_later(self) -> None:
+        chosen = [["raw", "transform:2"], ["transform:1", "transform:2"]]
+        assert to_the_end(Schedule(RUNGS, Session(), in_turn(*chosen)))[1:] == chosen
+
+    def test_other_rungs_may_not(self) -> None:
+        """What was not asked for is not measured because an analysis would like it."""
+        schedule = Schedule(["device", "baseline"], Session(), in_turn(["raw", "device", "supply"]))
+        assert to_the_end(schedule) == [["baseline", "device"], ["device"]]
+        assert [schedule.allows(name) for name in ("device", "raw", "supply", "transform:3")] == [
+            True,
+            False,
+            False,
+            True,
+        ]
+
+    def test_it_is_asked_once_a_round(self) -> None:
+        asked: list[int] = []
+
+        def five(session: Session) -> list[str]:
+            asked.append(len(session.windows))
+            return list(RUNGS) if len(session.windows) < 5 * len(RUNGS) else []
+
+        assert len(to_the_end(Schedule(RUNGS, Session(), five))) == 5
+        assert asked == [i * len(RUNGS) for i in range(1, 6)]
+
+    def test_it_sees_the_rounds_before_and_nothing_else(self) -> None:
+        """Else the round's rungs would change while it is measured."""
+        seen: list[set[int]] = []
+
+        def choose(session: Session) -> list[str]:
+            seen.append({w.round for w in session.windows})
+            assert session.tool_version == "1.2.3"
+            return ["raw", "device"]
+
+        session = Session(tool_version="1.2.3")
+        walk(Schedule(RUNGS, session, choose), 12)
+        walk(Schedule(RUNGS, Session.from_dict(session.to_dict()), choose), 2)
+        assert seen == [{0}, {0, 1}, {0, 1, 2}, {0, 1, 2}, {0, 1, 2, 3}]
+
+    def test_the_session_keeps_its_windows(self) -> None:
+        def spoils(session: Session) -> list[str]:
+            session.windows.clear()
+            return []
+
+        schedule = Schedule(RUNGS, Session(), spoils)
+        to_the_end(schedule)
+        assert len(schedule.session.windows) == len(RUNGS)
 
 
 def test_asking_changes_nothing() -> None:
-    schedule = Schedule(ALL, Session(), never)
+    schedule = Schedule(ALL, Session(), everything)
     walk(schedule, 12)
     assert schedule.next_rung() == schedule.next_rung()
 
 
 @given(st.integers(0, 40))
 def test_resumes_where_an_earlier_pass_ended(ended_after: int) -> None:
-    whole = Schedule(ALL, Session(), never)
-    expected = walk(whole, 45)
+    expected = walk(Schedule(ALL, Session(), everything), 45)
     session = Session()
-    walk(Schedule(ALL, session, never), ended_after)
+    walk(Schedule(ALL, session, everything), ended_after)
     copy = Session.from_dict(session.to_dict())
-    assert walk(Schedule(ALL, copy, never), 45 - ended_after) == expected[ended_after:]
+    assert walk(Schedule(ALL, copy, everything), 45 - ended_after) == expected[ended_after:]
 
 
-def test_rungs_that_lag_catch_up() -> None:
-    session = Session(windows=[Window(rung, r, 4, 1.0) for r in range(2) for rung in RUNGS if rung != "raw"])
-    schedule = Schedule(RUNGS, session, always)
-    assert walk(schedule, 2) == ["raw", "raw"]
+@given(st.integers(0, 14))
+def test_resumes_in_the_middle_of_a_round_of_a_few(ended_after: int) -> None:
+    choose = in_turn(["raw", "transform:1", "sample"], ["transform:1", "transform:2"], ["baseline"])
+    expected = walk(Schedule(RUNGS, Session(), choose), 13)
+    session = Session()
+    walk(Schedule(RUNGS, session, choose), min(ended_after, 13))
+    resumed = Schedule(RUNGS, Session.from_dict(session.to_dict()), choose)
+    assert walk(resumed, 13 - min(ended_after, 13)) == expected[ended_after:]
+    assert resumed.next_rung() is None
+
+
+def test_a_rung_that_lags_in_its_round_catches_up() -> None:
+    session = Session(windows=[Window(rung, 0, 4, 1.0) for rung in RUNGS if rung != "raw"])
+    assert to_the_end(Schedule(RUNGS, session, nothing)) == [sorted(RUNGS)]
 
 
 def test_withdraw() -> None:
-    schedule = Schedule(ALL, Session(), never)
+    schedule = Schedule(ALL, Session(), everything)
     schedule.withdraw("raw")
     schedule.withdraw("raw")
     assert "raw" not in schedule.rungs
+    assert not schedule.allows("raw")
     assert "raw" not in walk(schedule, 30)
 
 
+def test_withdrawn_in_the_middle_of_a_round() -> None:
+    schedule = Schedule(ALL, Session(), in_turn(["raw", "transform:1", "sample"], ["raw", "transform:1"]))
+    walk(schedule, len(ALL))
+    for name in ("transform:1", "raw"):
+        schedule.withdraw(name)
+    assert to_the_end(schedule) == [sorted(ALL), ["sample"]]
+
+
 def test_withdrawing_every_rung_ends_it() -> None:
-    schedule = Schedule(["raw"], Session(), never)
+    schedule = Schedule(["raw"], Session(), everything)
     schedule.withdraw("raw")
     assert schedule.next_rung() is None
 
 
 def test_the_rungs_property_is_a_copy() -> None:
-    schedule = Schedule(RUNGS, Session(), never)
+    schedule = Schedule(RUNGS, Session(), everything)
     schedule.rungs.clear()
     assert schedule.rungs == list(RUNGS)
 
 
-def test_failing_often_withdraws() -> None:
-    schedule = Schedule(RUNGS, Session(), never)
-    assert [schedule.failed("raw") for _ in range(MAX_FAILURES)] == [False] * (MAX_FAILURES - 1) + [True]
-    assert "raw" not in schedule.rungs
+@pytest.mark.parametrize("rung", ["raw", "transform:2"])
+def test_failing_often_withdraws(rung: str) -> None:
+    schedule = Schedule(RUNGS, Session(), everything)
+    assert [schedule.failed(rung) for _ in range(MAX_FAILURES)] == [False] * (MAX_FAILURES - 1) + [True]
+    assert not schedule.allows(rung)
     assert not schedule.failed("warm")
+    assert schedule.allows("warm")
 
 
 def test_a_rung_that_fails_is_tried_again_at_once() -> None:
-    schedule = Schedule(RUNGS, Session(), never)
+    schedule = Schedule(RUNGS, Session(), everything)
     rung = schedule.next_rung()
     assert rung is not None
     schedule.failed(rung)
@@ -146,4 +236,4 @@ def test_a_rung_that_fails_is_tried_again_at_once() -> None:
 
 @pytest.mark.parametrize("rungs", [["device", "host"], ["supply"]])
 def test_without_a_baseline(rungs: list[str]) -> None:
-    assert walk(Schedule(rungs, Session(), never), len(rungs)) == list(reversed(rungs))
+    assert walk(Schedule(rungs, Session(), everything), len(rungs)) == list(reversed(rungs))

@@ -17,26 +17,57 @@ from pipediag.session import (
     RUNG_MEANING,
     RUNGS,
     STAGE_OF_RUNG,
+    BatchStep,
+    Cost,
+    HotLine,
+    Inside,
+    Link,
     Loader,
     Place,
     Rung,
     Script,
     Session,
+    Slow,
     Startup,
+    Tail,
     Warning_,
     Window,
+    cut_of,
+    cut_rung,
+    meaning_of,
     ordered,
+    stage_of,
 )
 
-from .made import FLAT, make
+from .made import FLAT, climbing, cut, inside, make
 
-NAMES = st.sampled_from(RUNGS + CONTROLS)
+NAMES = st.sampled_from(RUNGS + CONTROLS) | st.integers(1, 64).map(cut_rung)
 TEXT = st.text(max_size=8)
 COUNT = st.integers(0, 10_000)
 SECONDS = st.floats(1e-6, 1e6)
 JSON = st.none() | st.booleans() | st.integers() | SECONDS | TEXT
 FACTS = st.dictionaries(TEXT, JSON, max_size=3)
 PLACES = st.builds(Place, name=TEXT, where=TEXT)
+COSTS = st.builds(Cost, wall_ms=SECONDS, cpu_ms=SECONDS)
+INSIDES = st.builds(
+    Inside,
+    samples=COUNT,
+    whole=COSTS,
+    load=COSTS,
+    between=COSTS,
+    links=st.lists(st.builds(Link, name=TEXT, where=TEXT, cost=COSTS, whole=TEXT), max_size=3),
+    lines=st.lists(st.builds(HotLine, where=TEXT, text=TEXT, share=SECONDS), max_size=3),
+    sizes=st.lists(st.tuples(SECONDS, SECONDS).map(list), max_size=3),
+    threads=st.dictionaries(TEXT, COUNT, max_size=2),
+    unsplit=TEXT,
+)
+TAILS = st.builds(
+    Tail,
+    samples=COUNT,
+    p50_ms=SECONDS,
+    p99_ms=SECONDS,
+    slowest=st.lists(st.builds(Slow, index=TEXT, ms=SECONDS), max_size=3),
+)
 SESSIONS = st.builds(
     Session,
     tool_version=TEXT,
@@ -76,7 +107,13 @@ SESSIONS = st.builds(
         ),
         max_size=5,
     ),
-    startups=st.lists(st.builds(Startup, seconds=SECONDS, attempt=COUNT), max_size=3),
+    startups=st.lists(
+        st.builds(Startup, seconds=SECONDS, attempt=COUNT, launch=SECONDS, ready=SECONDS, renewed=st.booleans()),
+        max_size=3,
+    ),
+    inside=st.none() | INSIDES,
+    tail=st.none() | TAILS,
+    batch_steps=st.lists(st.builds(BatchStep, nbytes=COUNT, ms=st.lists(SECONDS, max_size=3)), max_size=3),
     warnings=st.lists(st.builds(Warning_, code=TEXT, message=TEXT, help=TEXT), max_size=3),
     caches=FACTS,
     ended=TEXT,
@@ -98,9 +135,11 @@ def test_to_dict_shares_nothing_with_the_session() -> None:
 
 def test_unknown_keys_are_left_out() -> None:
     """A later pipediag may have added fields: anywhere, at any depth."""
-    data = make(FLAT).to_dict()
+    data = make(FLAT, inside=inside(1.0)).to_dict()
     richer = copy.deepcopy(data)
-    for part in (richer, richer["script"], richer["loader"], richer["windows"][0], richer["rungs"]["raw"]):
+    links = richer["inside"]["links"][0]
+    parts = (richer, richer["script"], richer["loader"], richer["windows"][0], richer["rungs"]["raw"], richer["inside"])
+    for part in (*parts, links, links["cost"]):
         part["invented_later"] = {"x": 1}
     richer["loader"]["collate"]["invented_later"] = 1
     assert Session.from_dict(richer) == Session.from_dict(data)
@@ -152,6 +191,20 @@ def test_fields_with_defaults_may_be_missing() -> None:
         (("startups",), [{"seconds": "slow"}]),
         (("startups",), [{}]),
         (("warnings",), [{}]),
+        (("inside",), []),
+        (("inside", "links"), {}),
+        (("inside", "links", 0), {"where": "x"}),
+        (("inside", "links", 0, "cost"), 5.0),
+        (("inside", "whole", "wall_ms"), "much"),
+        (("inside", "sizes"), [5.0]),
+        (("inside", "sizes"), [["big", 1.0]]),
+        (("inside", "threads"), {"torch": "all"}),
+        (("inside", "lines"), [{"where": "x", "text": "y"}]),
+        (("tail",), 5.0),
+        (("tail", "slowest"), [{"index": 5, "ms": 1.0}]),
+        (("batch_steps",), None),
+        (("batch_steps",), [{"nbytes": 1.5, "ms": []}]),
+        (("batch_steps",), [{"nbytes": 1}]),
     ],
     ids=lambda part: ".".join(map(str, part)) if isinstance(part, tuple) else repr(part),
 )
@@ -159,7 +212,9 @@ def test_corrupt_session_is_refused(tmp_path: Any, path: tuple[Any, ...], value:
     """Whatever is wrong in the file, reading it ends in the one error that the command line reports in a line."""
     from pipediag.report import read
 
-    data: Any = {"session": make(FLAT, startups=[1.0]).to_dict()}
+    session = make(FLAT, startups=[1.0], inside=inside(1.0))
+    session.tail = Tail()
+    data: Any = {"session": session.to_dict()}
     *way, last = ("session", *path)
     inner = data
     for step in way:
@@ -189,6 +244,55 @@ def test_ordered() -> None:
     assert ordered(["supply", "baseline", "raw", "device"]) == ["device", "raw", "baseline", "supply"]
 
 
+class TestCutRungs:
+    """``transform:k``: samples with k transforms behind them."""
+
+    @given(st.integers(0, 10_000))
+    def test_there_and_back(self, links: int) -> None:
+        assert cut_of(cut_rung(links)) == links
+
+    @pytest.mark.parametrize(
+        "name",
+        [*RUNGS, *CONTROLS, "", "transform", "transform:", "transform:x", "transform:-1", "transform:1.5", "x:3"],
+    )
+    def test_others_are_none(self, name: str) -> None:
+        assert cut_of(name) is None
+
+    @pytest.mark.xfail(strict=True, raises=ValueError, reason="a character that is a digit need not be a number")
+    def test_digits_that_are_no_number(self) -> None:
+        assert cut_of("transform:\N{SUPERSCRIPT TWO}") is None
+
+    def test_the_more_transforms_are_behind_the_faster(self) -> None:
+        names = ["raw", "transform:2", "device+load", "sample", "transform:10", "warm", "transform:1", "worker"]
+        assert ordered(names) == [
+            "worker", "sample", "transform:10", "transform:2", "transform:1", "raw", "warm", "device+load",
+        ]  # fmt: skip
+
+    @given(st.permutations([*RUNGS, *CONTROLS, *map(cut_rung, range(1, 6))]))
+    def test_any_order(self, names: list[str]) -> None:
+        found = ordered(names)
+        assert [name for name in found if cut_of(name) is None] == [*RUNGS, *CONTROLS]
+        assert found.index("transform:5") == found.index("sample") + 1
+        assert found.index("transform:1") == found.index("raw") - 1
+
+    def test_their_stage(self) -> None:
+        assert [stage_of(name) for name in ("sample", "transform:3", "raw")] == ["collate", "transform", "transform"]
+
+    def test_their_meaning(self) -> None:
+        assert meaning_of("transform:1") == "samples cached after 1 transform, the rest run anew"
+        assert meaning_of("transform:3") == "samples cached after 3 transforms, the rest run anew"
+        assert {name: meaning_of(name) for name in RUNG_MEANING} == RUNG_MEANING
+
+    def test_measured(self) -> None:
+        session = make(cut(climbing(raw=30.0), (10.0, 10.0, 10.0)))
+        assert session.measured()[3:6] == ["sample", "transform:2", "transform:1"]
+
+
+def test_links_are_those_found_inside() -> None:
+    assert Session().links == []
+    assert [link.name for link in Session(inside=inside(1.0, 2.0)).links] == ["A", "B"]
+
+
 def test_measured_is_in_ladder_order_without_controls() -> None:
     session = make({"supply": 1.0, "baseline": 3.0, "device": 1.0})
     assert session.measured() == ["device", "baseline"]
@@ -213,6 +317,29 @@ class TestApply:
         session = Session()
         session.apply("startup", {"seconds": 1.5, "attempt": 2})
         assert session.startups == [Startup(1.5, 2)]
+
+    def test_startup_in_parts(self) -> None:
+        session = Session()
+        session.apply("startup", {"seconds": 1.5, "launch": 0.5, "ready": 1, "renewed": True})
+        assert session.startups == [Startup(1.5, 1, 0.5, 1.0, True)]
+
+    def test_inside_is_the_latest(self) -> None:
+        session = Session()
+        for samples in (3, 5):
+            session.apply("inside", {"samples": samples, "links": [{"name": "A", "cost": {"wall_ms": 2}}]})
+        assert session.inside == Inside(samples=5, links=[Link("A", cost=Cost(2.0))])
+
+    def test_tail_is_the_latest(self) -> None:
+        session = Session()
+        for samples in (3, 5):
+            session.apply("tail", {"samples": samples, "slowest": [{"index": "7", "ms": 3.5}]})
+        assert session.tail == Tail(samples=5, slowest=[Slow("7", 3.5)])
+
+    def test_batch_steps_are_gathered(self) -> None:
+        session = Session()
+        for nbytes in (10, 20):
+            session.apply("batch-step", {"nbytes": nbytes, "ms": [1, 2.5]})
+        assert session.batch_steps == [BatchStep(10, [1.0, 2.5]), BatchStep(20, [1.0, 2.5])]
 
     def test_loader(self) -> None:
         session = Session()

@@ -6,14 +6,14 @@ import json
 import random
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pipediag.analysis import Diagnosis, diagnose_session
 from pipediag.analysis.thresholds import GATE, SEVERE
-from pipediag.session import RUNGS, STAGE_OF_RUNG, Place, Session
+from pipediag.session import RUNGS, STAGE_OF_RUNG, Place, Session, Startup
 
-from .made import FLAT, climbing, make, without
+from .made import FLAT, climbing, cut, inside, make, without
 
 CLASSES = {
     "none", "transfer", "ipc", "collate", "transform", "load", "storage", "startup", "contention", "inconclusive",
@@ -118,7 +118,7 @@ def test_contention() -> None:
     assert verdict.bottleneck == "contention"
     assert verdict.co_bottlenecks == ["transform"]
     assert verdict.next_ceiling == ("compute", pytest.approx(1000 / 56.0, rel=0.01))
-    assert "25 ms longer while they run (of 81 ms)" in verdict.sentence
+    assert "24.8 ms longer while they run (of 81 ms)" in verdict.sentence
 
 
 def test_workers_slow_the_loop_but_are_late_above_all() -> None:
@@ -219,3 +219,177 @@ def test_any_ladder_gets_a_verdict(ladder: dict[str, float], rounds: int, seed: 
 
 def test_the_same_session_gets_the_same_diagnosis() -> None:
     assert judged(make(climbing(raw=9.0))).to_dict() == judged(make(climbing(raw=9.0))).to_dict()
+
+
+def chained(*costs: float, cuts: tuple[int, ...] = (), **more: object) -> Session:
+    """A chain cut at these places (everywhere, if none are given), whose links take the workers what they cost."""
+    return make(cut(climbing(raw=sum(costs)), costs, *cuts), noise=0.0, inside=inside(*costs), **more)  # type: ignore[arg-type]
+
+
+class TestLinks:
+    """A costly chain: the stage is the transforms, and the culprit the link."""
+
+    def test_the_costliest_link_is_the_culprit(self) -> None:
+        verdict = judged(chained(2.0, 25.0, 5.0)).verdict
+        assert verdict.bottleneck == "transform"
+        assert verdict.culprit == Place("B", "aug.py:20")
+        assert "running the transforms on every sample costs 32 of 83 ms" in verdict.sentence
+        assert verdict.sentence.endswith(
+            "Of the transforms, B (aug.py:20) costs 25 ms and takes 74 % of a worker's time."
+        )
+
+    def test_the_ceiling_is_without_all_of_them(self) -> None:
+        verdict = judged(chained(2.0, 25.0, 5.0)).verdict
+        assert verdict.next_ceiling == ("compute", pytest.approx(1000 / 51.0, rel=0.001))
+        assert verdict.co_bottlenecks == []
+
+    def test_links_of_like_cost_are_named_together(self) -> None:
+        sentence = judged(chained(20.0, 2.0, 12.0)).verdict.sentence
+        assert sentence.endswith(
+            "Of the transforms, A (aug.py:10) costs 20 ms and takes 56 % of a worker's time; "
+            "C (aug.py:30) costs 12 ms and takes 33 % of a worker's time."
+        )
+
+    def test_three_at_most(self) -> None:
+        sentence = judged(chained(10.0, 10.0, 10.0, 10.0, 10.0)).verdict.sentence
+        assert sentence.count(" costs 10 ms") == 3
+
+    def test_a_range_that_was_not_cut_further(self) -> None:
+        verdict = judged(chained(8.0, 8.0, 8.0, cuts=(2,))).verdict
+        assert verdict.culprit == Place("A, B", "aug.py:10")
+        assert "Of the transforms, A, B (aug.py:10) costs 16 ms" in verdict.sentence
+
+    def test_a_link_without_a_place(self) -> None:
+        session = chained(2.0, 25.0)
+        session.links[1].where = ""
+        assert "Of the transforms, B costs 25 ms" in judged(session).verdict.sentence
+
+    def test_a_chain_that_was_not_cut(self) -> None:
+        verdict = judged(make(climbing(raw=30.0), inside=inside(10.0, 20.0, unsplit="because"))).verdict
+        assert verdict.culprit == Place("Compose(Crop, Flip)", "data.py:40")
+        assert "Of the transforms" not in verdict.sentence
+
+    def test_another_stage_is_to_blame(self) -> None:
+        session = make(cut(climbing(raw=9.0, warm=40.0), (6.0, 3.0)), noise=0.0, inside=inside(6.0, 3.0))
+        verdict = judged(session).verdict
+        assert verdict.bottleneck == "load"
+        assert verdict.culprit == Place("Photos.__getitem__", "data.py:5")
+        assert "Of the transforms" not in verdict.sentence
+
+    def test_transforms_together_beat_a_stage_that_is_larger_than_each(self) -> None:
+        session = make(cut(climbing(raw=30.0, warm=15.0), (10.0,) * 3), noise=0.0, inside=inside(10.0, 10.0, 10.0))
+        assert judged(session).verdict.bottleneck == "transform"
+
+    def test_transforms_that_cannot_be_told_from_loading(self) -> None:
+        """The ladder sees one stage; the workers' own time says what is in it."""
+        ladder = without(climbing(raw=30.0), "raw")
+        session = make(ladder, noise=0.0, unavailable={"raw": "not separable"}, inside=inside(1.0, 15.0, load=4.0))
+        verdict = judged(session).verdict
+        assert verdict.bottleneck == "load"
+        assert verdict.culprit == Place("B", "aug.py:20")
+        assert verdict.sentence.endswith("75 % of the time a worker spends on a sample goes into B (aug.py:20).")
+
+    def test_loading_that_takes_the_time_itself(self) -> None:
+        ladder = without(climbing(raw=30.0), "raw")
+        session = make(ladder, noise=0.0, unavailable={"raw": "not separable"}, inside=inside(1.0, 5.0, load=14.0))
+        verdict = judged(session).verdict
+        assert verdict.culprit == Place("Photos.__getitem__", "data.py:5")
+        assert "goes into" not in verdict.sentence
+
+    @settings(max_examples=30)
+    @given(st.lists(st.floats(0.0, 40.0), min_size=2, max_size=6), st.integers())
+    def test_any_chain_gets_a_verdict(self, costs: list[float], seed: int) -> None:
+        session = make(cut(climbing(raw=sum(costs)), costs), noise=0.05, seed=seed, inside=inside(*costs))
+        assert judged(session).verdict.sentence
+
+
+class TestContention:
+    """Whose threads share the cores."""
+
+    def sentence(self, workers: int = 8, cores: int = 4, own: int = 1, **threads: int) -> str:
+        session = make({**climbing(raw=30.0), "device+load": 75.0}, noise=0.0, workers=workers, inside=inside(10.0))
+        assert session.inside is not None
+        session.inside.threads = threads
+        session.environment = {"cores": cores, "threads": {"torch": own}}
+        verdict = judged(session).verdict
+        assert verdict.bottleneck == "contention"
+        return verdict.sentence.partition("should help.")[2].strip()
+
+    def test_threads_of_opencv(self) -> None:
+        assert self.sentence(torch=1, opencv=16) == (
+            "8 workers of 16 threads and 1 of the training process share 4 cores: cv2.setNumThreads(1) in a "
+            "worker_init_fn leaves one to each worker."
+        )
+
+    def test_threads_of_torch(self) -> None:
+        assert "torch.set_num_threads(1) in a worker_init_fn" in self.sentence(torch=4, opencv=1)
+
+    def test_threads_of_the_training_process(self) -> None:
+        assert self.sentence(workers=2, own=4, torch=1) == (
+            "2 workers of 1 thread and 4 of the training process share 4 cores: OMP_NUM_THREADS or "
+            "torch.set_num_threads(2) limits the latter."
+        )
+
+    def test_workers_alone_are_too_many(self) -> None:
+        assert self.sentence(workers=8, torch=1) == (
+            "8 workers of 1 thread and 1 of the training process share 4 cores."
+        )
+
+    def test_room_for_all(self) -> None:
+        assert self.sentence(workers=3, cores=4, own=1, torch=1) == ""
+
+    def test_nothing_is_known_of_threads(self) -> None:
+        session = make({**climbing(raw=30.0), "device+load": 75.0}, noise=0.0, workers=4, environment={"cores": 16})
+        assert judged(session).verdict.sentence.endswith("should help.")
+
+    def test_nothing_is_known_of_cores(self) -> None:
+        session = make({**climbing(raw=30.0), "device+load": 75.0}, noise=0.0, environment={"python": "3"})
+        assert judged(session).verdict.sentence.endswith("should help.")
+
+    @pytest.mark.xfail(strict=True, raises=KeyError, reason="only two libraries are known")
+    def test_a_library_that_a_later_version_knows(self) -> None:
+        assert self.sentence(numexpr=8)
+
+    def test_the_hand_offs_own_cost_is_not_the_workers_presence(self) -> None:
+        """Batches are taken off the workers' hands also while the loop is fed from the device."""
+        ladder = {**climbing(worker=25.0, raw=20.0), "device+load": 75.0}
+        assert judged(make(ladder, noise=0.0)).verdict.bottleneck == "ipc"
+
+
+class TestStartup:
+    """What the beginning of an epoch consists of."""
+
+    def sentence(self, *startups: float | Startup, persistent: bool = False) -> str:
+        verdict = judged(make(FLAT, startups=startups, length=10, persistent=persistent)).verdict
+        assert verdict.bottleneck == "startup"
+        return verdict.sentence
+
+    def test_its_parts(self) -> None:
+        sentence = self.sentence(Startup(5.0, launch=1.0, ready=4.0))
+        assert "500 ms a step when spread over the epoch's 10 batches" in sentence
+        assert sentence.endswith(
+            "Of 5 s, launching the workers takes 1 s, their imports and init function 3 s, the first batch 1 s. "
+            "persistent_workers=True pays it once."
+        )
+
+    def test_the_one_in_the_middle_stands_for_all(self) -> None:
+        startups = [Startup(s, launch=s / 10, ready=s / 2) for s in (9.0, 4.0, 5.0)]
+        assert "Of 5 s, launching the workers takes 0.5 s, their imports and init function 2 s" in self.sentence(
+            *startups
+        )
+
+    def test_parts_that_are_not_known(self) -> None:
+        assert "launching" not in self.sentence(5.0)
+
+    def test_the_workers_are_kept_already(self) -> None:
+        sentence = self.sentence(Startup(60.0, launch=1.0, ready=2.0), Startup(4.0, renewed=True), persistent=True)
+        assert "400 ms a step" in sentence, "starting them is paid once"
+        assert sentence.endswith("The workers are kept already; longer epochs, or a cheaper first batch, would help.")
+
+    def test_kept_workers_begin_quickly(self) -> None:
+        startups = [Startup(60.0, launch=1.0, ready=2.0), Startup(0.01, renewed=True)]
+        session = make(FLAT, startups=startups, length=10, persistent=True)
+        assert judged(session).verdict.bottleneck == "none"
+
+    def test_clocks_that_disagree_a_little(self) -> None:
+        assert "the first batch 0 s" in self.sentence(Startup(5.0, launch=1.0, ready=5.001))

@@ -11,14 +11,16 @@ from hypothesis import strategies as st
 from pipediag.analysis import diagnose_session
 from pipediag.analysis.diagnosis import Stage
 from pipediag.analysis.ladder import LadderView
-from pipediag.session import RUNGS, STAGE_OF_RUNG, Session, Window
+from pipediag.analysis.waterfall import by_stage
+from pipediag.session import RUNGS, STAGE_OF_RUNG, Place, Rung, Session, Window
 
-from .made import climbing, make, without
+from .made import climbing, cut, inside, make, without
 
 LADDERS = st.dictionaries(st.sampled_from(RUNGS), st.floats(0.01, 5000), min_size=1, max_size=7)
 
 
 def pieces(session: Session) -> dict[str, Stage]:
+    """The pieces by stage, where there is one of each."""
     found = diagnose_session(session).waterfall
     assert len({piece.stage for piece in found}) == len(found)
     return {piece.stage: piece for piece in found}
@@ -141,3 +143,179 @@ def test_evidence_is_the_median() -> None:
     session.windows[0].evidence = {"worker_ms": 5.0, "copy_ms": 2.0}
     session.windows[1].evidence = {"worker_ms": 4.0}
     assert LadderView(session).evidence("baseline") == {"worker_ms": 4.0, "copy_ms": 2.0}
+
+
+def chained(*costs: float, cuts: tuple[int, ...] = (), workers: tuple[float, ...] = (), **more: object) -> Session:
+    """A chain cut at these places (everywhere, if none are given), and what its links take the workers."""
+    ladder = cut(climbing(raw=sum(costs)), costs, *cuts)
+    return make(ladder, noise=0.0, inside=inside(*(workers or costs)), **more)  # type: ignore[arg-type]
+
+
+def transforms(session: Session) -> dict[str, Stage]:
+    """The transforms' pieces by rung."""
+    return {p.rung: p for p in diagnose_session(session).waterfall if p.stage == "transform"}
+
+
+class TestCuts:
+    """The transform stage in pieces."""
+
+    def test_each_link_by_itself(self) -> None:
+        found = transforms(chained(5.0, 20.0, 10.0))
+        assert list(found) == ["transform:2", "transform:1", "raw"]
+        assert [piece.ms.value for piece in found.values()] == pytest.approx([10.0, 20.0, 5.0])
+        assert [piece.links for piece in found.values()] == [["C"], ["B"], ["A"]]
+        assert [piece.culprit for piece in found.values()] == [
+            Place("C", "aug.py:30"), Place("B", "aug.py:20"), Place("A", "aug.py:10")
+        ]  # fmt: skip
+        assert all(piece.covers == ["transform"] for piece in found.values())
+
+    def test_sums_to_the_baseline(self) -> None:
+        found = diagnose_session(chained(5.0, 20.0, 10.0)).waterfall
+        assert math.fsum(piece.ms.value for piece in found) == pytest.approx(86.0)
+        assert [piece.stage for piece in found] == [
+            "compute", "transfer", "ipc", "collate", *["transform"] * 3, "load", "storage", "residual",
+        ]  # fmt: skip
+
+    def test_a_range_is_named_by_its_links(self) -> None:
+        found = transforms(chained(5.0, 5.0, 10.0, 10.0, cuts=(2,)))
+        assert found["raw"].links == ["A", "B"]
+        assert found["raw"].culprit == Place("A, B", "aug.py:10")
+        assert found["transform:2"].links == ["C", "D"]
+        assert found["transform:2"].culprit == Place("C, D", "aug.py:30")
+
+    def test_a_range_is_named_by_the_link_that_takes_nearly_all_of_it(self) -> None:
+        found = transforms(chained(10.0, 0.5, 10.0, 10.0, cuts=(2,)))
+        assert found["raw"].links == ["A", "B"]
+        assert found["raw"].culprit == Place("A", "aug.py:10")
+
+    def test_a_chain_that_was_not_cut_is_the_loaders_transform(self) -> None:
+        session = make(climbing(raw=30.0), inside=inside(10.0, 20.0))
+        (piece,) = transforms(session).values()
+        assert piece.links == ["A", "B"]
+        assert piece.culprit == Place("Compose(Crop, Flip)", "data.py:40")
+
+    def test_a_chain_that_was_not_cut_but_is_nearly_one_link(self) -> None:
+        (piece,) = transforms(make(climbing(raw=30.0), inside=inside(1.0, 20.0))).values()
+        assert piece.culprit == Place("B", "aug.py:20")
+
+    def test_a_chain_of_one_link(self) -> None:
+        (piece,) = transforms(make(climbing(raw=30.0), inside=inside(10.0))).values()
+        assert piece.culprit == Place("A", "aug.py:10")
+
+    def test_without_a_look_inside(self) -> None:
+        (piece,) = transforms(make(climbing(raw=30.0))).values()
+        assert (piece.links, piece.culprit) == ([], Place("Compose(Crop, Flip)", "data.py:40"))
+
+    def test_no_links_in_other_stages(self) -> None:
+        found = diagnose_session(chained(5.0, 20.0)).waterfall
+        assert all(piece.links == [] for piece in found if piece.stage != "transform")
+
+    def test_raw_and_its_cuts_are_missing(self) -> None:
+        session = make(without(climbing(raw=30.0), "raw"), inside=inside(10.0, 20.0), unavailable={"raw": "why"})
+        found = pieces(session)
+        assert found["load"].covers == ["transform", "load"]
+        assert found["load"].culprit == Place("B", "aug.py:20"), "by worker time: most of the sample goes into it"
+
+    def test_no_link_takes_most_of_the_time(self) -> None:
+        session = make(without(climbing(raw=30.0), "raw"), inside=inside(10.0, 10.0, load=5.0))
+        assert pieces(session)["load"].culprit == Place("Photos.__getitem__", "data.py:5")
+
+    def test_the_last_window_of_raw_is_lost(self) -> None:
+        """A cut without the raw rung: what is left of the chain cannot be told from loading."""
+        session = chained(5.0, 20.0, cuts=(1,))
+        session.windows = [w for w in session.windows if w.rung != "raw"]
+        found = {piece.rung: piece for piece in diagnose_session(session).waterfall}
+        assert found["transform:1"].links == ["B"]
+        assert found["warm"].stage == "load"
+        assert found["warm"].covers == ["transform", "load"]
+
+    def test_sample_is_missing(self) -> None:
+        session = chained(5.0, 20.0, cuts=(1,))
+        session.windows = [w for w in session.windows if w.rung != "sample"]
+        found = transforms(session)
+        assert found["transform:1"].covers == ["collate", "transform"]
+        assert found["transform:1"].links == ["B"]
+
+
+class TestJoined:
+    """All links together are one stage."""
+
+    def stage(self, session: Session, name: str = "transform") -> Stage:
+        ladder = LadderView(session)
+        (found,) = (p for p in by_stage(ladder, diagnose_session(session).waterfall) if p.stage == name)
+        return found
+
+    def test_the_whole_stage(self) -> None:
+        stage = self.stage(chained(5.0, 20.0, 10.0))
+        assert stage.ms.value == pytest.approx(35.0)
+        assert stage.share == pytest.approx(35.0 / 86.0)
+        assert stage.links == ["A", "B", "C"]
+        assert stage.rung == "raw"
+
+    def test_stages_in_one_piece_are_left_alone(self) -> None:
+        session = chained(5.0, 20.0, 10.0)
+        ladder = LadderView(session)
+        found = diagnose_session(session).waterfall
+        assert [p for p in by_stage(ladder, found) if p.stage != "transform"] == [
+            p for p in found if p.stage != "transform"
+        ]
+
+    @pytest.mark.parametrize("costs, culprit", [((5.0, 20.0), "B"), ((20.0, 5.0, 9.0), "A"), ((1.0, 2.0, 9.0), "C")])
+    def test_its_culprit_is_the_costliest_link(self, costs: tuple[float, ...], culprit: str) -> None:
+        place = self.stage(chained(*costs)).culprit
+        assert place is not None
+        assert place.name == culprit
+
+    def test_workers_time_decides_between_links_that_certainly_cost_something(self) -> None:
+        """What a link takes of the time that workers have to spare seems to cost nothing."""
+        place = self.stage(chained(20.0, 5.0, workers=(10.0, 15.0))).culprit
+        assert place is not None
+        assert place.name == "B"
+
+    def test_a_link_that_costs_nothing_certain_is_innocent(self) -> None:
+        place = self.stage(chained(20.0, 0.0, workers=(10.0, 15.0))).culprit
+        assert place is not None
+        assert place.name == "A"
+
+    def test_without_workers_times_the_ladder_decides(self) -> None:
+        session = chained(20.0, 5.0, workers=(0.0, 0.0))
+        assert session.inside is not None
+        session.inside.samples = 0
+        place = self.stage(session).culprit
+        assert place is not None
+        assert place.name == "A"
+
+
+class TestBelow:
+    """The rung next below, and what lies between."""
+
+    def view(self) -> LadderView:
+        return LadderView(chained(5.0, 20.0, 10.0, 1.0, cuts=(1, 3)))
+
+    def test_cuts_lie_between_sample_and_raw(self) -> None:
+        ladder = self.view()
+        assert ladder.rungs[3:7] == ["sample", "transform:3", "transform:1", "raw"]
+        assert [ladder.below(name) for name in ("transform:3", "transform:1", "raw", "warm")] == [
+            "sample", "transform:3", "transform:1", "raw",
+        ]  # fmt: skip
+
+    def test_stages(self) -> None:
+        ladder = self.view()
+        assert [ladder.stage(name) for name in ("sample", "transform:3", "transform:1", "raw", "warm")] == [
+            "collate", "transform", "transform", "transform", "load",
+        ]  # fmt: skip
+
+    def test_links_between(self) -> None:
+        ladder = self.view()
+        found = {rung: [link.name for link in ladder.links(rung)] for rung in ladder.rungs}
+        assert {rung: links for rung, links in found.items() if links} == {
+            "transform:3": ["D"],
+            "transform:1": ["B", "C"],
+            "raw": ["A"],
+        }
+
+    def test_a_stage_without_its_own_rung(self) -> None:
+        session = chained(5.0, 20.0, cuts=(1,))
+        session.windows = [w for w in session.windows if w.rung not in ("sample", "worker")]
+        session.rungs["worker"] = Rung("worker", False, "no workers", exists=False)
+        assert LadderView(session).covered("transform:1") == ["collate", "transform"]

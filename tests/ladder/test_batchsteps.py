@@ -1,0 +1,96 @@
+"""Single steps on one cached batch after another, by a loop and a clock that the test moves on."""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from typing import Any
+
+import pytest
+import torch
+
+from pipediag.ladder.batchsteps import batch_steps
+from pipediag.ladder.caches import BatchCache
+
+
+class Loop:
+    """Turns, clock and device in one: a step on a batch takes as many milliseconds as the batch has elements.
+
+    The step that starts the clock is over only when the device is synchronised. ``leaves`` are the numbers of the
+    steps after which the loop does not come back in the same epoch.
+    """
+
+    def __init__(self, leaves: tuple[int, ...] = ()) -> None:
+        self.seconds = 0.0
+        self.pending = 0.0
+        self.handed: list[int] = []
+        self.leaves = leaves
+        self.synchronized = 0
+
+    def now(self) -> float:
+        return self.seconds
+
+    def synchronize(self) -> None:
+        self.seconds += self.pending
+        self.pending = 0.0
+        self.synchronized += 1
+
+    def hand(self, batch: Any) -> Generator[Any, None, bool]:
+        yield batch
+        number = len(self.handed)
+        self.handed.append(batch.numel())
+        self.pending += batch.numel() / 1000
+        return number not in self.leaves
+
+
+def steps(loop: Loop, sizes: list[int], pace: float = 0.001, seconds: float = 3.0) -> list[dict[str, Any]]:
+    cache = BatchCache([torch.zeros(size) for size in sizes])
+    turning = batch_steps(loop, cache, loop, loop, pace, seconds)  # type: ignore[arg-type]
+    while True:
+        try:
+            next(turning)
+        except StopIteration as end:
+            return end.value  # type: ignore[no-any-return]
+
+
+def test_each_batch_by_itself() -> None:
+    """Three steps each, of which the first, that may have to make things ready, is not timed."""
+    loop = Loop()
+    found = steps(loop, [5, 9, 2, 7])
+    assert loop.handed == [5, 5, 5, 9, 9, 9, 2, 2, 2, 7, 7, 7]
+    assert [one["nbytes"] for one in found] == [20, 36, 8, 28]
+    assert [one["ms"] for one in found] == [pytest.approx([ms, ms]) for ms in (5, 9, 2, 7)]
+
+
+def test_the_device_is_waited_for_around_each_step() -> None:
+    loop = Loop()
+    steps(loop, [5, 9, 2, 7])
+    assert loop.synchronized == 2 * 12
+
+
+def test_a_step_at_the_end_of_an_epoch_is_not_timed() -> None:
+    """What the loop does between two epochs is no part of a step."""
+    found = steps(Loop(leaves=(1, 3)), [5, 9, 2, 7])
+    assert [len(one["ms"]) for one in found] == [1, 2, 2, 2]
+
+
+def test_a_batch_without_any_timed_step_is_left_out() -> None:
+    found = steps(Loop(leaves=(4, 5)), [5, 9, 2, 7])
+    assert [one["nbytes"] for one in found] == [20, 8, 28]
+
+
+@pytest.mark.parametrize("sizes", [[], [5], [5, 9, 2]])
+def test_few_batches_tell_nothing(sizes: list[int]) -> None:
+    loop = Loop()
+    assert steps(loop, sizes) == []
+    assert loop.handed == []
+
+
+@pytest.mark.parametrize(
+    "pace, seconds, batches", [(0.125, 3.0, 8), (0.125, 1.875, 5), (0.125, 1.25, 0), (0.25, 3.0, 4)]
+)
+def test_no_more_than_there_is_time_for(pace: float, seconds: float, batches: int) -> None:
+    assert len(steps(Loop(), [1] * 8, pace, seconds)) == batches
+
+
+def test_at_no_pace_at_all_every_batch_is_compared() -> None:
+    assert len(steps(Loop(), [1] * 8, pace=0.0)) == 8
