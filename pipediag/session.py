@@ -59,7 +59,7 @@ def cut_rung(links: int) -> str:
 
 def cut_of(rung: str) -> int | None:
     """How many transforms lie behind the samples of a rung ``transform:k``; None for every other rung."""
-    return int(rung[len(_CUT) :]) if rung.startswith(_CUT) and rung[len(_CUT) :].isdigit() else None
+    return int(rung[len(_CUT) :]) if rung.startswith(_CUT) and rung[len(_CUT) :].isdecimal() else None
 
 
 def stage_of(rung: str) -> str:
@@ -384,6 +384,6 @@ def ordered(names: Iterable[str]) -> list[str]:
 
     def place(name: str) -> tuple[int, int]:
         links = cut_of(name)
-        return (rank[name], 0) if links is None else (rank["sample"], 1_000_000 - links)
+        return (rank.get(name, len(rank)), 0) if links is None else (rank["sample"], 1_000_000 - links)
 
     return sorted(names, key=place)

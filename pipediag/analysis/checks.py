@@ -40,7 +40,7 @@ def warnings(ladder: LadderView, pieces: list[Stage]) -> list[Warning_]:
         _full_cpu(ladder, pieces),
         _heavy_tail(ladder),
         _varying_sizes(session),
-        _varying_steps(session),
+        _varying_steps(ladder),
         _wrote(session),
     ]
     return [w for w in found if w is not None]
@@ -163,8 +163,9 @@ def _kib(nbytes: float) -> str:
     return f"{number(nbytes / 1024)} KiB"
 
 
-def _varying_steps(session: Session) -> Warning_ | None:
+def _varying_steps(ladder: LadderView) -> Warning_ | None:
     """A model whose step depends on the batch: the ceiling is an average over the cached batches."""
+    session = ladder.session
     steps = [(statistics.median(s.ms), max(s.ms) - min(s.ms), s.nbytes) for s in session.batch_steps if len(s.ms) > 1]
     if len(steps) < 3:
         return None
@@ -172,6 +173,8 @@ def _varying_steps(session: Session) -> Warning_ | None:
     spread = max(medians) - min(medians)
     noise = statistics.median(again for _, again, _ in steps)
     if spread < DEPENDENT * statistics.median(medians) or spread < REPEATABLE * noise:
+        return None
+    if ladder.has("baseline") and spread < GATE * ladder.ms("baseline").value:
         return None
     small, large = min(steps, key=lambda s: s[0]), max(steps, key=lambda s: s[0])
     sized = f" ({_kib(small[2])} against {_kib(large[2])})" if small[2] != large[2] else ""

@@ -153,7 +153,8 @@ def _threads(session: Session) -> str:
     text += f"{cores:g} cores"
     limits = {"opencv": "cv2.setNumThreads(1)", "torch": "torch.set_num_threads(1)"}
     if most > 1:
-        return f"{text}: {limits[library]} in a worker_init_fn leaves one to each worker."
+        how = limits.get(library, f"limiting {library}'s threads")
+        return f"{text}: {how} in a worker_init_fn leaves one to each worker."
     if own > 1:
         return f"{text}: OMP_NUM_THREADS or torch.set_num_threads({max(1, int(cores) - workers)}) limits the latter."
     return text + "."

@@ -44,6 +44,7 @@ class Bench:
     chain: Chain = field(default_factory=Chain)
     cuts: dict[int, list[CutSample]] = field(default_factory=dict)
     parcel: Any = None
+    source: Iterator[Any] = field(default_factory=lambda: iter(()))  # of an iterable dataset
     passes_on: bool | None = None  # whether the collate function hands the samples' own memory on
     takes_apart: bool | None = None  # whether the collate function changes the samples' own containers
     stubs: dict[str, list[Any]] = field(default_factory=dict)
@@ -137,14 +138,19 @@ class Bench:
 
     def cut(self, links: int, room: float) -> list[CutSample]:
         """Samples that have their first ``links`` transforms behind them, within ``room`` bytes for all cuts."""
-        if links not in self.cuts:
+        if links in self.cuts:
+            self.cuts[links] = self.cuts.pop(links)  # the one that is used last goes last
+        else:
             self.stable = False
             first = CutSample(self.chain.samples[0], links)
             share = max(room / max(1, len(self.chain.cuts())), MIN_ITEMS * first.nbytes())
             while self.cuts and share + sum(c.nbytes() for pool in self.cuts.values() for c in pool) > room:
                 self.cuts.pop(next(iter(self.cuts)))
             made = (CutSample(apart, links) for apart in self.chain.samples)
-            self.cuts[links] = list(within(made, CutSample.nbytes, min(share, room)))
+            pool = list(within(made, CutSample.nbytes, min(share, room)))
+            for sample in pool:
+                sample.copies = any(one.copies for one in pool)
+            self.cuts[links] = pool
         return self.cuts[links]
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import inspect
 import time
 import types
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -19,7 +19,7 @@ from . import randomness, tree
 from .dissect import NotSeparable, RawSample, changed_between, link, with_results
 from .paths import private, same
 from .places import label, places_of
-from .slots import Slot
+from .slots import Slot, names_in
 from .spying import Recorder, Seen, spied
 
 #: A function that uses one of these names draws at random; when it also calls transforms, which ones may vary.
@@ -109,7 +109,7 @@ def _why_whole(one: Seen) -> str:
     if decides_at_random(one.call.fn):
         return "it decides at random which of its parts run"
     try:
-        made_of = link(one.inner, one.result)
+        made_of = link(one.inner, one.result, looked=one.looked)
     except NotSeparable:
         return _untraced(one)
     return _untraced(one) if changed_between(one.inner, made_of) is not None else ""
@@ -120,15 +120,16 @@ def _untraced(one: Seen) -> str:
 
 
 def decides_at_random(fn: Any) -> bool:
-    """Whether a transform's own code draws at random. One with ``p = 1`` has nothing to decide."""
-    if getattr(fn, "p", None) == 1:
+    """Whether a transform's own code draws at random. A user's own with ``p = 1`` has nothing to decide."""
+    chance = getattr(fn, "p", None)
+    if isinstance(chance, (int, float)) and chance == 1 and not type(fn).__module__.startswith("torchvision."):
         return False
     if isinstance(fn, types.MethodType):
         fn = fn.__func__
     if not isinstance(fn, types.FunctionType):
         fn = inspect.getattr_static(type(fn), "forward", None) or inspect.getattr_static(type(fn), "__call__", None)
     code = getattr(fn, "__code__", None)
-    return code is not None and not _RANDOM.isdisjoint(code.co_names)
+    return code is not None and not _RANDOM.isdisjoint(names_in(code))
 
 
 def _positions(linked: RawSample) -> list[int]:
@@ -161,12 +162,22 @@ class Chain:
 def chain_of(apart: Sequence[Apart]) -> Chain:
     """The chain that these samples have in common, proven by replaying two of them link by link."""
     first = apart[0]
+    _agree_on_mutation([one.outer for one in apart])
+    _agree_on_mutation([one.linked for one in apart])
     if any(one.signature != first.signature for one in apart):
         return Chain(_links(first), unsplit=_VARIES)
     chain = Chain(_links(*apart), list(apart))
     if len(chain.links) > 1 and not all(_proven(one) for one in apart[:2]):
         return Chain(chain.links, unsplit="replayed link by link, the transforms give another result")
     return chain
+
+
+def _agree_on_mutation(raws: Sequence[RawSample]) -> None:
+    """A transform that was seen to change its input once may do so again, whatever it did to the other samples."""
+    changing = {id(call.fn) for raw in raws for call in raw.calls if call.mutates}
+    for raw in raws:
+        for call in raw.calls:
+            call.mutates = call.mutates or id(call.fn) in changing
 
 
 def _links(first: Apart, *others: Apart) -> list[Link]:
@@ -193,31 +204,49 @@ def _proven(apart: Apart) -> bool:
 
 
 class CutSample:
-    """A sample with its first links behind it: their results are kept, the rest is run anew at every replay."""
+    """A sample with its first links behind it: their results are kept, the rest is run anew at every replay.
+
+    A later link may write into what an earlier one returned, be it through a view of it; then every replay gets a
+    copy. ``copies`` is set when that was seen.
+    """
 
     def __init__(self, apart: Apart, links: int) -> None:
-        raw = apart.linked
-        before = [n for n, position in enumerate(apart.positions) if position < links]
-        self._raw = raw
+        self._raw = apart.linked
+        self._before = [n for n, position in enumerate(apart.positions) if position < links]
         self._after = [n for n, position in enumerate(apart.positions) if position >= links]
-        results, _ = raw.run(before, {})
-        fed = {earlier for n in self._after for _, earlier, _ in raw.feeds[n]}
-        kept = {n: results[n] for n in before if n in fed or raw.holes[n]}
+        kept = self._first_results()
         self._results = private(kept)
-        # A later link may write into what an earlier one returned, be it through a view of it.
-        raw.run(self._after, dict(kept))
-        self._copies = same(kept, self._results) is not True
+        before = _versions(kept)
+        self._raw.run(self._after, dict(kept))
+        self.copies = _versions(kept) != before or same(kept, self._results) is not True
+
+    def _first_results(self) -> dict[int, Any]:
+        """What the first links return, as far as it is needed afterwards."""
+        raw = self._raw
+        results, _ = raw.run(self._before, {})
+        fed = {earlier for n in self._after for _, earlier, _ in raw.feeds[n]}
+        return {n: results[n] for n in self._before if n in fed or raw.holes[n]}
 
     def replay(self) -> tuple[Any, float]:
         """The sample made again, and the seconds that copying the kept results took."""
         copying = 0.0
         results = dict(self._results)
-        if self._copies:
+        before = _versions(results)
+        if self.copies:
             started = time.perf_counter()
             results = private(results)
             copying = time.perf_counter() - started
         results, more = self._raw.run(self._after, results)
-        return self._raw.filled(results), copying + more
+        sample = self._raw.filled(results)
+        if _versions(self._results) != before:  # a link that writes once in a while
+            self.copies = True
+            self._results = private(self._first_results())
+        return sample, copying + more
 
     def nbytes(self) -> int:
         return tree.nbytes(list(self._results.values()))
+
+
+def _versions(results: Mapping[int, Any]) -> tuple[int, ...]:
+    """The change counters of all tensors among the results."""
+    return tree.versions(list(results.values()))

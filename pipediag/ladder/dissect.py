@@ -97,10 +97,11 @@ def with_results(seen: list[Seen], sample: Any) -> list[Seen]:
     return seen
 
 
-def link(seen: Sequence[Seen], sample: Any, mutates: bool = False) -> RawSample:
+def link(seen: Sequence[Seen], sample: Any, mutates: bool = False, looked: Any = None) -> RawSample:
     """Connect recorded calls with each other and with the sample that came of them.
 
     ``mutates`` says that some call is known to change its input, be it through a view that another call made of it.
+    ``looked`` is how the sample looked when it was returned, where it has been written into since.
 
     Raises:
         NotSeparable: as for :func:`take_apart`.
@@ -108,7 +109,7 @@ def link(seen: Sequence[Seen], sample: Any, mutates: bool = False) -> RawSample:
     if not seen:
         raise NotSeparable(f"no transform was found that the dataset calls; {HELP}")
     feeds = _feeds(seen)
-    holes = _holes(seen, sample)
+    holes = _holes(seen, sample, sample if looked is None else looked)
     fed = {earlier for links in feeds for _, earlier, _ in links}
     for number, one in enumerate(seen):
         if one.outputs and not holes[number] and number not in fed:
@@ -147,7 +148,7 @@ def _feeds(seen: Sequence[Seen]) -> list[list[tuple[Path, int, Path]]]:
     return feeds
 
 
-def _holes(seen: Sequence[Seen], sample: Any) -> list[list[tuple[Path, Path]]]:
+def _holes(seen: Sequence[Seen], sample: Any, state: Any) -> list[list[tuple[Path, Path]]]:
     """For each call, which places of the sample its result fills; the last call to fill a place has it."""
     places: dict[int, list[Path]] = {}
     for path, part in identities(sample):
@@ -156,7 +157,7 @@ def _holes(seen: Sequence[Seen], sample: Any) -> list[list[tuple[Path, Path]]]:
     taken: list[Path] = []
     later: set[int] = set()
     for one in reversed(seen):
-        matches = _matches(one, one.result, one.looked, (), places, later)
+        matches = _matches(one, one.result, one.looked, (), places, later, state)
         found = [(path, where) for path, where in matches if not _covered(where, taken)]
         taken += [where for _, where in found]
         later |= {id(part) for _, part in one.outputs}
@@ -165,19 +166,20 @@ def _holes(seen: Sequence[Seen], sample: Any) -> list[list[tuple[Path, Path]]]:
 
 
 def _matches(
-    one: Seen, part: Any, looked: Any, path: Path, places: dict[int, list[Path]], later: set[int]
+    one: Seen, part: Any, looked: Any, path: Path, places: dict[int, list[Path]], later: set[int], state: Any
 ) -> Iterator[tuple[Path, Path]]:
     """Where a part of a result sits in the sample, provided that it still is as the transform left it."""
-    if has_identity(part) and id(part) in places and same(part, looked) is not False:
+    known = has_identity(part) and id(part) in places
+    if known and same(follow(state, places[id(part)][0]), looked) is not False:
         yield from ((path, where) for where in places[id(part)])
         return
     inside = parts(part)
-    if not inside and id(part) in places and has_identity(part) and id(part) not in later:
+    if not inside and known and id(part) not in later:
         raise _changed(one)
     before = dict(parts(looked))
     for step, inner in inside:
         if step in before and len(path) < DEPTH:
-            yield from _matches(one, inner, before[step], (*path, step), places, later)
+            yield from _matches(one, inner, before[step], (*path, step), places, later, state)
 
 
 def changed_between(seen: Sequence[Seen], raw: RawSample) -> Seen | None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import heapq
 import random
 import statistics
 
@@ -21,7 +20,7 @@ class Hearsay:
     def __init__(self) -> None:
         self.insides: dict[int, Inside] = {}
         self._times: list[float] = []
-        self._slowest: list[tuple[float, str]] = []
+        self._slowest: dict[str, float] = {}
         self._samples = 0
         self._draw = random.Random(0)
 
@@ -37,10 +36,11 @@ class Hearsay:
                 self._times.append(seconds)
             elif (place := self._draw.randrange(self._samples)) < _KEPT:
                 self._times[place] = seconds
-        if notes.slowest is not None and notes.slowest not in self._slowest:
-            heapq.heappush(self._slowest, notes.slowest)
+        if notes.slowest is not None:
+            seconds, index = notes.slowest
+            self._slowest[index] = max(seconds, self._slowest.get(index, 0.0))
             if len(self._slowest) > _NAMED:
-                heapq.heappop(self._slowest)
+                del self._slowest[min(self._slowest, key=self._slowest.__getitem__)]
 
     @property
     def tail(self) -> Tail | None:
@@ -52,5 +52,8 @@ class Hearsay:
             samples=self._samples,
             p50_ms=round(1000 * statistics.median(ranked), 4),
             p99_ms=round(1000 * ranked[min(len(ranked) - 1, int(0.99 * len(ranked)))], 4),
-            slowest=[Slow(index, round(1000 * s, 3)) for s, index in sorted(self._slowest, reverse=True)],
+            slowest=[
+                Slow(index, round(1000 * seconds, 3))
+                for index, seconds in sorted(self._slowest.items(), key=lambda item: item[1], reverse=True)
+            ],
         )

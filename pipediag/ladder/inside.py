@@ -33,11 +33,29 @@ class Inspection:
     def complete(self) -> bool:
         return not self._thorough or (self._probe.complete and self._lines.complete)
 
-    def make(self, sample: Callable[[], Any]) -> Any:
-        """Make one sample under the instrument whose turn it is."""
+    @property
+    def meddles(self) -> bool:
+        """Whether an instrument is at work on the user's code."""
+        return not self.complete
+
+    def give_up(self) -> None:
+        """Look no further: the code minds being looked at."""
+        self._thorough = False
+
+    def make(self, sample: Callable[[], Any], again: bool = False) -> Any:
+        """Make one sample under the instrument whose turn it is.
+
+        With ``again`` a sample can be made once more, and is, without instruments, where it fails under them.
+        """
         if self.complete:
             return sample()
-        return self._lines.trace(sample) if self._probe.complete else self._probe.time(sample)
+        try:
+            return self._lines.trace(sample) if self._probe.complete else self._probe.time(sample)
+        except Exception:
+            if not again:
+                raise
+            self.give_up()
+            return sample()
 
     def figures(self, chain: Chain) -> Inside:
         """What was found, with the links of ``chain``; only these from a worker that did not look closely."""

@@ -61,7 +61,7 @@ def places_of(links: Sequence[Any]) -> list[Place]:
     user's code, where that is certain, and else its definition in the library.
     """
     places = [Place(label(fn), place_of(fn).where) for fn in links]
-    foreign = [not _file_is_users(fn) for fn in links]
+    foreign = [not inspect.isroutine(fn) and not _file_is_users(fn) for fn in links]
     if any(foreign):
         made = _constructions([place.name for place in places])
         for number, is_foreign in enumerate(foreign):
@@ -74,6 +74,8 @@ def label(obj: Any) -> str:
     """The name people know a callable by: a function's own, or its class's."""
     while isinstance(obj, functools.partial):
         obj = obj.func
+    if inspect.isbuiltin(obj):  # its qualified name may hold a class that nobody knows
+        return str(obj.__name__)
     target = obj if inspect.isroutine(obj) else type(obj)
     name: str = getattr(target, "__qualname__", type(obj).__name__)
     return name.rpartition("<locals>.")[2]

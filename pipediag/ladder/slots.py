@@ -112,7 +112,7 @@ def _from_code(fn: Any, slots: list[Slot], seen: set[int], functions: bool = Fal
     if not isinstance(fn, types.FunctionType) or id(fn) in seen:
         return
     seen.add(id(fn))
-    for name in _names(fn.__code__):
+    for name in names_in(fn.__code__):
         value = fn.__globals__.get(name)
         if _is_callable_object(value) and _is_transform(name, value):
             slots.append(_entry(name, fn.__globals__, name))
@@ -130,12 +130,12 @@ _CONTAINERS = (list, tuple, dict, str, bytes, torch.Tensor, type, torch.nn.Modul
 _DATA_MODULES = ("numpy", "pandas", "h5py", "pyarrow", "collections", "array")
 
 
-def _names(code: types.CodeType) -> Iterator[str]:
+def names_in(code: types.CodeType) -> Iterator[str]:
     """Global names that a function's code uses, comprehensions and inner functions included."""
     yield from code.co_names
     for constant in code.co_consts:
         if isinstance(constant, types.CodeType):
-            yield from _names(constant)
+            yield from names_in(constant)
 
 
 def _is_dataset(value: Any) -> bool:

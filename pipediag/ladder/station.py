@@ -19,7 +19,7 @@ from ..session import cut_of
 from . import tree
 from .bench import CUT_SHARE, MAX_ITEMS, MIN_ITEMS, RAW_SHARE, Bench, queue_clock, within
 from .cell import Cell
-from .chain import Apart, CutSample, chain_of, take_apart_by_links
+from .chain import Apart, Chain, CutSample, chain_of, take_apart_by_links
 from .delivery import Delivery
 from .dissect import NotSeparable, RawSample
 from .inside import Inspection
@@ -117,6 +117,9 @@ class Station:
             return bench.serve(count)
         if self._transforms_anew(bench):
             mode = self._raw_mode(bench)
+            if mode == "collate" and bench.rung != "raw":
+                bench.why_not = "the transforms are applied by the collate function"
+                return self._fetch(indices)
             if mode == "replay" and (pool := self._pool(bench)):
                 return [self._replay(bench, raw) for raw in bench.draw(pool, count)]
             if mode == "collate" and self._fill_samples(bench):
@@ -220,16 +223,22 @@ class Station:
             bench.chain, bench.raws = chain_of(parts), [part.outer for part in parts]
             return "replay", ""
         except NotSeparable as reason:
+            bench.chain = Chain(unsplit=str(reason))
             return ("collate", "") if self._collate_transforms(bench) else ("impossible", str(reason))
         except Exception as error:  # the replay left the path that the user's code had prepared
-            return "impossible", _replay_failed(error)
+            bench.chain = Chain(unsplit=_replay_failed(error))
+            return "impossible", bench.chain.unsplit
         finally:
-            inspection = Inspection(slots, bench.clock, self._inspects(bench))
-            for index in itertools.cycle(bench.indices):
-                if inspection.complete:
-                    break
-                inspection.make(partial(self._one, index))
-            bench.note().inside = inspection.figures(bench.chain)
+            self._look_inside(bench, slots)
+
+    def _look_inside(self, bench: Bench, slots: list[Slot]) -> None:
+        """Make some samples under the instruments; the user's code must not fail for what they do to it."""
+        inspection = Inspection(slots, bench.clock, self._inspects(bench))
+        for index in itertools.cycle(bench.indices):
+            if inspection.complete:
+                break
+            inspection.make(partial(self._one, index), again=True)
+        bench.note().inside = inspection.figures(bench.chain)
 
     def _replay(self, bench: Bench, raw: RawSample | CutSample) -> Any:
         try:
@@ -243,7 +252,8 @@ class Station:
 
     def stream(self) -> Iterator[Any]:
         """The items of an iterable dataset under the current rung; the source waits while a cache is served."""
-        source = iter(self.dataset)
+        bench = self._bench()
+        bench.source = iter(self.dataset)
         while True:
             bench = self.begin()
             if bench.rung == "worker" and self._receive(bench) and bench.stable:
@@ -254,7 +264,7 @@ class Station:
                 continue
             with self._batch_under_way():
                 try:
-                    item = self._next_of(bench, source)
+                    item = self._next_of(bench)
                 except StopIteration:
                     bench.rung = None
                     return
@@ -262,14 +272,25 @@ class Station:
                 self._keep(bench, item)
             yield item
 
-    def _next_of(self, bench: Bench, source: Iterator[Any]) -> Any:
+    def _next_of(self, bench: Bench) -> Any:
         """The next item of the stream; timed under the baseline, and looked into while a cache is filled."""
+        source = bench.source
         if bench.rung == "sample":
             if self._inspection is None:
                 slots = find_slots(self.dataset)
                 # A stream may be short, and what was taken from it does not come back: the items cached must do.
                 self._inspection = Inspection(slots, bench.clock, self._inspects(bench), MIN_ITEMS - 3, 2)
-            return self._inspection.make(partial(next, source))
+            try:
+                return self._inspection.make(partial(next, source))
+            except StopIteration:
+                raise
+            except Exception:
+                if not self._inspection.meddles:
+                    raise
+                # The instruments may be what the stream has failed of, and a stream that has failed is over.
+                self._inspection.give_up()
+                bench.source = iter(self.dataset)
+                return next(bench.source)
         began = time.perf_counter()
         item = next(source)
         if bench.rung == "baseline":

@@ -10,7 +10,7 @@ from ..analysis.chain import why_unsplit
 from ..analysis.diagnosis import Stage
 from ..analysis.intervals import Interval
 from ..analysis.sentences import number
-from ..session import CONTROLS, RUNG_MEANING, Session
+from ..session import CONTROLS, RUNG_MEANING, Session, ordered
 
 
 @dataclass(frozen=True)
@@ -85,15 +85,15 @@ def _row(rung: str, rate: str, piece: Stage | None) -> Row:
 
 
 #: Longer names of several transforms in one cell are cut.
-_WIDTH = 40
+_WIDTH = 30
 
 
 def _links(names: list[str]) -> str:
     """The transforms of one row: one by name, a range by its ends."""
     text = ", ".join(names)
-    if len(text) <= _WIDTH or len(names) < 3:
-        return text
-    return f"{names[0]} .. {names[-1]} ({len(names)})"
+    if len(text) > _WIDTH and len(names) > 1:
+        text = f"{names[0][: _WIDTH - 11]} and {len(names) - 1} more"
+    return text[:_WIDTH]
 
 
 @dataclass(frozen=True)
@@ -128,13 +128,13 @@ def hot_lines(diagnosis: Diagnosis) -> list[str]:
     """The lines that take most of a worker's time, hottest first."""
     inside = diagnosis.session.inside
     lines = inside.lines if inside else []
-    return [f"{_percent(line.share)}  {line.where}  {line.text}".rstrip() for line in lines]
+    return ["  ".join(filter(None, (_percent(line.share), line.where, line.text))) for line in lines]
 
 
 def not_measured(diagnosis: Diagnosis) -> list[str]:
     """Rungs without a row, with the reason."""
     ladder, lines = diagnosis.ladder, []
-    for name in (*RUNG_MEANING,):
+    for name in ordered({*RUNG_MEANING, *diagnosis.session.rungs}):
         standing = diagnosis.session.rungs.get(name)
         if standing is not None and not ladder.has(name) and standing.exists:
             lines.append(f"{name}: {standing.why_not or 'not reached'}")
@@ -193,7 +193,8 @@ def _startup_lines(session: Session) -> list[str]:
     started = sorted((s for s in session.startups if not s.renewed), key=lambda s: s.seconds)
     if started:
         one = started[len(started) // 2]
-        parts = f" (workers launched {one.launch:.2g} s, ready {one.ready:.2g} s)" if one.ready else ""
+        workers = session.loader.num_workers if session.loader else 0
+        parts = f" (workers launched {one.launch:.2g} s, ready {one.ready:.2g} s)" if one.ready and workers else ""
         lines.append(f"from iter() to the first batch: {one.seconds:.2g} s{parts}")
     renewed = sorted(s.seconds for s in session.startups if s.renewed)
     if renewed:

@@ -132,8 +132,6 @@ class TestConstructions:
         monkeypatch.setattr(places, "_MOST_BYTES", 10)
         script("chain = Compose([CenterCrop(4)])")
         assert lines(CROP) == [""]
-
-    @pytest.mark.xfail(strict=True, reason="every call of a function of that name is taken for its construction")
     @pytest.mark.parametrize("function", [np.asarray, functional.normalize])
     def test_a_librarys_function_is_not_constructed(self, script: Write, function: Any) -> None:
         """Calling a function of that name elsewhere has nothing to do with the chain."""
@@ -206,9 +204,6 @@ def test_label_of_what_is_defined_inside_a_function() -> None:
         return x
 
     assert [label(Local()), label(local), label(lambda x: x)] == ["Local", "local", "<lambda>"]
-
-
-@pytest.mark.xfail(strict=True, reason="its qualified name holds a class of torch's that nobody knows")
 def test_label_of_a_function_of_torchs() -> None:
     assert label(torch.add) == "add"
 

@@ -351,8 +351,6 @@ class TestCuts:
         for rung in ("transform:1", "transform:2", "transform:1", "raw", "transform:2"):
             images, labels = bench.stable(rung).batch
             assert same(images[:, 0, 0], 4.0 * labels + 2)
-
-    @pytest.mark.xfail(strict=True, reason="where the collate function has transforms, a cut is served as raw is")
     def test_transforms_in_collate_leave_nothing_to_cut(self) -> None:
         class Changed(Chained):
             def __getitem__(self, index: int) -> Any:
@@ -481,8 +479,6 @@ class TestNotes:
 
 class TestLookingInsideIsNoHindrance:
     """The user's loop never sees what looking inside has led to."""
-
-    @pytest.mark.xfail(strict=True, raises=TypeError, reason="timing replaces the parts, with nothing to fall back to")
     def test_a_class_that_minds_its_parts_being_replaced(self) -> None:
         class Strict(Compose):
             def __call__(self, x: Any) -> Any:
@@ -493,8 +489,6 @@ class TestLookingInsideIsNoHindrance:
                 return x
 
         assert Bench(Transformed(Strict([Double(), Shift()]))).stable("raw").why_not == ""
-
-    @pytest.mark.xfail(strict=True, raises=RuntimeError, reason="the comparison of p with 1 gives a tensor")
     def test_a_part_with_an_array_of_weights(self) -> None:
         class Choice(Compose):
             p = torch.tensor([0.5, 0.5])

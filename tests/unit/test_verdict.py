@@ -345,8 +345,6 @@ class TestContention:
     def test_nothing_is_known_of_cores(self) -> None:
         session = make({**climbing(raw=30.0), "device+load": 75.0}, noise=0.0, environment={"python": "3"})
         assert judged(session).verdict.sentence.endswith("should help.")
-
-    @pytest.mark.xfail(strict=True, raises=KeyError, reason="only two libraries are known")
     def test_a_library_that_a_later_version_knows(self) -> None:
         assert self.sentence(numexpr=8)
 
