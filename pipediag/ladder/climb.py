@@ -35,6 +35,8 @@ from .turns import Turn, Turns
 _CACHED = ("device", "host", "device+load")
 #: Windows thrown away because something else ran in them, before such windows are taken as they are.
 _TOLERATED = 3
+#: How many times as long as it is meant to be a window may become, when its steps are slower than expected.
+_LONGEST = 3.0
 #: Batches dropped in search of a stable one before a rung is given up.
 _PATIENCE = 200
 #: The longest that comparing single batches may take, in seconds and as a part of the budget.
@@ -202,6 +204,7 @@ class Climb:
         return OpenWindow(
             rung,
             window_steps(self._pace[rung], target, self._workers),
+            _LONGEST * target,
             self.feed,
             self._clock,
             self._device,
@@ -228,6 +231,7 @@ class Climb:
         """Time the loop until the window is full or the epoch ends; a stretch whose end is not seen is dropped."""
         watch, rung = window.watch, window.rung
         watch.start()
+        began = self._clock.now()
         while not window.full and not self._epochs.last_chance:
             if rung in _CACHED:
                 batch = self._cache(rung).next()
@@ -244,6 +248,8 @@ class Climb:
                 watch.drop()
                 return
             watch.count()
+            if self._clock.now() - began > window.longest and watch.total_steps % max(1, self._workers) == 0:
+                window.shorten()
         watch.stop()
 
     def _measure_supply(self) -> Generator[Any, None, str]:
@@ -286,6 +292,8 @@ class Climb:
         expected = "baseline" if rung in ("supply", "device+load") else rung
         handing = rung not in ("supply", "device+load")
         needed, stable, dropped = self._settling_round(), 0, 0
+        # A loop that never waits for its device runs ahead of it: without these, a step would seem to take no time.
+        self._device.synchronize()
         began = self._clock.now()
         while stable < needed:
             delivery = yield from self._turns.take()
@@ -302,6 +310,8 @@ class Climb:
             stable += 1
             if handing:
                 yield from self._turns.hand(self._own(delivery.batch, rung))
+        if handing:
+            self._device.synchronize()
         self._pace.setdefault(rung, (self._clock.now() - began) / max(1, stable))
         return ""
 
@@ -324,6 +334,7 @@ class Climb:
             self._drain.step()
 
     def _hand_cached(self, rung: str, count: int) -> Turn:
+        self._device.synchronize()
         began = self._clock.now()
         for _ in range(count):
             self._let_drain()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from ..measure.clock import Clock
 from ..measure.device import Device
 from ..measure.evidence import Evidence, Gpu, worker_figures
-from ..measure.window import Stopwatch
+from ..measure.window import MIN_STEPS, Stopwatch
 from ..session import Window
 from .feed import Feed
 
@@ -16,13 +16,14 @@ Cost = tuple[float, float, float, float]
 class OpenWindow:
     """A window of ``rung``, from the moment it is made; ``wanted`` is how many batches it is to have.
 
-    ``optimizer_steps`` and ``draws_of_others`` are how far those counters stood.
+    ``longest`` is how many seconds it may take. ``optimizer_steps`` and ``draws_of_others`` are how far those counters stood.
     """
 
     def __init__(
         self,
         rung: str,
         wanted: int,
+        longest: float,
         feed: Feed,
         clock: Clock,
         device: Device,
@@ -32,6 +33,7 @@ class OpenWindow:
     ) -> None:
         self.rung = rung
         self.wanted = wanted
+        self.longest = longest
         self.watch = Stopwatch(clock, device.synchronize)
         self.costs: list[Cost] = []
         self.optimizer_steps = optimizer_steps
@@ -43,6 +45,11 @@ class OpenWindow:
     @property
     def full(self) -> bool:
         return self.watch.total_steps >= self.wanted
+
+    def shorten(self) -> None:
+        """Be content with the batches there are, if these are enough for a window."""
+        if self.watch.total_steps >= MIN_STEPS:
+            self.wanted = self.watch.total_steps
 
     def evidence(self, waits: bool) -> dict[str, float]:
         """The figures from the beginning up to now; ``waits`` says that the loop waited for the workers' batches."""
