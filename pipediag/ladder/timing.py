@@ -14,9 +14,10 @@ Cost = tuple[float, float, float, float]
 
 
 class OpenWindow:
-    """A window of ``rung``, from the moment it is made; ``wanted`` is how many batches it is to have.
+    """A window of ``rung``, from the moment it is made.
 
-    ``longest`` is how many seconds it may take. ``optimizer_steps`` and ``draws_of_others`` are how far those counters stood.
+    ``wanted`` is how many batches it is to have, ``longest`` how many seconds it may take; ``optimizer_steps`` and
+    ``draws_of_others`` are how far those counters stood.
     """
 
     def __init__(
