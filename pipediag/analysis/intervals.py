@@ -46,6 +46,14 @@ class Interval:
         """The same quantity measured from another zero."""
         return Interval(self.value + by, self.low + by, self.high + by)
 
+    def widened(self, by: float) -> Interval:
+        """With an independent uncertainty of ``by`` to either side, added in quadrature."""
+        return Interval(
+            self.value,
+            self.value - math.hypot(self.value - self.low, by),
+            self.value + math.hypot(self.high - self.value, by),
+        )
+
     def inverse(self, numerator: float = 1.0) -> Interval:
         """``numerator / self``, with the ends exchanged: milliseconds to steps per second, for example."""
         return Interval(

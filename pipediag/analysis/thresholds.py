@@ -3,6 +3,9 @@
 #: Below this share of the step, input cost is not worth a change: it is of the size of run-to-run noise on shared
 #: machines, and of what changing the loader usually costs elsewhere.
 GATE = 0.05
+#: Share of the step below which the instrument itself cannot tell costs apart, however often it measures: switching,
+#: tagging and timing disturb a step by about this much (benchmarks/overhead.py).
+RESOLUTION = 0.01
 #: From this share on, the pipeline costs more than most optimisations of the model could win back.
 SEVERE = 0.20
 #: A second stage that costs at least this part of the largest one is named beside it: mending the first alone would

@@ -9,7 +9,7 @@ from .chain import dominant, heaviest, joined
 from .diagnosis import Stage
 from .intervals import Interval
 from .ladder import LadderView
-from .thresholds import CO_BOTTLENECK
+from .thresholds import CO_BOTTLENECK, RESOLUTION
 
 
 def waterfall(ladder: LadderView) -> list[Stage]:
@@ -32,7 +32,7 @@ def waterfall(ladder: LadderView) -> list[Stage]:
 
 def piece(ladder: LadderView, slow: str, fast: str) -> Stage:
     """What ``slow`` adds to the rung ``fast`` next below it."""
-    cost = ladder.cost(slow, fast)
+    cost = _cost(ladder, slow, fast)
     stage, links = ladder.stage(slow), ladder.links(slow)
     place = culprit(ladder.session, stage)
     if stage == "transform":
@@ -64,12 +64,17 @@ def by_stage(ladder: LadderView, pieces: list[Stage]) -> list[Stage]:
         if len(parts) == 1 or fast is None:
             stages += parts
             continue
-        cost = ladder.cost(parts[-1].rung, fast)
+        cost = _cost(ladder, parts[-1].rung, fast)
         costliest = ranked(ladder.session, parts)[0]
         links = [name for part in reversed(parts) for name in part.links]
         share = cost.value / ladder.ms("baseline").value
         stages.append(Stage(stage, cost, share, costliest.culprit, parts[-1].covers, parts[-1].rung, links))
     return stages
+
+
+def _cost(ladder: LadderView, slow: str, fast: str) -> Interval:
+    """The measured cost, no more certain than the instrument allows."""
+    return ladder.cost(slow, fast).widened(RESOLUTION * ladder.ms("baseline").value)
 
 
 def ranked(session: Session, parts: list[Stage]) -> list[Stage]:
