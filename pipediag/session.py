@@ -121,7 +121,7 @@ class Startup:
 
     ``launch`` of them went by until the workers' processes had been started, ``ready`` until the last of them had
     imported its modules and run its init function; the rest is the first batch. ``renewed`` is true where the
-    workers of the epoch before went on.
+    workers of the epoch before went on; ``shutdown`` is how long it took to end them where they did not.
     """
 
     seconds: float
@@ -129,6 +129,7 @@ class Startup:
     launch: float = 0.0
     ready: float = 0.0
     renewed: bool = False
+    shutdown: float = 0.0
 
 
 @dataclass

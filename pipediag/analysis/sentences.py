@@ -117,8 +117,16 @@ def not_starved(ladder: LadderView, share: Interval) -> str:
     )
 
 
-def undecided(ladder: LadderView, share: Interval, top: Stage) -> str:
+def undecided(ladder: LadderView, share: Interval, top: Stage, lost: Interval | None = None) -> str:
+    """``lost`` is given where the workers may be in the way rather than late."""
     base = ladder.ms("baseline")
+    if lost is not None:
+        return (
+            f"The input pipeline costs {percent(share.value)} of each step ({span(share)}), but it is open whether "
+            f"the loop waits for it (most for {top.stage}) or the workers slow the training process: with batches on "
+            f"the device already, a step took some {number(lost.value)} ms longer while they ran. "
+            "A longer --budget narrows the intervals."
+        )
     if share.low <= 0 or top.ms.low > 0:
         return (
             f"Cannot tell yet: the input pipeline costs {percent(share.value)} of the step ({span(share)}), "

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from ..session import CONTROLS, Link, Session, cut_of, cut_rung, ordered
 from .chain import why_unsplit
 from .ladder import ENOUGH_WINDOWS, LadderView
-from .thresholds import GATE
+from .thresholds import CONTENTION, GATE
 
 #: A link that takes at least this part of its range's time in the workers is cut out at once; else ranges are halved.
 _DOMINANT = 0.5
@@ -42,14 +42,16 @@ def next_round(session: Session) -> list[str]:
         lost = ladder.cost("device+load", "device")
         few = ladder.windows("device+load") < ENOUGH_WINDOWS
         suspected = lost.value > gate / 2 or ladder.ms("baseline").value < _QUICK_MS
-        if (few and suspected) or (not few and _undecided(ladder, "device+load", "device", gate)):
+        # What counts is whether most of the whole cost is lost that way.
+        most = max(gate, CONTENTION * ladder.cost("baseline", "device").value)
+        if (few and suspected) or (not few and _undecided(ladder, "device+load", "device", most)):
             wanted |= {"device+load", "device"}
     return ordered(wanted)
 
 
-def _undecided(ladder: LadderView, slow: str, fast: str, gate: float) -> bool:
+def _undecided(ladder: LadderView, slow: str, fast: str, bound: float) -> bool:
     cost = ladder.cost(slow, fast)
-    return cost.low <= gate <= cost.high and cost.high - cost.low > gate / 2
+    return cost.low <= bound <= cost.high and cost.high - cost.low > bound / 2
 
 
 def _cuts(ladder: LadderView, slow: str, fast: str, gate: float, refused: set[str]) -> set[str]:

@@ -45,11 +45,12 @@ def judge(ladder: LadderView, pieces: list[Stage]) -> Verdict:
         return Verdict(
             "none", sentences.not_starved(ladder, starved), None, starved, band, [], ("compute", 1000.0 / base.value)
         )
-    if starved.low <= GATE or top.ms.low <= 0:
+    if starved.low <= GATE:
         return Verdict("inconclusive", sentences.undecided(ladder, starved, top), None, starved, band)
 
-    lost = _slowed_by_workers(ladder)
-    if lost is not None:
+    lost = lost_to_workers(ladder)
+    most = lost is not None and lost.value >= CONTENTION * ladder.cost("baseline", "device").value
+    if lost is not None and most and lost.low > GATE * base.value:
         after = max(base.value - lost.value, ladder.ms("device").value)
         return Verdict(
             "contention",
@@ -59,6 +60,10 @@ def judge(ladder: LadderView, pieces: list[Stage]) -> Verdict:
             band,
             [top.stage],
             ("compute", 1000.0 / after),
+        )
+    if most or top.ms.low <= 0:
+        return Verdict(
+            "inconclusive", sentences.undecided(ladder, starved, top, lost if most else None), None, starved, band
         )
     others = [p.stage for p in stages[1:] if p.ms.low > 0 and _rivals(p, top, base)]
     after = max(base.value - top.ms.value, ladder.ms(rungs[0]).value)
@@ -86,19 +91,22 @@ def starved_share(ladder: LadderView) -> Interval:
 
 
 def startup_ms(session: Session) -> float | None:
-    """Milliseconds per step that the beginning of an epoch costs, spread over it; None where that is not known.
+    """Milliseconds per step that an epoch's beginning costs, spread over it; None where that is not known.
 
-    With persistent workers only epochs after the first count: there the workers are started once.
+    With it goes ending the workers of the epoch before. With persistent workers only epochs after the first count:
+    there the workers are started once.
     """
     loader = session.loader
     if loader is None or not loader.length:
         return None
     paid = [s.seconds for s in session.startups if s.renewed or not loader.persistent_workers]
-    return 1000.0 * statistics.median(paid) / loader.length if paid else None
+    ended = [s.shutdown for s in session.startups if s.shutdown > 0]
+    each = statistics.median(paid) + (statistics.median(ended) if ended else 0.0) if paid else None
+    return None if each is None else 1000.0 * each / loader.length
 
 
-def _slowed_by_workers(ladder: LadderView) -> Interval | None:
-    """What the loop loses to the workers' mere presence, when that is most of what the pipeline costs.
+def lost_to_workers(ladder: LadderView) -> Interval | None:
+    """Milliseconds per step that the loop loses to the workers' mere presence; None where that was not measured.
 
     Taking batches off the workers' hands goes on meanwhile, in the training process: what the hand-off costs there is
     the hand-off's.
@@ -109,9 +117,7 @@ def _slowed_by_workers(ladder: LadderView) -> Interval | None:
     below = ladder.below("worker") if ladder.has("worker") else None
     if below is not None:
         lost = lost.shifted(-max(0.0, ladder.cost("worker", below).value))
-    whole = ladder.cost("baseline", "device")
-    decided = lost.low > GATE * ladder.ms("baseline").value
-    return lost if decided and lost.value >= CONTENTION * whole.value else None
+    return lost
 
 
 def _rivals(piece: Stage, top: Stage, base: Interval) -> bool:

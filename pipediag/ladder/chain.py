@@ -27,6 +27,8 @@ _RANDOM = {
     *("random", "rand", "randint", "randrange", "randn", "randperm", "uniform", "bernoulli", "choice", "choices"),
     *("shuffle", "multinomial", "binomial", "permutation", "default_rng", "integers"),
 }
+#: How often a sample is taken apart before it is taken not to be separable.
+_TRIES = 3
 _VARIES = "samples pass through different transforms"
 
 
@@ -59,6 +61,15 @@ def take_apart_by_links(make: Callable[[], Any], slots: list[Slot]) -> Apart:
     Raises:
         NotSeparable: as for :func:`pipediag.ladder.dissect.take_apart`.
     """
+    for _ in range(_TRIES - 1):
+        try:
+            return _apart(make, slots)
+        except NotSeparable:  # an interruption can make a negligible call look long
+            continue
+    return _apart(make, slots)
+
+
+def _apart(make: Callable[[], Any], slots: list[Slot]) -> Apart:
     seen, sample = _watched(make, slots)
     seen = with_results(seen, sample)
     outer = link(seen, sample)

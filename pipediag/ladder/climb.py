@@ -201,6 +201,8 @@ class Climb:
         # The pace of a rung's first window is guessed from its settling, and often guessed too fast.
         measured = bool(self._schedule.session.windows_of(rung))
         target = self._target if measured or rung == "supply" else self._target / 2
+        if rung == "device+load":  # the workers' queues are full when it begins; what follows is what counts
+            target *= 2
         return OpenWindow(
             rung,
             window_steps(self._pace[rung], target, self._workers),
@@ -312,7 +314,8 @@ class Climb:
                 yield from self._turns.hand(self._own(delivery.batch, rung))
         if handing:
             self._device.synchronize()
-        self._pace.setdefault(rung, (self._clock.now() - began) / max(1, stable))
+        if rung != "device+load":  # there the loop sets the pace, which has not been asked yet
+            self._pace.setdefault(rung, (self._clock.now() - began) / max(1, stable))
         return ""
 
     def _settling_round(self) -> int:

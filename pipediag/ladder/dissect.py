@@ -20,7 +20,7 @@ from .spying import Call, Recorder, Seen, identities, spied
 HELP = 'mark the call whose result goes into the sample: return pipediag.stage("augment")(prepare)(raw), label'
 
 #: A call that takes less than this part of the transforms' time, or than these seconds, may be left to the loading.
-_NEGLIGIBLE, _INSTANT = 0.02, 30e-6
+_NEGLIGIBLE, _INSTANT = 0.02, 50e-6
 
 
 class NotSeparable(Exception):

@@ -22,6 +22,8 @@ from .wrappers import EndlessSampler, InitWorker, StagedCollate, StagedDataset, 
 
 NativeIterator = Callable[[Any], Any]  # DataLoader._get_iterator, unpatched
 
+#: Seconds that a loader with a timeout gives its workers at least.
+_TIMEOUT = 120
 #: Seconds below which a wait for a batch is not worth asking what it was for.
 _NOTICEABLE = 1e-4
 
@@ -45,6 +47,7 @@ class Feed:
         self._clock = clock
         self._iterator: Any = None
         self._started: float | None = None
+        self._shutdown = 0.0
         self._launched: float | None = None  # None where the workers go on
         self._parcels: list[Any] = []
         self._shared: list[Any] = []
@@ -64,9 +67,12 @@ class Feed:
 
     def open(self) -> None:
         """Build the iterator, and with it the workers. The loader is the user's own again when this returns."""
+        ending = self._clock.now()
+        had_workers = self._iterator is not None and bool(self.worker_pids)
         self.close()
         loader = self.loader
         self._started = self._clock.now()
+        self._shutdown = self._started - ending if had_workers else 0.0
         self._parcels = _parcels(loader)
         station = Station(loader.dataset, loader.collate_fn, self.cell, self._parcels, self._looks_inside)
         iterable = is_iterable(loader)
@@ -74,6 +80,8 @@ class Feed:
             "dataset": StagedIterable(station) if iterable else StagedDataset(station),
             "collate_fn": StagedCollate(station),
             "worker_init_fn": InitWorker(station, loader.worker_init_fn),
+            # Filling a cache takes longer than making a batch.
+            "timeout": loader.timeout and max(loader.timeout, _TIMEOUT),
         }
         self._sampler = None
         if not iterable:
@@ -121,7 +129,8 @@ class Feed:
         return early[half - 1] if half and len(early) >= half else math.inf
 
     def _note_startup(self, started: float, came: float, delivery: Delivery) -> None:
-        startup = Startup(came - started, renewed=self._launched is None)
+        startup = Startup(came - started, renewed=self._launched is None, shutdown=self._shutdown)
+        self._shutdown = 0.0
         if self._launched is not None:
             startup.launch = self._launched - started
             ready = delivery.notes.ready if delivery.notes else None

@@ -94,6 +94,7 @@ class TestCuts:
             assert len(own.cut(links, 20 * KIB)) == MIN_ITEMS
         own.cut(3, 20 * KIB)
         assert list(own.cuts) == [2, 3]
+
     def test_the_one_that_was_not_used_for_longest_goes(self) -> None:
         own = with_cuts()
         own.cut(1, 20 * KIB)

@@ -59,6 +59,7 @@ class TestTail:
         tail = told([0.1, 0.5], [0.2, 0.5]).tail
         assert tail is not None
         assert tail.slowest == [Slow("1", 500.0)]
+
     def test_an_index_that_is_slow_again_is_named_once(self) -> None:
         heard = Hearsay()
         for epoch in range(20):

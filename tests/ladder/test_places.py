@@ -132,6 +132,7 @@ class TestConstructions:
         monkeypatch.setattr(places, "_MOST_BYTES", 10)
         script("chain = Compose([CenterCrop(4)])")
         assert lines(CROP) == [""]
+
     @pytest.mark.parametrize("function", [np.asarray, functional.normalize])
     def test_a_librarys_function_is_not_constructed(self, script: Write, function: Any) -> None:
         """Calling a function of that name elsewhere has nothing to do with the chain."""
@@ -204,6 +205,8 @@ def test_label_of_what_is_defined_inside_a_function() -> None:
         return x
 
     assert [label(Local()), label(local), label(lambda x: x)] == ["Local", "local", "<lambda>"]
+
+
 def test_label_of_a_function_of_torchs() -> None:
     assert label(torch.add) == "add"
 

@@ -351,6 +351,7 @@ class TestCuts:
         for rung in ("transform:1", "transform:2", "transform:1", "raw", "transform:2"):
             images, labels = bench.stable(rung).batch
             assert same(images[:, 0, 0], 4.0 * labels + 2)
+
     def test_transforms_in_collate_leave_nothing_to_cut(self) -> None:
         class Changed(Chained):
             def __getitem__(self, index: int) -> Any:
@@ -479,6 +480,7 @@ class TestNotes:
 
 class TestLookingInsideIsNoHindrance:
     """The user's loop never sees what looking inside has led to."""
+
     def test_a_class_that_minds_its_parts_being_replaced(self) -> None:
         class Strict(Compose):
             def __call__(self, x: Any) -> Any:
@@ -489,6 +491,7 @@ class TestLookingInsideIsNoHindrance:
                 return x
 
         assert Bench(Transformed(Strict([Double(), Shift()]))).stable("raw").why_not == ""
+
     def test_a_part_with_an_array_of_weights(self) -> None:
         class Choice(Compose):
             p = torch.tensor([0.5, 0.5])

@@ -95,6 +95,7 @@ class TestHotLines:
         lines = [HotLine("aug.py:34", "x = blur(x)", 0.581), HotLine("data.py:9", "", 0.2)]
         diagnosis = diagnose_session(make(FLAT, inside=inside(5.0, lines=lines)))
         assert rows.hot_lines(diagnosis) == ["58 %  aug.py:34  x = blur(x)", "20 %  data.py:9"]
+
     def test_a_function_without_a_place(self) -> None:
         diagnosis = diagnose_session(make(FLAT, inside=inside(5.0, lines=[HotLine("", "<built-in>", 0.5)])))
         assert rows.hot_lines(diagnosis) == ["50 %  <built-in>"]
@@ -126,6 +127,7 @@ class TestNotMeasured:
         assert self.lines(make(climbing(raw=30.0), inside=found)) == [
             "parts of B: it decides at random which of its parts run"
         ]
+
     def test_a_cut_that_could_not_be_measured(self) -> None:
         session = make(
             climbing(raw=30.0),

@@ -257,6 +257,7 @@ class TestCutRungs:
     )
     def test_others_are_none(self, name: str) -> None:
         assert cut_of(name) is None
+
     def test_digits_that_are_no_number(self) -> None:
         assert cut_of("transform:\N{SUPERSCRIPT TWO}") is None
 

@@ -345,6 +345,7 @@ class TestContention:
     def test_nothing_is_known_of_cores(self) -> None:
         session = make({**climbing(raw=30.0), "device+load": 75.0}, noise=0.0, environment={"python": "3"})
         assert judged(session).verdict.sentence.endswith("should help.")
+
     def test_a_library_that_a_later_version_knows(self) -> None:
         assert self.sentence(numexpr=8)
 
@@ -352,6 +353,14 @@ class TestContention:
         """Batches are taken off the workers' hands also while the loop is fed from the device."""
         ladder = {**climbing(worker=25.0, raw=20.0), "device+load": 75.0}
         assert judged(make(ladder, noise=0.0)).verdict.bottleneck == "ipc"
+
+    def test_while_it_is_open_no_stage_is_blamed(self) -> None:
+        session = make({**climbing(raw=30.0), "device+load": 75.0}, noise=0.0)
+        for number, window in enumerate(session.windows_of("device+load")):
+            window.seconds *= (0.6, 1.4, 1.0, 0.7, 1.3)[number]
+        verdict = judged(session).verdict
+        assert verdict.bottleneck == "inconclusive"
+        assert "or the workers slow the training process" in verdict.sentence
 
 
 class TestStartup:
@@ -361,6 +370,11 @@ class TestStartup:
         verdict = judged(make(FLAT, startups=startups, length=10, persistent=persistent)).verdict
         assert verdict.bottleneck == "startup"
         return verdict.sentence
+
+    def test_ending_the_workers_before_is_part_of_it(self) -> None:
+        without = self.sentence(Startup(5.0, launch=1.0, ready=4.0))
+        with_it = self.sentence(Startup(5.0, launch=1.0, ready=4.0, shutdown=1.0))
+        assert "500 ms a step" in without and "600 ms a step" in with_it
 
     def test_its_parts(self) -> None:
         sentence = self.sentence(Startup(5.0, launch=1.0, ready=4.0))

@@ -1,0 +1,12 @@
+"""The same planted cases given to other tools that diagnose input pipelines: who names the cause, the stage, the code?
+
+Each tool gets the same text of each case's script. It is used the way its own documentation says, on the script as it
+is where the tool can do that, and with the edit that its documentation asks for where it cannot:
+
+``pipediag``        ``pipediag analyze train.py``, unmodified
+``traceml``         ``traceml run train.py``, unmodified
+``traceml-edited``  the same, after ``traceml.init()`` and with the loop's body under ``traceml.trace_step(model)``
+``gpuprof``         ``python train.py``, with the loop under ``gpuprof.profile()``; it has no way to run a plain script
+
+Run it with ``python -m benchmarks.rivals``.
+"""
