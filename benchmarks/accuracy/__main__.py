@@ -35,7 +35,11 @@ def main() -> None:
     if args.resume:
         chosen = [case for case in chosen if case.name not in records or records[case.name]["error"]]
 
+    # Results of one machine may be completed on another, so every record tells where it comes from.
+    where = {key: value for key, value in common.circumstances().items() if key in ("cores", "python", "torch")}
+
     def done(record: dict[str, Any]) -> None:
+        record |= {"on": where, "budget": args.budget, "slots": args.slots, "repeats": args.repeats}
         records[record["name"]] = record
         ordered = [records[name] for name in known if name in records]
         common.save("accuracy", {"budget": args.budget, "slots": args.slots, "cases": ordered}, args.out)

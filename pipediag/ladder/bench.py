@@ -98,7 +98,7 @@ class Bench:
         return self.typical == 0.0 or self.typical > _QUICK_SECONDS or self.batches % _ONE_IN == 0
 
     def timed(self, seconds: float, index: object) -> None:
-        """One sample has been made under the baseline.
+        """One sample has been made under the baseline; items of a stream have no index.
 
         What it waited for a core is not its own: asked for samples that stand out only, since asking takes time.
         """
@@ -110,7 +110,7 @@ class Bench:
         notes = self.note()
         notes.times.append(seconds)
         if notes.slowest is None or seconds > notes.slowest[0]:
-            notes.slowest = (seconds, f"{index!r:.40}")
+            notes.slowest = (seconds, "" if index is None else f"{index!r:.40}")
 
     def draw(self, pool: Sequence[Any], count: int) -> list[Any]:
         """The next ``count`` items of a pool, round and round: cached by draw, not by index."""

@@ -237,7 +237,10 @@ class Station:
         for index in itertools.cycle(bench.indices):
             if inspection.complete:
                 break
-            inspection.make(partial(self._one, index), again=True)
+            try:
+                inspection.make(partial(self._one, index), again=True)
+            except Exception:  # the dataset's own; it comes again when the loop asks for that sample
+                break
         bench.note().inside = inspection.figures(bench.chain)
 
     def _replay(self, bench: Bench, raw: RawSample | CutSample) -> Any:
@@ -294,7 +297,7 @@ class Station:
         began = time.perf_counter()
         item = next(source)
         if bench.rung == "baseline":
-            bench.timed(time.perf_counter() - began, "")
+            bench.timed(time.perf_counter() - began, None)
         return item
 
     def _keep(self, bench: Bench, item: Any) -> None:

@@ -930,7 +930,7 @@ class TestStream:
         notes = Stream(Numbers()).batch("baseline").notes
         assert notes is not None
         assert notes.slowest is not None
-        assert notes.slowest[1] == repr("")
+        assert notes.slowest[1] == ""
         assert len(notes.times) <= 4
 
     def test_cuts_are_as_baseline(self) -> None:
