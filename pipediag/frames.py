@@ -17,6 +17,11 @@ def is_ours(file: str) -> bool:
     return file.startswith(_ROOT) and not file.startswith(_DEMO)
 
 
+def is_demo(file: str) -> bool:
+    """Whether a source file is the demo script, which plays the part of a user's wherever it is installed."""
+    return file.startswith(_DEMO)
+
+
 def users_part(error: BaseException) -> BaseException:
     """The error with our frames taken out of its traceback, as Python itself would have shown it."""
     frames = []

@@ -14,7 +14,7 @@ from typing import Any
 
 import torch
 
-from ..frames import is_ours
+from ..frames import is_demo, is_ours
 from ..session import Place
 
 _TORCH = str(Path(torch.__file__).resolve().parent) + os.sep
@@ -27,6 +27,8 @@ _HOLDERS = (ast.List, ast.Tuple, ast.Call)
 
 def is_users(file: str) -> bool:
     """Whether a source file belongs to the user rather than to Python, an installed package, or pipediag."""
+    if is_demo(file):
+        return True
     if file.startswith("<") or "site-packages" in file or "dist-packages" in file or is_ours(file):
         return False
     return not file.startswith((_TORCH, *_LIBRARIES))

@@ -21,6 +21,7 @@ from torchvision.transforms import v2
 
 import pipediag.demo.train
 import pipediag.ladder.station
+from pipediag import frames
 from pipediag.ladder import places
 from pipediag.ladder.places import caller, definition, is_users, label, place_of, places_of
 from pipediag.session import Place
@@ -240,3 +241,10 @@ def test_short(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 def test_caller_is_the_users_frame() -> None:
     line = inspect.currentframe().f_lineno + 1  # type: ignore[union-attr]
     assert caller() == f"{places.short(__file__)}:{line}"
+
+
+def test_the_demo_counts_as_a_users_script_wherever_it_is_installed(monkeypatch: pytest.MonkeyPatch) -> None:
+    installed = "/venv/lib/python3.11/site-packages/pipediag/demo/"
+    monkeypatch.setattr(frames, "_DEMO", installed)
+    assert is_users(installed + "train.py")
+    assert not is_users("/venv/lib/python3.11/site-packages/torchvision/transforms/transforms.py")
