@@ -97,6 +97,14 @@ def median_interval(values: Sequence[float]) -> Interval:
     return Interval(centre, centre - below, centre + above)
 
 
+def total(parts: Sequence[Interval]) -> Interval:
+    """The sum of independent quantities: their arms add up in quadrature."""
+    value = sum(part.value for part in parts)
+    below = math.hypot(*(part.value - part.low for part in parts))
+    above = math.hypot(*(part.high - part.value for part in parts))
+    return Interval(value, value - below, value + above)
+
+
 def difference(slow: Sequence[float], fast: Sequence[float]) -> Interval:
     """Median of the paired differences ``slow[i] - fast[i]``: what the slower rung adds, round by round."""
     return median_interval([s - f for s, f in zip(slow, fast, strict=True)])

@@ -7,7 +7,7 @@ import itertools
 from ..session import Link, Place, Session, cut_of
 from .chain import dominant, heaviest, joined
 from .diagnosis import Stage
-from .intervals import Interval
+from .intervals import Interval, total
 from .ladder import LadderView
 from .thresholds import CO_BOTTLENECK, RESOLUTION
 
@@ -55,7 +55,9 @@ def piece(ladder: LadderView, slow: str, fast: str) -> Stage:
 def by_stage(ladder: LadderView, pieces: list[Stage]) -> list[Stage]:
     """The pieces with neighbours of the same stage joined: the transforms' links are one stage.
 
-    The joined cost is measured from the rung above all of them to the rung below; its culprit is the costliest part.
+    The joined cost is measured from the rung above all of them to the rung below, or is the sum of the parts where that
+    is known better: once the chain is cut, only neighbouring rungs are measured further. Its culprit is the costliest
+    part.
     """
     stages = []
     for stage, group in itertools.groupby(pieces, key=lambda part: part.stage):
@@ -64,7 +66,8 @@ def by_stage(ladder: LadderView, pieces: list[Stage]) -> list[Stage]:
         if len(parts) == 1 or fast is None:
             stages += parts
             continue
-        cost = _cost(ladder, parts[-1].rung, fast)
+        direct, summed = _cost(ladder, parts[-1].rung, fast), total([part.ms for part in parts])
+        cost = summed if summed.high - summed.low < direct.high - direct.low else direct
         costliest = ranked(ladder.session, parts)[0]
         links = [name for part in reversed(parts) for name in part.links]
         share = cost.value / ladder.ms("baseline").value

@@ -319,3 +319,22 @@ class TestBelow:
         session.windows = [w for w in session.windows if w.rung not in ("sample", "worker")]
         session.rungs["worker"] = Rung("worker", False, "no workers", exists=False)
         assert LadderView(session).covered("transform:1") == ["collate", "transform"]
+
+
+def test_a_stage_is_as_certain_as_its_parts_together() -> None:
+    """Once the chain is cut, only neighbouring rungs are measured further: what the ends saw once must not decide."""
+    ends = {"sample": 10.0, "raw": 32.0, "baseline": 33.0}
+    session = make({"device": 10.0, **ends}, rounds=3, noise=0.0)
+    for window, off in zip(session.windows_of("raw"), (1.0, 0.4, 1.5), strict=True):
+        window.seconds *= off
+    session.inside = inside(1.0, 20.0)
+    for round_ in range(3, 8):
+        for rung, ms in (("sample", 10.0), ("transform:1", 30.0), ("transform:1", 30.0), ("raw", 32.0)):
+            first = rung != "raw" and not (rung == "transform:1" and session.windows[-1].rung == "transform:1")
+            number = round_ if first else round_ + 10
+            session.windows.append(Window(rung, number, 10, 10 * ms / 1000, 10))
+    ladder = LadderView(session)
+    stage = next(part for part in by_stage(ladder, diagnose_session(session).waterfall) if part.stage == "transform")
+    assert ladder.cost("raw", "sample").low < 0
+    assert stage.ms.low > 15.0
+    assert stage.ms.value == pytest.approx(22.0, rel=0.05)
