@@ -14,7 +14,7 @@ _FRAME = re.compile(r'^  File "(?P<file>[^"]*)", line \d+, in .*\n(?:    .*\n)*'
 
 def is_ours(file: str) -> bool:
     """Whether a source file belongs to pipediag; the demo script counts as a user's."""
-    return file.startswith(_ROOT) and not file.startswith(_DEMO)
+    return file.startswith(_ROOT) and not is_demo(file)
 
 
 def is_demo(file: str) -> bool:

@@ -16,7 +16,7 @@ from typing import Any
 
 from ..session import Link
 from . import randomness, tree
-from .dissect import NotSeparable, RawSample, changed_between, link, with_results
+from .dissect import NotSeparable, RawSample, changed_between, link, link_what_counts
 from .paths import private, same
 from .places import label, places_of
 from .slots import Slot, names_in
@@ -55,11 +55,11 @@ class Apart:
         return self.outer.nbytes() + tree.nbytes(own)
 
 
-def take_apart_by_links(make: Callable[[], Any], slots: list[Slot]) -> Apart:
+def take_apart(make: Callable[[], Any], slots: list[Slot]) -> Apart:
     """Run ``make`` (one ``__getitem__``) with all transforms recorded, those inside other transforms included.
 
     Raises:
-        NotSeparable: as for :func:`pipediag.ladder.dissect.take_apart`.
+        NotSeparable: no transform was called, or a result is not part of the sample as it is.
     """
     for _ in range(_TRIES - 1):
         try:
@@ -71,8 +71,7 @@ def take_apart_by_links(make: Callable[[], Any], slots: list[Slot]) -> Apart:
 
 def _apart(make: Callable[[], Any], slots: list[Slot]) -> Apart:
     seen, sample = _watched(make, slots)
-    seen = with_results(seen, sample)
-    outer = link(seen, sample)
+    seen, outer = link_what_counts(seen, sample)
     leaves = [leaf for one in seen for leaf in _leaves(one)]
     try:
         calls = [one for one, _ in leaves]

@@ -8,14 +8,13 @@ sample: replaying it means calling the transforms on the inputs again and fillin
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from . import tree
 from .paths import DEPTH, Path, follow, has_identity, parts, private, replace, same, walk
-from .slots import Slot
-from .spying import Call, Recorder, Seen, identities, spied
+from .spying import Call, Seen, identities
 
 HELP = 'mark the call whose result goes into the sample: return pipediag.stage("augment")(prepare)(raw), label'
 
@@ -72,29 +71,20 @@ class RawSample:
         return tree.nbytes(self.sample) + sum(tree.nbytes((c.args, c.kwargs)) for c in self.calls)
 
 
-def take_apart(make: Callable[[], Any], slots: list[Slot]) -> RawSample:
-    """Run ``make`` (one ``__getitem__``) with the transforms in ``slots`` and all marked calls recorded.
-
-    Raises:
-        NotSeparable: no transform was called, or a result is not part of the sample as it is.
-    """
-    recorder = Recorder()
-    with spied(slots, recorder):
-        sample = make()
-    return link(with_results(recorder.seen, sample), sample)
-
-
-def with_results(seen: list[Seen], sample: Any) -> list[Seen]:
-    """The calls, without the negligible ones where these alone are in the way.
+def link_what_counts(seen: list[Seen], sample: Any) -> tuple[list[Seen], RawSample]:
+    """:func:`link` the calls, without the negligible ones where these alone are in the way; and the calls linked.
 
     What makes a number out of a label is often changed once more; left to the loading, it costs nothing there.
+
+    Raises:
+        NotSeparable: as for :func:`link`.
     """
     try:
-        link(seen, sample)
+        return seen, link(seen, sample)
     except NotSeparable:
         least = max(_INSTANT, _NEGLIGIBLE * sum(one.seconds for one in seen))
-        return [one for one in seen if one.seconds > least] or seen
-    return seen
+        seen = [one for one in seen if one.seconds > least] or seen
+        return seen, link(seen, sample)
 
 
 def link(seen: Sequence[Seen], sample: Any, mutates: bool = False, looked: Any = None) -> RawSample:
@@ -104,7 +94,7 @@ def link(seen: Sequence[Seen], sample: Any, mutates: bool = False, looked: Any =
     ``looked`` is how the sample looked when it was returned, where it has been written into since.
 
     Raises:
-        NotSeparable: as for :func:`take_apart`.
+        NotSeparable: no transform was called, or a result is not part of the sample as it is.
     """
     if not seen:
         raise NotSeparable(f"no transform was found that the dataset calls; {HELP}")

@@ -30,7 +30,7 @@ class Findings:
         if len(insides) > self._heard_of and not self._inside_known:
             self._heard_of = len(insides)
             self._send("inside", asdict(merged(list(insides.values()))))
-        tail = self._feed.hearsay.tail
-        if tail is not None and tail.samples > self._timed:
-            self._timed = tail.samples
+        hearsay = self._feed.hearsay
+        if hearsay.samples > self._timed and (tail := hearsay.tail) is not None:
+            self._timed = hearsay.samples
             self._send("tail", asdict(tail))

@@ -21,7 +21,7 @@ class Hearsay:
         self.insides: dict[int, Inside] = {}
         self._times: list[float] = []
         self._slowest: dict[str, float] = {}
-        self._samples = 0
+        self.samples = 0  # timed so far
         self._draw = random.Random(0)
 
     def take(self, delivery: Delivery) -> None:
@@ -31,10 +31,10 @@ class Hearsay:
         if notes.inside is not None:
             self.insides[delivery.worker] = notes.inside
         for seconds in notes.times:
-            self._samples += 1
+            self.samples += 1
             if len(self._times) < _KEPT:
                 self._times.append(seconds)
-            elif (place := self._draw.randrange(self._samples)) < _KEPT:
+            elif (place := self._draw.randrange(self.samples)) < _KEPT:
                 self._times[place] = seconds
         if notes.slowest is not None:
             seconds, index = notes.slowest
@@ -49,7 +49,7 @@ class Hearsay:
             return None
         ranked = sorted(self._times)
         return Tail(
-            samples=self._samples,
+            samples=self.samples,
             p50_ms=round(1000 * statistics.median(ranked), 4),
             p99_ms=round(1000 * ranked[min(len(ranked) - 1, int(0.99 * len(ranked)))], 4),
             slowest=[

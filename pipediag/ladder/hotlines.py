@@ -35,7 +35,7 @@ class HotLines:
         self._functions: list[HotLine] = []
         self._traced = 0
         # A debugger or a coverage tool is there already: it has the only place for a tracer.
-        self.complete = sys.gettrace() is not None or sys.getprofile() is not None or _profiled()
+        self.complete = sys.gettrace() is not None or sys.getprofile() is not None or _another_profiler()
 
     def trace(self, make: Callable[[], Any]) -> Any:
         """Make one sample under the tracer; the last one under a profiler of functions, where the lines lack."""
@@ -58,7 +58,7 @@ class HotLines:
         return [line for line in lines if line.share >= _SHARE][:_LINES]
 
 
-def _profiled() -> bool:
+def _another_profiler() -> bool:
     """Whether a profiler of Python 3.12's newer kind is at work."""
     monitoring = getattr(sys, "monitoring", None)
     return monitoring is not None and monitoring.get_tool(monitoring.PROFILER_ID) is not None

@@ -33,11 +33,6 @@ class Inspection:
     def complete(self) -> bool:
         return not self._thorough or (self._probe.complete and self._lines.complete)
 
-    @property
-    def meddles(self) -> bool:
-        """Whether an instrument is at work on the user's code."""
-        return not self.complete
-
     def give_up(self) -> None:
         """Look no further: the code minds being looked at."""
         self._thorough = False

@@ -47,9 +47,7 @@ def caller() -> str:
 
 def place_of(obj: Any) -> Place:
     """Name and definition of a callable: a function's own, or its class's; torch's own have no place of interest."""
-    while isinstance(obj, functools.partial):
-        obj = obj.func
-    target = obj if inspect.isroutine(obj) else type(obj)
+    target = _code_behind(obj)
     name = label(obj)
     if str(getattr(target, "__module__", "")).split(".")[0] == "torch":
         return Place(f"torch's {name}")
@@ -74,13 +72,18 @@ def places_of(links: Sequence[Any]) -> list[Place]:
 
 def label(obj: Any) -> str:
     """The name people know a callable by: a function's own, or its class's."""
+    target = _code_behind(obj)
+    if inspect.isbuiltin(target):  # its qualified name may hold a class that nobody knows
+        return str(target.__name__)
+    name: str = getattr(target, "__qualname__", type(target).__name__)
+    return name.rpartition("<locals>.")[2]
+
+
+def _code_behind(obj: Any) -> Any:
+    """The function or class that a callable is, or is made of."""
     while isinstance(obj, functools.partial):
         obj = obj.func
-    if inspect.isbuiltin(obj):  # its qualified name may hold a class that nobody knows
-        return str(obj.__name__)
-    target = obj if inspect.isroutine(obj) else type(obj)
-    name: str = getattr(target, "__qualname__", type(obj).__name__)
-    return name.rpartition("<locals>.")[2]
+    return obj if inspect.isroutine(obj) else type(obj)
 
 
 def short(file: str) -> str:
@@ -111,9 +114,7 @@ def _source(target: Any) -> tuple[str, int] | None:
 
 
 def _file_is_users(fn: Any) -> bool:
-    while isinstance(fn, functools.partial):
-        fn = fn.func
-    source = _source(fn if inspect.isroutine(fn) else type(fn))
+    source = _source(_code_behind(fn))
     return source is not None and is_users(os.path.abspath(source[0]))
 
 

@@ -19,7 +19,7 @@ from ..session import cut_of
 from . import tree
 from .bench import CUT_SHARE, MAX_ITEMS, MIN_ITEMS, RAW_SHARE, Bench, queue_clock, within
 from .cell import Cell
-from .chain import Apart, Chain, CutSample, chain_of, take_apart_by_links
+from .chain import Apart, Chain, CutSample, chain_of, take_apart
 from .delivery import Delivery
 from .dissect import NotSeparable, RawSample
 from .inside import Inspection
@@ -216,7 +216,7 @@ class Station:
 
     def _take_apart(self, bench: Bench) -> tuple[str, str]:
         slots = find_slots(self.dataset)
-        apart = (take_apart_by_links(partial(self._one, index), slots) for index in bench.indices)
+        apart = (take_apart(partial(self._one, index), slots) for index in bench.indices)
         try:
             parts = list(within(apart, Apart.nbytes, RAW_SHARE * self.cell.pool_bytes))
             parts[0].outer.replay()
@@ -288,7 +288,7 @@ class Station:
             except StopIteration:
                 raise
             except Exception:
-                if not self._inspection.meddles:
+                if self._inspection.complete:
                     raise
                 # The instruments may be what the stream has failed of, and a stream that has failed is over.
                 self._inspection.give_up()

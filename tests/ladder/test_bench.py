@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from pipediag.ladder import bench as benches
 from pipediag.ladder.bench import FILL_SECONDS, MAX_ITEMS, MIN_ITEMS, Bench, within
-from pipediag.ladder.chain import chain_of, take_apart_by_links
+from pipediag.ladder.chain import chain_of, take_apart
 from pipediag.ladder.delivery import Notes
 from pipediag.ladder.slots import find_slots
 
@@ -60,7 +60,7 @@ def with_cuts(links: int = 5, samples: int = 12) -> Bench:
     found = bench()
     dataset = Kilobytes(links)
     slots = find_slots(dataset)
-    found.chain = chain_of([take_apart_by_links(lambda i=i: dataset[i], slots) for i in range(samples)])
+    found.chain = chain_of([take_apart(lambda i=i: dataset[i], slots) for i in range(samples)])
     return found
 
 

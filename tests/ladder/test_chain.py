@@ -26,7 +26,7 @@ from torchvision.transforms import v2
 
 import pipediag
 from pipediag.ladder import places, randomness
-from pipediag.ladder.chain import Apart, Chain, CutSample, chain_of, decides_at_random, take_apart_by_links
+from pipediag.ladder.chain import Apart, Chain, CutSample, chain_of, decides_at_random, take_apart
 from pipediag.ladder.paths import private
 from pipediag.ladder.places import definition
 from pipediag.ladder.slots import find_slots
@@ -72,7 +72,7 @@ class Images(Items):
 
 
 def apart(dataset: Any, index: int = 3) -> Apart:
-    return take_apart_by_links(lambda: dataset[index], find_slots(dataset))
+    return take_apart(lambda: dataset[index], find_slots(dataset))
 
 
 def taken(dataset: Any, indices: Sequence[int] = range(6)) -> Chain:

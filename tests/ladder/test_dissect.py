@@ -20,7 +20,8 @@ from hypothesis import strategies as st
 from PIL import Image
 
 import pipediag
-from pipediag.ladder.dissect import NotSeparable, RawSample, take_apart
+from pipediag.ladder.chain import take_apart
+from pipediag.ladder.dissect import NotSeparable, RawSample
 from pipediag.ladder.slots import find_slots
 from pipediag.ladder.spying import Recorder, spied
 
@@ -58,7 +59,7 @@ class Opaque:
 
 
 def apart(dataset: Any, index: int = 3) -> RawSample:
-    return take_apart(lambda: dataset[index], find_slots(dataset))
+    return take_apart(lambda: dataset[index], find_slots(dataset)).outer
 
 
 def replays_to_the_original(dataset: Any, index: int = 3) -> RawSample:

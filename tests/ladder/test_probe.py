@@ -11,7 +11,7 @@ from torch.utils.data import ConcatDataset
 
 import pipediag
 from pipediag.ladder import probe
-from pipediag.ladder.chain import Chain, chain_of, take_apart_by_links
+from pipediag.ladder.chain import Chain, chain_of, take_apart
 from pipediag.ladder.inside import Inspection, threads
 from pipediag.ladder.probe import Probe
 from pipediag.ladder.slots import find_slots
@@ -94,7 +94,7 @@ class Dataset(Items):
 
 def chain_in(dataset: Any, indices: range = range(3)) -> Chain:
     slots = find_slots(dataset)
-    return chain_of([take_apart_by_links(lambda i=i: dataset[i], slots) for i in indices])
+    return chain_of([take_apart(lambda i=i: dataset[i], slots) for i in indices])
 
 
 def probed(dataset: Any, clock: Clock, chain: Chain | None = None, samples: int = 4) -> Inside:
@@ -167,7 +167,7 @@ class TestByLink:
         parts = [Dataset(clock, Compose(clock, Crop(clock, 2), Blur(clock, 3)), size=2) for _ in range(2)]
         dataset = ConcatDataset(parts)
         slots = find_slots(dataset)
-        chain = chain_of([take_apart_by_links(lambda i=i: dataset[i], slots) for i in range(4)])
+        chain = chain_of([take_apart(lambda i=i: dataset[i], slots) for i in range(4)])
         assert costs(probed(dataset, clock, chain)) == {"Crop": (2, 2), "Blur": (3, 3)}
 
     def test_marked_calls(self, clock: Clock) -> None:

@@ -13,7 +13,7 @@ import torch
 from torch.utils.data import ConcatDataset, Dataset, IterableDataset, SequentialSampler, Subset, random_split
 from torch.utils.data import default_collate as torch_collate
 
-from pipediag.ladder.dissect import take_apart
+from pipediag.ladder.chain import take_apart
 from pipediag.ladder.slots import Slot, find_slots, function_slots
 from pipediag.ladder.spying import Recorder, spied
 
