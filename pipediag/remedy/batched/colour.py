@@ -1,0 +1,223 @@
+"""Colour operations on batches.
+
+Images are ``(N, C, H, W)``, uint8 or floating; a parameter is a float64 tensor ``(N,)`` beside them, with one value for
+each sample. Each function gives, sample by sample, what the kernel of torchvision v2 that it names gives for one image,
+and the formulas are those. The ranges of parameters are not looked at, which would mean waiting for the device:
+they are checked where they are drawn. Results are new tensors throughout, also where nothing changes.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from .pointwise import add_scaled_, float_dtype, per_sample, scaled, to_dtype, to_range
+
+_BINS = 256
+
+
+def adjust_brightness(x: Tensor, factor: Tensor) -> Tensor:
+    """``adjust_brightness_image``: scale by ``factor`` and clamp. Bit-equal.
+
+    Raises:
+        TypeError: ``x`` has neither 1 nor 3 channels.
+    """
+    _has_colour(x)
+    return to_range(scaled(x, factor), x.dtype)
+
+
+def adjust_contrast(x: Tensor, factor: Tensor) -> Tensor:
+    """``adjust_contrast_image``: blend each image with its own mean grey.
+
+    Equal within the rounding of the mean, which is exact for uint8 images of up to 65 793 pixels. Those come out
+    bit-equal, except that torch itself may round the last 15 values of an image otherwise, and cut one more off.
+
+    Raises:
+        TypeError: ``x`` has neither 1 nor 3 channels.
+    """
+    grey = _grey(x) if _has_colour(x) else x
+    total = grey.sum(dim=(1, 2, 3), keepdim=True, dtype=_accumulator(grey))
+    # By a tensor: CUDA divides by a Python number by way of its reciprocal, and rounds twice.
+    mean = total.div_(torch.full_like(total, x.shape[-2] * x.shape[-1]))
+    return _blend(x, mean.to(float_dtype(x)), factor)
+
+
+def adjust_saturation(x: Tensor, factor: Tensor) -> Tensor:
+    """``adjust_saturation_image``: blend each pixel with its grey. Bit-equal.
+
+    Raises:
+        TypeError: ``x`` has neither 1 nor 3 channels. Images with 1 come back as they are.
+    """
+    return _blend(x, _grey(x), factor) if _has_colour(x) else x.clone()
+
+
+def adjust_hue(x: Tensor, factor: Tensor) -> Tensor:
+    """``adjust_hue_image``: turn the hue by ``factor`` of a full circle, computed in float32. Bit-equal.
+
+    Raises:
+        TypeError: ``x`` has neither 1 nor 3 channels. Images with 1 come back as they are.
+    """
+    if not _has_colour(x):
+        return x.clone()
+    hue, saturation, value = _hsv(to_dtype(x, torch.float32, scale=True))
+    hue.add_(per_sample(factor, torch.float32)).remainder_(1.0)
+    return to_dtype(_rgb(hue, saturation, value), x.dtype, scale=True)
+
+
+def adjust_gamma(x: Tensor, gamma: Tensor, *, gain: float) -> Tensor:
+    """``adjust_gamma_image``: ``gain * x ** gamma`` on the range [0, 1].
+
+    Equal within the last bits of the power function, which differ between devices and, on the CPU, even between
+    the pixels of one image.
+    """
+    base = to_dtype(x, float_dtype(x), scale=True)
+    power = base.pow(gamma.to(base.dtype)[:, None, None, None])
+    if gain != 1.0:
+        power.mul_(gain).clamp_(0.0, 1.0)
+    return to_dtype(power, x.dtype, scale=True)
+
+
+def solarize(x: Tensor, threshold: Tensor) -> Tensor:
+    """``solarize_image``: invert the pixels that are not below ``threshold``. Bit-equal."""
+    return torch.where(x >= threshold.to(float_dtype(x))[:, None, None, None], invert(x), x)
+
+
+def posterize(x: Tensor, bits: Tensor) -> Tensor:
+    """``posterize_image``: keep the ``bits`` (whole numbers from 0 to 8) highest bits of each value. Bit-equal."""
+    bits = bits.to(torch.int32)[:, None, None, None]
+    if not x.is_floating_point():
+        return x & (255 << (8 - bits)).to(x.dtype)
+    levels = (1 << bits).to(x.dtype)
+    return x.mul(levels).floor_().clamp_(torch.zeros_like(levels), levels - 1).div_(levels)
+
+
+def invert(x: Tensor) -> Tensor:
+    """``invert_image``. Bit-equal."""
+    return 1.0 - x if x.is_floating_point() else x.bitwise_not()
+
+
+def grayscale(x: Tensor, *, channels: int) -> Tensor:
+    """``rgb_to_grayscale_image``, and ``grayscale_to_rgb_image`` for images with one channel. Bit-equal.
+
+    Args:
+        x: images with 1 or 3 channels.
+        channels: of the result, 1 or 3.
+
+    Raises:
+        TypeError: ``x`` has neither 1 nor 3 channels.
+    """
+    grey = _luminance(x).to(x.dtype) if _has_colour(x) else x
+    return grey if channels == 1 and grey is not x else grey.repeat(1, channels, 1, 1)
+
+
+def autocontrast(x: Tensor) -> Tensor:
+    """``autocontrast_image``: stretch each channel of each image to the full range. Bit-equal.
+
+    Raises:
+        TypeError: ``x`` has neither 1 nor 3 channels.
+    """
+    _has_colour(x)
+    low, high = (extreme[:, :, None, None].to(float_dtype(x)) for extreme in torch.aminmax(x.flatten(2), dim=2))
+    flat = low == high
+    span = high.sub_(low).mul_(1.0 / _largest(x)).masked_fill_(flat, 1)
+    return to_range(x.sub(low.masked_fill_(flat, 0)).div_(span), x.dtype)
+
+
+def equalize(x: Tensor) -> Tensor:
+    """``equalize_image``: spread each channel's histogram over the full range, by Pillow's rule. Bit-equal.
+
+    Floating images are equalized as uint8, as torchvision does it.
+    """
+    index = to_dtype(x, torch.uint8, scale=True).flatten(2).long()
+    ones = torch.ones((), dtype=torch.int32, device=x.device).expand_as(index)
+    bins = torch.zeros((*index.shape[:2], _BINS), dtype=torch.int32, device=x.device)
+    table = _equalizing(bins.scatter_add_(2, index, ones), index.shape[2])
+    return to_dtype(table.gather(2, index).view(x.shape), x.dtype, scale=True)
+
+
+def permute_channels(x: Tensor, permutation: Tensor) -> Tensor:
+    """``permute_channels_image``: channel ``permutation[n, c]`` of sample ``n`` becomes its channel ``c``. Bit-equal.
+
+    Args:
+        x: images ``(N, C, H, W)``.
+        permutation: ``(N, C)``, whole numbers of any dtype.
+
+    Raises:
+        ValueError: the permutations are not of ``C`` channels.
+    """
+    if permutation.shape[1] != x.shape[1]:
+        raise ValueError(f"permutations of {permutation.shape[1]} channels for images with {x.shape[1]}")
+    return x.gather(1, permutation.long()[:, :, None, None].expand_as(x))
+
+
+def _has_colour(x: Tensor) -> bool:
+    channels = x.shape[1]
+    if channels not in (1, 3):
+        raise TypeError(f"images with {channels} channels, where 1 or 3 are possible")
+    return bool(channels == 3)
+
+
+def _largest(x: Tensor) -> int:
+    return 1 if x.is_floating_point() else 255
+
+
+def _accumulator(x: Tensor) -> torch.dtype:
+    return torch.float64 if x.dtype == torch.float64 else torch.float32
+
+
+def _luminance(x: Tensor) -> Tensor:
+    """Grey values ``(N, 1, H, W)`` by the weights of ITU-R 601, in :func:`float_dtype`."""
+    red, green, blue = x.unbind(1)
+    return red.mul(0.2989).add_(green, alpha=0.587).add_(blue, alpha=0.114).unsqueeze(1)
+
+
+def _grey(x: Tensor) -> Tensor:
+    """Grey values ``(N, 1, H, W)``, whole ones for uint8, in :func:`float_dtype`."""
+    luminance = _luminance(x)
+    return luminance if x.is_floating_point() else luminance.floor_()
+
+
+def _blend(x: Tensor, other: Tensor, factor: Tensor) -> Tensor:
+    return to_range(add_scaled_(scaled(x, factor), other, 1.0 - factor), x.dtype)
+
+
+def _hsv(rgb: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Hue, saturation and value, each ``(N, 1, H, W)``, by Pillow's formulas; a grey pixel has hue and saturation 0."""
+    low, high = torch.aminmax(rgb, dim=1, keepdim=True)
+    chroma = high - low
+    is_grey = chroma == 0
+    divisor = chroma + is_grey
+    saturation = chroma.div_(torch.where(is_grey, divisor, high))
+    red, green, _ = rgb.split(1, dim=1)
+    to_red, to_green, to_blue = (high - rgb).div_(divisor).split(1, dim=1)
+    least_red = torch.where(high == green, to_red.add(2.0).sub_(to_blue), to_green.add(4.0).sub_(to_red))
+    hue = torch.where(high == red, to_blue - to_green, least_red)
+    return hue.mul_(1.0 / 6.0).add_(1.0).fmod_(1.0), saturation, high
+
+
+def _rgb(hue: Tensor, saturation: Tensor, value: Tensor) -> Tensor:
+    """The inverse of :func:`_hsv`. Over the six sectors of the circle a channel is high twice, falls, is low twice, and
+    rises; the three channels do so two sectors apart."""
+    sector = hue.mul_(6)
+    progress = sector.frac()
+    # Counted so that each channel is high in sectors 0 and 1, falls in 2, is low in 3 and 4, and rises in 5.
+    shift = torch.arange(1, 10, 4, dtype=torch.uint8, device=hue.device)[:, None, None]
+    sector = sector.to(torch.uint8).add(shift).remainder_(6)
+    part = progress.mul_(saturation)
+    low = 1.0 - saturation
+    falling = (1.0 - part).mul_(value)
+    rising = part.add_(low).mul_(value)
+    low.mul_(value)
+    not_high = torch.where(sector < 3, falling, torch.where(sector < 5, low, rising)).clamp_(0.0, 1.0)
+    return torch.where(sector < 2, value, not_high)
+
+
+def _equalizing(histogram: Tensor, pixels: int) -> Tensor:
+    """Look-up tables (..., 256) of uint8 for histograms (..., 256) of ``pixels`` pixels each."""
+    cumulative = histogram.cumsum(-1)
+    brightest = histogram.gather(-1, cumulative.argmax(-1, keepdim=True))
+    step = (pixels - brightest) // (_BINS - 1)
+    darker = cumulative - histogram
+    spread = (darker + step // 2).div_(step.clamp(min=1), rounding_mode="floor").clamp_(max=_BINS - 1)
+    untouched = torch.arange(_BINS, device=histogram.device)
+    return torch.where(step == 0, untouched, spread).to(torch.uint8)

@@ -1,0 +1,321 @@
+"""Affine, perspective and elastic warps of a whole batch, every sample with a transform of its own.
+
+A warp is a grid, which says for each pixel of the result where in the image it comes from, and ATen's ``grid_sample``.
+The arithmetic of the grids is torchvision's, rounding by rounding, since nearest neighbours change with the last bit.
+
+The numbers that describe a transform are computed on the host, by ``affine_numbers``, ``rotate_numbers`` and
+``perspective_numbers`` from the arguments of torchvision's functions of these names, and go to the device as float64.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Literal, TypeAlias
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+Interpolation: TypeAlias = Literal["nearest", "bilinear"]
+Fill: TypeAlias = float | Sequence[float] | None
+
+_INTERPOLATIONS = ("nearest", "bilinear")
+
+
+def affine(x: Tensor, matrix: Tensor, *, interpolation: Interpolation, fill: Fill) -> Tensor:
+    """``affine_image`` of torchvision v2 with a matrix of its own for each sample; bit-equal on the CPU.
+
+    Args:
+        x: images ``(N, C, H, W)``, uint8 or floating, of any strides.
+        matrix: ``(N, 6)``, as :func:`affine_numbers` gives them.
+        interpolation: between pixels.
+        fill: what lies outside of the images: one number, or one for each channel. None is nearly the same as 0: at
+            their edge bilinear images fade to None once, and to a number twice.
+
+    Returns:
+        a batch of the shape and dtype of ``x``.
+
+    Raises:
+        ValueError: the interpolation is unknown, or the fills fit neither one channel nor all.
+    """
+    return rotate(x, matrix, interpolation=interpolation, fill=fill)
+
+
+def rotate(
+    x: Tensor, matrix: Tensor, *, interpolation: Interpolation, fill: Fill, size: tuple[int, int] | None = None
+) -> Tensor:
+    """``rotate_image`` of torchvision v2, where it interpolates, with an angle of its own for each sample.
+
+    Bit-equal on the CPU. Quarter turns about the centre, for which torchvision moves pixels without a grid
+    (``torch.rot90``), are the same where ``x`` is uint8 or the interpolation nearest, and otherwise but for roundings.
+
+    Args:
+        x: images ``(N, C, H, W)``, uint8 or floating, of any strides.
+        matrix: ``(N, 6)``, as :func:`rotate_numbers` gives them.
+        interpolation: between pixels.
+        fill: as for :func:`affine`.
+        size: height and width of the result, those of ``x`` by default.
+
+    Returns:
+        ``(N, C, *size)`` in the dtype of ``x``.
+
+    Raises:
+        ValueError: the interpolation is unknown, or the fills fit neither one channel nor all.
+    """
+    height, width = x.shape[-2:]
+    out_height, out_width = size or (height, width)
+    dtype = _grid_dtype(x)
+    across = torch.linspace((1 - out_width) * 0.5, (out_width - 1) * 0.5, out_width, device=x.device)
+    down = torch.linspace((1 - out_height) * 0.5, (out_height - 1) * 0.5, out_height, device=x.device)
+    grid = _products(across.to(dtype), down.to(dtype), _rescaled(matrix, height, width, dtype))
+    return _sample(x, grid, interpolation, fill)
+
+
+def perspective(x: Tensor, coefficients: Tensor, *, interpolation: Interpolation, fill: Fill) -> Tensor:
+    """``perspective_image`` of torchvision v2 with coefficients of its own for each sample; bit-equal on the CPU.
+
+    Args:
+        x: images ``(N, C, H, W)``, uint8 or floating, of any strides.
+        coefficients: ``(N, 8)``, as :func:`perspective_numbers` gives them: ``x = (ax + by + c) / (gx + hy + 1)``,
+            ``y = (dx + ey + f) / (gx + hy + 1)``.
+        interpolation: between pixels.
+        fill: as for :func:`affine`.
+
+    Returns:
+        a batch of the shape and dtype of ``x``.
+
+    Raises:
+        ValueError: the interpolation is unknown, or the fills fit neither one channel nor all.
+    """
+    height, width = x.shape[-2:]
+    dtype = _grid_dtype(x)
+    across = torch.linspace(0.5, width - 0.5, width, dtype=dtype, device=x.device)
+    down = torch.linspace(0.5, height - 0.5, height, dtype=dtype, device=x.device)
+    numerator = _products(across, down, _rescaled(coefficients[:, :6], height, width, dtype))
+    last = F.pad(coefficients[:, 6:].to(dtype), (0, 1), value=1.0)
+    denominator = _products(across, down, last[:, :, None])
+    return _sample(x, numerator.div_(denominator).sub_(1.0), interpolation, fill)
+
+
+def elastic(x: Tensor, displacement: Tensor, *, interpolation: Interpolation, fill: Fill) -> Tensor:
+    """``elastic_image`` of torchvision v2 with a displacement of its own for each sample; bit-equal on the CPU.
+
+    Args:
+        x: images ``(N, C, H, W)``, uint8 or floating, of any strides.
+        displacement: ``(N, H, W, 2)``, floating, in units of half the image, x before y.
+        interpolation: between pixels.
+        fill: as for :func:`affine`.
+
+    Returns:
+        a batch of the shape and dtype of ``x``.
+
+    Raises:
+        ValueError: the interpolation is unknown, the displacements do not fit the images, or the fills fit neither one
+            channel nor all.
+    """
+    samples, _, height, width = x.shape
+    if displacement.shape != (samples, height, width, 2):
+        raise ValueError(f"displacements of shape {tuple(displacement.shape)} for images of shape {tuple(x.shape)}")
+    dtype = torch.float32 if x.dtype == torch.float16 else _grid_dtype(x)  # as torchvision does on the CPU
+    across = torch.linspace((1 - width) / width, (width - 1) / width, width, dtype=dtype, device=x.device)
+    down = torch.linspace((1 - height) / height, (height - 1) / height, height, dtype=dtype, device=x.device)
+    identity = torch.stack((across.expand(height, -1), down[:, None].expand(-1, width)), -1)
+    return _sample(x, identity + displacement.to(dtype), interpolation, fill)
+
+
+def affine_numbers(
+    height: int,
+    width: int,
+    angle: float,
+    translate: Sequence[float],
+    scale: float,
+    shear: float | Sequence[float],
+    center: Sequence[float] | None,
+) -> tuple[float, ...]:
+    """The six numbers that :func:`affine` takes for an image of ``height`` by ``width``.
+
+    The other arguments are those of torchvision's ``affine``: angles in degrees, ``translate`` and ``center`` as x and
+    y in pixels.
+
+    Raises:
+        ValueError: the scale is not positive.
+    """
+    if scale <= 0:
+        raise ValueError(f"a scale of {scale}, where it must be positive")
+    shears = [float(s) for s in shear] if isinstance(shear, Sequence) else [float(shear), 0.0]
+    return _inverse_matrix(
+        _from_centre(height, width, center),
+        float(angle),
+        (float(translate[0]), float(translate[1])),
+        scale,
+        (shears[0], shears[-1]),
+    )
+
+
+def rotate_numbers(
+    height: int, width: int, angle: float, expand: bool, center: Sequence[float] | None
+) -> tuple[tuple[float, ...], tuple[int, int]]:
+    """The six numbers that :func:`rotate` takes for an image of ``height`` by ``width``, and the result's size.
+
+    The other arguments are those of torchvision's ``rotate``. Its result for quarter turns about the centre, which it
+    does not interpolate, may have another size.
+    """
+    matrix = _inverse_matrix(_from_centre(height, width, center), -(angle % 360), (0.0, 0.0), 1.0, (0.0, 0.0))
+    return matrix, _expanded(matrix, height, width) if expand else (height, width)
+
+
+def perspective_numbers(
+    startpoints: Sequence[Sequence[int]] | None,
+    endpoints: Sequence[Sequence[int]] | None,
+    coefficients: Sequence[float] | None,
+) -> tuple[float, ...]:
+    """The eight numbers that :func:`perspective` takes: those given, or those that move four corners to four others.
+
+    The corners are x and y in pixels. The numbers solve a system of equations by least squares in float64, as in
+    torchvision, and are rounded to float32.
+
+    Raises:
+        ValueError: there is neither just both lists of four corners nor just a list of eight coefficients.
+    """
+    if coefficients is not None and startpoints is None and endpoints is None and len(coefficients) == 8:
+        return tuple(float(value) for value in coefficients)
+    if coefficients is not None or startpoints is None or endpoints is None:
+        raise ValueError("a perspective is either two lists of four corners or eight coefficients")
+    if len(startpoints) != 4 or len(endpoints) != 4:
+        raise ValueError(f"{len(startpoints)} and {len(endpoints)} corners, where four and four are needed")
+    equations = torch.zeros((8, 8), dtype=torch.float64, device="cpu")
+    for corner, ((x, y), (to_x, to_y)) in enumerate(zip(endpoints, startpoints, strict=True)):
+        # Each row is a tensor by itself first: torchvision rounds one with a number that is not whole to float32.
+        equations[2 * corner] = torch.tensor([x, y, 1, 0, 0, 0, -to_x * x, -to_x * y], device="cpu")
+        equations[2 * corner + 1] = torch.tensor([0, 0, 0, x, y, 1, -to_y * x, -to_y * y], device="cpu")
+    moved_to = torch.tensor(startpoints, dtype=torch.float64, device="cpu").view(8)
+    solution = torch.linalg.lstsq(equations, moved_to, driver="gels").solution
+    return tuple(solution.to(torch.float32).tolist())
+
+
+def _from_centre(height: int, width: int, center: Sequence[float] | None) -> tuple[float, float]:
+    return (0.0, 0.0) if center is None else (center[0] - width * 0.5, center[1] - height * 0.5)
+
+
+def _inverse_matrix(
+    centre: tuple[float, float],
+    angle: float,
+    translate: tuple[float, float],
+    scale: float,
+    shear: tuple[float, float],
+) -> tuple[float, ...]:
+    """Two rows that lead back from a place in the warped image to one in the image, both seen from its centre.
+
+    The warp is a shear along x, a shear along y, the scale, the rotation about ``centre`` and the translation, in this
+    order. The steps are those of torchvision, since the last bits count.
+    """
+    turn, shear_x, shear_y = (math.radians(degrees) for degrees in (angle, *shear))
+    lean = math.tan(shear_x)
+    xx = math.cos(turn - shear_y) / math.cos(shear_y)
+    yx = math.sin(turn - shear_y) / math.cos(shear_y)
+    xy = -(xx * lean + math.sin(turn))
+    yy = math.cos(turn) - yx * lean
+    to_x, to_y = centre[0] + translate[0], centre[1] + translate[1]
+    # Rotation and shears keep areas, so that their inverse needs no division by a determinant.
+    first, second = (yy / scale, -xy / scale), (-yx / scale, xx / scale)
+    return (
+        *first,
+        centre[0] - first[0] * to_x - first[1] * to_y,
+        *second,
+        centre[1] - second[0] * to_x - second[1] * to_y,
+    )
+
+
+def _expanded(matrix: tuple[float, ...], height: int, width: int) -> tuple[int, int]:
+    """Height and width that hold all of a rotated image; in float32 and with the tolerance of torchvision."""
+    half_width, half_height = 0.5 * width, 0.5 * height
+    corners = [[x, y, 1.0] for x in (-half_width, half_width) for y in (-half_height, half_height)]
+    rows = torch.tensor(matrix, dtype=torch.float32, device="cpu").view(2, 3)
+    turned = torch.matmul(torch.tensor(corners, dtype=torch.float32, device="cpu"), rows.T)
+    halves = torch.tensor((half_width, half_height), dtype=torch.float32, device="cpu")
+    low, high = ((edge + halves).mul_(1e4).trunc_().mul_(1e-4) for edge in turned.aminmax(dim=0))
+    out_width, out_height = (high.ceil_() - low.floor_()).tolist()
+    return int(out_height), int(out_width)
+
+
+def _grid_dtype(x: Tensor) -> torch.dtype:
+    return x.dtype if x.is_floating_point() else torch.float32
+
+
+def _rescaled(matrix: Tensor, height: int, width: int, dtype: torch.dtype) -> Tensor:
+    """Matrices ``(N, 6)``, whose result is in pixels, as factors ``(N, 3, 2)``, whose result is in halves of the image.
+
+    The divisor is a tensor because CUDA divides by a Python number as a multiplication by its reciprocal.
+    """
+    halves = torch.full((2,), 0.5 * height, dtype=dtype, device=matrix.device)
+    halves[0].fill_(0.5 * width)
+    return matrix.to(dtype).view(-1, 2, 3).transpose(1, 2) / halves
+
+
+def _products(across: Tensor, down: Tensor, factors: Tensor) -> Tensor:
+    """``(x, y, 1) @ factors`` for all x in ``across`` ``(W,)``, y in ``down`` ``(H,)``: ``(N, H, W, k)``, k up to 2.
+
+    On the CPU it is torchvision's own matrix product, which rounds as the library behind it does. Elsewhere products
+    and sums are rounded one by one, as MKL was found to do, and TF32 has no part in it.
+    """
+    if across.device.type == "cpu":
+        return _matrix_products(across, down, factors)
+    return _plain_products(across, down, factors)
+
+
+def _matrix_products(across: Tensor, down: Tensor, factors: Tensor) -> Tensor:
+    width, height, columns = len(across), len(down), factors.shape[2]
+    ones = torch.ones((height, width), dtype=across.dtype, device=across.device)
+    points = torch.stack((across.expand(height, -1), down[:, None].expand(-1, width), ones), -1).view(1, -1, 3)
+    # Always with two columns, as in torchvision: a matrix with one may be rounded otherwise.
+    products = points.expand(len(factors), -1, -1).bmm(factors.expand(-1, -1, 2))
+    return products.view(-1, height, width, 2)[..., :columns]
+
+
+def _plain_products(across: Tensor, down: Tensor, factors: Tensor) -> Tensor:
+    dtype = factors.dtype
+    wide = torch.promote_types(dtype, torch.float32)  # matrix products of halves are summed in float32
+    x, y, one = factors.to(wide)[:, :, None, None].unbind(1)
+    horizontal, vertical = across.to(wide)[:, None] * x, down.to(wide)[:, None, None] * y
+    return (horizontal + vertical).add_(one).to(dtype)
+
+
+def _sample(x: Tensor, grid: Tensor, interpolation: str, fill: Fill) -> Tensor:
+    """Pixels of ``x`` at the places of ``grid`` ``(N, H', W', 2)``, computed in the dtype of the grid."""
+    if interpolation not in _INTERPOLATIONS:
+        raise ValueError(f"interpolation {interpolation!r} is not one of {_INTERPOLATIONS}")
+    fills = _fills(fill, x.shape[1])
+    pixels = x.to(grid.dtype)
+    warped = _grid_sample(pixels, grid, interpolation)
+    whole = interpolation == "nearest" and all(value.is_integer() for value in fills)
+    if fill is not None and (interpolation == "bilinear" or any(fills)):
+        # All samples share one mask, and the images need not be copied to get it as a further channel.
+        mask = torch.ones((1, 1, 1, 1), dtype=grid.dtype, device=x.device).expand(len(x), 1, *x.shape[2:])
+        inside = _grid_sample(mask, grid, interpolation)
+        colour = _colour(fills, warped)
+        if interpolation == "nearest":
+            warped = torch.where(inside < 0.5, colour, warped)
+        else:
+            warped = warped.sub_(colour).mul_(inside).add_(colour)
+    if not x.is_floating_point() and not whole:
+        warped = warped.round_()
+    return warped.to(x.dtype)
+
+
+def _grid_sample(pixels: Tensor, grid: Tensor, interpolation: str) -> Tensor:
+    return F.grid_sample(pixels, grid, mode=interpolation, padding_mode="zeros", align_corners=False)
+
+
+def _fills(fill: Fill, channels: int) -> tuple[float, ...]:
+    values = tuple(float(value) for value in fill) if isinstance(fill, Sequence) else (float(fill or 0),)
+    if len(values) not in (1, channels):
+        raise ValueError(f"{len(values)} fills for images with {channels} channels")
+    return values
+
+
+def _colour(fills: tuple[float, ...], like: Tensor) -> Tensor:
+    """``(1, C, 1, 1)``, or with one channel where all are alike; made of constants, which travel with the launches."""
+    distinct = fills[:1] if len(set(fills)) == 1 else fills
+    channels = [torch.full((1, 1, 1, 1), value, dtype=like.dtype, device=like.device) for value in distinct]
+    return torch.cat(channels, 1) if len(channels) > 1 else channels[0]

@@ -1,0 +1,200 @@
+"""Mixing the samples of a batch, and erasing boxes of them, against torchvision."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from torch import Tensor
+from torchvision.transforms import v2
+from torchvision.transforms.v2 import functional as tv
+
+from pipediag.remedy.batched import erasing, mixing
+
+property_test = settings(
+    deadline=None, max_examples=30, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
+)
+
+FLOATS = (torch.float32, torch.float64, torch.float16, torch.bfloat16)
+CLASSES = 7
+
+
+@st.composite
+def images(draw: st.DrawFn, dtypes: tuple[torch.dtype, ...] = FLOATS) -> Tensor:
+    shape = (draw(st.integers(1, 4)), draw(st.sampled_from([1, 3])), *draw(st.tuples(*[st.integers(1, 20)] * 2)))
+    x = torch.rand(shape, generator=torch.Generator().manual_seed(draw(st.integers(0, 2**32))))
+    dtype = draw(st.sampled_from(dtypes))
+    layout = draw(st.sampled_from([torch.contiguous_format, torch.channels_last]))
+    return (x * 255 if dtype == torch.uint8 else x).to(dtype).contiguous(memory_format=layout)
+
+
+@st.composite
+def intervals(draw: st.DrawFn, size: int, smallest: int = 0) -> tuple[int, int]:
+    """Begin and length of a part of ``size`` positions."""
+    length = draw(st.integers(smallest, size))
+    return draw(st.integers(0, size - length)), length
+
+
+def labels_for(data: st.DataObject, count: int) -> Tensor:
+    generator = torch.Generator().manual_seed(data.draw(st.integers(0, 2**32)))
+    kind = data.draw(st.sampled_from(["indices", "whole weights", torch.float32, torch.float64]))
+    if kind == "indices":
+        return torch.randint(0, CLASSES, (count,), generator=generator)
+    if kind == "whole weights":
+        return torch.randint(0, 2, (count, CLASSES), generator=generator)
+    return torch.rand((count, CLASSES), generator=generator).to(kind)
+
+
+def mixed_by(transform: Any, x: Tensor, labels: Tensor, **drawn: Any) -> tuple[Tensor, Tensor]:
+    """What a transform of torchvision makes of a batch once it has drawn ``drawn``."""
+    transform.make_params = lambda _: drawn
+    result: tuple[Tensor, Tensor] = transform(x, labels)
+    return result
+
+
+def weight(lam: float, as_tensor: bool, device: torch.device) -> float | Tensor:
+    return torch.tensor([lam], dtype=torch.float64).to(device) if as_tensor else lam
+
+
+# ---- MixUp and CutMix
+
+
+@given(data=st.data(), x=images(), lam=st.floats(0, 1), as_tensor=st.booleans())
+@property_test
+def test_mixup(device: torch.device, data: st.DataObject, x: Tensor, lam: float, as_tensor: bool) -> None:
+    labels = labels_for(data, len(x))
+    expected, expected_labels = mixed_by(v2.MixUp(num_classes=CLASSES), x, labels, lam=lam)
+    given_lam = weight(lam, as_tensor, device)
+    result = mixing.mixup(x.to(device), given_lam).cpu()
+    result_labels = mixing.mix_labels(labels.to(device), given_lam, CLASSES).cpu()
+    assert result.dtype == expected.dtype
+    assert torch.equal(result, expected)
+    assert result_labels.dtype == expected_labels.dtype
+    assert torch.equal(result_labels, expected_labels)
+
+
+@given(data=st.data(), x=images(dtypes=(torch.uint8, *FLOATS)))
+@property_test
+def test_cutmix(device: torch.device, data: st.DataObject, x: Tensor) -> None:
+    left, width = data.draw(intervals(x.shape[-1]))
+    top, height = data.draw(intervals(x.shape[-2]))
+    box = (left, top, left + width, top + height)
+    lam = 1.0 - width * height / (x.shape[-1] * x.shape[-2])
+    labels = labels_for(data, len(x))
+    expected, expected_labels = mixed_by(v2.CutMix(num_classes=CLASSES), x, labels, box=box, lam_adjusted=lam)
+    given_images = x.to(device)
+    assert torch.equal(mixing.cutmix(given_images, box).cpu(), expected)
+    assert torch.equal(given_images.cpu(), x)
+    assert torch.equal(mixing.mix_labels(labels.to(device), lam, CLASSES).cpu(), expected_labels)
+
+
+def test_weights_for_classes_need_no_number_of_classes() -> None:
+    labels = torch.eye(3)
+    assert torch.equal(mixing.mix_labels(labels, 0.25), mixing.mix_labels(labels, 0.25, 3))
+
+
+@pytest.mark.parametrize(
+    ("labels", "classes"), [(torch.zeros(3, dtype=torch.int64), None), (torch.eye(3), 4), (torch.zeros(2, 2, 2), 2)]
+)
+def test_unclear_labels_are_refused(labels: Tensor, classes: int | None) -> None:
+    with pytest.raises(ValueError, match="classes"):
+        mixing.mix_labels(labels, 0.5, classes)
+
+
+def test_whole_numbers_cannot_be_blended() -> None:
+    with pytest.raises(TypeError, match="uint8"):
+        mixing.mixup(torch.zeros(2, 1, 2, 2, dtype=torch.uint8), 0.5)
+
+
+# ---- erasing
+
+
+def boxes_in(data: st.DataObject, x: Tensor) -> Tensor:
+    """(top, left, height, width) for each sample, some without extent."""
+    boxes = []
+    for _ in x:
+        top, height = data.draw(intervals(x.shape[-2]))
+        left, width = data.draw(intervals(x.shape[-1]))
+        boxes.append((top, left, height, width))
+    return torch.tensor(boxes)
+
+
+def erased(x: Tensor, boxes: Tensor, values: list[Tensor]) -> Tensor:
+    return torch.stack(
+        [tv.erase_image(image, *box.tolist(), v) for image, box, v in zip(x, boxes, values, strict=True)]
+    )
+
+
+@given(data=st.data(), x=images(dtypes=(torch.uint8, *FLOATS)), floating=st.booleans())
+@property_test
+def test_erase(device: torch.device, data: st.DataObject, x: Tensor, floating: bool) -> None:
+    boxes = boxes_in(data, x)
+    count = data.draw(st.sampled_from([1, x.shape[1]]))
+    generator = torch.Generator().manual_seed(data.draw(st.integers(0, 2**32)))
+    value = torch.rand((len(x), count), generator=generator) * (255 if x.dtype == torch.uint8 else 1)
+    expected = erased(x, boxes, list(value[:, :, None, None]))
+    columns = (boxes.double() if floating else boxes).to(device).unbind(1)
+    result = erasing.erase(x.to(device), *columns, (value.double() if floating else value).to(device))
+    assert result.dtype == x.dtype
+    assert torch.equal(result.cpu(), expected)
+
+
+@given(data=st.data(), x=images(dtypes=(torch.uint8, *FLOATS)), floating=st.booleans())
+@property_test
+def test_erase_packed(device: torch.device, data: st.DataObject, x: Tensor, floating: bool) -> None:
+    boxes = boxes_in(data, x)
+    generator = torch.Generator().manual_seed(data.draw(st.integers(0, 2**32)))
+    drawn = [torch.randn((x.shape[1], *box[2:].tolist()), generator=generator) for box in boxes]
+    expected = erased(x, boxes, drawn)
+    sizes = torch.tensor([values.numel() for values in drawn])
+    numbers = torch.cat([boxes, (sizes.cumsum(0) - sizes)[:, None]], 1)
+    *columns, offsets = (numbers.double() if floating else numbers).to(device).unbind(1)
+    given_images, values = x.to(device), torch.cat([values.flatten() for values in drawn]).to(device)
+    result = erasing.erase_packed(given_images, *columns, values, offsets)
+    assert result.dtype == x.dtype
+    assert torch.equal(result.cpu(), expected)
+    assert torch.equal(given_images.cpu(), x)
+    assert result.data_ptr() != given_images.data_ptr()
+
+
+# ---- never waiting for the device
+
+
+def _erase_packed(x: Tensor, numbers: Tensor) -> Tensor:
+    values = torch.zeros(60, device=x.device)
+    return erasing.erase_packed(x, numbers, numbers, numbers, numbers, values, numbers)
+
+
+KERNELS: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
+    "mixup": lambda x, numbers: mixing.mixup(x.float(), numbers[:1]),
+    "cutmix": lambda x, _: mixing.cutmix(x, (1, 2, 3, 4)),
+    "mix_labels": lambda _, numbers: mixing.mix_labels(numbers.long(), 0.3, CLASSES),
+    "erase": lambda x, numbers: erasing.erase(x, numbers, numbers, numbers, numbers, numbers[:, None]),
+    "erase_packed": _erase_packed,
+}
+
+
+@pytest.mark.parametrize("dtype", [torch.uint8, torch.float32])
+@pytest.mark.parametrize("name", KERNELS)
+def test_no_value_is_looked_at(name: str, dtype: torch.dtype) -> None:
+    """Tensors without values show it: whatever needs one fails."""
+    x = torch.empty((4, 3, 8, 9), dtype=dtype, device="meta")
+    KERNELS[name](x, torch.empty(4, dtype=torch.float64, device="meta"))
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU")
+@pytest.mark.parametrize("dtype", [torch.uint8, torch.float32])
+@pytest.mark.parametrize("name", KERNELS)
+def test_nothing_synchronises(name: str, dtype: torch.dtype) -> None:
+    x = torch.ones((4, 3, 8, 9), dtype=dtype, device="cuda")
+    numbers = torch.arange(1, 5, dtype=torch.float64, device="cuda")
+    torch.cuda.set_sync_debug_mode("error")
+    try:
+        KERNELS[name](x, numbers)
+    finally:
+        torch.cuda.set_sync_debug_mode("default")
