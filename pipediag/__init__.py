@@ -13,11 +13,12 @@ from .marker import stage
 if TYPE_CHECKING:
     from .analysis import Diagnosis
     from .diagnose import diagnose
+    from .remedy import offload
     from .session import Session
 
-__all__ = ["Diagnosis", "Session", "__version__", "diagnose", "stage"]
+__all__ = ["Diagnosis", "Session", "__version__", "diagnose", "offload", "stage"]
 
-_WHERE = {"diagnose": ".diagnose", "Diagnosis": ".analysis", "Session": ".session"}
+_WHERE = {"diagnose": ".diagnose", "Diagnosis": ".analysis", "Session": ".session", "offload": ".remedy"}
 
 
 def __getattr__(name: str) -> Any:

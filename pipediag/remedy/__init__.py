@@ -1,0 +1,32 @@
+"""The remedy: what the workers do to images, moved to the device, with the same draws and the same pixels."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from .by_hand import PerSample
+    from .certifying import Certificate
+    from .loader import OffloadedLoader, certificate, offload
+    from .ops import NotRecordable
+
+__all__ = ["Certificate", "NotRecordable", "OffloadedLoader", "PerSample", "certificate", "offload"]
+
+_WHERE = {
+    "Certificate": ".certifying",
+    "NotRecordable": ".ops",
+    "OffloadedLoader": ".loader",
+    "PerSample": ".by_hand",
+    "certificate": ".loader",
+    "offload": ".loader",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _WHERE:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from importlib import import_module
+
+    value = getattr(import_module(_WHERE[name], __name__), name)
+    globals()[name] = value  # the function, also after the module of the same name has been imported
+    return value

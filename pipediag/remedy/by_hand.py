@@ -1,0 +1,53 @@
+"""Any torchvision transform on a batch that is on the device already, every sample with draws of its own."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from .ops import NotRecordable
+from .packing import pack_ops
+from .recorder import Recorder
+from .replay import replay_on
+from .tape import recording, stand_in
+from .triton import available
+
+
+class PerSample(nn.Module):  # type: ignore[misc]
+    """Applies a transform to a batch ``(N, C, H, W)`` as the transform would be applied to each image by itself.
+
+    torchvision's transforms take a batch, but draw once for all of it. Here each image has its own draws, made on the
+    CPU by the transform itself in the order of the batch, and the pixels are changed a batch at a time:
+
+        augment = PerSample(v2.Compose([v2.RandomResizedCrop(224), v2.RandomHorizontalFlip(), v2.GaussianBlur(9)]))
+        images = augment(images)
+
+    Raises:
+        NotRecordable: the transform needs pixels to decide what it does, or calls what has no batched kernel.
+        ValueError: the input is no batch of images, or the images come out with different sizes.
+    """
+
+    def __init__(self, transform: Any) -> None:
+        super().__init__()
+        self.transform = transform
+
+    def forward(self, images: Tensor) -> Tensor:
+        if images.ndim != 4:
+            raise ValueError(f"a batch of images has the shape (N, C, H, W), not {tuple(images.shape)}")
+        if not len(images):
+            return images
+        recorder = Recorder(self.transform, 0)
+        like = stand_in(torch.empty((), dtype=images.dtype).expand(images.shape[1:]))
+        with recording():
+            made = [recorder(like) for _ in range(len(images))]
+        for one in made:
+            if not hasattr(one, "tape"):
+                raise NotRecordable("the transform gives more than one image")
+        if len({(tuple(one.shape), one.dtype) for one in made}) > 1:
+            raise ValueError("the transform gives images of different sizes: end it with a crop or a resizing")
+        packed = pack_ops([one.tape for one in made], tuple(images.shape[1:]), images.dtype, available(images.device))
+        if images.is_cuda:
+            packed = packed.pin_memory()
+        return replay_on(packed, images)

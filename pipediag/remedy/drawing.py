@@ -1,0 +1,83 @@
+"""The shortest way through a chain of torchvision's transforms with one recording image.
+
+A transform's own ``__call__`` looks for images in whatever structure it is given. With one image as the only input
+there is nothing to look for: its ``make_params`` draws, its ``transform`` records. Both are the transform's own, so the
+draws are what they would be; only classes that keep torchvision's ``forward`` are shortened, all others are called.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import nn
+from torchvision.transforms import v2
+from torchvision.transforms.v2._transform import _RandomApplyTransform
+from torchvision.transforms.v2._utils import check_type
+
+from .tape import is_recording
+
+Draw = Callable[[Any], Any]
+
+
+def direct(link: Any) -> Draw:
+    """What to call with a recording image in place of ``link``."""
+    called: Draw = link
+    cls: Any = type(link)
+    if not isinstance(link, nn.Module) or _hooked(link):
+        return called
+    forward = cls.forward
+    if cls in (v2.Compose, nn.Sequential):
+        return _in_turn([direct(part) for part in getattr(link, "transforms", link)])
+    if cls is v2.RandomApply:
+        return _sometimes(link, _in_turn([direct(part) for part in link.transforms]))
+    if not isinstance(link, v2.Transform):
+        return called
+    if forward is v2.Transform.forward:
+        return _always(link)
+    if forward is _RandomApplyTransform.forward and not _checks(link):
+        return _sometimes(link, _always(link))
+    return called
+
+
+def _always(link: Any) -> Draw:
+    kinds: dict[type, bool] = {}
+    make_params, transform = link.make_params, link.transform
+    checks = _checks(link)
+    plain = type(link).make_params is v2.Transform.make_params
+
+    def draw(image: Any) -> Any:
+        kind = type(image)
+        wanted = kinds.get(kind)
+        if wanted is None:
+            wanted = kinds[kind] = is_recording(image) and check_type(image, link._transformed_types)
+        if not wanted:
+            return link(image)
+        if checks:
+            link.check_inputs([image])
+        return transform(image, {} if plain else make_params([image]))
+
+    return draw
+
+
+def _sometimes(link: Any, draw: Draw) -> Draw:
+    return lambda image: image if torch.rand(1) >= link.p else draw(image)
+
+
+def _in_turn(draws: list[Draw]) -> Draw:
+    def draw(image: Any) -> Any:
+        for one in draws:
+            image = one(image)
+        return image
+
+    return draw
+
+
+def _checks(link: Any) -> bool:
+    """Whether a transform looks at its inputs before it draws."""
+    return type(link).check_inputs is not v2.Transform.check_inputs
+
+
+def _hooked(link: nn.Module) -> bool:
+    return bool(link._forward_hooks or link._forward_pre_hooks)

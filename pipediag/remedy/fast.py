@@ -1,0 +1,94 @@
+"""Which fused kernel replays an op: the counterpart of :mod:`pipediag.remedy.kernels` where triton works."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from .triton import blur, resample, warp
+from .triton import pixels as programs
+
+Static = tuple[Any, ...]
+
+
+def pixels(x: Tensor, numbers: Tensor, static: Static, bulk: Tensor) -> Tensor:
+    """``numbers`` holds the flips of all samples, then the codes of each; ``bulk`` their operands."""
+    dtype, mean, std, longest, contrasts = static
+    samples = len(x)
+    codes = numbers[samples:].view(samples, longest)
+    return programs.run(
+        x,
+        codes,
+        bulk,
+        flips=numbers[:samples],
+        contrast=contrasts,
+        out_dtype=dtype,
+        mean=mean,
+        std=std,
+    )
+
+
+def fast_resample(x: Tensor, numbers: Tensor, static: Static, bulk: Tensor) -> Tensor:
+    height, width, interpolation, antialias, converted, *largest = static
+    top, left, box_height, box_width = numbers[:, :4].unbind(1)
+    return resample.resized_crop(
+        x,
+        top,
+        left,
+        box_height,
+        box_width,
+        size=(height, width),
+        interpolation=interpolation,
+        antialias=antialias,
+        out_dtype=torch.float32 if converted else None,
+        scale=converted == "multiply",
+        largest=tuple(largest) if largest else None,
+    )
+
+
+def fast_resample_ragged(memory: Tensor, parts: Sequence[Tensor], numbers: Tensor, static: Static) -> Tensor:
+    """Images of different sizes, which are parts of ``memory``, and where ``numbers`` says."""
+    height, width, interpolation, antialias, converted, *largest = static
+    top, left, box_height, box_width, offset, image_height, image_width = numbers.unbind(1)
+    channels = parts[0].shape[1]
+    return resample.resized_crop_ragged(
+        memory,
+        offset,
+        image_height,
+        image_width,
+        top,
+        left,
+        box_height,
+        box_width,
+        channels=channels,
+        layout="hwc" if channels > 1 and parts[0].stride(1) == 1 else "chw",
+        size=(height, width),
+        largest=(largest[0], largest[1]),
+        interpolation=interpolation,
+        antialias=antialias,
+        out_dtype=torch.float32 if converted else None,
+        scale=converted == "multiply",
+    )
+
+
+def fast_affine(x: Tensor, numbers: Tensor, static: Static, bulk: Tensor) -> Tensor:
+    interpolation, fill = static
+    return warp.affine(x, numbers, interpolation=interpolation, fill=fill)
+
+
+def fast_rotate(x: Tensor, numbers: Tensor, static: Static, bulk: Tensor) -> Tensor:
+    height, width, interpolation, fill = static
+    return warp.affine(x, numbers, interpolation=interpolation, fill=fill, size=(height, width))
+
+
+def fast_perspective(x: Tensor, numbers: Tensor, static: Static, bulk: Tensor) -> Tensor:
+    interpolation, fill = static
+    return warp.perspective(x, numbers, interpolation=interpolation, fill=fill)
+
+
+def fast_gaussian_blur(x: Tensor, numbers: Tensor, static: Static, bulk: Tensor) -> Tensor:
+    *kernel, mean, std = static
+    return blur.gaussian_blur(x, numbers, kernel_size=(kernel[0], kernel[1]), mean=mean, std=std)

@@ -1,0 +1,185 @@
+"""Which batched kernel replays an op.
+
+Each entry takes a batch ``(N, C, H, W)``, the samples' numbers ``(N, k)`` in float64, the part of the op that all
+samples share, and the drawn values that go with it; it gives the batch after the op.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+from torchvision.transforms.v2 import functional as F
+
+from .batched import colour, erasing, filters, geometry, pointwise, warp
+
+Static = tuple[Any, ...]
+Kernel = Callable[[Tensor, Tensor, Static, Tensor], Tensor]
+
+
+def _factor(kernel: Callable[[Tensor, Tensor], Tensor]) -> Kernel:
+    return lambda x, numbers, static, bulk: kernel(x, numbers[:, 0])
+
+
+def _alike(kernel: Callable[[Tensor], Tensor]) -> Kernel:
+    """An op without a number of the sample's own."""
+    return lambda x, numbers, static, bulk: kernel(x)
+
+
+def _crop(x: Tensor, numbers: Tensor, static: Static, bulk: Tensor) -> Tensor:
+    height, width = static
+    return geometry.crop(x, numbers[:, 0], numbers[:, 1], height=height, width=width)
+
+
+def _resample(x: Tensor, numbers: Tensor, static: Static, bulk: Tensor) -> Tensor:
+    height, width, interpolation, antialias = static
+    return geometry.resized_crop(
+        x,
+        *numbers[:, :4].unbind(1),
+        size=(height, width),
+        interpolation=interpolation,
+        antialias=antialias,
+        fixed_point=interpolation == "bicubic" or geometry.uint8_in_fixed_point(),
+    )
+
+
+def _pad(x: Tensor, numbers: Tensor, static: Static, bulk: Tensor) -> Tensor:
+    padding, fill, mode = static
+    if fill is None or len(set(fill)) == 1:
+        return F.pad_image(x, list(padding), fill=0 if fill is None else fill[0], padding_mode=mode)
+    channels = [
+        F.pad_image(x[:, c : c + 1], list(padding), fill=value, padding_mode=mode) for c, value in enumerate(fill)
+    ]
+    return torch.cat(channels, 1)
+
+
+def _affine(x: Tensor, numbers: Tensor, static: Static, bulk: Tensor) -> Tensor:
+    interpolation, fill = static
+    return warp.affine(x, numbers, interpolation=interpolation, fill=fill)
+
+
+def _rotate(x: Tensor, numbers: Tensor, static: Static, bulk: Tensor) -> Tensor:
+    height, width, interpolation, fill = static
+    return warp.rotate(x, numbers, interpolation=interpolation, fill=fill, size=(height, width))
+
+
+def _perspective(x: Tensor, numbers: Tensor, static: Static, bulk: Tensor) -> Tensor:
+    interpolation, fill = static
+    return warp.perspective(x, numbers, interpolation=interpolation, fill=fill)
+
+
+def _elastic(x: Tensor, numbers: Tensor, static: Static, bulk: Tensor) -> Tensor:
+    interpolation, fill = static
+    return warp.elastic(x, bulk, interpolation=interpolation, fill=fill)
+
+
+def _turn(x: Tensor, numbers: Tensor, static: Static, bulk: Tensor) -> Tensor:
+    return torch.rot90(x, k=static[0], dims=(-2, -1))
+
+
+def _adjust_gamma(x: Tensor, numbers: Tensor, static: Static, bulk: Tensor) -> Tensor:
+    return colour.adjust_gamma(x, numbers[:, 0], gain=static[0])
+
+
+def _grayscale(x: Tensor, numbers: Tensor, static: Static, bulk: Tensor) -> Tensor:
+    return colour.grayscale(x, channels=static[0])
+
+
+def _permute_channels(x: Tensor, numbers: Tensor, static: Static, bulk: Tensor) -> Tensor:
+    return colour.permute_channels(x, numbers.long())
+
+
+def _gaussian_blur(x: Tensor, numbers: Tensor, static: Static, bulk: Tensor) -> Tensor:
+    return filters.gaussian_blur(x, numbers, kernel_size=static)
+
+
+def _gaussian_noise(x: Tensor, numbers: Tensor, static: Static, bulk: Tensor) -> Tensor:
+    mean, sigma, clip = static
+    return filters.gaussian_noise(x, bulk, sigma=sigma, mean=mean, clip=clip)
+
+
+def _erase(x: Tensor, numbers: Tensor, static: Static, bulk: Tensor) -> Tensor:
+    top, left, height, width = numbers[:, :4].unbind(1)
+    return erasing.erase(x, top, left, height, width, numbers[:, 4:])
+
+
+def _erase_drawn(x: Tensor, numbers: Tensor, static: Static, bulk: Tensor) -> Tensor:
+    top, left, height, width = numbers[:, :4].unbind(1)
+    return erasing.erase_packed(x, top, left, height, width, bulk, numbers[:, 4].long())
+
+
+def _normalize(x: Tensor, numbers: Tensor, static: Static, bulk: Tensor) -> Tensor:
+    mean, std = static
+    return pointwise.normalize(x, mean, std)
+
+
+def _to_dtype(x: Tensor, numbers: Tensor, static: Static, bulk: Tensor) -> Tensor:
+    dtype, how = static
+    if how == "divide":
+        return pointwise.to_dtype_by_division(x, dtype)
+    return pointwise.to_dtype(x, dtype, scale=how == "multiply")
+
+
+KERNELS: dict[str, Kernel] = {
+    "horizontal_flip": _alike(lambda x: x.flip(-1)),
+    "vertical_flip": _alike(lambda x: x.flip(-2)),
+    "crop": _crop,
+    "resample": _resample,
+    "pad": _pad,
+    "affine": _affine,
+    "rotate": _rotate,
+    "perspective": _perspective,
+    "elastic": _elastic,
+    "turn": _turn,
+    "adjust_brightness": _factor(colour.adjust_brightness),
+    "adjust_contrast": _factor(colour.adjust_contrast),
+    "adjust_saturation": _factor(colour.adjust_saturation),
+    "adjust_hue": _factor(colour.adjust_hue),
+    "adjust_gamma": _adjust_gamma,
+    "adjust_sharpness": _factor(filters.adjust_sharpness),
+    "posterize": _factor(colour.posterize),
+    "solarize": _factor(colour.solarize),
+    "invert": _alike(colour.invert),
+    "autocontrast": _alike(colour.autocontrast),
+    "equalize": _alike(colour.equalize),
+    "grayscale": _grayscale,
+    "permute_channels": _permute_channels,
+    "gaussian_blur": _gaussian_blur,
+    "gaussian_noise": _gaussian_noise,
+    "erase": _erase,
+    "erase_drawn": _erase_drawn,
+    "normalize": _normalize,
+    "to_dtype": _to_dtype,
+}
+
+
+def apply(
+    name: str, parts: Sequence[Tensor], numbers: Tensor, static: Static, bulk: Tensor, memory: Tensor | None = None
+) -> Tensor:
+    """Replay one op on images that lie in several tensors; their rows and those of ``numbers`` correspond.
+
+    Images of different sizes are parts of ``memory``: only resizing takes them, and makes them alike.
+    """
+    if len({part.shape[1:] for part in parts}) == 1:
+        kernel = KERNELS.get(name) or getattr(_fast(), name)
+        return kernel(parts[0] if len(parts) == 1 else torch.cat(list(parts)), numbers, static, bulk)
+    if name == "fast_resample" and memory is not None and all(_lies_in(memory, part) for part in parts):
+        return _fast().fast_resample_ragged(memory, parts, numbers, static)
+    done, begin = [], 0
+    for part in parts:
+        done.append(apply(name, [part], numbers[begin : begin + len(part)], static, bulk))
+        begin += len(part)
+    return torch.cat(done)
+
+
+def _lies_in(memory: Tensor, part: Tensor) -> bool:
+    return bool(part.dtype == torch.uint8 and part.untyped_storage().data_ptr() == memory.untyped_storage().data_ptr())
+
+
+def _fast() -> Any:
+    """The fused kernels: triton is imported where there is work for it."""
+    from . import fast
+
+    return fast

@@ -1,0 +1,446 @@
+"""What a recorded functional call is: its name, what a whole batch must share, and one sample's own numbers.
+
+Each function of :data:`ENCODERS` takes the state of a recording image (its shape and dtype) and the arguments of the
+functional of that name in ``torchvision.transforms.v2.functional``, and says what has to be replayed: a list of
+:class:`Op`, empty where the call changes nothing. No pixel is looked at. The arithmetic that torchvision does on
+Python's floats before it touches a pixel (matrices, output sizes, anchors) is done here, in the worker, so that a
+replay only needs numbers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from ..errors import PipediagError
+
+Shape = tuple[int, ...]
+Interpolation = str
+
+
+class NotRecordable(PipediagError):
+    """User code looked at pixels, or called what cannot be replayed; it has to run where it is.
+
+    ``raised`` counts them all: user code that catches every exception hides the exception, but not the count.
+    """
+
+    raised = 0
+
+    def __init__(self, *args: object) -> None:
+        super().__init__(*args)
+        NotRecordable.raised += 1
+
+
+class Op(NamedTuple):
+    """One step of a replay. Samples whose ``name`` and ``static`` are equal are replayed in one launch."""
+
+    name: str
+    static: tuple[Any, ...]  # hashable, the same for all samples of a launch
+    numbers: tuple[float, ...]  # this sample's own
+    shape: Shape  # of the result
+    dtype: torch.dtype  # of the result
+    bulk: Tensor | None = None  # drawn values of the size of an image: noise, a displacement field
+
+
+class State(NamedTuple):
+    """What is known of an image that is not there: its shape, its dtype and whether it is a picture of Pillow's."""
+
+    shape: Shape
+    dtype: torch.dtype
+    pillow: bool = False
+    mask: bool = False
+
+    @property
+    def size(self) -> tuple[int, int]:
+        """(height, width)"""
+        return self.shape[-2], self.shape[-1]
+
+    @property
+    def channels(self) -> int:
+        return self.shape[-3] if len(self.shape) > 2 else 1
+
+    def resized(self, height: int, width: int) -> Shape:
+        return (*self.shape[:-2], height, width)
+
+
+_INTERPOLATIONS = {0: "nearest", 1: "lanczos", 2: "bilinear", 3: "bicubic", 4: "box", 5: "hamming"}  # Pillow's numbers
+
+
+def interpolation_name(given: Any) -> Interpolation:
+    """The name of a mode given as a string, an ``InterpolationMode`` or Pillow's number."""
+    if isinstance(given, int):
+        return _INTERPOLATIONS[given]
+    return str(getattr(given, "value", given))
+
+
+def output_size(old: tuple[int, int], size: Any, max_size: int | None) -> tuple[int, int]:
+    """(height, width) of a resized image: the rule of ``torchvision.transforms.functional.resize``."""
+    if isinstance(size, int):
+        size = [size]
+    if size is not None and len(size) == 2:
+        return int(size[0]), int(size[1])
+    height, width = old
+    short, long = (width, height) if width <= height else (height, width)
+    if size is None:
+        if not isinstance(max_size, int):
+            raise NotRecordable("max_size must be an integer where size is None")
+        new_short, new_long = int(max_size * short / long), max_size
+    else:
+        new_short, new_long = size[0], int(size[0] * long / short)
+        if max_size is not None and new_long > max_size:
+            new_short, new_long = int(max_size * new_short / new_long), max_size
+    return (new_long, new_short) if width <= height else (new_short, new_long)
+
+
+def paddings(padding: Any) -> tuple[int, int, int, int]:
+    """(left, top, right, bottom)"""
+    given = [padding] if isinstance(padding, int) else list(padding)
+    left, top, right, bottom = {1: given * 4, 2: given * 2, 4: given}[len(given)]
+    return int(left), int(top), int(right), int(bottom)
+
+
+def fills(fill: Any) -> tuple[float, ...] | None:
+    """One value for all channels or one for each; None for torchvision's None, which is not the same as 0."""
+    if fill is None:
+        return None
+    return tuple(float(v) for v in fill) if isinstance(fill, Sequence) else (float(fill),)
+
+
+def _one(
+    name: str,
+    state: State,
+    *numbers: float,
+    static: tuple[Any, ...] = (),
+    shape: Shape | None = None,
+    dtype: torch.dtype | None = None,
+) -> list[Op]:
+    return [Op(name, static, numbers, state.shape if shape is None else shape, dtype or state.dtype)]
+
+
+def horizontal_flip(state: State) -> list[Op]:
+    return _one("horizontal_flip", state)
+
+
+def vertical_flip(state: State) -> list[Op]:
+    return _one("vertical_flip", state)
+
+
+def crop(state: State, top: int, left: int, height: int, width: int) -> list[Op]:
+    shape = state.resized(height, width)
+    if (top, left) == (0, 0) and shape == state.shape:
+        return []
+    return _one("crop", state, top, left, static=(height, width), shape=shape)
+
+
+def center_crop(state: State, output_size: Any) -> list[Op]:
+    sides = [output_size] if isinstance(output_size, int) else list(output_size)
+    height, width = sides[0], sides[-1]
+    return crop(state, _anchor(state.size[0], height), _anchor(state.size[1], width), height, width)
+
+
+def _anchor(old: int, new: int) -> int:
+    """Where a central crop begins; before the image where it is larger, which is filled with zeros."""
+    return -((new - old) // 2) if new > old else round((old - new) / 2.0)
+
+
+def resize(
+    state: State, size: Any, interpolation: Any = "bilinear", max_size: int | None = None, antialias: bool | None = True
+) -> list[Op]:
+    height, width = state.size
+    return _resample(state, (0, 0, height, width), output_size(state.size, size, max_size), interpolation, antialias)
+
+
+def resized_crop(
+    state: State,
+    top: int,
+    left: int,
+    height: int,
+    width: int,
+    size: Any,
+    interpolation: Any = "bilinear",
+    antialias: bool | None = True,
+) -> list[Op]:
+    new = output_size((height, width), size, None)
+    inside = top >= 0 and left >= 0 and top + height <= state.size[0] and left + width <= state.size[1]
+    if inside and new != (height, width):
+        return _resample(state, (top, left, height, width), new, interpolation, antialias)
+    cropped = crop(state, top, left, height, width)
+    then = state._replace(shape=state.resized(height, width))
+    return cropped + _resample(then, (0, 0, height, width), new, interpolation, antialias)
+
+
+def _resample(
+    state: State, box: tuple[int, int, int, int], size: tuple[int, int], interpolation: Any, antialias: bool | None
+) -> list[Op]:
+    if box[2:] == size:
+        return []
+    mode = "nearest" if state.mask else interpolation_name(interpolation)
+    if mode in ("lanczos", "box", "hamming"):
+        raise NotRecordable(f"resizing with interpolation={mode!r} has no kernel on the device")
+    smooth = mode in ("bilinear", "bicubic") and (bool(antialias) or state.pillow)
+    return _one("resample", state, *box, static=(*size, mode, smooth), shape=state.resized(*size))
+
+
+def pad(state: State, padding: Any, fill: Any = None, padding_mode: str = "constant") -> list[Op]:
+    left, top, right, bottom = paddings(padding)
+    if not (left or top or right or bottom):
+        return []
+    height, width = state.size
+    shape = state.resized(height + top + bottom, width + left + right)
+    static = ((left, top, right, bottom), fills(fill), padding_mode)
+    return _one("pad", state, static=static, shape=shape)
+
+
+def affine(
+    state: State,
+    angle: float,
+    translate: Any,
+    scale: float,
+    shear: Any,
+    interpolation: Any = "nearest",
+    fill: Any = None,
+    center: Any = None,
+) -> list[Op]:
+    from .batched.warp import affine_numbers
+
+    shears = (float(shear), 0.0) if isinstance(shear, (int, float)) else tuple(float(s) for s in shear)
+    shears = (shears[0], shears[0]) if len(shears) == 1 else shears
+    numbers = affine_numbers(*state.size, angle, tuple(translate), scale, shears, center)
+    return _one("affine", state, *numbers, static=_warped(state, interpolation, fill))
+
+
+def rotate(
+    state: State,
+    angle: float,
+    interpolation: Any = "nearest",
+    expand: bool = False,
+    center: Any = None,
+    fill: Any = None,
+) -> list[Op]:
+    from .batched.warp import rotate_numbers
+
+    turns = _quarter_turns(state, angle, expand, center)
+    if turns is not None:
+        height, width = state.size if turns % 2 == 0 else state.size[::-1]
+        return _one("turn", state, static=(turns,), shape=state.resized(height, width)) if turns else []
+    numbers, size = rotate_numbers(*state.size, angle, expand, center)
+    static = (*size, *_warped(state, interpolation, fill))
+    return _one("rotate", state, *numbers, static=static, shape=state.resized(*size))
+
+
+def _quarter_turns(state: State, angle: float, expand: bool, center: Any) -> int | None:
+    """How often torchvision turns the image by 90 degrees instead of interpolating; None where it interpolates."""
+    angle = angle % 360
+    if center is not None or angle % 90:
+        return None
+    turns = int(angle // 90)
+    square = state.size[0] == state.size[1]
+    return turns if turns % 2 == 0 or expand or square else None
+
+
+def _warped(state: State, interpolation: Any, fill: Any) -> tuple[Any, ...]:
+    mode = "nearest" if state.mask else interpolation_name(interpolation)
+    if mode not in ("nearest", "bilinear"):
+        raise NotRecordable(f"interpolation={mode!r} is not for tensors here")
+    return mode, fills(fill)
+
+
+def perspective(
+    state: State,
+    startpoints: Any,
+    endpoints: Any,
+    interpolation: Any = "bilinear",
+    fill: Any = None,
+    coefficients: Any = None,
+) -> list[Op]:
+    from .batched.warp import perspective_numbers
+
+    numbers = perspective_numbers(startpoints, endpoints, coefficients)
+    return _one("perspective", state, *numbers, static=_warped(state, interpolation, fill))
+
+
+def elastic(state: State, displacement: Tensor, interpolation: Any = "bilinear", fill: Any = None) -> list[Op]:
+    height, width = state.size
+    if tuple(displacement.shape) != (1, height, width, 2):
+        raise NotRecordable(f"a displacement of shape {tuple(displacement.shape)} does not fit the image")
+    static = _warped(state, interpolation, fill)
+    return [Op("elastic", static, (), state.shape, state.dtype, displacement[0].to(torch.float32))]
+
+
+def five_crop(state: State, size: Any) -> tuple[list[Op], ...]:
+    """One list for each of the corners and the middle, in torchvision's order."""
+    sides = [size] if isinstance(size, int) else list(size)
+    height, width = sides[0], sides[-1]
+    below, beside = state.size[0] - height, state.size[1] - width
+    if below < 0 or beside < 0:
+        raise NotRecordable(f"crops of {height} x {width} are larger than the image")
+    corners = ((0, 0), (0, beside), (below, 0), (below, beside))
+    cuts = [crop(state, top, left, height, width) for top, left in corners]
+    return (*cuts, center_crop(state, (height, width)))
+
+
+def ten_crop(state: State, size: Any, vertical_flip: bool = False) -> tuple[list[Op], ...]:
+    """Those of :func:`five_crop`, and the same of the flipped image."""
+    flipped = _one("vertical_flip" if vertical_flip else "horizontal_flip", state)
+    five = five_crop(state, size)
+    return (*five, *(flipped + cut for cut in five))
+
+
+def _factor(name: str) -> Callable[..., list[Op]]:
+    """An op with one number, whatever torchvision calls it."""
+
+    def encode(state: State, *given: float, **named: float) -> list[Op]:
+        (factor,) = (*given, *named.values())
+        return _one(name, state, float(factor))
+
+    return encode
+
+
+def adjust_gamma(state: State, gamma: float, gain: float = 1) -> list[Op]:
+    return _one("adjust_gamma", state, float(gamma), static=(float(gain),))
+
+
+def _plain(name: str) -> Callable[..., list[Op]]:
+    def encode(state: State) -> list[Op]:
+        return _one(name, state)
+
+    return encode
+
+
+def rgb_to_grayscale(state: State, num_output_channels: int = 1) -> list[Op]:
+    if num_output_channels not in (1, 3):
+        raise NotRecordable("a grey image has one channel or three")
+    shape = (num_output_channels, *state.shape[-2:])
+    if state.channels == num_output_channels == 1:
+        return []
+    return _one("grayscale", state, static=(num_output_channels,), shape=shape)
+
+
+def grayscale_to_rgb(state: State) -> list[Op]:
+    return [] if state.channels >= 3 else rgb_to_grayscale(state, 3)
+
+
+def permute_channels(state: State, permutation: Any) -> list[Op]:
+    return _one("permute_channels", state, *(int(i) for i in permutation))
+
+
+def gaussian_blur(state: State, kernel_size: Any, sigma: Any = None) -> list[Op]:
+    sides = [kernel_size] if isinstance(kernel_size, int) else list(kernel_size)
+    kernel = (sides[0], sides[-1])
+    if sigma is None:
+        sigma = [side * 0.15 + 0.35 for side in kernel]
+    sigmas = [sigma] if isinstance(sigma, (int, float)) else list(sigma)
+    return _one("gaussian_blur", state, float(sigmas[0]), float(sigmas[-1]), static=kernel)
+
+
+def gaussian_noise(state: State, mean: float = 0.0, sigma: float = 0.1, clip: bool = True) -> list[Op]:
+    """The noise is drawn here, from the generator that torchvision would draw it from."""
+    drawn = torch.randn(state.shape, dtype=state.dtype if state.dtype.is_floating_point else torch.float32)
+    return [Op("gaussian_noise", (float(mean), float(sigma), bool(clip)), (), state.shape, state.dtype, drawn)]
+
+
+def erase(state: State, i: int, j: int, h: int, w: int, v: Tensor, inplace: bool = False) -> list[Op]:
+    """A value for each channel travels as numbers, drawn pixels in bulk."""
+    if v.numel() in (1, state.channels) and v.shape[-1] == v.shape[-2] == 1:
+        values = v.flatten().tolist()
+        values = values * state.channels if len(values) == 1 else values
+        return _one("erase", state, i, j, h, w, *values)
+    drawn = v.to(torch.float32).expand(state.channels, h, w)
+    return [Op("erase_drawn", (), (i, j, h, w), state.shape, state.dtype, drawn)]
+
+
+def normalize(state: State, mean: Any, std: Any, inplace: bool = False) -> list[Op]:
+    return _one("normalize", state, static=(tuple(map(float, mean)), tuple(map(float, std))))
+
+
+def to_dtype(state: State, dtype: torch.dtype = torch.float, scale: bool = False) -> list[Op]:
+    return _converted(state, dtype, "multiply" if scale and not state.mask else "cast")
+
+
+def _converted(state: State, dtype: torch.dtype, how: str) -> list[Op]:
+    return [] if state.dtype == dtype else _one("to_dtype", state, static=(dtype, how), dtype=dtype)
+
+
+def convert_image_dtype(state: State, dtype: torch.dtype = torch.float) -> list[Op]:
+    """The older conversion, which divides where the newer one multiplies with the inverse."""
+    whole_to_float = dtype.is_floating_point and not state.dtype.is_floating_point
+    return _converted(state, dtype, "divide" if whole_to_float else "multiply")
+
+
+#: What is recorded, by the functional's name.
+ENCODERS: dict[str, Callable[..., list[Op]]] = {
+    "horizontal_flip": horizontal_flip,
+    "vertical_flip": vertical_flip,
+    "crop": crop,
+    "center_crop": center_crop,
+    "resize": resize,
+    "resized_crop": resized_crop,
+    "pad": pad,
+    "affine": affine,
+    "rotate": rotate,
+    "perspective": perspective,
+    "elastic": elastic,
+    "adjust_brightness": _factor("adjust_brightness"),
+    "adjust_contrast": _factor("adjust_contrast"),
+    "adjust_saturation": _factor("adjust_saturation"),
+    "adjust_hue": _factor("adjust_hue"),
+    "adjust_gamma": adjust_gamma,
+    "adjust_sharpness": _factor("adjust_sharpness"),
+    "posterize": _factor("posterize"),
+    "solarize": _factor("solarize"),
+    "invert": _plain("invert"),
+    "autocontrast": _plain("autocontrast"),
+    "equalize": _plain("equalize"),
+    "rgb_to_grayscale": rgb_to_grayscale,
+    "grayscale_to_rgb": grayscale_to_rgb,
+    "permute_channels": permute_channels,
+    "gaussian_blur": gaussian_blur,
+    "gaussian_noise": gaussian_noise,
+    "erase": erase,
+    "normalize": normalize,
+    "to_dtype": to_dtype,
+}
+
+#: Calls whose result is a tuple of images.
+SEVERAL: dict[str, Callable[..., tuple[list[Op], ...]]] = {"five_crop": five_crop, "ten_crop": ten_crop}
+
+#: The functions of ``torchvision.transforms.functional`` (v1), by the encoder each goes to.
+OLDER: dict[str, str] = {
+    **{name: name for name in ENCODERS if name not in ("to_dtype", "grayscale_to_rgb", "permute_channels")},
+    "hflip": "horizontal_flip",
+    "vflip": "vertical_flip",
+    "elastic_transform": "elastic",
+    "to_grayscale": "rgb_to_grayscale",
+}
+
+#: Ops that treat every pixel by itself: what is cut off after them may be cut off before.
+EACH_PIXEL = frozenset(
+    {
+        "to_dtype",
+        "normalize",
+        "invert",
+        "posterize",
+        "solarize",
+        "grayscale",
+        "permute_channels",
+        "adjust_brightness",
+        "adjust_saturation",
+        "adjust_hue",
+        "adjust_gamma",
+    }
+)
+
+#: Ops that Pillow and the batched kernels do alike, bit by bit.
+EXACT_ON_PICTURES = frozenset(
+    ("horizontal_flip", "vertical_flip", "crop", "turn", "invert", "posterize", "solarize", "to_dtype")
+)
+
+
+def is_exact(op: Op, pillow: bool) -> bool:
+    """Whether a replay on tensors gives Pillow's pixels, where ``pillow`` says that Pillow would have done it."""
+    if not pillow or op.name in EXACT_ON_PICTURES:
+        return True
+    return op.name == "pad" and op.static[2] == "constant"

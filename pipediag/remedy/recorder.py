@@ -1,0 +1,125 @@
+"""Stands in a slot of the dataset where a transform was, and lets the transform work on recording images.
+
+The links of the transform's chain that have to stay run for real; what comes out of them is handed on as recording
+images, and the rest of the chain, the user's own objects, draws its parameters on those.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import PIL.Image
+import torch
+from torch import Tensor
+from torch.utils._pytree import tree_flatten, tree_unflatten
+from torchvision import tv_tensors
+from torchvision.transforms import transforms as older
+from torchvision.transforms import v2
+
+from .drawing import Draw, direct
+from .ops import NotRecordable
+from .tape import is_recording, session, stand_in
+
+Link = Callable[..., Any]
+
+
+def links_of(transform: Any) -> list[Link]:
+    """The links of a chain, nested chains opened; a transform that is no chain is its own only link."""
+    if type(transform) in (v2.Compose, older.Compose):
+        return [link for part in transform.transforms for link in links_of(part)]
+    if type(transform) is torch.nn.Sequential:
+        return [link for part in transform for link in links_of(part)]
+    return [transform]
+
+
+class Recorder:
+    """Stands for a transform; its links from number ``start`` on are recorded.
+
+    ``proven`` holds what records those links that are the user's own code and were proven to work on the device.
+    """
+
+    def __init__(self, transform: Any, start: int, proven: Mapping[int, Draw] | None = None) -> None:
+        self.transform = transform
+        self.links = links_of(transform)
+        self.start = start
+        self._draws = [direct(link) for link in self.links]
+        for site, draw in (proven or {}).items():
+            self._draws[site] = draw
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        if _holds_recording((args, kwargs)):  # inside another one that is recorded
+            return self.transform(*args, **kwargs)
+        if kwargs:  # a chain takes none: what does has one link
+            args, kwargs = stood_in((args, kwargs))
+            session.site = 0
+            return self.transform(*args, **kwargs)
+        value = stood_in(run(self.links[: self.start], args))
+        if len(value) == 1 and is_recording(value[0]):
+            image = value[0]
+            for site in range(self.start, len(self.links)):
+                session.site = site
+                image = self._draws[site](image)
+            return image
+        for site in range(self.start, len(self.links)):
+            session.site = site
+            value = run((self.links[site],), value)
+        return value if len(value) > 1 else value[0]
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__") or name == "transform":
+            raise AttributeError(name)
+        return getattr(self.transform, name)
+
+
+@contextmanager
+def unhidden() -> Iterator[None]:
+    """An error that ends here although nothing was raised: user code caught that it could not be recorded."""
+    before = NotRecordable.raised
+    yield
+    if NotRecordable.raised != before:
+        raise NotRecordable("its own code catches that it needs pixels")
+
+
+def run(links: Sequence[Link], args: tuple[Any, ...]) -> tuple[Any, ...]:
+    """Call links one after the other as torchvision's chains do: several arguments are handed on as such."""
+    several = len(args) > 1
+    for link in links:
+        result = link(*args)
+        args = result if several else (result,)
+    return args
+
+
+def stood_in(value: Any) -> Any:
+    """The value with recording images for those of its parts that torchvision would take for images and masks.
+
+    That is every picture, ``Image`` and ``Mask``; and where there is neither picture nor ``Image`` nor ``Video``, the
+    first plain tensor: the rule of ``torchvision.transforms.v2.Transform``.
+    """
+    if type(value) is tuple and len(value) == 1:
+        image = stand_in(value[0])
+        if image is not None:
+            return (image,)
+    parts, spec = tree_flatten(value)
+    explicit = any(isinstance(part, (PIL.Image.Image, tv_tensors.Image, tv_tensors.Video)) for part in parts)
+    for k, part in enumerate(parts):
+        if isinstance(part, Tensor) and not isinstance(part, tv_tensors.TVTensor):
+            if explicit:
+                continue
+            explicit = True
+        image = stand_in(part)
+        if image is not None:
+            parts[k] = image
+    return tree_unflatten(parts, spec)
+
+
+def _holds_recording(value: tuple[tuple[Any, ...], dict[str, Any]]) -> bool:
+    args, kwargs = value
+    if len(args) == 1 and not kwargs and isinstance(args[0], (Tensor, PIL.Image.Image)):
+        return is_recording(args[0])
+    return holds_recording(value)
+
+
+def holds_recording(value: Any) -> bool:
+    return any(is_recording(part) for part in tree_flatten(value)[0])

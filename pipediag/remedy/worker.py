@@ -1,0 +1,109 @@
+"""What stands in for a loader's dataset and collate function so that its workers send packed batches.
+
+A batch that cannot be recorded after all, because a sample took a branch that no sample had taken when the plan was
+made, is made for real under the same random draws, and says so.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from torch.utils.data import get_worker_info
+from torch.utils.data._utils.pin_memory import pin_memory
+
+from ..ladder import randomness
+from ..ladder.slots import Slot
+from .packing import Packed, pack
+from .plan import Plan
+from .recorder import Recorder, unhidden
+
+
+@dataclass
+class Unrecorded:
+    """A batch that the worker made for real, and why."""
+
+    batch: Any
+    reason: str
+
+    def pin_memory(self, device: Any = None) -> Unrecorded:
+        return replace(self, batch=pin_memory(self.batch, device))
+
+
+Sent = Packed | Unrecorded
+
+
+class Station:
+    """One process's half of the remedy: fetches, collates and packs."""
+
+    def __init__(self, dataset: Any, collate: Callable[[Any], Any], plan: Plan) -> None:
+        self.dataset = dataset
+        self._collate = collate
+        self._plan = plan
+        self._recorders: list[tuple[Slot, Recorder]] | None = None
+
+    def batch(self, indices: Sequence[Any]) -> Sent:
+        return self._sent(lambda: self._collate(self._samples(indices)))
+
+    def one(self, index: Any) -> Sent:
+        """For a loader that does no batching."""
+        return self._sent(lambda: self._collate(self.dataset[index]))
+
+    def _sent(self, make: Callable[[], Any]) -> Sent:
+        kept = randomness.state()
+        try:
+            if self._recorders is None:
+                self._recorders = self._plan.recorders(self.dataset)
+            with self._plan.installed(self._recorders), unhidden():
+                return pack(make(), self._plan.fuse)
+        except Exception as error:
+            randomness.restore(kept)
+            return Unrecorded(make(), f"{type(error).__name__}: {error}")
+
+    def _samples(self, indices: Sequence[Any]) -> Any:
+        many = getattr(self.dataset, "__getitems__", None)
+        return many(indices) if many is not None else [self.dataset[index] for index in indices]
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_recorders": None}  # slots belong to one process's objects
+
+
+class RecordedDataset:
+    """A map-style dataset whose batches are packed; everything but fetching goes to the user's dataset."""
+
+    def __init__(self, station: Station) -> None:
+        self._station = station
+
+    def __getitems__(self, indices: Sequence[Any]) -> Sent:
+        return self._station.batch(indices)
+
+    def __getitem__(self, index: Any) -> Sent:
+        return self._station.one(index)
+
+    def __len__(self) -> int:
+        return len(self._station.dataset)
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__") or name == "_station":
+            raise AttributeError(name)
+        return getattr(self._station.dataset, name)
+
+
+def handed_on(sent: Sent) -> Sent:
+    """The collate function of a loader whose batches are collated as they are fetched."""
+    return sent
+
+
+class InitWorker:
+    """Runs first in each worker, so that ``get_worker_info().dataset`` is the user's own dataset there."""
+
+    def __init__(self, station: Station, user: Callable[[int], None] | None) -> None:
+        self._station, self._user = station, user
+
+    def __call__(self, worker_id: int) -> None:
+        info = get_worker_info()
+        if info is not None:
+            object.__setattr__(info, "dataset", self._station.dataset)
+        if self._user is not None:
+            self._user(worker_id)
