@@ -25,7 +25,7 @@ from torch import Tensor
 from torch.utils.data import DataLoader, Dataset, default_collate
 from torchvision import ops
 
-from pipediag.remedy.loader import OffloadedLoader, spread
+from pipediag.remedy.loader import OffloadedLoader
 from pipediag.remedy.packing import Packed, pack_ops
 from pipediag.remedy.plan import make_plan
 from pipediag.remedy.recorder import Recorder
@@ -198,7 +198,7 @@ def record(batch: int = 32, repeats: int = 15) -> dict[str, Any]:
     chains = {}
     for name, chain in CHAINS.items():
         dataset, bare = Images(chain()), Images(None)
-        plan = make_plan(dataset, default_collate, spread(len(dataset), 4), fuse=True)
+        plan = make_plan(dataset, default_collate, range(4), fuse=True)
         station = Station(dataset, default_collate, plan)
         shares = {}
         for key, work in {
@@ -224,8 +224,7 @@ def supply(batch: int = 32, workers: int = 8, steps: int = 200) -> dict[str, Any
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     rates: dict[str, list[float]] = {"raw": [], "recorded": [], "executed": []}
     dataset = Images(article(), drawn=True)
-    indices = spread(len(dataset), 4)
-    plan = make_plan(dataset, default_collate, indices, fuse=True)
+    plan = make_plan(dataset, default_collate, range(4), fuse=True)
     assert plan.pieces, plan.reasons
     for _ in range(3):
         for name in rates:

@@ -102,6 +102,11 @@ class Certificate:
     device: str
 
     @property
+    def failed(self) -> frozenset[str]:
+        """Names of the functions whose replay is too far off."""
+        return frozenset(verdict.name for verdict in self.ops if not verdict.passed)
+
+    @property
     def passed(self) -> bool:
         return self.draws_equal and self.whole.passed and all(verdict.passed for verdict in self.ops)
 

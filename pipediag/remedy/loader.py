@@ -26,6 +26,7 @@ class OffloadedLoader:
 
     Attributes:
         plan: what is moved, and why the rest is not.
+        certificate: how its batches compare to the workers'; None where nothing is moved.
         unrecorded: batches so far that the workers had to make for real.
         why: the reason for the last of them.
     """
@@ -34,6 +35,7 @@ class OffloadedLoader:
         self.loader = loader
         self.plan = plan
         self.device = device
+        self.certificate: Certificate | None = None
         self.unrecorded = 0
         self.why = ""
         self._twin = _recorded(loader, plan, device) if plan.pieces else loader
@@ -65,18 +67,23 @@ class OffloadedLoader:
 
 
 def offload(
-    loader: DataLoader[Any], device: torch.device | str = "cuda", *, allow_approximate: bool = False
+    loader: DataLoader[Any],
+    device: torch.device | str = "cuda",
+    *,
+    allow_approximate: bool = False,
+    samples: int = 64,
 ) -> OffloadedLoader:
     """Wrap a loader so that what can be moved of its transforms runs on ``device``.
 
     The workers run the user's own transforms on images without pixels, which draw their parameters as ever; the
     device applies them to a whole batch at once, each sample with its own. The batches equal the loader's own for the
-    same seed, on the device.
+    same seed, which is tried on some of its samples first: a function whose pixels differ there stays in the workers.
 
     Args:
         loader: any ``DataLoader``; it is not changed.
         device: where the batches go.
         allow_approximate: also move what runs on Pillow's pictures, whose pixels then differ slightly.
+        samples: how many samples it is tried on.
 
     Raises:
         UsageError: ``loader`` is no ``DataLoader``.
@@ -84,7 +91,18 @@ def offload(
     if not isinstance(loader, DataLoader):
         raise UsageError(f"offload() takes a torch DataLoader, not {type(loader).__name__}")
     device = torch.device(device)
-    return OffloadedLoader(loader, plan_for(loader, device, allow_approximate), device)
+    refused: frozenset[str] = frozenset()
+    while True:
+        offloaded = OffloadedLoader(loader, _plan(loader, device, allow_approximate, refused), device)
+        if not offloaded.plan.pieces:
+            return offloaded
+        proof = offloaded.certificate = certificate(offloaded, samples=samples)
+        if proof.passed or allow_approximate:
+            return offloaded
+        if proof.failed <= refused:  # no single function is to blame
+            reasons = (*offloaded.plan.reasons, "its batches differ from those of the workers")
+            return OffloadedLoader(loader, Plan((), reasons), device)
+        refused |= proof.failed
 
 
 def certificate(
@@ -94,7 +112,7 @@ def certificate(
     samples: int = 64,
     allow_approximate: bool = False,
 ) -> Certificate:
-    """Hold what :func:`offload` would move against the CPU, on samples spread over the loader's own dataset.
+    """Hold what can be moved of a loader's transforms against the CPU, on samples spread over its own dataset.
 
     Args:
         loader: a ``DataLoader``, or what :func:`offload` made of one, which then keeps its plan and device.
@@ -104,19 +122,20 @@ def certificate(
     """
     if not isinstance(loader, OffloadedLoader):
         device = torch.device(device)
-        loader = OffloadedLoader(loader, plan_for(loader, device, allow_approximate), device)
-    dataset = loader.loader.dataset
-    indices = spread(len(dataset), samples)
-    return certify(dataset, _collate(loader.loader), loader.plan, loader.device, indices)
+        loader = OffloadedLoader(loader, _plan(loader, device, allow_approximate), device)
+    indices = _spread(len(loader.dataset), samples)
+    return certify(loader.dataset, _collate(loader.loader), loader.plan, loader.device, indices)
 
 
-def plan_for(loader: DataLoader[Any], device: torch.device, allow_approximate: bool = False) -> Plan:
+def _plan(
+    loader: DataLoader[Any], device: torch.device, allow_approximate: bool, refused: frozenset[str] = frozenset()
+) -> Plan:
     """The plan for a loader, tried on a few of its samples in this process."""
     dataset = loader.dataset
     if isinstance(dataset, IterableDataset):
         return Plan((), ("the samples of an iterable dataset cannot be drawn twice, to try what can be moved",))
-    indices = spread(len(dataset), _TRIED)
-    return make_plan(dataset, _collate(loader), indices, allow_approximate, available(device), device)
+    indices = _spread(len(dataset), _TRIED)
+    return make_plan(dataset, _collate(loader), indices, allow_approximate, available(device), device, refused)
 
 
 def _collate(loader: DataLoader[Any]) -> Callable[[Any], Any]:
@@ -127,7 +146,7 @@ def _collate(loader: DataLoader[Any]) -> Callable[[Any], Any]:
     return lambda samples: [collate(sample) for sample in samples]
 
 
-def spread(length: int, count: int) -> list[int]:
+def _spread(length: int, count: int) -> list[int]:
     """``count`` indices spread over a dataset, all of them where it is smaller."""
     return sorted({i * length // count for i in range(count)})
 

@@ -59,14 +59,16 @@ class Piece:
 class Plan:
     """What is recorded, and why the rest is not.
 
-    ``own`` names the links that are code of the user's own and were proven to work on the device, ``moved`` holds them
-    as they work there. Only the first travels to the workers.
+    ``refused`` names functions whose replay differs too much. ``own`` names the links that are code of the user's own
+    and were proven to work on the device, ``moved`` holds them as they work there; only the first travels to the
+    workers.
     """
 
     pieces: tuple[Piece, ...]
     reasons: tuple[str, ...] = ()
     allow_approximate: bool = False
     fuse: bool = False
+    refused: frozenset[str] = frozenset()
     own: Mapping[Place, Shapes] = field(default_factory=dict)
     moved: Mapping[Place, Moved] = field(default_factory=dict, compare=False, repr=False)
 
@@ -86,7 +88,7 @@ class Plan:
     @contextmanager
     def installed(self, recorders: Sequence[tuple[Slot, Recorder]]) -> Iterator[None]:
         """The same with recorders made before."""
-        with ExitStack() as undo, recording(self.allow_approximate):
+        with ExitStack() as undo, recording(self.allow_approximate, self.refused):
             for slot, recorder in recorders:
                 undo.enter_context(slot.replaced(recorder))
             yield
@@ -113,6 +115,7 @@ def make_plan(
     allow_approximate: bool = False,
     fuse: bool = False,
     device: torch.device | None = None,
+    refused: frozenset[str] = frozenset(),
 ) -> Plan:
     """Try on the samples at ``indices`` what of the dataset's transforms can be recorded.
 
@@ -121,10 +124,10 @@ def make_plan(
     user's to see.
     """
     moved: dict[Place, Moved] = {}
-    refused: dict[Place, str] = {}
+    stay: dict[Place, str] = {}
     while True:
         trial = _Trial(dataset, {place: one.shapes for place, one in moved.items()})
-        with randomness.undisturbed(), recording(allow_approximate):
+        with randomness.undisturbed(), recording(allow_approximate, refused):
             try:
                 samples = [trial.sample(index) for index in indices]
                 samples = [trial.sample(index) for index in indices]  # under what the last of them has taught
@@ -132,14 +135,15 @@ def make_plan(
                 pieces, reasons = trial.pieces(), trial.reasons()
             except NotRecordable as error:
                 pieces, reasons = [], [*trial.reasons(), str(error)]
-        place = next((place for place in trial.own_code() if place not in refused), None)
+        place = next((place for place in trial.own_code() if place not in stay), None)
         if device is None or place is None:
-            return Plan(tuple(pieces), (*reasons, *refused.values()), allow_approximate, fuse, trial.own, moved)
+            why = (*reasons, *stay.values())
+            return Plan(tuple(pieces), why, allow_approximate, fuse, refused, trial.own, moved)
         proof = _proof(dataset, place, indices, device)
         if isinstance(proof, Moved):
             moved[place] = proof
         else:
-            refused[place] = proof
+            stay[place] = proof
 
 
 def _proof(dataset: Any, place: Place, indices: Sequence[Any], device: torch.device) -> Moved | str:

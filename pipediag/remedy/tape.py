@@ -24,6 +24,7 @@ from torchvision.transforms.v2 import _augment, _auto_augment, _geometry, _misc
 from torchvision.transforms.v2 import functional as F
 from torchvision.transforms.v2.functional import _utils as dispatch
 
+from ..ladder.places import label
 from .ops import ENCODERS, OLDER, SEVERAL, NotRecordable, Op, State, convert_image_dtype, is_exact
 
 _EMPTY = torch.empty(0, device="meta")
@@ -79,6 +80,8 @@ class Tape:
         state = self.state
         if state.pillow and not session.allow_approximate:
             _refuse_approximate(ops)
+        if session.refused and ops:
+            _refuse(fn)
         after = Tape.__new__(Tape)
         after.source, after.source_size = self.source, self.source_size
         after._before, after._made, after._site = self, ops, session.site
@@ -126,11 +129,17 @@ def _refuse_approximate(ops: list[Op]) -> None:
             raise NotRecordable(f"Pillow's {op.name} differs from the tensors' (allow_approximate=True moves it)")
 
 
+def _refuse(fn: Callable[..., Any]) -> None:
+    if label(fn) in session.refused:
+        raise NotRecordable(f"{label(fn)} gives other pixels on the device, as its certificate shows")
+
+
 class _Session:
     """What holds while one sample is recorded."""
 
     site = 0  # the link of the chain that is at work
     allow_approximate = False
+    refused: frozenset[str] = frozenset()
 
 
 session = _Session()
@@ -535,15 +544,20 @@ def _replacements() -> list[tuple[Any, str, Any, Any]]:
 
 
 @contextmanager
-def recording(allow_approximate: bool = False) -> Iterator[None]:
-    """Let torchvision's functions know recording images, inside; for any other image they are what they were."""
+def recording(allow_approximate: bool = False, refused: frozenset[str] = frozenset()) -> Iterator[None]:
+    """Let torchvision's functions know recording images, inside; for any other image they are what they were.
+
+    Args:
+        allow_approximate: record what runs on Pillow's pictures, too.
+        refused: names of functions that are not recorded.
+    """
     register()
-    session.allow_approximate = allow_approximate
+    session.allow_approximate, session.refused = allow_approximate, refused
     try:
         for owner, name, _, value in _replacements():
             setattr(owner, name, value)
         yield
     finally:
-        session.allow_approximate = False
+        session.allow_approximate, session.refused = False, frozenset()
         for owner, name, original, _ in _replacements():
             setattr(owner, name, original)
