@@ -114,8 +114,8 @@ class Replays:
         self._packed: list[Packed] = []
         for _ in range(count):
             with recording():
-                tapes = [recorder(like).tape for _ in range(batch)]
-            packed = pack_ops(tapes, (3, SIZE, SIZE), torch.uint8, fuse)
+                tracks = [recorder(like).tape.track() for _ in range(batch)]
+            packed = pack_ops(tracks, (3, SIZE, SIZE), torch.uint8, fuse)
             self._packed.append(packed.pin_memory() if pinned else packed)
         self._next = 0
 

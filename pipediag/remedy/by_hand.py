@@ -47,7 +47,9 @@ class PerSample(nn.Module):  # type: ignore[misc]
                 raise NotRecordable("the transform gives more than one image")
         if len({(tuple(one.shape), one.dtype) for one in made}) > 1:
             raise ValueError("the transform gives images of different sizes: end it with a crop or a resizing")
-        packed = pack_ops([one.tape for one in made], tuple(images.shape[1:]), images.dtype, available(images.device))
+        packed = pack_ops(
+            [one.tape.track() for one in made], tuple(images.shape[1:]), images.dtype, available(images.device)
+        )
         if images.is_cuda:
             packed = packed.pin_memory()
         return replay_on(packed, images)

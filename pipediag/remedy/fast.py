@@ -33,7 +33,7 @@ def pixels(x: Tensor, numbers: Tensor, static: Static, bulk: Tensor) -> Tensor:
 
 def fast_resample(x: Tensor, numbers: Tensor, static: Static, bulk: Tensor) -> Tensor:
     height, width, interpolation, antialias, converted, *largest = static
-    top, left, box_height, box_width = numbers[:, :4].unbind(1)
+    top, left, box_height, box_width, *_ = numbers
     return resample.resized_crop(
         x,
         top,
@@ -52,7 +52,7 @@ def fast_resample(x: Tensor, numbers: Tensor, static: Static, bulk: Tensor) -> T
 def fast_resample_ragged(memory: Tensor, parts: Sequence[Tensor], numbers: Tensor, static: Static) -> Tensor:
     """Images of different sizes, which are parts of ``memory``, and where ``numbers`` says."""
     height, width, interpolation, antialias, converted, *largest = static
-    top, left, box_height, box_width, offset, image_height, image_width = numbers.unbind(1)
+    top, left, box_height, box_width, offset, image_height, image_width = numbers
     channels = parts[0].shape[1]
     return resample.resized_crop_ragged(
         memory,

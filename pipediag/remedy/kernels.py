@@ -169,7 +169,8 @@ def apply(
         return _fast().fast_resample_ragged(memory, parts, numbers, static)
     done, begin = [], 0
     for part in parts:
-        done.append(apply(name, [part], numbers[begin : begin + len(part)], static, bulk))
+        own = slice(begin, begin + len(part))
+        done.append(apply(name, [part], numbers[:, own] if name == "fast_resample" else numbers[own], static, bulk))
         begin += len(part)
     return torch.cat(done)
 

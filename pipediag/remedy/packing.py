@@ -57,7 +57,7 @@ class Launch(NamedTuple):
     shape: Shape
     dtype: torch.dtype
     takes: tuple[Selection, ...]
-    numbers: Section | None  # (samples, numbers of each), float64
+    numbers: Section | None  # (samples, numbers of each), float64; as the kernel wants them for a fused one
     bulk: Section | None
     group: int
     in_place: bool
@@ -149,12 +149,13 @@ def pack(batch: Any, fuse: bool = False) -> Packed:
     return _Writer(images.groups, images.kinds, program).packed(structure)
 
 
-def pack_ops(tapes: Sequence[Tape], shape: Shape, dtype: torch.dtype, fuse: bool = False) -> Packed:
-    """Pack what is to be done with a batch of images that are on the device: one tape for each of its rows."""
+def pack_ops(tracks: Sequence[Any], shape: Shape, dtype: torch.dtype, fuse: bool = False) -> Packed:
+    """Pack what is to be done with a batch of images that are on the device: ops and sites for each of its rows."""
     kind = (shape, dtype, False)
-    tracks = [_fused(tape.track(), kind) if fuse else tape.track() for tape in tapes]
-    rows = range(len(tapes))
-    program = merge(tracks, [(0, row) for row in rows], [kind], [rows])
+    rows = range(len(tracks))
+    program = merge(
+        [_fused(track, kind) if fuse else track for track in tracks], [(0, row) for row in rows], [kind], [rows]
+    )
     return _Writer([], [], program).packed(None)
 
 
@@ -297,6 +298,7 @@ class _Writer:
         if op.name == "fast_resample":
             static = (*static, *(int(max(row[side] for row in rows)) for side in (2, 3)))
             rows = [(*row, *where) for row, where in zip(rows, self._whereabouts(step.takes, sources), strict=True)]
+            rows = list(zip(*rows, strict=True))  # number by number: the kernels take each by itself
         if rows[0]:
             numbers = self._section(rows, (len(rows), len(rows[0])), torch.float64)
         takes = self._selections(step.takes)

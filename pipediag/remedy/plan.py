@@ -75,6 +75,14 @@ class Plan:
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "moved": {}}
 
+    def __str__(self) -> str:
+        lines = []
+        for piece in self.pieces:
+            lines.append(f"moves to the device: {', '.join(piece.moves)}")
+            if piece.stays:
+                lines.append(f"stays in the workers: {', '.join(piece.stays)}")
+        return "\n".join([*(lines or ["nothing moves"]), *(f"- {reason}" for reason in self.reasons)])
+
     @contextmanager
     def at_work(self, dataset: Any) -> Iterator[None]:
         """The dataset's transforms replaced by their recorders, inside.

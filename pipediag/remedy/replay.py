@@ -45,9 +45,10 @@ def replay(packed: Packed, device: torch.device, own: Own = MappingProxyType({})
 _MIXES: dict[str, Callable[[Tensor, Any], Tensor]] = {"mixup": mixing.mixup, "cutmix": mixing.cutmix}
 
 
-def replay_on(packed: Packed, images: Tensor) -> Tensor:
-    """The images ``(N, C, H, W)``, on their device already, after the ops that were packed for them."""
-    (result,) = _run(packed, packed.memory.to(images.device, non_blocking=True), [images], {})
+def replay_on(packed: Packed, images: Tensor, own: Own = MappingProxyType({})) -> Tensor:
+    """The images ``(N, C, H, W)``, or masks ``(N, H, W)``, on their device already, after the ops packed for them."""
+    images = images.unsqueeze(1) if images.ndim == 3 else images
+    (result,) = _run(packed, packed.memory.to(images.device, non_blocking=True), [images], own)
     return result
 
 
