@@ -11,7 +11,7 @@ from .ops import NotRecordable
 from .packing import pack_ops
 from .recorder import Recorder
 from .replay import replay_on
-from .tape import recording, stand_in
+from .tape import RECORDING, recording, stand_in
 from .triton import available
 
 
@@ -23,6 +23,8 @@ class PerSample(nn.Module):  # type: ignore[misc]
 
         augment = PerSample(v2.Compose([v2.RandomResizedCrop(224), v2.RandomHorizontalFlip(), v2.GaussianBlur(9)]))
         images = augment(images)
+
+    No gradient flows back to the input.
 
     Raises:
         NotRecordable: the transform needs pixels to decide what it does, or calls what has no batched kernel.
@@ -40,11 +42,11 @@ class PerSample(nn.Module):  # type: ignore[misc]
             return images
         recorder = Recorder(self.transform, 0)
         like = stand_in(torch.empty((), dtype=images.dtype).expand(images.shape[1:]))
+        like.tape.state = like.tape.state._replace(strided=not images[0].is_contiguous())
         with recording():
             made = [recorder(like) for _ in range(len(images))]
-        for one in made:
-            if not hasattr(one, "tape"):
-                raise NotRecordable("the transform gives more than one image")
+        if not all(isinstance(one, RECORDING) for one in made):
+            raise NotRecordable("the transform gives something else than one image")
         if len({(tuple(one.shape), one.dtype) for one in made}) > 1:
             raise ValueError("the transform gives images of different sizes: end it with a crop or a resizing")
         packed = pack_ops(

@@ -1,30 +1,30 @@
 """Proof that a replay gives the pixels that the CPU would have made, measured on the user's own samples.
 
-Each sample is made twice under one random state: for real, and recorded. The draws must leave the generators where
-they would have been; each op is held against torchvision's own call on the CPU with the same parameters; the whole
-batch is held against the batch of real samples.
+Each sample was made twice under one random state, for real and recorded (:mod:`pipediag.remedy.witness`). What was
+recorded must be all that was done; each op is held against torchvision's own call on the CPU with the same parameters;
+the whole batch is held against the batch of real samples.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
 from torch import Tensor
-from torchvision.transforms import functional as older
 
-from ..ladder import randomness, tree
-from ..ladder.places import label
-from .packing import pack, pack_ops
+from ..ladder import tree
+from .packing import pack_ops
 from .plan import Plan
 from .replay import replay, replay_on
-from .tape import Tape, is_recording
+from .witness import Step, Told, Witness, tensor_of
 
 #: The largest difference of floating point results, as a share of their range.
 FLOAT_TOLERANCE = 1e-5
+#: Results in half precision may be off by two units in their last place.
+_HALF_ULPS = 2
 #: Integer results may differ by one level on this share of the pixels.
 INTEGER_SHARE = 1e-3
 #: A level that an integer op is off by grows in the ops after it, on the same few pixels.
@@ -47,6 +47,7 @@ class Difference:
     mean: float = 0.0
     off: float = 0.0
     floating: bool = True
+    tolerance: float = FLOAT_TOLERANCE
 
     @property
     def equal(self) -> bool:
@@ -55,7 +56,7 @@ class Difference:
     @property
     def within(self) -> bool:
         if self.floating:
-            return self.largest <= FLOAT_TOLERANCE
+            return self.largest <= self.tolerance
         return self.largest <= 1 and self.off <= INTEGER_SHARE
 
 
@@ -92,12 +93,25 @@ class Verdict:
 
 @dataclass(frozen=True)
 class Certificate:
-    """What was measured for one loader on one device."""
+    """What was measured for one loader on one device.
+
+    Attributes:
+        ops: every function that was replayed, on its own.
+        whole: the batches, for each dtype that they hold.
+        faithful: whether what was recorded, called on the CPU, gives the real samples exactly.
+        draws_equal: whether the random generators end where they would have.
+        samples: made both ways.
+        unrecorded: so many of them could not be recorded, for reasons such as ``why``: in training they are made for
+            real.
+    """
 
     ops: tuple[Verdict, ...]
-    whole: Verdict
+    whole: tuple[Verdict, ...]
+    faithful: bool
     draws_equal: bool
     samples: int
+    unrecorded: int
+    why: str
     device: str
 
     @property
@@ -107,50 +121,46 @@ class Certificate:
 
     @property
     def passed(self) -> bool:
-        return self.draws_equal and self.whole.passed and all(verdict.passed for verdict in self.ops)
+        compared = self.samples > self.unrecorded
+        verdicts = all(verdict.passed for verdict in (*self.ops, *self.whole))
+        return compared and self.faithful and self.draws_equal and verdicts
 
     def __str__(self) -> str:
-        draws = "the random generators end where they would have" if self.draws_equal else "FAIL the draws differ"
-        return "\n".join([*(v.sentence for v in self.ops), self.whole.sentence, f"{draws} ({self.samples} samples)"])
+        lines = [verdict.sentence for verdict in (*self.ops, *self.whole)]
+        if not self.faithful:
+            lines.append("FAIL the samples were changed by something that was not recorded")
+        draws = "ok   the random generators end where they would have" if self.draws_equal else "FAIL the draws differ"
+        lines.append(f"{draws} ({self.samples} samples, {self.device})")
+        if self.unrecorded:
+            lines.append(f"{self.unrecorded} of the samples could not be recorded: {self.why}")
+        return "\n".join(lines)
 
 
-def certify(
-    dataset: Any,
-    collate: Callable[[Any], Any],
-    plan: Plan,
-    device: torch.device,
-    indices: Sequence[Any],
-    batch_size: int = 8,
-) -> Certificate:
-    """Hold a plan's replays on ``device`` against the CPU, on the samples at ``indices``."""
+def certify(witnesses: Iterable[Witness], plan: Plan, device: torch.device) -> Certificate:
+    """Replay on ``device`` what was recorded, and hold it against what was made for real."""
     ops: dict[str, _Compared] = {}
-    whole = _Compared()
-    draws_equal = True
-    with randomness.undisturbed():
-        for begin in range(0, len(indices), batch_size):
-            part = indices[begin : begin + batch_size]
-            before = randomness.state()
-            real = [dataset[index] for index in part]
-            after = randomness.state()
-            real_batch = collate(real)
-            randomness.restore(before)
-            with plan.at_work(dataset):
-                recorded = [dataset[index] for index in part]
-                draws_equal = draws_equal and _same(randomness.state(), after)
-                packed = pack(collate(recorded), plan.fuse)
-            made = replay(packed, device, plan.moved)
-            pairs = zip(_tensors(made), _tensors(real_batch), strict=True)
-            within = [whole.ours.add(ours, reference) for ours, reference in pairs]
-            if not all(within):
-                for tape, want in _outcomes(recorded, real):
-                    whole.theirs.add(_on(device, tape), want)
-            for tape, _ in _outcomes(recorded, real):
-                _by_op(tape, device, plan, ops)
-            randomness.restore(after)
+    whole: dict[torch.dtype, _Compared] = {}
+    faithful = draws_equal = True
+    samples, unrecorded, why = 0, 0, ""
+    for one in witnesses:
+        samples += one.samples
+        if one.packed is None:
+            unrecorded, why = unrecorded + one.samples, one.why
+            continue
+        faithful, draws_equal = faithful and one.faithful, draws_equal and one.draws_equal
+        made = replay(one.packed, device, plan.moved)
+        off = False
+        for ours, reference in zip(_tensors(made), _tensors(one.real), strict=True):
+            off = not whole.setdefault(reference.dtype, _Compared()).ours.add(ours, reference) or off
+        for told in one.told:
+            want = _by_op(told, device, plan, ops)
+            if off:
+                whole.setdefault(want.dtype, _Compared()).theirs.add(_by_torchvision(told, device, plan), want)
     verdicts = tuple(compared.verdict(name) for name, compared in ops.items())
     rounded = any(not v.difference.floating and not v.difference.equal and v.passed for v in verdicts)
-    overall = replace(whole.verdict("the whole batch"), samples=len(indices), rounded=rounded)
-    return Certificate(verdicts, overall, draws_equal, len(indices), str(device))
+    batches = [compared.verdict(f"whole batches, {str(dtype)[6:]}") for dtype, compared in whole.items()]
+    overall = tuple(replace(verdict, samples=samples - unrecorded, rounded=rounded) for verdict in batches)
+    return Certificate(verdicts, overall, faithful, draws_equal, samples, unrecorded, why, str(device))
 
 
 class _Sum:
@@ -160,6 +170,7 @@ class _Sum:
         self._largest = self._total = self._off = 0.0
         self._elements = 0
         self._floating = False
+        self._tolerance = FLOAT_TOLERANCE
         self.samples = 0
 
     def add(self, ours: Tensor, reference: Tensor) -> bool:
@@ -171,28 +182,30 @@ class _Sum:
         self._off += one.off * reference.numel()
         self._elements += reference.numel()
         self._floating = self._floating or one.floating
+        self._tolerance = max(self._tolerance, one.tolerance)
         return one.within
 
     @property
     def difference(self) -> Difference:
         elements = max(1, self._elements)
-        return Difference(self._largest, self._total / elements, self._off / elements, self._floating)
+        return Difference(self._largest, self._total / elements, self._off / elements, self._floating, self._tolerance)
 
 
 def _difference(ours: Tensor, reference: Tensor) -> Difference:
     floating = reference.is_floating_point()
+    tolerance = max(FLOAT_TOLERANCE, _HALF_ULPS * torch.finfo(reference.dtype).eps) if floating else FLOAT_TOLERANCE
     if ours.shape != reference.shape or ours.dtype != reference.dtype:
-        return Difference(math.inf, math.inf, 1.0, floating)
+        return Difference(math.inf, math.inf, 1.0, floating, tolerance)
     if reference.numel() == 0:
-        return Difference(floating=floating)
+        return Difference(floating=floating, tolerance=tolerance)
     want, got = reference.double(), ours.double()
     apart = (got - want).abs()
     apart[torch.isnan(want) & torch.isnan(got)] = 0
     if floating:
         apart /= max(1.0, float(want.max() - want.min()))
-    off = apart > (FLOAT_TOLERANCE if floating else 0)
+    off = apart > (tolerance if floating else 0)
     largest = float(apart.max().nan_to_num(math.inf))
-    return Difference(largest, float(apart.mean()), float(off.double().mean()), floating)
+    return Difference(largest, float(apart.mean()), float(off.double().mean()), floating, tolerance)
 
 
 class _Compared:
@@ -211,57 +224,44 @@ class _Compared:
         return Verdict(name, self.ours.samples, ours, replace(theirs, mean=theirs.mean * share, off=theirs.off * share))
 
 
-def _by_op(tape: Tape, device: torch.device, plan: Plan, compared: dict[str, _Compared]) -> None:
-    """Run the calls of a tape one by one on the CPU, and each call's ops on the device beside it."""
-    image, ops = tape.source, iter(tape.ops)
-    for call in tape.calls:
-        mine = tuple(next(ops) for _ in range(call.ops))
-        result = call(image)
-        if mine:
-            one = compared.setdefault(label(call.fn), _Compared())
-            start, want = _tensor(image), _tensor(result)
-            packed = pack_ops([(mine, (0,) * len(mine))], tuple(start.shape), start.dtype, plan.fuse)
+def _by_op(told: Told, device: torch.device, plan: Plan, compared: dict[str, _Compared]) -> Tensor:
+    """Make the calls one by one on the CPU, and each call's ops on the device beside it; the last result."""
+    image = told.source
+    for step in told.steps:
+        result = _called(step, image, plan)
+        if step.ops:
+            one = compared.setdefault(step.name, _Compared())
+            start, want = tensor_of(image), tensor_of(result)
+            packed = pack_ops([(step.ops, (0,) * len(step.ops))], tuple(start.shape), start.dtype, plan.fuse)
             made = replay_on(packed, start.to(device)[None], plan.moved)
             if not one.ours.add(made.reshape(want.shape), want) and isinstance(image, Tensor):
-                one.theirs.add(_again_on(device, call, image), want)
+                one.theirs.add(_on_device(step, image, device, plan), want)
         image = result
+    return tensor_of(image)
 
 
-def _again_on(device: torch.device, call: Any, image: Tensor) -> Tensor:
-    """torchvision's own call on the device."""
-    with randomness.undisturbed():
-        args = [value.to(device) if isinstance(value, Tensor) else value for value in call.args]
-        kwargs = {key: value.to(device) if isinstance(value, Tensor) else value for key, value in call.kwargs.items()}
-        result = call.fn(image.to(device), *args, **kwargs)
-    own: Tensor = result if call.part is None else result[call.part]
+def _called(step: Step, image: Any, plan: Plan) -> Any:
+    return step.call(image) if step.call is not None else plan.own[step.own].fn(image)  # type: ignore[index]
+
+
+def _by_torchvision(told: Told, device: torch.device, plan: Plan) -> Tensor:
+    """The whole record by torchvision's own calls, on the device from where there is a tensor on."""
+    image = told.source
+    for step in told.steps:
+        image = _on_device(step, image, device, plan) if isinstance(image, Tensor) else _called(step, image, plan)
+    return tensor_of(image)
+
+
+def _on_device(step: Step, image: Tensor, device: torch.device, plan: Plan) -> Tensor:
+    """One call by torchvision itself, or by the user's own code, on the device."""
+    if step.call is None:
+        return plan.moved[step.own].apply(image.to(device)[None])[0]  # type: ignore[index]
+    call = step.call
+    args = tuple(value.to(device) if isinstance(value, Tensor) else value for value in call.args)
+    kwargs = {key: value.to(device) if isinstance(value, Tensor) else value for key, value in call.kwargs.items()}
+    own: Tensor = call._replace(args=args, kwargs=kwargs)(image.to(device))
     return own
-
-
-def _on(device: torch.device, tape: Tape) -> Tensor:
-    """The whole tape by torchvision's own calls, on the device from where there is a tensor on."""
-    image = tape.source
-    for call in tape.calls:
-        image = _again_on(device, call, image) if isinstance(image, Tensor) else call(image)
-    return _tensor(image)
-
-
-def _tensor(image: Any) -> Tensor:
-    return image.as_subclass(Tensor) if isinstance(image, Tensor) else older.pil_to_tensor(image)
 
 
 def _tensors(batch: Any) -> Iterator[Tensor]:
     return (leaf for leaf in tree.leaves(batch) if isinstance(leaf, Tensor))
-
-
-def _outcomes(recorded: Any, real: Any) -> Iterator[tuple[Tape, Tensor]]:
-    for mine, want in zip(tree.leaves(recorded), tree.leaves(real), strict=True):
-        if is_recording(mine) and not hasattr(mine, "parts"):
-            yield mine.tape, want
-
-
-def _same(one: tuple[Any, ...], other: tuple[Any, ...]) -> bool:
-    numpy_one, numpy_other = one[2], other[2]
-    alike = one[0] == other[0] and torch.equal(one[1], other[1])
-    if numpy_one is None or numpy_other is None:
-        return bool(alike)
-    return bool(alike and (numpy_one[1] == numpy_other[1]).all() and numpy_one[2:] == numpy_other[2:])

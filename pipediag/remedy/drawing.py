@@ -25,26 +25,22 @@ def direct(link: Any) -> Draw:
     """What to call with a recording image in place of ``link``."""
     called: Draw = link
     cls: Any = type(link)
-    if not isinstance(link, nn.Module) or _hooked(link):
+    if not isinstance(link, nn.Module) or cls.__call__ is not nn.Module.__call__ or _hooked(link):
         return called
-    forward = cls.forward
     if cls in (v2.Compose, nn.Sequential):
         return _in_turn([direct(part) for part in getattr(link, "transforms", link)])
     if cls is v2.RandomApply:
-        return _sometimes(link, _in_turn([direct(part) for part in link.transforms]))
-    if not isinstance(link, v2.Transform):
-        return called
-    if forward is v2.Transform.forward:
-        return _always(link)
-    if forward is _RandomApplyTransform.forward and not _checks(link):
-        return _sometimes(link, _always(link))
+        draw = _in_turn([direct(part) for part in link.transforms])
+        return lambda image: image if torch.rand(1) >= link.p else draw(image)
+    if isinstance(link, v2.Transform) and cls.forward in (v2.Transform.forward, _RandomApplyTransform.forward):
+        return _shortened(link, at_random=cls.forward is _RandomApplyTransform.forward)
     return called
 
 
-def _always(link: Any) -> Draw:
+def _shortened(link: Any, at_random: bool) -> Draw:
     kinds: dict[type, bool] = {}
     make_params, transform = link.make_params, link.transform
-    checks = _checks(link)
+    checks = type(link).check_inputs is not v2.Transform.check_inputs
     plain = type(link).make_params is v2.Transform.make_params
 
     def draw(image: Any) -> Any:
@@ -56,13 +52,11 @@ def _always(link: Any) -> Draw:
             return link(image)
         if checks:
             link.check_inputs([image])
+        if at_random and torch.rand(1) >= link.p:
+            return image
         return transform(image, {} if plain else make_params([image]))
 
     return draw
-
-
-def _sometimes(link: Any, draw: Draw) -> Draw:
-    return lambda image: image if torch.rand(1) >= link.p else draw(image)
 
 
 def _in_turn(draws: list[Draw]) -> Draw:
@@ -72,11 +66,6 @@ def _in_turn(draws: list[Draw]) -> Draw:
         return image
 
     return draw
-
-
-def _checks(link: Any) -> bool:
-    """Whether a transform looks at its inputs before it draws."""
-    return type(link).check_inputs is not v2.Transform.check_inputs
 
 
 def _hooked(link: nn.Module) -> bool:

@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from .kernels import in_fixed_point
 from .triton import blur, resample, warp
 from .triton import pixels as programs
 
@@ -32,7 +33,7 @@ def pixels(x: Tensor, numbers: Tensor, static: Static, bulk: Tensor) -> Tensor:
 
 
 def fast_resample(x: Tensor, numbers: Tensor, static: Static, bulk: Tensor) -> Tensor:
-    height, width, interpolation, antialias, converted, *largest = static
+    height, width, interpolation, antialias, fixed, converted, *largest = static
     top, left, box_height, box_width, *_ = numbers
     return resample.resized_crop(
         x,
@@ -45,13 +46,14 @@ def fast_resample(x: Tensor, numbers: Tensor, static: Static, bulk: Tensor) -> T
         antialias=antialias,
         out_dtype=torch.float32 if converted else None,
         scale=converted == "multiply",
+        fixed_point=in_fixed_point(interpolation, fixed),
         largest=tuple(largest) if largest else None,
     )
 
 
 def fast_resample_ragged(memory: Tensor, parts: Sequence[Tensor], numbers: Tensor, static: Static) -> Tensor:
     """Images of different sizes, which are parts of ``memory``, and where ``numbers`` says."""
-    height, width, interpolation, antialias, converted, *largest = static
+    height, width, interpolation, antialias, fixed, converted, *largest = static
     top, left, box_height, box_width, offset, image_height, image_width = numbers
     channels = parts[0].shape[1]
     return resample.resized_crop_ragged(
@@ -71,6 +73,7 @@ def fast_resample_ragged(memory: Tensor, parts: Sequence[Tensor], numbers: Tenso
         antialias=antialias,
         out_dtype=torch.float32 if converted else None,
         scale=converted == "multiply",
+        fixed_point=in_fixed_point(interpolation, fixed),
     )
 
 

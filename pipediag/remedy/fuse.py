@@ -12,7 +12,6 @@ from typing import Any
 
 import torch
 
-from .batched.geometry import uint8_in_fixed_point
 from .ops import EACH_PIXEL, Op, Shape
 from .triton.pixels import FLIP_HORIZONTALLY, FLIP_VERTICALLY, PixelOp, encode
 
@@ -138,14 +137,9 @@ def _encoded(op: Op) -> tuple[float, ...]:
 
 
 def _fast(op: Op, before: tuple[Shape, torch.dtype]) -> Op:
-    if op.name in _ALSO_FAST and before[1] in _DTYPES and op.dtype == before[1] and _as_on_the_cpu(op):
+    if op.name in _ALSO_FAST and before[1] in _DTYPES and op.dtype == before[1]:
         return Op(f"fast_{op.name}", op.static + _ALSO_FAST[op.name], op.numbers, op.shape, op.dtype)
     return op
-
-
-def _as_on_the_cpu(op: Op) -> bool:
-    """The fused kernels resize uint8 images in fixed point, as most releases of torchvision do on most processors."""
-    return op.name != "resample" or op.dtype != torch.uint8 or op.static[2] != "bilinear" or uint8_in_fixed_point()
 
 
 def _joined(ops: Sequence[Op], sites: Sequence[float]) -> Track:

@@ -34,15 +34,20 @@ def _crop(x: Tensor, numbers: Tensor, static: Static, bulk: Tensor) -> Tensor:
 
 
 def _resample(x: Tensor, numbers: Tensor, static: Static, bulk: Tensor) -> Tensor:
-    height, width, interpolation, antialias = static
+    height, width, interpolation, antialias, fixed = static
     return geometry.resized_crop(
         x,
         *numbers[:, :4].unbind(1),
         size=(height, width),
         interpolation=interpolation,
         antialias=antialias,
-        fixed_point=interpolation == "bicubic" or geometry.uint8_in_fixed_point(),
+        fixed_point=in_fixed_point(interpolation, fixed),
     )
+
+
+def in_fixed_point(interpolation: str, fixed: bool) -> bool:
+    """Whether torchvision resizes uint8 images in fixed point on this machine; v1's functions (not ``fixed``) never do."""
+    return fixed and (interpolation == "bicubic" or geometry.uint8_in_fixed_point())
 
 
 def _pad(x: Tensor, numbers: Tensor, static: Static, bulk: Tensor) -> Tensor:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -11,14 +12,19 @@ from torch.utils.data import DataLoader, IterableDataset
 
 from ..errors import UsageError
 from ..ladder import tree
+from ..ladder.places import label
 from .certifying import Certificate, certify
-from .plan import Plan, make_plan
+from .custom import Moved, prove
+from .plan import Place, Plan, slot_at
+from .recorder import links_of
 from .replay import replay
+from .trial import TrialFailed, found, images_given_to, witnesses
 from .triton import available
 from .worker import InitWorker, RecordedDataset, Station, Unrecorded, handed_on
 
-#: Samples that a plan is tried on.
+#: Samples that a plan is tried on, and that a proof for the user's own code is made from.
 _TRIED = 8
+_PROVEN = 32
 
 
 class OffloadedLoader:
@@ -41,8 +47,8 @@ class OffloadedLoader:
         self._twin = _recorded(loader, plan, device) if plan.pieces else loader
 
     def __iter__(self) -> Iterator[Any]:
-        for sent in self.sent():
-            yield self._batch(sent)
+        sent = self.sent()  # at once: a loader draws the workers' seed when it is asked for its iterator
+        return (self._batch(one) for one in sent)
 
     def sent(self) -> Iterator[Any]:
         """The batches as the workers send them, before anything is done on the device."""
@@ -96,12 +102,17 @@ def offload(
         offloaded = OffloadedLoader(loader, _plan(loader, device, allow_approximate, refused), device)
         if not offloaded.plan.pieces:
             return offloaded
-        proof = offloaded.certificate = certificate(offloaded, samples=samples)
+        try:
+            proof = offloaded.certificate = certificate(offloaded, samples=samples)
+        except TrialFailed as error:
+            return OffloadedLoader(loader, Plan(reasons=(*offloaded.plan.reasons, str(error))), device)
         if proof.passed or allow_approximate:
             return offloaded
         if proof.failed <= refused:  # no single function is to blame
             reasons = (*offloaded.plan.reasons, "its batches differ from those of the workers")
-            return OffloadedLoader(loader, Plan((), reasons), device)
+            nothing = OffloadedLoader(loader, Plan(reasons=reasons), device)
+            nothing.certificate = proof
+            return nothing
         refused |= proof.failed
 
 
@@ -123,32 +134,34 @@ def certificate(
     if not isinstance(loader, OffloadedLoader):
         device = torch.device(device)
         loader = OffloadedLoader(loader, _plan(loader, device, allow_approximate), device)
-    indices = _spread(len(loader.dataset), samples)
-    return certify(loader.dataset, _collate(loader.loader), loader.plan, loader.device, indices)
+    return certify(witnesses(loader.loader, loader.plan, samples), loader.plan, loader.device)
 
 
 def _plan(
     loader: DataLoader[Any], device: torch.device, allow_approximate: bool, refused: frozenset[str] = frozenset()
 ) -> Plan:
-    """The plan for a loader, tried on a few of its samples in this process."""
-    dataset = loader.dataset
-    if isinstance(dataset, IterableDataset):
-        return Plan((), ("the samples of an iterable dataset cannot be drawn twice, to try what can be moved",))
-    indices = _spread(len(dataset), _TRIED)
-    return make_plan(dataset, _collate(loader), indices, allow_approximate, available(device), device, refused)
-
-
-def _collate(loader: DataLoader[Any]) -> Callable[[Any], Any]:
-    """What makes a batch of samples; a loader that does no batching hands every sample on by itself."""
-    collate: Callable[[Any], Any] = loader.collate_fn
-    if loader.batch_sampler is not None:
-        return collate
-    return lambda samples: [collate(sample) for sample in samples]
-
-
-def _spread(length: int, count: int) -> list[int]:
-    """``count`` indices spread over a dataset, all of them where it is smaller."""
-    return sorted({i * length // count for i in range(count)})
+    """The plan for a loader, tried on a few of its samples; links of the user's own move where a proof allows it."""
+    plan = Plan(allow_approximate=allow_approximate, fuse=available(device), refused=refused)
+    if isinstance(loader.dataset, IterableDataset):
+        return replace(plan, reasons=("an iterable dataset's samples cannot be drawn twice, to try what can be moved",))
+    stay: dict[Place, str] = {}
+    while True:
+        try:
+            tried = found(loader, plan, _TRIED)
+            place = next((place for place in tried.own_code if place not in stay), None)
+            if place is None:
+                reasons = (*tried.plan.reasons, *stay.values())
+                return replace(tried.plan, own=plan.own, moved=plan.moved, reasons=reasons)
+            images = images_given_to(loader, place, _PROVEN)
+        except TrialFailed as error:
+            return replace(plan, pieces=(), reasons=(str(error),))
+        link = links_of(slot_at(loader.dataset, place[0]).get())[place[1]]
+        proof = None if images is None else prove(link, images, device)
+        if isinstance(proof, Moved):
+            plan = replace(plan, own={**plan.own, place: proof.shapes}, moved={**plan.moved, place: proof})
+        else:
+            why = proof.reason if proof is not None else "it takes or gives something else than one plain tensor"
+            stay[place] = f"{label(link)}: {why}"
 
 
 def _recorded(loader: DataLoader[Any], plan: Plan, device: torch.device) -> DataLoader[Any]:
@@ -158,7 +171,7 @@ def _recorded(loader: DataLoader[Any], plan: Plan, device: torch.device) -> Data
     twin.__dict__.update(  # a loader refuses assignments once it is made
         dataset=RecordedDataset(station),
         collate_fn=handed_on,
-        worker_init_fn=InitWorker(station, loader.worker_init_fn),
+        worker_init_fn=InitWorker(loader.dataset, loader.worker_init_fn),
         pin_memory=loader.pin_memory or device.type == "cuda",
         _iterator=None,
     )

@@ -52,6 +52,8 @@ class State(NamedTuple):
     dtype: torch.dtype
     pillow: bool = False
     mask: bool = False
+    strided: bool = False  # its pixels do not lie one after the other in memory
+    fixed: bool = True  # uint8 is resized in fixed point, as by the newer functions
 
     @property
     def size(self) -> tuple[int, int]:
@@ -181,7 +183,7 @@ def _resample(
     if mode in ("lanczos", "box", "hamming"):
         raise NotRecordable(f"resizing with interpolation={mode!r} has no kernel on the device")
     smooth = mode in ("bilinear", "bicubic") and (bool(antialias) or state.pillow)
-    return _one("resample", state, *box, static=(*size, mode, smooth), shape=state.resized(*size))
+    return _one("resample", state, *box, static=(*size, mode, smooth, state.fixed), shape=state.resized(*size))
 
 
 def pad(state: State, padding: Any, fill: Any = None, padding_mode: str = "constant") -> list[Op]:
@@ -294,18 +296,25 @@ def _factor(name: str) -> Callable[..., list[Op]]:
 
     def encode(state: State, *given: float, **named: float) -> list[Op]:
         (factor,) = (*given, *named.values())
-        return _one(name, state, float(factor))
+        return _one(name, _levelled(name, state), float(factor))
 
     return encode
 
 
+def _levelled(name: str, state: State) -> State:
+    """The state, of an image whose numbers are levels between black and white."""
+    if state.dtype != torch.uint8 and not state.dtype.is_floating_point:
+        raise NotRecordable(f"{name} of {state.dtype} has no kernel on the device")
+    return state
+
+
 def adjust_gamma(state: State, gamma: float, gain: float = 1) -> list[Op]:
-    return _one("adjust_gamma", state, float(gamma), static=(float(gain),))
+    return _one("adjust_gamma", _levelled("gamma", state), float(gamma), static=(float(gain),))
 
 
 def _plain(name: str) -> Callable[..., list[Op]]:
     def encode(state: State) -> list[Op]:
-        return _one(name, state)
+        return _one(name, _levelled(name, state))
 
     return encode
 
@@ -338,6 +347,8 @@ def gaussian_blur(state: State, kernel_size: Any, sigma: Any = None) -> list[Op]
 
 def gaussian_noise(state: State, mean: float = 0.0, sigma: float = 0.1, clip: bool = True) -> list[Op]:
     """The noise is drawn here, from the generator that torchvision would draw it from."""
+    if state.strided:
+        raise NotRecordable("noise is drawn in the order in which the pixels lie, which is unusual here")
     drawn = torch.randn(state.shape, dtype=state.dtype if state.dtype.is_floating_point else torch.float32)
     return [Op("gaussian_noise", (float(mean), float(sigma), bool(clip)), (), state.shape, state.dtype, drawn)]
 
@@ -353,7 +364,10 @@ def erase(state: State, i: int, j: int, h: int, w: int, v: Tensor, inplace: bool
 
 
 def normalize(state: State, mean: Any, std: Any, inplace: bool = False) -> list[Op]:
-    return _one("normalize", state, static=(tuple(map(float, mean)), tuple(map(float, std))))
+    means, stds = tuple(map(float, mean)), tuple(map(float, std))
+    if {len(means), len(stds)} - {1, state.channels}:
+        raise NotRecordable(f"{len(means)} means for {state.channels} channels")
+    return _one("normalize", state, static=(means, stds))
 
 
 def to_dtype(state: State, dtype: torch.dtype = torch.float, scale: bool = False) -> list[Op]:

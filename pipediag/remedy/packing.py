@@ -8,6 +8,7 @@ group; whatever else the batch holds travels in its own structure.
 from __future__ import annotations
 
 import math
+import pickle
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
@@ -125,6 +126,7 @@ def pack(batch: Any, fuse: bool = False) -> Packed:
 
     def leaf(value: Any) -> Any:
         if not is_recording(value):
+            _look_for_images(value)
             return value
         begin = len(tapes)
         tapes.extend(image.tape for image in _images(value))
@@ -157,6 +159,20 @@ def pack_ops(tracks: Sequence[Any], shape: Shape, dtype: torch.dtype, fuse: bool
         [_fused(track, kind) if fuse else track for track in tracks], [(0, row) for row in rows], [kind], [rows]
     )
     return _Writer([], [], program).packed(None)
+
+
+def _look_for_images(value: Any) -> None:
+    """Raise where a recorded image is lost: turned into an empty tensor, or inside an object of the user's."""
+    if isinstance(value, Tensor):
+        if value.is_meta:
+            raise NotRecordable("an image was turned into another tensor")
+    elif not isinstance(value, (int, float, str, bytes, type(None), np.ndarray, np.generic)):
+        try:
+            pickle.dumps(value)  # a recorded image refuses
+        except NotRecordable:
+            raise
+        except Exception:
+            return
 
 
 def _images(value: Any) -> Iterator[Any]:

@@ -6,6 +6,7 @@ images, and the rest of the chain, the user's own objects, draws its parameters 
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
@@ -47,6 +48,11 @@ class Recorder:
         self._draws = [direct(link) for link in self.links]
         for site, draw in (proven or {}).items():
             self._draws[site] = draw
+
+    def stands_for(self, transform: Any) -> bool:
+        """Whether it was made for ``transform`` as that is now."""
+        links = links_of(transform)
+        return len(links) == len(self.links) and all(map(operator.is_, links, self.links))
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         if _holds_recording((args, kwargs)):  # inside another one that is recorded

@@ -68,6 +68,7 @@ class _Groups:
         self._memory = memory
         self._own = own
         self._nothing = memory[:0]
+        self._sources = len(sources)
         self._tensors = dict(enumerate(sources))
 
     def run(self, launch: Launch) -> None:
@@ -94,6 +95,8 @@ class _Groups:
     def result(self, result: Result) -> Tensor:
         parts = [self._taken(take) for take in result.takes]
         made = parts[0] if len(parts) == 1 else torch.cat(parts)
+        if len(parts) == 1 and result.takes[0].group < self._sources:
+            made = made.clone()  # several results may be of one image that nothing was done with
         if result.order is not None:
             made = made.index_select(0, result.order.of(self._memory))
         return made.contiguous()

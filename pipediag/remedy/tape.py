@@ -41,10 +41,16 @@ class Call(NamedTuple):
     ops: int  # how many ops it is replayed by
     drawn_from: Tensor | None  # where torch's generator stood, for a call that draws by itself
 
+    @property
+    def name(self) -> str:
+        return label(self.fn)
+
     def __call__(self, image: Any) -> Any:
         with torch.random.fork_rng(devices=(), enabled=self.drawn_from is not None):
             if self.drawn_from is not None:
                 torch.set_rng_state(self.drawn_from)
+            # The original is needed afterwards, also where the call was to write into it.
+            image = image.clone() if isinstance(image, Tensor) else image
             result = self.fn(image, *self.args, **self.kwargs)
         return result if self.part is None else result[self.part]
 
@@ -55,7 +61,7 @@ class Tape:
     Tapes share their beginnings, as the images of several views do: each holds one call and the tape before it.
     """
 
-    __slots__ = ("_before", "_call", "_made", "_site", "source", "source_size", "state")
+    __slots__ = ("_before", "_call", "_made", "_site", "born", "source", "source_size", "state")
 
     def __init__(self, source: Any, state: State) -> None:
         self.source = source
@@ -65,6 +71,7 @@ class Tape:
         self._made: list[Op] = []
         self._site = 0
         self._call: Any = None
+        self.born = session.sample
 
     def then(
         self,
@@ -75,19 +82,20 @@ class Tape:
         part: int | None = None,
         pillow: bool | None = None,
         drawn_from: Tensor | None = None,
+        state: State | None = None,
     ) -> Tape:
-        """The tape with one call more; ``pillow`` where the call changes whose image it is."""
-        state = self.state
+        """The tape with one call more; ``pillow`` where the call changes whose image it is, ``state`` its type."""
+        state = state or self.state
         if state.pillow and not session.allow_approximate:
             _refuse_approximate(ops)
         if session.refused and ops:
             _refuse(fn)
         after = Tape.__new__(Tape)
-        after.source, after.source_size = self.source, self.source_size
+        after.source, after.source_size, after.born = self.source, self.source_size, self.born
         after._before, after._made, after._site = self, ops, session.site
         after._call = (fn, args, kwargs, part, drawn_from)
         if ops:
-            state = State(ops[-1].shape, ops[-1].dtype, state.pillow, state.mask)
+            state = State(ops[-1].shape, ops[-1].dtype, state.pillow, state.mask, state.strided)
         after.state = state if pillow is None else state._replace(pillow=pillow)
         return after
 
@@ -140,6 +148,9 @@ class _Session:
     site = 0  # the link of the chain that is at work
     allow_approximate = False
     refused: frozenset[str] = frozenset()
+    copies = False  # sources are copied, because the dataset writes into them again
+    sample = 0  # counts the samples, so that an image kept from an earlier one is known
+    seen: list[tuple[Any, Any]] | None = None  # in a trial: the images that were stood in for, and copies of them
 
 
 session = _Session()
@@ -157,6 +168,21 @@ class _Unreadable:
         image = _subclass(cls, _EMPTY)
         image.tape = tape
         return image
+
+    @classmethod
+    def wrap(cls, image: Any, like: Any, **kwargs: Any) -> Any:
+        """As torchvision gives a result the type of what it was made from."""
+        return cls._retyped(image)
+
+    def as_subclass(self, cls: type) -> Any:
+        return _STANDING_FOR.get(cls, RecordingStack)._retyped(self)
+
+    @classmethod
+    def _retyped(cls, image: Any) -> Any:
+        if not isinstance(image, _TENSORS) or cls not in _TENSORS:
+            raise NotRecordable("an image is given another type")
+        state = image.tape.state._replace(mask=cls is RecordingMask)
+        return cls.of(image.tape.then([], _same, pillow=None, state=state))
 
     @property
     def shape(self) -> torch.Size:
@@ -242,6 +268,8 @@ class RecordingStack(_Unreadable, torch.Tensor):  # type: ignore[misc]
     def made_of(parts: list[Any]) -> RecordingStack:
         shape, dtype, *_ = parts[0].tape.state
         for part in parts:
+            if not isinstance(part, _Unreadable):
+                raise NotRecordable("images are stacked with what is none that is recorded")
             state = part.tape.state
             if state.shape != shape:
                 raise RuntimeError(f"stack expects each tensor to be equal size, but got {shape} and {state.shape}")
@@ -325,6 +353,11 @@ RECORDING = (RecordingTensor, RecordingImage, RecordingMask, RecordingPicture)
 _TENSORS = (RecordingTensor, RecordingImage, RecordingMask)
 
 
+def _same(image: Any) -> Any:
+    """What changes an image's type alone."""
+    return image
+
+
 def is_recording(value: Any) -> bool:
     return isinstance(value, (_Unreadable, RecordingPicture))
 
@@ -334,6 +367,7 @@ def stand_in(value: Any) -> Any:
     if isinstance(value, PIL.Image.Image):
         if value.mode not in _BANDS:
             return None
+        value = _seen(value, value.copy)
         shape = (_BANDS[value.mode], value.height, value.width)
         return RecordingPicture.of(Tape(value, State(shape, torch.uint8, pillow=True)), value.mode)
     if not isinstance(value, Tensor) or value.requires_grad or value.numel() == 0 or value.device.type != "cpu":
@@ -342,10 +376,20 @@ def stand_in(value: Any) -> Any:
     if value.ndim != 3 and not (mask and value.ndim == 2):
         return None
     cls = _STANDING_FOR.get(type(value))
-    return None if cls is None else cls.of(Tape(value, State(tuple(value.shape), value.dtype, mask=mask)))
+    if cls is None:
+        return None
+    state = State(tuple(value.shape), value.dtype, False, mask, not value.is_contiguous())
+    return cls.of(Tape(_seen(value, value.clone), state))
 
 
 _STANDING_FOR: dict[type, type[_Unreadable]] = {cls.stands_for: cls for cls in _TENSORS}
+
+
+def _seen(value: Any, copied: Callable[[], Any]) -> Any:
+    """The image that a tape keeps."""
+    if session.seen is not None:
+        session.seen.append((value, copied()))
+    return copied() if session.copies else value
 
 
 #: Modes with one byte a channel, and their channels.
@@ -361,7 +405,9 @@ def _again(image: Any, tape: Tape) -> Any:
     return again
 
 
-def _record(image: Any, name: str, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def _record(
+    image: Any, name: str, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any], fixed: bool = True
+) -> Any:
     """The image after a functional call, which is on its tape now."""
     tape = image.tape
     several = SEVERAL.get(name)
@@ -369,8 +415,19 @@ def _record(image: Any, name: str, fn: Callable[..., Any], args: tuple[Any, ...]
         parts = several(tape.state, *args, **kwargs)
         return tuple(_again(image, tape.then(ops, fn, args, kwargs, k)) for k, ops in enumerate(parts))
     drawn_from = torch.get_rng_state() if name == "gaussian_noise" else None
-    ops = ENCODERS[name](tape.state, *args, **kwargs)
-    return _again(image, tape.then(ops, fn, args, kwargs, drawn_from=drawn_from))
+    ops = ENCODERS[name](tape.state if fixed else tape.state._replace(fixed=False), *args, **kwargs)
+    after = tape.then(ops, fn, args, kwargs, drawn_from=drawn_from)
+    last = args[_IN_PLACE[name] :] if name in _IN_PLACE else ()
+    if not (kwargs.get("inplace", False) or any(last)):
+        return _again(image, after)
+    if not tape.ops:
+        raise NotRecordable("the dataset's own image is written into")
+    image.tape = after
+    return image
+
+
+#: Functions that may write into the image, and how many arguments come before the one that says so.
+_IN_PLACE = {"normalize": 2, "erase": 5}
 
 
 # ---- where calls come in: torchvision's dispatcher, and the functions that are none of its
@@ -389,7 +446,7 @@ def _kernel(name: str) -> Callable[..., Any]:
         return _record(image, name, functional, args, kwargs)
 
     encode = ENCODERS.get(name)
-    if encode is None or name == "gaussian_noise":
+    if encode is None or name == "gaussian_noise" or name in _IN_PLACE:
         return record
 
     def record_plainly(image: Any, *args: Any, **kwargs: Any) -> Any:
@@ -420,11 +477,19 @@ def register() -> None:
         known, kernel = registry[functional], _kernel(name)
         for cls in RECORDING:
             # A mask is recorded where torchvision changes masks, and passes through where it lets them pass.
-            if any(base in known for base in cls.__mro__):
+            if any(base in known for base in _dispatched(cls)):
                 known[cls] = kernel
     for name, answer in _META.items():
         for cls in RECORDING:
             registry[getattr(F, name)][cls] = answer
+
+
+def _dispatched(cls: type) -> Iterator[type]:
+    """The types whose kernels torchvision would take for a ``cls``."""
+    for base in cls.__mro__:
+        if base is tv_tensors.TVTensor:
+            return
+        yield base
 
 
 def _to_tensor(picture: Any) -> Any:
@@ -459,7 +524,7 @@ def _older(name: str) -> Callable[..., Any]:
     original = getattr(older, name)
 
     def record(image: Any, *args: Any, **kwargs: Any) -> Any:
-        return _record(image, OLDER[name], original, args, kwargs)
+        return _record(image, OLDER[name], original, args, kwargs, fixed=False)
 
     return record
 
@@ -544,20 +609,23 @@ def _replacements() -> list[tuple[Any, str, Any, Any]]:
 
 
 @contextmanager
-def recording(allow_approximate: bool = False, refused: frozenset[str] = frozenset()) -> Iterator[None]:
+def recording(
+    allow_approximate: bool = False, refused: frozenset[str] = frozenset(), copies: bool = False
+) -> Iterator[None]:
     """Let torchvision's functions know recording images, inside; for any other image they are what they were.
 
     Args:
         allow_approximate: record what runs on Pillow's pictures, too.
         refused: names of functions that are not recorded.
+        copies: keep a copy of each image, for a dataset that writes into the same memory again.
     """
     register()
-    session.allow_approximate, session.refused = allow_approximate, refused
+    session.allow_approximate, session.refused, session.copies = allow_approximate, refused, copies
     try:
         for owner, name, _, value in _replacements():
             setattr(owner, name, value)
         yield
     finally:
-        session.allow_approximate, session.refused = False, frozenset()
+        session.allow_approximate, session.refused, session.copies = False, frozenset(), False
         for owner, name, original, _ in _replacements():
             setattr(owner, name, original)

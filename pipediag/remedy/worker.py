@@ -53,13 +53,18 @@ class Station:
     def _sent(self, make: Callable[[], Any]) -> Sent:
         kept = randomness.state()
         try:
-            if self._recorders is None:
-                self._recorders = self._plan.recorders(self.dataset)
-            with self._plan.installed(self._recorders), unhidden():
+            with self._plan.installed(self._up_to_date()), unhidden():
                 return pack(make(), self._plan.fuse)
         except Exception as error:
-            randomness.restore(kept)
-            return Unrecorded(make(), f"{type(error).__name__}: {error}")
+            reason = f"{type(error).__name__}: {error}"
+        randomness.restore(kept)
+        return Unrecorded(make(), reason)
+
+    def _up_to_date(self) -> list[tuple[Slot, Recorder]]:
+        """The recorders, made anew where the dataset has other transforms than the last time."""
+        if self._recorders is None or not all(recorder.stands_for(slot.get()) for slot, recorder in self._recorders):
+            self._recorders = self._plan.recorders(self.dataset)
+        return self._recorders
 
     def _samples(self, indices: Sequence[Any]) -> Any:
         many = getattr(self.dataset, "__getitems__", None)
@@ -98,12 +103,12 @@ def handed_on(sent: Sent) -> Sent:
 class InitWorker:
     """Runs first in each worker, so that ``get_worker_info().dataset`` is the user's own dataset there."""
 
-    def __init__(self, station: Station, user: Callable[[int], None] | None) -> None:
-        self._station, self._user = station, user
+    def __init__(self, dataset: Any, user: Callable[[int], None] | None) -> None:
+        self._dataset, self._user = dataset, user
 
     def __call__(self, worker_id: int) -> None:
         info = get_worker_info()
         if info is not None:
-            object.__setattr__(info, "dataset", self._station.dataset)
+            object.__setattr__(info, "dataset", self._dataset)
         if self._user is not None:
             self._user(worker_id)

@@ -90,7 +90,7 @@ def resized_crop(
     Bit-equal to the CPU's result for uint8 and for the nearest modes, else within a few units in the last place.
 
     Args:
-        x: images ``(N, C, H, W)``, uint8 or floating, of any strides.
+        x: images ``(N, C, H, W)`` of any strides.
         top: of the boxes, as ``left``, ``height`` and ``width``: ``(N,)``, whole numbers of any dtype. A box may reach
             out of its image, which is zero there.
         size: height and width of the result.
@@ -106,7 +106,7 @@ def resized_crop(
 
     Raises:
         ValueError: the interpolation is unknown.
-        TypeError: ``x`` is neither uint8 nor floating.
+        TypeError: ``x`` holds truth values and the interpolation is not one of the nearest modes.
     """
     _check(x, interpolation)
     if interpolation in _NEAREST:
@@ -127,7 +127,7 @@ def resize(
     """``resize_image`` of torchvision v2 for images of one size, as on the CPU: bit-equal for uint8 and nearest modes.
 
     Args:
-        x: images ``(N, C, H, W)``, uint8 or floating, of any strides.
+        x: images ``(N, C, H, W)`` of any strides.
         size: height and width of the result.
         interpolation: the filter.
         antialias: as for :func:`resized_crop`.
@@ -138,7 +138,7 @@ def resize(
 
     Raises:
         ValueError: the interpolation is unknown.
-        TypeError: ``x`` is neither uint8 nor floating.
+        TypeError: ``x`` holds truth values and the interpolation is not one of the nearest modes.
     """
     _check(x, interpolation)
     full = (x.shape[2], x.shape[3])
@@ -160,8 +160,8 @@ def resize(
 def _check(x: Tensor, interpolation: str) -> None:
     if interpolation not in (*_NEAREST, *_RADIUS):
         raise ValueError(f"interpolation {interpolation!r} is not one of {(*_NEAREST, *_RADIUS)}")
-    if x.dtype != torch.uint8 and not x.dtype.is_floating_point:
-        raise TypeError(f"images of {x.dtype}, where uint8 and floating ones are possible")
+    if x.dtype == torch.bool and interpolation not in _NEAREST:
+        raise TypeError("truth values are picked, not interpolated")
 
 
 def _scale(extent: Tensor, out: int) -> Tensor:

@@ -1,0 +1,94 @@
+"""Whether a form of a callable on the device gives the CPU's results, however the samples are batched."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+import torch
+from torch import Tensor
+
+from .forms import How
+from .reference import Group
+from .refusal import Refused, told
+
+#: Batches of these sizes are tried besides the whole: up to four, which is where code that looks at the number of
+#: channels may take a batch for an image.
+_SIZES = (1, 2, 3, 4)
+#: How far integers may be off, and how many of them.
+_LEVELS, _SHARE = 1, 1e-3
+
+
+def largest_difference(
+    apply: Callable[[Tensor], Tensor], how: How, groups: list[Group], device: torch.device, tolerance: float
+) -> float:
+    """The largest difference to the CPU's results, as a share of their range.
+
+    Raises Refused where one is beyond the tolerance, or where the callable fails on the device.
+    """
+    largest, scale = 0.0, range_of(groups)
+    try:
+        for group in groups:
+            inputs, expected = group.inputs.to(device), group.expected.to(device)
+            for picked in _groupings(len(inputs), how):
+                chosen = picked.to(device)
+                largest = max(largest, difference(apply(inputs[chosen]), expected[chosen], scale, tolerance))
+    except Refused:
+        raise
+    except Exception as error:
+        raise Refused(f"on the device it raises {told(error)}") from error
+    return largest
+
+
+def _groupings(number: int, how: How) -> Iterator[Tensor]:
+    """Which of ``number`` samples make a batch: all, all in another order, and all in small batches."""
+    everything = torch.arange(number)
+    yield everything
+    if how == "loop":  # runs them one by one anyway
+        return
+    yield torch.randperm(number, generator=torch.Generator().manual_seed(0))
+    for size in _SIZES:
+        if size < number:
+            yield from everything.split(size)
+
+
+def range_of(groups: list[Group]) -> float:
+    """The range of all results: what differences are measured by."""
+    results = torch.cat([_number(group.expected).double().flatten() for group in groups])
+    finite = results[results.isfinite()]
+    if not finite.numel():
+        return 1.0
+    low, high = float(finite.min()), float(finite.max())
+    return high - low or abs(high) or 1.0
+
+
+def difference(actual: Tensor, expected: Tensor, scale: float, tolerance: float) -> float:
+    """The largest difference, as a share of ``scale``; raises Refused where it is too large."""
+    if actual.device.type != expected.device.type:
+        raise Refused("its result is not on the device")
+    if actual.shape != expected.shape or actual.dtype != expected.dtype:
+        raise Refused("its result has another shape or dtype on the device")
+    if not expected.numel():
+        return 0.0
+    a, b = _number(actual), _number(expected)
+    finite = a.isfinite() & b.isfinite()
+    if not (finite | (a == b) | (a.isnan() & b.isnan())).all():
+        raise Refused("its result on the device is not finite where the CPU's is, or the other way round")
+    gaps = torch.where(finite, (a - b).abs(), 0)
+    largest = float(gaps.max())
+    if expected.is_floating_point() or expected.is_complex():
+        agrees = largest / scale <= tolerance
+    else:
+        allowed = 0 if expected.dtype == torch.bool else _LEVELS
+        agrees = largest <= allowed and int((gaps > 0).sum()) <= _SHARE * gaps.numel()
+    if not agrees:
+        raise Refused(f"its result on the device differs from the CPU's by {largest / scale:.2g} of the range")
+    return largest / scale
+
+
+def _number(tensor: Tensor) -> Tensor:
+    """The elements in a type that they can be compared in."""
+    if tensor.is_complex():
+        tensor = torch.view_as_real(tensor)
+    if tensor.is_floating_point():
+        return tensor.float() if tensor.element_size() < 4 else tensor
+    return tensor.long()

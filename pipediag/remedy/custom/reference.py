@@ -1,0 +1,187 @@
+"""What a callable makes of the samples on the CPU, once it is shown that this depends on the samples alone."""
+
+from __future__ import annotations
+
+import random
+import sys
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+from torch.overrides import TorchFunctionMode
+
+from ...ladder.paths import same
+from ...ladder.randomness import state
+from .held import Held
+from .refusal import Refused, told
+from .shapes import Kind
+
+#: The second run of each sample starts from here, so that a result that depends on a seed differs.
+_OTHER_SEED = 0x5EED
+
+
+class Group(NamedTuple):
+    """Samples of one shape and dtype ``(n, C, H, W)``, and what the callable makes of them one by one ``(n, ...)``."""
+
+    inputs: Tensor
+    expected: Tensor
+
+    @property
+    def given(self) -> Kind:
+        return tuple(self.inputs.shape[1:]), self.inputs.dtype
+
+    @property
+    def made(self) -> Kind:
+        return tuple(self.expected.shape[1:]), self.expected.dtype
+
+
+class Reference(NamedTuple):
+    """The CPU's results, and whether the callable may decide by the pixels, to branch for example."""
+
+    groups: list[Group]
+    by_pixels: bool
+
+
+class _Raised(Refused):
+    """The callable raises."""
+
+
+class _NumpyWatch(TorchFunctionMode):  # type: ignore[misc]
+    """Notices a tensor's pixels going to numpy, and so to SciPy and Pillow."""
+
+    _WAYS = frozenset({"numpy", "__array__", "__dlpack__"})
+    seen = False
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        self.seen = self.seen or getattr(func, "__name__", "") in self._WAYS
+        return func(*args, **kwargs or {})
+
+
+def reference_of(fn: Callable[[Tensor], Tensor], samples: Sequence[Tensor], held: Held) -> Reference:
+    """What ``fn`` makes of ``samples``; raises Refused where that depends on anything else, or changes ``held``."""
+    results = _repeatable(fn, samples, held)
+    grouped: dict[Kind, list[tuple[Tensor, Tensor]]] = {}
+    for sample, result in zip(samples, results, strict=True):
+        grouped.setdefault((tuple(sample.shape), sample.dtype), []).append((sample, result))
+    irregular = False
+    for pairs in grouped.values():
+        companions = _companions(pairs[0][0])
+        for companion in companions:
+            try:
+                pairs.append((companion, _result(fn, companion)))
+            except _Raised:
+                irregular = True
+        irregular = irregular or not companions
+    groups = [_stacked(pairs) for pairs in grouped.values()]
+    by_pixels = irregular or _looks_at_pixels(fn, groups)
+    held.check()
+    return Reference(groups, by_pixels)
+
+
+def _repeatable(fn: Callable[[Tensor], Tensor], samples: Sequence[Tensor], held: Held) -> list[Tensor]:
+    """The results, once they came out the same in another order and from other random states."""
+    results = [_result(fn, samples[0])]
+    held.check()  # one that counts is stopped at one
+    results += [_result(fn, sample) for sample in samples[1:]]
+    _reseed()
+    with _NumpyWatch() as numpys:
+        for sample, result in zip(reversed(samples), reversed(results), strict=True):
+            if not _identical(_result(fn, sample), result):
+                raise Refused("its result for the same image differs from call to call")
+    held.check()
+    if numpys.seen:
+        raise Refused("it goes through numpy, which works in the CPU's memory only")
+    return results
+
+
+def _result(fn: Callable[[Tensor], Tensor], sample: Tensor) -> Tensor:
+    """What ``fn`` makes of one sample, as a plain tensor of its own memory."""
+    given = sample.clone()
+    version, before = given._version, state()
+    try:
+        result: Any = fn(given)
+    except Exception as error:
+        raise _Raised(f"it raises {told(error)}") from error
+    if not isinstance(result, Tensor):
+        raise Refused(f"it returns an object of type {type(result).__name__!r} rather than one tensor")
+    drawn = _drawn_from(before, state())
+    if drawn:
+        raise Refused(f"it draws from {drawn} random generator, whose numbers the device does not have")
+    if given._version != version or not _identical(given, sample):
+        raise Refused("it writes into its input")
+    if result.requires_grad:
+        raise Refused("its result carries gradients")
+    if result.device.type != "cpu" or result.layout != torch.strided:
+        raise Refused("its result is no dense tensor in the CPU's memory")
+    return _plain(result).clone(memory_format=torch.contiguous_format)
+
+
+def _drawn_from(before: tuple[Any, ...], after: tuple[Any, ...]) -> str | None:
+    """Whose generator is not where it was."""
+    if before[0] != after[0]:
+        return "Python's"
+    if not torch.equal(before[1], after[1]):
+        return "torch's"
+    # None before numpy is imported, which the call itself may do.
+    return "numpy's" if before[2] is not None and same(before[2], after[2]) is not True else None
+
+
+def _reseed() -> None:
+    """Other random states than before, the CPU's only."""
+    random.seed(_OTHER_SEED)
+    torch.default_generator.manual_seed(_OTHER_SEED)
+    numpy = sys.modules.get("numpy")
+    if numpy is not None:
+        numpy.random.seed(_OTHER_SEED)
+
+
+def _companions(sample: Tensor) -> list[Tensor]:
+    """The sample in its lower and in its upper half of levels.
+
+    Photographs have much in common, as a brightest pixel of 255: ``x / x.max()`` over a batch of them seems to keep
+    them apart. And a shape may occur once only, which says nothing about a batch.
+    """
+    dark, light = sample.clone(), sample.clone()
+    halved = None if sample.is_floating_point() or sample.is_complex() else "floor"
+    try:
+        if sample.dtype == torch.bool:
+            return [dark.logical_not_()]
+        dark.div_(2, rounding_mode=halved)
+        light.div_(2, rounding_mode=halved).add_(dark.abs().max())
+    except RuntimeError:  # no pixels, or a dtype that torch does not calculate in
+        return []
+    return [dark, light, sample.clone().zero_()]
+
+
+def _stacked(pairs: list[tuple[Tensor, Tensor]]) -> Group:
+    if len({(result.shape, result.dtype) for _, result in pairs}) > 1:
+        raise Refused("the shape or dtype of its result depends on the pixels")
+    return Group(torch.stack([_plain(sample) for sample, _ in pairs]), torch.stack([result for _, result in pairs]))
+
+
+def _looks_at_pixels(fn: Callable[[Tensor], Tensor], groups: list[Group]) -> bool:
+    """Whether ``fn`` fails, or might fail, without pixels: where it looks at them in Python."""
+    try:
+        from torch._subclasses.fake_tensor import FakeTensorMode
+    except ImportError:
+        return True
+    for group in groups:
+        try:
+            with FakeTensorMode(allow_non_fake_inputs=True):
+                fn(torch.empty(group.inputs.shape[1:], dtype=group.inputs.dtype))
+        except Exception:
+            return True
+    return False
+
+
+def _plain(tensor: Tensor) -> Tensor:
+    return tensor.detach().as_subclass(Tensor)
+
+
+def _identical(left: Tensor, right: Tensor) -> bool:
+    """Equal shape, dtype and elements, NaN included."""
+    if left.shape != right.shape or left.dtype != right.dtype:
+        return False
+    left, right = _plain(left), _plain(right)
+    return bool(((left == right) | ((left != left) & (right != right))).all())

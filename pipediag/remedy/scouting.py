@@ -1,0 +1,234 @@
+"""Finding out on the user's own samples what can be recorded.
+
+Each transform of the dataset is tried: its chain is recorded from the first link on; where a link cannot be recorded
+it stays in the worker, with all before it, and the trial goes on behind it. A transform that holds others and is no
+chain itself is opened where it cannot be recorded as a whole.
+"""
+
+from __future__ import annotations
+
+import pickle
+import types
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from ..ladder import randomness, tree
+from ..ladder.places import label
+from ..ladder.slots import Slot, find_slots, inner_slots
+from .custom import Shapes
+from .ops import NotRecordable
+from .packing import pack
+from .plan import Path, Piece, Place, Plan, names, proven, slot_at
+from .recorder import Link, Recorder, holds_recording, links_of, run, unhidden
+from .tape import is_recording, session
+
+_DEPTH = 3
+_NO_IMAGE = "it gets no image that can be recorded"
+
+
+class Found(NamedTuple):
+    """What a trial came to."""
+
+    plan: Plan
+    own_code: tuple[Place, ...]  # links that stay only because nobody but the user knows what they do
+
+
+class _NoImage(NotRecordable):
+    """Neither an image went in, nor did one come out."""
+
+
+def find(dataset: Any, collate: Callable[[Any], Any], indices: Sequence[Any], start: Plan) -> Found:
+    """Try on the samples at ``indices`` what of the dataset's transforms can be recorded.
+
+    ``start`` says what is allowed, and which links of the user's own are proven. An error of the dataset's own is the
+    user's to see.
+    """
+    trial = _Trial(dataset, start.own)
+    plan = start
+    with randomness.undisturbed():
+        try:
+            with plan.recording():
+                trial.all(indices)
+            if trial.writes_again:
+                plan = replace(plan, copies=True)
+            with plan.recording():
+                batch = collate(trial.all(indices))  # under what the last of them has taught
+                pack(batch, plan.fuse)
+        except NotRecordable as error:
+            return Found(replace(plan, reasons=(*trial.reasons(), str(error))), tuple(trial.own_code()))
+    return Found(replace(plan, pieces=trial.pieces(), reasons=trial.reasons()), tuple(trial.own_code()))
+
+
+def given_to(dataset: Any, place: Place, indices: Sequence[Any]) -> list[Tensor] | None:
+    """What the link at ``place`` is given for the samples; None if that, or what it makes, is no plain tensor."""
+    path, site = place
+    slot = slot_at(dataset, path)
+    watch = _Watch(slot.get(), site)
+    with slot.replaced(watch), randomness.undisturbed():
+        for index in indices:
+            dataset[index]
+    return watch.images if watch.images and watch.alike else None
+
+
+class _Watch:
+    """Stands for a transform and runs it for real; keeps what one of its links was given."""
+
+    def __init__(self, transform: Any, site: int) -> None:
+        self.links = links_of(transform)
+        self.images: list[Tensor] = []
+        self.alike = True
+        self._site = site
+
+    def __call__(self, *args: Any) -> Any:
+        for site, link in enumerate(self.links):
+            given = args
+            args = run((link,), args)
+            if site == self._site:
+                tensors = all(type(value) is Tensor for value in (*given, *args))
+                self.alike = self.alike and len(given) == 1 and tensors
+                if self.alike:
+                    self.images.append(given[0].clone())
+        return args if len(args) > 1 else args[0]
+
+
+class _Trial:
+    """Scouts in all slots of a dataset.
+
+    ``writes_again`` says whether the dataset writes into an image after it has handed it to its transforms.
+    """
+
+    def __init__(self, dataset: Any, own: Mapping[Place, Shapes]) -> None:
+        self.writes_again = False
+        self._dataset = dataset
+        self._slots = find_slots(dataset)
+        self._scouts = [_Scout(slot.get(), (k,), own) for k, slot in enumerate(self._slots)]
+
+    def all(self, indices: Sequence[Any]) -> list[Any]:
+        session.seen = []
+        try:
+            samples = [self._sample(index) for index in indices]
+            self._look_for_writing(session.seen)
+        finally:
+            session.seen = None
+        return samples
+
+    def _sample(self, index: Any) -> Any:
+        session.sample += 1
+        with ExitStack() as undo:
+            for slot, scout in zip(self._slots, self._scouts, strict=True):
+                undo.enter_context(slot.replaced(scout))
+            sample = self._dataset[index]
+        for leaf in tree.leaves(sample):
+            if is_recording(leaf) and leaf.tape.born != session.sample:
+                raise NotRecordable("the dataset keeps what its transforms have made")
+        return sample
+
+    def _look_for_writing(self, seen: Sequence[tuple[Any, Any]]) -> None:
+        for source, copied in seen:
+            alike = torch.equal(source, copied) if isinstance(source, Tensor) else source == copied
+            self.writes_again = self.writes_again or not alike
+
+    def pieces(self) -> tuple[Piece, ...]:
+        return tuple(piece for scout in self._scouts for piece in scout.pieces())
+
+    def reasons(self) -> tuple[str, ...]:
+        return tuple(dict.fromkeys(reason for scout in self._scouts for reason in scout.reasons()))
+
+    def own_code(self) -> Iterator[Place]:
+        """Links that stay only because nothing but the user knows what they do."""
+        for scout in self._scouts:
+            yield from scout.own_code()
+
+
+class _Scout(Recorder):
+    """A recorder that finds out from which link on it can record."""
+
+    def __init__(self, transform: Any, path: Path, own: Mapping[Place, Shapes]) -> None:
+        super().__init__(transform, 0, proven(path, own))
+        self._own = own
+        self._path = path
+        self._recorded = False
+        self._reasons: dict[int, str] = {}
+        self._inner: list[tuple[Slot, _Scout]] | None = None
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        kept, begun = randomness.state(), self.start
+        while self.start < len(self.links):
+            before = [_state_of(link) for link in self.links]
+            session.site = self.start
+            try:
+                with unhidden():
+                    result = super().__call__(*args, **kwargs)
+                if not holds_recording(result):
+                    raise _NoImage(_NO_IMAGE)
+                self._look_for_changes(before)
+                self._recorded = True
+                return result
+            except Exception as error:
+                # Whatever goes wrong with recording images: run for real, it does not, or shows the user's own error.
+                randomness.restore(kept)
+                site = max(session.site, self.start)
+                why = "" if isinstance(error, NotRecordable) else f"{type(error).__name__}: "
+                self._reasons.setdefault(site, f"{why}{error}")
+                self.start = site + 1 if not isinstance(error, _NoImage) else self.start + 1
+        if begun < self.start and not self._recorded and all(_NO_IMAGE in why for why in self._reasons.values()):
+            self.start = begun  # it transforms something else than images, this time
+            self._reasons.clear()
+        return self._inside(*args, **kwargs)
+
+    def _look_for_changes(self, before: list[bytes | None]) -> None:
+        for site in range(self.start, len(self.links)):
+            if before[site] is not None and _state_of(self.links[site]) != before[site]:
+                session.site = site
+                raise NotRecordable("it keeps state from call to call")
+
+    def _inside(self, *args: Any, **kwargs: Any) -> Any:
+        """The transform itself, with scouts in the slots inside it where it is none of torchvision's own."""
+        if self._inner is None:
+            opened = len(self.links) == 1 and len(self._path) < _DEPTH and self.links[0] is self.transform
+            slots = inner_slots(self.transform) if opened else []
+            self._inner = [(slot, _Scout(slot.get(), (*self._path, k), self._own)) for k, slot in enumerate(slots)]
+        with ExitStack() as undo:
+            for slot, scout in self._inner:
+                undo.enter_context(slot.replaced(scout))
+            return self.transform(*args, **kwargs)
+
+    def pieces(self) -> Iterator[Piece]:
+        if self.start < len(self.links) and self._recorded:
+            yield Piece(self._path, self.start, names(self.links))
+            return
+        for _, scout in self._inner or ():
+            yield from scout.pieces()
+
+    def own_code(self) -> Iterator[Place]:
+        """The link that ends what can be recorded, where it is no library's and an image goes through it."""
+        if self.start - 1 in self._reasons and _is_users(self.links[self.start - 1]):
+            yield self._path, self.start - 1
+        for _, scout in self._inner or ():
+            yield from scout.own_code()
+
+    def reasons(self) -> Iterator[str]:
+        for site, reason in sorted(self._reasons.items()):
+            yield f"{label(self.links[site])}: {reason}"
+        for _, scout in self._inner or ():
+            yield from scout.reasons()
+
+
+def _is_users(link: Link) -> bool:
+    module = getattr(link if isinstance(link, types.FunctionType) else type(link), "__module__", "") or ""
+    return module.split(".")[0] not in ("torchvision", "torch", "builtins")
+
+
+def _state_of(link: Link) -> bytes | None:
+    """What an object of the user's keeps, to see whether a call changes it; None where that cannot be told."""
+    if not _is_users(link) or isinstance(link, types.FunctionType):
+        return None
+    try:
+        return pickle.dumps(vars(link))
+    except Exception:
+        return None

@@ -1,0 +1,154 @@
+"""Trying things on the user's own samples in a process of its own.
+
+To find out what can be moved, and to prove that the pixels stay what they are, samples have to be made that no
+training asked for. Datasets and transforms may keep state, open files and count; so the samples are made in a worker
+that ends afterwards, and nothing of the user's is changed by it.
+"""
+
+from __future__ import annotations
+
+import itertools
+import multiprocessing
+import pickle
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.utils.data import DataLoader, Dataset
+
+from ..ladder import randomness
+from .ops import NotRecordable
+from .plan import Place, Plan
+from .scouting import Found, find, given_to
+from .witness import Witness, witness
+from .worker import InitWorker
+
+Task = Callable[[Any, Callable[[Any], Any], list[Any]], Iterator[Any]]
+
+
+class TrialFailed(NotRecordable):
+    """The samples for a trial could not be made."""
+
+
+def found(loader: DataLoader[Any], start: Plan, samples: int) -> Found:
+    """What can be recorded: see :func:`pipediag.remedy.scouting.find`."""
+
+    def task(dataset: Any, collate: Callable[[Any], Any], indices: list[Any]) -> Iterator[Found]:
+        one = find(dataset, collate, indices, start)
+        yield one._replace(plan=replace(one.plan, own={}))  # they are known here already, and may not be picklable
+
+    return next(_tried(loader, task, samples))  # type: ignore[no-any-return]
+
+
+def images_given_to(loader: DataLoader[Any], place: Place, samples: int) -> list[Tensor] | None:
+    """Real inputs of one link: see :func:`pipediag.remedy.scouting.given_to`."""
+
+    def task(dataset: Any, collate: Callable[[Any], Any], indices: list[Any]) -> Iterator[Any]:
+        yield given_to(dataset, place, indices)
+
+    return next(_tried(loader, task, samples))  # type: ignore[no-any-return]
+
+
+def witnesses(loader: DataLoader[Any], plan: Plan, samples: int, batch_size: int = 8) -> Iterator[Witness]:
+    """Samples made both ways: see :mod:`pipediag.remedy.witness`."""
+
+    def task(dataset: Any, collate: Callable[[Any], Any], indices: list[Any]) -> Iterator[Witness]:
+        for begin in range(0, len(indices), batch_size):
+            yield witness(dataset, collate, plan, indices[begin : begin + batch_size])
+
+    return _tried(loader, task, samples)
+
+
+def _tried(loader: DataLoader[Any], task: Task, samples: int) -> Iterator[Any]:
+    """What ``task`` yields in a worker of its own, on the first samples that the loader's own sampler asks for."""
+    runner = _Runner(loader, task, samples)
+    with randomness.undisturbed():
+        worker = DataLoader(
+            runner,
+            batch_size=None,
+            sampler=_Endless(),
+            num_workers=1,
+            prefetch_factor=1,
+            collate_fn=_as_it_is,
+            worker_init_fn=InitWorker(loader.dataset, loader.worker_init_fn if loader.num_workers else None),
+            multiprocessing_context=loader.multiprocessing_context or _context(loader),
+            generator=torch.Generator().manual_seed(torch.initial_seed()),
+        )
+        try:
+            results = iter(worker)
+        except Exception as error:  # a start method that pickles the dataset, which cannot be pickled
+            raise TrialFailed(f"it cannot be tried in a process of its own: {error}") from None
+    try:
+        for sent in results:
+            result = pickle.loads(sent)
+            if isinstance(result, _Over):
+                return
+            if isinstance(result, TrialFailed):
+                raise result
+            yield result
+    finally:
+        results._shutdown_workers()  # now, lest processes forked later find it running
+
+
+def _context(loader: DataLoader[Any]) -> str | None:
+    """A loader without workers may hold what cannot be pickled; it need not be, where processes can be forked."""
+    return "fork" if loader.num_workers == 0 and "fork" in multiprocessing.get_all_start_methods() else None
+
+
+class _Over:
+    """There are no more results."""
+
+
+class _Endless(torch.utils.data.Sampler[int]):  # type: ignore[misc]
+    def __iter__(self) -> Iterator[int]:
+        return itertools.count()
+
+
+class _Runner(Dataset):  # type: ignore[misc]
+    """Gives a task's results one after the other, pickled at once: what is sent later may have changed by then."""
+
+    def __init__(self, loader: DataLoader[Any], task: Task, samples: int) -> None:
+        self._dataset = loader.dataset
+        self._collate = collate_of(loader)
+        self._sampler = loader.sampler if loader.batch_sampler is None else loader.batch_sampler
+        self._batched = loader.batch_sampler is not None
+        self._task = task
+        self._samples = samples
+        self._results: Iterator[Any] | None = None
+
+    def __getitem__(self, number: int) -> bytes:
+        try:
+            if self._results is None:
+                self._results = self._task(self._dataset, self._collate, self._indices())
+            return pickle.dumps(next(self._results, _Over()))
+        except NotRecordable as error:
+            return pickle.dumps(TrialFailed(str(error)))
+        except Exception as error:
+            return pickle.dumps(TrialFailed(f"trying it raised {type(error).__name__}: {error}"))
+
+    def _indices(self) -> list[Any]:
+        asked = itertools.chain.from_iterable(self._sampler) if self._batched else self._sampler
+        indices = list(itertools.islice(asked, self._samples))
+        if not indices:
+            raise TrialFailed("the loader asks for no sample")
+        return indices
+
+
+def _as_it_is(value: Any) -> Any:
+    return value
+
+
+def collate_of(loader: DataLoader[Any]) -> Callable[[Sequence[Any]], Any]:
+    """What makes a batch of samples; a loader that does no batching hands every sample on by itself."""
+    collate: Callable[[Any], Any] = loader.collate_fn
+    return collate if loader.batch_sampler is not None else _OneByOne(collate)
+
+
+class _OneByOne:
+    def __init__(self, collate: Callable[[Any], Any]) -> None:
+        self._collate = collate
+
+    def __call__(self, samples: Sequence[Any]) -> list[Any]:
+        return [self._collate(sample) for sample in samples]

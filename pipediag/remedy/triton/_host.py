@@ -1,0 +1,58 @@
+"""What the launchers share: checking and shaping arguments on the host."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+#: Channels that arguments with one value for each can address; they travel as scalars, without a copy to the device.
+MOST_CHANNELS = 4
+
+#: Compiler options of every kernel: product and sum stay two operations, each rounded, unless the source fuses them.
+OPTIONS = {"enable_fp_fusion": False}
+
+
+def check_images(x: Tensor) -> None:
+    """Raise unless ``x`` is a batch ``(N, C, H, W)`` in uint8 or float32.
+
+    Raises:
+        ValueError: it has another number of dimensions.
+        TypeError: it has another dtype.
+    """
+    if x.ndim != 4:
+        raise ValueError(f"a batch has 4 dimensions (N, C, H, W), not {x.ndim}")
+    if x.dtype not in (torch.uint8, torch.float32):
+        raise TypeError(f"images are uint8 or float32 here, not {x.dtype}")
+
+
+def per_channel(values: float | Sequence[float], channels: int) -> tuple[float, float, float, float]:
+    """One number for each of ``channels`` channels, padded to four kernel arguments; a single number serves all.
+
+    Raises:
+        ValueError: there are neither one nor ``channels`` numbers, or more than four that could differ.
+    """
+    numbers = [float(v) for v in values] if isinstance(values, Sequence) else [float(values)]
+    if len(numbers) == 1:
+        numbers *= MOST_CHANNELS
+    elif len(numbers) != channels or channels > MOST_CHANNELS:
+        raise ValueError(f"{len(numbers)} numbers for {channels} channels; at most {MOST_CHANNELS} can differ")
+    first, second, third, fourth = (numbers + [0.0] * MOST_CHANNELS)[:MOST_CHANNELS]
+    return first, second, third, fourth
+
+
+def empty_like(x: Tensor, size: tuple[int, int], dtype: torch.dtype) -> Tensor:
+    """An empty batch with the samples, the channels and the memory format of ``x``, and images of ``size``."""
+    last = x.is_contiguous(memory_format=torch.channels_last) and not x.is_contiguous()
+    return torch.empty(
+        (x.shape[0], x.shape[1], *size),
+        dtype=dtype,
+        device=x.device,
+        memory_format=torch.channels_last if last else torch.contiguous_format,
+    )
+
+
+def blocks(extent: int, block: int) -> int:
+    """How many blocks cover ``extent``."""
+    return -(-extent // block)

@@ -1,0 +1,181 @@
+"""Colour operations on every pixel, for each sample its own, in its own order: one launch for a whole batch.
+
+Each sample comes with a little program, a row of codes and operands, that its worker has written; the kernel runs it on
+the registers of a pixel, and so reads and writes every image once, however many operations there are. Only contrast
+needs more: the mean grey of the image as it is at that point, which takes another launch that runs the program up to
+there.
+
+A pixel is held in float32 and has, at any point of the program, the meaning of uint8 (whole numbers from 0 to 255, the
+fraction cut off after each operation) or of a floating image; :attr:`PixelOp.TO_FLOAT` and :attr:`PixelOp.TO_UINT8`
+change that. The arithmetic is that of torchvision's kernels (``transforms/v2/functional/_color.py``) on the CPU.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from ._host import OPTIONS, blocks, check_images, per_channel
+
+_TILE = (4, 128)
+_SUM_BLOCK = 256
+_SLICES = 64  # partial sums for each image, always as many so that the result does not depend on the GPU
+
+FLIP_HORIZONTALLY = 1  #: bit of ``flips``
+FLIP_VERTICALLY = 2  #: bit of ``flips``
+
+
+class PixelOp(enum.IntEnum):
+    """The codes of a program, named after torchvision's functions; :func:`encode` gives the operands."""
+
+    END = 0
+    BRIGHTNESS = 1
+    CONTRAST = 2
+    SATURATION = 3
+    HUE = 4
+    GAMMA = 5
+    GRAYSCALE = 6
+    INVERT = 7
+    SOLARIZE = 8
+    POSTERIZE = 9
+    TO_FLOAT = 10
+    TO_UINT8 = 11
+
+
+def encode(op: PixelOp, *parameters: float) -> tuple[int, float, float]:
+    """The code and the two operands of one operation.
+
+    Its parameters are: a factor (brightness, contrast, saturation, hue); gamma and, if not 1, the gain; a threshold
+    (solarize); a number of bits (posterize); none (grayscale, which keeps three channels, and invert). TO_FLOAT takes a
+    multiplier and a divisor: 1 / 255 and 1, the default, for ``ToDtype(scale=True)``, 1 and 255 for ``ToTensor``, 1 and
+    1 for a plain cast. TO_UINT8 takes a multiplier: 255.999, the default, for ``ToDtype(scale=True)``, or 1.
+
+    Raises:
+        ValueError: the number of parameters is wrong.
+    """
+    fewest, most = _PARAMETERS[op]
+    if not fewest <= len(parameters) <= most:
+        raise ValueError(f"{op.name} with {len(parameters)} parameters, where {fewest} to {most} are needed")
+    if op in (PixelOp.CONTRAST, PixelOp.SATURATION):
+        # The complement is taken in double precision, as torchvision does.
+        return int(op), parameters[0], 1.0 - parameters[0]
+    if op is PixelOp.POSTERIZE:
+        levels = float(1 << int(parameters[0]))
+        return int(op), levels, 1.0 / levels
+    first, second = (*parameters, *_DEFAULTS[op][len(parameters) :])
+    return int(op), first, second
+
+
+_PARAMETERS = {
+    PixelOp.END: (0, 0),
+    PixelOp.BRIGHTNESS: (1, 1),
+    PixelOp.CONTRAST: (1, 1),
+    PixelOp.SATURATION: (1, 1),
+    PixelOp.HUE: (1, 1),
+    PixelOp.GAMMA: (1, 2),
+    PixelOp.GRAYSCALE: (0, 0),
+    PixelOp.INVERT: (0, 0),
+    PixelOp.SOLARIZE: (1, 1),
+    PixelOp.POSTERIZE: (1, 1),
+    PixelOp.TO_FLOAT: (0, 2),
+    PixelOp.TO_UINT8: (0, 1),
+}
+
+_DEFAULTS = {
+    **dict.fromkeys(PixelOp, (0.0, 0.0)),
+    PixelOp.GAMMA: (1.0, 1.0),
+    PixelOp.TO_FLOAT: (1.0 / 255.0, 1.0),
+    PixelOp.TO_UINT8: (255.0 + 1.0 - 1e-3, 0.0),
+}
+
+
+def run(
+    x: Tensor,
+    codes: Tensor,
+    operands: Tensor,
+    *,
+    flips: Tensor | None = None,
+    contrast: int,
+    out_dtype: torch.dtype | None = None,
+    mean: Sequence[float] | None = None,
+    std: Sequence[float] | None = None,
+    memory_format: torch.memory_format = torch.contiguous_format,
+) -> Tensor:
+    """Run the program of each sample on its pixels.
+
+    Args:
+        x: images ``(N, C, H, W)``, uint8 or float32, of any strides, with 1 or 3 channels. With 1, saturation and hue
+            leave a pixel as it is, as torchvision does.
+        codes: ``(N, K)``, int32, of :class:`PixelOp`; a program ends with its first 0, or after K operations.
+        operands: ``(N, K, 2)``, float32, as :func:`encode` gives them.
+        flips: ``(N,)``, int32, bits :data:`FLIP_HORIZONTALLY` and :data:`FLIP_VERTICALLY`: the image is mirrored while
+            it is read. A flip between two operations on single pixels may as well come before both.
+        contrast: the most CONTRAST operations that any one program has, 0 where there are none. The caller knows; to
+            look into ``codes`` would mean waiting for the device. Programs with more have no defined result.
+        out_dtype: of the result, by default that of ``x``. All programs have to end with pixels that mean this.
+        mean: of each channel, or one for all, to subtract at the end from floating pixels.
+        std: to divide by after that; goes with ``mean``.
+        memory_format: of the result.
+
+    Returns:
+        a batch of the shape of ``x``.
+
+    Raises:
+        ValueError: shapes do not fit one another, there are neither 1 nor 3 channels, ``contrast`` is negative or more
+            than the operations of a program, or ``mean`` and ``std`` do not fit one another, the channels or the dtype.
+        TypeError: ``x`` is neither uint8 nor float32, or ``out_dtype`` neither uint8 nor floating.
+    """
+    check_images(x)
+    samples, channels, height, width = x.shape
+    dtype = out_dtype or x.dtype
+    if channels not in (1, 3):
+        raise ValueError(f"images have 1 or 3 channels here, not {channels}")
+    if codes.ndim != 2 or codes.shape[0] != samples or operands.shape != (*codes.shape, 2):
+        raise ValueError(f"codes {tuple(codes.shape)} and operands {tuple(operands.shape)} for {samples} samples")
+    if not 0 <= contrast <= codes.shape[1]:
+        raise ValueError(f"{contrast} contrasts in programs of {codes.shape[1]} operations")
+    if dtype != torch.uint8 and not dtype.is_floating_point:
+        raise TypeError(f"images become uint8 or floating here, not {dtype}")
+    if (mean is None) != (std is None) or (mean is not None and dtype == torch.uint8):
+        raise ValueError("only floating images can be normalized, with a mean and a standard deviation")
+    means, stds = per_channel(mean or 0.0, channels), per_channel(std or 1.0, channels)
+    out = torch.empty(x.shape, dtype=dtype, device=x.device, memory_format=memory_format)
+    if out.numel() == 0:
+        return out
+
+    from ._pixel_kernels import pixel_kernel, sum_kernel
+
+    codes, operands = codes.contiguous(), operands.contiguous()
+    sums = torch.empty((samples, contrast, _SLICES), dtype=torch.float64, device=x.device) if contrast else x
+    flipping = x if flips is None else flips
+    constants = {"CHANNELS": channels, "FLOATING": x.dtype != torch.uint8, "SLICES": _SLICES, "num_warps": 4, **OPTIONS}
+    programs = (codes, operands, sums, codes.shape[1])
+    with torch.cuda.device_of(x):
+        for done in range(contrast):
+            sum_kernel[(_SLICES, samples)](
+                x, *programs, done, contrast, height, width, *x.stride(), BLOCK=_SUM_BLOCK, **constants
+            )
+        pixel_kernel[(blocks(height, _TILE[0]) * blocks(width, _TILE[1]), samples)](
+            x,
+            out,
+            *programs,
+            contrast,
+            flipping,
+            flipping.stride(0),
+            *means[:3],
+            *stds[:3],
+            height,
+            width,
+            *x.stride(),
+            *out.stride(),
+            CONTRAST=contrast > 0,
+            FLIP=flips is not None,
+            NORMALIZE=mean is not None,
+            ROWS=_TILE[0],
+            COLUMNS=_TILE[1],
+            **constants,
+        )
+    return out

@@ -1,0 +1,156 @@
+"""Small data sets whose samples carry draws of all generators, and when two loaders give the same batches."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import PIL.Image
+import torch
+from torch import Tensor
+from torch.utils.data import DataLoader, Dataset
+from torchvision import tv_tensors
+
+from pipediag.ladder import tree
+from pipediag.remedy import OffloadedLoader
+
+HEIGHT, WIDTH = 40, 56
+#: Results in floating point may be off by this share of their range.
+TOLERANCE = 1e-5
+#: Where whole numbers are rounded on the way, this share of the pixels may be off by a level.
+SHARE = 1e-3
+
+
+def pixels(index: int, channels: int = 3, height: int = HEIGHT, width: int = WIDTH) -> Tensor:
+    """An image of its own for every index: uint8, with smooth parts, hard edges and noise."""
+    generator = torch.Generator().manual_seed(index)
+    coarse = torch.rand(1, channels, 5, 7, generator=generator)
+    smooth = torch.nn.functional.interpolate(coarse, size=(height, width), mode="bicubic")[0]
+    image = (smooth + 0.1 * torch.randn(channels, height, width, generator=generator)).clamp(0, 1).mul(255).byte()
+    image[:, height // 4 : height // 2, width // 3 : width // 2] = torch.tensor(index * 37 % 256, dtype=torch.uint8)
+    return image
+
+
+def image(index: int) -> tv_tensors.Image:
+    return tv_tensors.Image(pixels(index))
+
+
+def picture(index: int) -> PIL.Image.Image:
+    return PIL.Image.fromarray(pixels(index).permute(1, 2, 0).numpy())
+
+
+def floats(index: int) -> Tensor:
+    return pixels(index) / 255
+
+
+def grey(index: int) -> Tensor:
+    return pixels(index, channels=1)
+
+
+def of_any_size(index: int) -> Tensor:
+    """No two of these in a row have one size."""
+    return pixels(index, height=30 + index % 3 * 7, width=34 + index % 4 * 5)
+
+
+def draws() -> tuple[Tensor, float, float]:
+    """What the generators of torch, Python and numpy say next."""
+    return torch.rand(()), random.random(), float(np.random.rand())
+
+
+class Images(Dataset[Any]):
+    """``(transform(make(index)), index, the draws that follow)``"""
+
+    def __init__(self, transform: Callable[..., Any], make: Callable[[int], Any] = pixels, length: int = 10) -> None:
+        self.transform = transform
+        self.make_image = make
+        self.length = length
+
+    def __len__(self) -> int:
+        return self.length
+
+    def __getitem__(self, index: int) -> Any:
+        return self.transform(self.make_image(index)), index, draws()
+
+
+def loader(dataset: Dataset[Any], **settings: Any) -> DataLoader[Any]:
+    return DataLoader(dataset, **{"batch_size": 4, **settings})
+
+
+@dataclass
+class Seen:
+    """The batches of some epochs, and what the generators of the main process said after each epoch."""
+
+    batches: list[Any]
+    after: list[Any]
+
+
+def seen(batches: Iterable[Any], epochs: int = 1, seed: int = 0) -> Seen:
+    """Iterate under a seed. A batch is taken as it is when it is handed over."""
+    torch.manual_seed(seed)
+    random.seed(seed)
+    np.random.seed(seed)
+    result = Seen([], [])
+    for _ in range(epochs):
+        result.batches += list(batches)
+        result.after.append(draws())
+    return result
+
+
+def check_same(ours: Seen, theirs: Seen, device: torch.device, level: float | None = None) -> None:
+    """Hold an offloaded loader's batches against the plain loader's, sample by sample and draw by draw.
+
+    ``level`` is what one level of a byte amounts to in the results, where a chain passes through bytes.
+    """
+    assert ours.after == theirs.after, "the main process's generators end elsewhere"
+    assert len(ours.batches) == len(theirs.batches)
+    for mine, want in zip(ours.batches, theirs.batches, strict=True):
+        check_same_batch(mine, want, device, level)
+
+
+def check_same_batch(mine: Any, want: Any, device: torch.device, level: float | None = None) -> None:
+    assert _structure(mine) == _structure(want)
+    for ours, theirs in zip(tree.leaves(mine), tree.leaves(want), strict=True):
+        if isinstance(theirs, Tensor):
+            assert ours.device.type == device.type
+            _check_tensors(ours, theirs, level)
+        else:
+            assert ours == theirs
+
+
+def _structure(batch: Any) -> Any:
+    kinds: list[Any] = []
+
+    def note(leaf: Any) -> Any:
+        kinds.append((type(leaf), leaf.shape, leaf.dtype) if isinstance(leaf, Tensor) else type(leaf))
+
+    return type(batch), repr(tree.map_leaves(batch, note)), kinds
+
+
+def _check_tensors(ours: Tensor, theirs: Tensor, level: float | None) -> None:
+    mine, want = ours.as_subclass(Tensor).cpu(), theirs.as_subclass(Tensor)
+    if want.ndim < 3 or isinstance(theirs, tv_tensors.Mask):
+        assert torch.equal(mine, want)
+        return
+    if level is None and not want.is_floating_point():
+        level = 1
+    apart = (mine.double() - want.double()).abs()
+    floor = TOLERANCE * max(1.0, float(want.max()) - float(want.min())) if want.is_floating_point() else 0
+    off = float((apart > floor).double().mean())
+    if level is None:
+        assert off == 0, f"off by up to {float(apart.max()):.3g} on {off:.2%} of the pixels"
+    else:
+        assert float(apart.max()) <= level + floor, f"off by {float(apart.max()):.3g} on {off:.2%} of the pixels"
+        assert off <= SHARE, f"{off:.2%} of the pixels are off, by up to {float(apart.max()):.3g}"
+
+
+def moved(offloaded: OffloadedLoader) -> list[str]:
+    """The links that are moved, transform by transform."""
+    return [" ".join(piece.moves) for piece in offloaded.plan.pieces]
+
+
+def stayed(offloaded: OffloadedLoader) -> list[str]:
+    """The links before those that are moved."""
+    return [" ".join(piece.stays) for piece in offloaded.plan.pieces]
