@@ -27,9 +27,10 @@ from torchvision import ops
 
 from pipediag.remedy.loader import OffloadedLoader
 from pipediag.remedy.packing import Packed, pack_ops
-from pipediag.remedy.plan import make_plan
+from pipediag.remedy.plan import Plan
 from pipediag.remedy.recorder import Recorder
 from pipediag.remedy.replay import replay_on
+from pipediag.remedy.scouting import find
 from pipediag.remedy.tape import recording, stand_in
 from pipediag.remedy.worker import Station
 
@@ -198,7 +199,7 @@ def record(batch: int = 32, repeats: int = 15) -> dict[str, Any]:
     chains = {}
     for name, chain in CHAINS.items():
         dataset, bare = Images(chain()), Images(None)
-        plan = make_plan(dataset, default_collate, range(4), fuse=True)
+        plan = find(dataset, default_collate, range(4), Plan(fuse=True)).plan
         station = Station(dataset, default_collate, plan)
         shares = {}
         for key, work in {
@@ -224,7 +225,7 @@ def supply(batch: int = 32, workers: int = 8, steps: int = 200) -> dict[str, Any
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     rates: dict[str, list[float]] = {"raw": [], "recorded": [], "executed": []}
     dataset = Images(article(), drawn=True)
-    plan = make_plan(dataset, default_collate, range(4), fuse=True)
+    plan = find(dataset, default_collate, range(4), Plan(fuse=True)).plan
     assert plan.pieces, plan.reasons
     for _ in range(3):
         for name in rates:

@@ -16,7 +16,7 @@ from torchvision.transforms import v2
 from torchvision.transforms.v2._transform import _RandomApplyTransform
 from torchvision.transforms.v2._utils import check_type
 
-from .tape import is_recording
+from .tape import Tape, is_recording
 
 Draw = Callable[[Any], Any]
 
@@ -33,8 +33,38 @@ def direct(link: Any) -> Draw:
         draw = _in_turn([direct(part) for part in link.transforms])
         return lambda image: image if torch.rand(1) >= link.p else draw(image)
     if isinstance(link, v2.Transform) and cls.forward in (v2.Transform.forward, _RandomApplyTransform.forward):
-        return _shortened(link, at_random=cls.forward is _RandomApplyTransform.forward)
+        draw = _shortened(link, at_random=cls.forward is _RandomApplyTransform.forward)
+        return _remembered(link, draw) if cls in _DETERMINISTIC else draw
     return called
+
+
+#: Classes that draw nothing: what they do to an image follows from its shape and dtype.
+_DETERMINISTIC = (v2.Resize, v2.CenterCrop, v2.Normalize, v2.ToDtype, v2.ConvertImageDtype, v2.Pad, v2.Grayscale)
+
+
+def _remembered(link: Any, draw: Draw) -> Draw:
+    """What ``draw`` records for images of one kind, as long as nobody changes the link."""
+    made: dict[Any, Tape] = {}
+    settings = dict(vars(link))
+
+    def again(image: Any) -> Any:
+        if vars(link) != settings:
+            made.clear()
+            settings.clear()
+            settings.update(vars(link))
+        tape = getattr(image, "tape", None)
+        if tape is None:
+            return draw(image)
+        kind = (type(image), tape.state)
+        known = made.get(kind)
+        if known is None:
+            after = draw(image)
+            if type(after) is type(image) and after.tape.follows(tape):
+                made[kind] = after.tape
+            return after
+        return type(image).of(tape.then_as(known))
+
+    return again
 
 
 def _shortened(link: Any, at_random: bool) -> Draw:

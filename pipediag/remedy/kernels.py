@@ -46,7 +46,7 @@ def _resample(x: Tensor, numbers: Tensor, static: Static, bulk: Tensor) -> Tenso
 
 
 def in_fixed_point(interpolation: str, fixed: bool) -> bool:
-    """Whether torchvision resizes uint8 images in fixed point on this machine; v1's functions (not ``fixed``) never do."""
+    """Whether uint8 images are resized in fixed point on this machine: by v1, which is not ``fixed``, never."""
     return fixed and (interpolation == "bicubic" or geometry.uint8_in_fixed_point())
 
 

@@ -55,23 +55,33 @@ class Recorder:
         return len(links) == len(self.links) and all(map(operator.is_, links, self.links))
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        if _holds_recording((args, kwargs)):  # inside another one that is recorded
+        if len(args) == 1 and not kwargs:
+            return self._of_one(args[0])
+        if holds_recording((args, kwargs)):  # inside another one that is recorded
             return self.transform(*args, **kwargs)
         if kwargs:  # a chain takes none: what does has one link
             args, kwargs = stood_in((args, kwargs))
             session.site = 0
             return self.transform(*args, **kwargs)
         value = stood_in(run(self.links[: self.start], args))
-        if len(value) == 1 and is_recording(value[0]):
-            image = value[0]
-            for site in range(self.start, len(self.links)):
-                session.site = site
-                image = self._draws[site](image)
-            return image
         for site in range(self.start, len(self.links)):
             session.site = site
             value = run((self.links[site],), value)
-        return value if len(value) > 1 else value[0]
+        return value
+
+    def _of_one(self, value: Any) -> Any:
+        """What most chains are given: one image, or one sample."""
+        if is_recording(value) or (not isinstance(value, (Tensor, PIL.Image.Image)) and holds_recording(value)):
+            return self.transform(value)
+        (value,) = run(self.links[: self.start], (value,)) if self.start else (value,)
+        image = stand_in(value)
+        if image is None:
+            (image,) = stood_in((value,))
+        draws = self._draws if is_recording(image) else self.links
+        for site in range(self.start, len(draws)):
+            session.site = site
+            image = draws[site](image)
+        return image
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__") or name == "transform":
@@ -103,10 +113,6 @@ def stood_in(value: Any) -> Any:
     That is every picture, ``Image`` and ``Mask``; and where there is neither picture nor ``Image`` nor ``Video``, the
     first plain tensor: the rule of ``torchvision.transforms.v2.Transform``.
     """
-    if type(value) is tuple and len(value) == 1:
-        image = stand_in(value[0])
-        if image is not None:
-            return (image,)
     parts, spec = tree_flatten(value)
     explicit = any(isinstance(part, (PIL.Image.Image, tv_tensors.Image, tv_tensors.Video)) for part in parts)
     for k, part in enumerate(parts):
@@ -118,13 +124,6 @@ def stood_in(value: Any) -> Any:
         if image is not None:
             parts[k] = image
     return tree_unflatten(parts, spec)
-
-
-def _holds_recording(value: tuple[tuple[Any, ...], dict[str, Any]]) -> bool:
-    args, kwargs = value
-    if len(args) == 1 and not kwargs and isinstance(args[0], (Tensor, PIL.Image.Image)):
-        return is_recording(args[0])
-    return holds_recording(value)
 
 
 def holds_recording(value: Any) -> bool:

@@ -99,6 +99,18 @@ class Tape:
         after.state = state if pillow is None else state._replace(pillow=pillow)
         return after
 
+    def follows(self, tape: Tape) -> bool:
+        """Whether it is ``tape`` with one call more."""
+        return self._before is tape
+
+    def then_as(self, other: Tape) -> Tape:
+        """The tape with the last call of ``other`` more, which was made on an image of the same state."""
+        after = Tape.__new__(Tape)
+        after.source, after.source_size, after.born = self.source, self.source_size, self.born
+        after._before, after._made, after._call, after.state = self, other._made, other._call, other.state
+        after._site = session.site
+        return after
+
     def track(self) -> tuple[tuple[Op, ...], tuple[int, ...]]:
         """All ops, and for each the link of the user's chain that it came from."""
         ops: list[Op] = []
@@ -161,6 +173,7 @@ class _Unreadable:
 
     tape: Tape
     stands_for: ClassVar[type]
+    dimensions: ClassVar[tuple[int, ...]] = (3,)
     mixes: tuple[tuple[str, Any], ...] = ()
 
     @classmethod
@@ -253,6 +266,7 @@ class RecordingImage(_Unreadable, tv_tensors.Image):  # type: ignore[misc]
 
 class RecordingMask(_Unreadable, tv_tensors.Mask):  # type: ignore[misc]
     stands_for = tv_tensors.Mask
+    dimensions = (2, 3)
 
 
 class RecordingStack(_Unreadable, torch.Tensor):  # type: ignore[misc]
@@ -370,15 +384,13 @@ def stand_in(value: Any) -> Any:
         value = _seen(value, value.copy)
         shape = (_BANDS[value.mode], value.height, value.width)
         return RecordingPicture.of(Tape(value, State(shape, torch.uint8, pillow=True)), value.mode)
-    if not isinstance(value, Tensor) or value.requires_grad or value.numel() == 0 or value.device.type != "cpu":
-        return None
-    mask = type(value) is tv_tensors.Mask
-    if value.ndim != 3 and not (mask and value.ndim == 2):
-        return None
     cls = _STANDING_FOR.get(type(value))
-    if cls is None:
+    if cls is None or value.requires_grad or not value.is_cpu:
         return None
-    state = State(tuple(value.shape), value.dtype, False, mask, not value.is_contiguous())
+    shape = tuple(value.shape)
+    if len(shape) not in cls.dimensions or 0 in shape:
+        return None
+    state = State(shape, value.dtype, False, cls is RecordingMask, not value.is_contiguous())
     return cls.of(Tape(_seen(value, value.clone), state))
 
 

@@ -12,6 +12,7 @@ import multiprocessing
 import pickle
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import torch
@@ -25,7 +26,11 @@ from .scouting import Found, find, given_to
 from .witness import Witness, witness
 from .worker import InitWorker
 
-Task = Callable[[Any, Callable[[Any], Any], list[Any]], Iterator[Any]]
+Collate = Callable[[Any], Any]
+Task = Callable[[Any, Collate, list[Any]], Iterator[Any]]
+
+#: Samples that make up a batch of a trial.
+_TOGETHER = 8
 
 
 class TrialFailed(NotRecordable):
@@ -34,31 +39,34 @@ class TrialFailed(NotRecordable):
 
 def found(loader: DataLoader[Any], start: Plan, samples: int) -> Found:
     """What can be recorded: see :func:`pipediag.remedy.scouting.find`."""
-
-    def task(dataset: Any, collate: Callable[[Any], Any], indices: list[Any]) -> Iterator[Found]:
-        one = find(dataset, collate, indices, start)
-        yield one._replace(plan=replace(one.plan, own={}))  # they are known here already, and may not be picklable
-
-    return next(_tried(loader, task, samples))  # type: ignore[no-any-return]
+    return next(_tried(loader, partial(_find, start), samples))  # type: ignore[no-any-return]
 
 
 def images_given_to(loader: DataLoader[Any], place: Place, samples: int) -> list[Tensor] | None:
     """Real inputs of one link: see :func:`pipediag.remedy.scouting.given_to`."""
-
-    def task(dataset: Any, collate: Callable[[Any], Any], indices: list[Any]) -> Iterator[Any]:
-        yield given_to(dataset, place, indices)
-
-    return next(_tried(loader, task, samples))  # type: ignore[no-any-return]
+    return next(_tried(loader, partial(_given_to, place), samples))  # type: ignore[no-any-return]
 
 
-def witnesses(loader: DataLoader[Any], plan: Plan, samples: int, batch_size: int = 8) -> Iterator[Witness]:
+def witnesses(loader: DataLoader[Any], plan: Plan, samples: int) -> Iterator[Witness]:
     """Samples made both ways: see :mod:`pipediag.remedy.witness`."""
+    return _tried(loader, partial(_witnesses, plan), samples)
 
-    def task(dataset: Any, collate: Callable[[Any], Any], indices: list[Any]) -> Iterator[Witness]:
-        for begin in range(0, len(indices), batch_size):
-            yield witness(dataset, collate, plan, indices[begin : begin + batch_size])
 
-    return _tried(loader, task, samples)
+# Tasks: functions of this module, because they travel to the worker.
+
+
+def _find(start: Plan, dataset: Any, collate: Collate, indices: list[Any]) -> Iterator[Found]:
+    one = find(dataset, collate, indices, start)
+    yield one._replace(plan=replace(one.plan, own={}))  # they are known here already, and may not be picklable
+
+
+def _given_to(place: Place, dataset: Any, collate: Collate, indices: list[Any]) -> Iterator[Any]:
+    yield given_to(dataset, place, indices)
+
+
+def _witnesses(plan: Plan, dataset: Any, collate: Collate, indices: list[Any]) -> Iterator[Witness]:
+    for begin in range(0, len(indices), _TOGETHER):
+        yield witness(dataset, collate, plan, indices[begin : begin + _TOGETHER])
 
 
 def _tried(loader: DataLoader[Any], task: Task, samples: int) -> Iterator[Any]:
