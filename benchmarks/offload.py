@@ -2,6 +2,8 @@
 
     python -m benchmarks.offload --what replay     # on a GPU: milliseconds a batch, beside others' batched code
     python -m benchmarks.offload --what record     # on the CPU: microseconds a sample, beside executing the chain
+    python -m benchmarks.offload --what supply     # batches a second that the workers send
+    python -m benchmarks.offload --what train      # on a GPU: steps a second of the article's loop
 
 The replay is held against the batched code of the article that the chain comes from (a loop over the rotations, one
 sigma and one crop size for all), against kornia where it is installed, and against the memory floor: the bytes that
@@ -11,6 +13,7 @@ must be read and written once, at the copy bandwidth measured in the same run.
 from __future__ import annotations
 
 import argparse
+import itertools
 import random
 import statistics
 import time
@@ -25,7 +28,7 @@ from torch import Tensor
 from torch.utils.data import DataLoader, Dataset, default_collate
 from torchvision import ops
 
-from pipediag.remedy.loader import OffloadedLoader
+from pipediag.remedy.loader import OffloadedLoader, offload
 from pipediag.remedy.packing import Packed, pack_ops
 from pipediag.remedy.plan import Plan
 from pipediag.remedy.recorder import Recorder
@@ -193,7 +196,7 @@ class Images(Dataset):  # type: ignore[type-arg]
         return (self.transform(image) if self.transform else image), index % 10
 
 
-def record(batch: int = 32, repeats: int = 15) -> dict[str, Any]:
+def record(batch: int = 32, repeats: int = 60) -> dict[str, Any]:
     """Microseconds a sample, in one process with one thread, as in a worker."""
     torch.set_num_threads(1)
     chains = {}
@@ -251,9 +254,69 @@ def supply(batch: int = 32, workers: int = 8, steps: int = 200) -> dict[str, Any
     }
 
 
+class _Step:
+    """The article's training step."""
+
+    def __init__(self, model: torch.nn.Module, device: torch.device) -> None:
+        self._model = model
+        self._device = device
+        self._optimizer = torch.optim.SGD(model.parameters(), lr=0.001)
+        self._criterion = torch.nn.CrossEntropyLoss()
+
+    def __call__(self, images: Tensor, labels: Tensor) -> None:
+        images = images.to(self._device, non_blocking=True)
+        labels = labels.to(self._device, non_blocking=True).squeeze(1)
+        self._optimizer.zero_grad()
+        self._criterion(self._model(images), labels).backward()
+        self._optimizer.step()
+
+
+def train(batches: tuple[int, ...] = (32, 128), workers: int = 8) -> dict[str, Any]:
+    """Steps a second of the article's training loop: batches cached on the device, the plain loader, offload()."""
+    from examples.augmentations import FakeImages, strided_cnn
+
+    device = torch.device("cuda")
+    rows = []
+    for batch in batches:
+        model = strided_cnn(SIZE).to(device).train()
+        step = _Step(model, device)
+        plain = DataLoader(FakeImages(SIZE, article()), batch_size=batch, num_workers=workers, pin_memory=True)
+        raw = DataLoader(FakeImages(SIZE), batch_size=batch, num_workers=workers, pin_memory=True)
+        moved = offload(plain, device)
+        assert moved.plan.pieces and moved.certificate is not None and moved.certificate.passed, moved.certificate
+        cached = [value.to(device) for value in next(iter(plain))]
+        ways: dict[str, tuple[Any, int]] = {
+            "device_cached": (itertools.repeat(cached), 100),
+            "plain": (plain, 4000 // (batch * 4)),
+            "offload": (moved, 100),
+            "raw_loader_alone": (raw, 100),
+        }
+        rates: dict[str, list[float]] = {name: [] for name in ways}
+        for _ in range(3):
+            for name, (source, count) in ways.items():
+                iterator = iter(source)
+                alone = name == "raw_loader_alone"
+                for _ in range(2 * workers):
+                    next(iterator) if alone else step(*next(iterator))
+                torch.cuda.synchronize()
+                begin = time.perf_counter()
+                for _ in range(count):
+                    next(iterator) if alone else step(*next(iterator))
+                torch.cuda.synchronize()
+                rates[name].append(count / (time.perf_counter() - begin))
+                del iterator
+        medians = {name: statistics.median(values) for name, values in rates.items()}
+        rows.append({"batch": batch, "steps_per_s": medians, "rounds": rates})
+        rows[-1]["gain"] = medians["offload"] / medians["plain"]
+        print(rows[-1], flush=True)
+    return {"workers": workers, "rows": rows}
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description="What moving a chain of transforms costs and gains.")
-    parser.add_argument("--what", nargs="+", choices=("replay", "record", "supply"), default=["replay", "record"])
+    parser.add_argument(
+        "--what", nargs="+", choices=("replay", "record", "supply", "train"), default=["replay", "record"]
+    )
     parser.add_argument("--batches", type=int, nargs="+", default=[8, 32, 128, 256])
     parser.add_argument("--workers", type=int, default=8)
     parser.add_argument("-o", "--output", type=Path, default=RESULTS)
@@ -265,6 +328,8 @@ def main() -> None:
         result["record"] = record()
     if "supply" in args.what:
         result["supply"] = supply(workers=args.workers)
+    if "train" in args.what:
+        result["train"] = train(workers=args.workers)
     if "replay" in args.what:
         result["replay"] = replay(args.batches)
     print(save("offload", result, args.output))

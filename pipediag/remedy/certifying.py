@@ -16,10 +16,11 @@ import torch
 from torch import Tensor
 
 from ..ladder import tree
+from ..ladder.randomness import same_state
 from .packing import pack_ops
 from .plan import Plan
 from .replay import replay, replay_on
-from .witness import Step, Told, Witness, tensor_of
+from .witness import Real, Recorded, Step, Told, images, tensor_of
 
 #: The largest difference of floating point results, as a share of their range.
 FLOAT_TOLERANCE = 1e-5
@@ -136,24 +137,25 @@ class Certificate:
         return "\n".join(lines)
 
 
-def certify(witnesses: Iterable[Witness], plan: Plan, device: torch.device) -> Certificate:
+def certify(witnesses: Iterable[tuple[Real, Recorded]], plan: Plan, device: torch.device) -> Certificate:
     """Replay on ``device`` what was recorded, and hold it against what was made for real."""
     ops: dict[str, _Compared] = {}
     whole: dict[torch.dtype, _Compared] = {}
     faithful = draws_equal = True
     samples, unrecorded, why = 0, 0, ""
-    for one in witnesses:
-        samples += one.samples
-        if one.packed is None:
-            unrecorded, why = unrecorded + one.samples, one.why
+    for real, recorded in witnesses:
+        samples += recorded.number
+        draws_equal = draws_equal and same_state(real.random_state, recorded.random_state)
+        if recorded.packed is None:
+            unrecorded, why = unrecorded + recorded.number, recorded.why
             continue
-        faithful, draws_equal = faithful and one.faithful, draws_equal and one.draws_equal
-        made = replay(one.packed, device, plan.moved)
+        made = replay(recorded.packed, device, plan.moved)
         off = False
-        for ours, reference in zip(_tensors(made), _tensors(one.real), strict=True):
+        for ours, reference in zip(_tensors(made), _tensors(real.batch), strict=True):
             off = not whole.setdefault(reference.dtype, _Compared()).ours.add(ours, reference) or off
-        for told in one.told:
+        for told, image in images(recorded.samples, real.samples):
             want = _by_op(told, device, plan, ops)
+            faithful = faithful and _equal(want, tensor_of(image))
             if off:
                 whole.setdefault(want.dtype, _Compared()).theirs.add(_by_torchvision(told, device, plan), want)
     verdicts = tuple(compared.verdict(name) for name, compared in ops.items())
@@ -161,6 +163,11 @@ def certify(witnesses: Iterable[Witness], plan: Plan, device: torch.device) -> C
     batches = [compared.verdict(f"whole batches, {str(dtype)[6:]}") for dtype, compared in whole.items()]
     overall = tuple(replace(verdict, samples=samples - unrecorded, rounded=rounded) for verdict in batches)
     return Certificate(verdicts, overall, faithful, draws_equal, samples, unrecorded, why, str(device))
+
+
+def _equal(made: Tensor, want: Tensor) -> bool:
+    alike = made.shape == want.shape and made.dtype == want.dtype
+    return alike and bool(torch.equal(made, want) or torch.equal(made.nan_to_num(), want.nan_to_num()))
 
 
 class _Sum:

@@ -104,8 +104,9 @@ def offload(
             return offloaded
         try:
             proof = offloaded.certificate = certificate(offloaded, samples=samples)
-        except TrialFailed as error:
-            return OffloadedLoader(loader, Plan(reasons=(*offloaded.plan.reasons, str(error))), device)
+        except Exception as error:  # the trial of a worker, or a kernel that the device has not
+            why = str(error) if isinstance(error, TrialFailed) else f"{type(error).__name__}: {error}"
+            return OffloadedLoader(loader, Plan(reasons=(*offloaded.plan.reasons, why)), device)
         if proof.passed or allow_approximate:
             return offloaded
         if proof.failed <= refused:  # no single function is to blame
@@ -123,7 +124,7 @@ def certificate(
     samples: int = 64,
     allow_approximate: bool = False,
 ) -> Certificate:
-    """Hold what can be moved of a loader's transforms against the CPU, on samples spread over its own dataset.
+    """Hold what can be moved of a loader's transforms against the CPU, on the samples its sampler asks for first.
 
     Args:
         loader: a ``DataLoader``, or what :func:`offload` made of one, which then keeps its plan and device.

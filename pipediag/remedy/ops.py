@@ -182,6 +182,8 @@ def _resample(
     mode = "nearest" if state.mask else interpolation_name(interpolation)
     if mode in ("lanczos", "box", "hamming"):
         raise NotRecordable(f"resizing with interpolation={mode!r} has no kernel on the device")
+    if state.dtype == torch.bool and mode in ("bilinear", "bicubic"):
+        raise NotRecordable("truth values are interpolated")
     smooth = mode in ("bilinear", "bicubic") and (bool(antialias) or state.pillow)
     return _one("resample", state, *box, static=(*size, mode, smooth, state.fixed), shape=state.resized(*size))
 

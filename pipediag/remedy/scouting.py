@@ -26,6 +26,7 @@ from .packing import pack
 from .plan import Path, Piece, Place, Plan, names, proven, slot_at
 from .recorder import Link, Recorder, holds_recording, links_of, run, unhidden
 from .tape import is_recording, session
+from .worker import fetched
 
 _DEPTH = 3
 _NO_IMAGE = "it gets no image that can be recorded"
@@ -53,12 +54,13 @@ def find(dataset: Any, collate: Callable[[Any], Any], indices: Sequence[Any], st
     with randomness.undisturbed():
         try:
             with plan.recording():
-                trial.all(indices)
+                first = trial.all(indices)
             if trial.writes_again:
                 plan = replace(plan, copies=True)
             with plan.recording():
-                batch = collate(trial.all(indices))  # under what the last of them has taught
-                pack(batch, plan.fuse)
+                again = trial.all(indices)  # under what the last of them has taught
+                trial.look_for_kept(first, again)
+                pack(collate(again), plan.fuse)
         except NotRecordable as error:
             return Found(replace(plan, reasons=(*trial.reasons(), str(error))), tuple(trial.own_code()))
     return Found(replace(plan, pieces=trial.pieces(), reasons=trial.reasons()), tuple(trial.own_code()))
@@ -70,8 +72,7 @@ def given_to(dataset: Any, place: Place, indices: Sequence[Any]) -> list[Tensor]
     slot = slot_at(dataset, path)
     watch = _Watch(slot.get(), site)
     with slot.replaced(watch), randomness.undisturbed():
-        for index in indices:
-            dataset[index]
+        fetched(dataset, indices)
     return watch.images if watch.images and watch.alike else None
 
 
@@ -111,22 +112,20 @@ class _Trial:
     def all(self, indices: Sequence[Any]) -> list[Any]:
         session.seen = []
         try:
-            samples = [self._sample(index) for index in indices]
+            with ExitStack() as undo:
+                for slot, scout in zip(self._slots, self._scouts, strict=True):
+                    undo.enter_context(slot.replaced(scout))
+                samples: list[Any] = fetched(self._dataset, indices)
             self._look_for_writing(session.seen)
         finally:
             session.seen = None
         return samples
 
-    def _sample(self, index: Any) -> Any:
-        session.sample += 1
-        with ExitStack() as undo:
-            for slot, scout in zip(self._slots, self._scouts, strict=True):
-                undo.enter_context(slot.replaced(scout))
-            sample = self._dataset[index]
-        for leaf in tree.leaves(sample):
-            if is_recording(leaf) and leaf.tape.born != session.sample:
-                raise NotRecordable("the dataset keeps what its transforms have made")
-        return sample
+    def look_for_kept(self, samples: Sequence[Any], again: Sequence[Any]) -> None:
+        """Raise where a sample that was asked for twice was made once."""
+        known = {id(leaf.tape) for leaf in tree.leaves(list(samples)) if is_recording(leaf)}
+        if any(is_recording(leaf) and id(leaf.tape) in known for leaf in tree.leaves(list(again))):
+            raise NotRecordable("the dataset keeps what its transforms have made")
 
     def _look_for_writing(self, seen: Sequence[tuple[Any, Any]]) -> None:
         for source, copied in seen:
@@ -152,12 +151,12 @@ class _Scout(Recorder):
         super().__init__(transform, 0, proven(path, own))
         self._own = own
         self._path = path
-        self._recorded = False
+        self._recorded = self._called = False
         self._reasons: dict[int, str] = {}
         self._inner: list[tuple[Slot, _Scout]] | None = None
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        kept, begun = randomness.state(), self.start
+        kept, begun, self._called = randomness.state(), self.start, True
         while self.start < len(self.links):
             before = [_state_of(link) for link in self.links]
             session.site = self.start
@@ -215,6 +214,8 @@ class _Scout(Recorder):
     def reasons(self) -> Iterator[str]:
         for site, reason in sorted(self._reasons.items()):
             yield f"{label(self.links[site])}: {reason}"
+        if self._called and not self._reasons and not self._recorded and not self._inner and _is_users(self.transform):
+            yield f"{label(self.transform)}: {_NO_IMAGE}"
         for _, scout in self._inner or ():
             yield from scout.reasons()
 

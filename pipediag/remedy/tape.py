@@ -17,6 +17,7 @@ from typing import Any, ClassVar, NamedTuple
 import PIL.Image
 import torch
 from torch import Tensor
+from torch.utils._pytree import tree_map_only
 from torch.utils.data._utils.collate import default_collate_fn_map
 from torchvision import tv_tensors
 from torchvision.transforms import functional as older
@@ -25,6 +26,7 @@ from torchvision.transforms.v2 import functional as F
 from torchvision.transforms.v2.functional import _utils as dispatch
 
 from ..ladder.places import label
+from .batched import mixing
 from .ops import ENCODERS, OLDER, SEVERAL, NotRecordable, Op, State, convert_image_dtype, is_exact
 
 _EMPTY = torch.empty(0, device="meta")
@@ -61,7 +63,7 @@ class Tape:
     Tapes share their beginnings, as the images of several views do: each holds one call and the tape before it.
     """
 
-    __slots__ = ("_before", "_call", "_made", "_site", "born", "source", "source_size", "state")
+    __slots__ = ("_before", "_call", "_made", "_site", "source", "source_size", "state")
 
     def __init__(self, source: Any, state: State) -> None:
         self.source = source
@@ -71,7 +73,6 @@ class Tape:
         self._made: list[Op] = []
         self._site = 0
         self._call: Any = None
-        self.born = session.sample
 
     def then(
         self,
@@ -91,7 +92,7 @@ class Tape:
         if session.refused and ops:
             _refuse(fn)
         after = Tape.__new__(Tape)
-        after.source, after.source_size, after.born = self.source, self.source_size, self.born
+        after.source, after.source_size = self.source, self.source_size
         after._before, after._made, after._site = self, ops, session.site
         after._call = (fn, args, kwargs, part, drawn_from)
         if ops:
@@ -106,7 +107,7 @@ class Tape:
     def then_as(self, other: Tape) -> Tape:
         """The tape with the last call of ``other`` more, which was made on an image of the same state."""
         after = Tape.__new__(Tape)
-        after.source, after.source_size, after.born = self.source, self.source_size, self.born
+        after.source, after.source_size = self.source, self.source_size
         after._before, after._made, after._call, after.state = self, other._made, other._call, other.state
         after._site = session.site
         return after
@@ -134,6 +135,13 @@ class Tape:
                 made.append(Call(fn, args, kwargs or {}, part, len(tape._made), drawn_from))
         return made
 
+    def pixels(self) -> Any:
+        """The image itself: the source after all calls, made one by one."""
+        image = self.source
+        for call in self.calls:
+            image = call(image)
+        return image
+
     def _from_the_first(self) -> list[Tape]:
         tapes: list[Tape] = []
         tape: Tape | None = self
@@ -157,12 +165,21 @@ def _refuse(fn: Callable[..., Any]) -> None:
 class _Session:
     """What holds while one sample is recorded."""
 
+    active = False  # whether anything is recorded now
     site = 0  # the link of the chain that is at work
     allow_approximate = False
     refused: frozenset[str] = frozenset()
     copies = False  # sources are copied, because the dataset writes into them again
-    sample = 0  # counts the samples, so that an image kept from an earlier one is known
     seen: list[tuple[Any, Any]] | None = None  # in a trial: the images that were stood in for, and copies of them
+
+    @contextmanager
+    def idle(self) -> Iterator[None]:
+        """Nothing is recorded, inside."""
+        before, self.active = self.active, False
+        try:
+            yield
+        finally:
+            self.active = before
 
 
 session = _Session()
@@ -195,7 +212,7 @@ class _Unreadable:
         if not isinstance(image, _TENSORS) or cls not in _TENSORS:
             raise NotRecordable("an image is given another type")
         state = image.tape.state._replace(mask=cls is RecordingMask)
-        return cls.of(image.tape.then([], _same, pillow=None, state=state))
+        return cls.of(image.tape.then([], _itself, state=state))
 
     @property
     def shape(self) -> torch.Size:
@@ -236,7 +253,15 @@ class _Unreadable:
     def float(self) -> Any:
         return self.to(torch.float32)
 
+    def pixels(self) -> Tensor:
+        """The image itself, for whoever has kept a recording image and looks at it afterwards."""
+        with session.idle():
+            image: Tensor = self.tape.pixels()
+            return image
+
     def to(self, *args: Any, **kwargs: Any) -> Any:
+        if not session.active:
+            return self.pixels().to(*args, **kwargs)
         dtype = kwargs.pop("dtype", args[0] if args and isinstance(args[0], torch.dtype) else None)
         if kwargs or len(args) > 1 or dtype is None or isinstance(self, RecordingStack):
             raise NotRecordable("an image is moved before the loader hands it over")
@@ -246,10 +271,15 @@ class _Unreadable:
         return f"{type(self).__name__}({list(self.tape.state.shape)}, {self.tape.state.dtype})"
 
     def __reduce_ex__(self, protocol: Any) -> Any:
+        if not session.active:
+            return _itself, (self.pixels(),)
         raise NotRecordable("an image is pickled or copied before its batch is complete")
 
     @classmethod
     def __torch_function__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if not session.active:
+            args, kwargs = tree_map_only(_Unreadable, lambda image: image.pixels(), (args, kwargs or {}))
+            return func(*args, **kwargs)
         answer = _ANSWERS.get(func)
         if answer is None:
             raise NotRecordable(f"{_name(func)} would need the pixels of an image")
@@ -293,6 +323,12 @@ class RecordingStack(_Unreadable, torch.Tensor):  # type: ignore[misc]
                 raise NotRecordable("mixed batches are stacked")
         return RecordingStack._with(parts, (len(parts), *shape), dtype, ())
 
+    def pixels(self) -> Tensor:
+        stacked = torch.stack([part.pixels().as_subclass(Tensor) for part in self.parts])
+        for how, value in self.mixes:
+            stacked = getattr(mixing, how)(stacked, value)
+        return stacked
+
     @staticmethod
     def _with(parts: list[Any], shape: tuple[int, ...], dtype: torch.dtype, mixes: Any) -> RecordingStack:
         stack: RecordingStack = RecordingStack.of(Tape(None, State(shape, dtype)))
@@ -320,6 +356,9 @@ class RecordingPicture(PIL.Image.Image):
     def __getattribute__(self, name: str) -> Any:
         if name in _PICTURE:
             return object.__getattribute__(self, name)
+        if not session.active:
+            with session.idle():
+                return getattr(object.__getattribute__(self, "tape").pixels(), name)
         raise NotRecordable(f"{name!r} of a picture would need its pixels")
 
     def getbands(self) -> tuple[str, ...]:
@@ -367,7 +406,7 @@ RECORDING = (RecordingTensor, RecordingImage, RecordingMask, RecordingPicture)
 _TENSORS = (RecordingTensor, RecordingImage, RecordingMask)
 
 
-def _same(image: Any) -> Any:
+def _itself(image: Any) -> Any:
     """What changes an image's type alone."""
     return image
 
@@ -632,12 +671,15 @@ def recording(
         copies: keep a copy of each image, for a dataset that writes into the same memory again.
     """
     register()
+    before = session.active
+    session.active = True
     session.allow_approximate, session.refused, session.copies = allow_approximate, refused, copies
     try:
         for owner, name, _, value in _replacements():
             setattr(owner, name, value)
         yield
     finally:
+        session.active = before
         session.allow_approximate, session.refused, session.copies = False, frozenset(), False
         for owner, name, original, _ in _replacements():
             setattr(owner, name, original)

@@ -23,7 +23,7 @@ from ..ladder import randomness
 from .ops import NotRecordable
 from .plan import Place, Plan
 from .scouting import Found, find, given_to
-from .witness import Witness, witness
+from .witness import Real, Recorded, real, recorded
 from .worker import InitWorker
 
 Collate = Callable[[Any], Any]
@@ -47,9 +47,11 @@ def images_given_to(loader: DataLoader[Any], place: Place, samples: int) -> list
     return next(_tried(loader, partial(_given_to, place), samples))  # type: ignore[no-any-return]
 
 
-def witnesses(loader: DataLoader[Any], plan: Plan, samples: int) -> Iterator[Witness]:
-    """Samples made both ways: see :mod:`pipediag.remedy.witness`."""
-    return _tried(loader, partial(_witnesses, plan), samples)
+def witnesses(loader: DataLoader[Any], plan: Plan, samples: int) -> Iterator[tuple[Real, Recorded]]:
+    """Samples made both ways, each in a process of its own: see :mod:`pipediag.remedy.witness`."""
+    seed = torch.initial_seed()
+    pair = (_tried(loader, _real, samples, seed), _tried(loader, partial(_recorded, plan), samples, seed))
+    return zip(*pair, strict=True)
 
 
 # Tasks: functions of this module, because they travel to the worker.
@@ -64,12 +66,21 @@ def _given_to(place: Place, dataset: Any, collate: Collate, indices: list[Any]) 
     yield given_to(dataset, place, indices)
 
 
-def _witnesses(plan: Plan, dataset: Any, collate: Collate, indices: list[Any]) -> Iterator[Witness]:
-    for begin in range(0, len(indices), _TOGETHER):
-        yield witness(dataset, collate, plan, indices[begin : begin + _TOGETHER])
+def _real(dataset: Any, collate: Collate, indices: list[Any]) -> Iterator[Real]:
+    for some in _groups(indices):
+        yield real(dataset, collate, some)
 
 
-def _tried(loader: DataLoader[Any], task: Task, samples: int) -> Iterator[Any]:
+def _recorded(plan: Plan, dataset: Any, collate: Collate, indices: list[Any]) -> Iterator[Recorded]:
+    for some in _groups(indices):
+        yield recorded(dataset, collate, plan, some)
+
+
+def _groups(indices: list[Any]) -> Iterator[list[Any]]:
+    return (indices[begin : begin + _TOGETHER] for begin in range(0, len(indices), _TOGETHER))
+
+
+def _tried(loader: DataLoader[Any], task: Task, samples: int, seed: int = 0) -> Iterator[Any]:
     """What ``task`` yields in a worker of its own, on the first samples that the loader's own sampler asks for."""
     runner = _Runner(loader, task, samples)
     with randomness.undisturbed():
@@ -82,15 +93,18 @@ def _tried(loader: DataLoader[Any], task: Task, samples: int) -> Iterator[Any]:
             collate_fn=_as_it_is,
             worker_init_fn=InitWorker(loader.dataset, loader.worker_init_fn if loader.num_workers else None),
             multiprocessing_context=loader.multiprocessing_context or _context(loader),
-            generator=torch.Generator().manual_seed(torch.initial_seed()),
+            generator=torch.Generator().manual_seed(seed),
         )
         try:
             results = iter(worker)
         except Exception as error:  # a start method that pickles the dataset, which cannot be pickled
             raise TrialFailed(f"it cannot be tried in a process of its own: {error}") from None
     try:
-        for sent in results:
-            result = pickle.loads(sent)
+        while True:
+            try:
+                result = pickle.loads(next(results))
+            except RuntimeError as error:  # the process died
+                raise TrialFailed(f"trying it ended the process: {error}") from None
             if isinstance(result, _Over):
                 return
             if isinstance(result, TrialFailed):

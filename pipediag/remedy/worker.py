@@ -34,6 +34,12 @@ class Unrecorded:
 Sent = Packed | Unrecorded
 
 
+def fetched(dataset: Any, indices: Sequence[Any]) -> Any:
+    """Samples as torch's loader fetches them."""
+    many = getattr(dataset, "__getitems__", None)
+    return many(indices) if many is not None else [dataset[index] for index in indices]
+
+
 class Station:
     """One process's half of the remedy: fetches, collates and packs."""
 
@@ -44,7 +50,7 @@ class Station:
         self._recorders: list[tuple[Slot, Recorder]] | None = None
 
     def batch(self, indices: Sequence[Any]) -> Sent:
-        return self._sent(lambda: self._collate(self._samples(indices)))
+        return self._sent(lambda: self._collate(fetched(self.dataset, indices)))
 
     def one(self, index: Any) -> Sent:
         """For a loader that does no batching."""
@@ -65,10 +71,6 @@ class Station:
         if self._recorders is None or not all(recorder.stands_for(slot.get()) for slot, recorder in self._recorders):
             self._recorders = self._plan.recorders(self.dataset)
         return self._recorders
-
-    def _samples(self, indices: Sequence[Any]) -> Any:
-        many = getattr(self.dataset, "__getitems__", None)
-        return many(indices) if many is not None else [self.dataset[index] for index in indices]
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_recorders": None}  # slots belong to one process's objects
