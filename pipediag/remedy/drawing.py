@@ -7,6 +7,7 @@ draws are what they would be; only classes that keep torchvision's ``forward`` a
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable
 from typing import Any
 
@@ -16,7 +17,7 @@ from torchvision.transforms import v2
 from torchvision.transforms.v2._transform import _RandomApplyTransform
 from torchvision.transforms.v2._utils import check_type
 
-from .tape import Tape, is_recording
+from .tape import Tape, after_calls, is_recording
 
 Draw = Callable[[Any], Any]
 
@@ -45,13 +46,13 @@ _DETERMINISTIC = (v2.Resize, v2.CenterCrop, v2.Normalize, v2.ToDtype, v2.Convert
 def _remembered(link: Any, draw: Draw) -> Draw:
     """What ``draw`` records for images of one kind, as long as nobody changes the link."""
     made: dict[Any, Tape] = {}
-    settings = dict(vars(link))
+    settings = copy.deepcopy(vars(link))
 
     def again(image: Any) -> Any:
+        nonlocal settings
         if vars(link) != settings:
             made.clear()
-            settings.clear()
-            settings.update(vars(link))
+            settings = copy.deepcopy(vars(link))
         tape = getattr(image, "tape", None)
         if tape is None:
             return draw(image)
@@ -62,7 +63,7 @@ def _remembered(link: Any, draw: Draw) -> Draw:
             if type(after) is type(image) and after.tape.follows(tape):
                 made[kind] = after.tape
             return after
-        return type(image).of(tape.then_as(known))
+        return after_calls(image, tape.then_as(known))
 
     return again
 

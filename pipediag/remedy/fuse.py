@@ -25,6 +25,8 @@ _ALSO_FAST: dict[str, tuple[None, ...]] = {
     "perspective": (),
     "gaussian_blur": (None, None),
 }
+#: Fill values and means for so many channels are kernel arguments.
+_CHANNELS = 4
 _FLIPS = {"horizontal_flip": FLIP_HORIZONTALLY, "vertical_flip": FLIP_VERTICALLY}
 _CODES = {
     "adjust_brightness": PixelOp.BRIGHTNESS,
@@ -48,18 +50,22 @@ def fused(track: Track, shape: Shape, dtype: torch.dtype) -> Track:
     track = _cropped_first(track, tuple(shape), dtype)
     ops: list[Op] = []
     sites: list[float] = []
+    taken: list[torch.dtype] = []  # what each of the ops is given
     run: list[Op] = []
     before = (tuple(shape), dtype)  # the image that the next op takes
+    begun = dtype  # what the first op of the run was given
 
     def end_run() -> None:
         if run:
             # Samples that have an op less before theirs still meet: the site is that of the op before, and a little.
             sites.append((sites[-1] if sites else -1) + 0.5)
             ops.append(run[0] if len(run) == 1 and run[0].name == "to_dtype" else _pixels(run))
+            taken.append(begun)
             run.clear()
 
     for op, site in zip(*track, strict=True):
         if _is_pixel_op(op, before):
+            begun = begun if run else before[1]
             run.append(op)
             if op.name == "normalize":  # comes last
                 end_run()
@@ -67,9 +73,10 @@ def fused(track: Track, shape: Shape, dtype: torch.dtype) -> Track:
             end_run()
             ops.append(_fast(op, before))
             sites.append(site)
+            taken.append(before[1])
         before = (op.shape, op.dtype)
     end_run()
-    return _joined(ops, sites)
+    return _joined(ops, sites, taken)
 
 
 def _cropped_first(track: Track, shape: Shape, dtype: torch.dtype) -> Track:
@@ -137,21 +144,22 @@ def _encoded(op: Op) -> tuple[float, ...]:
 
 
 def _fast(op: Op, before: tuple[Shape, torch.dtype]) -> Op:
-    if op.name in _ALSO_FAST and before[1] in _DTYPES and op.dtype == before[1]:
+    if op.name in _ALSO_FAST and before[1] in _DTYPES and op.dtype == before[1] and _channels(before[0]) <= _CHANNELS:
         return Op(f"fast_{op.name}", op.static + _ALSO_FAST[op.name], op.numbers, op.shape, op.dtype)
     return op
 
 
-def _joined(ops: Sequence[Op], sites: Sequence[float]) -> Track:
+def _joined(ops: Sequence[Op], sites: Sequence[float], taken: Sequence[torch.dtype]) -> Track:
     """A conversion before a resizing and a normalization after a blur become part of it."""
     made: list[Op] = []
     kept: list[float] = []
-    for op, site in zip(ops, sites, strict=True):
+    for k, (op, site) in enumerate(zip(ops, sites, strict=True)):
         last = made[-1] if made else None
-        if last is not None and op.name == "fast_resample" and _only_converts(last) and last.static[1] != "divide":
+        from_bytes = k > 0 and taken[k - 1] == torch.uint8
+        if last is not None and op.name == "fast_resample" and from_bytes and _only_converts(last):
             made[-1] = Op(op.name, (*op.static[:-1], last.static[1]), op.numbers, op.shape, op.dtype)
             kept[-1] = site
-        elif last is not None and last.name == "fast_gaussian_blur" and _only_normalizes(op):
+        elif last is not None and _only_blurs(last) and _only_normalizes(op):
             made[-1] = Op(last.name, (*last.static[:-2], *op.static[1:]), last.numbers, op.shape, op.dtype)
         else:
             made.append(op)
@@ -160,7 +168,15 @@ def _joined(ops: Sequence[Op], sites: Sequence[float]) -> Track:
 
 
 def _only_converts(op: Op) -> bool:
-    return op.name == "to_dtype" and op.dtype == torch.float32
+    return op.name == "to_dtype" and op.dtype == torch.float32 and op.static[1] != "divide"
+
+
+def _only_blurs(op: Op) -> bool:
+    return op.name == "fast_gaussian_blur" and op.static[-1] is None
+
+
+def _channels(shape: Shape) -> int:
+    return shape[0] if len(shape) > 2 else 1
 
 
 def _only_normalizes(op: Op) -> bool:

@@ -451,7 +451,22 @@ EACH_PIXEL = frozenset(
 
 #: Ops that Pillow and the batched kernels do alike, bit by bit.
 EXACT_ON_PICTURES = frozenset(
-    ("horizontal_flip", "vertical_flip", "crop", "turn", "invert", "posterize", "solarize", "to_dtype")
+    {
+        "horizontal_flip",
+        "vertical_flip",
+        "crop",
+        "turn",
+        "invert",
+        "posterize",
+        "solarize",
+        "to_dtype",
+        # torchvision does these on pictures by way of a tensor
+        "gaussian_blur",
+        "permute_channels",
+        "elastic",
+        "erase",
+        "erase_drawn",
+    }
 )
 
 

@@ -147,7 +147,8 @@ def pack(batch: Any, fuse: bool = False) -> Packed:
             tracks[k] = _trimmed(ops, sites, box)
         if fuse:
             tracks[k] = _fused(tracks[k], images.kinds[places[-1][0]])
-    program = merge(tracks, places, images.kinds, members)
+    # A group of usual layout is like one that the device has made: their images may be taken together.
+    program = merge(tracks, places, [kind if kind[2] else kind[:2] for kind in images.kinds], members)
     return _Writer(images.groups, images.kinds, program).packed(structure)
 
 
@@ -156,7 +157,7 @@ def pack_ops(tracks: Sequence[Any], shape: Shape, dtype: torch.dtype, fuse: bool
     kind = (shape, dtype, False)
     rows = range(len(tracks))
     program = merge(
-        [_fused(track, kind) if fuse else track for track in tracks], [(0, row) for row in rows], [kind], [rows]
+        [_fused(track, kind) if fuse else track for track in tracks], [(0, row) for row in rows], [kind[:2]], [rows]
     )
     return _Writer([], [], program).packed(None)
 

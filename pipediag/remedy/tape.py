@@ -100,6 +100,11 @@ class Tape:
         after.state = state if pillow is None else state._replace(pillow=pillow)
         return after
 
+    @property
+    def made(self) -> bool:
+        """Whether the last call did anything to the image."""
+        return bool(self._made)
+
     def follows(self, tape: Tape) -> bool:
         """Whether it is ``tape`` with one call more."""
         return self._before is tape
@@ -245,13 +250,17 @@ class _Unreadable:
     def is_floating_point(self) -> bool:
         return bool(self.dtype.is_floating_point)
 
-    def contiguous(self, *args: Any, **kwargs: Any) -> Any:
+    def detach(self) -> Any:
         return self
 
-    detach = cpu = contiguous
+    def contiguous(self, *args: Any, **kwargs: Any) -> Any:
+        """The image, as a plain tensor, as torchvision's types become by most methods."""
+        return self if isinstance(self, RecordingStack) else self.as_subclass(Tensor)
+
+    cpu = contiguous
 
     def float(self) -> Any:
-        return self.to(torch.float32)
+        return self.contiguous().to(torch.float32)
 
     def pixels(self) -> Tensor:
         """The image itself, for whoever has kept a recording image and looks at it afterwards."""
@@ -447,7 +456,8 @@ def _seen(value: Any, copied: Callable[[], Any]) -> Any:
 _BANDS = {"L": 1, "RGB": 3}
 
 
-def _again(image: Any, tape: Tape) -> Any:
+def after_calls(image: Any, tape: Tape) -> Any:
+    """An image of the same type, with another tape."""
     cls = type(image)
     if cls is RecordingPicture:
         return RecordingPicture.of(tape, {1: "L", 3: "RGB"}[tape.state.channels])
@@ -464,13 +474,13 @@ def _record(
     several = SEVERAL.get(name)
     if several is not None:
         parts = several(tape.state, *args, **kwargs)
-        return tuple(_again(image, tape.then(ops, fn, args, kwargs, k)) for k, ops in enumerate(parts))
+        return tuple(after_calls(image, tape.then(ops, fn, args, kwargs, k)) for k, ops in enumerate(parts))
     drawn_from = torch.get_rng_state() if name == "gaussian_noise" else None
     ops = ENCODERS[name](tape.state if fixed else tape.state._replace(fixed=False), *args, **kwargs)
     after = tape.then(ops, fn, args, kwargs, drawn_from=drawn_from)
     last = args[_IN_PLACE[name] :] if name in _IN_PLACE else ()
     if not (kwargs.get("inplace", False) or any(last)):
-        return _again(image, after)
+        return after_calls(image, after)
     if not tape.ops:
         raise NotRecordable("the dataset's own image is written into")
     image.tape = after
@@ -503,7 +513,7 @@ def _kernel(name: str) -> Callable[..., Any]:
     def record_plainly(image: Any, *args: Any, **kwargs: Any) -> Any:
         """The same, for what is called most."""
         tape = image.tape
-        return _again(image, tape.then(encode(tape.state, *args, **kwargs), functional, args, kwargs))
+        return after_calls(image, tape.then(encode(tape.state, *args, **kwargs), functional, args, kwargs))
 
     return record_plainly
 
@@ -575,13 +585,20 @@ def _older(name: str) -> Callable[..., Any]:
     original = getattr(older, name)
 
     def record(image: Any, *args: Any, **kwargs: Any) -> Any:
+        if name not in _IN_PLACE and isinstance(image, (RecordingImage, RecordingMask)):
+            # These functions know plain tensors only, and give one unless they give the image itself.
+            made = _record(image.as_subclass(Tensor), OLDER[name], original, args, kwargs, fixed=False)
+            return image if made.tape.state == image.tape.state._replace(mask=False) and not made.tape.made else made
         return _record(image, OLDER[name], original, args, kwargs, fixed=False)
 
     return record
 
 
 def _convert_image_dtype(image: Any, dtype: torch.dtype = torch.float) -> Any:
-    return _again(image, image.tape.then(convert_image_dtype(image.tape.state, dtype), _CONVERT, (dtype,)))
+    ops = convert_image_dtype(image.tape.state, dtype)
+    plain = ops and isinstance(image, (RecordingImage, RecordingMask))
+    image = image.as_subclass(Tensor) if plain else image
+    return after_calls(image, image.tape.then(ops, _CONVERT, (dtype,)))
 
 
 _CONVERT = older.convert_image_dtype

@@ -1,0 +1,613 @@
+"""What recording images answer, what they refuse to answer, and that nothing of torchvision stays changed."""
+
+from __future__ import annotations
+
+import copy
+import functools
+import io
+import json
+import os
+import pickle
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import nullcontext
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import PIL.Image
+import PIL.ImageEnhance
+import PIL.ImageFilter
+import PIL.ImageOps
+import pytest
+import torch
+import torchvision.transforms as v1
+import torchvision.transforms.functional as F1
+from sameness import HEIGHT, WIDTH, floats, image, picture, pixels
+from torch import Tensor
+from torch.utils.data import default_collate
+from torchvision import tv_tensors
+from torchvision.transforms import v2
+from torchvision.transforms.v2 import _augment, _auto_augment, _geometry, _misc
+from torchvision.transforms.v2 import functional as F
+
+from pipediag.remedy import NotRecordable
+from pipediag.remedy.drawing import direct
+from pipediag.remedy.tape import is_recording, recording, session, stand_in
+
+REPO = Path(__file__).parents[2]
+
+
+def mask(index: int) -> tv_tensors.Mask:
+    return tv_tensors.Mask(pixels(index, channels=1) // 32)
+
+
+KINDS = pytest.mark.parametrize("make", [pixels, image, mask], ids=["tensor", "image", "mask"])
+
+
+@pytest.fixture(autouse=True)
+def while_recording(request: pytest.FixtureRequest) -> Iterator[None]:
+    """All tests record, but those that are about beginning and ending."""
+    with nullcontext() if "undone" in request.node.name else recording():
+        yield
+
+
+# ---- answers
+
+
+@KINDS
+def test_a_recording_image_is_what_it_stands_for(make: Callable[[int], Tensor]) -> None:
+    real = make(0)
+    mine = stand_in(real)
+    assert is_recording(mine) and not is_recording(real)
+    for kind in (Tensor, tv_tensors.TVTensor, tv_tensors.Image, tv_tensors.Mask, tv_tensors.Video, PIL.Image.Image):
+        assert isinstance(mine, kind) == isinstance(real, kind)
+    assert torch.is_tensor(mine)
+    assert F.get_size(mine) == [HEIGHT, WIDTH]
+
+
+@KINDS
+def test_shape_and_dtype(make: Callable[[int], Tensor]) -> None:
+    real = make(0)
+    mine = stand_in(real)
+    answers: list[Callable[[Any], Any]] = [
+        lambda x: x.shape,
+        lambda x: x.shape[-2:],
+        lambda x: x.size(),
+        lambda x: x.size(-1),
+        lambda x: x.size(dim=0),
+        lambda x: x.dim(),
+        lambda x: x.ndim,
+        lambda x: x.numel(),
+        len,
+        lambda x: x.dtype,
+        lambda x: x.device,
+        lambda x: x.is_cuda,
+        lambda x: x.requires_grad,
+        lambda x: x.layout,
+        lambda x: x.is_floating_point(),
+        torch.is_floating_point,
+        torch.numel,
+    ]
+    for answer in answers:
+        assert answer(mine) == answer(real)
+        assert type(answer(mine)) is type(answer(real))
+
+
+@pytest.mark.parametrize("make", [pixels, image, picture])
+def test_torchvisions_questions(make: Callable[[int], Any]) -> None:
+    real = make(0)
+    mine = stand_in(real)
+    for functions in (F, F1):
+        for name in ("get_size", "get_dimensions", "get_num_channels", "get_image_num_channels", "get_image_size"):
+            if hasattr(functions, name):
+                assert getattr(functions, name)(mine) == getattr(functions, name)(real), name
+    assert v2.query_size([mine]) == v2.query_size([real]) if hasattr(v2, "query_size") else True
+
+
+@pytest.mark.parametrize("mode", ["L", "RGB"])
+def test_pictures(mode: str) -> None:
+    real = picture(0).convert(mode)
+    mine = stand_in(real)
+    assert isinstance(mine, PIL.Image.Image) and not isinstance(mine, Tensor)
+    for name in ("size", "width", "height", "mode", "info", "format"):
+        assert getattr(mine, name) == getattr(real, name), name
+    assert mine.getbands() == real.getbands()
+    assert mine.convert(mode).size == mine.copy().size == real.size
+
+
+def test_an_image_tells_what_it_is() -> None:
+    assert repr(stand_in(image(0))) == str(stand_in(image(0))) == f"RecordingImage([3, {HEIGHT}, {WIDTH}], torch.uint8)"
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        3,
+        "cat",
+        torch.tensor(3),
+        torch.rand(4, 3, 8, 8),
+        torch.rand(8, 8),
+        torch.rand(3, 8, 8, requires_grad=True),
+        torch.empty(3, 0, 8),
+        torch.empty(3, 8, 8, device="meta"),
+        tv_tensors.Video(torch.rand(5, 3, 8, 8)),
+        tv_tensors.BoundingBoxes(torch.rand(1, 4), format="XYXY", canvas_size=(8, 8)),
+        np.zeros((8, 8, 3), np.uint8),
+        PIL.Image.new("P", (8, 8)),
+        PIL.Image.new("I", (8, 8)),
+        PIL.Image.new("F", (8, 8)),
+    ],
+    ids=lambda value: f"{type(value).__name__}-{getattr(value, 'mode', '')}{list(getattr(value, 'shape', []))}",
+)
+def test_what_no_recording_image_stands_for(value: Any) -> None:
+    assert stand_in(value) is None
+
+
+CALLS: list[tuple[str, Callable[[Any], Any]]] = [
+    ("crop", lambda x: F.crop(x, 3, 4, 10, 11)),
+    ("center_crop", lambda x: F.center_crop(x, [50, 21])),
+    ("resize", lambda x: F.resize(x, [17])),
+    ("resized_crop", lambda x: F.resized_crop(x, 1, 2, 20, 30, [12, 13])),
+    ("pad", lambda x: F.pad(x, [1, 2, 3, 4])),
+    ("rotate", lambda x: F.rotate(x, 30, expand=True)),
+    ("quarter", lambda x: F.rotate(x, 90, expand=True)),
+    ("affine", lambda x: F.affine(x, 10, [1, 2], 1.1, [0, 0])),
+    ("perspective", lambda x: F.perspective(x, [[0, 0], [9, 0], [9, 9], [0, 9]], [[1, 0], [9, 1], [8, 9], [0, 8]])),
+    ("grey", lambda x: F.rgb_to_grayscale(x)),
+    ("grey of three", lambda x: F.rgb_to_grayscale(x, 3)),
+    ("to_dtype", lambda x: F.to_dtype(x, torch.float32, scale=True)),
+    ("double", lambda x: F.to_dtype(x, torch.float64)),
+    ("float", lambda x: x.float()),
+    ("to", lambda x: x.to(torch.float16)),
+    ("contiguous", lambda x: x.contiguous()),
+    ("normalize", lambda x: F.normalize(F.to_dtype(x, torch.float32), [0.5], [0.5])),
+    ("crops", lambda x: F.five_crop(x, [9, 8])[3]),
+    ("flipped crops", lambda x: F.ten_crop(x, [9, 8])[7]),
+    ("older crop", lambda x: F1.resized_crop(x, 1, 2, 20, 30, [12, 13], antialias=True)),
+    ("older conversion", lambda x: F1.convert_image_dtype(x)),
+    ("older flip", lambda x: F1.hflip(x)),
+]
+
+
+@pytest.mark.parametrize("call", [call for _, call in CALLS], ids=[name for name, _ in CALLS])
+@pytest.mark.parametrize("make", [pixels, image], ids=["tensor", "image"])
+def test_shape_and_dtype_after_a_call(make: Callable[[int], Any], call: Callable[[Any], Any]) -> None:
+    real, mine = make(0), stand_in(make(0))
+    want, got = call(real), call(mine)
+    assert (got.shape, got.dtype) == (want.shape, want.dtype)
+    assert mine.tape.ops == () and mine.shape == real.shape, "the image that was given has changed"
+
+
+@pytest.mark.parametrize("call", [call for _, call in CALLS], ids=[name for name, _ in CALLS])
+def test_type_after_a_call(call: Callable[[Any], Any]) -> None:
+    want, got = call(image(0)), call(stand_in(image(0)))
+    assert isinstance(got, tv_tensors.Image) == isinstance(want, tv_tensors.Image)
+
+
+@pytest.mark.parametrize("call", [call for _, call in CALLS], ids=[name for name, _ in CALLS])
+def test_what_was_called_can_be_called_again(call: Callable[[Any], Any]) -> None:
+    real, mine = pixels(0), call(stand_in(pixels(0)))
+    got = functools.reduce(lambda made, one: one(made), mine.tape.calls, real)
+    assert torch.equal(got, call(real))
+    assert sum(one.ops for one in mine.tape.calls) == len(mine.tape.ops)
+
+
+def test_noise_can_be_called_again() -> None:
+    mine = F.gaussian_noise(stand_in(floats(0)))
+    torch.manual_seed(7)
+    mine, other = F.gaussian_noise(stand_in(floats(0))), torch.rand(())
+    torch.manual_seed(7)
+    want, then = F.gaussian_noise(floats(0)), torch.rand(())
+    assert other == then
+    torch.manual_seed(8)
+    (call,) = mine.tape.calls
+    before = torch.get_rng_state()
+    assert torch.equal(call(floats(0)), want)
+    assert torch.equal(torch.get_rng_state(), before)
+
+
+def test_views_share_their_beginning_only() -> None:
+    first = F.horizontal_flip(stand_in(pixels(0)))
+    one, other = F.invert(first), F.crop(first, 0, 0, 5, 5)
+    assert [op.name for op in first.tape.ops] == ["horizontal_flip"]
+    assert [op.name for op in one.tape.ops] == ["horizontal_flip", "invert"]
+    assert [op.name for op in other.tape.ops] == ["horizontal_flip", "crop"]
+    assert one.tape.source is other.tape.source
+
+
+def test_a_call_that_changes_nothing_leaves_nothing_to_do() -> None:
+    mine = stand_in(pixels(0))
+    for call in (
+        lambda x: F.crop(x, 0, 0, HEIGHT, WIDTH),
+        lambda x: F.pad(x, 0),
+        lambda x: F.resize(x, [HEIGHT, WIDTH]),
+        lambda x: F.rotate(x, 360.0),
+        lambda x: F.to_dtype(x, torch.uint8),
+    ):
+        assert call(mine).tape.ops == ()
+
+
+# ---- stacks
+
+
+def images(*sizes: tuple[int, int]) -> list[Any]:
+    return [stand_in(pixels(0, height=height, width=width)) for height, width in sizes]
+
+
+def test_stacks() -> None:
+    three = images((8, 9), (8, 9), (8, 9))
+    for stack in (torch.stack(three), torch.stack(tuple(three), 0), torch.stack(three, dim=0), default_collate(three)):
+        assert is_recording(stack) and isinstance(stack, Tensor)
+        assert stack.shape == (3, 3, 8, 9) and stack.dtype == torch.uint8 and len(stack) == 3
+    nested = torch.stack([torch.stack(three), torch.stack(three)])
+    assert nested.shape == (2, 3, 3, 8, 9)
+
+
+def test_batches_of_a_structure() -> None:
+    samples = [{"image": stand_in(image(k)), "mask": stand_in(mask(k)), "label": k} for k in range(2)]
+    batch = default_collate(samples)
+    assert batch["image"].shape == (2, 3, HEIGHT, WIDTH) and batch["mask"].shape == (2, 1, HEIGHT, WIDTH)
+    assert batch["label"].tolist() == [0, 1]
+
+
+def test_images_of_different_sizes_are_not_stacked() -> None:
+    for stack in (torch.stack, default_collate):
+        with pytest.raises(RuntimeError, match="equal size"):
+            stack(images((8, 9), (9, 8)))
+
+
+@pytest.mark.parametrize(
+    "stack",
+    [
+        lambda x: torch.stack([x, x], dim=1),
+        lambda x: torch.stack([x, x], out=torch.empty(0)),
+        lambda x: torch.stack([x, pixels(0)]),
+        lambda x: torch.stack([x, F.to_dtype(x, torch.float32)]),
+        lambda x: torch.cat([x, x]),
+        lambda x: torch.stack([torch.stack([x, x]).float()]),
+    ],
+    ids=["dim", "out", "with pixels", "dtypes", "cat", "float"],
+)
+def test_stacks_that_are_refused(stack: Callable[[Any], Any]) -> None:
+    with pytest.raises(NotRecordable):
+        stack(stand_in(pixels(0)))
+
+
+# ---- refusals
+
+
+def _assigned(x: Any) -> None:
+    x[:, 0] = 0
+
+
+def _saved(x: Any) -> None:
+    torch.save(x, io.BytesIO())
+
+
+NEED_PIXELS: list[Any] = [
+    pytest.param(use, id=name)
+    for name, use in {
+        "numpy": lambda x: x.numpy(),
+        "asarray": np.asarray,
+        "array": np.array,
+        "bool": bool,
+        "float": float,
+        "item": lambda x: x.item(),
+        "tolist": lambda x: x.tolist(),
+        "mean": lambda x: x.mean(),
+        "max": torch.max,
+        "any": lambda x: x.any(),
+        "add": lambda x: x + 1,
+        "radd": lambda x: 1 + x,
+        "iadd": lambda x: x.__iadd__(1),
+        "mul": lambda x: x * torch.rand(()),
+        "rmul": lambda x: torch.rand(()) * x,
+        "neg": lambda x: -x,
+        "matmul": lambda x: x @ x,
+        "less": lambda x: x < 3,
+        "equal": lambda x: x == x,
+        "torch.equal": lambda x: torch.equal(x, x),
+        "index": lambda x: x[0],
+        "assignment": _assigned,
+        "iteration": list,
+        "clamp": lambda x: x.clamp(0, 1),
+        "add_": lambda x: x.add_(1),
+        "permute": lambda x: x.permute(1, 2, 0),
+        "unsqueeze": lambda x: x.unsqueeze(0),
+        "T": lambda x: x.mT,
+        "clone": torch.clone,
+        "zeros_like": torch.zeros_like,
+        "interpolate": lambda x: torch.nn.functional.interpolate(x, 3),
+        "chunk": lambda x: x.chunk(3),
+        "data_ptr": lambda x: x.data_ptr(),
+        "untyped_storage": lambda x: x.untyped_storage(),
+        "to device": lambda x: x.to("meta"),
+        "cuda": lambda x: x.cuda(),
+        "share_memory_": lambda x: x.share_memory_(),
+        "pickle": pickle.dumps,
+        "save": _saved,
+        "copy": copy.copy,
+        "deepcopy": copy.deepcopy,
+        "to_pil_image": F.to_pil_image,
+        "older to_pil_image": F1.to_pil_image,
+    }.items()
+]
+
+
+@pytest.mark.parametrize("use", NEED_PIXELS)
+@KINDS
+def test_what_needs_pixels_raises(make: Callable[[int], Any], use: Callable[[Any], Any]) -> None:
+    mine = stand_in(make(0))
+    before = NotRecordable.raised
+    with pytest.raises(NotRecordable):
+        use(mine)
+    assert NotRecordable.raised > before
+
+
+@pytest.mark.parametrize(
+    "use",
+    [lambda x: F.jpeg(x, 50), lambda x: F.resize(x, [5, 5], interpolation=v2.InterpolationMode.LANCZOS)],
+    ids=["jpeg", "lanczos"],
+)
+def test_functions_without_a_kernel_raise(use: Callable[[Any], Any]) -> None:
+    with pytest.raises(NotRecordable):
+        use(stand_in(image(0)))
+
+
+@pytest.mark.parametrize(
+    "use",
+    [
+        np.asarray,
+        np.array,
+        pickle.dumps,
+        copy.deepcopy,
+        PIL.ImageOps.autocontrast,
+        PIL.ImageOps.exif_transpose,
+        lambda x: x.load(),
+        lambda x: x.getpixel((0, 0)),
+        lambda x: x.getextrema(),
+        lambda x: x.histogram(),
+        lambda x: x.getbbox(),
+        lambda x: x.tobytes(),
+        lambda x: x.crop((0, 0, 3, 3)),
+        lambda x: x.resize((3, 3)),
+        lambda x: x.transpose(PIL.Image.Transpose.FLIP_LEFT_RIGHT),
+        lambda x: x.rotate(3),
+        lambda x: x.convert("L"),
+        lambda x: x.filter(PIL.ImageFilter.BLUR),
+        lambda x: x.split(),
+        lambda x: x.putpixel((0, 0), 0),
+        lambda x: x.save(io.BytesIO(), "png"),
+        lambda x: PIL.Image.new("RGB", (99, 99)).paste(x, (1, 1)),
+        lambda x: PIL.ImageEnhance.Color(x).enhance(2),
+        lambda x: PIL.Image.blend(x, x, 0.5),
+        lambda x: x == x.copy(),
+    ],
+)
+def test_what_needs_a_pictures_pixels_raises(use: Callable[[Any], Any]) -> None:
+    with pytest.raises(NotRecordable):
+        use(stand_in(picture(0)))
+
+
+PILLOW_DIFFERS = [
+    lambda x: F.resize(x, [9, 9]),
+    lambda x: F.adjust_brightness(x, 1.3),
+    lambda x: F.adjust_hue(x, 0.1),
+    lambda x: F.rotate(x, 10),
+    lambda x: F.equalize(x),
+    lambda x: F.pad(x, 2, padding_mode="reflect"),
+    lambda x: F1.adjust_saturation(x, 1.3),
+]
+
+
+@pytest.mark.parametrize("call", PILLOW_DIFFERS)
+def test_what_pillow_does_otherwise_is_recorded_only_where_that_is_allowed(call: Callable[[Any], Any]) -> None:
+    with pytest.raises(NotRecordable, match="allow_approximate"):
+        call(stand_in(picture(0)))
+    with recording(allow_approximate=True):
+        assert len(call(stand_in(picture(0))).tape.ops) == 1
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda x: F.horizontal_flip(x),
+        lambda x: F1.vflip(x),
+        lambda x: F.crop(x, 1, 2, 9, 9),
+        lambda x: F.pad(x, 3, fill=7),
+        lambda x: F.invert(x),
+        lambda x: F.posterize(x, 3),
+        lambda x: F.solarize(x, 99),
+        lambda x: F.rotate(x, 90, expand=True),
+        lambda x: F.gaussian_blur(x, [3, 3], [0.7, 0.7]),
+        lambda x: F1.gaussian_blur(x, [5, 3], [0.7, 0.9]),
+        lambda x: F.pil_to_tensor(x),
+        lambda x: F1.pil_to_tensor(x),
+        lambda x: F1.to_tensor(x),
+        lambda x: F.to_image(x),
+    ],
+)
+def test_what_pillow_does_alike_is_recorded(call: Callable[[Any], Any]) -> None:
+    real, mine = picture(0), call(stand_in(picture(0)))
+    want = call(real)
+    assert isinstance(mine, Tensor) == isinstance(want, Tensor)
+    assert isinstance(mine, tv_tensors.Image) == isinstance(want, tv_tensors.Image)
+    assert F.get_size(mine) == F.get_size(want)
+    assert F.get_num_channels(mine) == F.get_num_channels(want)
+
+
+def test_a_function_that_is_refused() -> None:
+    with recording(refused=frozenset({"rotate"})):
+        mine = F.invert(stand_in(pixels(0)))
+        assert F.rotate(mine, 360.0).tape.ops == mine.tape.ops, "there is nothing to differ in"
+        with pytest.raises(NotRecordable, match="certificate"):
+            F.rotate(mine, 10)
+
+
+# ---- links that draw nothing are recorded once
+
+
+def test_a_link_that_draws_nothing_notices_that_it_was_changed() -> None:
+    link = v2.Resize([20, 20])
+    draw = direct(link)
+    assert [draw(stand_in(pixels(k))).shape for k in range(2)] == [(3, 20, 20)] * 2
+    link.size = [10, 20]
+    assert draw(stand_in(pixels(0))).shape == (3, 10, 20)
+
+
+def test_a_link_that_draws_nothing_notices_that_it_was_changed_in_place() -> None:
+    link = v2.Resize([20, 20])
+    draw = direct(link)
+    assert [draw(stand_in(pixels(k))).shape for k in range(2)] == [(3, 20, 20)] * 2
+    link.size[0] = 10
+    assert draw(stand_in(pixels(0))).shape == (3, 10, 20)
+
+
+# ---- what is kept by the image's type
+
+FILL = {tv_tensors.Image: 1, tv_tensors.Mask: 2, Tensor: 3, PIL.Image.Image: 4}
+
+
+@pytest.mark.parametrize(
+    "transform",
+    [
+        v2.Pad(3, fill=FILL),
+        v2.RandomCrop(30, padding=4, fill=FILL),
+        v2.RandomZoomOut(fill=FILL, p=1.0),
+        v2.RandomAffine(30, fill=FILL),
+        v2.RandomRotation((10, 30), fill=FILL),
+        v2.RandomPerspective(p=1.0, fill=FILL),
+        v2.ElasticTransform(fill=FILL),
+    ],
+    ids=lambda value: type(value).__name__,
+)
+def test_fills_by_type(transform: Any) -> None:
+    for make, fill in ((image, 1.0), (mask, 2.0), (pixels, 3.0)):
+        filled = [op for op in transform(stand_in(make(0))).tape.ops if op.name != "crop"]
+        assert [(fill,) in op.static for op in filled] == [True]
+
+
+def test_fills_of_pictures() -> None:
+    (op,) = v2.Pad(3, fill=FILL)(stand_in(picture(0))).tape.ops
+    assert (4.0,) in op.static
+
+
+def test_fills_for_others() -> None:
+    transform = v2.Pad(3, fill={tv_tensors.Image: (1, 2, 3), "others": 9})
+    assert (1.0, 2.0, 3.0) in transform(stand_in(image(0))).tape.ops[0].static
+    assert (9.0,) in transform(stand_in(mask(0))).tape.ops[0].static
+
+
+@pytest.mark.parametrize(
+    ("policy", "op"),
+    [(v2.TrivialAugmentWide(fill=FILL), "rotate"), (v2.RandAugment(4, fill=FILL), "rotate")],
+    ids=["TrivialAugmentWide", "RandAugment"],
+)
+def test_fills_of_policies(policy: Any, op: str) -> None:
+    torch.manual_seed(0)
+    rotated = [one for _ in range(60) for one in policy(stand_in(image(0))).tape.ops if one.name == op]
+    assert rotated and all((1.0,) in one.static for one in rotated)
+
+
+def test_dtypes_by_type() -> None:
+    kinds = {tv_tensors.Image: torch.float32, tv_tensors.Mask: torch.int64, "others": None}
+    transform = v2.ToDtype(kinds, scale=True)
+    assert transform(stand_in(image(0))).dtype == torch.float32
+    assert transform(stand_in(mask(0))).dtype == torch.int64
+    plain = stand_in(pixels(0))
+    assert transform(plain).tape.ops == ()
+
+
+def test_dtypes_by_type_without_the_image_s() -> None:
+    with pytest.raises(NotRecordable, match="Image"):
+        v2.ToDtype({tv_tensors.Mask: torch.int64})(stand_in(image(0)))
+
+
+def test_images_and_masks_take_one_draw() -> None:
+    sample = {"image": stand_in(image(0)), "mask": stand_in(mask(0)), "label": 3}
+    made = v2.RandomResizedCrop(20)(sample)
+    assert made["label"] == 3
+    (one,), (other,) = made["image"].tape.ops, made["mask"].tape.ops
+    assert one.numbers == other.numbers
+    assert one.static[2] == "bilinear" and other.static[2].startswith("nearest")
+
+
+def test_colours_leave_masks_alone() -> None:
+    made = v2.ColorJitter(0.5)({"image": stand_in(image(0)), "mask": stand_in(mask(0))})
+    assert [op.name for op in made["image"].tape.ops] == ["adjust_brightness"]
+    assert made["mask"].tape.ops == ()
+
+
+# ---- beginning and ending
+
+PATCHED: tuple[Any, ...] = (F1, F, _geometry, _auto_augment, _misc, _misc.ToDtype, _augment.MixUp, _augment.CutMix)
+
+
+def _attributes() -> list[dict[str, Any]]:
+    return [dict(vars(owner)) for owner in PATCHED]
+
+
+def _session() -> tuple[Any, ...]:
+    return session.allow_approximate, session.refused
+
+
+def test_all_is_undone_afterwards() -> None:
+    before, kept = _attributes(), _session()
+    with recording(allow_approximate=True, refused=frozenset({"rotate"})):
+        meanwhile = _attributes()
+    assert _attributes() == before
+    assert _session() == kept
+    changed = {name for was, then in zip(before, meanwhile, strict=True) for name in was if then[name] != was[name]}
+    assert {"to_image", "resize", "_get_fill", "transform"} <= changed
+
+
+@pytest.mark.parametrize("error", [ValueError, KeyboardInterrupt, NotRecordable, GeneratorExit])
+def test_all_is_undone_after_an_exception(error: type[BaseException]) -> None:
+    before, kept = _attributes(), _session()
+    with pytest.raises(error), recording(allow_approximate=True):
+        F1.hflip(stand_in(pixels(0)))
+        raise error
+    assert _attributes() == before
+    assert _session() == kept
+
+
+def test_other_images_are_treated_as_ever_meanwhile() -> None:
+    for functions in (F, F1):
+        assert torch.equal(functions.hflip(pixels(0)), pixels(0).flip(-1))
+        assert functions.to_pil_image(pixels(0)) == picture(0)
+        assert torch.equal(functions.pil_to_tensor(picture(0)), pixels(0))
+    assert torch.equal(F.to_image(picture(0)), image(0))
+    assert torch.equal(v1.ToTensor()(picture(0)), pixels(0) / 255)
+    made = v2.ToDtype({tv_tensors.Image: torch.float32, "others": None}, scale=True)(image(0), mask(0))
+    assert [one.dtype for one in made] == [torch.float32, torch.uint8]
+    padded = v2.Pad(1, fill={tv_tensors.Image: 7, tv_tensors.Mask: 9})(image(0), mask(0))
+    assert [int(one[0, 0, 0]) for one in padded] == [7, 9]
+    mixed, _ = v2.CutMix(num_classes=3)(torch.rand(2, 3, 8, 8), torch.tensor([0, 1]))
+    assert type(mixed) is Tensor
+
+
+# ---- other processes
+
+
+@pytest.fixture(scope="module")
+def told() -> dict[str, Any]:
+    """What the script told of a fresh process, whose workers were spawned, then forked by a server."""
+    script = Path(__file__).parent / "scripts" / "start_methods.py"
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": f"{REPO}{os.pathsep}{Path(__file__).parent}"}
+    command = [sys.executable, str(script)]
+    ran = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=240)
+    assert ran.returncode == 0, ran.stderr
+    return json.loads(ran.stdout)  # type: ignore[no-any-return]
+
+
+@pytest.mark.parametrize("method", ["spawn", "forkserver"])
+def test_workers_by_other_start_methods(told: dict[str, Any], method: str) -> None:
+    moved = ["RandomCrop RandomHorizontalFlip RandomRotation ToDtype"]
+    assert told[method] == {"moved": moved, "unrecorded": 0, "batches": 3}
+
+
+def test_the_registry_keeps_what_it_has_for_torchvisions_own_types(told: dict[str, Any]) -> None:
+    assert told["registry kept"] is True
+    assert set(told["added"]) <= {"pipediag.remedy.tape"}
