@@ -207,7 +207,7 @@ def record(batch: int = 32, repeats: int = 60) -> dict[str, Any]:
         shares = {}
         for key, work in {
             "executed": lambda d=dataset: default_collate([d[i] for i in range(batch)]),
-            "recorded": lambda s=station: s.batch(range(batch)),
+            "recorded": lambda s=station: s.samples(range(batch)),
             "payload_alone": lambda d=bare: default_collate([d[i] for i in range(batch)]),
         }.items():
             times = []

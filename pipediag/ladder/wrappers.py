@@ -6,7 +6,7 @@ They are on the loader only while its iterator is constructed; afterwards ``load
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any
+from typing import Any, Protocol
 
 from torch.utils.data import get_worker_info
 
@@ -14,10 +14,23 @@ from .delivery import Delivery
 from .station import Station
 
 
-class StagedDataset:
-    """A map-style dataset under the current rung; everything but fetching goes to the user's dataset."""
+class Fetching(Protocol):
+    """What makes samples in a worker, of a dataset of the user's."""
 
-    def __init__(self, station: Station) -> None:
+    dataset: Any
+
+    def samples(self, indices: Sequence[Any]) -> Any: ...
+
+    def sample(self, index: Any) -> Any: ...
+
+    def ready(self) -> None:
+        """The worker is about to begin."""
+
+
+class StagedDataset:
+    """A map-style dataset whose samples a station makes; everything but fetching goes to the user's dataset."""
+
+    def __init__(self, station: Fetching) -> None:
         self._station = station
 
     def __getitems__(self, indices: Sequence[Any]) -> Any:
@@ -63,7 +76,7 @@ class StagedCollate:
 class InitWorker:
     """Runs first in each worker, so that ``get_worker_info().dataset`` is the user's own dataset there."""
 
-    def __init__(self, station: Station, user: Callable[[int], None] | None) -> None:
+    def __init__(self, station: Fetching, user: Callable[[int], None] | None) -> None:
         self._station, self._user = station, user
 
     def __call__(self, worker_id: int) -> None:

@@ -13,6 +13,7 @@ from torch.utils.data import DataLoader, IterableDataset
 from ..errors import UsageError
 from ..ladder import tree
 from ..ladder.places import label
+from ..ladder.wrappers import InitWorker, StagedDataset
 from .certifying import Certificate, certify
 from .custom import Moved, prove
 from .plan import Place, Plan, slot_at
@@ -20,7 +21,7 @@ from .recorder import links_of
 from .replay import replay
 from .trial import TrialFailed, found, images_given_to, witnesses
 from .triton import available
-from .worker import InitWorker, RecordedDataset, Station, Unrecorded, handed_on
+from .worker import Station, Unrecorded, handed_on
 
 #: Samples that a plan is tried on, and that a proof for the user's own code is made from.
 _TRIED = 8
@@ -170,9 +171,9 @@ def _recorded(loader: DataLoader[Any], plan: Plan, device: torch.device) -> Data
     station = Station(loader.dataset, loader.collate_fn, plan)
     twin = copy.copy(loader)
     twin.__dict__.update(  # a loader refuses assignments once it is made
-        dataset=RecordedDataset(station),
+        dataset=StagedDataset(station),
         collate_fn=handed_on,
-        worker_init_fn=InitWorker(loader.dataset, loader.worker_init_fn),
+        worker_init_fn=InitWorker(station, loader.worker_init_fn),
         pin_memory=loader.pin_memory or device.type == "cuda",
         _iterator=None,
     )

@@ -20,11 +20,12 @@ from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 
 from ..ladder import randomness
+from ..ladder.wrappers import InitWorker
 from .ops import NotRecordable
 from .plan import Place, Plan
 from .scouting import Found, find, given_to
 from .witness import Real, Recorded, real, recorded
-from .worker import InitWorker
+from .worker import Station
 
 Collate = Callable[[Any], Any]
 Task = Callable[[Any, Collate, list[Any]], Iterator[Any]]
@@ -83,6 +84,7 @@ def _groups(indices: list[Any]) -> Iterator[list[Any]]:
 def _tried(loader: DataLoader[Any], task: Task, samples: int, seed: int = 0) -> Iterator[Any]:
     """What ``task`` yields in a worker of its own, on the first samples that the loader's own sampler asks for."""
     runner = _Runner(loader, task, samples)
+    user = loader.worker_init_fn if loader.num_workers else None
     with randomness.undisturbed():
         worker = DataLoader(
             runner,
@@ -91,7 +93,7 @@ def _tried(loader: DataLoader[Any], task: Task, samples: int, seed: int = 0) -> 
             num_workers=1,
             prefetch_factor=1,
             collate_fn=_as_it_is,
-            worker_init_fn=InitWorker(loader.dataset, loader.worker_init_fn if loader.num_workers else None),
+            worker_init_fn=InitWorker(Station(loader.dataset, loader.collate_fn, Plan()), user),
             multiprocessing_context=loader.multiprocessing_context or _context(loader),
             generator=torch.Generator().manual_seed(seed),
         )

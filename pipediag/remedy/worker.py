@@ -10,7 +10,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from torch.utils.data import get_worker_info
 from torch.utils.data._utils.pin_memory import pin_memory
 
 from ..ladder import randomness
@@ -49,12 +48,16 @@ class Station:
         self._plan = plan
         self._recorders: list[tuple[Slot, Recorder]] | None = None
 
-    def batch(self, indices: Sequence[Any]) -> Sent:
+    def samples(self, indices: Sequence[Any]) -> Sent:
+        """A whole batch, collated: what the loader makes of samples is done here already."""
         return self._sent(lambda: self._collate(fetched(self.dataset, indices)))
 
-    def one(self, index: Any) -> Sent:
+    def sample(self, index: Any) -> Sent:
         """For a loader that does no batching."""
         return self._sent(lambda: self._collate(self.dataset[index]))
+
+    def ready(self) -> None:
+        """There is nothing to prepare."""
 
     def _sent(self, make: Callable[[], Any]) -> Sent:
         kept = randomness.state()
@@ -76,41 +79,6 @@ class Station:
         return {**self.__dict__, "_recorders": None}  # slots belong to one process's objects
 
 
-class RecordedDataset:
-    """A map-style dataset whose batches are packed; everything but fetching goes to the user's dataset."""
-
-    def __init__(self, station: Station) -> None:
-        self._station = station
-
-    def __getitems__(self, indices: Sequence[Any]) -> Sent:
-        return self._station.batch(indices)
-
-    def __getitem__(self, index: Any) -> Sent:
-        return self._station.one(index)
-
-    def __len__(self) -> int:
-        return len(self._station.dataset)
-
-    def __getattr__(self, name: str) -> Any:
-        if name.startswith("__") or name == "_station":
-            raise AttributeError(name)
-        return getattr(self._station.dataset, name)
-
-
 def handed_on(sent: Sent) -> Sent:
     """The collate function of a loader whose batches are collated as they are fetched."""
     return sent
-
-
-class InitWorker:
-    """Runs first in each worker, so that ``get_worker_info().dataset`` is the user's own dataset there."""
-
-    def __init__(self, dataset: Any, user: Callable[[int], None] | None) -> None:
-        self._dataset, self._user = dataset, user
-
-    def __call__(self, worker_id: int) -> None:
-        info = get_worker_info()
-        if info is not None:
-            object.__setattr__(info, "dataset", self._dataset)
-        if self._user is not None:
-            self._user(worker_id)

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torchvision.transforms.v2 import functional as tv
+from waiting import synchronising_forbidden
 
 from pipediag.remedy.batched import filters
 
@@ -200,8 +201,5 @@ def test_no_value_is_looked_at(name: str, dtype: torch.dtype) -> None:
 def test_nothing_synchronises(name: str, dtype: torch.dtype) -> None:
     x = torch.ones((4, 3, 8, 9), dtype=dtype, device="cuda")
     factor = torch.ones(4, dtype=torch.float64, device="cuda")
-    torch.cuda.set_sync_debug_mode("error")
-    try:
+    with synchronising_forbidden():
         KERNELS[name](x, factor)
-    finally:
-        torch.cuda.set_sync_debug_mode("default")

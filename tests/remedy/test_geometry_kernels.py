@@ -13,6 +13,7 @@ from torch import Tensor
 from torch.nn import functional as nn
 from torchvision.transforms.v2 import InterpolationMode
 from torchvision.transforms.v2 import functional as tv
+from waiting import synchronising_forbidden
 
 from pipediag.remedy.batched import geometry
 
@@ -266,8 +267,21 @@ def test_what_cannot_be_resized_is_refused() -> None:
     x = torch.zeros(1, 3, 4, 5)
     with pytest.raises(ValueError, match="lanczos"):
         geometry.resize(x, size=(2, 2), interpolation="lanczos", antialias=True)  # type: ignore[arg-type]
-    with pytest.raises(TypeError, match="int32"):
-        geometry.resized_crop(x.int(), *torch.ones(4, 1), size=(2, 2), interpolation="bilinear", antialias=True)
+    with pytest.raises(TypeError, match="truth values"):
+        geometry.resized_crop(x.bool(), *torch.ones(4, 1), size=(2, 2), interpolation="bilinear", antialias=True)
+
+
+@pytest.mark.parametrize("dtype", [torch.int64, torch.int32, torch.int16, torch.bool])
+def test_masks_of_any_dtype_are_picked(device: torch.device, dtype: torch.dtype) -> None:
+    x = torch.randint(0, 200, (3, 1, 9, 11), generator=torch.Generator().manual_seed(0)).to(dtype)
+    boxes = [(0, 0, 9, 11), (2, 1, 4, 7), (1, 3, 6, 5)]
+    expected = one_by_one(
+        x, lambda mask, i: tv.resized_crop_image(mask, *boxes[i], size=[6, 13], interpolation=InterpolationMode.NEAREST)
+    )
+    result = geometry.resized_crop(
+        x.to(device), *columns(boxes, device), size=(6, 13), interpolation="nearest", antialias=False
+    )
+    assert torch.equal(result.cpu(), expected)
 
 
 @pytest.mark.gpu
@@ -279,13 +293,10 @@ def test_nothing_waits_for_the_device(dtype: torch.dtype, interpolation: Any, an
     x = torch.zeros(2, 3, 8, 9, dtype=dtype, device="cuda")
     one = torch.ones(2, dtype=torch.float64, device="cuda")
     options = {"interpolation": interpolation, "antialias": antialias}
-    torch.cuda.set_sync_debug_mode("error")
-    try:
+    with synchronising_forbidden():
         geometry.horizontal_flip(x, one)
         geometry.vertical_flip(x, one)
         geometry.crop(x, one, one, height=5, width=6)
         for size in ((4, 4), (5, 4)):
             geometry.resized_crop(x, one, one, one, one, size=size, **options)
             geometry.resize(x, size=size, **options)
-    finally:
-        torch.cuda.set_sync_debug_mode("default")

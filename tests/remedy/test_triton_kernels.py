@@ -24,6 +24,7 @@ pytest.importorskip("triton")
 from torchvision.transforms.v2 import InterpolationMode
 from torchvision.transforms.v2 import functional as F
 from torchvision.transforms.v2.functional import _geometry
+from waiting import synchronising_forbidden
 
 from pipediag.remedy.batched.geometry import uint8_in_fixed_point
 from pipediag.remedy.triton import available, blur, pixels, resample, warp
@@ -539,11 +540,8 @@ def test_no_synchronization(device: torch.device) -> None:
         pixels.run(y, codes, operands, contrast=1)
 
     everything()  # compiling may wait
-    torch.cuda.set_sync_debug_mode("error")
-    try:
+    with synchronising_forbidden():
         everything()
-    finally:
-        torch.cuda.set_sync_debug_mode("default")
 
 
 def test_available_only_on_cuda() -> None:

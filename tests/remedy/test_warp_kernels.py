@@ -14,6 +14,7 @@ from torch import Tensor
 from torchvision.transforms.v2 import InterpolationMode
 from torchvision.transforms.v2 import functional as tv
 from torchvision.transforms.v2.functional import _geometry as torchvision_geometry
+from waiting import synchronising_forbidden
 
 from pipediag.remedy.batched import warp
 
@@ -266,11 +267,8 @@ def test_nothing_waits_for_the_device(interpolation: Any, fill: Any) -> None:
     matrix = torch.rand(2, 6, dtype=torch.float64, device="cuda")
     coefficients = torch.rand(2, 8, dtype=torch.float64, device="cuda")
     displacement = torch.rand(2, 8, 9, 2, device="cuda")
-    torch.cuda.set_sync_debug_mode("error")
-    try:
+    with synchronising_forbidden():
         warp.affine(x, matrix, interpolation=interpolation, fill=fill)
         warp.rotate(x, matrix, interpolation=interpolation, fill=fill, size=(10, 11))
         warp.perspective(x, coefficients, interpolation=interpolation, fill=fill)
         warp.elastic(x, displacement, interpolation=interpolation, fill=fill)
-    finally:
-        torch.cuda.set_sync_debug_mode("default")

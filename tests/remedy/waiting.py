@@ -1,0 +1,18 @@
+"""Kernels must not wait for the device."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import torch
+
+
+@contextmanager
+def synchronising_forbidden() -> Iterator[None]:
+    """Whatever makes the CPU wait for the GPU raises, inside."""
+    torch.cuda.set_sync_debug_mode("error")
+    try:
+        yield
+    finally:
+        torch.cuda.set_sync_debug_mode("default")
