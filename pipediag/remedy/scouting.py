@@ -14,8 +14,11 @@ from contextlib import ExitStack
 from dataclasses import replace
 from typing import Any, NamedTuple
 
+import numpy as np
+import PIL.Image
 import torch
 from torch import Tensor
+from torch.utils._pytree import tree_leaves
 
 from ..ladder import randomness, tree
 from ..ladder.places import label
@@ -25,7 +28,7 @@ from .ops import NotRecordable
 from .packing import pack
 from .plan import Path, Piece, Place, Plan, names, proven, slot_at
 from .recorder import Link, Recorder, holds_recording, links_of, run, unhidden
-from .tape import is_recording, session
+from .tape import RecordingStack, Tape, is_recording, session
 from .worker import fetched
 
 _DEPTH = 3
@@ -123,8 +126,8 @@ class _Trial:
 
     def look_for_kept(self, samples: Sequence[Any], again: Sequence[Any]) -> None:
         """Raise where a sample that was asked for twice was made once."""
-        known = {id(leaf.tape) for leaf in tree.leaves(list(samples)) if is_recording(leaf)}
-        if any(is_recording(leaf) and id(leaf.tape) in known for leaf in tree.leaves(list(again))):
+        known = {id(tape) for tape in _beginnings(samples)}
+        if any(id(tape) in known for tape in _beginnings(again)):
             raise NotRecordable("the dataset keeps what its transforms have made")
 
     def _look_for_writing(self, seen: Sequence[tuple[Any, Any]]) -> None:
@@ -144,6 +147,15 @@ class _Trial:
             yield from scout.own_code()
 
 
+def _beginnings(samples: Sequence[Any]) -> Iterator[Tape]:
+    """The first tape of every recorded image."""
+    for leaf in tree.leaves(list(samples)):
+        if isinstance(leaf, RecordingStack):
+            yield from _beginnings(leaf.parts)
+        elif is_recording(leaf):
+            yield leaf.tape.first
+
+
 class _Scout(Recorder):
     """A recorder that finds out from which link on it can record."""
 
@@ -156,7 +168,8 @@ class _Scout(Recorder):
         self._inner: list[tuple[Slot, _Scout]] | None = None
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        kept, begun, self._called = randomness.state(), self.start, True
+        kept, begun = randomness.state(), self.start
+        self._called = self._called or any(_has_pixels(part) for part in tree_leaves((args, kwargs)))
         while self.start < len(self.links):
             before = [_state_of(link) for link in self.links]
             session.site = self.start
@@ -218,6 +231,10 @@ class _Scout(Recorder):
             yield f"{label(self.transform)}: {_NO_IMAGE}"
         for _, scout in self._inner or ():
             yield from scout.reasons()
+
+
+def _has_pixels(value: Any) -> bool:
+    return isinstance(value, (Tensor, np.ndarray, PIL.Image.Image))
 
 
 def _is_users(link: Link) -> bool:

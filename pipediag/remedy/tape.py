@@ -18,7 +18,7 @@ import PIL.Image
 import torch
 from torch import Tensor
 from torch.utils._pytree import tree_map_only
-from torch.utils.data._utils.collate import default_collate_fn_map
+from torch.utils.data._utils.collate import default_collate, default_collate_fn_map
 from torchvision import tv_tensors
 from torchvision.transforms import functional as older
 from torchvision.transforms.v2 import _augment, _auto_augment, _geometry, _misc
@@ -146,6 +146,11 @@ class Tape:
         for call in self.calls:
             image = call(image)
         return image
+
+    @property
+    def first(self) -> Tape:
+        """The tape that this one began as."""
+        return self._from_the_first()[0]
 
     def _from_the_first(self) -> list[Tape]:
         tapes: list[Tape] = []
@@ -518,7 +523,9 @@ def _kernel(name: str) -> Callable[..., Any]:
     return record_plainly
 
 
-def _collate(images: list[Any], *, collate_fn_map: Any = None) -> RecordingStack:
+def _collate(images: list[Any], *, collate_fn_map: Any = None) -> Any:
+    if not session.active:  # images that somebody kept
+        return default_collate([image.pixels() if is_recording(image) else image for image in images])
     return RecordingStack.made_of(images)
 
 

@@ -7,9 +7,10 @@ that ends afterwards, and nothing of the user's is changed by it.
 
 from __future__ import annotations
 
+import copy
 import itertools
-import multiprocessing
 import pickle
+import sys
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
@@ -17,10 +18,11 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.utils.data import DataLoader, Dataset
+from torch.utils.data import DataLoader, Dataset, Sampler
 
 from ..ladder import randomness
 from ..ladder.wrappers import InitWorker
+from .files import own_positions
 from .ops import NotRecordable
 from .plan import Place, Plan
 from .scouting import Found, find, given_to
@@ -51,8 +53,9 @@ def images_given_to(loader: DataLoader[Any], place: Place, samples: int) -> list
 def witnesses(loader: DataLoader[Any], plan: Plan, samples: int) -> Iterator[tuple[Real, Recorded]]:
     """Samples made both ways, each in a process of its own: see :mod:`pipediag.remedy.witness`."""
     seed = torch.initial_seed()
-    pair = (_tried(loader, _real, samples, seed), _tried(loader, partial(_recorded, plan), samples, seed))
-    return zip(*pair, strict=True)
+    # One after the other: they may share connections that are no files.
+    for_real = list(_tried(loader, _real, samples, seed))
+    return zip(for_real, _tried(loader, partial(_recorded, plan), samples, seed), strict=True)
 
 
 # Tasks: functions of this module, because they travel to the worker.
@@ -118,14 +121,14 @@ def _tried(loader: DataLoader[Any], task: Task, samples: int, seed: int = 0) -> 
 
 def _context(loader: DataLoader[Any]) -> str | None:
     """A loader without workers may hold what cannot be pickled; it need not be, where processes can be forked."""
-    return "fork" if loader.num_workers == 0 and "fork" in multiprocessing.get_all_start_methods() else None
+    return "fork" if loader.num_workers == 0 and sys.platform == "linux" else None
 
 
 class _Over:
     """There are no more results."""
 
 
-class _Endless(torch.utils.data.Sampler[int]):  # type: ignore[misc]
+class _Endless(Sampler[int]):  # type: ignore[misc]
     def __iter__(self) -> Iterator[int]:
         return itertools.count()
 
@@ -142,9 +145,16 @@ class _Runner(Dataset):  # type: ignore[misc]
         self._samples = samples
         self._results: Iterator[Any] | None = None
 
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_sampler": _with_generators(self._sampler, _stored)}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state, _sampler=_with_generators(state["_sampler"], _restored))
+
     def __getitem__(self, number: int) -> bytes:
         try:
             if self._results is None:
+                own_positions()
                 self._results = self._task(self._dataset, self._collate, self._indices())
             return pickle.dumps(next(self._results, _Over()))
         except NotRecordable as error:
@@ -158,6 +168,35 @@ class _Runner(Dataset):  # type: ignore[misc]
         if not indices:
             raise TrialFailed("the loader asks for no sample")
         return indices
+
+
+def _with_generators(sampler: Any, changed: Callable[[Any], Any]) -> Any:
+    """A sampler, and the one inside it, with their generators changed: torch's own cannot be sent to a process."""
+    if not hasattr(sampler, "__dict__"):
+        return sampler
+    sampler = copy.copy(sampler)
+    for name, value in vars(sampler).items():
+        setattr(sampler, name, _with_generators(value, changed) if isinstance(value, Sampler) else changed(value))
+    return sampler
+
+
+class _Stored:
+    """Where a generator stood."""
+
+    def __init__(self, generator: torch.Generator) -> None:
+        self.state = generator.get_state().numpy().tobytes()
+
+
+def _stored(value: Any) -> Any:
+    return _Stored(value) if isinstance(value, torch.Generator) else value
+
+
+def _restored(value: Any) -> Any:
+    if not isinstance(value, _Stored):
+        return value
+    generator = torch.Generator()
+    generator.set_state(torch.frombuffer(bytearray(value.state), dtype=torch.uint8))
+    return generator
 
 
 def _as_it_is(value: Any) -> Any:

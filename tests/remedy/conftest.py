@@ -5,9 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-CUDA = pytest.param(
-    "cuda", marks=[pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU")]
-)
+CUDA = pytest.param("cuda", marks=[pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU")])
 
 
 @pytest.fixture(params=["cpu", CUDA])
