@@ -28,13 +28,14 @@ from torch import Tensor
 from torch.utils.data import DataLoader, Dataset, default_collate
 from torchvision import ops
 
+from pipediag.remedy.hooks import recording
+from pipediag.remedy.images import stand_in
 from pipediag.remedy.loader import OffloadedLoader, offload
 from pipediag.remedy.packing import Packed, pack_ops
 from pipediag.remedy.plan import Plan
 from pipediag.remedy.recorder import Recorder
 from pipediag.remedy.replay import replay_on
 from pipediag.remedy.scouting import find
-from pipediag.remedy.tape import recording, stand_in
 from pipediag.remedy.worker import Station
 
 from .common import RESULTS, save

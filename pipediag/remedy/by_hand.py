@@ -7,11 +7,12 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from .hooks import recording
+from .images import RECORDING, stand_in
 from .ops import NotRecordable
 from .packing import pack_ops
 from .recorder import Recorder
 from .replay import replay_on
-from .tape import RECORDING, recording, stand_in
 from .triton import available
 
 

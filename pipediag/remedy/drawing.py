@@ -17,7 +17,8 @@ from torchvision.transforms import v2
 from torchvision.transforms.v2._transform import _RandomApplyTransform
 from torchvision.transforms.v2._utils import check_type
 
-from .tape import Tape, after_calls, is_recording
+from .images import after_calls, is_recording
+from .tape import Tape
 
 Draw = Callable[[Any], Any]
 

@@ -22,9 +22,10 @@ from torchvision import tv_tensors
 
 from ..ladder import tree
 from .fuse import fused, programs
+from .images import RecordingImage, RecordingMask, RecordingPicture, RecordingStack, is_recording
 from .ops import EACH_PIXEL, NotRecordable, Op, Shape
 from .program import Program, Rows, Step, Take, merge
-from .tape import RecordingImage, RecordingMask, RecordingPicture, RecordingStack, Tape, is_recording
+from .tape import Tape
 
 _ALIGNED = 16
 

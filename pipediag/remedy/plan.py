@@ -11,9 +11,10 @@ from ..ladder.places import label
 from ..ladder.slots import Slot, find_slots, inner_slots
 from .custom import Moved, Shapes
 from .drawing import Draw
+from .hooks import recording
+from .images import RecordingTensor
 from .ops import NotRecordable, Op
 from .recorder import Link, Recorder
-from .tape import RecordingTensor, recording
 
 Path = tuple[int, ...]
 #: A link of a chain: the path of its transform and its number there.

@@ -20,8 +20,9 @@ from torchvision.transforms import transforms as older
 from torchvision.transforms import v2
 
 from .drawing import Draw, direct
+from .images import is_recording, stand_in
 from .ops import NotRecordable
-from .tape import is_recording, session, stand_in
+from .tape import session
 
 Link = Callable[..., Any]
 

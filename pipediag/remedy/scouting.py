@@ -24,11 +24,12 @@ from ..ladder import randomness, tree
 from ..ladder.places import label
 from ..ladder.slots import Slot, find_slots, inner_slots
 from .custom import Shapes
+from .images import RecordingStack, is_recording
 from .ops import NotRecordable
 from .packing import pack
 from .plan import Path, Piece, Place, Plan, names, proven, slot_at
 from .recorder import Link, Recorder, holds_recording, links_of, run, unhidden
-from .tape import RecordingStack, Tape, is_recording, session
+from .tape import Tape, session
 from .worker import fetched
 
 _DEPTH = 3

@@ -14,11 +14,12 @@ from torch import Tensor
 from torchvision.transforms import functional as older
 
 from ..ladder import randomness, tree
+from .images import RecordingStack, is_recording
 from .ops import Op
 from .packing import Packed, pack
 from .plan import Place, Plan
 from .recorder import unhidden
-from .tape import Call, RecordingStack, Tape, is_recording
+from .tape import Call, Tape
 from .worker import fetched
 
 

@@ -34,7 +34,9 @@ from torchvision.transforms.v2 import functional as F
 
 from pipediag.remedy import NotRecordable
 from pipediag.remedy.drawing import direct
-from pipediag.remedy.tape import is_recording, recording, session, stand_in
+from pipediag.remedy.hooks import recording
+from pipediag.remedy.images import is_recording, stand_in
+from pipediag.remedy.tape import session
 
 REPO = Path(__file__).parents[2]
 
@@ -610,4 +612,4 @@ def test_workers_by_other_start_methods(told: dict[str, Any], method: str) -> No
 
 def test_the_registry_keeps_what_it_has_for_torchvisions_own_types(told: dict[str, Any]) -> None:
     assert told["registry kept"] is True
-    assert set(told["added"]) <= {"pipediag.remedy.tape"}
+    assert set(told["added"]) <= {"pipediag.remedy.images"}

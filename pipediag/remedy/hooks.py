@@ -1,0 +1,246 @@
+"""Where functional calls come in: torchvision's dispatcher, and the functions that do not go through it.
+
+The dispatcher gets kernels for types of our own, for good. The other functions are replaced while something is
+recorded, by ones that know recording images and are what they were for any other image.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.utils.data._utils.collate import default_collate, default_collate_fn_map
+from torchvision import tv_tensors
+from torchvision.transforms import functional as older
+from torchvision.transforms.v2 import _augment, _auto_augment, _geometry, _misc
+from torchvision.transforms.v2 import functional as F
+from torchvision.transforms.v2.functional import _utils as dispatch
+
+from .images import (
+    IN_PLACE,
+    RECORDING,
+    TENSORS,
+    RecordingImage,
+    RecordingMask,
+    RecordingStack,
+    RecordingTensor,
+    after_calls,
+    is_recording,
+    record,
+)
+from .ops import ENCODERS, OLDER, SEVERAL, NotRecordable, convert_image_dtype
+from .tape import session
+
+_META = {
+    "get_size": lambda image: list(image.tape.state.size),
+    "get_dimensions": lambda image: [image.tape.state.channels, *image.tape.state.size],
+    "get_num_channels": lambda image: image.tape.state.channels,
+}
+
+
+def _kernel(name: str) -> Callable[..., Any]:
+    functional = getattr(F, name)
+
+    def written_down(image: Any, *args: Any, **kwargs: Any) -> Any:
+        return record(image, name, functional, args, kwargs)
+
+    encode = ENCODERS.get(name)
+    if encode is None or name == "gaussian_noise" or name in IN_PLACE:
+        return written_down
+
+    def record_plainly(image: Any, *args: Any, **kwargs: Any) -> Any:
+        """The same, for what is called most."""
+        tape = image.tape
+        return after_calls(image, tape.then(encode(tape.state, *args, **kwargs), functional, args, kwargs))
+
+    return record_plainly
+
+
+def _collate(images: list[Any], *, collate_fn_map: Any = None) -> Any:
+    if not session.active:  # images that somebody kept
+        return default_collate([image.pixels() if is_recording(image) else image for image in images])
+    return RecordingStack.made_of(images)
+
+
+@functools.cache
+def register() -> None:
+    """Make torchvision's dispatcher and torch's collating know recording images, in this process, for good.
+
+    It only adds entries for types of our own: no call of anybody else's is changed.
+    """
+    registry = dispatch._KERNEL_REGISTRY
+    for kind in (*TENSORS, RecordingStack):
+        default_collate_fn_map[kind] = _collate
+    for name in (*ENCODERS, *SEVERAL):
+        functional = getattr(F, name, None)
+        if functional not in registry:  # not in this version of torchvision
+            continue
+        known, kernel = registry[functional], _kernel(name)
+        for cls in RECORDING:
+            # A mask is recorded where torchvision changes masks, and passes through where it lets them pass.
+            if any(base in known for base in _dispatched(cls)):
+                known[cls] = kernel
+    for name, answer in _META.items():
+        for cls in RECORDING:
+            registry[getattr(F, name)][cls] = answer
+
+
+def _dispatched(cls: type) -> Iterator[type]:
+    """The types whose kernels torchvision would take for a ``cls``."""
+    for base in cls.__mro__:
+        if base is tv_tensors.TVTensor:
+            return
+        yield base
+
+
+def _to_tensor(picture: Any) -> Any:
+    """``to_tensor``: the channels first, as floats between 0 and 1."""
+    tape = picture.tape
+    ops = convert_image_dtype(tape.state, torch.get_default_dtype())
+    return RecordingTensor.of(tape.then(ops, _ORIGINAL["to_tensor"], pillow=False))
+
+
+def _pil_to_tensor(picture: Any) -> Any:
+    return RecordingTensor.of(picture.tape.then([], _ORIGINAL["pil_to_tensor"], pillow=False))
+
+
+def _to_image(image: Any) -> Any:
+    return RecordingImage.of(image.tape.then([], _ORIGINAL["to_image"], pillow=False))
+
+
+_ORIGINAL = {"to_tensor": older.to_tensor, "pil_to_tensor": older.pil_to_tensor, "to_image": F.to_image}
+
+
+def _refused(what: str) -> Callable[..., Any]:
+    def refuse(*args: Any, **kwargs: Any) -> Any:
+        raise NotRecordable(what)
+
+    return refuse
+
+
+_TO_PICTURE = _refused("an image is turned into a picture")
+
+
+def _older(name: str) -> Callable[..., Any]:
+    original = getattr(older, name)
+
+    def written_down(image: Any, *args: Any, **kwargs: Any) -> Any:
+        if name not in IN_PLACE and isinstance(image, (RecordingImage, RecordingMask)):
+            # These functions know plain tensors only, and give one unless they give the image itself.
+            made = record(image.as_subclass(Tensor), OLDER[name], original, args, kwargs, fixed=False)
+            return image if made.tape.state == image.tape.state._replace(mask=False) and not made.tape.made else made
+        return record(image, OLDER[name], original, args, kwargs, fixed=False)
+
+    return written_down
+
+
+def _convert_image_dtype(image: Any, dtype: torch.dtype = torch.float) -> Any:
+    ops = convert_image_dtype(image.tape.state, dtype)
+    plain = ops and isinstance(image, (RecordingImage, RecordingMask))
+    image = image.as_subclass(Tensor) if plain else image
+    return after_calls(image, image.tape.then(ops, _CONVERT, (dtype,)))
+
+
+_CONVERT = older.convert_image_dtype
+
+
+def _patches() -> Iterator[tuple[Any, str, Callable[..., Any]]]:
+    """Functions outside the dispatcher, and what each does for a recording image instead."""
+    for name in (*OLDER, *SEVERAL):
+        if hasattr(older, name):
+            yield older, name, (_kernel(name) if name in SEVERAL else _older(name))
+    yield older, "convert_image_dtype", _convert_image_dtype
+    yield older, "get_dimensions", _META["get_dimensions"]
+    yield older, "get_image_num_channels", _META["get_num_channels"]
+    yield older, "get_image_size", lambda image: list(image.tape.state.size[::-1])
+    for module in (older, F):
+        yield module, "to_tensor", _to_tensor
+        yield module, "pil_to_tensor", _pil_to_tensor
+        yield module, "to_pil_image", _TO_PICTURE
+    yield F, "to_image", _to_image
+
+
+def _guarded(original: Callable[..., Any], instead: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(original)
+    def call(*args: Any, **kwargs: Any) -> Any:
+        if args and is_recording(args[0]):
+            return instead(*args, **kwargs)
+        return original(*args, **kwargs)
+
+    return call
+
+
+def _stood_for(image: Any) -> Any:
+    return getattr(image, "stands_for", image)
+
+
+def _fill_of(original: Callable[..., Any]) -> Callable[..., Any]:
+    """Fill values are kept by the image's type: a recording image's is the one it stands for."""
+    return lambda fills, image_type: original(fills, _stood_for(image_type))
+
+
+def _dtype_of(original: Callable[..., Any]) -> Callable[..., Any]:
+    """``ToDtype`` may keep its dtypes by the image's type."""
+
+    def transform(self: Any, image: Any, params: Any) -> Any:
+        if not is_recording(image) or not isinstance(self.dtype, dict):
+            return original(self, image, params)
+        if image.stands_for not in self.dtype and "others" not in self.dtype:
+            raise NotRecordable(f"ToDtype knows no dtype for {image.stands_for.__name__}")
+        dtype = self.dtype.get(image.stands_for, self.dtype.get("others"))
+        return image if dtype is None else self._call_kernel(F.to_dtype, image, dtype=dtype, scale=self.scale)
+
+    return transform
+
+
+def _mixing(original: Callable[..., Any], how: str, value: str) -> Callable[..., Any]:
+    """MixUp and CutMix work on a batch, with one weight or box for all of it; the labels are mixed for real."""
+
+    def transform(self: Any, batch: Any, params: Any) -> Any:
+        if not isinstance(batch, RecordingStack):
+            return original(self, batch, params)
+        self._check_image_or_video(batch, batch_size=params["batch_size"])
+        return batch.mixed(how, params[value])
+
+    return transform
+
+
+@functools.cache
+def _replacements() -> list[tuple[Any, str, Any, Any]]:
+    """Owner, name, what is there, and what knows recording images."""
+    made = [(owner, name, _guarded(getattr(owner, name), instead)) for owner, name, instead in _patches()]
+    made += [(module, "_get_fill", _fill_of(module._get_fill)) for module in (_geometry, _auto_augment)]
+    made.append((_misc.ToDtype, "transform", _dtype_of(_misc.ToDtype.transform)))
+    made.append((_augment.MixUp, "transform", _mixing(_augment.MixUp.transform, "mixup", "lam")))
+    made.append((_augment.CutMix, "transform", _mixing(_augment.CutMix.transform, "cutmix", "box")))
+    return [(owner, name, getattr(owner, name), value) for owner, name, value in made]
+
+
+@contextmanager
+def recording(
+    allow_approximate: bool = False, refused: frozenset[str] = frozenset(), copies: bool = False
+) -> Iterator[None]:
+    """Let torchvision's functions know recording images, inside; for any other image they are what they were.
+
+    Args:
+        allow_approximate: record what runs on Pillow's pictures, too.
+        refused: names of functions that are not recorded.
+        copies: keep a copy of each image, for a dataset that writes into the same memory again.
+    """
+    register()
+    before = session.active
+    session.active = True
+    session.allow_approximate, session.refused, session.copies = allow_approximate, refused, copies
+    try:
+        for owner, name, _, value in _replacements():
+            setattr(owner, name, value)
+        yield
+    finally:
+        session.active = before
+        session.allow_approximate, session.refused, session.copies = False, frozenset(), False
+        for owner, name, original, _ in _replacements():
+            setattr(owner, name, original)

@@ -1,0 +1,329 @@
+"""Recording images: they go through the user's own transforms in place of the pixels, and keep what was asked for.
+
+A recording image has a shape, a dtype and a type that torchvision's dispatcher and the user's ``isinstance`` take for
+what it stands for: a tensor, a ``tv_tensors.Image``, a ``tv_tensors.Mask`` or a picture of Pillow's. It has no pixels.
+A functional call on it is written down with the parameters that the user's own code drew; everything else that would
+need pixels raises :class:`NotRecordable`, so that nothing is ever guessed. Outside of recording, one that somebody has
+kept is the image itself.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any, ClassVar
+
+import PIL.Image
+import torch
+from torch import Tensor
+from torch.utils._pytree import tree_map_only
+from torchvision import tv_tensors
+from torchvision.transforms.v2 import functional as F
+
+from .batched import mixing
+from .ops import ENCODERS, SEVERAL, NotRecordable, State
+from .tape import Tape, session
+
+_EMPTY = torch.empty(0, device="meta")
+_subclass = torch.Tensor._make_subclass
+
+
+class _Unreadable:
+    """What recording images share: they answer for their shape and dtype, and raise for everything else."""
+
+    tape: Tape
+    stands_for: ClassVar[type]
+    dimensions: ClassVar[tuple[int, ...]] = (3,)
+    mixes: tuple[tuple[str, Any], ...] = ()
+
+    @classmethod
+    def of(cls, tape: Tape) -> Any:
+        image = _subclass(cls, _EMPTY)
+        image.tape = tape
+        return image
+
+    @classmethod
+    def wrap(cls, image: Any, like: Any, **kwargs: Any) -> Any:
+        """As torchvision gives a result the type of what it was made from."""
+        return cls._retyped(image)
+
+    def as_subclass(self, cls: type) -> Any:
+        return _STANDING_FOR.get(cls, RecordingStack)._retyped(self)
+
+    @classmethod
+    def _retyped(cls, image: Any) -> Any:
+        if not isinstance(image, TENSORS) or cls not in TENSORS:
+            raise NotRecordable("an image is given another type")
+        state = image.tape.state._replace(mask=cls is RecordingMask)
+        return cls.of(image.tape.then([], itself, state=state))
+
+    @property
+    def shape(self) -> torch.Size:
+        return torch.Size(self.tape.state.shape)
+
+    @property
+    def dtype(self) -> torch.dtype:
+        return self.tape.state.dtype
+
+    @property
+    def ndim(self) -> int:
+        return len(self.tape.state.shape)
+
+    @property
+    def device(self) -> torch.device:
+        return torch.device("cpu")
+
+    def size(self, dim: int | None = None) -> Any:
+        return self.shape if dim is None else self.shape[dim]
+
+    def dim(self) -> int:
+        return self.ndim
+
+    def numel(self) -> int:
+        return math.prod(self.tape.state.shape)
+
+    def __len__(self) -> int:
+        return self.tape.state.shape[0]
+
+    def is_floating_point(self) -> bool:
+        return bool(self.dtype.is_floating_point)
+
+    def detach(self) -> Any:
+        return self
+
+    def contiguous(self, *args: Any, **kwargs: Any) -> Any:
+        """The image, as a plain tensor, as torchvision's types become by most methods."""
+        return self if isinstance(self, RecordingStack) else self.as_subclass(Tensor)
+
+    cpu = contiguous
+
+    def float(self) -> Any:
+        return self.contiguous().to(torch.float32)
+
+    def pixels(self) -> Tensor:
+        """The image itself, for whoever has kept a recording image and looks at it afterwards."""
+        with session.idle():
+            image: Tensor = self.tape.pixels()
+            return image
+
+    def to(self, *args: Any, **kwargs: Any) -> Any:
+        if not session.active:
+            return self.pixels().to(*args, **kwargs)
+        dtype = kwargs.pop("dtype", args[0] if args and isinstance(args[0], torch.dtype) else None)
+        if kwargs or len(args) > 1 or dtype is None or isinstance(self, RecordingStack):
+            raise NotRecordable("an image is moved before the loader hands it over")
+        return record(self, "to_dtype", F.to_dtype, (dtype,), {})
+
+    def __repr__(self, **_: Any) -> str:
+        return f"{type(self).__name__}({list(self.tape.state.shape)}, {self.tape.state.dtype})"
+
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        if not session.active:
+            return itself, (self.pixels(),)
+        raise NotRecordable("an image is pickled or copied before its batch is complete")
+
+    @classmethod
+    def __torch_function__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if not session.active:
+            args, kwargs = tree_map_only(_Unreadable, lambda image: image.pixels(), (args, kwargs or {}))
+            return func(*args, **kwargs)
+        answer = _ANSWERS.get(func)
+        if answer is None:
+            raise NotRecordable(f"{_name(func)} would need the pixels of an image")
+        return answer(*args, **kwargs or {})
+
+
+class RecordingTensor(_Unreadable, torch.Tensor):  # type: ignore[misc]
+    stands_for = torch.Tensor
+
+
+class RecordingImage(_Unreadable, tv_tensors.Image):  # type: ignore[misc]
+    stands_for = tv_tensors.Image
+
+
+class RecordingMask(_Unreadable, tv_tensors.Mask):  # type: ignore[misc]
+    stands_for = tv_tensors.Mask
+    dimensions = (2, 3)
+
+
+class RecordingStack(_Unreadable, torch.Tensor):  # type: ignore[misc]
+    """``torch.stack`` of recording images or of such stacks: a batch, or the crops of one image.
+
+    ``mixes`` holds what was done to the batch as a whole since: MixUp or CutMix, with its weight or box.
+    """
+
+    stands_for = torch.Tensor
+    parts: list[Any]
+
+    @staticmethod
+    def made_of(parts: list[Any]) -> RecordingStack:
+        shape, dtype, *_ = parts[0].tape.state
+        for part in parts:
+            if not isinstance(part, _Unreadable):
+                raise NotRecordable("images are stacked with what is none that is recorded")
+            state = part.tape.state
+            if state.shape != shape:
+                raise RuntimeError(f"stack expects each tensor to be equal size, but got {shape} and {state.shape}")
+            if state.dtype != dtype:
+                raise NotRecordable(f"images of dtype {dtype} and {state.dtype} are stacked")
+            if part.mixes:
+                raise NotRecordable("mixed batches are stacked")
+        return RecordingStack._with(parts, (len(parts), *shape), dtype, ())
+
+    def pixels(self) -> Tensor:
+        stacked = torch.stack([part.pixels().as_subclass(Tensor) for part in self.parts])
+        for how, value in self.mixes:
+            stacked = getattr(mixing, how)(stacked, value)
+        return stacked
+
+    @staticmethod
+    def _with(parts: list[Any], shape: tuple[int, ...], dtype: torch.dtype, mixes: Any) -> RecordingStack:
+        stack: RecordingStack = RecordingStack.of(Tape(None, State(shape, dtype)))
+        stack.parts, stack.mixes = parts, mixes
+        return stack
+
+    def mixed(self, how: str, value: Any) -> RecordingStack:
+        """The batch after ``how``, a function of :mod:`pipediag.remedy.batched.mixing`."""
+        return self._with(self.parts, self.tape.state.shape, self.dtype, (*self.mixes, (how, value)))
+
+
+class RecordingPicture(PIL.Image.Image):
+    """Stands for a picture of Pillow's; there is no image core behind it."""
+
+    stands_for = PIL.Image.Image
+    tape: Tape
+
+    @staticmethod
+    def of(tape: Tape, mode: str) -> RecordingPicture:
+        picture = RecordingPicture.__new__(RecordingPicture)
+        picture.__dict__.update(tape=tape, _mode=mode, info={}, _size=tape.state.size[::-1], readonly=0)
+        picture.__dict__.update(palette=None, _exif=None, pyaccess=None)
+        return picture
+
+    def __getattribute__(self, name: str) -> Any:
+        if name in _PICTURE:
+            return object.__getattribute__(self, name)
+        if not session.active:
+            with session.idle():
+                return getattr(object.__getattribute__(self, "tape").pixels(), name)
+        raise NotRecordable(f"{name!r} of a picture would need its pixels")
+
+    def getbands(self) -> tuple[str, ...]:
+        return tuple(PIL.Image.getmodebandnames(self._mode))
+
+    def convert(self, mode: str | None = None, *args: Any, **kwargs: Any) -> Any:
+        if mode in (None, self._mode) and not args and not kwargs:
+            return self
+        raise NotRecordable(f"a picture of mode {self._mode} is converted to {mode}")
+
+    def copy(self) -> Any:
+        return self
+
+
+_PICTURE = frozenset(
+    {"tape", "_mode", "mode", "_size", "size", "width", "height", "info", "getbands", "convert", "copy", "stands_for"}
+    | {"__class__", "__dict__", "__doc__", "__module__", "close", "__del__", "format"}
+)
+
+
+def _name(func: Any) -> str:
+    owner = getattr(getattr(func, "__self__", None), "__name__", "")  # the getter of a property
+    return str(owner or getattr(func, "__name__", func))
+
+
+def _stacked(tensors: Any, dim: int = 0, *, out: Any = None) -> RecordingStack:
+    parts = list(tensors)
+    if dim not in (0, -1 - parts[0].ndim) or out is not None or not all(isinstance(p, _Unreadable) for p in parts):
+        raise NotRecordable("images are stacked along another dimension than the first, or with what is no image")
+    return RecordingStack.made_of(parts)
+
+
+_ANSWERS: dict[Any, Callable[..., Any]] = {
+    torch.stack: _stacked,
+    torch.is_tensor: lambda image: True,
+    torch.is_floating_point: lambda image: image.dtype.is_floating_point,
+    torch.numel: lambda image: image.numel(),
+    torch.Tensor.requires_grad.__get__: lambda image, *_: False,
+    torch.Tensor.is_cuda.__get__: lambda image, *_: False,
+    torch.Tensor.is_sparse.__get__: lambda image, *_: False,
+    torch.Tensor.layout.__get__: lambda image, *_: torch.strided,
+}
+
+RECORDING = (RecordingTensor, RecordingImage, RecordingMask, RecordingPicture)
+TENSORS = (RecordingTensor, RecordingImage, RecordingMask)
+
+
+def itself(image: Any) -> Any:
+    """What changes an image's type alone."""
+    return image
+
+
+def is_recording(value: Any) -> bool:
+    return isinstance(value, (_Unreadable, RecordingPicture))
+
+
+def stand_in(value: Any) -> Any:
+    """A recording image for a tensor ``(C, H, W)`` (a mask also ``(H, W)``) or a picture; None for anything else."""
+    if isinstance(value, PIL.Image.Image):
+        if value.mode not in _BANDS:
+            return None
+        value = _seen(value, value.copy)
+        shape = (_BANDS[value.mode], value.height, value.width)
+        return RecordingPicture.of(Tape(value, State(shape, torch.uint8, pillow=True)), value.mode)
+    cls = _STANDING_FOR.get(type(value))
+    if cls is None or value.requires_grad or not value.is_cpu:
+        return None
+    shape = tuple(value.shape)
+    if len(shape) not in cls.dimensions or 0 in shape:
+        return None
+    state = State(shape, value.dtype, False, cls is RecordingMask, not value.is_contiguous())
+    return cls.of(Tape(_seen(value, value.clone), state))
+
+
+_STANDING_FOR: dict[type, type[_Unreadable]] = {cls.stands_for: cls for cls in TENSORS}
+
+
+def _seen(value: Any, copied: Callable[[], Any]) -> Any:
+    """The image that a tape keeps."""
+    if session.seen is not None:
+        session.seen.append((value, copied()))
+    return copied() if session.copies else value
+
+
+#: Modes with one byte a channel, and their channels.
+_BANDS = {"L": 1, "RGB": 3}
+
+
+def after_calls(image: Any, tape: Tape) -> Any:
+    """An image of the same type, with another tape."""
+    cls = type(image)
+    if cls is RecordingPicture:
+        return RecordingPicture.of(tape, {1: "L", 3: "RGB"}[tape.state.channels])
+    again = _subclass(cls, _EMPTY)
+    again.tape = tape
+    return again
+
+
+def record(
+    image: Any, name: str, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any], fixed: bool = True
+) -> Any:
+    """The image after a functional call, which is on its tape now."""
+    tape = image.tape
+    several = SEVERAL.get(name)
+    if several is not None:
+        parts = several(tape.state, *args, **kwargs)
+        return tuple(after_calls(image, tape.then(ops, fn, args, kwargs, k)) for k, ops in enumerate(parts))
+    drawn_from = torch.get_rng_state() if name == "gaussian_noise" else None
+    ops = ENCODERS[name](tape.state if fixed else tape.state._replace(fixed=False), *args, **kwargs)
+    after = tape.then(ops, fn, args, kwargs, drawn_from=drawn_from)
+    last = args[IN_PLACE[name] :] if name in IN_PLACE else ()
+    if not (kwargs.get("inplace", False) or any(last)):
+        return after_calls(image, after)
+    if not tape.ops:
+        raise NotRecordable("the dataset's own image is written into")
+    image.tape = after
+    return image
+
+
+#: Functions that may write into the image, and how many arguments come before the one that says so.
+IN_PLACE = {"normalize": 2, "erase": 5}
