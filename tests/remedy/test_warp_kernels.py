@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from fractions import Fraction
 from typing import Any
 
 import pytest
@@ -217,7 +218,7 @@ def test_grids_off_the_cpu_are_those_on_it_but_for_roundings(size: tuple[int, in
     generator = torch.Generator().manual_seed(seed)
     factors = torch.randn(2, 3, columns, generator=generator)
     down, across = (torch.linspace(0.5, side - 0.5, side) for side in size)
-    plain = warp._plain_products(across, down, factors)
+    plain = warp._plain_products(across, down, factors, fused=warp.cpu_fuses_products())
     assert plain.shape == (2, *size, columns)
     torch.testing.assert_close(plain, warp._matrix_products(across, down, factors), rtol=1e-6, atol=1e-5)
 
@@ -272,3 +273,16 @@ def test_nothing_waits_for_the_device(interpolation: Any, fill: Any) -> None:
         warp.rotate(x, matrix, interpolation=interpolation, fill=fill, size=(10, 11))
         warp.perspective(x, coefficients, interpolation=interpolation, fill=fill)
         warp.elastic(x, displacement, interpolation=interpolation, fill=fill)
+
+
+def test_fused_products_round_once() -> None:
+    """Held against fractions: a product and a sum rounded once, then the constant added."""
+    places = torch.arange(9, dtype=torch.float32) - 4
+    factors = torch.tensor([[[0.0311, 0.0097], [-0.0173, 0.0211], [0.0057, -0.0071]]])
+    made = warp._plain_products(places, places, factors, fused=True)
+    for column in range(2):
+        a, b, c = factors[0, :, column]
+        for i, y in enumerate(places):
+            for j, x in enumerate(places):
+                exact = Fraction((x * a).item()) + Fraction(y.item()) * Fraction(b.item())
+                assert made[0, i, j, column] == torch.tensor(float(exact)).float() + c

@@ -9,6 +9,7 @@ The numbers that describe a transform are computed on the host, by ``affine_numb
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Sequence
 from typing import Literal, TypeAlias
@@ -256,12 +257,20 @@ def _rescaled(matrix: Tensor, height: int, width: int, dtype: torch.dtype) -> Te
 def _products(across: Tensor, down: Tensor, factors: Tensor) -> Tensor:
     """``(x, y, 1) @ factors`` for all x in ``across`` ``(W,)``, y in ``down`` ``(H,)``: ``(N, H, W, k)``, k up to 2.
 
-    On the CPU it is torchvision's own matrix product, which rounds as the library behind it does. Elsewhere products
-    and sums are rounded one by one, as MKL was found to do, and TF32 has no part in it.
+    On the CPU it is torchvision's own matrix product, which rounds as the library behind it does on this processor.
+    Elsewhere products and sums are made one by one and rounded as that does, and TF32 has no part in it.
     """
     if across.device.type == "cpu":
         return _matrix_products(across, down, factors)
-    return _plain_products(across, down, factors)
+    return _plain_products(across, down, factors, fused=cpu_fuses_products())
+
+
+@functools.cache
+def cpu_fuses_products() -> bool:
+    """Whether the matrix product behind torchvision's grids rounds only once for a product and a sum on this CPU."""
+    places = torch.arange(64, dtype=torch.float32, device="cpu") - 31.5
+    factors = torch.tensor([[[0.0311, 0.0097], [-0.0173, 0.0211], [0.0057, -0.0071]]], device="cpu")
+    return not torch.equal(_matrix_products(places, places, factors), _plain_products(places, places, factors, False))
 
 
 def _matrix_products(across: Tensor, down: Tensor, factors: Tensor) -> Tensor:
@@ -273,12 +282,17 @@ def _matrix_products(across: Tensor, down: Tensor, factors: Tensor) -> Tensor:
     return products.view(-1, height, width, 2)[..., :columns]
 
 
-def _plain_products(across: Tensor, down: Tensor, factors: Tensor) -> Tensor:
+def _plain_products(across: Tensor, down: Tensor, factors: Tensor, fused: bool) -> Tensor:
     dtype = factors.dtype
     wide = torch.promote_types(dtype, torch.float32)  # matrix products of halves are summed in float32
     x, y, one = factors.to(wide)[:, :, None, None].unbind(1)
-    horizontal, vertical = across.to(wide)[:, None] * x, down.to(wide)[:, None, None] * y
-    return (horizontal + vertical).add_(one).to(dtype)
+    horizontal, down = across.to(wide)[:, None] * x, down.to(wide)[:, None, None]
+    if fused and wide == torch.float32:
+        # A product of two float32 numbers is exact in float64, so that rounding comes after the sum alone.
+        total = (down.double() * y.double() + horizontal.double()).float()
+    else:
+        total = horizontal + down * y
+    return total.add_(one).to(dtype)
 
 
 def _sample(x: Tensor, grid: Tensor, interpolation: str, fill: Fill) -> Tensor:

@@ -10,7 +10,6 @@ behind it and to the CPU, so the first call tries it out.
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Sequence
 
 import torch
@@ -18,6 +17,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from ..batched.warp import cpu_fuses_products
 from ._device import pick, round_half_even
 from ._host import OPTIONS, blocks, check_images, empty_like, per_channel
 
@@ -104,7 +104,7 @@ def _warp(x: Tensor, transform: Tensor, numbers: int, interpolation: str, fill: 
             PERSPECTIVE=numbers == 8,
             NEAREST=interpolation == "nearest",
             FILL=fill is not None,
-            FUSED=_cpu_fuses_products(),
+            FUSED=cpu_fuses_products(),
             WHOLE=x.dtype == torch.uint8,
             ROWS=_TILE[0],
             COLUMNS=_TILE[1],
@@ -112,16 +112,6 @@ def _warp(x: Tensor, transform: Tensor, numbers: int, interpolation: str, fill: 
             **OPTIONS,
         )
     return out
-
-
-@functools.cache
-def _cpu_fuses_products() -> bool:
-    """Whether the matrix product behind torchvision's grids rounds only once for a product and a sum on this CPU."""
-    places = torch.arange(64, dtype=torch.float32, device="cpu") - 31.5
-    y, x = torch.meshgrid(places, places, indexing="ij")
-    base = torch.stack((x, y, torch.ones_like(x)), -1).view(1, -1, 3)
-    a, b, c = matrix = torch.tensor([[0.0311, 0.0097], [-0.0173, 0.0211], [0.0057, -0.0071]], device="cpu")
-    return not torch.equal(base.bmm(matrix[None])[0], x.reshape(-1, 1) * a + y.reshape(-1, 1) * b + c)
 
 
 @triton.jit(do_not_specialize=["height", "width", "out_height", "out_width", "transform_stride_n", "transform_stride"])
