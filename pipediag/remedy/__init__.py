@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from ..errors import UsageError
+
 if TYPE_CHECKING:
     from .by_hand import PerSample
     from .certifying import Certificate
@@ -27,6 +29,12 @@ def __getattr__(name: str) -> Any:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     from importlib import import_module
 
-    value = getattr(import_module(_WHERE[name], __name__), name)
+    try:
+        module = import_module(_WHERE[name], __name__)
+    except ModuleNotFoundError as error:
+        if (error.name or "").split(".")[0] != "torchvision":
+            raise
+        raise UsageError("moving transforms replays those of torchvision: install torchvision first") from error
+    value = getattr(module, name)
     globals()[name] = value  # the function, also after the module of the same name has been imported
     return value
