@@ -35,7 +35,8 @@ class OffloadedLoader:
         plan: what is moved, and why the rest is not.
         certificate: how its batches compare to the workers'; None where nothing is moved.
         unrecorded: batches so far that the workers had to make for real.
-        why: the reason for the last of them.
+        why: the reason for the last of them; also why an epoch is made by the workers alone, because code of the
+            user's own that was moved has been changed since.
     """
 
     def __init__(self, loader: DataLoader[Any], plan: Plan, device: torch.device) -> None:
@@ -48,7 +49,12 @@ class OffloadedLoader:
         self._twin = _recorded(loader, plan, device) if plan.pieces else loader
 
     def __iter__(self) -> Iterator[Any]:
-        sent = self.sent()  # at once: a loader draws the workers' seed when it is asked for its iterator
+        # At once, not at the first batch: a loader draws the workers' seed when it is asked for its iterator.
+        if any(link.stale() for link in self.plan.moved.values()):
+            self.why = "code of your own that was moved holds something else than when it was proven"
+            batches = iter(self.loader)
+            return (tree.move(batch, self.device) for batch in batches)
+        sent = self.sent()
         return (self._batch(one) for one in sent)
 
     def sent(self) -> Iterator[Any]:
@@ -108,7 +114,7 @@ def offload(
         except Exception as error:  # the trial of a worker, or a kernel that the device has not
             why = str(error) if isinstance(error, TrialFailed) else f"{type(error).__name__}: {error}"
             return OffloadedLoader(loader, Plan(reasons=(*offloaded.plan.reasons, why)), device)
-        if proof.passed or allow_approximate:
+        if proof.passed or (allow_approximate and proof.faithful and proof.draws_equal):
             return offloaded
         if proof.failed <= refused:  # no single function is to blame
             reasons = (*offloaded.plan.reasons, "its batches differ from those of the workers")
