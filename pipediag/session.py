@@ -62,19 +62,6 @@ def cut_of(rung: str) -> int | None:
     return int(rung[len(_CUT) :]) if rung.startswith(_CUT) and rung[len(_CUT) :].isdecimal() else None
 
 
-def stage_of(rung: str) -> str:
-    """The stage that appears when ``rung`` is compared with the rung before it."""
-    return "transform" if cut_of(rung) is not None else STAGE_OF_RUNG[rung]
-
-
-def meaning_of(rung: str) -> str:
-    """What the training loop receives under ``rung``, for people."""
-    links = cut_of(rung)
-    if links is None:
-        return RUNG_MEANING[rung]
-    return f"samples cached after {links} transform{'' if links == 1 else 's'}, the rest run anew"
-
-
 @dataclass
 class Window:
     """One timed stretch of the training loop under one rung.

@@ -38,10 +38,6 @@ class Interval:
     low: float
     high: float
 
-    def scaled(self, factor: float) -> Interval:
-        """The same quantity in another unit (``factor`` > 0)."""
-        return Interval(self.value * factor, self.low * factor, self.high * factor)
-
     def shifted(self, by: float) -> Interval:
         """The same quantity measured from another zero."""
         return Interval(self.value + by, self.low + by, self.high + by)

@@ -95,10 +95,6 @@ class Feed:
         if self._shared:
             self._post_parcels()
 
-    @property
-    def is_open(self) -> bool:
-        return self._iterator is not None
-
     def take(self) -> Delivery | None:
         """The next batch as the workers send it; None when the epoch's data is used up."""
         if self._iterator is None:

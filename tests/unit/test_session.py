@@ -34,9 +34,7 @@ from pipediag.session import (
     Window,
     cut_of,
     cut_rung,
-    meaning_of,
     ordered,
-    stage_of,
 )
 
 from .made import FLAT, climbing, cut, inside, make
@@ -273,14 +271,6 @@ class TestCutRungs:
         assert [name for name in found if cut_of(name) is None] == [*RUNGS, *CONTROLS]
         assert found.index("transform:5") == found.index("sample") + 1
         assert found.index("transform:1") == found.index("raw") - 1
-
-    def test_their_stage(self) -> None:
-        assert [stage_of(name) for name in ("sample", "transform:3", "raw")] == ["collate", "transform", "transform"]
-
-    def test_their_meaning(self) -> None:
-        assert meaning_of("transform:1") == "samples cached after 1 transform, the rest run anew"
-        assert meaning_of("transform:3") == "samples cached after 3 transforms, the rest run anew"
-        assert {name: meaning_of(name) for name in RUNG_MEANING} == RUNG_MEANING
 
     def test_measured(self) -> None:
         session = make(cut(climbing(raw=30.0), (10.0, 10.0, 10.0)))
