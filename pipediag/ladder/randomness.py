@@ -35,9 +35,16 @@ def undisturbed() -> Iterator[None]:
         restore(kept)
 
 
-def same_state(one: tuple[Any, ...], other: tuple[Any, ...]) -> bool:
-    """Whether two results of :func:`state` are equal; numpy counts where both processes have it."""
-    alike = one[0] == other[0] and torch.equal(one[1], other[1])
-    if one[2] is None or other[2] is None:
-        return bool(alike)
-    return bool(alike and (one[2][1] == other[2][1]).all() and one[2][2:] == other[2][2:])
+def moved(one: tuple[Any, ...], other: tuple[Any, ...]) -> str | None:
+    """Whose generator stands elsewhere in one result of :func:`state` than in another; None where all stand alike.
+
+    numpy counts where both hold it: before it is imported it stands nowhere.
+    """
+    if one[0] != other[0]:
+        return "Python's"
+    if not torch.equal(one[1], other[1]):
+        return "torch's"
+    here, there = one[2], other[2]
+    if here is None or there is None:
+        return None
+    return None if (here[1] == there[1]).all() and here[2:] == there[2:] else "numpy's"

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from ..ladder import tree
-from ..ladder.randomness import same_state
+from ..ladder.randomness import moved
 from .packing import Packed, pack_ops
 from .plan import Plan
 from .replay import replay, replay_on
@@ -145,7 +145,7 @@ def certify(witnesses: Iterable[tuple[Real, Recorded]], plan: Plan, device: torc
     samples, unrecorded, why = 0, 0, ""
     for real, recorded in witnesses:
         samples += recorded.number
-        draws_equal = draws_equal and same_state(real.random_state, recorded.random_state)
+        draws_equal = draws_equal and moved(real.random_state, recorded.random_state) is None
         if recorded.packed is None:
             unrecorded, why = unrecorded + recorded.number, recorded.why
             continue
@@ -167,7 +167,12 @@ def certify(witnesses: Iterable[tuple[Real, Recorded]], plan: Plan, device: torc
 
 def _equal(made: Tensor, want: Tensor) -> bool:
     alike = made.shape == want.shape and made.dtype == want.dtype
-    return alike and bool(((made == want) | (made.isnan() & want.isnan())).all())
+    return alike and bool(_equal_elements(made, want).all())
+
+
+def _equal_elements(one: Tensor, other: Tensor) -> Tensor:
+    """Where two tensors are equal, infinities and NaN included."""
+    return (one == other) | (one.isnan() & other.isnan())
 
 
 class _Sum:
@@ -207,7 +212,7 @@ def _difference(ours: Tensor, reference: Tensor) -> Difference:
         return Difference(floating=floating, tolerance=tolerance)
     want, got = reference.double(), ours.double()
     apart = (got - want).abs()
-    apart[(want == got) | (want.isnan() & got.isnan())] = 0  # infinite ones, too
+    apart[_equal_elements(got, want)] = 0
     finite = want[want.isfinite()]
     if floating and finite.numel():
         apart /= max(1.0, float(finite.max() - finite.min()))

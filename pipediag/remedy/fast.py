@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import torch
 from torch import Tensor
 
-from .kernels import in_fixed_point
+from .kernels import Static, Table, in_fixed_point, warps
 from .triton import blur, resample, warp
 from .triton import pixels as programs
 
-Static = tuple[Any, ...]
 
-
-def pixels(x: Tensor, numbers: Tensor, static: Static, bulk: Tensor) -> Tensor:
+def _pixels(x: Tensor, numbers: Tensor, static: Static, bulk: Tensor) -> Tensor:
     """``numbers`` holds the flips of all samples, then the codes of each; ``bulk`` their operands."""
     dtype, mean, std, longest, contrasts = static
     samples = len(x)
@@ -32,7 +29,7 @@ def pixels(x: Tensor, numbers: Tensor, static: Static, bulk: Tensor) -> Tensor:
     )
 
 
-def fast_resample(x: Tensor, numbers: Tensor, static: Static, bulk: Tensor) -> Tensor:
+def _resample(x: Tensor, numbers: Tensor, static: Static, bulk: Tensor) -> Tensor:
     height, width, interpolation, antialias, fixed, converted, *largest = static
     top, left, box_height, box_width, *_ = numbers
     return resample.resized_crop(
@@ -51,7 +48,7 @@ def fast_resample(x: Tensor, numbers: Tensor, static: Static, bulk: Tensor) -> T
     )
 
 
-def fast_resample_ragged(memory: Tensor, parts: Sequence[Tensor], numbers: Tensor, static: Static) -> Tensor:
+def resample_ragged(memory: Tensor, parts: Sequence[Tensor], numbers: Tensor, static: Static) -> Tensor:
     """Images of different sizes, which are parts of ``memory``, and where ``numbers`` says."""
     height, width, interpolation, antialias, fixed, converted, *largest = static
     top, left, box_height, box_width, offset, image_height, image_width = numbers
@@ -77,21 +74,14 @@ def fast_resample_ragged(memory: Tensor, parts: Sequence[Tensor], numbers: Tenso
     )
 
 
-def fast_affine(x: Tensor, numbers: Tensor, static: Static, bulk: Tensor) -> Tensor:
-    interpolation, fill = static
-    return warp.affine(x, numbers, interpolation=interpolation, fill=fill)
-
-
-def fast_rotate(x: Tensor, numbers: Tensor, static: Static, bulk: Tensor) -> Tensor:
-    height, width, interpolation, fill = static
-    return warp.affine(x, numbers, interpolation=interpolation, fill=fill, size=(height, width))
-
-
-def fast_perspective(x: Tensor, numbers: Tensor, static: Static, bulk: Tensor) -> Tensor:
-    interpolation, fill = static
-    return warp.perspective(x, numbers, interpolation=interpolation, fill=fill)
-
-
-def fast_gaussian_blur(x: Tensor, numbers: Tensor, static: Static, bulk: Tensor) -> Tensor:
+def _gaussian_blur(x: Tensor, numbers: Tensor, static: Static, bulk: Tensor) -> Tensor:
     *kernel, mean, std = static
     return blur.gaussian_blur(x, numbers, kernel_size=(kernel[0], kernel[1]), mean=mean, std=std)
+
+
+KERNELS: Table = {
+    "pixels": _pixels,
+    "fast_resample": _resample,
+    "fast_gaussian_blur": _gaussian_blur,
+    **{f"fast_{name}": kernel for name, kernel in warps(warp.affine, warp.affine, warp.perspective).items()},
+}

@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 
-from .ops import EACH_PIXEL, Op, Shape
+from .ops import EACH_PIXEL, Op, Shape, inside
 from .triton.pixels import FLIP_HORIZONTALLY, FLIP_VERTICALLY, PixelOp, encode
 
 Track = tuple[tuple[Op, ...], tuple[float, ...]]
@@ -86,7 +86,9 @@ def _cropped_first(track: Track, shape: Shape, dtype: torch.dtype) -> Track:
         if op.name not in EACH_PIXEL:
             break
         k += 1
-    if k == len(track[0]) or track[0][k].name != "crop" or not _inside(track[0][k], shape):
+    if k == len(track[0]) or track[0][k].name != "crop":
+        return track
+    if not inside((*track[0][k].numbers, *track[0][k].static), (shape[-2], shape[-1])):
         return track
     ops, sites = list(track[0]), list(track[1])
     crop, site = ops.pop(k), sites.pop(k)
@@ -97,11 +99,6 @@ def _cropped_first(track: Track, shape: Shape, dtype: torch.dtype) -> Track:
     before = [op._replace(shape=(*op.shape[:-2], *crop.static)) for op in ops[:k]]
     cropped = crop._replace(shape=(*shape[:-2], *crop.static), dtype=dtype)
     return (cropped, *before, *ops[k:]), (sites[0] if k else site, *sites)
-
-
-def _inside(crop: Op, shape: Shape) -> bool:
-    (top, left), (height, width) = crop.numbers, crop.static
-    return top >= 0 and left >= 0 and top + height <= shape[-2] and left + width <= shape[-1]
 
 
 def _is_pixel_op(op: Op, before: tuple[Shape, torch.dtype]) -> bool:

@@ -17,6 +17,7 @@ from .batched import colour, erasing, filters, geometry, pointwise, warp
 
 Static = tuple[Any, ...]
 Kernel = Callable[[Tensor, Tensor, Static, Tensor], Tensor]
+Table = dict[str, Kernel]
 
 
 def _factor(kernel: Callable[[Tensor, Tensor], Tensor]) -> Kernel:
@@ -60,19 +61,22 @@ def _pad(x: Tensor, numbers: Tensor, static: Static, bulk: Tensor) -> Tensor:
     return torch.cat(channels, 1)
 
 
-def _affine(x: Tensor, numbers: Tensor, static: Static, bulk: Tensor) -> Tensor:
-    interpolation, fill = static
-    return warp.affine(x, numbers, interpolation=interpolation, fill=fill)
+def warps(affine: Callable[..., Tensor], rotate: Callable[..., Tensor], perspective: Callable[..., Tensor]) -> Table:
+    """How the warps are called, whoever does them; ``rotate`` takes the size of the result as well."""
 
+    def affine_(x: Tensor, numbers: Tensor, static: Static, bulk: Tensor) -> Tensor:
+        interpolation, fill = static
+        return affine(x, numbers, interpolation=interpolation, fill=fill)
 
-def _rotate(x: Tensor, numbers: Tensor, static: Static, bulk: Tensor) -> Tensor:
-    height, width, interpolation, fill = static
-    return warp.rotate(x, numbers, interpolation=interpolation, fill=fill, size=(height, width))
+    def rotate_(x: Tensor, numbers: Tensor, static: Static, bulk: Tensor) -> Tensor:
+        height, width, interpolation, fill = static
+        return rotate(x, numbers, interpolation=interpolation, fill=fill, size=(height, width))
 
+    def perspective_(x: Tensor, numbers: Tensor, static: Static, bulk: Tensor) -> Tensor:
+        interpolation, fill = static
+        return perspective(x, numbers, interpolation=interpolation, fill=fill)
 
-def _perspective(x: Tensor, numbers: Tensor, static: Static, bulk: Tensor) -> Tensor:
-    interpolation, fill = static
-    return warp.perspective(x, numbers, interpolation=interpolation, fill=fill)
+    return {"affine": affine_, "rotate": rotate_, "perspective": perspective_}
 
 
 def _elastic(x: Tensor, numbers: Tensor, static: Static, bulk: Tensor) -> Tensor:
@@ -127,15 +131,13 @@ def _to_dtype(x: Tensor, numbers: Tensor, static: Static, bulk: Tensor) -> Tenso
     return pointwise.to_dtype(x, dtype, scale=how == "multiply")
 
 
-KERNELS: dict[str, Kernel] = {
+KERNELS: Table = {
     "horizontal_flip": _alike(lambda x: x.flip(-1)),
     "vertical_flip": _alike(lambda x: x.flip(-2)),
     "crop": _crop,
     "resample": _resample,
     "pad": _pad,
-    "affine": _affine,
-    "rotate": _rotate,
-    "perspective": _perspective,
+    **warps(warp.affine, warp.rotate, warp.perspective),
     "elastic": _elastic,
     "turn": _turn,
     "adjust_brightness": _factor(colour.adjust_brightness),
@@ -168,10 +170,10 @@ def apply(
     Images of different sizes are parts of ``memory``: only resizing takes them, and makes them alike.
     """
     if len({part.shape[1:] for part in parts}) == 1:
-        kernel = KERNELS.get(name) or getattr(_fast(), name)
+        kernel = KERNELS.get(name) or _fast().KERNELS[name]
         return kernel(parts[0] if len(parts) == 1 else torch.cat(list(parts)), numbers, static, bulk)
     if name == "fast_resample" and memory is not None and all(_lies_in(memory, part) for part in parts):
-        return _fast().fast_resample_ragged(memory, parts, numbers, static)
+        return _fast().resample_ragged(memory, parts, numbers, static)
     done, begin = [], 0
     for part in parts:
         own = slice(begin, begin + len(part))

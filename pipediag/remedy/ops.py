@@ -16,6 +16,7 @@ import torch
 from torch import Tensor
 
 from ..errors import PipediagError
+from .batched.warp import affine_numbers, perspective_numbers, rotate_numbers
 
 Shape = tuple[int, ...]
 Interpolation = str
@@ -97,6 +98,18 @@ def output_size(old: tuple[int, int], size: Any, max_size: int | None) -> tuple[
     return (new_long, new_short) if width <= height else (new_short, new_long)
 
 
+def pair(given: Any) -> tuple[Any, Any]:
+    """Two values: one number stands for both, as does a sequence of one."""
+    values = [given] if isinstance(given, (int, float)) else list(given)
+    return values[0], values[-1]
+
+
+def inside(box: Sequence[float], size: tuple[int, int]) -> bool:
+    """Whether a box (top, left, height, width) lies in an image of ``size``."""
+    top, left, height, width = box
+    return top >= 0 and left >= 0 and top + height <= size[0] and left + width <= size[1]
+
+
 def paddings(padding: Any) -> tuple[int, int, int, int]:
     """(left, top, right, bottom)"""
     given = [padding] if isinstance(padding, int) else list(padding)
@@ -138,8 +151,7 @@ def crop(state: State, top: int, left: int, height: int, width: int) -> list[Op]
 
 
 def center_crop(state: State, output_size: Any) -> list[Op]:
-    sides = [output_size] if isinstance(output_size, int) else list(output_size)
-    height, width = sides[0], sides[-1]
+    height, width = pair(output_size)
     return crop(state, _anchor(state.size[0], height), _anchor(state.size[1], width), height, width)
 
 
@@ -166,8 +178,7 @@ def resized_crop(
     antialias: bool | None = True,
 ) -> list[Op]:
     new = output_size((height, width), size, None)
-    inside = top >= 0 and left >= 0 and top + height <= state.size[0] and left + width <= state.size[1]
-    if inside and new != (height, width):
+    if inside((top, left, height, width), state.size) and new != (height, width):
         return _resample(state, (top, left, height, width), new, interpolation, antialias)
     cropped = crop(state, top, left, height, width)
     then = state._replace(shape=state.resized(height, width))
@@ -208,8 +219,6 @@ def affine(
     fill: Any = None,
     center: Any = None,
 ) -> list[Op]:
-    from .batched.warp import affine_numbers
-
     shears = (float(shear), 0.0) if isinstance(shear, (int, float)) else tuple(float(s) for s in shear)
     shears = (shears[0], shears[0]) if len(shears) == 1 else shears
     numbers = affine_numbers(*state.size, angle, tuple(translate), scale, shears, center)
@@ -224,8 +233,6 @@ def rotate(
     center: Any = None,
     fill: Any = None,
 ) -> list[Op]:
-    from .batched.warp import rotate_numbers
-
     turns = _quarter_turns(state, angle, expand, center)
     if turns is not None:
         height, width = state.size if turns % 2 == 0 else state.size[::-1]
@@ -260,8 +267,6 @@ def perspective(
     fill: Any = None,
     coefficients: Any = None,
 ) -> list[Op]:
-    from .batched.warp import perspective_numbers
-
     numbers = perspective_numbers(startpoints, endpoints, coefficients)
     return _one("perspective", state, *numbers, static=_warped(state, interpolation, fill))
 
@@ -276,8 +281,7 @@ def elastic(state: State, displacement: Tensor, interpolation: Any = "bilinear",
 
 def five_crop(state: State, size: Any) -> tuple[list[Op], ...]:
     """One list for each of the corners and the middle, in torchvision's order."""
-    sides = [size] if isinstance(size, int) else list(size)
-    height, width = sides[0], sides[-1]
+    height, width = pair(size)
     below, beside = state.size[0] - height, state.size[1] - width
     if below < 0 or beside < 0:
         raise NotRecordable(f"crops of {height} x {width} are larger than the image")
@@ -339,12 +343,11 @@ def permute_channels(state: State, permutation: Any) -> list[Op]:
 
 
 def gaussian_blur(state: State, kernel_size: Any, sigma: Any = None) -> list[Op]:
-    sides = [kernel_size] if isinstance(kernel_size, int) else list(kernel_size)
-    kernel = (sides[0], sides[-1])
+    kernel = pair(kernel_size)
     if sigma is None:
         sigma = [side * 0.15 + 0.35 for side in kernel]
-    sigmas = [sigma] if isinstance(sigma, (int, float)) else list(sigma)
-    return _one("gaussian_blur", state, float(sigmas[0]), float(sigmas[-1]), static=kernel)
+    across, down = pair(sigma)
+    return _one("gaussian_blur", state, float(across), float(down), static=kernel)
 
 
 def gaussian_noise(state: State, mean: float = 0.0, sigma: float = 0.1, clip: bool = True) -> list[Op]:

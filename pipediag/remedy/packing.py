@@ -23,7 +23,7 @@ from torchvision import tv_tensors
 from ..ladder import tree
 from .fuse import fused, programs
 from .images import RecordingImage, RecordingMask, RecordingPicture, RecordingStack, is_recording
-from .ops import EACH_PIXEL, NotRecordable, Op, Shape
+from .ops import EACH_PIXEL, NotRecordable, Op, Shape, inside
 from .program import Program, Rows, Step, Take, merge
 from .tape import Tape
 
@@ -146,11 +146,12 @@ def pack(batch: Any, fuse: bool = False) -> Packed:
         if box is not None:
             ops, sites = tracks[k]
             tracks[k] = _trimmed(ops, sites, box)
-        if fuse:
-            tracks[k] = _fused(tracks[k], images.kinds[places[-1][0]])
+    kinds = images.kinds
+    if fuse:
+        tracks = [_fused(track, kinds[group]) for track, (group, _) in zip(tracks, places, strict=True)]
     # A group of usual layout is like one that the device has made: their images may be taken together.
-    program = merge(tracks, places, [kind if kind[2] else kind[:2] for kind in images.kinds], members)
-    return _Writer(images.groups, images.kinds, program).packed(structure)
+    program = merge(tracks, places, [kind if kind[2] else kind[:2] for kind in kinds], members)
+    return _Writer(images.groups, kinds, program).packed(structure)
 
 
 def pack_ops(tracks: Sequence[Any], shape: Shape, dtype: torch.dtype, fuse: bool = False) -> Packed:
@@ -209,18 +210,15 @@ def _needed(tape: Tape, ops: Sequence[Op], resized: bool) -> Box | None:
     for op in ops:
         if op.name in EACH_PIXEL:
             continue
-        height, width = tape.source_size
         if op.name == "crop":
-            top, left = (int(number) for number in op.numbers)
-            box = (top, left, *op.static)
+            box = (*op.numbers, *op.static)
         elif op.name == "resample" and resized:
-            top, left, *sides = (int(number) for number in op.numbers)
-            box = (top, left, *sides)
+            box = op.numbers
         else:
             return None
-        top, left, *sides = box
-        inside = top >= 0 and left >= 0 and top + sides[0] <= height and left + sides[1] <= width
-        return box if inside and tuple(sides) != (height, width) else None
+        top, left, height, width = (int(number) for number in box)
+        part = inside(box, tape.source_size) and (height, width) != tape.source_size
+        return (top, left, height, width) if part else None
     return None
 
 
@@ -240,10 +238,15 @@ class _Images:
     """The images of a batch in groups of one shape, dtype and layout; an image that several views share once."""
 
     def __init__(self) -> None:
-        self.kinds: list[tuple[Any, ...]] = []
+        self._groups: dict[tuple[Any, ...], int] = {}  # by what makes images alike
         self.groups: list[list[Tensor]] = []
         self._known: dict[Any, tuple[int, int]] = {}
         self._pixels: dict[int, Tensor] = {}
+
+    @property
+    def kinds(self) -> list[tuple[Any, ...]]:
+        """Shape, dtype and whether the channels come last, of each group."""
+        return list(self._groups)
 
     def place(self, source: Any, box: Box | None) -> tuple[int, int]:
         """(group, row) of the image, or of the part of it."""
@@ -254,10 +257,9 @@ class _Images:
                 rows, columns = slice(box[0], box[0] + box[2]), slice(box[1], box[1] + box[3])
                 pixels = pixels[rows, columns] if channels_last else pixels[..., rows, columns]
             kind = (tuple(pixels.shape), pixels.dtype, channels_last)
-            if kind not in self.kinds:
-                self.kinds.append(kind)
+            group = self._groups.setdefault(kind, len(self.groups))
+            if group == len(self.groups):
                 self.groups.append([])
-            group = self.kinds.index(kind)
             self._known[known] = group, len(self.groups[group])
             self.groups[group].append(pixels)
         return self._known[known]

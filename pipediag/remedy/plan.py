@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -77,21 +77,17 @@ class Plan:
                 lines.append(f"stays in the workers: {', '.join(piece.stays)}")
         return "\n".join([*(lines or ["nothing moves"]), *(f"- {reason}" for reason in self.reasons)])
 
-    @contextmanager
-    def recording(self) -> Iterator[None]:
+    def recording(self) -> AbstractContextManager[None]:
         """Recording as the plan allows it, inside."""
-        with recording(self.allow_approximate, self.refused, self.copies):
-            yield
+        return recording(self.allow_approximate, self.refused, self.copies)
 
-    @contextmanager
-    def at_work(self, dataset: Any) -> Iterator[None]:
+    def at_work(self, dataset: Any) -> AbstractContextManager[None]:
         """The dataset's transforms replaced by their recorders, inside.
 
         Raises:
             NotRecordable: the dataset holds other transforms than those the plan was made for.
         """
-        with self.installed(self.recorders(dataset)):
-            yield
+        return self.installed(self.recorders(dataset))
 
     @contextmanager
     def installed(self, recorders: Sequence[tuple[Slot, Recorder]]) -> Iterator[None]:

@@ -81,7 +81,8 @@ class _Merger:
             waiting = [i for i in waiting if self._next[i] < len(self._tapes[i][0])]
         for leaf in leaves:
             takes, ordered = self._takes(leaf)
-            order = None if ordered == list(leaf) else tuple(ordered.index(i) for i in leaf)
+            rank = {i: k for k, i in enumerate(ordered)}
+            order = None if ordered == list(leaf) else tuple(rank[i] for i in leaf)
             self._made.outputs.append(Output(takes, order))
         return self._made
 

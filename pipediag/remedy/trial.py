@@ -27,7 +27,7 @@ from .ops import NotRecordable
 from .plan import Place, Plan
 from .scouting import Found, find, given_to
 from .witness import Real, Recorded, real, recorded
-from .worker import Station
+from .worker import Station, handed_on
 
 Collate = Callable[[Any], Any]
 Task = Callable[[Any, Collate, list[Any]], Iterator[Any]]
@@ -95,7 +95,7 @@ def _tried(loader: DataLoader[Any], task: Task, samples: int, seed: int = 0) -> 
             sampler=_Endless(),
             num_workers=1,
             prefetch_factor=1,
-            collate_fn=_as_it_is,
+            collate_fn=handed_on,
             worker_init_fn=InitWorker(Station(loader.dataset, loader.collate_fn, Plan()), user),
             multiprocessing_context=loader.multiprocessing_context or _context(loader),
             generator=torch.Generator().manual_seed(seed),
@@ -197,10 +197,6 @@ def _restored(value: Any) -> Any:
     generator = torch.Generator()
     generator.set_state(torch.frombuffer(bytearray(value.state), dtype=torch.uint8))
     return generator
-
-
-def _as_it_is(value: Any) -> Any:
-    return value
 
 
 def collate_of(loader: DataLoader[Any]) -> Callable[[Sequence[Any]], Any]:

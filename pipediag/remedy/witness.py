@@ -40,6 +40,13 @@ class Told:
         self.steps = steps
 
 
+class Stacked:
+    """Several of them, or of these, as they were stacked. No container of a sample either."""
+
+    def __init__(self, parts: list[Any]) -> None:
+        self.parts = parts
+
+
 class Real(NamedTuple):
     """Some samples made for real."""
 
@@ -84,7 +91,7 @@ def recorded(dataset: Any, collate: Callable[[Any], Any], plan: Plan, indices: S
 def _told(sample: Any, owners: dict[int, Place]) -> Any:
     def leaf(value: Any) -> Any:
         if isinstance(value, RecordingStack):
-            return [leaf(part) for part in value.parts]
+            return Stacked([leaf(part) for part in value.parts])
         return _story(value.tape, owners) if is_recording(value) else None
 
     return tree.map_leaves(sample, leaf)
@@ -102,18 +109,16 @@ def _story(tape: Tape, owners: dict[int, Place]) -> Told:
 
 def images(told: Any, samples: Any) -> Iterator[tuple[Told, Any]]:
     """What was told, and the real image that belongs to it."""
+    for one, sample in zip(tree.leaves(told), tree.leaves(samples), strict=True):
+        yield from _images(one, sample)
+
+
+def _images(told: Any, sample: Any) -> Iterator[tuple[Told, Any]]:
     if isinstance(told, Told):
-        yield told, samples
-    elif isinstance(told, (list, tuple)):
-        for one, sample in zip(told, samples, strict=True):
-            yield from images(one, sample)
-    elif isinstance(told, dict):
-        for key, one in told.items():
-            yield from images(one, samples[key])
-    elif told is not None:  # an object of the user's with images inside
-        for one, sample in zip(tree.leaves(told), tree.leaves(samples), strict=True):
-            if isinstance(one, Told):
-                yield one, sample
+        yield told, sample
+    elif isinstance(told, Stacked):
+        for part, image in zip(told.parts, sample, strict=True):
+            yield from _images(part, image)
 
 
 def tensor_of(image: Any) -> Tensor:

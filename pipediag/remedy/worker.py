@@ -79,6 +79,6 @@ class Station:
         return {**self.__dict__, "_recorders": None}  # slots belong to one process's objects
 
 
-def handed_on(sent: Sent) -> Sent:
-    """The collate function of a loader whose batches are collated as they are fetched."""
+def handed_on(sent: Any) -> Any:
+    """The collate function of a loader whose batches are complete as they are fetched."""
     return sent

@@ -29,7 +29,7 @@ from pipediag.remedy.certifying import FLOAT_TOLERANCE, Certificate, Difference,
 from pipediag.remedy.plan import Piece, Plan
 from pipediag.remedy.scouting import find, given_to
 from pipediag.remedy.trial import TrialFailed, found, images_given_to, witnesses
-from pipediag.remedy.witness import Real, Recorded, Told, images, real, recorded, tensor_of
+from pipediag.remedy.witness import Real, Recorded, Stacked, Told, images, real, recorded, tensor_of
 
 CPU = torch.device("cpu")
 WORKERS = pytest.mark.parametrize("workers", [0, 1])
@@ -270,7 +270,7 @@ def test_both_ways_begin_in_one_state() -> None:
         assert told.packed is not None
         own = zip(*told.packed.batch[1], strict=True)  # what was drawn from the dataset's own generators
         assert [tuple(map(float, one)) for one in own] == [sample[1] for sample in made.samples]
-        assert randomness.same_state(made.random_state, told.random_state)
+        assert randomness.moved(made.random_state, told.random_state) is None
 
 
 def init_by_seed(worker_id: int) -> None:
@@ -303,7 +303,7 @@ def test_finding_draws_nothing_and_leaves_the_transforms_in_place() -> None:
     transform, links = dataset.transform, list(dataset.transform.transforms)  # type: ignore[attr-defined]
     before = randomness.state()
     plan = find(dataset, default_collate, range(4), Plan()).plan
-    assert randomness.same_state(randomness.state(), before)
+    assert randomness.moved(randomness.state(), before) is None
     assert dataset.transform is transform
     assert dataset.transform.transforms == links
     assert plan.pieces[0].moves == ("RandomHorizontalFlip", "GaussianBlur", "RandomVerticalFlip")
@@ -315,7 +315,7 @@ def test_finding_leaves_the_transforms_in_place_when_the_dataset_raises() -> Non
     with pytest.raises(KeyError):
         find(dataset, default_collate, range(4), Plan())
     assert dataset.transform is transform
-    assert randomness.same_state(randomness.state(), before)
+    assert randomness.moved(randomness.state(), before) is None
 
 
 def test_code_of_the_users_own_is_named_by_its_place() -> None:
@@ -537,7 +537,7 @@ def test_recording_goes_on_as_for_real_where_it_cannot_be_recorded() -> None:
     other = recorded(dataset, default_collate, plan, range(8, 12))
     assert other.packed is None
     assert other.why.startswith("NotRecordable: ")
-    assert randomness.same_state(one.random_state, other.random_state)
+    assert randomness.moved(one.random_state, other.random_state) is None
 
 
 # ---- which image belongs to which
@@ -552,7 +552,7 @@ def test_images_of_nested_samples_are_found_in_order() -> None:
 
 def test_images_of_stacks_belong_to_their_rows() -> None:
     stack = torch.arange(6).reshape(2, 3)
-    pairs = list(images([Told(0, ()), Told(1, ())], stack))
+    pairs = list(images(Stacked([Told(0, ()), Told(1, ())]), stack))
     assert [one.source for one, _ in pairs] == [0, 1]
     assert [row.tolist() for _, row in pairs] == [[0, 1, 2], [3, 4, 5]]
 

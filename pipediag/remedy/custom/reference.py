@@ -11,8 +11,7 @@ import torch
 from torch import Tensor
 from torch.overrides import TorchFunctionMode
 
-from ...ladder.paths import same
-from ...ladder.randomness import state
+from ...ladder.randomness import moved, state
 from .held import Held
 from .refusal import Refused, told
 from .shapes import Kind
@@ -105,7 +104,7 @@ def _result(fn: Callable[[Tensor], Tensor], sample: Tensor) -> Tensor:
         raise _Raised(f"it raises {told(error)}") from error
     if not isinstance(result, Tensor):
         raise Refused(f"it returns an object of type {type(result).__name__!r} rather than one tensor")
-    drawn = _drawn_from(before, state())
+    drawn = moved(before, state())
     if drawn:
         raise Refused(f"it draws from {drawn} random generator, whose numbers the device does not have")
     if given._version != version or not _identical(given, sample):
@@ -115,16 +114,6 @@ def _result(fn: Callable[[Tensor], Tensor], sample: Tensor) -> Tensor:
     if result.device.type != "cpu" or result.layout != torch.strided:
         raise Refused("its result is no dense tensor in the CPU's memory")
     return _plain(result).clone(memory_format=torch.contiguous_format)
-
-
-def _drawn_from(before: tuple[Any, ...], after: tuple[Any, ...]) -> str | None:
-    """Whose generator is not where it was."""
-    if before[0] != after[0]:
-        return "Python's"
-    if not torch.equal(before[1], after[1]):
-        return "torch's"
-    # None before numpy is imported, which the call itself may do.
-    return "numpy's" if before[2] is not None and same(before[2], after[2]) is not True else None
 
 
 def _reseed() -> None:
