@@ -235,7 +235,7 @@ def supply(batch: int = 32, workers: int = 8, steps: int = 200) -> dict[str, Any
         for name in rates:
             data = Images(None, drawn=True) if name == "raw" else dataset
             loader = DataLoader(data, batch_size=batch, num_workers=workers, pin_memory=device.type == "cuda")
-            source: Any = OffloadedLoader(loader, plan, device).sent() if name == "recorded" else loader
+            source: Any = OffloadedLoader(loader, plan, device).feed.begin() if name == "recorded" else loader
             iterator = iter(source)
             for _ in range(2 * workers):
                 next(iterator)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
@@ -11,25 +10,31 @@ import torch
 from torch.utils.data import DataLoader, IterableDataset
 
 from ..errors import UsageError
-from ..ladder import tree
 from ..ladder.places import label
-from ..ladder.wrappers import InitWorker, StagedDataset
 from .certifying import Certificate, certify
 from .custom import Moved, prove
 from .plan import Place, Plan, slot_at
 from .recorder import links_of
-from .replay import replay
+from .replayed import Replayed
+from .streams.executor import Executor
+from .streams.feed import Copied, Feed
+from .streams.pipeline import placed
 from .trial import TrialFailed, found, images_given_to, witnesses
 from .triton import available
-from .worker import Station, Unrecorded, handed_on
 
 #: Samples that a plan is tried on, and that a proof for the user's own code is made from.
 _TRIED = 8
 _PROVEN = 32
 
+#: Batches that may lie ready on the device beyond the one that the loop has.
+_DEPTH = 3
+
 
 class OffloadedLoader:
     """Yields the loader's batches on the device. Everything else is the loader's own.
+
+    The batches are fetched, copied and transformed ahead of the loop, on streams of the loader's own, and are ready on
+    the stream that is current when the loop asks for each.
 
     Attributes:
         plan: what is moved, and why the rest is not.
@@ -42,33 +47,26 @@ class OffloadedLoader:
     def __init__(self, loader: DataLoader[Any], plan: Plan, device: torch.device) -> None:
         self.loader = loader
         self.plan = plan
-        self.device = device
+        self.device = placed(device)
         self.certificate: Certificate | None = None
-        self.unrecorded = 0
-        self.why = ""
-        self._twin = _recorded(loader, plan, device) if plan.pieces else loader
+        self.feed: Feed = Replayed(loader, plan, self.device) if plan.pieces else Copied(loader, self.device)
+        self._executor = Executor(self.feed, (), _DEPTH)
+        self._stale = False
 
     def __iter__(self) -> Iterator[Any]:
         # At once, not at the first batch: a loader draws the workers' seed when it is asked for its iterator.
-        if any(link.stale() for link in self.plan.moved.values()):
-            self.why = "code of your own that was moved holds something else than when it was proven"
-            batches = iter(self.loader)
-            return (tree.move(batch, self.device) for batch in batches)
-        sent = self.sent()
-        return (self._batch(one) for one in sent)
+        self._stale = any(link.stale() for link in self.plan.moved.values())
+        return Executor(Copied(self.loader, self.device), (), _DEPTH).flow() if self._stale else self._executor.flow()
 
-    def sent(self) -> Iterator[Any]:
-        """The batches as the workers send them, before anything is done on the device."""
-        return iter(self._twin)
+    @property
+    def unrecorded(self) -> int:
+        return self.feed.unrecorded if isinstance(self.feed, Replayed) else 0
 
-    def _batch(self, sent: Any) -> Any:
-        if not self.plan.pieces:
-            return tree.move(sent, self.device)
-        if isinstance(sent, Unrecorded):
-            self.unrecorded += 1
-            self.why = sent.reason
-            return tree.move(sent.batch, self.device)
-        return replay(sent, self.device, self.plan.moved)
+    @property
+    def why(self) -> str:
+        if self._stale:
+            return "code of your own that was moved holds something else than when it was proven"
+        return self.feed.why if isinstance(self.feed, Replayed) else ""
 
     def __len__(self) -> int:
         return len(self.loader)
@@ -170,17 +168,3 @@ def _plan(
         else:
             why = proof.reason if proof is not None else "it takes or gives something else than one plain tensor"
             stay[place] = f"{label(link)}: {why}"
-
-
-def _recorded(loader: DataLoader[Any], plan: Plan, device: torch.device) -> DataLoader[Any]:
-    """A loader with the same sampler, generator and workers' settings, whose batches are packed."""
-    station = Station(loader.dataset, loader.collate_fn, plan)
-    twin = copy.copy(loader)
-    twin.__dict__.update(  # a loader refuses assignments once it is made
-        dataset=StagedDataset(station),
-        collate_fn=handed_on,
-        worker_init_fn=InitWorker(station, loader.worker_init_fn),
-        pin_memory=loader.pin_memory or device.type == "cuda",
-        _iterator=None,
-    )
-    return twin

@@ -8,6 +8,7 @@ that ends afterwards, and nothing of the user's is changed by it.
 from __future__ import annotations
 
 import copy
+import gc
 import itertools
 import pickle
 import sys
@@ -100,6 +101,7 @@ def _tried(loader: DataLoader[Any], task: Task, samples: int, seed: int = 0) -> 
             multiprocessing_context=loader.multiprocessing_context or _context(loader),
             generator=torch.Generator().manual_seed(seed),
         )
+        gc.collect()  # a tensor on the device that is garbage by now would end a forked process that collects it
         try:
             results = iter(worker)
         except Exception as error:  # a start method that pickles the dataset, which cannot be pickled

@@ -166,8 +166,10 @@ def test_erase_packed(device: torch.device, data: st.DataObject, x: Tensor, floa
 
 
 def _erase_packed(x: Tensor, numbers: Tensor) -> Tensor:
-    values = torch.zeros(60, device=x.device)
-    return erasing.erase_packed(x, numbers, numbers, numbers, numbers, values, numbers)
+    """Boxes as high and as wide as they lie deep: 1, 2, 3 and 4 pixels, three channels each."""
+    sizes = 3 * numbers * numbers
+    values = torch.zeros(3 * (1 + 4 + 9 + 16), device=x.device)
+    return erasing.erase_packed(x, numbers, numbers, numbers, numbers, values, sizes.cumsum(0) - sizes)
 
 
 KERNELS: dict[str, Callable[[Tensor, Tensor], Tensor]] = {

@@ -1,0 +1,137 @@
+"""Runs the way of a batch to the loop ahead of the loop: fetched, copied and put through its stages in time.
+
+    source -> arrive (copy stream, transform stream) -> stage 1 (its stream) -> ... -> the loop's current stream
+
+What is launched in which thread: fetching and copying in the background, where that changes no random draw; the stages
+in the loop's own thread, one or more batches early, so that grad mode, autocast and the order of random numbers on the
+device are the loop's own.
+"""
+
+from __future__ import annotations
+
+import weakref
+from collections import deque
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import torch
+
+from .feed import Feed
+from .handover import Ready, hand_over
+from .stage import Stage
+from .supply import Background, Inline, Supply
+
+
+class Executor:
+    """The streams and stages of a loader. They live as long as it does, whatever number of epochs.
+
+    Args:
+        feed: gives the batches.
+        stages: what each of them goes through.
+        depth: how many batches may lie ready on the device, if the memory allows it.
+    """
+
+    def __init__(self, feed: Feed, stages: Sequence[Stage], depth: int) -> None:
+        self._feed = feed
+        self._stages = stages
+        self._depth = depth
+        self._latest: weakref.ref[Flow] | None = None
+
+    def flow(self) -> Iterator[Any]:
+        """The batches of one epoch, ready on the stream that is current when the loop asks for each."""
+        for stage in self._stages:
+            stage.begin()
+        if self._feed.device.type != "cuda":
+            return self._in_turn(self._feed.begin())
+        latest = self._latest() if self._latest is not None else None
+        if latest is not None and self._feed.single:
+            latest.close()  # the loader goes back to the beginning of the iterator that it has
+        kind = Background if self._feed.ahead else Inline
+        flow = Flow(
+            kind(self._feed.begin(), self._feed.arrive, self._depth, self._feed.device), self._stages, self._feed.device
+        )
+        self._latest = weakref.ref(flow)
+        return flow
+
+    def _in_turn(self, source: Iterator[Any]) -> Iterator[Any]:
+        for sent in source:
+            ready = self._feed.arrive(sent)
+            for stage in self._stages:
+                ready = stage.launch(ready)
+            yield ready.batch
+
+
+class Flow:
+    """One epoch's batches, each launched before the loop asks for it."""
+
+    def __init__(self, supply: Supply, stages: Sequence[Stage], device: torch.device) -> None:
+        self._supply = supply
+        self._stages = stages
+        self._device = device
+        self._ahead: deque[Ready | _Failed] = deque()
+        self._handed = False
+        self._over = False
+        self._end = weakref.finalize(self, supply.close)
+
+    def __iter__(self) -> Iterator[Any]:
+        return self
+
+    def __next__(self) -> Any:
+        stream = torch.cuda.current_stream(self._device)
+        if self._handed:
+            self._handed = False
+            done = torch.cuda.Event(blocking=True)  # waited for by a thread that should sleep
+            done.record(stream)
+            self._supply.finished(done)
+        self._look_ahead()
+        if not self._ahead:
+            self.close()
+            raise StopIteration
+        ready = self._ahead.popleft()
+        if isinstance(ready, _Failed):
+            self.close()
+            try:
+                raise ready.error
+            finally:
+                del (
+                    ready
+                )  # it leads to this frame: what is in such a circle is collected late, maybe by a forked worker
+        self._handed = True
+        return hand_over(ready, stream)
+
+    def close(self) -> None:
+        """No more batches are wanted: what lies ready is dropped."""
+        self._over = True
+        self._ahead.clear()
+        self._end()
+
+    def _look_ahead(self) -> None:
+        """Launch what is there, as many batches ahead as there are stages; wait only where none is ready."""
+        while not self._over and len(self._ahead) <= len(self._stages):
+            try:
+                ready = self._supply.next(wait=not self._ahead or any(stage.draws for stage in self._stages))
+            except StopIteration:
+                self._over = True
+                return
+            except Exception as error:
+                self._fail(error)
+                return
+            if ready is None:
+                return
+            try:
+                for stage in self._stages:
+                    ready = stage.launch(ready)
+            except Exception as error:
+                self._fail(error)
+                return
+            self._ahead.append(ready)
+
+    def _fail(self, error: Exception) -> None:
+        """To be raised in its turn: batches before it are in order."""
+        self._over = True
+        self._ahead.append(_Failed(error))
+
+
+class _Failed:
+    def __init__(self, error: Exception) -> None:
+        self.error = error

@@ -1,0 +1,106 @@
+"""What a stage that runs ahead of the loop must not contain: modules whose state or weights the training changes."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from torch import Tensor, nn
+from torch.nn.modules.batchnorm import _NormBase
+from torch.nn.modules.dropout import _DropoutNd
+from torch.nn.modules.module import register_module_forward_pre_hook
+
+from ...errors import UsageError
+from ...ladder import tree
+
+
+class Frozen:
+    """Knows the modules that one stage runs, from watching it once, and holds them against the rules."""
+
+    def __init__(self, stage: str) -> None:
+        self._stage = stage
+        self._names: dict[nn.Module, str] = {}
+        self._moody: list[nn.Module] = []  # those that do something else in train mode
+        self._weights: list[Tensor] = []
+        self._versions: tuple[int, ...] = ()
+        self._memory: list[int] = []
+        self._known = False
+
+    def begin(self) -> bool:
+        """A new epoch: weights may have been changed before it. Whether they lie elsewhere than in the last one."""
+        self._versions = tree.versions(self._weights)
+        memory = [weight.data_ptr() for weight in self._weights]
+        changed, self._memory = memory != self._memory, memory
+        return changed
+
+    def check(self) -> None:
+        """Raise where the loop has changed what the stage runs.
+
+        Raises:
+            UsageError: a module is in train mode now, or weights have changed since the epoch began.
+        """
+        for module in self._moody:
+            self._refuse(module)
+        if tree.versions(self._weights) != self._versions:
+            raise UsageError(
+                f"weights of the stage {self._stage} change while the loop runs: it would be a step behind them."
+                " Leave it in the loop"
+            )
+
+    @contextmanager
+    def learnt(self) -> Iterator[None]:
+        """Watch the modules that run inside, the first time.
+
+        Raises:
+            UsageError: a module normalises by its batch or drops at random; it has not run then.
+        """
+        if self._known:
+            yield
+            return
+        thread = threading.get_ident()
+
+        def about_to_run(module: nn.Module, args: Any) -> None:
+            if threading.get_ident() != thread:
+                return
+            if module not in self._names:
+                self._names.update({part: name for name, part in module.named_modules() if part not in self._names})
+            self._refuse(module)
+
+        hook = register_module_forward_pre_hook(about_to_run)
+        try:
+            yield
+        finally:
+            hook.remove()
+        self._moody = [module for module in self._names if _learns(module) or _drops(module)]
+        self._weights = [weight for module in self._names for weight in module.parameters(recurse=False)]
+        self._known = True
+        self.begin()
+
+    def _refuse(self, module: nn.Module) -> None:
+        if not module.training:
+            return
+        if _learns(module):
+            what = "learns the statistics of its batches"
+        elif _drops(module) and any(any(True for _ in part.parameters(recurse=False)) for part in self._names):
+            what = "drops values at random"  # not in an augmentation, which has no weights: that is what it is for
+        else:
+            return
+        raise UsageError(
+            f"{type(module).__name__} ({self._names[module] or 'itself'}) in the stage {self._stage} is in train mode"
+            f" and {what}: a frozen stage gives the same for the same batch. Call .eval() on it before the loop, or"
+            " leave the stage in the loop"
+        )
+
+
+def _learns(module: nn.Module) -> bool:
+    return isinstance(module, _NormBase) and bool(module.track_running_stats)
+
+
+def _drops(module: nn.Module) -> bool:
+    if isinstance(module, _DropoutNd):
+        return bool(module.p > 0)
+    if isinstance(module, (nn.RNNBase, nn.MultiheadAttention)):
+        return bool(module.dropout > 0)
+    return isinstance(module, nn.RReLU)

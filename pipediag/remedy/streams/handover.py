@@ -1,0 +1,76 @@
+"""A batch on its way from stream to stream.
+
+Work on one CUDA stream knows nothing of work on another. A batch that was made on one and is read on another needs two
+things said: the reading stream waits for the event that ends the making, and the allocator is told that the reading
+stream uses the memory, lest it give the block to somebody else as soon as Python has dropped the tensor.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ...ladder import tree
+
+
+def _nothing() -> None:
+    """There is nothing to give back."""
+
+
+@dataclass
+class Ready:
+    """A batch whose making has been launched: it may be read by whoever waits for ``event``.
+
+    Attributes:
+        batch: on the device.
+        event: the end of its making; None on the CPU.
+        release: gives back what the batch was copied from. To be called once, after ``event`` has passed.
+    """
+
+    batch: Any
+    event: torch.cuda.Event | None = None
+    release: Callable[[], None] = _nothing
+
+
+def hand_over(ready: Ready, stream: torch.cuda.Stream) -> Any:
+    """The batch, for work on ``stream``. Nothing waits on the host."""
+    if ready.event is not None:
+        stream.wait_event(ready.event)
+        for tensor in tensors(ready.batch):
+            tensor.record_stream(stream)
+    return ready.batch
+
+
+def tensors(batch: Any) -> Iterator[Tensor]:
+    """Every strided tensor on a CUDA device in a batch of any structure, those that make up sparse tensors included."""
+    for tensor in tree.tensors(batch):
+        if tensor.is_cuda:
+            yield from _strided(tensor)
+
+
+def _strided(tensor: Tensor) -> Iterator[Tensor]:
+    if tensor.layout == torch.strided:
+        yield tensor
+    elif tensor.layout == torch.sparse_coo:
+        yield from (tensor._indices(), tensor._values())
+    elif tensor.layout in (torch.sparse_csr, torch.sparse_bsr):
+        yield from (tensor.crow_indices(), tensor.col_indices(), tensor.values())
+    elif tensor.layout in (torch.sparse_csc, torch.sparse_bsc):
+        yield from (tensor.ccol_indices(), tensor.row_indices(), tensor.values())
+    else:  # jagged: a nested tensor
+        yield from (tensor.values(), tensor.offsets())
+
+
+def moved(batch: Any, device: torch.device) -> Any:
+    """The batch on ``device``; what lies in page-locked memory is copied without the host waiting for it."""
+    return tree.map_leaves(batch, lambda leaf: _moved_leaf(leaf, device))
+
+
+def _moved_leaf(leaf: Any, device: torch.device) -> Any:
+    if isinstance(leaf, Tensor):
+        return leaf.to(device, non_blocking=True)
+    return tree.move(leaf, device)  # an object of the user's moves by its own method

@@ -1,0 +1,92 @@
+"""Stages between a loader and the loop, each on its own stream, done while the loop trains on the batches before."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
+
+import torch
+
+from ...errors import UsageError
+from .executor import Executor
+from .feed import Copied, Feed
+from .stage import Stage, Work
+
+
+class StagePipeline:
+    """A loader whose batches have gone through ``stages`` on the device when the loop gets them.
+
+        for features, labels in StagePipeline(loader, [encode], "cuda"):
+            ...
+
+    While the loop trains on batch n, batch n+1 is in the last stage, batch n+2 in the one before. The first stage finds
+    its batch on ``device``; a stage that copies it there itself does no harm. What the loop gets are tensors of its
+    own, ready on the stream that is current when it asks: it needs to know nothing of streams.
+
+    A stage that always launches the same kernels is captured in a CUDA graph, after two batches and a proof that the
+    graph gives the same; otherwise it runs as it is, and :attr:`notes` says why. On the CPU the stages run in turn.
+
+    Args:
+        loader: a ``DataLoader``, what :func:`pipediag.offload` made of one, or any iterable of batches.
+        stages: callables, each given a batch and giving one. Grad mode and autocast are those of the loop.
+        device: where they run.
+        depth: how many batches may lie ready beyond the one that the loop has; fewer where the memory is short.
+        graphs: whether stages may be captured.
+
+    Raises:
+        UsageError: a stage is no callable; or, from the iterator, a stage is not frozen: a module in it is in train
+            mode and drops or learns statistics, its weights change while the loop runs, or its result requires a
+            gradient.
+    """
+
+    def __init__(
+        self,
+        loader: Iterable[Any],
+        stages: Sequence[Work],
+        device: torch.device | str = "cuda",
+        *,
+        depth: int | None = None,
+        graphs: bool = True,
+    ) -> None:
+        for work in stages:
+            if not callable(work):
+                raise UsageError(f"a stage is a callable that takes a batch, not {type(work).__name__}")
+        if depth is not None and depth < 1:
+            raise UsageError(f"depth is how many batches may lie ready, at least 1, not {depth}")
+        self.loader = loader
+        self.device = placed(device)
+        feed: Feed = loader.feed if hasattr(loader, "feed") else Copied(loader, self.device)
+        if feed.device != self.device:
+            raise UsageError(f"the loader gives its batches on {feed.device}, the stages are to run on {self.device}")
+        self._stages = [Stage(work, self.device, graphs) for work in stages]
+        self._executor = Executor(feed, self._stages, depth or len(stages) + 1)
+
+    @property
+    def notes(self) -> list[str]:
+        """For each stage whether it is captured, and if not, why."""
+        return [f"{stage.name}: {stage.note}" for stage in self._stages]
+
+    def __iter__(self) -> Iterator[Any]:
+        return self._executor.flow()
+
+    def __len__(self) -> int:
+        return len(self.loader)  # type: ignore[arg-type]
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__") or name == "loader":
+            raise AttributeError(name)
+        return getattr(self.loader, name)
+
+
+def placed(device: torch.device | str) -> torch.device:
+    """The device with its number.
+
+    Raises:
+        UsageError: there is no such device here.
+    """
+    device = torch.device(device)
+    if device.type != "cuda":
+        return device
+    if not torch.cuda.is_available():
+        raise UsageError("there is no CUDA device here: give device='cpu', or run it where there is one")
+    return torch.device("cuda", torch.cuda.current_device()) if device.index is None else device

@@ -1,0 +1,101 @@
+"""One stage of a pipeline: work on a batch, on a stream of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import torch
+
+from ...errors import UsageError
+from ...ladder import tree
+from ...ladder.places import label
+from .frozen import Frozen
+from .graph import Graphed
+from .handover import Ready, hand_over
+
+Work = Callable[[Any], Any]
+
+#: Batches during which it is watched whether a stage draws random numbers.
+_OBSERVED = 2
+
+
+class Stage:
+    """Work that needs nothing of what the loop learns, and so can be done before the loop asks for it.
+
+    Args:
+        work: takes a batch and gives a batch, of whatever structure.
+        device: where it runs; on the CPU it simply runs.
+        graph: whether it may be captured in CUDA graphs.
+
+    Attributes:
+        name: of the callable.
+        draws: whether it was seen to draw random numbers on the device.
+    """
+
+    def __init__(self, work: Work, device: torch.device, graph: bool) -> None:
+        self.name = label(work)
+        self.draws = False
+        self._device = device
+        self._work = _Frozen(work, self.name)
+        self._runs = 0
+        self._stream = torch.cuda.Stream(device) if device.type == "cuda" else None
+        self._graphed = Graphed(self._work, device) if graph and device.type == "cuda" else None
+
+    @property
+    def note(self) -> str:
+        """Whether it is captured in a graph, and if not, why."""
+        return "runs as it is" if self._graphed is None else self._graphed.note
+
+    def begin(self) -> None:
+        """A new epoch: what was changed between two epochs is taken as it is now."""
+        if self._work.begin() and self._graphed is not None:
+            self._graphed.forget()
+
+    def launch(self, ready: Ready) -> Ready:
+        """The batch after this stage; on a GPU its making has been launched."""
+        self._work.check()
+        if self._stream is None:
+            return replace(ready, batch=self._work(ready.batch))
+        with torch.cuda.stream(self._stream):
+            batch = hand_over(ready, self._stream)
+            return replace(ready, batch=self._launched(batch), event=self._stream.record_event())
+
+    def _launched(self, batch: Any) -> Any:
+        if self._runs < _OBSERVED:
+            return self._observed(batch)
+        return self._work(batch) if self._graphed is None else self._graphed(batch)
+
+    def _observed(self, batch: Any) -> Any:
+        self._runs += 1
+        before = torch.cuda.get_rng_state(self._device)
+        made = self._work(batch)
+        self.draws = self.draws or not torch.equal(before, torch.cuda.get_rng_state(self._device))
+        return made
+
+
+class _Frozen:
+    """Work of the user's, held against what must not be in a stage."""
+
+    def __init__(self, work: Work, name: str) -> None:
+        self._work = work
+        self._name = name
+        self._watch = Frozen(name)
+
+    def begin(self) -> bool:
+        return self._watch.begin()
+
+    def check(self) -> None:
+        self._watch.check()
+
+    def __call__(self, batch: Any) -> Any:
+        with self._watch.learnt():
+            made = self._work(batch)
+        if any(tensor.requires_grad for tensor in tree.tensors(made)):
+            raise UsageError(
+                f"the stage {self._name} gives tensors that require a gradient: it would run with weights that the loop"
+                " has not updated yet. Freeze it (requires_grad_(False), or torch.no_grad() inside the stage),"
+                " or leave it in the loop"
+            )
+        return made
