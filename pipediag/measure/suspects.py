@@ -1,0 +1,183 @@
+"""The calls that are known to make the host wait for the device: their names, and what to do instead."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+_KEEP = "Keep the value on the device, add it up there, and read it every N steps."
+_DECIDE = "Decide on the device (torch.where, multiplying by a mask), or read the value every N steps."
+_FETCH = (
+    "Keep it on the device and fetch it every N steps, or copy it into pinned memory with non_blocking=True and read it"
+    " a step later."
+)
+_PIN = (
+    "Pin the tensor, contiguous as it is copied, before the copy (pin_memory=True in the loader): from pageable memory"
+    " the host takes part in the copy, whatever non_blocking says."
+)
+_NO_BLOCK = "Copy from pinned memory (pin_memory=True in the loader) and pass non_blocking=True."
+_MASK = (
+    "How many elements a mask selects is known on the device alone: use torch.where or multiply by the mask, which keep"
+    " the shape."
+)
+_INDEX = (
+    "Index with numbers, or with index tensors of one dimension or more that lie on the device: others are copied"
+    " between host and device at every use."
+)
+_ONCE = "Build the tensor once, outside the loop, or fill one on the device (torch.full, torch.arange)."
+_DROP = "Leave it out: work on one stream is done in order anyway, and another stream can wait by wait_stream()."
+_EVENT = "Let the stream that needs the result wait instead (stream.wait_event), which does not hold up the host."
+_SHAPE = "The size of its result is known on the device alone: use an operation whose result has a fixed shape."
+_LOG = "Print every N steps, and not the tensor of the step that has just been launched."
+
+#: What to do about whatever synchronises inside these functions of torch's.
+INSIDE = {
+    "GradScaler.step": "Give the optimizer fused=True: it then looks at the scaler's verdict on the device.",
+    "Tensor.backward": (
+        "An operation in the backward pass waits for the device, often that of indexing by a mask;"
+        " torch.autograd.set_detect_anomaly with torch.cuda.set_sync_debug_mode('error') names it."
+    ),
+}
+#: What to do about a call that is not known by name.
+UNKNOWN = "See whether its result is needed on the host in every step."
+
+
+@dataclass(frozen=True)
+class Suspect:
+    """A function that synchronises at times; torch then warns of it.
+
+    Attributes:
+        call: what people call it.
+        help: what to do instead.
+    """
+
+    call: str
+    help: str
+
+    def found(
+        self, args: Sequence[Any], kwargs: Mapping[str, Any], result: Any, warned: bool
+    ) -> tuple[str, str] | None:
+        """What a call was that synchronised, and what to do instead; None for one that did not."""
+        return (self.call, self.help) if warned else None
+
+
+class _Wait(Suspect):
+    """Has no other purpose than to wait; torch does not warn of all of these."""
+
+    def found(
+        self, args: Sequence[Any], kwargs: Mapping[str, Any], result: Any, warned: bool
+    ) -> tuple[str, str] | None:
+        return self.call, self.help
+
+
+class _Index(Suspect):
+    """Reads or writes elements; those that a mask selects have to be counted first."""
+
+    def found(
+        self, args: Sequence[Any], kwargs: Mapping[str, Any], result: Any, warned: bool
+    ) -> tuple[str, str] | None:
+        index = args[1] if isinstance(args[1], tuple) else (args[1],)
+        if warned and any(isinstance(part, Tensor) and part.dtype in (torch.bool, torch.uint8) for part in index):
+            return f"boolean {self.call}", _MASK
+        return super().found(args, kwargs, result, warned)
+
+
+class _Copy(Suspect):
+    """Copies between host and device. Torch warns of one that blocks, but not of one that does so unasked."""
+
+    def found(
+        self, args: Sequence[Any], kwargs: Mapping[str, Any], result: Any, warned: bool
+    ) -> tuple[str, str] | None:
+        source = self._source(args, kwargs)
+        if warned:
+            return self.call, _FETCH if source.is_cuda else _NO_BLOCK
+        crosses = isinstance(result, Tensor) and {source.device.type, result.device.type} == {"cpu", "cuda"}
+        if crosses and _staged(source, result):
+            return self.call.replace("()", "(non_blocking=True) of pageable memory"), _PIN
+        return None
+
+    def _source(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Tensor:
+        return args[0]
+
+
+class _CopyInto(_Copy):
+    def _source(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Tensor:
+        return [value for value in (*args, *kwargs.values()) if isinstance(value, Tensor)][-1]
+
+
+def _staged(source: Tensor, target: Tensor) -> bool:
+    """Whether a copy that was asked not to block passes through pageable memory.
+
+    The driver copies from and to page-locked memory by itself; all else, it stages with the host's help. So it does
+    with what torch first brings into order on the host.
+    """
+    host, other = (target, source) if source.is_cuda else (source, target)
+    try:
+        return host.numel() > 0 and not (host.is_pinned() and _as_it_lies(host, other))
+    except RuntimeError:  # a tensor without memory of its own, such as those a compiler traces with
+        return False
+
+
+def _as_it_lies(host: Tensor, other: Tensor) -> bool:
+    """Whether the memory of ``host`` is copied as it lies; a change of type or order can be left to the device."""
+    if host.layout != torch.strided or host.shape != other.shape:
+        return False
+    alike = host.dtype == other.dtype and host.stride() == other.stride()
+    return host.is_contiguous() or (alike and _dense(host))
+
+
+def _dense(tensor: Tensor) -> bool:
+    """Whether the elements fill their memory without gaps or overlaps, whatever the order of the dimensions."""
+    step = 1
+    for stride, size in sorted(zip(tensor.stride(), tensor.shape, strict=True)):
+        if size != 1 and stride != step:
+            return False
+        step *= size
+    return True
+
+
+_METHODS = {
+    "item": Suspect("item()", _KEEP),
+    "tolist": Suspect("tolist()", _KEEP),
+    "__float__": Suspect("float()", _KEEP),
+    "__int__": Suspect("int()", _KEEP),
+    "__index__": Suspect("use as an index", _KEEP),
+    "__bool__": Suspect("bool()", _DECIDE),
+    "cpu": Suspect("cpu()", _FETCH),
+    "to": _Copy("to()", _NO_BLOCK),
+    "cuda": _Copy("cuda()", _NO_BLOCK),
+    "copy_": _CopyInto("copy_()", _NO_BLOCK),
+    "__getitem__": _Index("indexing", _INDEX),
+    "__setitem__": _Index("assignment by index", _INDEX),
+    "__repr__": Suspect("printing a tensor", _LOG),
+    "__format__": Suspect("printing a tensor", _LOG),
+}
+_FUNCTIONS = {
+    "tensor": Suspect("torch.tensor()", _ONCE),
+    "as_tensor": Suspect("torch.as_tensor()", _ONCE),
+}
+_BOTH = {
+    "equal": Suspect("equal()", _DECIDE),
+    "allclose": Suspect("allclose()", _DECIDE),
+    "nonzero": Suspect("nonzero()", _SHAPE),
+    "argwhere": Suspect("argwhere()", _SHAPE),
+    "masked_select": Suspect("masked_select()", _MASK),
+    "unique": Suspect("unique()", _SHAPE),
+    "unique_consecutive": Suspect("unique_consecutive()", _SHAPE),
+}
+
+
+def suspects() -> Iterator[tuple[Any, str, Suspect]]:
+    """Every suspect: the module or class it is an attribute of, the attribute's name, and what it is."""
+    for name, suspect in {**_METHODS, **_BOTH}.items():
+        yield torch.Tensor, name, suspect
+    for name, suspect in {**_FUNCTIONS, **_BOTH}.items():
+        yield torch, name, suspect
+    yield torch.cuda, "synchronize", _Wait("torch.cuda.synchronize()", _DROP)
+    yield torch.accelerator, "synchronize", _Wait("torch.accelerator.synchronize()", _DROP)
+    yield torch.cuda.Stream, "synchronize", _Wait("Stream.synchronize()", _DROP)
+    yield torch.cuda.Event, "synchronize", _Wait("Event.synchronize()", _EVENT)

@@ -1,0 +1,100 @@
+"""Which calls of a training loop make the host wait for the device in every step, and what they cost it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ..errors import UsageError
+
+
+@dataclass(frozen=True)
+class Sync:
+    """A call that synchronises host and device.
+
+    Attributes:
+        call: what synchronises, as people know it: ``item()``, ``boolean indexing``.
+        where: ``file:line`` of the user's code.
+        line: the text of that line.
+        per_step: how often it happens in a step, on average.
+        ms_per_step: host milliseconds spent in it in a step; None where its duration was not seen.
+        help: what to do instead.
+    """
+
+    call: str
+    where: str
+    line: str
+    per_step: float
+    ms_per_step: float | None
+    help: str
+
+
+@dataclass
+class _Seen:
+    """One call at one line."""
+
+    line: str
+    help: str
+    steps: int = 0
+    times: int = 0
+    timed: int = 0
+    seconds: float = 0.0
+
+
+class SyncLog:
+    """Collects synchronising calls step by step.
+
+    Attributes:
+        steps: how many have been closed.
+    """
+
+    def __init__(self) -> None:
+        self.steps = 0
+        self._seen: dict[tuple[str, str], _Seen] = {}
+        self._open: dict[tuple[str, str], list[float | None]] = {}
+
+    def note(self, call: str, where: str, line: str, help: str, seconds: float | None = None) -> None:
+        """One call, in the step that is open; ``seconds`` that the host spent in it, where they are known."""
+        key = call, where
+        self._seen.setdefault(key, _Seen(line, help))
+        self._open.setdefault(key, []).append(seconds)
+
+    def step(self) -> None:
+        """A step is over: what comes belongs to the next."""
+        for key, calls in self._open.items():
+            seen, timed = self._seen[key], [seconds for seconds in calls if seconds is not None]
+            seen.steps += 1
+            seen.times += len(calls)
+            seen.timed += len(timed)
+            seen.seconds += sum(timed)
+        self._open.clear()
+        self.steps += 1
+
+    def report(self, least: float = 0.5) -> list[Sync]:
+        """The calls that happen in (nearly) every step, the costliest first, then those of unknown cost.
+
+        What happens once in a while, such as reading the loss every hundred steps, costs little and is left out. So
+        is what came after the last :meth:`step`.
+
+        Args:
+            least: share of the steps (0 to 1) in which a call has to happen.
+
+        Raises:
+            UsageError: no step has been closed, so that nothing can be said of one.
+        """
+        if not self.steps:
+            raise UsageError("no step was seen: call step() at the end of each training step, then ask for the report")
+        found = [
+            self._sync(call, where, seen)
+            for (call, where), seen in self._seen.items()
+            if seen.steps and seen.steps >= least * self.steps
+        ]
+        return sorted(found, key=_by_cost)
+
+    def _sync(self, call: str, where: str, seen: _Seen) -> Sync:
+        ms = 1000 * seen.seconds / self.steps if seen.timed == seen.times else None
+        return Sync(call, where, seen.line, seen.times / self.steps, ms, seen.help)
+
+
+def _by_cost(sync: Sync) -> tuple[float, float, str, str]:
+    cost = -1.0 if sync.ms_per_step is None else sync.ms_per_step
+    return -cost, -sync.per_step, sync.where, sync.call

@@ -1,0 +1,492 @@
+"""Watching for synchronising calls, on a stand-in for CUDA: who is blamed, what is timed, and that all is undone.
+
+The stand-in warns as torch does, from a file that counts as torch's.
+"""
+
+from __future__ import annotations
+
+import pickle
+import sys
+import threading
+import types
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from pipediag import frames
+from pipediag.ladder.places import short
+from pipediag.measure import suspects, syncs
+from pipediag.measure.synclog import Sync, SyncLog
+
+HERE = Path(__file__)
+
+#: What synchronises in torch, and how: ``warn`` says that a call has synchronised.
+LIBRARY = """
+import warnings
+
+def warn():
+    warnings.warn("called a synchronizing CUDA operation (Triggered internally at CUDAFunctions.cpp:156.)")
+
+def item(tensor):
+    clock.time += 0.25
+    warn()
+    warn()
+    return native(tensor)
+
+def set_mode(mode):
+    modes.append(mode)
+    if mode:
+        warnings.warn("Synchronization debug mode is a prototype feature and does not yet detect all operations")
+
+class GradScaler:
+    def step(self, tensor):
+        return self._maybe_step(tensor)
+
+    def _maybe_step(self, tensor):
+        return sum(one.item() for one in [tensor])
+
+def decorated(function):
+    def wrapper(*args):
+        return function(*args)
+    return wrapper
+
+@decorated
+def clip(tensor):
+    warn()
+"""
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.time = 100.0
+
+    def now(self) -> float:
+        return self.time
+
+
+@pytest.fixture
+def library(monkeypatch: pytest.MonkeyPatch) -> types.SimpleNamespace:
+    """A torch with a device: ``item()`` takes a quarter of a second and warns twice."""
+    clock, modes, available = Clock(), [0], [True]
+    names = {"native": Tensor.item, "clock": clock, "modes": modes, "available": available}
+    names["__name__"] = "torch.stand_in"
+    exec(compile(LIBRARY, str(Path(torch.__file__).with_name("stand_in.py")), "exec"), names)
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: available[0])
+    monkeypatch.setattr(torch.cuda, "get_sync_debug_mode", lambda: modes[-1])
+    monkeypatch.setattr(torch.cuda, "set_sync_debug_mode", names["set_mode"])
+    monkeypatch.setattr(torch.cuda, "synchronize", lambda device=None: None)
+    monkeypatch.setattr(Tensor, "item", names["item"], raising=False)
+    return types.SimpleNamespace(**names)
+
+
+@pytest.fixture(autouse=True)
+def nothing_left_installed() -> Iterator[None]:
+    """Every hook has its undoing: a test that leaves one behind fails."""
+
+    def installed() -> list[Any]:
+        watched = [vars(owner).get(name) for owner, name, _ in suspects.suspects()]
+        return [*watched, *warnings.filters, warnings.simplefilter, warnings.filterwarnings, warnings.resetwarnings]
+
+    before = installed()
+    with warnings.catch_warnings():
+        yield
+    assert list(map(id, installed())) == list(map(id, before))
+
+
+def line_of(text: str) -> str:
+    """``file:line`` of the one line in this file that ends in a comment."""
+    lines = HERE.read_text().splitlines()
+    (number,) = [i for i, line in enumerate(lines, 1) if line.endswith(f"  # {text}")]
+    return f"{short(str(HERE))}:{number}"
+
+
+def in_three_steps(action: Callable[[], Any], clock: Clock | None = None) -> list[Sync]:
+    with syncs.watch(clock) as seen:
+        for _ in range(3):
+            action()
+            seen.step()
+    return seen.report()
+
+
+def test_a_call_with_its_line_and_duration(library: Any) -> None:
+    loss = torch.tensor(3.0)
+
+    def train() -> None:
+        assert loss.item() == 3.0  # read
+
+    (sync,) = in_three_steps(train, library.clock)
+    assert (sync.call, sync.where, sync.line) == ("item()", line_of("read"), "assert loss.item() == 3.0  # read")
+    assert (sync.per_step, sync.ms_per_step) == (1.0, 250.0)
+    assert "every N steps" in sync.help
+
+
+def test_a_call_that_does_not_synchronise_is_none(library: Any) -> None:
+    """The reading of a tensor in host memory goes through the same functions."""
+    ready = torch.tensor([1.0, 2.0])
+
+    def train() -> None:
+        assert (float(ready[0]), ready.tolist(), bool(ready[1] > 1)) == (1.0, [1.0, 2.0], True)
+        assert torch.equal(ready.to(torch.float64).cpu(), ready[ready > 0])
+
+    assert in_three_steps(train) == []
+
+
+def test_printing_is_one_call(library: Any) -> None:
+    """Whatever is read for it, element by element."""
+    losses = torch.tensor([1.0, 2.0])
+
+    def train() -> None:
+        assert str(losses) == "tensor([1., 2.])"
+        assert f"{losses[0]:.1f}" == "1.0"
+
+    found = in_three_steps(train)
+    assert [(sync.call, sync.per_step) for sync in found] == [("printing a tensor", 1.0)] * 2
+
+
+def test_a_function_of_torchs_is_named_with_what_synchronises_in_it(library: Any) -> None:
+    scaler, found = library.GradScaler(), torch.tensor(0.0)
+
+    def train() -> None:
+        scaler.step(found)  # scaler
+
+    (sync,) = in_three_steps(train, library.clock)
+    inside = "GradScaler.step" if sys.version_info >= (3, 11) else "step"
+    assert (sync.call, sync.where, sync.ms_per_step) == (f"item() in {inside}()", line_of("scaler"), 250.0)
+    assert sys.version_info < (3, 11) or "fused=True" in sync.help
+
+
+def test_a_function_of_torchs_that_is_not_watched(library: Any) -> None:
+    def train() -> None:
+        library.clip(torch.ones(2))  # clip
+
+    (sync,) = in_three_steps(train)
+    assert (sync.call, sync.where, sync.per_step, sync.ms_per_step) == ("clip()", line_of("clip"), 1.0, None)
+
+
+def test_a_library_between_torch_and_the_user(library: Any) -> None:
+    """The user's line counts, wherever below it a library synchronises."""
+    trainer = in_file("/usr/lib/python3/site-packages/trainer/loop.py", "trainer.loop", "def log(loss): loss.item()")
+
+    def train() -> None:
+        trainer["log"](torch.tensor(1.0))  # trainer
+
+    assert [(s.call, s.where) for s in in_three_steps(train)] == [("item() in log()", line_of("trainer"))]
+
+
+def test_a_loop_that_is_a_librarys_altogether(library: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(syncs, "is_users", lambda file: False)
+    where = "/usr/lib/python3/site-packages/trainer/loop.py"
+    trainer = in_file(where, "trainer.loop", "def fit(scaler, tensor):\n    scaler.step(tensor)")
+    (sync,) = in_three_steps(lambda: trainer["fit"](library.GradScaler(), torch.tensor(1.0)))
+    assert sync.where == f"{where}:2"
+    assert sync.call.endswith("step()")
+
+
+def test_what_pipediag_does_is_not_the_users(library: Any) -> None:
+    ours = in_file(str(Path(frames.__file__).with_name("some.py")), "pipediag.some", "def some(loss): loss.item()")
+    assert in_three_steps(lambda: ours["some"](torch.tensor(1.0))) == []
+
+
+def in_file(file: str, name: str, code: str) -> dict[str, Any]:
+    """The globals of a module of that name, as if it came from that file."""
+    names: dict[str, Any] = {"__name__": name}
+    exec(compile(code, file, "exec"), names)
+    return names
+
+
+def test_waiting_counts_without_a_warning(library: Any) -> None:
+    def train() -> None:
+        torch.cuda.synchronize()  # wait
+
+    (sync,) = in_three_steps(train)
+    assert (sync.call, sync.where, sync.per_step) == ("torch.cuda.synchronize()", line_of("wait"), 1.0)
+
+
+def test_a_call_that_raises_passes_its_error_on(library: Any) -> None:
+    with syncs.watch() as seen:
+        with pytest.raises(RuntimeError, match="cannot be converted"):
+            torch.ones(2).item()
+        torch.tensor(1.0).item()
+        seen.step()
+    assert [sync.per_step for sync in seen.report()] == [1.0]
+
+
+def test_everything_is_undone_when_the_loop_raises(library: Any) -> None:
+    with pytest.raises(ZeroDivisionError), syncs.watch():
+        assert isinstance(vars(Tensor)["item"], syncs._Watched)
+        _ = 1 / 0
+    assert library.modes == [0, 1, 0]
+
+
+def test_other_threads_are_left_alone(library: Any) -> None:
+    """Their warnings do not appear, and are nobody's."""
+
+    def elsewhere() -> None:
+        torch.tensor(1.0).item()
+        library.warn()
+
+    def train() -> None:
+        thread = threading.Thread(target=elsewhere)
+        thread.start()
+        thread.join()
+
+    with recorded() as shown:
+        assert in_three_steps(train) == []
+    assert shown == []
+
+
+def test_a_watched_function_that_was_kept_does_no_harm_later(library: Any) -> None:
+    with syncs.watch() as seen:
+        kept = torch.cuda.synchronize
+        seen.step()
+    kept()
+    seen.step()
+    assert seen.report(least=0) == []
+
+
+def test_nothing_is_installed_without_cuda(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    with syncs.watch() as seen:
+        assert "item" not in vars(Tensor)
+        torch.tensor(1.0).item()
+        seen.step()
+    assert seen.report(least=0) == []
+
+
+@contextmanager
+def recorded() -> Iterator[list[str]]:
+    """The texts of the warnings that a program would show."""
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        texts: list[str] = []
+        yield texts
+        texts += [str(one.message) for one in caught]
+
+
+class TestWarnings:
+    """The program's own warnings come as ever, and torch's about the mode never."""
+
+    def test_none_of_ours_and_all_of_its_own(self, library: Any) -> None:
+        def train() -> None:
+            torch.tensor(1.0).item()
+            library.warn()
+            warnings.warn("mine", stacklevel=1)
+
+        with recorded() as shown:
+            assert len(in_three_steps(train)) == 2
+        assert shown == ["mine", "mine", "mine"]
+
+    def test_filters_that_the_program_sets_in_the_loop(self, library: Any) -> None:
+        def train() -> None:
+            with warnings.catch_warnings(record=True) as caught:
+                warnings.simplefilter("error")
+                assert torch.tensor(1.0).item() == 1.0
+                with pytest.raises(UserWarning, match="mine"):
+                    warnings.warn("mine", stacklevel=1)
+                warnings.resetwarnings()
+                warnings.filterwarnings("always")
+                assert torch.tensor(1.0).item() == 1.0
+                warnings.warn("mine", stacklevel=1)
+            assert [str(one.message) for one in caught] == ["mine"]
+
+        found = in_three_steps(train)
+        assert [(sync.call, sync.per_step) for sync in found] == [("item()", 1.0), ("item()", 1.0)]
+
+    def test_filters_that_the_program_adds_stay(self, library: Any) -> None:
+        with syncs.watch():
+            warnings.filterwarnings("ignore", message="some text")
+        added = warnings.filters[0]
+        assert (added[0], added[1].pattern) == ("ignore", "some text")
+
+    def test_seen_although_it_was_shown_before(self, library: Any) -> None:
+        """Python shows a warning once for each line, and remembers that."""
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("default")
+            library.warn()
+            library.warn()
+            assert len(in_three_steps(lambda: library.warn())) == 1
+        assert len(caught) == 1
+
+    def test_a_program_that_asked_for_them_sees_them(self, library: Any) -> None:
+        library.modes.append(1)
+        with recorded() as shown:
+            found = in_three_steps(lambda: library.warn())
+        assert [sync.per_step for sync in found] == [1.0]
+        assert [text[:30] for text in shown] == ["called a synchronizing CUDA op"] * 3
+        assert library.modes[-1] == 1
+
+    def test_a_program_that_has_them_raised_keeps_that(self, library: Any) -> None:
+        library.modes.append(2)
+        with syncs.watch():
+            assert library.modes[-1] == 2
+        assert library.modes == [0, 2, 2]
+
+
+class TestStandIns:
+    """What is put in the place of torch's functions passes for them."""
+
+    def test_a_key_in_a_table_of_handlers(self, library: Any) -> None:
+        before = {Tensor.to: "to", torch.tensor: "tensor"}
+        with syncs.watch():
+            assert (before[Tensor.to], before[torch.tensor]) == ("to", "tensor")
+            during = {Tensor.to: "to"}
+            assert Tensor.to != Tensor.cpu
+        assert during[Tensor.to] == "to"
+
+    def test_a_subclass_that_knows_its_functions(self, library: Any) -> None:
+        """It is given functions that it recognises, and none more than without us."""
+        known = {Tensor.to: "to", Tensor.__getitem__: "[]", Tensor.cpu: "cpu"}
+        given = []
+
+        class Listing(Tensor):
+            @classmethod
+            def __torch_function__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+                given.append(known[func])
+                return super().__torch_function__(func, types, args, kwargs or {})
+
+        listing = torch.ones(2).as_subclass(Listing)
+        with syncs.watch():
+            listing.to(torch.float64)[1:].cpu()
+        assert given == ["to", "[]", "cpu"]
+
+    def test_one_that_travels_is_the_original(self, library: Any) -> None:
+        native = torch.as_tensor
+        with syncs.watch():
+            assert pickle.loads(pickle.dumps(native)) == native
+            sent = pickle.dumps(torch.as_tensor)
+        assert pickle.loads(sent) is native
+
+    def test_names_and_texts_are_the_originals(self, library: Any) -> None:
+        with syncs.watch():
+            assert torch.tensor.__name__ == "tensor"
+            assert "Constructs a tensor" in torch.tensor.__doc__
+
+    def test_compiled_code_is_not_compiled_again(self, library: Any) -> None:
+        from torch._dynamo.testing import CompileCounter
+
+        counter = CompileCounter()
+
+        def some(x: Tensor) -> Tensor:
+            return x.to(torch.float64)[1:].cpu() + torch.zeros(2).copy_(x[1:])
+
+        compiled = torch.compile(some, backend=counter, fullgraph=True)
+        x = torch.arange(3.0)
+        library.available[0] = False  # the compiler asks for a device, too
+        expected = compiled(x)
+        library.available[0] = True
+        with syncs.watch():
+            library.available[0] = False
+            assert torch.equal(compiled(x), expected)
+            assert counter.frame_count == 1
+            fresh = torch.compile(lambda x: some(x) + torch.tensor(1.0), backend=counter, fullgraph=True)
+            assert torch.equal(fresh(x), expected + 1)
+        assert torch.equal(compiled(x), expected)
+        assert counter.frame_count == 2
+
+
+class OnGpu(Tensor):
+    """A tensor in host memory that says it is on a GPU."""
+
+    is_cuda = property(lambda self: True)
+    device = property(lambda self: torch.device("cuda"))
+
+
+def on_gpu(tensor: Tensor) -> Tensor:
+    return tensor.as_subclass(OnGpu)
+
+
+class Pinned(Tensor):
+    def is_pinned(self, *args: Any) -> bool:
+        return True
+
+
+def found(name: str, args: tuple[Any, ...], result: Any, warned: bool = False, **kwargs: Any) -> str | None:
+    """What a call to a method of a tensor's is taken for."""
+    suspect = next(suspect for owner, known, suspect in suspects.suspects() if (owner, known) == (Tensor, name))
+    description = suspect.found(args, kwargs, result, warned)
+    return description[0] if description else None
+
+
+class TestCopies:
+    """Those that torch warns of block; of the others it depends on the memory, and how the tensor lies in it."""
+
+    def test_from_pageable_memory(self) -> None:
+        host = torch.ones(4, 4)
+        unawares = "to(non_blocking=True) of pageable memory"
+        assert found("to", (host, "cuda"), on_gpu(host)) == unawares
+        assert found("to", (host, "cuda"), on_gpu(host), warned=True) == "to()"
+        assert found("cuda", (host,), on_gpu(host)) == unawares.replace("to(", "cuda(")
+        assert found("copy_", (on_gpu(host), host), on_gpu(host)) == unawares.replace("to(", "copy_(")
+        assert found("copy_", (on_gpu(host),), on_gpu(host), non_blocking=True, src=host) is not None
+
+    def test_from_pinned_memory(self) -> None:
+        host = torch.ones(4, 4).as_subclass(Pinned)
+        assert found("to", (host, "cuda"), on_gpu(torch.ones(4, 4))) is None
+        assert found("to", (host, "cuda"), on_gpu(torch.ones(4, 4).double())) is None  # converted on the device
+        assert found("to", (host, "cuda"), on_gpu(torch.ones(4, 4)), warned=True) == "to()"
+
+    def test_pinned_memory_that_is_not_copied_as_it_lies(self) -> None:
+        """Torch first makes a contiguous copy of it, which is not pinned."""
+        host = torch.ones(4, 6).as_subclass(Pinned)
+        gaps, turned = host[:, ::2], host.t()
+        assert found("to", (gaps, "cuda"), on_gpu(torch.ones(4, 3))) is not None
+        assert found("to", (turned, "cuda"), on_gpu(torch.ones(4, 6).t())) is None
+        assert found("to", (turned, "cuda"), on_gpu(torch.ones(6, 4))) is not None
+        assert found("to", (turned, "cuda"), on_gpu(torch.ones(4, 6).double().t())) is not None
+        assert found("copy_", (on_gpu(torch.ones(2, 4, 6)), host), on_gpu(torch.ones(2, 4, 6))) is not None
+
+    def test_to_the_host(self) -> None:
+        device, host = on_gpu(torch.ones(4)), torch.ones(4)
+        assert found("to", (device, "cpu"), host.as_subclass(Pinned)) is None  # torch takes pinned memory by itself
+        assert found("to", (device, "cpu"), host, warned=True) == "to()"
+        assert found("copy_", (host, device), host) == "copy_(non_blocking=True) of pageable memory"
+        pinned = host.as_subclass(Pinned)
+        assert found("copy_", (pinned, device), pinned) is None
+
+    def test_what_crosses_no_bus(self) -> None:
+        host = torch.ones(4)
+        assert found("to", (host, torch.float64), host.double()) is None
+        assert found("to", (on_gpu(host), torch.float64), on_gpu(host.double())) is None
+        assert found("to", (host[:0], "cuda"), on_gpu(host[:0])) is None
+        assert found("to", (host, "cuda"), "what a subclass of the user's makes of it") is None
+
+    def test_help_depends_on_the_direction(self) -> None:
+        device, host = on_gpu(torch.ones(4)), torch.ones(4)
+        to = next(suspect for _, name, suspect in suspects.suspects() if name == "to")
+        up, down = to.found((host, "cuda"), {}, device, True), to.found((device, "cpu"), {}, host, True)
+        assert up is not None and "pin_memory=True in the loader" in up[1]
+        assert down is not None and "fetch it every N steps" in down[1]
+
+
+class TestIndexing:
+    def test_a_mask_is_named(self) -> None:
+        x, mask = torch.ones(4), torch.ones(4) > 0
+        assert found("__getitem__", (x, mask), x, warned=True) == "boolean indexing"
+        assert found("__getitem__", (x, (0, mask)), x, warned=True) == "boolean indexing"
+        assert found("__setitem__", (x, mask, 0.0), None, warned=True) == "boolean assignment by index"
+
+    def test_without_a_mask_it_is_an_index_from_elsewhere(self) -> None:
+        x = torch.ones(4)
+        assert found("__getitem__", (x, torch.tensor([1])), x, warned=True) == "indexing"
+
+    def test_nothing_without_a_warning(self) -> None:
+        x = torch.ones(4)
+        assert found("__getitem__", (x, x > 0), x) is None
+
+
+def test_every_suspect_has_a_name_and_help_and_is_there() -> None:
+    for owner, name, suspect in suspects.suspects():
+        assert callable(getattr(owner, name))
+        assert suspect.call and suspect.help.endswith(".")
+
+
+def test_a_log_is_what_watching_gives(library: Any) -> None:
+    with syncs.watch() as seen:
+        seen.step()
+    assert isinstance(seen, SyncLog)
