@@ -14,11 +14,20 @@ if TYPE_CHECKING:
     from .analysis import Diagnosis
     from .diagnose import diagnose
     from .remedy import offload
+    from .remedy.streams.branches import fork_join
+    from .remedy.streams.pipeline import StagePipeline
     from .session import Session
 
-__all__ = ["Diagnosis", "Session", "__version__", "diagnose", "offload", "stage"]
+__all__ = ["Diagnosis", "Session", "StagePipeline", "__version__", "diagnose", "fork_join", "offload", "stage"]
 
-_WHERE = {"diagnose": ".diagnose", "Diagnosis": ".analysis", "Session": ".session", "offload": ".remedy"}
+_WHERE = {
+    "diagnose": ".diagnose",
+    "Diagnosis": ".analysis",
+    "Session": ".session",
+    "offload": ".remedy",
+    "StagePipeline": ".remedy.streams.pipeline",
+    "fork_join": ".remedy.streams.branches",
+}
 
 
 def __getattr__(name: str) -> Any:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import torch
 from torch import Tensor
 
@@ -31,7 +29,7 @@ def _pixels(x: Tensor, numbers: Tensor, static: Static, bulk: Tensor) -> Tensor:
 
 def _resample(x: Tensor, numbers: Tensor, static: Static, bulk: Tensor) -> Tensor:
     height, width, interpolation, antialias, fixed, converted, *largest = static
-    top, left, box_height, box_width, *_ = numbers
+    top, left, box_height, box_width = numbers
     return resample.resized_crop(
         x,
         top,
@@ -48,11 +46,10 @@ def _resample(x: Tensor, numbers: Tensor, static: Static, bulk: Tensor) -> Tenso
     )
 
 
-def resample_ragged(memory: Tensor, parts: Sequence[Tensor], numbers: Tensor, static: Static) -> Tensor:
-    """Images of different sizes, which are parts of ``memory``, and where ``numbers`` says."""
-    height, width, interpolation, antialias, fixed, converted, *largest = static
+def resample_ragged(memory: Tensor, numbers: Tensor, static: Static) -> Tensor:
+    """Images of different sizes that lie in ``memory`` where ``numbers`` say, all with as many channels."""
+    height, width, interpolation, antialias, fixed, converted, *largest, channels, layout = static
     top, left, box_height, box_width, offset, image_height, image_width = numbers
-    channels = parts[0].shape[1]
     return resample.resized_crop_ragged(
         memory,
         offset,
@@ -63,7 +60,7 @@ def resample_ragged(memory: Tensor, parts: Sequence[Tensor], numbers: Tensor, st
         box_height,
         box_width,
         channels=channels,
-        layout="hwc" if channels > 1 and parts[0].stride(1) == 1 else "chw",
+        layout=layout,
         size=(height, width),
         largest=(largest[0], largest[1]),
         interpolation=interpolation,

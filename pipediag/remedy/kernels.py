@@ -162,18 +162,18 @@ KERNELS: Table = {
 }
 
 
-def apply(
-    name: str, parts: Sequence[Tensor], numbers: Tensor, static: Static, bulk: Tensor, memory: Tensor | None = None
-) -> Tensor:
+#: The op that resizes images of different sizes where they lie in a batch's memory; fused only.
+RAGGED = "fast_resample_ragged"
+
+
+def apply(name: str, parts: Sequence[Tensor], numbers: Tensor, static: Static, bulk: Tensor) -> Tensor:
     """Replay one op on images that lie in several tensors; their rows and those of ``numbers`` correspond.
 
-    Images of different sizes are parts of ``memory``: only resizing takes them, and makes them alike.
+    Only resizing takes images of different sizes, and makes them alike.
     """
     if len({part.shape[1:] for part in parts}) == 1:
         kernel = KERNELS.get(name) or _fast().KERNELS[name]
         return kernel(parts[0] if len(parts) == 1 else torch.cat(list(parts)), numbers, static, bulk)
-    if name == "fast_resample" and memory is not None and all(_lies_in(memory, part) for part in parts):
-        return _fast().resample_ragged(memory, parts, numbers, static)
     done, begin = [], 0
     for part in parts:
         own = slice(begin, begin + len(part))
@@ -182,8 +182,10 @@ def apply(
     return torch.cat(done)
 
 
-def _lies_in(memory: Tensor, part: Tensor) -> bool:
-    return bool(part.dtype == torch.uint8 and part.untyped_storage().data_ptr() == memory.untyped_storage().data_ptr())
+def apply_ragged(memory: Tensor, numbers: Tensor, static: Static) -> Tensor:
+    """Replay :data:`RAGGED`: ``numbers`` say where in ``memory`` each image lies, how large it is, and its box."""
+    made: Tensor = _fast().resample_ragged(memory, numbers, static)
+    return made
 
 
 def _fast() -> Any:

@@ -51,12 +51,9 @@ class OffloadedLoader:
         self.certificate: Certificate | None = None
         self.feed: Feed = Replayed(loader, plan, self.device) if plan.pieces else Copied(loader, self.device)
         self._executor = Executor(self.feed, (), _DEPTH)
-        self._stale = False
 
     def __iter__(self) -> Iterator[Any]:
-        # At once, not at the first batch: a loader draws the workers' seed when it is asked for its iterator.
-        self._stale = any(link.stale() for link in self.plan.moved.values())
-        return Executor(Copied(self.loader, self.device), (), _DEPTH).flow() if self._stale else self._executor.flow()
+        return self._executor.flow()
 
     @property
     def unrecorded(self) -> int:
@@ -64,8 +61,6 @@ class OffloadedLoader:
 
     @property
     def why(self) -> str:
-        if self._stale:
-            return "code of your own that was moved holds something else than when it was proven"
         return self.feed.why if isinstance(self.feed, Replayed) else ""
 
     def __len__(self) -> int:

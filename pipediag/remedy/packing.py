@@ -1,131 +1,61 @@
-"""A batch on its way from a worker to the device: one piece of memory, and what is to be done with it.
+"""Packing a batch in a worker, for the device.
 
-The memory holds the untouched images, the numbers of all ops, drawn noise and row indices side by side, so that one
-copy brings all of it to the device, asynchronously where it is pinned. Images of one shape lie together and form a
-group; whatever else the batch holds travels in its own structure.
+Images of one shape lie together and form a group; the batch's other tensors lie beside them. Whatever is no plain
+tensor travels in the batch's own structure, which keeps its containers.
 """
 
 from __future__ import annotations
 
+import copy
+import dataclasses
 import math
 import pickle
+from collections import OrderedDict, defaultdict
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 from torch.utils.data import get_worker_info
-from torch.utils.data._utils.pin_memory import pin_memory
 from torchvision import tv_tensors
 
 from ..ladder import tree
 from .fuse import fused, programs
 from .images import RecordingImage, RecordingMask, RecordingPicture, RecordingStack, is_recording
+from .kernels import RAGGED
 from .ops import EACH_PIXEL, NotRecordable, Op, Shape, inside
-from .program import Program, Rows, Step, Take, merge
+from .packed import Launch, Leaf, Packed, Plain, Result, Section, Selection, Source
+from .program import Program, Step, Take, merge
+from .ring import Claim, Ring, shared_memory
+from .stacking import Parts, is_named_tuple, is_plain
 from .tape import Tape
+
+__all__ = ["Packed", "pack", "pack_ops", "pack_plain"]
 
 _ALIGNED = 16
 
 Box = tuple[int, int, int, int]  # top, left, height, width
 
 
-class Section(NamedTuple):
-    """A tensor inside the memory."""
-
-    offset: int  # in bytes
-    shape: Shape
-    dtype: torch.dtype
-
-    def of(self, memory: Tensor) -> Tensor:
-        size = math.prod(self.shape) * self.dtype.itemsize
-        return memory[self.offset : self.offset + size].view(self.dtype).view(self.shape)
-
-
-class Selection(NamedTuple):
-    """Images of one group: all (None), a stretch, or those whose rows a section holds."""
-
-    group: int
-    rows: range | Section | None
-
-
-class Launch(NamedTuple):
-    """One step of the replay, ready for the device."""
-
-    name: str
-    static: tuple[Any, ...]
-    shape: Shape
-    dtype: torch.dtype
-    takes: tuple[Selection, ...]
-    numbers: Section | None  # (samples, numbers of each), float64; as the kernel wants them for a fused one
-    bulk: Section | None
-    group: int
-    in_place: bool
-
-
-class Source(NamedTuple):
-    """A group of untouched images of one shape: ``(rows, C, H, W)``, or ``(rows, H, W, C)`` from pictures."""
-
-    section: Section
-    channels_last: bool
-
-
-class Leaf:
-    """Stands in the batch where a tensor will be: result ``number``, viewed as ``shape``, then mixed and wrapped.
-
-    No dataclass or named tuple: those count as containers of a batch, and are walked into.
-    """
-
-    __slots__ = ("mixes", "number", "shape", "wrap")
-
-    def __init__(
-        self, number: int, shape: Shape, mixes: Sequence[tuple[str, Any]], wrap: Callable[[Tensor], Tensor] | None
-    ) -> None:
-        self.number = number
-        self.shape = shape
-        self.mixes = mixes
-        self.wrap = wrap
-
-
-class Result(NamedTuple):
-    """The images of one leaf: those of ``takes``, brought into ``order`` where they are not."""
-
-    takes: tuple[Selection, ...]
-    order: Section | None
-
-
-@dataclass
-class Packed:
-    """Everything of one batch. What loaders do with a batch (pinning, moving between processes) works on it."""
-
-    memory: Tensor  # uint8, 1-d
-    sources: list[Source]  # none where the images are on the device already
-    launches: list[Launch]
-    results: list[Result]
-    batch: Any
-
-    def pin_memory(self, device: Any = None) -> Packed:
-        """As the loader's pinning thread asks for it."""
-        return replace(self, memory=self.memory.pin_memory(), batch=pin_memory(self.batch, device))
-
-
-def pack(batch: Any, fuse: bool = False) -> Packed:
+def pack(batch: Any, fuse: bool = False, ring: Ring | None = None) -> Packed:
     """Pack a collated batch with recording images in it.
 
     Args:
-        batch: of any structure; stacks of recording images and single ones become :class:`Leaf`.
+        batch: of any structure; stacks of recording images and single ones become :class:`Leaf`, plain tensors and
+            :class:`Parts` become :class:`Plain`.
         fuse: whether the device has the fused kernels. These also resize images of different sizes in one launch, so
             that only the part of an image that a random crop needs is sent.
+        ring: where the batch goes if it has a free slot.
 
     Raises:
         NotRecordable: the batch holds a picture, or nothing that was recorded.
     """
     tapes: list[Tape] = []
     members: list[range] = []
+    memory = _Memory()
 
-    def leaf(value: Any) -> Any:
+    def other(value: Any) -> Any:
         if not is_recording(value):
             _look_for_images(value)
             return value
@@ -135,7 +65,7 @@ def pack(batch: Any, fuse: bool = False) -> Packed:
         wrap = {RecordingImage: tv_tensors.Image, RecordingMask: tv_tensors.Mask}.get(type(value))
         return Leaf(len(members) - 1, tuple(value.shape), getattr(value, "mixes", ()), wrap)
 
-    structure = tree.map_leaves(batch, leaf)
+    structure = _placed(batch, memory, other)
     if not tapes:
         raise NotRecordable("no image of the batch was recorded")
     images = _Images()
@@ -151,7 +81,15 @@ def pack(batch: Any, fuse: bool = False) -> Packed:
         tracks = [_fused(track, kinds[group]) for track, (group, _) in zip(tracks, places, strict=True)]
     # A group of usual layout is like one that the device has made: their images may be taken together.
     program = merge(tracks, places, [kind if kind[2] else kind[:2] for kind in kinds], members)
-    return _Writer(images.groups, kinds, program).packed(structure)
+    return _Writer(memory, images.groups, kinds, program).packed(structure, ring)
+
+
+def pack_plain(batch: Any, ring: Ring | None = None) -> Packed:
+    """The same for a batch in which nothing was recorded: its plain tensors in one memory, and nothing to be done."""
+    memory = _Memory()
+    structure = _placed(batch, memory, lambda value: value)
+    written, claim = memory.written(ring)
+    return Packed(written, [], [], [], structure, claim)
 
 
 def pack_ops(tracks: Sequence[Any], shape: Shape, dtype: torch.dtype, fuse: bool = False) -> Packed:
@@ -161,7 +99,40 @@ def pack_ops(tracks: Sequence[Any], shape: Shape, dtype: torch.dtype, fuse: bool
     program = merge(
         [_fused(track, kind) if fuse else track for track in tracks], [(0, row) for row in rows], [kind[:2]], [rows]
     )
-    return _Writer([], [], program).packed(None)
+    return _Writer(_Memory(), [], [], program).packed(None)
+
+
+def _placed(obj: Any, memory: _Memory, other: Callable[[Any], Any]) -> Any:
+    """The batch with what is placed in ``memory`` out of it; the rest is what ``other`` makes of it.
+
+    In containers of the user's own nothing is placed: they might look at what is put into them.
+    """
+    if isinstance(obj, Parts):
+        return memory.plain(obj.tensors, obj.shape, obj.dtype)
+    if is_plain(obj):
+        return memory.plain(obj, tuple(obj.shape), obj.dtype, _stride(obj))
+    if type(obj) in (list, tuple):
+        return type(obj)([_placed(item, memory, other) for item in obj])
+    if is_named_tuple(obj):
+        return type(obj)(*(_placed(item, memory, other) for item in obj))
+    if type(obj) in (dict, OrderedDict, defaultdict):
+        twin = copy.copy(obj)
+        twin.update((key, _placed(value, memory, other)) for key, value in obj.items())
+        return twin
+    if dataclasses.is_dataclass(obj) and not isinstance(obj, type) and not tree.moves_itself(obj):
+        twin = copy.copy(obj)
+        for field in dataclasses.fields(obj):
+            object.__setattr__(twin, field.name, _placed(getattr(obj, field.name), memory, other))
+        return twin
+    return tree.map_leaves(obj, other)
+
+
+def _stride(tensor: Tensor) -> tuple[int, ...] | None:
+    """How a tensor lies that fills its memory in another order than that of its dimensions; None for all others."""
+    if tensor.is_contiguous():
+        return None
+    outermost_first = sorted(range(tensor.ndim), key=lambda dim: (-tensor.stride(dim), dim))
+    return tuple(tensor.stride()) if tensor.permute(outermost_first).is_contiguous() else None
 
 
 def _look_for_images(value: Any) -> None:
@@ -276,53 +247,100 @@ class _Images:
 # ---- writing it down
 
 
-class _Writer:
-    def __init__(self, groups: list[list[Tensor]], kinds: list[tuple[Any, ...]], program: Program) -> None:
-        self._groups = groups
-        self._kinds = kinds
-        self._program = program
-        self._end = 0
-        self._parts: list[tuple[Section, Any]] = []
+class _Memory:
+    """What will lie side by side in a batch's memory."""
 
-    def packed(self, structure: Any) -> Packed:
-        sources = [
-            Source(self._section(group, (len(group), *kind[0]), kind[1]), kind[2])
-            for group, kind in zip(self._groups, self._kinds, strict=True)
+    def __init__(self) -> None:
+        self._end = 0
+        self._parts: list[tuple[Section | Plain, Any]] = []
+
+    def section(self, values: Any, shape: Shape, dtype: torch.dtype) -> Section:
+        section = self._next(shape, dtype)
+        self._parts.append((section, values))
+        return section
+
+    def plain(self, values: Any, shape: Shape, dtype: torch.dtype, stride: tuple[int, ...] | None = None) -> Plain:
+        plain = Plain(self._next(shape, dtype), stride)
+        self._parts.append((plain, values))
+        return plain
+
+    def _next(self, shape: Shape, dtype: torch.dtype) -> Section:
+        section = Section(self._end, shape, dtype)
+        self._end += -(-section.nbytes // _ALIGNED) * _ALIGNED
+        return section
+
+    def written(self, ring: Ring | None) -> tuple[Tensor, Claim | None]:
+        """The memory, in a worker one that the training process can map: it is written once."""
+        memory, claim = self._room(ring)
+        try:
+            for place, values in self._parts:
+                _write(place.of(memory), values)
+        except BaseException:
+            if claim is not None:
+                claim.abandon()
+            raise
+        return memory, claim
+
+    def _room(self, ring: Ring | None) -> tuple[Tensor, Claim | None]:
+        claim = None if ring is None else ring.claim(self._end)
+        if claim is not None:
+            return claim.memory, claim
+        storage = None if get_worker_info() is None else shared_memory(max(1, self._end))
+        if storage is None:
+            return torch.empty(self._end, dtype=torch.uint8), None
+        return torch.empty(0, dtype=torch.uint8).set_(storage, 0, (self._end,)), None
+
+
+class _Writer:
+    """Writes down the launches of a program, and what they need into the memory."""
+
+    def __init__(
+        self, memory: _Memory, groups: list[list[Tensor]], kinds: list[tuple[Any, ...]], program: Program
+    ) -> None:
+        self._memory = memory
+        self._program = program
+        self._sources = [
+            Source(memory.section(group, (len(group), *kind[0]), kind[1]), kind[2])
+            for group, kind in zip(groups, kinds, strict=True)
         ]
-        launches = [self._launch(step, sources) for step in self._program.steps]
+
+    def packed(self, structure: Any, ring: Ring | None = None) -> Packed:
+        launches = [self._launch(step) for step in self._program.steps]
         results = [
             Result(self._selections(takes), None if order is None else self._indices(order))
             for takes, order in self._program.outputs
         ]
-        memory = _memory(self._end)
-        for section, values in self._parts:
-            _write(section.of(memory), values)
-        return Packed(memory, sources, launches, results, structure)
+        memory, claim = self._memory.written(ring)
+        return Packed(memory, self._sources, launches, results, structure, claim)
 
-    def _launch(self, step: Step, sources: list[Source]) -> Launch:
+    def _launch(self, step: Step) -> Launch:
         op = step.ops[0]
+        name, static = op.name, op.static
         rows = [one.numbers for one in step.ops]
-        static = op.static
+        takes: tuple[Selection, ...] | None = None
         numbers = bulk = None
-        if op.name == "pixels":
+        if name == "pixels":
             codes, operands, longest, contrasts = programs(step.ops)
             static = (*static, longest, contrasts)
-            numbers = self._section(codes, (len(codes),), torch.int32)
-            bulk = self._section(operands, (len(rows), longest, 2), torch.float32)
+            numbers = self._memory.section(codes, (len(codes),), torch.int32)
+            bulk = self._memory.section(operands, (len(rows), longest, 2), torch.float32)
             rows = [()]
-        elif op.name == "erase_drawn":
+        elif name == "erase_drawn":
             rows, bulk = self._packed_one_after_another(step.ops)
         elif op.bulk is not None:
             drawn = [one.bulk for one in step.ops]
-            bulk = self._section(drawn, (len(drawn), *op.bulk.shape), op.bulk.dtype)
-        if op.name == "fast_resample":
+            bulk = self._memory.section(drawn, (len(drawn), *op.bulk.shape), op.bulk.dtype)
+        if name == "fast_resample":
             static = (*static, *(int(max(row[side] for row in rows)) for side in (2, 3)))
-            rows = [(*row, *where) for row, where in zip(rows, self._whereabouts(step.takes, sources), strict=True)]
+            if self._is_ragged(step.takes):
+                name, takes = RAGGED, ()
+                static = (*static, *self._layout(step.takes[0].group))
+                rows = [(*row, *where) for row, where in zip(rows, self._whereabouts(step.takes), strict=True)]
             rows = list(zip(*rows, strict=True))  # number by number: the kernels take each by itself
         if rows[0]:
-            numbers = self._section(rows, (len(rows), len(rows[0])), torch.float64)
-        takes = self._selections(step.takes)
-        return Launch(op.name, static, op.shape, op.dtype, takes, numbers, bulk, step.group, step.in_place)
+            numbers = self._memory.section(rows, (len(rows), len(rows[0])), torch.float64)
+        takes = self._selections(step.takes) if takes is None else takes
+        return Launch(name, static, op.shape, op.dtype, takes, numbers, bulk, step.group, step.in_place)
 
     def _packed_one_after_another(self, ops: Sequence[Op]) -> tuple[list[tuple[float, ...]], Section]:
         """Drawn values of different sizes in a row; each sample's numbers end with where its own begin."""
@@ -332,22 +350,28 @@ class _Writer:
             rows.append((*op.numbers, begin))
             begin += op.bulk.numel()
         flat = torch.cat([op.bulk.reshape(-1) for op in ops if op.bulk is not None])
-        return rows, self._section(flat, (begin,), torch.float32)
+        return rows, self._memory.section(flat, (begin,), torch.float32)
 
-    def _whereabouts(self, takes: Sequence[Take], sources: list[Source]) -> Iterator[tuple[float, float, float]]:
-        """Byte offset, height and width of each untouched image; zeros for an image that lies in no source."""
+    def _is_ragged(self, takes: Sequence[Take]) -> bool:
+        """Whether they are bytes of different sizes, all as they were sent: images of one size are of one group."""
+        return len(takes) > 1 and all(
+            take.group < len(self._sources) and self._sources[take.group].section.dtype == torch.uint8 for take in takes
+        )
+
+    def _layout(self, group: int) -> tuple[int, str]:
+        """How many channels a group's images have, and how these lie."""
+        (_, *shape), channels_last = self._sources[group].section.shape, self._sources[group].channels_last
+        channels = 1 if len(shape) == 2 else shape[2] if channels_last else shape[0]
+        return channels, "hwc" if channels_last and channels > 1 else "chw"
+
+    def _whereabouts(self, takes: Sequence[Take]) -> Iterator[tuple[int, int, int]]:
+        """Byte offset, height and width of each image."""
         for group, rows in takes:
-            if group >= len(sources):
-                yield from [(0, 0, 0)] * self._count(group, rows)
-                continue
-            section, channels_last = sources[group]
+            section, channels_last = self._sources[group]
             size = math.prod(section.shape[1:]) * section.dtype.itemsize
             height, width = section.shape[1:3] if channels_last else section.shape[-2:]
             for row in range(section.shape[0]) if rows is None else rows:
                 yield section.offset + row * size, height, width
-
-    def _count(self, group: int, rows: Rows) -> int:
-        return self._program.rows[group] if rows is None else len(rows)
 
     def _selections(self, takes: Sequence[Take]) -> tuple[Selection, ...]:
         return tuple(
@@ -355,22 +379,7 @@ class _Writer:
         )
 
     def _indices(self, rows: tuple[int, ...]) -> Section:
-        return self._section(list(rows), (len(rows),), torch.int64)
-
-    def _section(self, values: Any, shape: Shape, dtype: torch.dtype) -> Section:
-        section = Section(self._end, shape, dtype)
-        size = math.prod(shape) * dtype.itemsize
-        self._end += -(-size // _ALIGNED) * _ALIGNED
-        self._parts.append((section, values))
-        return section
-
-
-def _memory(size: int) -> Tensor:
-    if get_worker_info() is None:
-        return torch.empty(size, dtype=torch.uint8)
-    # In memory that the training process can map, as torch's own collate function does it: it is written once.
-    storage = torch.UntypedStorage._new_shared(max(1, size))
-    return torch.empty(0, dtype=torch.uint8).set_(storage, 0, (size,))
+        return self._memory.section(list(rows), (len(rows),), torch.int64)
 
 
 def _write(place: Tensor, values: Any) -> None:

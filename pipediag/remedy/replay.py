@@ -1,7 +1,7 @@
 """The device's side: a packed batch becomes the batch that the loader would have made.
 
 Nothing here waits for the device. The memory arrives in one copy, every number and index is read from it there, and
-which launches there are was decided in the worker.
+which launches there are was decided in the worker. On the CPU the memory is read where it lies.
 """
 
 from __future__ import annotations
@@ -17,29 +17,60 @@ from ..ladder import tree
 from . import kernels
 from .batched import mixing
 from .custom import Moved
-from .packing import Launch, Leaf, Packed, Result, Section, Selection, Source
+from .packed import Launch, Leaf, Packed, Plain, Result, Section, Selection, Source
 
 #: The user's own links as they work on the device.
 Own = Mapping[Any, Moved]
 
 
-def replay(packed: Packed, device: torch.device, own: Own = MappingProxyType({})) -> Any:
+def replay(
+    packed: Packed, device: torch.device, own: Own = MappingProxyType({}), results: Sequence[Tensor] | None = None
+) -> Any:
     """The batch on ``device``: recorded images replayed, everything else copied. Runs on the current stream.
 
-    ``own`` holds the user's own links that work on the device, by the place that ``custom`` ops name.
+    Its tensors share no memory with one another, nor with ``packed``. The slot that the batch came in is given back.
+
+    Args:
+        packed: as it arrived, or with its memory on the device already (:meth:`Packed.on_device`).
+        device: where the batch is wanted.
+        own: the user's own links that work on the device, by the place that ``custom`` ops name.
+        results: what the launches have made, where they have been run already.
+
+    Raises:
+        UsageError: the batch has been released.
     """
-    memory = packed.memory.to(device, non_blocking=True)
-    results = _run(packed, memory, [_source(memory, source) for source in packed.sources], own)
+    there = packed.on_device(device)
+    ready = results_of(there, there.memory, own) if results is None else results
 
     def leaf(value: Any) -> Any:
+        if isinstance(value, Plain):
+            return _by_itself(value, there.memory)
         if isinstance(value, Leaf):
-            made = results[value.number].reshape(value.shape)
+            made = ready[value.number].reshape(value.shape)
             for how, amount in value.mixes:
                 made = _MIXES[how](made, amount)
             return made if value.wrap is None else value.wrap(made)
         return value.to(device, non_blocking=True) if isinstance(value, Tensor) else tree.move(value, device)
 
-    return tree.map_leaves(packed.batch, leaf)
+    batch = tree.map_leaves(there.batch, leaf)
+    there.release()  # on the CPU: from anywhere else it has been copied
+    return batch
+
+
+def results_of(packed: Packed, memory: Tensor, own: Own = MappingProxyType({})) -> list[Tensor]:
+    """What the launches make of the images in ``memory``, which is the batch's, or laid out as that."""
+    return _run(packed, memory, [_Lying(memory, source) for source in packed.sources], own) if packed.results else []
+
+
+def _by_itself(plain: Plain, memory: Tensor) -> Tensor:
+    """A tensor of its own: whoever keeps the labels of a batch does not keep its images.
+
+    What is most of the memory stays where it is, unless that belongs to the processor, where others write into it.
+    """
+    tensor = plain.of(memory)
+    if memory.device.type == "cpu" or 2 * plain.section.nbytes <= memory.numel():
+        return tensor.clone()
+    return torch.empty(0, dtype=tensor.dtype, device=tensor.device).set_(tensor)  # no view: with a version of its own
 
 
 _MIXES: dict[str, Callable[[Tensor, Any], Tensor]] = {"mixup": mixing.mixup, "cutmix": mixing.cutmix}
@@ -52,7 +83,7 @@ def replay_on(packed: Packed, images: Tensor, own: Own = MappingProxyType({})) -
     return result
 
 
-def _run(packed: Packed, memory: Tensor, sources: Sequence[Tensor], own: Own) -> list[Tensor]:
+def _run(packed: Packed, memory: Tensor, sources: Sequence[Tensor | _Lying], own: Own) -> list[Tensor]:
     """All launches; neither recorded for a gradient nor in the lower precision that the loop may run under."""
     groups = _Groups(memory, sources, own)
     with torch.no_grad(), torch.autocast(memory.device.type, enabled=False):
@@ -61,31 +92,48 @@ def _run(packed: Packed, memory: Tensor, sources: Sequence[Tensor], own: Own) ->
         return [groups.result(result) for result in packed.results]
 
 
+class _Lying:
+    """A group of untouched images where they lie in the memory. Looked at when a launch takes them."""
+
+    def __init__(self, memory: Tensor, source: Source) -> None:
+        self._memory = memory
+        self._source = source
+
+    def images(self) -> Tensor:
+        images = self._source.section.of(self._memory)
+        if self._source.channels_last:
+            return images.permute(0, 3, 1, 2)
+        return images.unsqueeze(1) if images.ndim == 3 else images  # masks of shape (H, W)
+
+
 class _Groups:
     """The images of a batch while it is replayed, in groups of one shape."""
 
-    def __init__(self, memory: Tensor, sources: Sequence[Tensor], own: Own) -> None:
+    def __init__(self, memory: Tensor, sources: Sequence[Tensor | _Lying], own: Own) -> None:
         self._memory = memory
         self._own = own
         self._nothing = memory[:0]
         self._sources = len(sources)
-        self._tensors = dict(enumerate(sources))
+        self._tensors: dict[int, Tensor | _Lying] = dict(enumerate(sources))
 
     def run(self, launch: Launch) -> None:
         numbers = self._nothing if launch.numbers is None else launch.numbers.of(self._memory)
         bulk = self._nothing if launch.bulk is None else launch.bulk.of(self._memory)
+        if launch.name == kernels.RAGGED:
+            self._tensors[launch.group] = kernels.apply_ragged(self._memory, numbers, launch.static)
+            return
         parts = [self._taken(take) for take in launch.takes]
         if launch.name == "custom":
             made = self._own[launch.static[0]].apply(torch.cat(parts))
         else:
-            made = kernels.apply(launch.name, parts, numbers, launch.static, bulk, self._memory)
+            made = kernels.apply(launch.name, parts, numbers, launch.static, bulk)
         if made.data_ptr() == parts[0].data_ptr():  # nothing to do for these; later launches may write into theirs
             made = made.clone()
         if not launch.in_place:
             self._tensors[launch.group] = made
             return
         (take,) = launch.takes
-        group = self._tensors[take.group]
+        group = self._group(take.group)
         if isinstance(take.rows, range):
             group[take.rows.start : take.rows.stop] = made
         else:
@@ -102,16 +150,15 @@ class _Groups:
         return made.contiguous()
 
     def _taken(self, take: Selection) -> Tensor:
-        group = self._tensors[take.group]
+        group = self._group(take.group)
         if take.rows is None:
             return group
         if isinstance(take.rows, Section):
             return group.index_select(0, take.rows.of(self._memory))
         return group[take.rows.start : take.rows.stop]
 
-
-def _source(memory: Tensor, source: Source) -> Tensor:
-    images = source.section.of(memory)
-    if source.channels_last:
-        return images.permute(0, 3, 1, 2)
-    return images.unsqueeze(1) if images.ndim == 3 else images  # masks of shape (H, W)
+    def _group(self, number: int) -> Tensor:
+        group = self._tensors[number]
+        if isinstance(group, _Lying):
+            group = self._tensors[number] = group.images()
+        return group

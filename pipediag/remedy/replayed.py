@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Iterator
-from dataclasses import replace
 from typing import Any
 
 import torch
@@ -12,15 +11,23 @@ from torch.utils.data import DataLoader
 
 from ..ladder import tree
 from ..ladder.wrappers import InitWorker, StagedDataset
+from .packed import Packed
 from .plan import Plan
+from .repeated import Repeats
 from .replay import replay
+from .ring import Ring
 from .streams.feed import fetches_ahead
 from .streams.handover import Ready, moved
-from .worker import Sent, Station, Unrecorded, handed_on
+from .worker import Sent, Station, Unrecorded, handed_on, packing
+
+#: Slots that a worker may have beyond those on their way: for batches that are being copied.
+_HELD = 3
 
 
 class Replayed:
-    """A feed of the loader's own batches, of whose transforms the device does its part.
+    """A feed of the loader's own batches, of whose transforms the device does its part; with an empty plan, none.
+
+    From workers to a GPU they come through a ring of page-locked memory, without torch's pinning thread.
 
     Attributes:
         unrecorded: batches so far that the workers had to make for real.
@@ -33,45 +40,61 @@ class Replayed:
         self.single = loader.persistent_workers
         self.unrecorded = 0
         self.why = ""
-        self._own = plan.moved
-        self._twin = _recorded(loader, plan, device)
+        self._loader = loader
+        self._plan = plan
+        self._twin: DataLoader[Any] | None = None
         on_gpu = device.type == "cuda"
         self._copying = torch.cuda.Stream(device) if on_gpu else None
         self._replaying = torch.cuda.Stream(device) if on_gpu else None
+        self._repeats = Repeats(device)
 
     def begin(self) -> Iterator[Sent]:
+        plan = self._plan
+        if any(link.stale() for link in plan.moved.values()):
+            self.why = "code of your own that was moved holds something else than when it was proven"
+            plan, self._twin = Plan(), None
+        if self._twin is None or not self.single:  # a ring is for the workers of one iterator
+            self._twin = _sending(self._loader, plan, self.device)
         return iter(self._twin)
 
+    def tune(self) -> None:
+        self._repeats.capture()
+
     def arrive(self, sent: Sent) -> Ready:
+        batch: Any = sent
         if isinstance(sent, Unrecorded):
             self.unrecorded += 1
             self.why = sent.reason
+            batch = sent.batch
         if self._copying is None or self._replaying is None:
-            if isinstance(sent, Unrecorded):
-                return Ready(tree.move(sent.batch, self.device))
-            return Ready(replay(sent, self.device, self._own))
+            packed = isinstance(batch, Packed)
+            return Ready(replay(batch, self.device, self._plan.moved) if packed else tree.move(batch, self.device))
         with torch.cuda.stream(self._copying):
-            batch = moved(sent.batch, self.device)
-            if isinstance(sent, Unrecorded):
-                return Ready(batch, self._copying.record_event())
-            memory = sent.memory.to(self.device, non_blocking=True)
+            if not isinstance(batch, Packed):
+                return Ready(moved(batch, self.device), self._copying.record_event())
+            there = batch.pin_memory().on_device(self.device)  # a slot of a ring is page-locked already
             copied = self._copying.record_event()
         with torch.cuda.stream(self._replaying):
             self._replaying.wait_event(copied)
-            memory.record_stream(self._replaying)
-            made = replay(replace(sent, memory=memory, batch=batch), self.device, self._own)
+            there.memory.record_stream(self._replaying)
+            made = replay(there, self.device, self._plan.moved, self._repeats.results(there))
             return Ready(made, self._replaying.record_event())
 
 
-def _recorded(loader: DataLoader[Any], plan: Plan, device: torch.device) -> DataLoader[Any]:
+def _sending(loader: DataLoader[Any], plan: Plan, device: torch.device) -> DataLoader[Any]:
     """A loader with the same sampler, generator and workers' settings, whose batches are packed."""
-    station = Station(loader.dataset, loader.collate_fn, plan)
+    ring = None
+    if loader.num_workers and device.type == "cuda":
+        ring = Ring(loader.num_workers, (loader.prefetch_factor or 2) + _HELD, device)
+        if not plan.pieces:
+            return packing(loader, ring)
+    station = Station(loader.dataset, loader.collate_fn, plan, ring)
     twin = copy.copy(loader)
     twin.__dict__.update(  # a loader refuses assignments once it is made
         dataset=StagedDataset(station),
         collate_fn=handed_on,
         worker_init_fn=InitWorker(station, loader.worker_init_fn),
-        pin_memory=loader.pin_memory or device.type == "cuda",
+        pin_memory=ring is None and (loader.pin_memory or device.type == "cuda"),
         _iterator=None,
     )
     return twin

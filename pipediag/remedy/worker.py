@@ -6,22 +6,27 @@ made, is made for real under the same random draws, and says so.
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from torch.utils.data import DataLoader
 from torch.utils.data._utils.pin_memory import pin_memory
 
 from ..ladder import randomness
 from ..ladder.slots import Slot
-from .packing import Packed, pack
+from .packed import Packed
+from .packing import pack, pack_plain
 from .plan import Plan
 from .recorder import Recorder, unhidden
+from .ring import Ring
+from .stacking import stacking
 
 
 @dataclass
 class Unrecorded:
-    """A batch that the worker made for real, and why."""
+    """A batch that the worker made for real, and why. It is packed where there is a ring."""
 
     batch: Any
     reason: str
@@ -39,35 +44,78 @@ def fetched(dataset: Any, indices: Sequence[Any]) -> Any:
     return many(indices) if many is not None else [dataset[index] for index in indices]
 
 
-class Station:
-    """One process's half of the remedy: fetches, collates and packs."""
+class PackedCollate:
+    """A loader's collate function, of which each batch comes packed: the tensors of ``default_collate`` are written
+    once, where the training process reads them. ``ring``: where the batches go if it has a free slot.
+    """
 
-    def __init__(self, dataset: Any, collate: Callable[[Any], Any], plan: Plan) -> None:
+    def __init__(self, collate: Callable[[Any], Any], ring: Ring | None = None) -> None:
+        self._collate = stacking(collate)
+        self._ring = ring
+
+    def __call__(self, samples: Any) -> Packed:
+        return pack_plain(self._collate(samples), self._ring)
+
+    def recorded(self, samples: Any, fuse: bool) -> Packed:
+        """A batch with recording images in it.
+
+        Raises:
+            NotRecordable: as :func:`pack` does.
+        """
+        return pack(self._collate(samples), fuse, self._ring)
+
+
+def packing(loader: DataLoader[Any], ring: Ring) -> DataLoader[Any]:
+    """The loader for one iterator, of which each batch comes packed and through ``ring``; it is not changed itself.
+
+    For a loader with persistent workers it serves all the epochs, as the iterator does.
+    """
+    twin = copy.copy(loader)
+    twin.__dict__.update(  # a loader refuses assignments once it is made
+        collate_fn=PackedCollate(loader.collate_fn, ring),
+        pin_memory=False,
+        _iterator=None,
+    )
+    return twin
+
+
+class Station:
+    """One process's half of the remedy: fetches, collates and packs.
+
+    A plan of which nothing is recorded is as good as any: the batches are packed all the same. ``ring`` is the
+    iterator's own.
+    """
+
+    def __init__(self, dataset: Any, collate: Callable[[Any], Any], plan: Plan, ring: Ring | None = None) -> None:
         self.dataset = dataset
         self._collate = collate
+        self._packed = PackedCollate(collate, ring)
+        self._real = collate if ring is None else self._packed
         self._plan = plan
         self._recorders: list[tuple[Slot, Recorder]] | None = None
 
     def samples(self, indices: Sequence[Any]) -> Sent:
         """A whole batch, collated: what the loader makes of samples is done here already."""
-        return self._sent(lambda: self._collate(fetched(self.dataset, indices)))
+        return self._sent(lambda: fetched(self.dataset, indices))
 
     def sample(self, index: Any) -> Sent:
         """For a loader that does no batching."""
-        return self._sent(lambda: self._collate(self.dataset[index]))
+        return self._sent(lambda: self.dataset[index])
 
     def ready(self) -> None:
         """There is nothing to prepare."""
 
-    def _sent(self, make: Callable[[], Any]) -> Sent:
+    def _sent(self, fetch: Callable[[], Any]) -> Sent:
+        if not self._plan.pieces:
+            return self._packed(fetch())
         kept = randomness.state()
         try:
             with self._plan.installed(self._up_to_date()), unhidden():
-                return pack(make(), self._plan.fuse)
+                return self._packed.recorded(fetch(), self._plan.fuse)
         except Exception as error:
             reason = f"{type(error).__name__}: {error}"
         randomness.restore(kept)
-        return Unrecorded(make(), reason)
+        return Unrecorded(self._real(fetch()), reason)
 
     def _up_to_date(self) -> list[tuple[Slot, Recorder]]:
         """The recorders, made anew where the dataset has other transforms than the last time."""

@@ -268,7 +268,9 @@ def test_both_ways_begin_in_one_state() -> None:
     plan = found(loader(Watched(), sampler=Shuffled()), Plan(), 8).plan
     for made, told in witnesses(loader(Watched(), sampler=Shuffled()), plan, 12):
         assert told.packed is not None
-        own = zip(*told.packed.batch[1], strict=True)  # what was drawn from the dataset's own generators
+        memory = told.packed.memory
+        # What was drawn from the dataset's own generators.
+        own = zip(*(plain.of(memory) for plain in told.packed.batch[1]), strict=True)
         assert [tuple(map(float, one)) for one in own] == [sample[1] for sample in made.samples]
         assert randomness.moved(made.random_state, told.random_state) is None
 

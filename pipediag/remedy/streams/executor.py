@@ -47,9 +47,8 @@ class Executor:
         if latest is not None and self._feed.single:
             latest.close()  # the loader goes back to the beginning of the iterator that it has
         kind = Background if self._feed.ahead else Inline
-        flow = Flow(
-            kind(self._feed.begin(), self._feed.arrive, self._depth, self._feed.device), self._stages, self._feed.device
-        )
+        supply = kind(self._feed.begin(), self._feed.arrive, self._depth, self._feed.device)
+        flow = Flow(supply, self._stages, self._feed)
         self._latest = weakref.ref(flow)
         return flow
 
@@ -64,10 +63,10 @@ class Executor:
 class Flow:
     """One epoch's batches, each launched before the loop asks for it."""
 
-    def __init__(self, supply: Supply, stages: Sequence[Stage], device: torch.device) -> None:
+    def __init__(self, supply: Supply, stages: Sequence[Stage], feed: Feed) -> None:
         self._supply = supply
         self._stages = stages
-        self._device = device
+        self._feed = feed
         self._ahead: deque[Ready | _Failed] = deque()
         self._handed = False
         self._over = False
@@ -77,12 +76,13 @@ class Flow:
         return self
 
     def __next__(self) -> Any:
-        stream = torch.cuda.current_stream(self._device)
+        stream = torch.cuda.current_stream(self._feed.device)
         if self._handed:
             self._handed = False
             done = torch.cuda.Event(blocking=True)  # waited for by a thread that should sleep
             done.record(stream)
             self._supply.finished(done)
+        self._feed.tune()
         self._look_ahead()
         if not self._ahead:
             self.close()
@@ -106,10 +106,17 @@ class Flow:
         self._end()
 
     def _look_ahead(self) -> None:
-        """Launch what is there, as many batches ahead as there are stages; wait only where none is ready."""
-        while not self._over and len(self._ahead) <= len(self._stages):
+        """Launch what is there, as many batches ahead as there are stages; wait only where none is ready.
+
+        Stages that draw random numbers on the device share its generator with the loop. They run exactly one batch
+        ahead, even if that has to be waited for, so that with one seed the draws come in one order.
+        """
+        while not self._over:
+            drawing = any(stage.draws for stage in self._stages)
+            if len(self._ahead) > (1 if drawing else len(self._stages)):
+                return
             try:
-                ready = self._supply.next(wait=not self._ahead or any(stage.draws for stage in self._stages))
+                ready = self._supply.next(wait=not self._ahead or (drawing and self._feed.ahead))
             except StopIteration:
                 self._over = True
                 return
@@ -128,6 +135,10 @@ class Flow:
 
     def _fail(self, error: Exception) -> None:
         """To be raised in its turn: batches before it are in order."""
+        if isinstance(error, StopIteration):  # to a loop it would be the end of the epoch
+            error = RuntimeError(f"what makes the batches raised StopIteration: {error}").with_traceback(
+                error.__traceback__
+            )
         self._over = True
         self._ahead.append(_Failed(error))
 

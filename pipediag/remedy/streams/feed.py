@@ -11,7 +11,7 @@ from torch import Tensor
 from torch.utils.data import DataLoader, Sampler
 
 from ...ladder import tree
-from .handover import Ready, moved
+from .handover import Ready, moved, tensors
 
 
 class Feed(Protocol):
@@ -33,6 +33,9 @@ class Feed(Protocol):
     def arrive(self, sent: Any) -> Ready:
         """Launch what brings a batch to the device, on streams of the feed's own."""
 
+    def tune(self) -> None:
+        """Called in the loop's thread before each batch: for what must not be done in another one."""
+
 
 class Copied:
     """The batches of any iterable, copied as they are, on a stream of their own."""
@@ -47,9 +50,14 @@ class Copied:
     def begin(self) -> Iterator[Any]:
         return iter(self._loader)
 
+    def tune(self) -> None:
+        """There is nothing to tune."""
+
     def arrive(self, sent: Any) -> Ready:
         if self._stream is None:
             return Ready(tree.move(sent, self.device))
+        if any(True for _ in tensors(sent)):  # on a device already: made by the loop's thread, on its stream
+            self._stream.wait_stream(torch.cuda.current_stream(self.device))
         with torch.cuda.stream(self._stream):
             return Ready(moved(tree.map_leaves(sent, _pinned), self.device), self._stream.record_event())
 

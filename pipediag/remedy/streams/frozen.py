@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+import warnings
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
+import torch
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _NormBase
 from torch.nn.modules.dropout import _DropoutNd
@@ -17,21 +19,37 @@ from ...ladder import tree
 
 
 class Frozen:
-    """Knows the modules that one stage runs, from watching it once, and holds them against the rules."""
+    """Knows the modules that one stage runs and holds them against the rules.
 
-    def __init__(self, stage: str) -> None:
+    Args:
+        stage: its name.
+        modules: those that it runs, where it can tell; else they are learnt from watching it once.
+
+    Raises:
+        UsageError: one of ``modules`` is in train mode and normalises by its batch or drops at random.
+    """
+
+    def __init__(self, stage: str, modules: Sequence[nn.Module] | None) -> None:
         self._stage = stage
+        self._roots = list(modules or ())
         self._names: dict[nn.Module, str] = {}
         self._moody: list[nn.Module] = []  # those that do something else in train mode
         self._weights: list[Tensor] = []
         self._versions: tuple[int, ...] = ()
         self._memory: list[int] = []
-        self._known = False
+        self._known = modules is not None
+        self.begin()
+        for module in self._names:
+            self._refuse(module)
 
     def begin(self) -> bool:
         """A new epoch: weights may have been changed before it. Whether they lie elsewhere than in the last one."""
+        self._names = {part: name for root in self._roots for name, part in root.named_modules()}
+        self._moody = [module for module in self._names if _learns(module) or _drops(module)]
+        self._weights = [weight for module in self._names for weight in module.parameters(recurse=False)]
         self._versions = tree.versions(self._weights)
-        memory = [weight.data_ptr() for weight in self._weights]
+        buffers = [buffer for module in self._names for buffer in module.buffers(recurse=False)]
+        memory = [tensor.data_ptr() for tensor in (*self._weights, *buffers)]
         changed, self._memory = memory != self._memory, memory
         return changed
 
@@ -65,16 +83,16 @@ class Frozen:
             if threading.get_ident() != thread:
                 return
             if module not in self._names:
+                self._roots.append(module)
                 self._names.update({part: name for name, part in module.named_modules() if part not in self._names})
             self._refuse(module)
 
-        hook = register_module_forward_pre_hook(about_to_run)
-        try:
-            yield
-        finally:
-            hook.remove()
-        self._moody = [module for module in self._names if _learns(module) or _drops(module)]
-        self._weights = [weight for module in self._names for weight in module.parameters(recurse=False)]
+        with _not_compiled():
+            hook = register_module_forward_pre_hook(about_to_run)
+            try:
+                yield
+            finally:
+                hook.remove()
         self._known = True
         self.begin()
 
@@ -92,6 +110,14 @@ class Frozen:
             f" and {what}: a frozen stage gives the same for the same batch. Call .eval() on it before the loop, or"
             " leave the stage in the loop"
         )
+
+
+@contextmanager
+def _not_compiled() -> Iterator[None]:
+    """What is to be compiled runs as it is inside: hooks on all modules would become part of the compiled code."""
+    with torch.compiler.set_stance("force_eager"), warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="Using `torch.compile")
+        yield
 
 
 def _learns(module: nn.Module) -> bool:

@@ -2,12 +2,14 @@
 
 A graph repeats the kernels of one run on the memory of that run. A batch is copied in, the result is copied out. What a
 stage does on the host is not repeated, so a stage is captured only when the graph has been seen to give, bit by bit,
-what the stage itself gives: random numbers of the device come anew each time, those of the host would be frozen.
+what the stage itself gives: random numbers of the device come anew each time, those of the host would be frozen. It is
+held against the stage again at the first batch of every epoch, since between two epochs anything may be changed.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import dataclasses
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
@@ -16,6 +18,7 @@ from torch import Tensor
 
 from ...errors import UsageError
 from ...ladder import randomness, tree
+from ...ladder.places import label
 
 Work = Callable[[Any], Any]
 
@@ -23,6 +26,14 @@ Work = Callable[[Any], Any]
 _WARM = 1
 #: Kinds of batch that are captured; all others run as they are.
 _MOST_KINDS = 2
+#: Kinds of batch that are counted at a time.
+_COUNTED = 256
+#: What a batch may hold beside tensors: values that cannot be changed, and tell of themselves what they are.
+_VALUES = (int, float, complex, str, bytes, type(None), torch.dtype, torch.device, torch.Size)
+
+
+class Refused(Exception):
+    """Something cannot be captured, and why."""
 
 
 class Graphed:
@@ -35,10 +46,11 @@ class Graphed:
     def __init__(self, work: Work, device: torch.device) -> None:
         self.why = ""
         self._work = work
+        self._device = device
         self._generator = torch.cuda.default_generators[device.index or 0]
-        self._pool = torch.cuda.graph_pool_handle()  # one for all graphs: they run one after the other on one stream
-        self._seen: dict[Any, int] = {}
+        self._seen: dict[int, int] = {}  # by the hash: batches may hold long strings
         self._graphs: dict[Any, _Graph] = {}
+        self._doubted: set[Any] = set()  # kinds whose graph is to be held against the stage again
 
     @property
     def note(self) -> str:
@@ -48,20 +60,9 @@ class Graphed:
         kinds = "one kind" if len(self._graphs) == 1 else f"{len(self._graphs)} kinds"
         return "; ".join(filter(None, (f"captured in a CUDA graph for {kinds} of batch", self.why)))
 
-    def __call__(self, batch: Any) -> Any:
-        if self.why and not self._graphs:
-            return self._work(batch)
-        kind = _kind(batch)
-        graph = self._graphs.get(kind)
-        if graph is not None:
-            return graph(batch)
-        self._seen[kind] = self._seen.get(kind, 0) + 1
-        if self.why or self._seen[kind] <= _WARM:
-            return self._work(batch)
-        made, self.why = self._capture(batch, kind)
-        if not self.why and len(self._graphs) == _MOST_KINDS:
-            self.why = f"only the first {_MOST_KINDS} kinds of batch are captured"
-        return made
+    def begin(self) -> None:
+        """A new epoch: what the stage does may have been changed."""
+        self._doubted = set(self._graphs)
 
     def forget(self) -> None:
         """What the graphs read lies elsewhere now."""
@@ -69,51 +70,108 @@ class Graphed:
         self._seen.clear()
         self.why = ""
 
+    def __call__(self, batch: Any) -> Any:
+        if self.why and not self._graphs:
+            return self._work(batch)
+        try:
+            kind = _kind(batch)
+        except Refused as refused:
+            self.why = str(refused)
+            return self._work(batch)
+        if kind in self._graphs:
+            return self._again(batch, kind) if kind in self._doubted else self._graphs[kind](batch)
+        if self.why or not self._often(kind):
+            return self._work(batch)
+        made, self.why = self._capture(batch, kind)
+        if not self.why and len(self._graphs) == _MOST_KINDS:
+            self.why = f"only the first {_MOST_KINDS} kinds of batch are captured"
+        return made
+
+    def _often(self, kind: Any) -> bool:
+        if len(self._seen) == _COUNTED:
+            self._seen.clear()
+        self._seen[hash(kind)] = self._seen.get(hash(kind), 0) + 1
+        return self._seen[hash(kind)] > _WARM
+
+    def _again(self, batch: Any, kind: Any) -> Any:
+        """The first batch of its kind in an epoch: a graph that no longer gives the same is made anew."""
+        self._doubted.discard(kind)
+        given = tree.clone(batch)
+        draws = self._generator.get_state()
+        made = self._work(batch)
+        if not self._same(self._graphs[kind], given, made, draws):
+            self.forget()
+        return made
+
     def _capture(self, batch: Any, kind: Any) -> tuple[Any, str]:
         """What the stage makes of the batch, and why its graph is not to be used; empty where it was made."""
         given = tree.clone(batch)
-        device_draws, host_draws = self._generator.get_state(), randomness.state()
+        draws, host_draws = self._generator.get_state(), randomness.state()
         made = self._work(batch)
         whose = randomness.moved(host_draws, randomness.state())
         if whose is not None:
             return made, f"it draws random numbers on the host ({whose}), which a graph would repeat"
-        kept = self._generator.clone_state()
         try:
-            graph = _Graph(self._work, given, self._pool)
+            with self._set_aside():
+                _Graph(self._work, given)  # whether it can be done: one that fails leaves its generator unusable
+            graph = _Graph(self._work, given)
+        except Refused as refused:
+            return made, str(refused)
         except UsageError:
             raise
         except Exception as error:  # it waits for the device, or does what else a capture forbids
-            self._generator.graphsafe_set_state(kept)
             return made, f"capturing it failed: {_first_line(error)}"
-        after = self._generator.get_state()
-        self._generator.set_state(device_draws)
-        again = graph(given)
-        same = _equal(made, again) and torch.equal(self._generator.get_state(), after)
-        self._generator.set_state(after)
-        if not same:
+        if not self._same(graph, given, made, draws):
             return made, "its graph does not give what the stage gives: it depends on something besides its batch"
         self._graphs[kind] = graph
         torch.cuda.empty_cache()  # the runs before took memory of their own, which no run takes any more
         return made, ""
 
+    @contextmanager
+    def _set_aside(self) -> Iterator[None]:
+        """What is drawn inside is drawn from a copy of the generator."""
+        kept = self._generator.graphsafe_get_state()
+        self._generator.graphsafe_set_state(self._generator.clone_state())
+        try:
+            yield
+        finally:
+            self._generator.graphsafe_set_state(kept)
+
+    def _same(self, graph: _Graph, given: Any, made: Any, draws: Tensor) -> bool:
+        """Whether the graph gives what the stage made, with the same random numbers; waits for the device."""
+        after = self._generator.get_state()
+        self._generator.set_state(draws)
+        same = _equal(made, graph(given)) and torch.equal(self._generator.get_state(), after)
+        self._generator.set_state(after)
+        return same
+
 
 class _Graph:
-    """One captured run."""
+    """One captured run.
 
-    def __init__(self, work: Work, batch: Any, pool: Any) -> None:
+    Raises:
+        Refused: the work writes into its batch, or its result holds what a graph cannot make anew.
+    """
+
+    def __init__(self, work: Work, batch: Any) -> None:
         self._inputs = [leaf.clone() for leaf in _tensors(batch)]
         inputs = iter(self._inputs)
         static = tree.map_leaves(batch, lambda leaf: next(inputs) if isinstance(leaf, Tensor) else leaf)
+        versions = tree.versions(self._inputs)
+        pool = torch.cuda.graph_pool_handle()
         self._graph = torch.cuda.CUDAGraph()
         with _casts_made_anew():
             # Loading threads allocate page-locked memory and the like; that is theirs, and must not end the capture.
             self._graph.capture_begin(pool=pool, capture_error_mode="thread_local")
             try:
                 self._made = work(static)
-            finally:
                 self._graph.capture_end()
-        if any(isinstance(leaf, Tensor) and not leaf.is_cuda for leaf in tree.leaves(self._made)):
-            raise ValueError("it gives a tensor that lies on the host")
+            except BaseException:
+                _give_up(self._graph, pool)
+                raise
+        if tree.versions(self._inputs) != versions:
+            raise Refused("it writes into its batch")
+        _kind(self._made)
         numbers = {id(leaf): number for number, leaf in enumerate(self._inputs)}
         #: For each tensor of the result the input that it is, None for one that the graph makes.
         self._handed_on = [numbers.get(id(leaf)) for leaf in _tensors(self._made)]
@@ -134,6 +192,20 @@ class _Graph:
         return tree.map_leaves(self._made, fresh)
 
 
+def _give_up(graph: torch.cuda.CUDAGraph, pool: Any) -> None:
+    """End a capture that failed. The allocator must be told as well: while it believes that a capture is going on, it
+    keeps every block that two streams have used."""
+    try:
+        graph.capture_end()
+    except Exception:
+        end = getattr(torch._C, "_cuda_endAllocateToPool", None) or torch._C._cuda_endAllocateCurrentStreamToPool
+        try:
+            end(torch.cuda.current_device(), pool)
+            torch._C._cuda_releasePool(torch.cuda.current_device(), pool)
+        except RuntimeError:  # torch has done it by itself
+            pass
+
+
 @contextmanager
 def _casts_made_anew() -> Iterator[None]:
     """Autocast keeps weights that it has cast; a graph must not read what is gone when the context ends."""
@@ -150,14 +222,32 @@ def _tensors(batch: Any) -> list[Tensor]:
 
 
 def _kind(batch: Any) -> Any:
-    """What makes two batches run the same kernels on memory of the same layout."""
-    parts: list[Any] = [torch.is_grad_enabled(), torch.is_autocast_enabled("cuda"), torch.get_autocast_dtype("cuda")]
-    for leaf in tree.leaves(batch):
-        if isinstance(leaf, Tensor):
-            parts.append((leaf.shape, leaf.dtype, leaf.stride(), leaf.device))
-        else:
-            parts.append(leaf if isinstance(leaf, (int, float, str, bytes, type(None))) else id(leaf))
-    return tuple(parts)
+    """What makes two batches run the same kernels on memory of the same layout.
+
+    Raises:
+        Refused: it holds something that may change unseen.
+    """
+    modes = torch.is_grad_enabled(), torch.is_autocast_enabled("cuda"), torch.get_autocast_dtype("cuda")
+    return modes, _form(batch)
+
+
+def _form(obj: Any) -> Any:
+    if isinstance(obj, Tensor):
+        if obj.layout != torch.strided or obj.is_nested:
+            raise Refused(f"a tensor of layout {obj.layout} cannot be copied into a graph")
+        if not obj.is_cuda:
+            raise Refused("there is a tensor that lies on the host")
+        return type(obj), obj.shape, obj.dtype, obj.stride(), obj.device
+    if isinstance(obj, _VALUES):
+        return type(obj), obj
+    if not tree.moves_itself(obj):
+        if isinstance(obj, (tuple, list)):
+            return type(obj), *map(_form, obj)
+        if isinstance(obj, Mapping):
+            return type(obj), *((key, _form(value)) for key, value in obj.items())
+        if dataclasses.is_dataclass(obj) and not isinstance(obj, type):
+            return type(obj), *(_form(getattr(obj, field.name)) for field in dataclasses.fields(obj))
+    raise Refused(f"there is an object ({label(obj)}) that may change unseen")
 
 
 def _equal(one: Any, other: Any) -> bool:
@@ -171,7 +261,7 @@ def _alike(one: Any, other: Any) -> bool:
         if one.shape != other.shape or one.dtype != other.dtype:
             return False
         return bool(((one == other) | ((one != one) & (other != other))).all())
-    return bool(one == other)
+    return type(one) is type(other) and bool(one == other)
 
 
 def _first_line(error: Exception) -> str:

@@ -7,7 +7,7 @@ stream uses the memory, lest it give the block to somebody else as soon as Pytho
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,10 +17,6 @@ from torch import Tensor
 from ...ladder import tree
 
 
-def _nothing() -> None:
-    """There is nothing to give back."""
-
-
 @dataclass
 class Ready:
     """A batch whose making has been launched: it may be read by whoever waits for ``event``.
@@ -28,12 +24,10 @@ class Ready:
     Attributes:
         batch: on the device.
         event: the end of its making; None on the CPU.
-        release: gives back what the batch was copied from. To be called once, after ``event`` has passed.
     """
 
     batch: Any
     event: torch.cuda.Event | None = None
-    release: Callable[[], None] = _nothing
 
 
 def hand_over(ready: Ready, stream: torch.cuda.Stream) -> Any:

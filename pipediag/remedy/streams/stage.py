@@ -50,8 +50,11 @@ class Stage:
 
     def begin(self) -> None:
         """A new epoch: what was changed between two epochs is taken as it is now."""
-        if self._work.begin() and self._graphed is not None:
-            self._graphed.forget()
+        moved = self._work.begin()
+        if self._graphed is not None:
+            self._graphed.begin()
+            if moved:
+                self._graphed.forget()
 
     def launch(self, ready: Ready) -> Ready:
         """The batch after this stage; on a GPU its making has been launched."""
@@ -81,7 +84,8 @@ class _Frozen:
     def __init__(self, work: Work, name: str) -> None:
         self._work = work
         self._name = name
-        self._watch = Frozen(name)
+        # The prefix of a model runs that model as far as it goes, and knows which of its modules that is.
+        self._watch = Frozen(name, getattr(getattr(work, "__self__", None), "frozen", None))
 
     def begin(self) -> bool:
         return self._watch.begin()

@@ -65,8 +65,7 @@ class Inline:
         self._due.finished(event)
 
     def close(self) -> None:
-        self._due.clear()
-        _close(self._source)
+        self._source = iter(())  # a loader's iterator ends its workers when it is collected
 
 
 class Background:
@@ -140,8 +139,6 @@ class _Work:
         except BaseException as error:  # it is the loop's to see
             end.error = error
         finally:
-            self._due.clear()
-            _close(self._source)
             del self._source, self._arrive  # a loader's iterator ends its workers when it is collected
             self._given.put(end)
             del end
@@ -168,16 +165,16 @@ class _Due:
         self._room = min(depth, 2)  # until a step has shown how much memory it takes
         self._measured = False
         self._size = 0
-        self._launched: deque[tuple[Callable[[], None], Event | None]] = deque()
+        self._launched = 0
         self._finished: deque[Event] = deque()
 
     def launched(self, ready: Ready) -> Ready:
         self._size = max(self._size, tree.nbytes(ready.batch))
-        self._launched.append((ready.release, ready.event))
+        self._launched += 1
         return ready
 
     def full(self) -> bool:
-        return len(self._launched) > self._room
+        return self._launched > self._room
 
     def finished(self, event: Event) -> None:
         self._finished.append(event)
@@ -185,23 +182,8 @@ class _Due:
     def over(self) -> None:
         """Wait until the oldest batch that the loop has done with is done with on the device too."""
         self._finished.popleft().synchronize()
-        release, _ = self._launched.popleft()
-        release()
+        self._launched -= 1
         if not self._measured:
             free, _ = torch.cuda.mem_get_info(self._device)
             self._room = max(1, min(self._depth, int(_SHARE * free / max(1, self._size))))
             self._measured = True
-
-    def clear(self) -> None:
-        while self._launched:
-            release, event = self._launched.popleft()
-            if event is not None:
-                event.synchronize()  # what a batch is copied from is in use until then
-            release()
-        self._finished.clear()
-
-
-def _close(source: Iterator[Any]) -> None:
-    close = getattr(source, "close", None)  # a generator's
-    if close is not None:
-        close()

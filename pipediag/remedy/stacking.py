@@ -1,0 +1,80 @@
+"""torch's own collate function with the stacking put off, until it is known where in memory the batch will lie.
+
+The structure is made by torch's code, which is handed :class:`Parts` in place of stacked tensors. That is done only
+where nobody else's code would see them; the rest, and whatever cannot be stacked, is left to torch altogether, which
+then raises what it always raises.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.utils.data import default_collate
+from torch.utils.data._utils.collate import collate, collate_tensor_fn, default_collate_fn_map
+
+from .hooks import register
+
+
+class Parts:
+    """Tensors of one shape and dtype that become one tensor with a dimension more, in front."""
+
+    __slots__ = ("dtype", "shape", "tensors")
+
+    def __init__(self, tensors: Sequence[Tensor]) -> None:
+        self.tensors = tensors
+        self.shape = (len(tensors), *tensors[0].shape)
+        self.dtype = tensors[0].dtype
+
+
+def stacking(collate_fn: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    """What to call in place of ``collate_fn``: torch's own gives :class:`Parts` for tensors, another one stays."""
+    return collated if collate_fn is default_collate else collate_fn
+
+
+def collated(samples: Any) -> Any:
+    """As ``default_collate``, with :class:`Parts` where a stacked tensor would be, if it can be."""
+    if not (_is_torchs_own() and _is_usual(samples[0])):
+        return default_collate(samples)
+    return collate(samples, collate_fn_map={**default_collate_fn_map, Tensor: _stacked_later})
+
+
+def _is_torchs_own() -> bool:
+    """Whether nobody but us has given torch functions for types of their own."""
+    return all(function.__module__ in _KNOWN for function in default_collate_fn_map.values())
+
+
+_KNOWN = (collate.__module__, register.__module__)
+
+
+def _is_usual(sample: Any) -> bool:
+    """Whether the sample's containers are none of the user's own, which might look at what is put into them."""
+    if type(sample) is dict:
+        return all(map(_is_usual, sample.values()))
+    if type(sample) in (tuple, list) or is_named_tuple(sample):
+        return all(map(_is_usual, sample))
+    return isinstance(sample, (str, bytes)) or not isinstance(sample, (Mapping, Sequence))
+
+
+def is_named_tuple(value: Any) -> bool:
+    """Whether its class adds nothing to its fields."""
+    return isinstance(value, tuple) and hasattr(value, "_fields") and type(value).__bases__ == (tuple,)
+
+
+def _stacked_later(batch: Sequence[Tensor], *, collate_fn_map: Any = None) -> Any:
+    like = (batch[0].shape, batch[0].dtype)
+    if all(is_plain(tensor) and (tensor.shape, tensor.dtype) == like for tensor in batch):
+        return Parts(batch)
+    return collate_tensor_fn(batch, collate_fn_map=collate_fn_map)
+
+
+def is_plain(value: Any) -> bool:
+    """Whether it is a tensor in the processor's memory that is its numbers and nothing more."""
+    return (
+        type(value) is Tensor
+        and value.device.type == "cpu"
+        and value.layout == torch.strided
+        and not (value.requires_grad or value.is_quantized or value.is_nested or value.is_conj() or value.is_neg())
+    )
