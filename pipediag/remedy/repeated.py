@@ -88,6 +88,7 @@ class _Graph:
             self._graph.capture_end()
 
     def __call__(self, memory: Tensor) -> list[Tensor]:
+        self._memory.record_stream(torch.cuda.current_stream(memory.device))  # another than it was made on
         self._memory.copy_(memory)
         self._graph.replay()
         return [result.clone() for result in self._results]

@@ -1,15 +1,19 @@
-"""A CUDA device in the imagination, for what the executor does on the host: streams, events and waits, no memory.
+"""A CUDA device in the imagination: streams, events and waits, without a GPU.
 
-Nothing is ever done by the device until somebody waits for it: then it has come as far as it was waited for, and no
-farther. A consumer is so as far behind its host as can be, and how far a host runs ahead is the number of events that
-nobody has waited for.
+Nothing is known to be done until somebody has waited for it. A consumer is so as far behind its host as can be; how
+far a host runs ahead is the number of events that nobody has waited for; and two pieces of work are in order only if
+the one was launched on a stream that had been told to wait for the other. Who has waited for what is kept as vector
+clocks (C. Fidge, "Timestamps in message-passing systems that preserve the partial ordering", 1988).
 """
 
 from __future__ import annotations
 
+import itertools
 import threading
+from collections import defaultdict
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -17,38 +21,94 @@ import torch
 
 GIGABYTE = 1 << 30
 
+#: For each stream, by its number, the time of its last work that is over.
+Clock = dict[int, int]
+
+_numbers = itertools.count(1)
+_times = itertools.count(1)
+_lock = threading.RLock()
+#: What the host has waited for. Times are never used twice, so there is nothing to put back.
+_host: Clock = {}
+
+
+def _learn(clock: Clock, other: Clock) -> None:
+    with _lock:
+        for stream, time in other.items():
+            clock[stream] = max(time, clock.get(stream, 0))
+
 
 class Stream:
-    """Knows the events that its next work comes after."""
+    """Work in the order in which it is launched.
 
-    def __init__(self, device: Any = None) -> None:
-        self.before: list[Event] = []
+    Attributes:
+        after: what its next work comes after.
+    """
+
+    def __init__(self, device: Any = None, priority: int = 0) -> None:
+        self.number = self.cuda_stream = next(_numbers)
+        self.device = torch.device("cuda", 0)
+        self.after: Clock = {}
+
+    def work(self) -> int:
+        """Launch something; the time of it."""
+        with _lock:
+            _learn(self.after, _host)
+            self.after[self.number] = next(_times)
+            return self.after[self.number]
+
+    def comes_after(self, stream: Stream, time: int) -> bool:
+        """Whether what is launched next may rely on that work of another stream, or of this one."""
+        with _lock:
+            return stream is self or max(self.after.get(stream.number, 0), _host.get(stream.number, 0)) >= time
 
     def wait_event(self, event: Event) -> None:
-        self.before.append(event)
+        _learn(self.after, event.after)
 
-    def record_event(self) -> Event:
-        event = Event()
+    def wait_stream(self, stream: Stream) -> None:
+        _learn(self.after, stream.after)
+
+    def record_event(self, event: Event | None = None) -> Event:
+        event = Event() if event is None else event
         event.record(self)
         return event
 
+    def synchronize(self) -> None:
+        _learn(_host, self.after)
+
 
 class Event:
-    def __init__(self, blocking: bool = False) -> None:
-        self._before: list[Event] = []
-        self.passed = False
+    def __init__(self, enable_timing: bool = False, blocking: bool = False) -> None:
+        self.after: Clock = {}
 
     def record(self, stream: Stream) -> None:
-        self._before, stream.before = stream.before, [self]
+        with _lock:
+            self.after = dict(stream.after)
 
     def synchronize(self) -> None:
-        left = [self]
-        while left:
-            event = left.pop()
-            if not event.passed:
-                event.passed = True
-                left += event._before
-                event._before = []
+        _learn(_host, self.after)
+
+    def query(self) -> bool:
+        with _lock:
+            return all(_host.get(stream, 0) >= time for stream, time in self.after.items())
+
+
+class _Generator:
+    """The device's random numbers, which are the host's here."""
+
+    def get_state(self) -> torch.Tensor:
+        return torch.get_rng_state()
+
+    def set_state(self, state: torch.Tensor) -> None:
+        torch.set_rng_state(state)
+
+    def clone_state(self) -> _Generator:
+        return self
+
+    def graphsafe_get_state(self) -> _Generator:
+        return self
+
+    def graphsafe_set_state(self, state: _Generator) -> None:
+        pass
 
 
 class Device:
@@ -63,39 +123,49 @@ class Device:
         self.free = 64 * GIGABYTE
         self.draws = 0
         self.default = Stream()
-        self._current = threading.local()
+        self._streams: defaultdict[int, list[Stream]] = defaultdict(list)  # of each thread, the innermost last
 
     def current_stream(self, device: Any = None) -> Stream:
-        stream = getattr(self._current, "stream", self.default)
-        assert isinstance(stream, Stream)
-        return stream
+        streams = self._streams[threading.get_ident()]
+        return streams[-1] if streams else self.default
 
     @contextmanager
     def stream(self, stream: Stream) -> Iterator[None]:
-        before = self.current_stream()
-        self._current.stream = stream
+        streams = self._streams[threading.get_ident()]
+        streams.append(stream)
         try:
             yield
         finally:
-            self._current.stream = before
+            streams.pop()
 
-    @contextmanager
-    def device(self, device: Any) -> Iterator[None]:
-        yield
-
-    def mem_get_info(self, device: Any = None) -> tuple[int, int]:
-        return self.free, 80 * GIGABYTE
-
-    def get_rng_state(self, device: Any = None) -> torch.Tensor:
-        return torch.tensor([self.draws])
+    def names(self) -> dict[str, Any]:
+        """What is imagined, by its name in ``torch.cuda``."""
+        locks = SimpleNamespace(cudaHostRegister=lambda *_: 0, cudaHostUnregister=lambda *_: 0)
+        return {
+            "Stream": Stream,
+            "Event": Event,
+            "current_stream": self.current_stream,
+            "stream": self.stream,
+            "device": lambda _: nullcontext(),
+            "mem_get_info": lambda _=None: (self.free, 80 * GIGABYTE),
+            "get_rng_state": lambda _=None: torch.tensor([self.draws]),
+            "is_available": lambda: True,
+            "current_device": lambda: 0,
+            "get_device_capability": lambda _=None: (3, 5),  # too old for fused kernels
+            "set_device": lambda _: None,
+            "default_generators": (_Generator(),),
+            "graph_pool_handle": lambda: (0, 1),
+            "empty_cache": lambda: None,
+            "get_sync_debug_mode": lambda: 0,
+            "set_sync_debug_mode": lambda _: None,
+            "cudart": lambda: locks,
+        }
 
 
 @pytest.fixture
 def imagined(monkeypatch: pytest.MonkeyPatch) -> Device:
     """Everything that the executor asks of ``torch.cuda`` goes to an imagined device."""
     device = Device()
-    monkeypatch.setattr(torch.cuda, "Stream", Stream)
-    monkeypatch.setattr(torch.cuda, "Event", Event)
-    for name in ("current_stream", "stream", "device", "mem_get_info", "get_rng_state"):
-        monkeypatch.setattr(torch.cuda, name, getattr(device, name))
+    for name, value in device.names().items():
+        monkeypatch.setattr(torch.cuda, name, value)
     return device

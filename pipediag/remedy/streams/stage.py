@@ -50,6 +50,8 @@ class Stage:
 
     def begin(self) -> None:
         """A new epoch: what was changed between two epochs is taken as it is now."""
+        if self._stream is not None:  # weights that the loop's stream has made or changed
+            self._stream.wait_stream(torch.cuda.current_stream(self._device))
         moved = self._work.begin()
         if self._graphed is not None:
             self._graphed.begin()

@@ -1,0 +1,39 @@
+"""Streams are tested on the CPU, where everything is done in turn, on an imagined device, and on a real GPU."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+
+import pytest
+import torch
+
+from .endings import assert_nothing_left, take_stock
+from .imagined import imagined
+
+__all__ = ["imagined"]
+
+# With fewer queues two streams may share one, and then wait for each other without having been told to.
+os.environ.setdefault("CUDA_DEVICE_MAX_CONNECTIONS", "32")
+
+GPU = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU")]
+CUDA = pytest.param("cuda", marks=GPU)
+
+
+@pytest.fixture(params=["cpu", CUDA])
+def device(request: pytest.FixtureRequest) -> torch.device:
+    return torch.device(request.param)
+
+
+@pytest.fixture
+def gpu() -> torch.device:
+    """For tests that are marked with ``GPU``."""
+    return torch.device("cuda", torch.cuda.current_device())
+
+
+@pytest.fixture(autouse=True)
+def nothing_left_running() -> Iterator[None]:
+    """No test leaves a fetching thread or a worker behind."""
+    take_stock()
+    yield
+    assert_nothing_left()
