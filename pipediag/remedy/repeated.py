@@ -7,6 +7,7 @@ samples skip steps at random has other launches for every batch and is replayed 
 
 from __future__ import annotations
 
+import threading
 from collections import Counter
 from typing import Any
 
@@ -15,6 +16,7 @@ from torch import Tensor
 
 from .packed import Packed
 from .replay import results_of
+from .streams.capture import captured
 
 #: Batches with the same launches after which they are captured.
 _SEEN = 3
@@ -80,18 +82,15 @@ class Repeats:
 class _Graph:
     def __init__(self, there: Packed) -> None:
         self._memory = there.memory.clone()
-        self._graph = torch.cuda.CUDAGraph()
-        self._graph.capture_begin(capture_error_mode="thread_local")
-        try:
-            self._results = results_of(there, self._memory)
-        finally:
-            self._graph.capture_end()
+        self._graph, self._results = captured(lambda: results_of(there, self._memory), there.memory.device)
+        self._turn = threading.Lock()  # two epochs at once are fetched by two threads
 
     def __call__(self, memory: Tensor) -> list[Tensor]:
-        self._memory.record_stream(torch.cuda.current_stream(memory.device))  # another than it was made on
-        self._memory.copy_(memory)
-        self._graph.replay()
-        return [result.clone() for result in self._results]
+        with self._turn:
+            self._memory.record_stream(torch.cuda.current_stream(memory.device))  # another than it was made on
+            self._memory.copy_(memory)
+            self._graph.replay()
+            return [result.clone() for result in self._results]
 
 
 def kind_of(there: Packed) -> Any:

@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from pipediag.errors import UsageError
-from pipediag.remedy.streams import supply
+from pipediag.remedy.streams import executor as executing
 from pipediag.remedy.streams.executor import Executor
 from pipediag.remedy.streams.handover import Ready
 from pipediag.remedy.streams.stage import Stage
@@ -218,7 +218,7 @@ def test_a_loader_with_one_iterator_for_all_epochs_gives_it_to_the_latest() -> N
 
 def test_two_epochs_never_ask_one_iterator_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """A batch that takes longer than closing has patience for is waited for where its iterator is needed again."""
-    monkeypatch.setattr(supply, "_PATIENCE", 0.01)
+    monkeypatch.setattr(executing, "_PATIENCE", 0.01)
     asking: list[int] = []
     most = [0]
     gate = threading.Event()

@@ -21,6 +21,9 @@ from .handover import Ready, hand_over
 from .stage import Stage
 from .supply import Background, Inline, Supply
 
+#: Seconds that closing waits for a loader to give the batch that it is being asked for; as torch's own does.
+_PATIENCE = 5.0
+
 
 class Executor:
     """The streams and stages of a loader. They live as long as it does, whatever number of epochs.
@@ -46,8 +49,13 @@ class Executor:
         latest = self._latest() if self._latest is not None else None
         if latest is not None and self._feed.single:
             latest.close()  # the loader goes back to the beginning of the iterator that it has
-        kind = Background if self._feed.ahead else Inline
-        supply = kind(self._feed.begin(), self._feed.arrive, self._depth, self._feed.device)
+        source, arrive, device = self._feed.begin(), self._feed.arrive, self._feed.device
+        supply: Supply
+        if self._feed.ahead:
+            # Of an iterator that later epochs use again, two threads must never ask at a time.
+            supply = Background(source, arrive, self._depth, device, patience=None if self._feed.single else _PATIENCE)
+        else:
+            supply = Inline(source, arrive, self._depth, device)
         flow = Flow(supply, self._stages, self._feed)
         self._latest = weakref.ref(flow)
         return flow
@@ -68,7 +76,7 @@ class Flow:
         self._stages = stages
         self._feed = feed
         self._ahead: deque[Ready | _Failed] = deque()
-        self._handed = False
+        self._handed: torch.cuda.Stream | None = None  # the stream that the loop's batch was handed to
         self._over = False
         self._end = weakref.finalize(self, supply.close)
 
@@ -77,10 +85,10 @@ class Flow:
 
     def __next__(self) -> Any:
         stream = torch.cuda.current_stream(self._feed.device)
-        if self._handed:
-            self._handed = False
+        if self._handed is not None:
             done = torch.cuda.Event(blocking=True)  # waited for by a thread that should sleep
-            done.record(stream)
+            done.record(self._handed)
+            self._handed = None
             self._supply.finished(done)
         self._feed.tune()
         self._look_ahead()
@@ -96,7 +104,7 @@ class Flow:
                 del (
                     ready
                 )  # it leads to this frame: what is in such a circle is collected late, maybe by a forked worker
-        self._handed = True
+        self._handed = stream
         return hand_over(ready, stream)
 
     def close(self) -> None:

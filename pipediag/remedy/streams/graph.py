@@ -9,8 +9,7 @@ held against the stage again at the first batch of every epoch, since between tw
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
@@ -19,6 +18,7 @@ from torch import Tensor
 from ...errors import UsageError
 from ...ladder import randomness, tree
 from ...ladder.places import label
+from .capture import captured
 
 Work = Callable[[Any], Any]
 
@@ -112,9 +112,7 @@ class Graphed:
         if whose is not None:
             return made, f"it draws random numbers on the host ({whose}), which a graph would repeat"
         try:
-            with self._set_aside():
-                _Graph(self._work, given)  # whether it can be done: one that fails leaves its generator unusable
-            graph = _Graph(self._work, given)
+            graph = _Graph(self._work, given, self._device)
         except Refused as refused:
             return made, str(refused)
         except UsageError:
@@ -126,16 +124,6 @@ class Graphed:
         self._graphs[kind] = graph
         torch.cuda.empty_cache()  # the runs before took memory of their own, which no run takes any more
         return made, ""
-
-    @contextmanager
-    def _set_aside(self) -> Iterator[None]:
-        """What is drawn inside is drawn from a copy of the generator."""
-        kept = self._generator.graphsafe_get_state()
-        self._generator.graphsafe_set_state(self._generator.clone_state())
-        try:
-            yield
-        finally:
-            self._generator.graphsafe_set_state(kept)
 
     def _same(self, graph: _Graph, given: Any, made: Any, draws: Tensor) -> bool:
         """Whether the graph gives what the stage made, with the same random numbers; waits for the device."""
@@ -153,22 +141,12 @@ class _Graph:
         Refused: the work writes into its batch, or its result holds what a graph cannot make anew.
     """
 
-    def __init__(self, work: Work, batch: Any) -> None:
+    def __init__(self, work: Work, batch: Any, device: torch.device) -> None:
         self._inputs = [leaf.clone() for leaf in _tensors(batch)]
         inputs = iter(self._inputs)
         static = tree.map_leaves(batch, lambda leaf: next(inputs) if isinstance(leaf, Tensor) else leaf)
         versions = tree.versions(self._inputs)
-        pool = torch.cuda.graph_pool_handle()
-        self._graph = torch.cuda.CUDAGraph()
-        with _casts_made_anew():
-            # Loading threads allocate page-locked memory and the like; that is theirs, and must not end the capture.
-            self._graph.capture_begin(pool=pool, capture_error_mode="thread_local")
-            try:
-                self._made = work(static)
-                self._graph.capture_end()
-            except BaseException:
-                _give_up(self._graph, pool)
-                raise
+        self._graph, self._made = captured(lambda: work(static), device)
         if tree.versions(self._inputs) != versions:
             raise Refused("it writes into its batch")
         _kind(self._made)
@@ -190,31 +168,6 @@ class _Graph:
             return leaf.clone() if number is None else given[number]
 
         return tree.map_leaves(self._made, fresh)
-
-
-def _give_up(graph: torch.cuda.CUDAGraph, pool: Any) -> None:
-    """End a capture that failed. The allocator must be told as well: while it believes that a capture is going on, it
-    keeps every block that two streams have used."""
-    try:
-        graph.capture_end()
-    except Exception:
-        end = getattr(torch._C, "_cuda_endAllocateToPool", None) or torch._C._cuda_endAllocateCurrentStreamToPool
-        try:
-            end(torch.cuda.current_device(), pool)
-            torch._C._cuda_releasePool(torch.cuda.current_device(), pool)
-        except RuntimeError:  # torch has done it by itself
-            pass
-
-
-@contextmanager
-def _casts_made_anew() -> Iterator[None]:
-    """Autocast keeps weights that it has cast; a graph must not read what is gone when the context ends."""
-    kept = torch.is_autocast_cache_enabled()
-    torch.set_autocast_cache_enabled(False)
-    try:
-        yield
-    finally:
-        torch.set_autocast_cache_enabled(kept)
 
 
 def _tensors(batch: Any) -> list[Tensor]:

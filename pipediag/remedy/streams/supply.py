@@ -24,8 +24,6 @@ Arrive = Callable[[Any], Ready]
 
 #: Share of the free memory that batches lying ready may take.
 _SHARE = 0.25
-#: Seconds that closing waits for a source to give the batch that it is being asked for; as torch's loader does.
-_PATIENCE = 5.0
 
 
 class Supply(Protocol):
@@ -69,9 +67,16 @@ class Inline:
 
 
 class Background:
-    """Fetches and launches in a thread of its own."""
+    """Fetches and launches in a thread of its own.
 
-    def __init__(self, source: Iterator[Any], arrive: Arrive, depth: int, device: torch.device) -> None:
+    ``patience``: seconds that closing waits for a source to give the batch that it is being asked for; None: as long as
+    that takes.
+    """
+
+    def __init__(
+        self, source: Iterator[Any], arrive: Arrive, depth: int, device: torch.device, patience: float | None
+    ) -> None:
+        self._patience = patience
         self._given: queue.SimpleQueue[Ready | _End] = queue.SimpleQueue()
         self._finished: queue.SimpleQueue[Event | None] = queue.SimpleQueue()
         self._closed = threading.Event()
@@ -102,7 +107,7 @@ class Background:
         self._closed.set()
         self._finished.put(None)
         if self._thread is not threading.current_thread():
-            self._thread.join(_PATIENCE)
+            self._thread.join(self._patience)
 
 
 class _End:
