@@ -14,6 +14,7 @@ from .errors import EXIT_FAILED, EXIT_GATE, EXIT_INTERRUPTED, EXIT_OK, PipediagE
 
 if TYPE_CHECKING:
     from .analysis import Diagnosis
+    from .session import Session
 
 _SCRIPT = {"ignore_unknown_options": True, "allow_interspersed_args": False}
 
@@ -52,6 +53,15 @@ def _measuring(default_budget: float) -> Callable[[Callable[..., int]], Callable
 @click.option("-m", "module", is_flag=True, help="SCRIPT is a module's name, as in python -m.")
 @click.option("--loader", type=click.IntRange(min=1), help="The N-th loader iterated, instead of the one that trains.")
 @click.option("--rungs", metavar="NAMES", help="Measure only these rungs, separated by commas.")
+@click.option("--apply", is_flag=True, help="Then move the transforms to the device, and measure whether that pays.")
+@click.option(
+    "--apply-budget",
+    type=click.FloatRange(min=1),
+    default=60.0,
+    show_default=True,
+    help="Seconds to measure that for, beside the budget.",
+)
+@click.option("--plan", metavar="FILE", help="With --apply: if it pays, write what pipediag run --plan FILE needs.")
 @click.option("--workdir", type=click.Path(exists=True, file_okay=False), help="Run the script in this directory.")
 @click.argument("script")
 @click.argument("args", nargs=-1, type=click.UNPROCESSED)
@@ -63,6 +73,9 @@ def analyze(
     loader: int | None,
     rungs: str | None,
     workdir: str | None,
+    apply: bool,
+    apply_budget: float,
+    plan: str | None,
     outputs: tuple[str, ...],
     fail_over: float | None,
 ) -> int:
@@ -75,8 +88,35 @@ def analyze(
 
     if workdir is not None and not module:
         script = str(Path(script).resolve())
-    request = Request(Target(script, list(args), module), budget, loader, workdir, _rung_names(rungs))
-    return _analyze(request, outputs, fail_over)
+    request = Request(
+        Target(script, list(args), module), budget, loader, workdir, _rung_names(rungs), apply_budget if apply else 0.0
+    )
+    if plan is not None and not apply:
+        raise UsageError("--plan saves what --apply has measured: give both")
+    return _analyze(request, outputs, fail_over, plan)
+
+
+@cli.command(context_settings=_SCRIPT)
+@click.option("--plan", metavar="FILE", help="What analyze --apply --plan FILE has measured to pay.")
+@click.option("-m", "module", is_flag=True, help="SCRIPT is a module's name, as in python -m.")
+@click.argument("script")
+@click.argument("args", nargs=-1, type=click.UNPROCESSED)
+def run(script: str, args: tuple[str, ...], module: bool, plan: str | None) -> int:
+    """Run an unmodified training SCRIPT to its end, with its transforms moved to the device.
+
+    Nothing is measured. Without a plan, what can be moved is tried and certified first. On any doubt the script goes on
+    with its plain loader, and a line on standard error says so.
+    """
+    from .host.processes import become_runner
+    from .host.runner import NO_PLAN
+    from .host.script import Target
+    from .remedy import saved
+
+    target = Target(script, list(args), module)
+    target.check()
+    if plan is not None:
+        saved.read(plan).check(target.name)
+    become_runner([plan or NO_PLAN, *target.argv])
 
 
 @cli.command()
@@ -107,7 +147,37 @@ def report(session: str, outputs: tuple[str, ...]) -> int:
     return EXIT_OK
 
 
-def _analyze(request: Any, outputs: tuple[str, ...], fail_over: float | None) -> int:
+@cli.command()
+@click.argument("before")
+@click.argument("after")
+@click.option("-o", "--output", "outputs", multiple=True, metavar="FILE", help="Write it to a file; repeatable.")
+@click.option(
+    "--fail-over",
+    type=click.FloatRange(0, 100),
+    metavar="PCT",
+    help="Exit with 3 when the loop certainly makes over PCT percent fewer steps a second than before.",
+)
+def compare(before: str, after: str, outputs: tuple[str, ...], fail_over: float | None) -> int:
+    """Hold the saved session AFTER against BEFORE: what changed, and whether it is more than chance."""
+    from . import report as reports
+    from .analysis.compare import compare as hold_against
+    from .report.comparison import render_text
+    from .report.terminal import fitting
+
+    for path in outputs:
+        reports.check_output(path)
+    comparison = hold_against(reports.read(before), reports.read(after))
+    for path in outputs:
+        reports.write_comparison(comparison, path)
+    if not outputs:
+        sys.stdout.write(fitting(render_text(comparison), sys.stdout))
+    if fail_over is not None and comparison.certainly_slower(fail_over / 100):
+        click.echo(f"pipediag: the loop makes over {fail_over:g} % fewer steps a second than before", err=True)
+        return EXIT_GATE
+    return EXIT_OK
+
+
+def _analyze(request: Any, outputs: tuple[str, ...], fail_over: float | None, plan: str | None = None) -> int:
     from . import report as reports
     from .analysis import diagnose_session
     from .host.passes import analyze_script
@@ -115,6 +185,8 @@ def _analyze(request: Any, outputs: tuple[str, ...], fail_over: float | None) ->
 
     for path in outputs:
         reports.check_output(path)
+    if plan is not None:
+        reports.check_writable("--plan", plan)
     progress = ProgressLine()
     try:
         session = analyze_script(request, progress)
@@ -122,6 +194,8 @@ def _analyze(request: Any, outputs: tuple[str, ...], fail_over: float | None) ->
         progress.clear()
     code = session.script.exit_code or (EXIT_INTERRUPTED if session.ended == "interrupted" else EXIT_OK)
     if session.windows:
+        if plan is not None:
+            _save_plan(session, plan)
         diagnosis = diagnose_session(session)
         _show(diagnosis)
         for path in outputs:
@@ -130,6 +204,20 @@ def _analyze(request: Any, outputs: tuple[str, ...], fail_over: float | None) ->
             click.echo(f"pipediag: input costs more than {fail_over:g} % of a step", err=True)
             code = EXIT_GATE
     return code
+
+
+def _save_plan(session: Session, path: str) -> None:
+    """Write the plan of a remedy that pays; of any other nothing should be kept."""
+    from .analysis.remedy import outcome
+    from .remedy import saved
+
+    came = outcome(session)
+    if came is None or not came.applied or session.remedy is None or came.speedup is None:
+        why = came.why_not or came.reverted if came is not None else "the analysis ended before a remedy was tried"
+        click.echo(f"pipediag: {path} was not written: {why}", err=True)
+        return
+    saved.write(session, came.speedup.to_dict(), path)
+    session.remedy.plan_file = path
 
 
 def _over(diagnosis: Diagnosis, percent: float) -> bool:

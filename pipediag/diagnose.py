@@ -8,12 +8,14 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING, Any
 
 from ._version import __version__
 from .analysis import Diagnosis, diagnose_session
+from .analysis.remedy import outcome
 from .analysis.stopping import next_round
 from .errors import AnalysisOver, NothingMeasured, UsageError
 from .session import Session
@@ -21,6 +23,8 @@ from .session import Session
 if TYPE_CHECKING:
     import torch
     from torch.utils.data import DataLoader
+
+    from .remedy import OffloadedLoader
 
 
 def diagnose(
@@ -79,6 +83,31 @@ def diagnose(
     if not session.windows:
         raise NothingMeasured("no window could be measured: the loader is empty, or the budget too short for one")
     return diagnose_session(session)
+
+
+def apply_remedy(diagnosis: Diagnosis, loader: DataLoader[Any]) -> DataLoader[Any] | OffloadedLoader:
+    """What :func:`pipediag.offload` makes of a loader for the device that the diagnosed loop trains on.
+
+    Where ``pipediag analyze --apply`` has measured that this does not pay, or where nothing can be moved, it is the
+    loader itself, and a warning tells why. Where it was not measured, the remedy is applied all the same.
+
+    Raises:
+        UsageError: ``loader`` is no ``DataLoader``, torchvision is missing, or the device is not here.
+    """
+    from .remedy import offload
+
+    came = outcome(diagnosis.session)
+    if came is not None and not came.applied:
+        return _as_it_is(loader, came.reverted or came.why_not)
+    offloaded = offload(loader, diagnosis.session.device.get("type", "cpu"))
+    if not offloaded.plan.pieces:
+        return _as_it_is(loader, "; ".join(offloaded.plan.reasons) or "it has no transforms that could be moved")
+    return offloaded
+
+
+def _as_it_is(loader: DataLoader[Any], why: str) -> DataLoader[Any]:
+    warnings.warn(f"the loader is left as it is: {why}", stacklevel=4)  # where Diagnosis.apply is called
+    return loader
 
 
 @contextmanager

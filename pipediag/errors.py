@@ -21,12 +21,27 @@ class UsageError(PipediagError):
     exit_code = EXIT_USAGE
 
 
+class PlanRefused(UsageError):
+    """A saved plan was made for something else than what is to be run."""
+
+
 class NothingMeasured(PipediagError):
     """The script or loop ended, and no rung of the ladder has a single window."""
 
 
 class SessionFileError(PipediagError):
     """A saved session cannot be read, or a report cannot be written."""
+
+
+class RunOver(BaseException):
+    """Raised into a script that ``pipediag run`` cannot go on with, for ``reason``.
+
+    A ``BaseException``, so that a training loop's ``except Exception`` lets it pass.
+    """
+
+    def __init__(self, reason: PipediagError) -> None:
+        super().__init__(str(reason))
+        self.reason = reason
 
 
 class AnalysisOver(BaseException):

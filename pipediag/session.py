@@ -23,6 +23,8 @@ SCHEMA_VERSION = 1
 RUNGS = ("device", "host", "worker", "sample", "raw", "warm", "baseline")
 #: Measured beside the ladder: they split a cost that the ladder sees as one.
 CONTROLS = ("device+load", "supply")
+#: The loop under the remedy, measured against a baseline of its own rounds once the ladder is known.
+REMEDIED = "remedied"
 
 #: The stage whose cost to training appears when a rung is compared with the rung before it.
 STAGE_OF_RUNG = {
@@ -139,13 +141,19 @@ class Cost:
 class Link:
     """One transform of the chain, in the order in which a sample passes through it.
 
-    ``whole`` says why a link that holds other callables was not split further.
+    ``whole`` says why a link that holds other callables was not split further. ``origin`` is the module that defines
+    it, ``given`` what it gets: ``picture`` (Pillow's), ``tensor``, ``array``, or the name of another type.
+    ``bytes_in`` and ``bytes_out`` are the data that goes in and comes out, averages over the probed calls.
     """
 
     name: str
     where: str = ""
     cost: Cost = field(default_factory=Cost)
     whole: str = ""
+    origin: str = ""
+    given: str = ""
+    bytes_in: float = 0.0
+    bytes_out: float = 0.0
 
 
 @dataclass
@@ -155,6 +163,19 @@ class HotLine:
     where: str
     text: str
     share: float
+
+
+@dataclass
+class Files:
+    """Files that were opened for reading while samples were made: averages for each of them.
+
+    ``opened`` counts them, ``nbytes`` is the size of one of them, ``endings`` says how many there were by the end of
+    their names.
+    """
+
+    opened: float = 0.0
+    nbytes: float = 0.0
+    endings: dict[str, int] = field(default_factory=dict)
 
 
 @dataclass
@@ -175,6 +196,7 @@ class Inside:
     sizes: list[list[float]] = field(default_factory=list)
     threads: dict[str, int] = field(default_factory=dict)
     unsplit: str = ""  # why the chain has no rungs of its own
+    files: Files | None = None  # None where that was not looked at
 
 
 @dataclass
@@ -204,6 +226,88 @@ class BatchStep:
 
 
 @dataclass
+class Padding:
+    """A constant that fills samples of a batch up to a common size, on one side.
+
+    ``share`` is the part of the tensor that it fills, ``beyond_longest`` the part that no sample of the batch reaches.
+    """
+
+    value: float
+    share: float
+    beyond_longest: float = 0.0
+
+
+@dataclass
+class Leaf:
+    """One tensor of a batch, as seen on a few of the batches that were cached.
+
+    What is None was not found out. ``path`` leads to it in the batch, ``shape`` and ``nbytes`` are the first batch's.
+    ``levels`` counts the distinct values (of each channel, where there are few channels), None where they are more
+    than a byte can tell apart. ``bytes_over_255`` says that every value is a whole number divided by 255, ``one_hot``
+    how many classes stand as zeros and a one each.
+
+    The rest is what the training loop did with it in single watched steps: whether it was copied to the device, by a
+    copy that lets the loop go on (``non_blocking`` and from pinned memory), in what type it arrived there
+    (``arrives``), the type that everything which read it there turned it into first (``turned_into``), and whether
+    anything read it at all.
+    """
+
+    path: str
+    shape: list[int] = field(default_factory=list)
+    dtype: str = ""
+    itemsize: int = 1
+    nbytes: int = 0
+    pinned: bool = False
+    low: float | None = None
+    high: float | None = None
+    whole_numbers: bool = False
+    bytes_over_255: bool = False
+    levels: int | None = None
+    one_hot: int | None = None
+    padding: Padding | None = None
+    copied: bool | None = None
+    non_blocking: bool | None = None
+    arrives: str | None = None
+    turned_into: str | None = None
+    read: bool | None = None
+
+
+@dataclass
+class BatchFacts:
+    """What is in a batch, and what became of it.
+
+    The times are milliseconds to copy one batch, the device synchronised at both ends: to the device as the loader
+    gives it, to the device from pinned memory, and from the device to the device. ``autocast`` is the type that
+    autocast was set to in the model, empty where it was off; ``unwatched`` says why no step was watched.
+    """
+
+    leaves: list[Leaf] = field(default_factory=list)
+    copy_ms: float | None = None
+    pinned_copy_ms: float | None = None
+    device_copy_ms: float | None = None
+    autocast: str | None = None
+    unwatched: str = ""
+
+
+@dataclass
+class Prefix:
+    """The part of the model's forward that needs nothing of what the loop learns.
+
+    ``ms`` is what it takes of a step fed from the device, ``rest_ms`` the rest. ``least`` and ``most`` bound how many
+    times as fast such steps become when it runs a batch ahead on a stream of its own, ``measured`` is what they became,
+    where that was tried.
+    """
+
+    modules: list[str]
+    ms: float
+    rest_ms: float
+    least: float
+    most: float
+    measured: float | None = None
+    how: str = ""
+
+
+@dataclass
 class Loader:
     """The training loader, as it was found."""
 
@@ -221,6 +325,70 @@ class Loader:
     dataset_code: Place | None = None
     transform: Place | None = None
     collate: Place | None = None
+
+
+@dataclass
+class Kept:
+    """A transform that stays in the workers, and why; without a name, why more cannot be moved."""
+
+    name: str
+    why: str = ""
+
+
+@dataclass
+class Apart:
+    """How far results under the remedy are from the CPU's: of one function, or of whole batches of one dtype.
+
+    ``largest`` is a share of the results' range, or levels where they are integers (``levels``); None where they
+    cannot be compared at all. ``off`` is the share of elements beyond the tolerance (integers: that differ).
+    """
+
+    name: str
+    samples: int = 0
+    largest: float | None = 0.0
+    off: float = 0.0
+    levels: bool = False
+    passed: bool = True
+
+
+@dataclass
+class Proof:
+    """The certificate in short: ``unrecorded`` of the ``samples`` could not be recorded, for the reason ``why``."""
+
+    passed: bool = False
+    samples: int = 0
+    unrecorded: int = 0
+    why: str = ""
+    draws_equal: bool = True
+    apart: list[Apart] = field(default_factory=list)
+
+
+@dataclass
+class Edit:
+    """How to keep the remedy: a unified diff of the script, or why there is none that is certainly right."""
+
+    diff: str = ""
+    why_not: str = ""
+
+
+@dataclass
+class Remedy:
+    """What was tried on the training loader with ``--apply``; whether it pays follows from the windows.
+
+    ``why_not`` says why nothing could be tried. ``memory_bytes`` is what the loop takes more of the device's memory
+    at its peak. ``plan`` is what ``pipediag run --plan`` needs, see :mod:`pipediag.remedy.saved`; ``plan_file`` is
+    where it was written to.
+    """
+
+    device: str = ""
+    moved: list[Place] = field(default_factory=list)
+    stayed: list[Kept] = field(default_factory=list)
+    why_not: str = ""
+    proof: Proof | None = None
+    memory_bytes: int | None = None
+    edit: Edit = field(default_factory=Edit)
+    plan: dict[str, Any] = field(default_factory=dict)
+    plan_file: str = ""
 
 
 @dataclass
@@ -259,6 +427,9 @@ class Session:
     inside: Inside | None = None
     tail: Tail | None = None
     batch_steps: list[BatchStep] = field(default_factory=list)
+    batch: BatchFacts | None = None
+    prefix: Prefix | None = None
+    remedy: Remedy | None = None
     ended: str = ""  # settled, budget, interrupted, script-ended, script-failed
     schema_version: int = SCHEMA_VERSION
 
@@ -268,7 +439,7 @@ class Session:
     def measured(self) -> list[str]:
         """Names of the ladder's rungs that have at least one window, fastest rung first."""
         seen = {w.rung for w in self.windows}
-        return [name for name in ordered(seen) if name not in CONTROLS]
+        return [name for name in ordered(seen) if name not in CONTROLS and name != REMEDIED]
 
     @property
     def links(self) -> list[Link]:
@@ -296,6 +467,12 @@ class Session:
             self.tail = _build(Tail, data)
         elif kind == "batch-step":
             self.batch_steps.append(_build(BatchStep, data))
+        elif kind == "remedy":
+            self.remedy = _build(Remedy, data)
+        elif kind == "batch":
+            self.batch = _build(BatchFacts, data)
+        elif kind == "prefix":
+            self.prefix = _build(Prefix, data)
         elif kind == "warning":
             self.warn(data["code"], data["message"], data.get("help", ""))
         elif kind == "wrote":

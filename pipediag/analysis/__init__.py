@@ -6,6 +6,7 @@ from ..session import Session
 from .checks import partial, warnings
 from .diagnosis import Diagnosis
 from .ladder import LadderView
+from .recommend import recommend
 from .verdict import judge
 from .waterfall import waterfall
 
@@ -16,11 +17,15 @@ def diagnose_session(session: Session) -> Diagnosis:
     """Turn measurements into a waterfall, a verdict and warnings. The same session always gives the same answer."""
     ladder = LadderView(session)
     pieces = waterfall(ladder)
+    verdict = judge(ladder, pieces)
+    recommendations, nothing_to_gain = recommend(ladder, pieces, verdict)
     return Diagnosis(
         session=session,
         ladder=ladder,
         waterfall=pieces,
-        verdict=judge(ladder, pieces),
+        verdict=verdict,
         warnings=[*session.warnings, *warnings(ladder, pieces)],
         partial=partial(ladder),
+        recommendations=recommendations,
+        nothing_to_gain=nothing_to_gain,
     )

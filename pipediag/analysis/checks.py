@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import statistics
 
-from ..session import CONTROLS, Session, Warning_
+from ..session import CONTROLS, REMEDIED, Session, Warning_
 from .diagnosis import Stage
 from .ladder import ENOUGH_WINDOWS, LadderView
 from .sentences import number, percent
@@ -28,7 +28,8 @@ def partial(ladder: LadderView) -> bool:
 
 
 def missing(ladder: LadderView) -> list[str]:
-    available = [r.name for r in ladder.session.rungs.values() if r.available and r.name not in CONTROLS]
+    beside = (*CONTROLS, REMEDIED)
+    available = [r.name for r in ladder.session.rungs.values() if r.available and r.name not in beside]
     return [name for name in available if ladder.windows(name) < ENOUGH_WINDOWS]
 
 

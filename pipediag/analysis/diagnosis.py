@@ -8,6 +8,7 @@ from typing import Any
 from ..session import RUNG_MEANING, SCHEMA_VERSION, Place, Session, Warning_, ordered
 from .intervals import Interval
 from .ladder import LadderView
+from .remedy import to_dict as remedy_dict
 
 
 @dataclass
@@ -40,8 +41,49 @@ class Verdict:
 
 
 @dataclass
+class Recommendation:
+    """Something that would make the loop faster.
+
+    Attributes:
+        id: the same in every report.
+        title: what to do, in a line.
+        stage: the stage of the pipeline that it treats.
+        predicted: how many times as many steps a second, from this run's numbers; None where that cannot be told.
+        measured: the same, measured under the change; None where it was not tried.
+        evidence: sentences with what was measured.
+        how: the code or option to change, with its place where that is known.
+        risk: what may speak against it.
+    """
+
+    id: str
+    title: str
+    stage: str
+    predicted: Interval | None
+    measured: Interval | None
+    evidence: list[str]
+    how: str
+    risk: str
+
+    def to_dict(self) -> dict[str, Any]:
+        return {
+            "id": self.id,
+            "title": self.title,
+            "stage": self.stage,
+            "predicted_speedup": self.predicted.to_dict() if self.predicted else None,
+            "measured_speedup": self.measured.to_dict() if self.measured else None,
+            "evidence": self.evidence,
+            "how": self.how,
+            "risk": self.risk,
+        }
+
+
+@dataclass
 class Diagnosis:
-    """A session with its waterfall, verdict and warnings. Made by :func:`pipediag.analysis.diagnose_session`."""
+    """A session with its waterfall, verdict, warnings and recommendations.
+
+    ``nothing_to_gain`` says why none of these is for the input pipeline, where none is. Made by
+    :func:`pipediag.analysis.diagnose_session`.
+    """
 
     session: Session
     ladder: LadderView
@@ -49,6 +91,17 @@ class Diagnosis:
     verdict: Verdict
     warnings: list[Warning_]
     partial: bool
+    recommendations: list[Recommendation] = field(default_factory=list)
+    nothing_to_gain: str = ""
+
+    def apply(self, loader: Any) -> Any:
+        """The loader with its transforms on the device; itself where that was measured not to pay.
+
+        See :func:`pipediag.diagnose.apply_remedy`.
+        """
+        from ..diagnose import apply_remedy
+
+        return apply_remedy(self, loader)
 
     def to_dict(self) -> dict[str, Any]:
         """The published JSON: times in milliseconds, rates in steps per second, intervals as value, low, high.
@@ -91,16 +144,19 @@ class Diagnosis:
                 ),
                 "sentence": verdict.sentence,
             },
-            "recommendations": [],
+            "recommendations": [one.to_dict() for one in self.recommendations],
+            "nothing_to_gain": self.nothing_to_gain or None,
+            "remedy": remedy_dict(session),
             "warnings": [{"code": w.code, "message": w.message, "help": w.help} for w in self.warnings],
             "partial": self.partial,
             "session": session.to_dict(),
         }
 
     def _evidence(self) -> dict[str, Any]:
-        """What stands beside the ladder: the costs inside a worker, the tail of slow samples, steps by batch."""
+        """What stands beside the ladder: inside a worker, the tail of slow samples, steps by batch, and batches."""
         session = self.session.to_dict()
-        return {"worker": session["inside"], "tail": session["tail"], "batch_steps": session["batch_steps"]}
+        names = {"worker": "inside", "tail": "tail", "batch_steps": "batch_steps", "batch": "batch"}
+        return {name: session[field] for name, field in names.items()}
 
     def _rung(self, name: str) -> dict[str, Any]:
         measured = self.ladder.has(name)

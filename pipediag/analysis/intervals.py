@@ -110,3 +110,31 @@ def ratio(slow: Sequence[float], fast: Sequence[float]) -> Interval:
     """Median of the paired ratios ``slow[i] / fast[i]``, the interval taken on the logarithm, where it is symmetric."""
     logs = median_interval([math.log(s / f) for s, f in zip(slow, fast, strict=True)])
     return Interval(math.exp(logs.value), math.exp(logs.low), math.exp(logs.high) if logs.high < 700 else math.inf)
+
+
+def unpaired_ratio(before: Sequence[float], after: Sequence[float]) -> Interval:
+    """Ratio of the medians of values measured apart, ``after / before``, the interval taken on the logarithm.
+
+    Both sides are resampled independently; the arms are stretched as in :func:`median_interval`, by the side with fewer
+    values.
+
+    Raises:
+        ValueError: a side has no values.
+    """
+    logs = [math.log(value) for value in before], [math.log(value) for value in after]
+    centre = statistics.median(logs[1]) - statistics.median(logs[0])
+    n = min(map(len, logs))
+    if n == 1:
+        return Interval(math.exp(centre), 0.0, math.inf)
+    draw = random.Random(len(before) * 1000 + len(after))
+    apart = sorted(
+        statistics.median(draw.choices(logs[1], k=len(after))) - statistics.median(draw.choices(logs[0], k=len(before)))
+        for _ in range(RESAMPLES)
+    )
+    tail = (1 - CONFIDENCE) / 2
+    stretch = student_t(n - 1) / _Z * math.sqrt(n / (n - 1))
+    below = stretch * (centre - apart[int(tail * RESAMPLES)])
+    above = stretch * (apart[int((1 - tail) * RESAMPLES) - 1] - centre)
+    if n < _SYMMETRIC_BELOW:
+        below = above = max(below, above)
+    return Interval(math.exp(centre), math.exp(centre - below), math.exp(centre + above) if above < 700 else math.inf)

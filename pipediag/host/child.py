@@ -1,41 +1,24 @@
-"""The child interpreter: runs the user's script as if alone, and measures it. Started by file path, not imported.
-
-Usage: ``python child.py PLAN_FILE FD SCRIPT [ARGS]...`` or ``... FD -m MODULE [ARGS]...``
-"""
+"""The child interpreter: runs the user's script as if alone, and measures it. See :mod:`pipediag.host.entry`."""
 
 from __future__ import annotations
 
-import os
-import sys
-
-if __name__ == "__main__":
-    # Python has put this folder first; the script's own folder takes its place before the script runs. The package
-    # must stay importable for spawned workers, but behind everything of the user's.
-    _root = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
-    if getattr(sys.flags, "safe_path", False):
-        sys.path.insert(0, _root)
-    else:
-        sys.path[0] = _root
-    from pipediag.host import child
-
-    if _root not in sys.path[1:]:
-        sys.path.append(_root)
-    sys.exit(child.main(sys.argv[1:]))
-
 import json
+import os
 import signal
+import sys
 import traceback
 from contextlib import ExitStack
 from types import FrameType
 from typing import TYPE_CHECKING, Any
 
+from ..analysis.remedy import next_trial
 from ..analysis.stopping import next_round
-from ..errors import EXIT_INTERRUPTED, AnalysisOver, UsageError
+from ..errors import EXIT_INTERRUPTED, AnalysisOver
 from ..frames import users_part
 from ..session import Session
 from .channel import Sender
 from .hooks import Writes, on_first_iteration
-from .script import Target, run
+from .script import NoSuchModule, Target, run
 
 if TYPE_CHECKING:
     from ..ladder.measurement import Measurement
@@ -46,9 +29,7 @@ def main(arguments: list[str]) -> int:
     with open(arguments[0], encoding="utf-8") as file:
         order = json.load(file)
     child = Child(order, Sender(int(arguments[1])))
-    rest = arguments[2:]
-    module = rest[0] == "-m"
-    return child.run(Target(rest[1] if module else rest[0], rest[2:] if module else rest[1:], module))
+    return child.run(Target.of(arguments[2:]))
 
 
 class Child:
@@ -75,7 +56,7 @@ class Child:
             return EXIT_INTERRUPTED if str(over) == "interrupted" else 0
         except SystemExit:  # the script's own way to end, no failure of the rung under way
             raise
-        except UsageError as unusable:
+        except NoSuchModule as unusable:
             print(f"pipediag: {unusable}", file=sys.stderr)
             return unusable.exit_code
         except BaseException as crash:
@@ -98,8 +79,9 @@ class Child:
 
         versions = {"torch": torch.__version__, "cuda": torch.version.cuda}
         self._sender.send("environment", {**environment(), **versions})
+        session = Session.from_dict(self._order["session"])
         self._measurement = Measurement(
-            Plan(**self._order["plan"]), Session.from_dict(self._order["session"]), self._sender.send, next_round
+            Plan(**self._order["plan"]), session, self._sender.send, next_round, choose_trial=next_trial
         )
         self._stack.enter_context(self._writes.torch_saves())
         self._stack.enter_context(self._measurement.installed())

@@ -18,7 +18,7 @@ from typing import Any
 from .._version import __version__
 from ..errors import NothingMeasured
 from ..ladder.plan import Plan
-from ..session import Session
+from ..session import REMEDIED, Session
 from .channel import Receiver
 from .processes import Terminated, end_child, exit_code_of, no_orphans, start_child, wait_quietly
 from .script import Target
@@ -48,6 +48,7 @@ class Request:
     loader: int | None = None
     workdir: str | None = None
     rungs: list[str] | None = None
+    apply: float = 0.0  # seconds to measure a remedy for, beside the budget; 0: none is tried
 
 
 @dataclass
@@ -57,7 +58,9 @@ class Outcome:
     exit_code: int = 0
     reason: str = ""  # why the child stopped the script; empty when the script ended by itself
     story: dict[str, Any] = field(default_factory=dict)
-    seconds: float = 0.0  # from the first batch on
+    seconds: float = 0.0  # from the first batch on, to the end of the ladder
+    applied: float = 0.0  # seconds that a remedy was measured for
+    climbed: bool = False  # whether the ladder came to its end
     batches: bool = False
     interrupted: int = 0  # the signal that did
 
@@ -72,7 +75,7 @@ def analyze_script(request: Request, progress: Progress) -> Session:
     request.target.check()
     session = Session(tool_version=__version__)
     session.script.argv = request.target.argv
-    plan = Plan(budget=request.budget, loader=request.loader)
+    plan = Plan(budget=request.budget, loader=request.loader, apply=request.apply)
     if request.rungs:
         plan.rungs = request.rungs
     barren = 0
@@ -80,6 +83,8 @@ def analyze_script(request: Request, progress: Progress) -> Session:
         while True:
             windows = len(session.windows)
             outcome = _one_pass(request, plan, session, folder, progress)
+            if outcome.exit_code and _failed_under(outcome) == REMEDIED:
+                _give_up_remedy(outcome, session)
             session.script.passes += 1
             session.script.exit_code = outcome.exit_code
             barren = barren + 1 if len(session.windows) == windows else 0
@@ -109,15 +114,20 @@ def _ending(outcome: Outcome) -> str:
 
 def _next(plan: Plan, outcome: Outcome, session: Session) -> Plan | None:
     """The plan of a further pass, or None when there is nothing more to be had."""
-    left = plan.budget - outcome.seconds
-    if outcome.interrupted or outcome.reason in ("settled", "budget") or left < 1.0:
+    if outcome.interrupted or outcome.reason in ("settled", "budget"):
         return None
-    following = Plan(**{**plan.to_dict(), "attempt": plan.attempt + 1, "budget": left})
+    following = Plan(**{**plan.to_dict(), "attempt": plan.attempt + 1})
+    following.budget -= outcome.seconds
+    following.apply -= outcome.applied
+    if outcome.climbed or following.budget < 1.0:
+        if following.apply < 1.0:
+            return None
+        following.climbed, following.budget = True, following.apply
     following.excluded.update({r.name: r.why_not for r in session.rungs.values() if not r.available and r.exists})
-    rung = outcome.story.get("rung")
     if outcome.exit_code:
+        rung = _failed_under(outcome)
         failures = sum(reason.startswith(_FAILED_UNDER) for reason in plan.excluded.values())
-        if not rung or rung == "baseline" or "error" not in outcome.story or failures >= MAX_EXCLUDED:
+        if rung is None or failures >= MAX_EXCLUDED:
             return None
         following.excluded[rung] = f"{_FAILED_UNDER}: {outcome.story['error']}"
         return following
@@ -131,6 +141,19 @@ def _next(plan: Plan, outcome: Outcome, session: Session) -> Plan | None:
         following.inference = True
         following.loader = plan.loader or max(loaders, key=lambda entry: int(entry["draws"]))["ordinal"]
     return following
+
+
+def _failed_under(outcome: Outcome) -> str | None:
+    """The rung that the script raised an error under; None where that is the script's own."""
+    rung = outcome.story.get("rung")
+    return rung if rung and rung != "baseline" and "error" in outcome.story else None
+
+
+def _give_up_remedy(outcome: Outcome, session: Session) -> None:
+    """The script cannot do with the remedy's batches. The ladder is known by then: no further pass is needed."""
+    why = f"{_FAILED_UNDER}: {outcome.story['error']}"
+    session.apply("rung", {"name": REMEDIED, "available": False, "why_not": why})
+    outcome.exit_code, outcome.reason = 0, "settled"
 
 
 def _nothing(outcome: Outcome, plan: Plan) -> str:
@@ -197,7 +220,10 @@ class _Watch:
         self._plan, self._session, self._outcome, self._progress = plan, session, outcome, progress
         self._started = time.monotonic()
         self._first_batch: float | None = None
-        self._finished: float | None = None
+        self._ladder_over: float | None = None
+        self._remedy_begun: float | None = None
+        self._finished = False
+        self._until = self._started + max(PROLOGUE, plan.budget)
         self.killed = False
         progress("pass", {"number": plan.attempt, "budget": plan.budget}, session)
 
@@ -205,9 +231,18 @@ class _Watch:
         now = time.monotonic()
         if kind == "first-batch":
             self._first_batch = now
+            self._until = now + self._plan.budget + OVERDUE
             self._outcome.batches = True
+        elif kind == "applying" and "ended" in data:
+            self._ladder_over = now
+            self._until = now + PROLOGUE
+            self._outcome.climbed = True
+        elif kind == "applying":
+            self._remedy_begun = now
+            self._until = now + data["budget"] + OVERDUE
         elif kind == "finished":
-            self._finished = now
+            self._finished = True
+            self._until = now + FAREWELL
             self._outcome.reason = data["reason"] if data["reason"] != "no-training-loader" else ""
             self._outcome.story = data
         elif kind == "ended":
@@ -217,27 +252,24 @@ class _Watch:
 
     def overdue(self) -> bool:
         """Whether the child has had all the time it may have; true once."""
-        now = time.monotonic()
-        if self.killed:
+        if self.killed or time.monotonic() <= self._until:
             return False
-        if self._finished is not None:
-            self.killed = now - self._finished > FAREWELL
-        elif self._first_batch is not None:
-            self.killed = now - self._first_batch > self._plan.budget + OVERDUE
-            if self.killed:
-                self._outcome.reason = "budget"
-                self._session.warn(
-                    "hung",
-                    "the script stopped asking for batches and had to be ended",
-                    "if single steps or batches take that long, give a longer --budget",
-                )
-        else:
-            self.killed = now - self._started > max(PROLOGUE, self._plan.budget)
-            if self.killed:
-                self._outcome.reason = "budget"
-                self._session.warn("hung", f"no batch was asked for in {now - self._started:.0f} s", "")
-        return self.killed
+        self.killed = True
+        if not self._finished:
+            self._outcome.reason = "budget"
+            self._session.warn("hung", *self._what_hung())
+        return True
+
+    def _what_hung(self) -> tuple[str, str]:
+        if self._first_batch is None:
+            return f"no batch was asked for in {time.monotonic() - self._started:.0f} s", ""
+        return (
+            "the script stopped asking for batches and had to be ended",
+            "if single steps or batches take that long, give a longer --budget",
+        )
 
     def close(self) -> None:
+        now = time.monotonic()
         begun = self._first_batch if self._plan.attempt == 1 else self._started
-        self._outcome.seconds = time.monotonic() - begun if begun is not None else 0.0
+        self._outcome.seconds = (self._ladder_over or now) - begun if begun is not None else 0.0
+        self._outcome.applied = now - self._remedy_begun if self._remedy_begun is not None else 0.0

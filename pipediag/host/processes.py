@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import os
 import signal
 import subprocess
 import sys
@@ -11,17 +12,30 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType
+from typing import NoReturn
 
 import psutil
 
-_CHILD = Path(__file__).with_name("child.py")
+_ENTRY = Path(__file__).with_name("entry.py")
 _PR_SET_CHILD_SUBREAPER = 36
 
 
 def start_child(arguments: Sequence[str], fd: int, cwd: str | None) -> subprocess.Popen[bytes]:
-    """A fresh interpreter with this one's flags; input, output, terminal and environment are inherited."""
+    """A fresh interpreter; input, output, terminal and environment are inherited."""
+    return subprocess.Popen([*interpreter(), "child", *arguments], pass_fds=[fd], cwd=cwd)
+
+
+def become_runner(arguments: Sequence[str]) -> NoReturn:
+    """Let a fresh interpreter take this process's place: signals, terminal and exit code are then the script's own."""
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os.execv(sys.executable, [*interpreter(), "runner", *arguments])
+
+
+def interpreter() -> list[str]:
+    """How an interpreter for a user's script is started, with this one's flags."""
     flags = subprocess._args_from_interpreter_flags()  # type: ignore[attr-defined]
-    return subprocess.Popen([sys.executable, *flags, str(_CHILD), *arguments], pass_fds=[fd], cwd=cwd)
+    return [sys.executable, *flags, str(_ENTRY)]
 
 
 @contextmanager

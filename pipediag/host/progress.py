@@ -8,7 +8,7 @@ import time
 from typing import Any, TextIO
 
 from ..analysis.sentences import number
-from ..session import Session
+from ..session import REMEDIED, Session
 
 
 class ProgressLine:
@@ -35,6 +35,13 @@ class ProgressLine:
             self._say(f"training loader at {data['where']}: {data['dataset']}, {workers} workers; measuring")
         elif kind == "progress":
             self._step(data["rung"], data["round"], session)
+        elif kind == "applying" and "ended" in data:
+            self._say("the ladder is known; trying on samples what can be moved to the device")
+        elif kind == "applying":
+            self._budget = data["budget"]
+            self._began = time.monotonic()
+            moved = ", ".join(place.name for place in session.remedy.moved) if session.remedy else ""
+            self._say(f"moved to the device: {moved}; measuring whether it pays")
         elif kind == "rung" and not data["available"] and data["exists"]:
             self._say(f"{data['name']}: {data['why_not']}")
 
@@ -65,5 +72,5 @@ class ProgressLine:
 def _estimate(session: Session) -> str:
     """Baseline against ceiling as far as they are known."""
     latest = {w.rung: 1000.0 / w.ms_per_step for w in session.windows}
-    parts = [f"{name} {number(latest[name])}" for name in ("baseline", "device") if name in latest]
+    parts = [f"{name} {number(latest[name])}" for name in ("baseline", "device", REMEDIED) if name in latest]
     return f" ({', '.join(parts)} steps/s)" if parts else ""

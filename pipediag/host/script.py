@@ -17,6 +17,10 @@ from types import CodeType, ModuleType
 from ..errors import UsageError
 
 
+class NoSuchModule(UsageError):
+    """There is no module of the name given that could be run."""
+
+
 @dataclass(frozen=True)
 class Target:
     """What the user asked to run: a script's path, or with ``module`` a module's dotted name; and its arguments."""
@@ -24,6 +28,12 @@ class Target:
     name: str
     args: list[str] = field(default_factory=list)
     module: bool = False
+
+    @classmethod
+    def of(cls, argv: list[str]) -> Target:
+        """The target that a command line names; see :attr:`argv`."""
+        module = argv[0] == "-m"
+        return cls(argv[1] if module else argv[0], argv[2:] if module else argv[1:], module)
 
     @property
     def argv(self) -> list[str]:
@@ -46,7 +56,11 @@ class Target:
 
 
 def run(target: Target) -> None:
-    """Execute the target as ``__main__``. Whatever it raises comes out as it is."""
+    """Execute the target as ``__main__``. Whatever it raises comes out as it is.
+
+    Raises:
+        NoSuchModule: there is nothing to execute.
+    """
     module, code = _from_module(target) if target.module else _from_path(target)
     sys.modules["__main__"] = sys.modules["__mp_main__"] = module
     exec(code, module.__dict__)
@@ -71,7 +85,7 @@ def _from_module(target: Target) -> tuple[ModuleType, CodeType]:
         spec = _find(f"{target.name}.__main__")
     get_code = getattr(spec.loader if spec else None, "get_code", None)
     if spec is None or get_code is None:
-        raise UsageError(f"no module named {target.name} that could be run; python -m {target.name} says more")
+        raise NoSuchModule(f"no module named {target.name} that could be run; python -m {target.name} says more")
     code = get_code(spec.name)
     main = _main_module(spec.origin)
     main.__spec__, main.__loader__ = spec, spec.loader

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import torch
 
-from ..session import CONTROLS, RUNGS, cut_of, cut_rung
+from ..session import CONTROLS, REMEDIED, RUNGS, cut_of, cut_rung
 
 _CODES = (*RUNGS, *CONTROLS)
 #: Codes from here on are cuts of the transform chain.
 _CUTS = 1000
 #: What workers do meanwhile when the training loop itself is fed from a cache, or not at all.
-_WORKERS_DO = {"device": "baseline", "host": "baseline", "device+load": "baseline", "supply": "baseline"}
+_WORKERS_DO = dict.fromkeys(("device", "host", "device+load", "supply", REMEDIED), "baseline")
 
 
 class Cell:

@@ -18,7 +18,7 @@ from ..session import Link
 from . import randomness, tree
 from .dissect import NotSeparable, RawSample, changed_between, link, link_what_counts
 from .paths import private, same
-from .places import label, places_of
+from .places import label, origin, places_of
 from .slots import Slot, names_in
 from .spying import Recorder, Seen, spied
 
@@ -192,9 +192,13 @@ def _agree_on_mutation(raws: Sequence[RawSample]) -> None:
 
 def _links(first: Apart, *others: Apart) -> list[Link]:
     numbers = [first.positions.index(position) for position in range(max(first.positions) + 1)]
-    places = places_of([first.linked.calls[number].fn for number in numbers])
+    links = [first.linked.calls[number].fn for number in numbers]
+    places = places_of(links)
     wholes = [next(filter(None, (one.wholes[n] for one in (first, *others))), "") for n in numbers]
-    return [Link(place.name, place.where, whole=why) for place, why in zip(places, wholes, strict=True)]
+    return [
+        Link(place.name, place.where, whole=why, origin=origin(fn))
+        for fn, place, why in zip(links, places, wholes, strict=True)
+    ]
 
 
 def _proven(apart: Apart) -> bool:

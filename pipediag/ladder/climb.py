@@ -7,29 +7,38 @@ user's code that turns the handle.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Generator
+from contextlib import AbstractContextManager
+from dataclasses import asdict
 from typing import Any, Protocol
 
 import torch
 from torch.utils.data import DataLoader
 
+from ..analysis.thresholds import GATE
+from ..analysis.whatif import transfer_matters
 from ..measure.clock import Clock
 from ..measure.device import Device
-from ..measure.evidence import Gpu
 from ..measure.schedule import Schedule
 from ..measure.window import MIN_STEPS, window_steps
-from ..session import Rung, cut_of
+from ..session import REMEDIED, Rung, cut_of
 from . import tree
+from .batchfacts import describe
 from .batchsteps import batch_steps
-from .caches import BatchCache, CachePlan, Caches, plan_caches
+from .caches import BatchCache, Caches
+from .caveats import OTHER_LOADERS, WRITES_IN_PLACE
+from .collecting import collected
 from .epochs import Epochs
 from .feed import Drain, Feed, epoch_length
 from .findings import Findings
 from .plan import Plan
+from .remedied import Trial
 from .standing import NOTHING_TO_MOVE, TOO_LARGE, standings
 from .timing import Cost, OpenWindow
 from .training import Training
 from .turns import Turn, Turns
+from .uses import watch_uses
 
 #: Rungs whose batches the loop gets from a cache in this process.
 _CACHED = ("device", "host", "device+load")
@@ -41,14 +50,8 @@ _LONGEST = 3.0
 _PATIENCE = 200
 #: The longest that comparing single batches may take, in seconds and as a part of the budget.
 _COMPARE_SECONDS, _COMPARE_SHARE = 3.0, 0.05
-#: Seconds spent on collecting distinct batches for the caches; what is there by then has to do.
-_CACHE_SECONDS = 5.0
-
-WRITES_IN_PLACE = {
-    "code": "writes-in-place",
-    "message": "the training loop changes its batches in place",
-    "help": "cached rungs hand out copies of their batches, and include making them",
-}
+#: Cached batches whose contents are looked at.
+_DESCRIBED = 2
 
 
 class Setting(Protocol):
@@ -61,9 +64,15 @@ class Setting(Protocol):
 
     @property
     def looks_inside(self) -> bool: ...
+    def trial_schedule(self, begins: bool) -> Schedule: ...
+    def aside(self) -> AbstractContextManager[None]: ...
     def send(self, kind: str, data: dict[str, Any]) -> None: ...
     def draws_of_others(self, ordinal: int) -> int: ...
     def finish(self, reason: str) -> None: ...
+
+
+class OutOfTime(Exception):
+    """The budget of what is being measured is spent."""
 
 
 class Climb:
@@ -89,17 +98,17 @@ class Climb:
         self._schedule = setting.schedule
         self._workers: int = feed.loader.num_workers
         self._device = Device(device)
-        self._gpu = _gpu(device)
+        self._gpu = self._device.gpu()
         self._writes_in_place = writes_in_place
         self._caches: Caches | None = None
         self._drain: Drain | None = None
+        self._trial: Trial | None = None
         self._pace = {w.rung: w.seconds / w.steps for w in setting.schedule.session.windows}
         self._thrown_away = 0
         self._findings = Findings(feed, setting.send, setting.plan.attempt, not setting.looks_inside)
         self._compares_batches = not setting.schedule.session.batch_steps
         self._deadline = self._clock.now() + self._plan.budget
-        # A window's share of the budget when every rung gets five rounds and half the time goes into settling.
-        self._target = min(1.0, max(0.2, self._plan.budget / (10 * max(1, len(self._schedule.rungs)))))
+        self._target = _window_seconds(self._plan.budget, len(self._schedule.rungs))
         feed.endless = self._epochs.length is not None
         self._climbing = self._run()
 
@@ -112,7 +121,8 @@ class Climb:
 
     def next(self) -> Any:
         """One turn of the loop: a batch, :data:`END`, or a :class:`Failure`."""
-        self._check_deadline()
+        if self._clock.now() > self._deadline:
+            return self._climbing.throw(OutOfTime())
         return next(self._climbing)
 
     def close(self) -> None:
@@ -124,7 +134,7 @@ class Climb:
 
     def _check_deadline(self) -> None:
         if self._clock.now() > self._deadline:
-            self._setting.finish("budget")
+            raise OutOfTime
 
     def begin_epoch(self, loader: DataLoader[Any]) -> None:
         """The loop has called ``iter()``, perhaps on a loader rebuilt for the new epoch."""
@@ -135,26 +145,65 @@ class Climb:
     # The climb itself
 
     def _run(self) -> Turn:
-        for standing in standings(self.feed.loader, self._device.is_cpu, self._plan.excluded, self._schedule.rungs):
-            self._announce(standing)
-        while True:
-            rung = self._schedule.next_rung()
-            if rung is None:
-                self._setting.finish("settled")
-                return
-            self._setting.send("progress", {"rung": rung, "round": self._schedule.round + 1})
-            if cut_of(rung) is not None and rung not in self._schedule.session.rungs:
-                self._announce(Rung(rung))
-            self.rung = rung
-            failed = yield from self._measure(rung)
+        ended = "settled"
+        if not self._plan.climbed:
+            for standing in standings(self.feed.loader, self._device.is_cpu, self._plan.excluded, self._schedule.rungs):
+                self._announce(standing)
+            ended = yield from self._rounds()
+        if self._plan.apply and self._schedule.session.windows:
+            yield from self._try_remedy(ended)
+        self._setting.finish(ended)
+
+    def _rounds(self) -> Generator[Any, None, str]:
+        """Window after window, as the schedule wants them; returns why there are no more."""
+        try:
+            while (rung := self._schedule.next_rung()) is not None:
+                self._setting.send("progress", {"rung": rung, "round": self._schedule.round + 1})
+                if cut_of(rung) is not None and rung not in self._schedule.session.rungs:
+                    self._announce(Rung(rung))
+                self.rung = rung
+                failed = yield from self._measure(rung)
+                self.rung = "baseline"
+                self._findings.tell()
+                if failed and self._schedule.allows(rung) and self._schedule.failed(rung):
+                    self._unavailable(rung, failed)
+        except OutOfTime:
             self.rung = "baseline"
-            self._findings.tell()
-            if failed and self._schedule.allows(rung) and self._schedule.failed(rung):
-                self._unavailable(rung, failed)
+            return "budget"
+        return "settled"
+
+    def _try_remedy(self, ended: str) -> Turn:
+        """The loop under the remedy against the loop as it is, in rounds and with a budget of their own."""
+        self._deadline = math.inf  # a trial in the workers takes the time that it takes
+        self._setting.send("applying", {"ended": ended})
+        session = self._schedule.session
+        begins = session.remedy is None
+        if begins:
+            self._device.forget_peak()
+            yield from self._settle("baseline")
+        trial = Trial(self.feed.loader, self.feed.endless, self._device, self._setting.aside, self._clock, session)
+        self._setting.send("remedy", asdict(trial.remedy))
+        if trial.feed is None:
+            return
+        self._trial = trial
+        self._turns.serve(REMEDIED, trial.feed)
+        self._schedule = self._setting.trial_schedule(begins)
+        self._announce(Rung(REMEDIED))
+        self._target = _window_seconds(self._plan.apply, len(self._schedule.rungs))
+        try:
+            if REMEDIED not in self._pace:
+                self.rung = REMEDIED
+                yield from self._settle(REMEDIED)
+                self._pace.pop(REMEDIED, None)  # the workers had to start, and kernels to be built
+            self._setting.send("applying", {"budget": self._plan.apply})
+            self._deadline = self._clock.now() + self._plan.apply
+            yield from self._rounds()
+        finally:
+            trial.feed.close()
 
     def _measure(self, rung: str) -> Generator[Any, None, str]:
         """One window of ``rung``; returns why there is none, or the empty string."""
-        if rung != "baseline" and self._caches is None:
+        if rung not in ("baseline", REMEDIED) and self._caches is None:
             self._caches = yield from self._fill_caches()
         if rung in _CACHED and not self._cache(rung):
             self._unavailable(rung, TOO_LARGE)
@@ -168,6 +217,8 @@ class Climb:
         if rung == "supply":
             return (yield from self._measure_supply())
         trouble = yield from self._measure_loop(rung)
+        if rung in ("device", "host") and not trouble:
+            yield from self._watch_uses()
         if rung == "device" and not trouble and self._compares_batches:
             self._compares_batches = False
             yield from self._compare_batches()
@@ -177,7 +228,7 @@ class Climb:
         window: OpenWindow | None = None
         try:
             while window is None or not window.full:
-                trouble = yield from self._settle(rung)
+                trouble = yield from self._settle(rung, self._trial is not None and window is None)
                 if trouble:
                     return trouble
                 drained: list[Cost] = []
@@ -191,7 +242,7 @@ class Climb:
                     drained = self._stop_drain()
                     if window is not None:
                         window.costs += drained
-        except GeneratorExit:  # the script has ended; what was timed in full is worth keeping
+        except (GeneratorExit, OutOfTime):  # the script has ended, or the time; what was timed in full is worth keeping
             if window is not None and window.watch.steps >= MIN_STEPS:
                 self._close(window)
             raise
@@ -207,7 +258,7 @@ class Climb:
             rung,
             window_steps(self._pace[rung], target, self._workers),
             _LONGEST * target,
-            self.feed,
+            self._turns.source(rung),
             self._clock,
             self._device,
             self._gpu,
@@ -225,7 +276,7 @@ class Climb:
             if self._thrown_away <= _TOLERATED:
                 return "other code ran in every window"
             if interrupted:
-                self._warn_of_others()
+                self._setting.send("warning", OTHER_LOADERS)
         self._record(window, steps, evidence)
         return ""
 
@@ -262,7 +313,7 @@ class Climb:
         window = self._open("supply")
         window.watch.start()
         while not window.full:
-            delivery = yield from self._turns.take()
+            delivery = yield from self._turns.take("supply")
             if delivery is None:
                 return "the data ended"
             window.costs.append(delivery.cost)
@@ -272,6 +323,15 @@ class Climb:
         window.watch.stop()
         self._record(window, 0, window.evidence(waits=True))
         return ""
+
+    def _watch_uses(self) -> Turn:
+        """What the loop does with each tensor of a batch, once, where copying to the device may matter to it."""
+        session = self._schedule.session
+        facts = session.batch
+        if facts is None or facts.unwatched or facts.autocast is not None or not transfer_matters(session, GATE / 2):
+            return
+        yield from watch_uses(self._turns, self._cache("host"), facts, self._device.torch_device)
+        self._setting.send("batch", asdict(facts))
 
     def _compare_batches(self) -> Turn:
         """Single steps on each cached batch, once: does the model's step depend on the batch?"""
@@ -283,8 +343,11 @@ class Climb:
 
     # Before a window
 
-    def _settle(self, rung: str) -> Generator[Any, None, str]:
-        """Bring loop and workers into the rung's steady state; returns why that cannot be done, or ""."""
+    def _settle(self, rung: str, rested: bool = False) -> Generator[Any, None, str]:
+        """Bring loop and workers into the rung's steady state; returns why that cannot be done, or "".
+
+        ``rested``: batches lie ready, because the loop was fed from elsewhere; they are used up first.
+        """
         if not self._plan.inference:
             yield from self._turns.await_training()
         self.feed.cell.switch(rung)
@@ -293,12 +356,13 @@ class Climb:
             return ""
         expected = "baseline" if rung in ("supply", "device+load") else rung
         handing = rung not in ("supply", "device+load")
-        needed, stable, dropped = self._settling_round(), 0, 0
+        backlog = self._turns.source(rung).backlog
+        needed, stable, dropped = self._settling_round(backlog if rested else 0), 0, 0
         # A loop that never waits for its device runs ahead of it: without these, a step would seem to take no time.
         self._device.synchronize()
         began = self._clock.now()
         while stable < needed:
-            delivery = yield from self._turns.take()
+            delivery = yield from self._turns.take(rung)
             if delivery is None:
                 continue
             if delivery.why_not and delivery.rung == rung:
@@ -306,7 +370,7 @@ class Climb:
                 return delivery.why_not
             if not delivery.fits(expected):
                 stable, dropped, began = 0, dropped + 1, self._clock.now()
-                if dropped > _PATIENCE + 4 * self._in_flight():
+                if dropped > _PATIENCE + 4 * backlog:
                     return "the workers did not follow the switch"
                 continue
             stable += 1
@@ -318,9 +382,9 @@ class Climb:
             self._pace.setdefault(rung, (self._clock.now() - began) / max(1, stable))
         return ""
 
-    def _settling_round(self) -> int:
-        """One batch of each worker; fewer where the loop leaves too early for that."""
-        whole, horizon = max(1, self._workers), self._epochs.horizon
+    def _settling_round(self, backlog: int) -> int:
+        """One batch of each worker beyond the backlog; fewer where the loop leaves too early for that."""
+        whole, horizon = backlog + max(1, self._workers), self._epochs.horizon
         return whole if horizon is None else min(whole, max(1, (horizon - 2) // 3))
 
     def _stop_drain(self) -> list[Cost]:
@@ -356,22 +420,11 @@ class Climb:
         return tree.clone_pinned(batch) if rung == "worker" and self._writes_in_place else batch
 
     def _fill_caches(self) -> Generator[Any, None, Caches]:
-        """Collect distinct batches straight from the workers, as many as time and memory allow."""
-        self.feed.cell.switch("baseline")
-        batches: list[Any] = []
-        plan: CachePlan | None = None
-        until = self._clock.now() + _CACHE_SECONDS
-        while plan is None or len(batches) < plan.distinct:
-            delivery = yield from self._turns.take_fitting("baseline")
-            if delivery is None:
-                continue
-            batches.append(delivery.batch)
-            if plan is None:
-                plan = plan_caches(tree.nbytes(delivery.batch), self._workers, self._device.is_cpu)
-            if self._clock.now() > until and len(batches) >= 2:
-                break
+        batches, plan = yield from collected(self._turns, self._clock, self._workers, self._device.is_cpu)
         self.feed.cell.pool_bytes = plan.pool_bytes
         self._setting.send("caches", {**vars(plan), "held_bytes": plan.held_bytes})
+        if self._schedule.session.batch is None and plan.device:
+            self._setting.send("batch", asdict(describe(batches[:_DESCRIBED], self._device, self._clock)))
         caches = Caches(batches, plan, self._device.torch_device, self._writes_in_place)
         if caches.device and not caches.moves:
             for rung in ("device", "device+load"):
@@ -385,6 +438,8 @@ class Climb:
         self._findings.tell()
         self._pace[window.rung] = window.seconds / window.steps
         self._setting.send("window", vars(window))
+        if window.rung == REMEDIED and self._trial is not None:
+            self._setting.send("remedy", asdict(self._trial.measured()))
 
     def _unavailable(self, name: str, why: str) -> None:
         dissected = name == "raw" or cut_of(name) is not None
@@ -396,22 +451,7 @@ class Climb:
             self._schedule.withdraw(rung.name)
         self._setting.send("rung", vars(rung))
 
-    def _warn_of_others(self) -> None:
-        self._setting.send(
-            "warning",
-            {
-                "code": "other-loaders",
-                "message": "other loaders are iterated between the training steps; their time is part of every window",
-                "help": "analyse a run without validation inside the epoch for cleaner shares",
-            },
-        )
 
-    def _in_flight(self) -> int:
-        return self._workers * int(self.feed.loader.prefetch_factor or 1)
-
-
-def _gpu(device: torch.device) -> Gpu | None:
-    if device.type != "cuda":
-        return None
-    uuid = getattr(torch.cuda.get_device_properties(device), "uuid", None)
-    return Gpu.open(str(uuid)) if uuid is not None else None
+def _window_seconds(budget: float, rungs: int) -> float:
+    """A window's share of the budget when every rung gets five rounds and half the time goes into settling."""
+    return min(1.0, max(0.2, budget / (10 * max(1, rungs))))

@@ -6,7 +6,7 @@ import math
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 from torch.utils.data import DataLoader, IterableDataset
@@ -26,6 +26,24 @@ NativeIterator = Callable[[Any], Any]  # DataLoader._get_iterator, unpatched
 _TIMEOUT = 120
 #: Seconds below which a wait for a batch is not worth asking what it was for.
 _NOTICEABLE = 1e-4
+
+
+class Source(Protocol):
+    """Where the loop's batches come from: the measured loader's feed, or another beside it."""
+
+    waited: float
+    stalled: float
+
+    @property
+    def worker_pids(self) -> list[int]: ...
+
+    @property
+    def backlog(self) -> int:
+        """Batches that lie ready when nothing has been taken for a while."""
+
+    def take(self) -> Delivery | None: ...
+
+    def renew(self) -> None: ...
 
 
 class Feed:
@@ -154,6 +172,10 @@ class Feed:
         copies = [tree.in_shared_memory(batch) for batch in self._shared]
         for number, queue in enumerate(self._parcels):
             queue.put(copies[number % len(copies)])
+
+    @property
+    def backlog(self) -> int:
+        return int(self.loader.num_workers * (self.loader.prefetch_factor or 1))
 
     @property
     def worker_pids(self) -> list[int]:

@@ -18,9 +18,10 @@ from ..frames import users_text
 from ..measure.clock import Clock, SystemClock
 from ..measure.device import Device, default_device
 from ..measure.schedule import Schedule
-from ..session import Session
+from ..session import REMEDIED, Session
 from . import tree
-from .climb import WRITES_IN_PLACE, Climb
+from .caveats import WRITES_IN_PLACE
+from .climb import Climb
 from .facts import describe
 from .feed import Feed, NativeIterator
 from .inside import threads
@@ -42,18 +43,27 @@ class Track:
 
     def __init__(self, loader: DataLoader[Any], ordinal: int, where: str) -> None:
         self.ordinal = ordinal
-        self.where = where
-        self.signature = (type(loader.dataset), loader.batch_size, loader.num_workers, where)
+        self.where = where  # the last one: a loader may be looked through before it is trained on
         self.dataset = loader.dataset
         self.draws = 0
         self.batch_bytes = 0
         self.writes_in_place = False
         self.climb: Climb | None = None
+        self._kind = (type(loader.dataset), loader.batch_size, loader.num_workers)
+
+    @property
+    def signature(self) -> tuple[Any, ...]:
+        return (*self._kind, self.where)
+
+    def comes_back_as(self, loader: DataLoader[Any]) -> bool:
+        """Whether a loader is this one, or one that replaces it over the same dataset."""
+        return self.dataset is loader.dataset and self._kind[1:] == (loader.batch_size, loader.num_workers)
 
 
 class Measurement:
     """Hooks every DataLoader of the process and measures the one that trains, as ``plan`` asks.
 
+    ``choose`` and ``choose_trial`` say which rungs deserve another window, of the ladder and once a remedy is tried.
     ``send`` receives events as they happen (see :meth:`pipediag.session.Session.apply`); they are applied to
     ``session`` first, so that a schedule begun in an earlier pass goes on.
     """
@@ -65,11 +75,14 @@ class Measurement:
         send: Send,
         choose: Callable[[Session], list[str]],
         clock: Clock | None = None,
+        choose_trial: Callable[[Session], list[str]] | None = None,
     ) -> None:
         self.plan = plan
         self.training = Training()
         self.schedule = Schedule(plan.rungs, session, choose)
         self.clock = clock or SystemClock()
+        self._choose_trial = choose_trial
+        self._aside = False
         self.over = ""
         self._session = session
         self._send = send
@@ -85,7 +98,7 @@ class Measurement:
         native: NativeIterator = DataLoader._get_iterator
 
         def hooked(loader: DataLoader[Any]) -> Any:
-            return self.iterator_for(loader, native)
+            return native(loader) if self._aside else self.iterator_for(loader, native)
 
         with ExitStack() as stack:
             stack.enter_context(self.training.watching())
@@ -177,8 +190,8 @@ class Measurement:
         """The loader's track: its own, or that of an earlier loader which it replaces over the same dataset."""
         where = caller()
         for track in self._tracks:
-            same = track.dataset is loader.dataset and track.signature[1:3] == (loader.batch_size, loader.num_workers)
-            if same:
+            if track.comes_back_as(loader):
+                track.where = where if track.climb is None else track.where
                 return track
         self._tracks.append(Track(loader, len(self._tracks) + 1, where))
         return self._tracks[-1]
@@ -193,6 +206,22 @@ class Measurement:
     def looks_inside(self) -> bool:
         """Whether it is still to be found out what goes on inside the dataset's code."""
         return self._session.inside is None or not self._session.inside.samples
+
+    def trial_schedule(self, begins: bool) -> Schedule:
+        """Of the rounds in which the remedy is measured; the first is none of the ladder's."""
+        assert self._choose_trial is not None, "a remedy is to be measured, and nobody says for how long"
+        schedule = Schedule(("baseline", REMEDIED), self._session, self._choose_trial)
+        schedule.round += begins
+        return schedule
+
+    @contextmanager
+    def aside(self) -> Iterator[None]:
+        """Loaders that are iterated inside are none of the script's."""
+        self._aside = True
+        try:
+            yield
+        finally:
+            self._aside = False
 
     def draws_of_others(self, ordinal: int) -> int:
         return sum(t.draws for t in self._tracks if t.ordinal != ordinal)

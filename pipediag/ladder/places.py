@@ -79,6 +79,11 @@ def label(obj: Any) -> str:
     return name.rpartition("<locals>.")[2]
 
 
+def origin(obj: Any) -> str:
+    """The module that defines a callable, or its class."""
+    return str(getattr(_code_behind(obj), "__module__", None) or "")
+
+
 def _code_behind(obj: Any) -> Any:
     """The function or class that a callable is, or is made of."""
     while isinstance(obj, functools.partial):

@@ -13,6 +13,8 @@ from ..session import CONTROLS, RUNGS
 class Plan:
     """``budget`` is seconds left for measuring, from the first batch on. ``loader`` picks one by the order in which
     the script iterates them, from 1. ``inference`` measures that loader although no optimizer steps.
+    ``apply`` is seconds left for measuring the remedy after that, 0 where none is asked for; ``climbed`` says that the
+    ladder is known from earlier passes, so that this is all there is to do.
     ``horizon`` is how many batches the loop draws before it leaves an epoch early, where that is known.
     """
 
@@ -20,6 +22,8 @@ class Plan:
     attempt: int = 1
     loader: int | None = None
     inference: bool = False
+    apply: float = 0.0
+    climbed: bool = False
     horizon: int | None = None
     rungs: list[str] = field(default_factory=lambda: [*RUNGS, *CONTROLS])
     excluded: dict[str, str] = field(default_factory=dict)

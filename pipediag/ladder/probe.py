@@ -5,13 +5,16 @@ from __future__ import annotations
 import statistics
 import time
 from collections.abc import Callable, Hashable, Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
+
+import torch
 
 from ..session import Cost, Inside, Link
 from . import tree
 from .chain import Chain, decides_at_random
-from .places import label, places_of
+from .opened import OpenedFiles
+from .places import label, origin, places_of
 from .slots import Slot
 from .spying import is_path, spied
 
@@ -23,31 +26,60 @@ _MADE_OF_PARTS = 0.8
 
 @dataclass
 class _Timed:
-    """One call, its wall and CPU seconds, and the calls inside it."""
+    """One call: its wall and CPU seconds, what it was given, the bytes of that and of its result, and inner calls."""
 
     fn: Any
     wall: float = 0.0
     cpu: float = 0.0
+    given: str = ""
+    bytes_in: int = 0
+    bytes_out: int = 0
     inner: list[_Timed] = field(default_factory=list)
 
 
 class Timer:
-    """A recorder that only times. ``clock`` gives CPU seconds of the worker."""
+    """A recorder that times, and weighs data outside of that. ``clock`` gives CPU seconds of the worker.
+
+    Attributes:
+        weighing: seconds spent on weighing, which are nobody's.
+    """
 
     def __init__(self, clock: Callable[[], float]) -> None:
         self._clock = clock
         self.calls: list[_Timed] = []
+        self.weighing = 0.0
 
     def call(self, name: str, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         outer, timed = self.calls, _Timed(fn)
         self.calls = timed.inner
+        timed.given, timed.bytes_in = _kind(args[0]) if args else "", self._weighed([*args, *kwargs.values()])
+        weighing = self.weighing
         cpu, wall = self._clock(), time.perf_counter()
         try:
-            return fn(*args, **kwargs)
+            result = fn(*args, **kwargs)
         finally:
-            timed.wall, timed.cpu = time.perf_counter() - wall, self._clock() - cpu
+            weighing = self.weighing - weighing
+            timed.wall, timed.cpu = time.perf_counter() - wall - weighing, self._clock() - cpu - weighing
+            timed.cpu = max(0.0, timed.cpu)  # its clock may be coarser
             self.calls = outer
             outer.extend(timed.inner if is_path(args) else [timed])
+        timed.bytes_out = self._weighed(result)
+        return result
+
+    def _weighed(self, data: Any) -> int:
+        began = time.perf_counter()
+        nbytes = tree.nbytes(data)
+        self.weighing += time.perf_counter() - began
+        return nbytes
+
+
+def _kind(data: Any) -> str:
+    """What a transform is given, as far as it matters what can be done with it elsewhere."""
+    if isinstance(data, torch.Tensor):
+        return "tensor"
+    if hasattr(data, "getbands"):  # Pillow's
+        return "picture"
+    return "array" if hasattr(data, "__array_interface__") else type(data).__name__
 
 
 @dataclass
@@ -65,6 +97,7 @@ class Probe:
         self._slots = slots
         self._clock = clock
         self._samples: list[_Sample] = []
+        self._files = OpenedFiles()
         self._spent = 0.0
 
     @property
@@ -74,10 +107,11 @@ class Probe:
     def time(self, make: Callable[[], Any]) -> Any:
         """Make one sample, and take its times down."""
         timer = Timer(self._clock)
-        with spied(self._slots, timer, deep=True):
+        with spied(self._slots, timer, deep=True), self._files.watched():
             cpu, wall = self._clock(), time.perf_counter()
             sample = make()
-            whole = _Timed(None, time.perf_counter() - wall, self._clock() - cpu)
+            wall, cpu = time.perf_counter() - wall - timer.weighing, self._clock() - cpu - timer.weighing
+            whole = _Timed(None, wall, max(0.0, cpu))
         self._spent += whole.wall
         self._samples.append(_Sample(whole, timer.calls, tree.nbytes(sample)))
         return sample
@@ -96,14 +130,19 @@ class Probe:
                 found.setdefault(key, []).append(call)
             between.append(_less(_mean(sample.calls, 1), [_mean([call for _, call in inside], 1)]))
         if chain and proven:
-            links = [Link(link.name, link.where, whole=link.whole) for link in chain.links]
-            costs = [_mean(found.get(number, []), count) for number in range(len(links))]
+            links = [replace(link) for link in chain.links]
+            calls_of = [found.get(number, []) for number in range(len(links))]
         else:
-            places = places_of([calls[0].fn for calls in found.values()])
-            links = [Link(place.name, place.where) for place in places]
-            costs = [_mean(calls, count) for calls in found.values()]
-        for link, cost in zip(links, costs, strict=True):
-            link.cost = cost
+            calls_of = list(found.values())
+            functions = [calls[0].fn for calls in calls_of]
+            places = places_of(functions)
+            links = [Link(p.name, p.where, origin=origin(fn)) for p, fn in zip(places, functions, strict=True)]
+        for link, calls in zip(links, calls_of, strict=True):
+            link.cost = _mean(calls, count)
+            if calls:
+                link.given = calls[0].given
+                link.bytes_in = round(statistics.fmean(call.bytes_in for call in calls), 1)
+                link.bytes_out = round(statistics.fmean(call.bytes_out for call in calls), 1)
         whole = _mean([s.whole for s in self._samples], count)
         outer = _mean([call for s in self._samples for call in s.calls], count)
         return Inside(
@@ -115,6 +154,7 @@ class Probe:
             links=links,
             sizes=[[float(s.nbytes), round(1000 * s.whole.wall, 4)] for s in self._samples],
             unsplit=chain.unsplit if chain else "",
+            files=self._files.figures(count),
         )
 
 

@@ -7,7 +7,7 @@ from ..measure.device import Device
 from ..measure.evidence import Evidence, Gpu, worker_figures
 from ..measure.window import MIN_STEPS, Stopwatch
 from ..session import Window
-from .feed import Feed
+from .feed import Source
 
 #: Of one batch in a worker, in seconds: wall, on a CPU, waiting for a core, copying cached items.
 Cost = tuple[float, float, float, float]
@@ -25,7 +25,7 @@ class OpenWindow:
         rung: str,
         wanted: int,
         longest: float,
-        feed: Feed,
+        source: Source,
         clock: Clock,
         device: Device,
         gpu: Gpu | None,
@@ -39,9 +39,9 @@ class OpenWindow:
         self.costs: list[Cost] = []
         self.optimizer_steps = optimizer_steps
         self.draws_of_others = draws_of_others
-        self._feed = feed
-        self._waited, self._stalled = feed.waited, feed.stalled
-        self._evidence = Evidence(feed.worker_pids, gpu)
+        self._source = source
+        self._waited, self._stalled = source.waited, source.stalled
+        self._evidence = Evidence(source.worker_pids, gpu)
 
     @property
     def full(self) -> bool:
@@ -57,8 +57,8 @@ class OpenWindow:
         steps = self.watch.steps
         figures = {**self._evidence.finish(steps), **worker_figures(self.costs)}
         if waits and steps:
-            figures["wait_ms"] = round(1000 * (self._feed.waited - self._waited) / steps, 4)
-            figures["stalled_ms"] = round(1000 * (self._feed.stalled - self._stalled) / steps, 4)
+            figures["wait_ms"] = round(1000 * (self._source.waited - self._waited) / steps, 4)
+            figures["stalled_ms"] = round(1000 * (self._source.stalled - self._stalled) / steps, 4)
         return figures
 
     def closed(self, round_: int, attempt: int, optimizer_steps: int, evidence: dict[str, float]) -> Window:

@@ -11,7 +11,7 @@ from typing import Any
 
 from .delivery import Delivery
 from .epochs import Epochs
-from .feed import Feed
+from .feed import Feed, Source
 from .training import Training
 
 #: Handed to the loop's iterator in place of a batch: the epoch ends here.
@@ -47,7 +47,15 @@ class Turns:
         self._training = training
         self._ordinal = ordinal
         self._before_taking = before_taking
+        self._beside: dict[str, Source] = {}
         self._steps_before_epoch = training.steps
+
+    def serve(self, rung: str, source: Source) -> None:
+        """Let the batches of ``rung`` come from ``source`` instead of the feed."""
+        self._beside[rung] = source
+
+    def source(self, rung: str) -> Source:
+        return self._beside.get(rung, self.feed)
 
     def begin_epoch(self, length: int | None) -> None:
         self.epochs.begin(length)
@@ -66,11 +74,15 @@ class Turns:
         yield batch
         return self.epochs.serial == serial
 
-    def take(self) -> Generator[Any, None, Delivery | None]:
-        """The workers' next delivery; None when the data had to be begun anew, which ends an epoch without length."""
+    def take(self, rung: str) -> Generator[Any, None, Delivery | None]:
+        """The workers' next delivery, of whatever rung it is, from where those of ``rung`` come from.
+
+        None when the data had to be begun anew, which ends an epoch without length.
+        """
         self._before_taking()
+        source = self.source(rung)
         try:
-            delivery = self.feed.take()
+            delivery = source.take()
         except Exception as error:
             yield Failure(error)
             return None
@@ -78,13 +90,13 @@ class Turns:
             rebuilt = False
             if self.epochs.length is None:
                 rebuilt = yield from self._end_epoch()
-            if not rebuilt:
-                self.feed.renew()
+            if not rebuilt or source is not self.feed:
+                source.renew()
         return delivery
 
     def take_fitting(self, rung: str) -> Generator[Any, None, Delivery | None]:
         """The next delivery if it was made under ``rung`` throughout; None otherwise."""
-        delivery = yield from self.take()
+        delivery = yield from self.take(rung)
         return delivery if delivery is not None and delivery.fits(rung) else None
 
     def await_training(self) -> Turn:

@@ -6,6 +6,8 @@ from typing import Any
 
 import torch
 
+from .evidence import Gpu
+
 
 class Device:
     """Synchronisation and facts for a ``torch.device`` of any kind; on the CPU there is nothing to wait for."""
@@ -19,6 +21,24 @@ class Device:
         """Wait until everything queued on the device is done."""
         if self._module is not None:
             self._module.synchronize(self.torch_device)
+
+    def forget_peak(self) -> None:
+        """Let :meth:`peak_bytes` count from now on."""
+        reset = getattr(self._module, "reset_peak_memory_stats", None)
+        if reset is not None:
+            reset(self.torch_device)
+
+    def peak_bytes(self) -> int | None:
+        """The most memory that torch has had in use on the device; None where it does not count that."""
+        peak = getattr(self._module, "max_memory_allocated", None)
+        return int(peak(self.torch_device)) if peak is not None else None
+
+    def gpu(self) -> Gpu | None:
+        """What NVML tells of the device; None where it is no NVIDIA GPU, or there is no NVML."""
+        if self.torch_device.type != "cuda":
+            return None
+        uuid = getattr(torch.cuda.get_device_properties(self.torch_device), "uuid", None)
+        return Gpu.open(str(uuid)) if uuid is not None else None
 
     def facts(self) -> dict[str, Any]:
         device = self.torch_device

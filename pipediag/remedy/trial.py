@@ -51,9 +51,14 @@ def images_given_to(loader: DataLoader[Any], place: Place, samples: int) -> list
     return next(_tried(loader, partial(_given_to, place), samples))  # type: ignore[no-any-return]
 
 
-def witnesses(loader: DataLoader[Any], plan: Plan, samples: int) -> Iterator[tuple[Real, Recorded]]:
-    """Samples made both ways, each in a process of its own: see :mod:`pipediag.remedy.witness`."""
-    seed = torch.initial_seed()
+def witnesses(
+    loader: DataLoader[Any], plan: Plan, samples: int, seed: int | None = None
+) -> Iterator[tuple[Real, Recorded]]:
+    """Samples made both ways, each in a process of its own: see :mod:`pipediag.remedy.witness`.
+
+    ``seed`` is the workers'; by default it follows from the process's own.
+    """
+    seed = torch.initial_seed() if seed is None else seed
     # One after the other: they may share connections that are no files.
     for_real = list(_tried(loader, _real, samples, seed))
     return zip(for_real, _tried(loader, partial(_recorded, plan), samples, seed), strict=True)

@@ -7,8 +7,10 @@ from collections.abc import Callable
 from pathlib import Path
 
 from ..analysis import Diagnosis, diagnose_session
+from ..analysis.compare import Comparison
 from ..errors import SessionFileError, UsageError
 from ..session import Session
+from .comparison import RENDERERS as COMPARISONS
 from .markdown import render_markdown
 from .terminal import render_terminal
 
@@ -33,6 +35,16 @@ def check_output(path: str) -> None:
     file = Path(path)
     if file.suffix not in RENDERERS:
         raise UsageError(f"-o {path}: the ending chooses the format, one of {', '.join(RENDERERS)}")
+    check_writable("-o", path)
+
+
+def check_writable(option: str, path: str) -> None:
+    """Fail before anything is measured, not after.
+
+    Raises:
+        UsageError: the file that ``option`` names cannot be written.
+    """
+    file = Path(path)
     existed = file.exists()
     try:
         with file.open("a", encoding="utf-8"):
@@ -40,7 +52,7 @@ def check_output(path: str) -> None:
         if not existed:
             file.unlink()
     except OSError as error:
-        raise UsageError(f"-o {path}: cannot be written ({error.strerror})") from None
+        raise UsageError(f"{option} {path}: cannot be written ({error.strerror})") from None
 
 
 def write(diagnosis: Diagnosis, path: str) -> None:
@@ -49,9 +61,21 @@ def write(diagnosis: Diagnosis, path: str) -> None:
     Raises:
         SessionFileError: the file cannot be written.
     """
-    file = Path(path)
+    _write(RENDERERS[Path(path).suffix](diagnosis), path)
+
+
+def write_comparison(comparison: Comparison, path: str) -> None:
+    """The same for a comparison of two runs.
+
+    Raises:
+        SessionFileError: the file cannot be written.
+    """
+    _write(COMPARISONS[Path(path).suffix](comparison), path)
+
+
+def _write(text: str, path: str) -> None:
     try:
-        file.write_text(RENDERERS[file.suffix](diagnosis), encoding="utf-8", errors="backslashreplace")
+        Path(path).write_text(text, encoding="utf-8", errors="backslashreplace")
     except OSError as error:
         raise SessionFileError(f"{path} could not be written ({error.strerror}); the report is above") from None
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ..analysis import Diagnosis
-from . import rows
+from . import advice, remedy, rows
 
 
 def render_markdown(diagnosis: Diagnosis) -> str:
@@ -25,6 +25,7 @@ def render_markdown(diagnosis: Diagnosis) -> str:
         lines += ["", "## Inside a worker, ms for each sample", ""]
         lines += ["| | wall | cpu | share | |", "|---|--:|--:|--:|---|"]
         lines += [f"| {r.name} | {r.wall} | {r.cpu} | {r.share} | {r.where} |" for r in inside]
+    lines += advice.markdown(diagnosis)
     for title, entries in (
         ("Hottest lines there", [f"`{line}`" for line in rows.hot_lines(diagnosis)]),
         ("Not measured", rows.not_measured(diagnosis)),
@@ -33,4 +34,4 @@ def render_markdown(diagnosis: Diagnosis) -> str:
     ):
         if entries:
             lines += ["", f"## {title}", "", *(f"- {entry}" for entry in entries)]
-    return "\n".join(lines) + "\n"
+    return "\n".join(lines + remedy.markdown(diagnosis)) + "\n"

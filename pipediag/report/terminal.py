@@ -8,7 +8,7 @@ import textwrap
 from tabulate import tabulate
 
 from ..analysis import Diagnosis
-from . import rows
+from . import advice, remedy, rows
 
 _WIDTH = 100
 _BAR = 20
@@ -42,6 +42,8 @@ def render_terminal(diagnosis: Diagnosis, colour: bool = False, fancy: bool = Fa
     ):
         if entries:
             lines += ["", title + ":", *(_item(entry) for entry in entries)]
+    lines += advice.terminal(diagnosis)
+    lines += remedy.terminal(diagnosis)
     if diagnosis.warnings:
         lines += ["", "warnings:"]
         for warning in diagnosis.warnings:
@@ -52,15 +54,25 @@ def render_terminal(diagnosis: Diagnosis, colour: bool = False, fancy: bool = Fa
 def render_for(diagnosis: Diagnosis, stream: object = None) -> str:
     """The report as the stream can show it."""
     stream = stream or sys.stdout
+    isatty = getattr(stream, "isatty", None)
+    fancy = "█".encode(encoding_of(stream), "replace") != b"?"
+    return fitting(render_terminal(diagnosis, colour=bool(isatty and isatty()), fancy=fancy), stream)
+
+
+def fitting(text: str, stream: object) -> str:
+    """The text without what the stream cannot take: names come from the user's code and file system."""
+    encoding = encoding_of(stream)
+    return text.encode(encoding, "backslashreplace").decode(encoding)
+
+
+def encoding_of(stream: object) -> str:
+    """The encoding of a stream, ASCII where there is none or an unknown one."""
     encoding = str(getattr(stream, "encoding", None) or "ascii")
     try:
-        fancy = "█".encode(encoding, "replace") != b"?"
+        "".encode(encoding)
     except LookupError:
-        encoding, fancy = "ascii", False
-    isatty = getattr(stream, "isatty", None)
-    text = render_terminal(diagnosis, colour=bool(isatty and isatty()), fancy=fancy)
-    # Names come from the user's code and file system, and may not fit the stream.
-    return text.encode(encoding, "backslashreplace").decode(encoding)
+        return "ascii"
+    return encoding
 
 
 def _table(table: list[rows.Row], mark: str) -> str:

@@ -51,12 +51,14 @@ def results(
     return begun
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", STARVED)
 def test_the_plant_is_found(results: dict[str, tuple[str, Future[Analysis]]], name: str) -> None:
     source, future = results[name]
     check(FAST[name], source, future.result())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ALONE)
 def test_nothing_is_found_where_nothing_starves(sandbox: Sandbox, name: str) -> None:
     source = write(FAST[name], sandbox.cwd)

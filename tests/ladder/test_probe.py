@@ -5,9 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
+from PIL import Image
 from torch.utils.data import ConcatDataset
+from torchvision import tv_tensors
+from torchvision.transforms import v2
 
 import pipediag
 from pipediag.ladder import probe
@@ -15,9 +19,9 @@ from pipediag.ladder.chain import Chain, chain_of, take_apart
 from pipediag.ladder.inside import Inspection, threads
 from pipediag.ladder.probe import Probe
 from pipediag.ladder.slots import find_slots
-from pipediag.session import Cost, Inside
+from pipediag.session import Cost, Files, Inside
 
-from .things import Items
+from .things import Items, Transformed
 
 
 class Clock:
@@ -236,6 +240,77 @@ class TestUnproven:
 
         inside = probed(Files(clock, read, 2), clock)
         assert (inside.links, inside.load.wall_ms) == ([], 8)
+
+
+class TestData:
+    """What goes into the links and comes out of them."""
+
+    def test_bytes(self, clock: Clock) -> None:
+        class Smaller(Step):
+            def __call__(self, x: Any) -> Any:
+                return super().__call__(x)[:1].half()
+
+        dataset = Dataset(clock, Compose(clock, Crop(clock, 2), Smaller(clock, 3)))
+        first, second = probed(dataset, clock, chain_in(dataset)).links
+        assert (first.given, first.bytes_in, first.bytes_out) == ("tensor", 24, 24)  # 2 x 3 floats
+        assert (second.given, second.bytes_in, second.bytes_out) == ("tensor", 24, 6)
+
+    def test_by_name_too(self, clock: Clock) -> None:
+        (link,) = probed(Dataset(clock, Crop(clock, 2)), clock).links
+        assert (link.bytes_in, link.bytes_out, link.origin) == (24, 24, __name__)
+
+    @pytest.mark.parametrize(
+        "raw, given",
+        [
+            (Image.new("RGB", (4, 4)), "picture"),
+            (np.zeros((4, 4)), "array"),
+            (torch.zeros(4), "tensor"),
+            (tv_tensors.Image(torch.zeros(3, 4, 4)), "tensor"),
+            ({"image": 1}, "dict"),
+        ],
+    )
+    def test_what_is_given(self, clock: Clock, raw: Any, given: str) -> None:
+        class Identity(Step):
+            def __call__(self, x: Any) -> Any:
+                return x
+
+        class Given(Dataset):
+            def raw(self, index: int) -> Any:
+                return raw
+
+        (link,) = probed(Given(clock, Identity(clock, 1)), clock).links
+        assert link.given == given
+
+    def test_where_they_are_defined(self) -> None:
+        dataset = Transformed(v2.Compose([v2.RandomHorizontalFlip(1.0), v2.Identity()]))
+        links = chain_of([take_apart(lambda: dataset[1], find_slots(dataset))]).links
+        assert [link.origin for link in links] == [
+            "torchvision.transforms.v2._geometry",
+            "torchvision.transforms.v2._misc",
+        ]
+
+    def test_weighing_takes_no_time_of_theirs(self, clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
+        native = probe.tree.nbytes
+
+        def slow(data: Any) -> int:
+            clock.work(100)
+            return native(data)
+
+        monkeypatch.setattr(probe.tree, "nbytes", slow)
+        dataset = Dataset(clock, Compose(clock, Crop(clock, 2), Compose(clock, Blur(clock, 3), own=1)), 5)
+        inside = probed(dataset, clock)
+        assert inside.whole == Cost(11, 11)
+        assert costs(inside) == {"Crop": (2, 2), "Compose": (4, 4)}
+
+    def test_files(self, clock: Clock, tmp_path: Any) -> None:
+        (tmp_path / "x.jpg").write_bytes(bytes(50))
+
+        class Reading(Dataset):
+            def __getitem__(self, index: int) -> Any:
+                (tmp_path / "x.jpg").read_bytes()
+                return super().__getitem__(index)
+
+        assert probed(Reading(clock, Crop(clock, 2)), clock).files == Files(1.0, 50.0, {".jpg": 4})
 
 
 class TestSamples:

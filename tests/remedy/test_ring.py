@@ -256,6 +256,7 @@ def test_workers_that_stay_for_several_epochs(name: str) -> None:
         assert check_same_batches(twin, other) > 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("method", ["spawn", "forkserver"])
 def test_start_methods(method: str) -> None:
     """Two epochs of one worker, for which nothing but what is pickled is there."""
@@ -481,6 +482,7 @@ def target_of(file: Path) -> str:
         return ""
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("broken_off", [False, True])
 def test_forty_epochs_leave_nothing_behind(broken_off: bool) -> None:
     def epoch() -> weakref.ref[Ring]:

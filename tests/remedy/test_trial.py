@@ -115,7 +115,7 @@ def test_a_trial_changes_nothing_of_the_users(kind: type[Watched], workers: int,
     assert offloaded.certificate.passed
 
 
-@pytest.mark.parametrize("method", [None, "fork", "spawn"])
+@pytest.mark.parametrize("method", [None, "fork", pytest.param("spawn", marks=pytest.mark.slow)])
 def test_a_loaders_own_generator_is_left_alone(method: str | None) -> None:
     generator = torch.Generator().manual_seed(0)
     before = generator.get_state()

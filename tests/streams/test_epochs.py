@@ -278,6 +278,7 @@ def pinned_bytes() -> int:
     return stats.get("allocated_bytes.current", 0)
 
 
+@pytest.mark.slow
 @WAYS
 @pytest.mark.parametrize("settings", [{}, {"num_workers": 2, "persistent_workers": True}], ids=["inline", "workers"])
 def test_forty_epochs_hold_what_five_held(settings: dict[str, Any], way: Any, device: torch.device) -> None:

@@ -9,8 +9,10 @@ from typing import Any
 from pipediag.session import (
     CONTROLS,
     RUNGS,
+    BatchFacts,
     Cost,
     Inside,
+    Leaf,
     Link,
     Loader,
     Place,
@@ -56,6 +58,21 @@ def inside(*costs: float, load: float = 2.0, between: float = 0.0, samples: int 
     return Inside(samples, Cost(whole, whole), Cost(load, load), Cost(between, between), links, **more)
 
 
+def torchvisions(found: Inside, *names: str, given: str = "tensor", new: bool = True, first: int = 0) -> Inside:
+    """The links from ``first`` on renamed, and torchvision's own: of its newer version, or of the older."""
+    origin = "torchvision.transforms.v2._geometry" if new else "torchvision.transforms.transforms"
+    for link, name in zip(found.links[first:], names, strict=False):
+        link.name, link.origin, link.given = name, origin, given
+    return found
+
+
+def leaf(path: str = "[0]", dtype: str = "float32", nbytes: int = 1 << 20, itemsize: int = 4, **more: Any) -> Leaf:
+    """A tensor of 64 rows that is copied to the device and read there."""
+    shape = [64, nbytes // itemsize // 64]
+    seen = {"copied": True, "non_blocking": True, "arrives": dtype, "read": True}
+    return Leaf(path, shape, dtype, itemsize, nbytes, **{**seen, **more})
+
+
 def make(
     ladder: Mapping[str, float],
     *,
@@ -72,6 +89,7 @@ def make(
     environment: Mapping[str, Any] | None = None,
     device: str = "cuda",
     inside: Inside | None = None,
+    leaves: Sequence[Leaf] | None = None,
 ) -> Session:
     """A session in which each rung of ``ladder`` has one window a round, ``noise`` being the relative deviation.
 
@@ -96,6 +114,7 @@ def make(
         ),
         startups=[one if isinstance(one, Startup) else Startup(one) for one in startups],
         inside=inside,
+        batch=None if leaves is None else BatchFacts(list(leaves)),
     )
     for round_ in range(rounds):
         for rung, ms in ladder.items():

@@ -42,7 +42,12 @@ def test_light_module(module: str) -> None:
     assert heavy_after(f"import {module}") == "[]"
 
 
-@pytest.mark.parametrize("arguments", [["--help"], ["analyze", "--help"], ["report", str(HERE / "golden/report.json")]])
+REPORT = str(HERE / "golden/report.json")
+
+
+@pytest.mark.parametrize(
+    "arguments", [["--help"], ["analyze", "--help"], ["report", REPORT], ["compare", REPORT, REPORT]]
+)
 def test_light_command(arguments: list[str]) -> None:
     begin = f"from pipediag.cli import main\nsys.argv = {['pipediag', *arguments]!r}"
     code = f"{begin}\ntry: main()\nexcept SystemExit: pass"

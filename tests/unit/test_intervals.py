@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pipediag.analysis import intervals
-from pipediag.analysis.intervals import Interval, difference, median_interval, ratio, student_t
+from pipediag.analysis.intervals import Interval, difference, median_interval, ratio, student_t, unpaired_ratio
 
 VALUES = st.lists(st.floats(0.1, 1000), min_size=1, max_size=12)
 
@@ -164,3 +164,39 @@ def test_inverse_of_an_interval_down_to_nothing(low: float) -> None:
 def test_json_form_has_no_infinity() -> None:
     assert Interval(1.23456789, -math.inf, math.inf).to_dict() == {"value": 1.234568, "low": None, "high": None}
     assert Interval(2.0, 1.0, 3.0).to_dict() == {"value": 2.0, "low": 1.0, "high": 3.0}
+
+
+class TestUnpaired:
+    """Two runs, measured apart."""
+
+    def test_medians(self) -> None:
+        found = unpaired_ratio([10.0, 10.0, 10.0], [5.0, 5.0, 5.0, 5.0])
+        assert [found.value, found.low, found.high] == pytest.approx([0.5, 0.5, 0.5])
+
+    def test_one_value_says_nothing_about_the_spread(self) -> None:
+        assert unpaired_ratio([10.0], [5.0, 6.0, 7.0]) == Interval(pytest.approx(0.6), 0.0, math.inf)
+
+    def test_no_values(self) -> None:
+        with pytest.raises(statistics.StatisticsError):
+            unpaired_ratio([], [1.0])
+
+    def test_the_other_way_round_it_is_the_inverse(self) -> None:
+        one, other = [1.0, 1.1, 1.3, 0.9, 1.05], [2.0, 2.2, 1.9, 2.6, 2.1]
+        there, back = unpaired_ratio(one, other), unpaired_ratio(other, one)
+        assert there.value == pytest.approx(1 / back.value)
+        assert there.low == pytest.approx(1 / back.high, rel=0.05)
+
+    @given(VALUES, VALUES)
+    def test_value_is_inside(self, one: list[float], other: list[float]) -> None:
+        found = unpaired_ratio(one, other)
+        assert found.low <= found.value <= found.high
+
+    def test_covers_the_truth(self) -> None:
+        """Of 200 pairs of runs whose truth is 1, at most a tenth may seem to differ."""
+        draw = random.Random(5)
+
+        def run() -> list[float]:
+            return [math.exp(draw.gauss(0.0, 0.05)) for _ in range(5)]
+
+        found = [unpaired_ratio(run(), run()) for _ in range(200)]
+        assert sum(one.low <= 1.0 <= one.high for one in found) >= 180

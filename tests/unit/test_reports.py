@@ -19,9 +19,9 @@ from pipediag.analysis import Diagnosis, diagnose_session
 from pipediag.errors import SessionFileError, UsageError
 from pipediag.report import RENDERERS, check_output, read, write
 from pipediag.report.terminal import render_for, render_terminal
-from pipediag.session import BatchStep, HotLine, Session, Slow, Startup, Tail
+from pipediag.session import BatchStep, Files, HotLine, Session, Slow, Startup, Tail
 
-from .made import FLAT, climbing, cut, inside, make, without
+from .made import FLAT, climbing, cut, inside, leaf, make, torchvisions, without
 
 GOLDEN = Path(__file__).parent / "golden"
 VERDICTS = {
@@ -119,7 +119,38 @@ def chain_session() -> Session:
     return session
 
 
-SESSIONS = {"report": fixed_session, "chain": chain_session}
+def advised_session() -> Session:
+    """A session that has a lot to recommend: torchvision's transforms, and batches that could be smaller."""
+    seen = {"worker_ms": 400.0, "worker_cpu": 0.97, "worker_queued": 0.02, "worker_blocked": 0.01, "process_cpu": 1.0}
+    found = torchvisions(inside(2.0, 1.5, 0.5, load=4.0), "Resize", "RandomCrop", "ToDtype")
+    found.links[1].bytes_in, found.links[1].bytes_out = 1.2e6, 3.0e5
+    found.lines = [HotLine("data.py:9", "image = Image.open(path).convert('RGB')", 0.45)]
+    found.files = Files(1.0, 112_000.0, {".jpg": 32})
+    ladder = {**climbing(host=12.0, sample=0.5), "raw": 100.0, "warm": 120.0, "baseline": 120.0, "supply": 118.0}
+    session = make(
+        ladder,
+        rounds=4,
+        noise=0.004,
+        seed=7,
+        length=500,
+        startups=[Startup(6.0, launch=0.5, ready=4.5)] * 2,
+        evidence={"baseline": seen},
+        environment={"python": "3.11.7", "platform": "Linux", "cpus": 12, "cores": 12},
+        inside=found,
+        leaves=[
+            leaf("['image']", nbytes=32 * 3 * 224 * 224 * 4, levels=256, bytes_over_255=True, low=0.0, high=1.0),
+            leaf("['extra']", nbytes=1 << 21, non_blocking=False, read=False),
+        ],
+    )
+    assert session.batch is not None
+    session.batch.copy_ms, session.batch.pinned_copy_ms, session.batch.device_copy_ms = 11.5, 4.0, 0.05
+    session.script.argv = ["train.py"]
+    session.device = {"type": "cuda", "index": 0, "name": "NVIDIA L4"}
+    session.ended = "settled"
+    return session
+
+
+SESSIONS = {"report": fixed_session, "chain": chain_session, "advice": advised_session}
 
 
 @pytest.fixture
@@ -232,9 +263,31 @@ class TestJson:
             "where": "aug.py:30",
             "cost": {"wall_ms": 6.0, "cpu_ms": 6.0},
             "whole": "it decides at random which of its parts run",
+            "origin": "",
+            "given": "",
+            "bytes_in": 0.0,
+            "bytes_out": 0.0,
         }
         assert data["evidence"]["tail"]["slowest"][0] == {"index": "4711", "ms": 212.0}
         assert data["evidence"]["batch_steps"][0] == {"nbytes": 1 << 20, "ms": [38.0, 38.2]}
+
+    def test_recommendations(self) -> None:
+        data = json.loads(RENDERERS[".json"](diagnose_session(advised_session())))
+        assert data["nothing_to_gain"] is None
+        assert len(data["recommendations"]) > 3
+        assert data["evidence"]["batch"]["leaves"][1]["path"] == "['extra']"
+        for one in data["recommendations"]:
+            assert one.keys() == {
+                "id", "title", "stage", "predicted_speedup", "measured_speedup", "evidence", "how", "risk",
+            }  # fmt: skip
+            assert one["predicted_speedup"].keys() == {"value", "low", "high"}
+            assert one["measured_speedup"] is None
+            assert all(isinstance(text, str) for text in one["evidence"])
+
+    def test_nothing_to_recommend(self) -> None:
+        data = json.loads(RENDERERS[".json"](diagnose_session(make(FLAT))))
+        assert data["nothing_to_gain"].startswith("Nothing to gain here, because")
+        assert [one["stage"] for one in data["recommendations"]] == ["compute"]
 
     def test_warnings(self, data: dict[str, Any]) -> None:
         assert [w["code"] for w in data["warnings"]] == ["writes-in-place", "wrote-files"]
@@ -283,13 +336,16 @@ class TestStream:
 
 
 class TestTerminal:
-    @pytest.mark.parametrize("name, most", [("report", 45), ("chain", 75)])
+    @pytest.mark.parametrize("name, most", [("report", 55), ("chain", 90), ("advice", 75)])
     def test_one_screen(self, name: str, most: int) -> None:
         assert len(render_terminal(diagnose_session(SESSIONS[name]())).splitlines()) <= most
 
     @pytest.mark.parametrize(
         "name",
-        ["report", pytest.param("chain", marks=pytest.mark.xfail(strict=True, reason="names of transforms are long"))],
+        [
+            "report",
+            pytest.param("chain", marks=pytest.mark.xfail(strict=True, reason="names of transforms are long")),
+        ],
     )
     def test_no_wider_than_a_screen(self, name: str) -> None:
         assert max(map(len, render_terminal(diagnose_session(SESSIONS[name]())).splitlines())) <= 100
@@ -297,7 +353,21 @@ class TestTerminal:
     def test_the_verdict_is_first_and_warnings_are_last(self, diagnosis: Diagnosis) -> None:
         text = render_terminal(diagnosis)
         assert text.startswith("BOTTLENECK: LOAD\n")
-        assert text.index("warnings:") > text.index("seen beside the clock:") > text.index("baseline")
+        assert text.index("warnings:") > text.index("what would help:") > text.index("seen beside the clock:")
+        assert text.index("seen beside the clock:") > text.index("baseline")
+
+    def test_three_recommendations_in_full_the_rest_by_a_line(self) -> None:
+        diagnosis = diagnose_session(advised_session())
+        part = render_terminal(diagnosis).partition("what would help:\n")[2].partition("\n\n")[0]
+        assert part.count("     why: ") == part.count("     how: ") == 3
+        for count, one in enumerate(diagnosis.recommendations, 1):
+            assert f"  {count}. " in part
+            assert one.title.split(",")[0] in " ".join(part.split())
+
+    def test_nothing_to_gain(self) -> None:
+        text = render_terminal(diagnose_session(make(FLAT)))
+        assert "what would help:\n  - Nothing to gain here, because the input pipeline costs" in text
+        assert "  1. not predicted  Look at the model's own step next\n" in text
 
     def test_partial_is_said(self) -> None:
         text = render_terminal(diagnose_session(make(climbing(raw=30.0), rounds=2)))

@@ -17,13 +17,18 @@ from pipediag.session import (
     RUNG_MEANING,
     RUNGS,
     STAGE_OF_RUNG,
+    BatchFacts,
     BatchStep,
     Cost,
+    Files,
     HotLine,
     Inside,
+    Leaf,
     Link,
     Loader,
+    Padding,
     Place,
+    Prefix,
     Rung,
     Script,
     Session,
@@ -53,11 +58,37 @@ INSIDES = st.builds(
     whole=COSTS,
     load=COSTS,
     between=COSTS,
-    links=st.lists(st.builds(Link, name=TEXT, where=TEXT, cost=COSTS, whole=TEXT), max_size=3),
+    links=st.lists(
+        st.builds(Link, name=TEXT, where=TEXT, cost=COSTS, whole=TEXT, origin=TEXT, given=TEXT, bytes_in=SECONDS),
+        max_size=3,
+    ),
+    files=st.none()
+    | st.builds(Files, opened=SECONDS, nbytes=SECONDS, endings=st.dictionaries(TEXT, COUNT, max_size=2)),
     lines=st.lists(st.builds(HotLine, where=TEXT, text=TEXT, share=SECONDS), max_size=3),
     sizes=st.lists(st.tuples(SECONDS, SECONDS).map(list), max_size=3),
     threads=st.dictionaries(TEXT, COUNT, max_size=2),
     unsplit=TEXT,
+)
+MAYBE = st.none() | st.booleans()
+BATCHES = st.builds(
+    BatchFacts,
+    leaves=st.lists(
+        st.builds(
+            Leaf,
+            path=TEXT,
+            shape=st.lists(COUNT, max_size=4),
+            low=st.none() | SECONDS,
+            levels=st.none() | COUNT,
+            padding=st.none() | st.builds(Padding, value=SECONDS, share=SECONDS),
+            copied=MAYBE,
+            read=MAYBE,
+            turned_into=st.none() | TEXT,
+        ),
+        max_size=2,
+    ),
+    copy_ms=st.none() | SECONDS,
+    autocast=st.none() | TEXT,
+    unwatched=TEXT,
 )
 TAILS = st.builds(
     Tail,
@@ -112,6 +143,17 @@ SESSIONS = st.builds(
     inside=st.none() | INSIDES,
     tail=st.none() | TAILS,
     batch_steps=st.lists(st.builds(BatchStep, nbytes=COUNT, ms=st.lists(SECONDS, max_size=3)), max_size=3),
+    batch=st.none() | BATCHES,
+    prefix=st.none()
+    | st.builds(
+        Prefix,
+        modules=st.lists(TEXT, max_size=2),
+        ms=SECONDS,
+        rest_ms=SECONDS,
+        least=SECONDS,
+        most=SECONDS,
+        measured=st.none() | SECONDS,
+    ),
     warnings=st.lists(st.builds(Warning_, code=TEXT, message=TEXT, help=TEXT), max_size=3),
     caches=FACTS,
     ended=TEXT,
@@ -203,6 +245,11 @@ def test_fields_with_defaults_may_be_missing() -> None:
         (("batch_steps",), None),
         (("batch_steps",), [{"nbytes": 1.5, "ms": []}]),
         (("batch_steps",), [{"nbytes": 1}]),
+        (("batch",), []),
+        (("batch",), {"leaves": [{}]}),
+        (("batch",), {"leaves": [{"path": "[0]", "read": "often"}]}),
+        (("batch",), {"copy_ms": "quick"}),
+        (("prefix",), {"modules": ["encoder"]}),
     ],
     ids=lambda part: ".".join(map(str, part)) if isinstance(part, tuple) else repr(part),
 )
@@ -329,6 +376,17 @@ class TestApply:
         for nbytes in (10, 20):
             session.apply("batch-step", {"nbytes": nbytes, "ms": [1, 2.5]})
         assert session.batch_steps == [BatchStep(10, [1.0, 2.5]), BatchStep(20, [1.0, 2.5])]
+
+    def test_batch_is_the_latest(self) -> None:
+        session = Session()
+        for levels in (None, 256):
+            session.apply("batch", {"leaves": [{"path": "[0]", "levels": levels}], "copy_ms": 2})
+        assert session.batch == BatchFacts([Leaf("[0]", levels=256)], copy_ms=2.0)
+
+    def test_prefix(self) -> None:
+        session = Session()
+        session.apply("prefix", {"modules": ["encoder"], "ms": 3, "rest_ms": 4, "least": 1, "most": 1.5})
+        assert session.prefix == Prefix(["encoder"], 3.0, 4.0, 1.0, 1.5)
 
     def test_loader(self) -> None:
         session = Session()

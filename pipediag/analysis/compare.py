@@ -1,0 +1,214 @@
+"""Two runs side by side: which rungs and stages changed, and which of the changes are more than chance.
+
+The runs were measured apart, so nothing is paired: rungs are compared by an unpaired bootstrap, stages by the intervals
+of both, which are independent. What differs by less than the instrument can tell is not significant either. Windows of
+one run know nothing of what differs from run to run, such as other work on the machine.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+from typing import Any
+
+from ..session import Session, Warning_, ordered
+from .diagnosis import Diagnosis, Stage
+from .intervals import Interval, total, unpaired_ratio
+from .ladder import ENOUGH_WINDOWS
+from .thresholds import RESOLUTION
+from .waterfall import by_stage
+
+#: Settings of the loader whose change is told.
+_SETTINGS = ("num_workers", "prefetch_factor", "pin_memory", "persistent_workers", "start_method")
+
+
+@dataclass(frozen=True)
+class RungChange:
+    """A rung before and after, in steps per second; None where it was not measured.
+
+    ``speedup`` is how many times as many steps a second there are afterwards.
+    """
+
+    rung: str
+    before: Interval | None
+    after: Interval | None
+    speedup: Interval | None
+    significant: bool
+
+    def to_dict(self) -> dict[str, Any]:
+        return {
+            "rung": self.rung,
+            "before": _plain(self.before),
+            "after": _plain(self.after),
+            "speedup": _plain(self.speedup),
+            "significant": self.significant,
+        }
+
+
+@dataclass(frozen=True)
+class StageChange:
+    """What a stage costs before and after, in milliseconds of a step; None where it has no place or was not measured.
+
+    ``alone`` is false where the stage was measured together with others on one side, which leaves nothing to compare.
+    """
+
+    stage: str
+    before: Interval | None
+    after: Interval | None
+    change: Interval | None
+    significant: bool
+    alone: bool = True
+
+    def to_dict(self) -> dict[str, Any]:
+        return {
+            "stage": self.stage,
+            "before": _plain(self.before),
+            "after": _plain(self.after),
+            "change": _plain(self.change),
+            "significant": self.significant,
+            "alone": self.alone,
+        }
+
+
+@dataclass
+class Comparison:
+    """Made by :func:`compare`. ``settings`` holds what was set otherwise, as (name, before, after)."""
+
+    before: Diagnosis
+    after: Diagnosis
+    rungs: list[RungChange]
+    stages: list[StageChange]
+    settings: list[tuple[str, Any, Any]] = field(default_factory=list)
+    warnings: list[Warning_] = field(default_factory=list)
+
+    @property
+    def loop(self) -> RungChange | None:
+        """The loop as it is; None where it was not measured on both sides."""
+        return next((one for one in self.rungs if one.rung == "baseline" and one.speedup is not None), None)
+
+    def certainly_slower(self, share: float) -> bool:
+        """Whether all of the interval lies below the steps a second of before, less that share of them."""
+        loop = self.loop
+        return loop is not None and loop.speedup is not None and loop.significant and loop.speedup.high < 1 - share
+
+    @property
+    def sentence(self) -> str:
+        """What came of it, in words."""
+        loop = self.loop
+        if loop is None or loop.speedup is None:
+            return "The two runs cannot be compared: one of them has no baseline."
+        gain = loop.speedup
+        if not loop.significant:
+            return f"The loop is neither faster nor slower, as far as can be told: {_percent(gain)}."
+        return f"The loop is {'faster' if gain.value > 1 else 'slower'}: {_percent(gain)}."
+
+    def to_dict(self) -> dict[str, Any]:
+        return {
+            "sentence": self.sentence,
+            "verdict": {"before": self.before.verdict.bottleneck, "after": self.after.verdict.bottleneck},
+            "starved": {
+                "before": _plain(self.before.verdict.starved),
+                "after": _plain(self.after.verdict.starved),
+            },
+            "rungs": [one.to_dict() for one in self.rungs],
+            "stages": [one.to_dict() for one in self.stages],
+            "settings": [{"name": name, "before": old, "after": new} for name, old, new in self.settings],
+            "warnings": [{"code": w.code, "message": w.message, "help": w.help} for w in self.warnings],
+        }
+
+
+def compare(before: Diagnosis, after: Diagnosis) -> Comparison:
+    """Hold one run against another."""
+    return Comparison(
+        before, after, _rungs(before, after), _stages(before, after), _settings(before, after), _warnings(before, after)
+    )
+
+
+def _rungs(before: Diagnosis, after: Diagnosis) -> list[RungChange]:
+    names = {w.rung for side in (before, after) for w in side.session.windows if side.ladder.has(w.rung)}
+    return [_rung(name, before, after) for name in ordered(names)]
+
+
+def _rung(name: str, before: Diagnosis, after: Diagnosis) -> RungChange:
+    was, now = (s.ladder.ms(name).inverse(1000.0) if s.ladder.has(name) else None for s in (before, after))
+    old, new = before.ladder.values(name), after.ladder.values(name)
+    if not old or not new:
+        return RungChange(name, was, now, None, False)
+    speedup = unpaired_ratio(new, old)  # of milliseconds: what was longer is slower
+    enough = min(len(old), len(new)) >= ENOUGH_WINDOWS
+    apart = speedup.low > 1 + RESOLUTION or speedup.high < 1 - RESOLUTION
+    return RungChange(name, was, now, speedup, enough and apart)
+
+
+def _stages(before: Diagnosis, after: Diagnosis) -> list[StageChange]:
+    costs = [{p.stage: p for p in by_stage(side.ladder, side.waterfall)} for side in (before, after)]
+    names = [*costs[0], *(name for name in costs[1] if name not in costs[0])]
+    resolution = RESOLUTION * max((s.ladder.ms("baseline").value for s in (before, after) if s.waterfall), default=0.0)
+    return [
+        _stage(name, costs[0].get(name), costs[1].get(name), resolution)
+        for name in sorted(names, key=_ORDER.index)
+        if name != "residual"
+    ]
+
+
+_ORDER = ["compute", "transfer", "ipc", "collate", "transform", "load", "storage", "residual"]
+
+
+def _stage(name: str, old: Stage | None, new: Stage | None, resolution: float) -> StageChange:
+    if old is None or new is None:
+        return StageChange(name, old.ms if old else None, new.ms if new else None, None, False)
+    if old.covers != new.covers:
+        return StageChange(name, old.ms, new.ms, None, False, alone=False)
+    change = total([new.ms, Interval(-old.ms.value, -old.ms.high, -old.ms.low)])
+    return StageChange(name, old.ms, new.ms, change, change.low > resolution or change.high < -resolution)
+
+
+def _settings(before: Diagnosis, after: Diagnosis) -> list[tuple[str, Any, Any]]:
+    old, new = before.session.loader, after.session.loader
+    found: list[tuple[str, Any, Any]] = []
+    if old is not None and new is not None:
+        found = [(name, getattr(old, name), getattr(new, name)) for name in _SETTINGS]
+        found.append(("transform", old.transform and old.transform.name, new.transform and new.transform.name))
+    for name in ("torch", "python"):
+        found.append((name, before.session.environment.get(name), after.session.environment.get(name)))
+    found.append(("arguments", " ".join(before.session.script.argv[1:]), " ".join(after.session.script.argv[1:])))
+    return [(name, was, now) for name, was, now in found if was != now]
+
+
+def _warnings(before: Diagnosis, after: Diagnosis) -> list[Warning_]:
+    """What makes the two no comparison of like with like."""
+    found = []
+    for code, what, help in (
+        ("other-device", "device", "run both on the same device"),
+        ("other-cores", "number of cores", "run both on the same machine, with the same affinity and quota"),
+        ("other-batch-size", "batch size", "steps of batches of another size are other steps"),
+        ("other-dataset", "dataset", "compare runs over the same data"),
+        ("other-script", "script", "compare runs of one script"),
+    ):
+        old, new = _fact(before.session, what), _fact(after.session, what)
+        if old is not None and new is not None and old != new:
+            found.append(Warning_(code, f"not the same {what}: {old} before, {new} after", help))
+    for name, side in (("before", before), ("after", after)):
+        if side.partial:
+            found.append(Warning_("partial", f"the run {name} is PARTIAL", "give it more time: --budget SECONDS"))
+    return found
+
+
+def _fact(session: Session, what: str) -> Any:
+    loader = session.loader
+    return {
+        "device": session.device.get("name") or session.device.get("type"),
+        "number of cores": session.environment.get("cores"),
+        "batch size": loader.batch_size if loader else None,
+        "dataset": loader.dataset if loader else None,
+        "script": session.script.argv[0] if session.script.argv else None,
+    }[what]
+
+
+def _percent(gain: Interval) -> str:
+    low, high = (f"{100 * (end - 1):+.0f}" if math.isfinite(end) else "?" for end in (gain.low, gain.high))
+    return f"{100 * (gain.value - 1):+.0f} % steps a second ({low} to {high})"
+
+
+def _plain(interval: Interval | None) -> dict[str, float | None] | None:
+    return interval.to_dict() if interval is not None else None

@@ -1,0 +1,95 @@
+"""Rules for reading the data: where it lies, in how many files, and decoding it."""
+
+from __future__ import annotations
+
+import re
+
+from ...session import Files
+from ..diagnosis import Recommendation
+from ..intervals import Interval
+from ..sentences import number, percent
+from ..whatif import Change, saving
+from .view import HALVED, View, bytes_text, share_text
+
+#: Lines and functions that turn compressed images into pixels.
+_DECODING = re.compile(
+    r"Image\.open|\.convert\(|ImagingDecoder|imread|imdecode|decode_(jpeg|png|image|webp)|read_image|pil_loader|"
+    r"simplejpeg|turbojpeg|to_rgb"
+)
+_COMPRESSED = (".jpg", ".jpeg", ".png", ".webp", ".bmp", ".tif", ".tiff", ".gz", ".xz", ".zst", ".zip", ".npz", ".flac")
+#: A file that is smaller takes longer to find and open than to read, on most storage.
+_SMALL_FILE = 1 << 20
+
+
+def storage(view: View) -> Recommendation | None:
+    """Data that comes from storage in every epoch."""
+    ladder, files = view.ladder, view.inside.files
+    if not (ladder.has("baseline") and ladder.has("warm")) or ladder.cost("baseline", "warm").low <= 0:
+        return None
+    evidence = [
+        f"a step takes {number(view.whatif.base)} ms, and {number(ladder.ms('warm').value)} ms with a few items "
+        "whose files lie in the page cache; predicted for all data there"
+    ]
+    if view.seen.get("disk_read_mb", 0.0) > 0:
+        evidence.append(f"{view.seen['disk_read_mb']:.2f} MB a step come from storage")
+    if view.seen.get("worker_blocked", 0.0) > 0:
+        evidence.append(f"a worker is blocked {percent(view.seen['worker_blocked'])} of its time")
+    title, how = (
+        "Read from storage that keeps up",
+        "read large chunks ahead, by more workers or a larger prefetch_factor",
+    )
+    if files is not None and files.opened > 0:
+        evidence.append(_files_text(files))
+        if files.nbytes < _SMALL_FILE:
+            title = "Put many samples into one file, on storage that keeps up"
+            how = "shards of tar files, LMDB, Parquet or one memory-mapped array in place of a file for each sample"
+    return view.made(
+        "storage",
+        title,
+        "storage",
+        ladder.ratio("baseline", "warm"),
+        evidence,
+        f"a local SSD, or /dev/shm where the data fits into memory; {how}",
+        "a copy of the data that has to be kept up to date; slower storage than memory gains less",
+    )
+
+
+def _files_text(files: Files) -> str:
+    endings = ", ".join(filter(None, files.endings))
+    told = f"{number(files.opened)} file{'' if files.opened == 1 else 's'} of {bytes_text(files.nbytes)} "
+    return f"{told}{'is' if files.opened == 1 else 'are'} opened for a sample{f' ({endings})' if endings else ''}"
+
+
+def decode(view: View) -> Recommendation | None:
+    """Compressed data that is decoded anew in every epoch."""
+    work, files = view.work, view.inside.files
+    lines = [line for line in view.inside.lines if _DECODING.search(f"{line.where} {line.text}")]
+    if work is None or not lines:
+        return None
+    took = min(1.0, sum(line.share for line in lines)) * work.samples
+    saved = saving(took)
+    evidence = [
+        f"decoding takes {view.per_sample(took)}, {share_text(took, work.run)} of a worker's time "
+        f"({'; '.join(f'{line.where} {line.text}'.strip() for line in lines[:2])}); {HALVED}"
+    ]
+    if files is not None and any(ending in _COMPRESSED for ending in files.endings):
+        evidence.append(_files_text(files))
+    smaller = next((link for link in view.session.links if 0 < link.bytes_out < link.bytes_in), None)
+    if smaller is not None:
+        kept = share_text(smaller.bytes_out, smaller.bytes_in)
+        evidence.append(f"{smaller.name} keeps {kept} of what was decoded")
+    device = (
+        ""
+        if view.on_cpu
+        else (f'; torchvision.io.decode_jpeg(..., device="{view.device}") decodes a whole batch on the device')
+    )
+    return view.made(
+        "decode",
+        "Decode less",
+        "load",
+        Change(work=Interval(saved.value / 2, 0.0, saved.high)),
+        evidence,
+        "store images at the size that is needed; Image.draft() before convert() decodes a JPEG to fewer pixels"
+        + device,
+        "other decoders and other sizes give slightly other pixels",
+    )

@@ -1,0 +1,260 @@
+"""Rules for the way to the device: how batches are copied, and what in them need not be."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from ...session import Leaf
+from ..diagnosis import Recommendation
+from ..intervals import Interval
+from ..sentences import number, percent
+from ..whatif import Change
+from .view import HALVED, View, batch_text, bytes_text, leaf_text
+
+#: Types that a model may run in with half the bytes of float32 or less.
+_LOW = {"bfloat16": 2, "float16": 2, "float8_e4m3fn": 1, "float8_e5m2": 1}
+_FLOATS = ("float64", "float32", "float16", "bfloat16")
+_INTEGERS = ("int64", "int32", "int16", "uint16", "uint32", "uint64")
+#: Values that a byte can tell apart.
+_BYTE = 256
+#: Part of a tensor that no sample of the batch reaches, from which on that is the first thing to change.
+_NEEDLESS = 0.02
+
+
+def overlap(view: View) -> Recommendation | None:
+    """Copies on a stream of their own, behind the step."""
+    transfer = view.whatif.transfer
+    if view.on_cpu or transfer is None or transfer.low <= 0:
+        return None
+    evidence = [_cost(view, transfer)]
+    if view.batch.copy_ms is not None:
+        evidence.append(f"copying one batch takes {number(view.batch.copy_ms)} ms by itself")
+    return view.made(
+        "overlap-copies",
+        "Copy the next batch while the step runs",
+        "transfer",
+        # Kernels that use all of the device's memory bandwidth slow the copy, and it them.
+        Change(loop=Interval(transfer.value, transfer.low / 2, transfer.high)),
+        evidence,
+        f'loader = pipediag.offload(loader, "{view.device}"): copies batches ahead of the loop, on a stream of its own',
+        "a few batches more lie in the device's memory",
+    )
+
+
+def pin_memory(view: View) -> Recommendation | None:
+    """Copies from pageable memory, or copies that the loop waits for."""
+    transfer, leaves, batch = view.whatif.transfer, view.batch.leaves, view.batch
+    if view.on_cpu or transfer is None or transfer.low <= 0:
+        return None
+    pageable = not view.loader.pin_memory and not (leaves and all(leaf.pinned for leaf in leaves))
+    waited = [leaf for leaf in leaves if leaf.copied and leaf.non_blocking is False]
+    if not pageable and not waited:
+        return None
+    evidence = [f"{_cost(view, transfer)}; pin_memory={view.loader.pin_memory}"]
+    saved = Interval(transfer.value / 2, 0.0, transfer.high)
+    if pageable and batch.copy_ms and batch.pinned_copy_ms is not None:
+        faster = max(0.0, 1 - batch.pinned_copy_ms / batch.copy_ms)
+        # A copy that nobody waits for may hide behind the step altogether.
+        saved = Interval(faster * transfer.value, faster * transfer.low, transfer.high)
+        evidence.append(
+            f"copying one batch takes {number(batch.copy_ms)} ms as the loader gives it, and "
+            f"{number(batch.pinned_copy_ms)} ms from pinned memory"
+        )
+    else:
+        evidence.append(HALVED)
+    if waited:
+        evidence.append(f"the loop waits for the copies of {batch_text(waited)}")
+    pinned = f"pin_memory=True {view.in_the_loader} and " if pageable else ""
+    return view.made(
+        "pin-memory",
+        "Copy from pinned memory, without waiting" if pageable else "Copy without waiting",
+        "transfer",
+        Change(loop=saved),
+        evidence,
+        f'{pinned}.to("{view.device}", non_blocking=True) in the loop',
+        "pinned memory is not swapped out, and filling it takes a thread of the training process",
+    )
+
+
+def _cost(view: View, transfer: Interval) -> str:
+    """What copying costs the loop, as a sentence."""
+    base = number(view.whatif.base)
+    return f"batches from host memory instead of the device cost {number(transfer.value)} ms of a {base} ms step"
+
+
+def unread(view: View) -> Recommendation | None:
+    """Tensors that are copied to the device, where nothing reads them."""
+    found = [leaf for leaf in view.batch.leaves if leaf.copied and leaf.read is False]
+    if not found:
+        return None
+    return _lighter(
+        view,
+        "unread",
+        f"Leave {batch_text(found)} on the host",
+        sum(leaf.nbytes for leaf in found),
+        [f"{leaf_text(leaf)} is copied to the device and let go of without any operation on it" for leaf in found],
+        "drop the copy in the training loop, or leave it out of the batch where the host does not need it either",
+        "a kernel that is given its address by other ways than torch's operations would not have been seen",
+    )
+
+
+def as_bytes(view: View) -> Recommendation | None:
+    """Floats that hold no more than a byte's values."""
+    found = [leaf for leaf in _sent(view) if leaf.dtype in _FLOATS and leaf.levels is not None and not _packed(leaf)]
+    if not found:
+        return None
+    return _lighter(
+        view,
+        "uint8",
+        f"Send {batch_text(found)} as uint8, and make floats of it on the device",
+        sum(leaf.nbytes * (1 - 1 / leaf.itemsize) for leaf in found),
+        [f"{leaf_text(leaf)} holds {_values(leaf)}" for leaf in found],
+        "leave ToTensor or ToDtype and what follows it out of the dataset's transforms and do the same to the batch on "
+        f'the device, x.to("{view.device}").float().div(255); pipediag.offload does it without a change',
+        "the values were counted on a part of some batches; others may hold more",
+    )
+
+
+def _values(leaf: Leaf) -> str:
+    if leaf.whole_numbers:
+        return f"whole numbers from {leaf.low:g} to {leaf.high:g}"
+    if leaf.bytes_over_255:
+        return "bytes divided by 255"
+    return f"{leaf.levels} different values{' in a channel' if len(leaf.shape) == 4 else ''} (normalised bytes)"
+
+
+def low_precision(view: View) -> Recommendation | None:
+    """Floats that the device turns into a type of fewer bytes before anything else."""
+    found = [
+        leaf
+        for leaf in _sent(view)
+        if leaf.turned_into in _LOW
+        and leaf.dtype in _FLOATS
+        and leaf.arrives == leaf.dtype
+        and _LOW[leaf.turned_into] < leaf.itemsize
+        and leaf.levels is None
+    ]
+    if not found:
+        return None
+    target = str(found[0].turned_into)
+    under = f", under autocast to {view.batch.autocast}" if view.batch.autocast else ""
+    return _lighter(
+        view,
+        "low-precision",
+        f"Cast {batch_text(found)} to {target} in the workers",
+        sum(leaf.nbytes * (1 - _LOW[str(leaf.turned_into)] / leaf.itemsize) for leaf in found),
+        [
+            f"{leaf_text(leaf)} is turned into {leaf.turned_into} by whatever reads it on the device{under}"
+            for leaf in found
+        ],
+        f"x.to(torch.{target}) at the end of the dataset's transforms, or in the collate function",
+        "the cast takes the workers some CPU time; arithmetic on the batch before the model would lose digits",
+    )
+
+
+def pack(view: View) -> Recommendation | None:
+    """Integers that fit into fewer bytes, one-hot vectors, masks of single bits."""
+    packed = [(leaf, *better) for leaf in _sent(view) if (better := _packed(leaf)) is not None]
+    if not packed:
+        return None
+    leaves = [leaf for leaf, _, _, _ in packed]
+    return _lighter(
+        view,
+        "pack",
+        f"Send {batch_text(leaves)} in fewer bytes",
+        sum(leaf.nbytes * (1 - kept) for leaf, kept, _, _ in packed),
+        [f"{leaf_text(leaf)} holds {held}" for leaf, _, held, _ in packed],
+        "; ".join(f"batch{leaf.path} as {instead}" for leaf, _, _, instead in packed),
+        "the values were looked at on some batches only; unpacking is one more operation on the device",
+    )
+
+
+def _packed(leaf: Leaf) -> tuple[float, str, str] | None:
+    """The part of a tensor's bytes that is enough, what it holds, and what to send instead; None if all are needed."""
+    if leaf.low is None or leaf.high is None or not leaf.whole_numbers:
+        return None
+    if leaf.one_hot and leaf.one_hot <= _BYTE:
+        held = f"one-hot vectors of {leaf.one_hot} classes"
+        return 1 / (leaf.one_hot * leaf.itemsize), held, "the classes' numbers, and one_hot() on the device"
+    if (leaf.low, leaf.high) == (0.0, 1.0):
+        return (
+            1 / (8 * leaf.itemsize),
+            "zeros and ones",
+            "bits, eight in a byte (numpy.packbits), unpacked on the device",
+        )
+    if leaf.dtype in _INTEGERS and leaf.low >= 0 and leaf.high < _BYTE:
+        return (
+            1 / leaf.itemsize,
+            f"whole numbers from {leaf.low:g} to {leaf.high:g}",
+            "uint8, and .long() on the device",
+        )
+    return None
+
+
+def padding(view: View) -> Recommendation | None:
+    """Samples filled up to a common size with a constant."""
+    found = [(leaf, leaf.padding) for leaf in view.batch.leaves if leaf.padding is not None]
+    if not found:
+        return None
+    filled = sum(leaf.nbytes * padding.share for leaf, padding in found) / sum(
+        leaf.nbytes for leaf in view.batch.leaves
+    )
+    lighter = view.whatif.lighter(filled)
+    most = max(padding.share for _, padding in found)
+    needless = max(padding.beyond_longest for _, padding in found) >= _NEEDLESS
+    where = f" ({view.loader.collate.where})" if view.loader.collate and view.loader.collate.where else ""
+    evidence = [
+        f"{percent(padding.share)} of {leaf_text(leaf)} is filled up with {padding.value:g}, "
+        f"{percent(padding.beyond_longest)} beyond the longest sample of the batch"
+        for leaf, padding in found
+    ]
+    return view.made(
+        "padding",
+        "Pad to the longest sample of the batch only" if needless else "Put samples of like size into a batch",
+        "transfer",
+        # The model works on the padding as well: as long as on the rest, or not at all.
+        replace(lighter, compute=Interval(0.0, 0.0, most * view.whatif.compute)),
+        [*evidence, "the upper end is for a model whose step takes time in proportion"],
+        f"pad in the collate function{where}, to the longest sample there is; a sampler that sorts within large "
+        "chunks; or samples joined end to end, with their offsets",
+        "shapes that vary make torch.compile and cudnn.benchmark begin anew; sorted samples are less random",
+    )
+
+
+def handoff(view: View) -> Recommendation | None:
+    """Batches that are dear to hand from a worker to the training process."""
+    cost, leaves = view.whatif.handoff, view.batch.leaves
+    if cost is None or cost.low <= 0 or not view.whatif.workers:
+        return None
+    evidence = [
+        f"handing over a batch that a worker has ready costs {number(cost.value)} ms of a "
+        f"{number(view.whatif.base)} ms step; {HALVED}"
+    ]
+    if leaves:
+        nbytes = bytes_text(sum(leaf.nbytes for leaf in leaves))
+        evidence.append(f"a batch holds {len(leaves)} tensor{'' if len(leaves) == 1 else 's'}, {nbytes} in all")
+    return view.made(
+        "hand-off",
+        "Hand over batches in fewer and smaller pieces",
+        "ipc",
+        Change(loop=Interval(cost.value / 2, 0.0, cost.high)),
+        evidence,
+        "one tensor in place of lists of tensors or objects, bytes in place of floats, larger batches of small samples",
+        "what is packed has to be taken apart on the device",
+    )
+
+
+def _sent(view: View) -> list[Leaf]:
+    """Tensors that are copied to the device, and have to be, as far as is known."""
+    return [leaf for leaf in view.batch.leaves if leaf.copied is not False and leaf.read is not False]
+
+
+def _lighter(
+    view: View, id: str, title: str, saved: float, evidence: list[str], how: str, risk: str
+) -> Recommendation | None:
+    """A recommendation that takes ``saved`` bytes off every batch."""
+    nbytes = sum(leaf.nbytes for leaf in view.batch.leaves)
+    if view.on_cpu or nbytes <= 0:
+        return None
+    told = f"{bytes_text(saved)} of a batch's {bytes_text(nbytes)} need not be copied"
+    return view.made(id, title, "transfer", view.whatif.lighter(saved / nbytes), [*evidence, told], how, risk)

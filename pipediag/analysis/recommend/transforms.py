@@ -1,0 +1,225 @@
+"""Rules for the transforms: move them, put them in another order, do them beforehand, make them cheaper."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from ...session import Link
+from ..diagnosis import Recommendation
+from ..intervals import Interval
+from ..remedy import LEAST_SPEEDUP, outcome
+from ..sentences import number, percent
+from ..whatif import Change, saving
+from . import known
+from .view import HALVED, View, bytes_text, leaf_text, listed, named, s, share_text
+
+#: Part of its input that a cut may keep for its place in the chain to matter.
+_SMALLER = 0.9
+#: Part of a sample's time that a line takes for it to be named.
+_HOT = 0.2
+
+
+def offload(view: View) -> Recommendation | None:
+    """The part of the chain that moves to the device, up to the chain's end; what was moved, where that was tried."""
+    links, work = view.session.links, view.work
+    if view.on_cpu or work is None or view.loader.iterable:
+        return None
+    came = outcome(view.session)
+    if came is not None and (came.why_not or (came.speedup is not None and came.speedup.high < LEAST_SPEEDUP)):
+        return None
+    sure, probable = _movable(view)
+    if not probable:
+        return None
+    change = view.whatif.moved(probable, sure, view.batch.device_copy_ms)
+    if change.work.value <= 0:
+        return None
+    names = [links[n].name for n in probable]
+    took = sum(work.links[n] for n in probable)
+    first, last = links[probable[0]], links[probable[-1]]
+    evidence = [
+        f"{listed(names)} take{s(names)} a worker {view.per_sample(took)}, {share_text(took, work.run)} of its time"
+    ]
+    if 0 < first.bytes_in < last.bytes_out:
+        evidence.append(f"{bytes_text(first.bytes_in)} a sample cross the bus then, not {bytes_text(last.bytes_out)}")
+    if probable[0] > 0:
+        before = links[probable[0] - 1]
+        evidence.append(f"{named(before)} stays in the workers with all before it: {_why_it_stays(before)}")
+    evidence += _approximately(view, probable)
+    where = f"  # before {view.loader.where}" if view.loader.where else ""
+    return view.made(
+        "offload",
+        f"Move {listed(names) if len(names) < 4 else f'the last {len(names)} transforms'} to the device",
+        "transform",
+        change,
+        evidence,
+        f'loader = pipediag.offload(loader, "{view.device}"){where}; pipediag analyze --apply measures it first',
+        "the device does this work beside the step, which costs where it is busy already; loader.certificate tells how "
+        "far its pixels are from the workers'",
+        came.speedup if came is not None else None,
+    )
+
+
+def _movable(view: View) -> tuple[list[int], list[int]]:
+    """The numbers of the links that surely move, and of those that probably do: both reach to the chain's end."""
+    links, remedy = view.session.links, view.session.remedy
+    if remedy is not None and remedy.moved:
+        moved = {(place.name, place.where) for place in remedy.moved}
+        found = [number for number, link in enumerate(links) if (link.name, link.where) in moved]
+        return found, found
+    answers = [known.moves(link) for link in links]
+    if view.inside.unsplit and not all(answers):
+        return [], []  # samples need not pass through them in this order
+    # What a transform holds that holds others need not move.
+    return _suffix([answer is True for answer in answers]), _suffix([answer is not False for answer in answers])
+
+
+def _suffix(fits: Sequence[bool]) -> list[int]:
+    """The numbers from which on everything fits."""
+    first = len(fits)
+    while first and fits[first - 1]:
+        first -= 1
+    return list(range(first, len(fits)))
+
+
+def _why_it_stays(link: Link) -> str:
+    if known.moves_approximately(link):
+        return "on Pillow's pictures its pixels would differ slightly"
+    if known.is_torchvisions(link):
+        return "it has no kernel on the device"
+    return "it is not torchvision's, and moves only if it proves to give the same there"
+
+
+def _approximately(view: View, probable: Sequence[int]) -> list[str]:
+    """What else moves where slightly other pixels are allowed."""
+    links = view.session.links
+    more = _suffix([n in probable or known.moves_approximately(link) for n, link in enumerate(links)])
+    extra = [links[n].name for n in more if n not in probable]
+    if not extra:
+        return []
+    gain = view.whatif.faster(view.whatif.moved(more, more, view.batch.device_copy_ms))
+    return [
+        f"with allow_approximate=True, or v2.ToImage() first, {listed(extra)} move{s(extra)} too: "
+        f"{number(gain.value)} times as fast"
+    ]
+
+
+def reorder(view: View) -> Recommendation | None:
+    """A cut that stands behind transforms which would give the same on what it keeps."""
+    links, work = view.session.links, view.work
+    if work is None or view.inside.unsplit:
+        return None
+    found: list[tuple[float, int, int]] = []
+    for at, cut in enumerate(links):
+        first = at
+        while first and known.can_follow(links[first - 1], cut):
+            first -= 1
+        if first < at and 0 < cut.bytes_out < _SMALLER * cut.bytes_in:
+            found.append((sum(work.links[first:at]) * (1 - cut.bytes_out / cut.bytes_in), first, at))
+    if not found:
+        return None
+    saved, first, at = max(found)
+    cut, before = links[at], links[first:at]
+    took = sum(work.links[first:at])
+    names = [link.name for link in before]
+    return view.made(
+        "reorder",
+        f"Put {cut.name} before {listed(names)}",
+        "transform",
+        Change(work=saving(saved)),
+        [
+            f"{cut.name} keeps {share_text(cut.bytes_out, cut.bytes_in)} of what it is given",
+            f"{listed(names)} take{s(names)} {view.per_sample(took)} on all of it, and would take "
+            f"{view.per_sample(took - saved)} on what is kept",
+        ],
+        f"in the list of transforms, {named(cut)} before {named(before[0])}",
+        "the random numbers are drawn in another order: the same augmentations, but not sample by sample; pixels "
+        "differ at the edges, or where they are resized",
+    )
+
+
+def precompute(view: View) -> Recommendation | None:
+    """Leading transforms that give the same in every epoch."""
+    links, work = view.session.links, view.work
+    if work is None or view.inside.unsplit:
+        return None
+    count = 0
+    while count < len(links) and known.is_deterministic(links[count]):
+        count += 1
+    took = sum(work.links[:count])
+    if took <= 0:
+        return None
+    first, last = links[0], links[count - 1]
+    names = [link.name for link in links[:count]]
+    evidence = [
+        f"{listed(names)} give{s(names)} the same for a sample in every epoch, and take{s(names)} "
+        f"{view.per_sample(took)}, {share_text(took, work.run)} of a worker's time"
+    ]
+    kept, room = 1.0, "what is stored"
+    if first.bytes_in > 0 and last.bytes_out > 0:
+        kept = last.bytes_out / first.bytes_in
+        room = f"what is stored, {number(kept)} times the data that goes into them,"
+        evidence.append(f"{bytes_text(first.bytes_in)} a sample become {bytes_text(last.bytes_out)}")
+    saved = saving(took)
+    return view.made(
+        "precompute",
+        f"Apply {listed(names)} once, when the dataset is prepared",
+        "transform",
+        # What has to be read and decoded gets smaller with it, at best in proportion.
+        Change(work=Interval(saved.value, saved.low, saved.high + max(0.0, 1 - kept) * work.load)),
+        evidence,
+        f"store the samples with {named(first)}{f' to {named(last)}' if count > 1 else ''} applied, and take that out "
+        "of the list of transforms",
+        f"{room} has to be made anew when these transforms change",
+    )
+
+
+def rewrite(view: View) -> Recommendation | None:
+    """The user's own transform that takes most of a worker's time."""
+    links, work = view.session.links, view.work
+    own = [number for number, link in enumerate(links) if link.origin and not known.is_torchvisions(link)]
+    if work is None or not own:
+        return None
+    heaviest = max(own, key=lambda number: work.links[number])
+    took, link = work.links[heaviest], links[heaviest]
+    if took <= 0:
+        return None
+    hot = [line for line in view.inside.lines if line.share >= _HOT][:2]
+    saved = saving(took)
+    return view.made(
+        "rewrite",
+        f"Make {link.name} cheaper",
+        "transform",
+        Change(work=Interval(saved.value / 2, 0.0, saved.high)),
+        [
+            f"{named(link)} takes {view.per_sample(took)}, {share_text(took, work.run)} of a worker's time; {HALVED}",
+            *(f"{percent(line.share)} of a sample's time: {line.where} {line.text}".rstrip() for line in hot),
+        ],
+        f"{link.where or link.name}: whole arrays in place of Python loops, numba or a compiled operation; written "
+        "with torchvision's functions it can move to the device with pipediag.offload",
+        "another implementation has to give the same results",
+    )
+
+
+def collate(view: View) -> Recommendation | None:
+    """A collate function of the user's that holds the workers up."""
+    work, place = view.work, view.loader.collate
+    if work is None or work.collate <= 0 or place is None or not place.where:
+        return None
+    saved = saving(work.collate)
+    evidence = [
+        f"{named(place)} takes a worker {number(work.collate)} ms a batch, {share_text(work.collate, work.run)} of its "
+        f"time; {HALVED}"
+    ]
+    if view.batch.leaves:
+        largest = max(view.batch.leaves, key=lambda leaf: leaf.nbytes)
+        evidence.append(f"the largest tensor that comes of it is {leaf_text(largest)}")
+    return view.made(
+        "collate",
+        f"Make {place.name} cheaper",
+        "collate",
+        Change(work=Interval(saved.value / 2, 0.0, saved.high)),
+        evidence,
+        f"{place.where}: one torch.stack or torch.cat for the batch in place of work on each sample; leave "
+        "conversions to the device",
+        "another implementation has to give the same batches",
+    )

@@ -1,0 +1,209 @@
+"""Rules for the loader's workers: how many, how far ahead, kept or not, and what they compete for."""
+
+from __future__ import annotations
+
+import math
+import statistics
+
+from ..diagnosis import Recommendation
+from ..intervals import Interval
+from ..sentences import number, percent
+from ..thresholds import GATE
+from ..verdict import startup_ms
+from ..whatif import Change
+from .view import HALVED, View
+
+#: Part of their time that workers wait for a core from which on threads are in each other's way, and part of it that
+#: they are blocked from which on it is not CPU time that they lack.
+_QUEUED, _BLOCKED = 0.05, 0.3
+_LIMITS = {"opencv": "cv2.setNumThreads(1)", "torch": "torch.set_num_threads(1)"}
+
+
+def more_workers(view: View) -> Recommendation | None:
+    """More workers, as far as there are cores for them."""
+    work, cores, model = view.work, view.cores, view.whatif
+    wanted = model.workers_wanted()
+    if work is None or cores is None or wanted is None or wanted <= model.workers or not model.waits:
+        return None
+    run, loop = number(work.run), number(model.loop + model.lost.value)
+    if model.workers:
+        who = "1 worker gives" if model.workers == 1 else f"{model.workers} workers give"
+        evidence = f"{who} a batch every {number(model.supply)} ms, each made in {run} ms"
+    else:
+        evidence = f"the training process makes each batch itself, in {run} ms"
+    return view.made(
+        "num-workers",
+        f"num_workers={wanted} instead of {model.workers}",
+        view.workers_stage,
+        Change(workers=wanted),
+        [
+            f"{evidence}; the loop could take one every {loop} ms",
+            f"a worker uses {percent(work.cpu / work.run)} of a core, and {number(model.free)} of {cores:g} cores are "
+            "free for workers",
+        ],
+        f"num_workers={wanted} {view.in_the_loader}",
+        "every worker holds the dataset's objects and prefetch_factor batches in memory",
+    )
+
+
+def prefetch(view: View) -> Recommendation | None:
+    """A deeper queue, where the workers are fast enough on average and yet the loop waits."""
+    model, loader = view.whatif, view.loader
+    if not model.workers or not view.ladder.has("supply"):
+        return None
+    alone, base = view.ladder.ms("supply").value, model.base
+    steady = max(model.loop + model.lost.value, alone)
+    stalled, now = view.seen.get("stalled_ms", 0.0), loader.prefetch_factor or 2
+    certain = stalled > GATE * base or view.ladder.cost("baseline", "supply").low > 0
+    if base - steady <= GATE * base or not certain:
+        return None
+    beside = " with the workers beside it" if model.lost.value > 0 else ""
+    evidence = [
+        f"the loop by itself takes {number(model.loop + model.lost.value)} ms a step{beside} and the loader by itself "
+        f"{number(alone)} ms a batch, but together they take {number(base)} ms"
+    ]
+    if stalled > 0:
+        evidence.append(f"{number(stalled)} ms of each step go into a wait for one batch while later ones are ready")
+    tail = view.session.tail
+    if tail is not None and tail.p50_ms > 0:
+        evidence.append(
+            f"a sample takes {number(tail.p50_ms)} ms (median) to {number(tail.p99_ms)} ms (99th percentile)"
+        )
+    best = max(steady, base - stalled) if stalled > 0 else steady
+    return view.made(
+        "prefetch-factor",
+        f"prefetch_factor={2 * now} instead of {now}",
+        view.workers_stage,
+        model.speedup(base, Interval(best, steady, base)),
+        [*evidence, "predicted for a queue that is never empty; the lower end is for one that changes nothing"],
+        f"prefetch_factor={2 * now} {view.in_the_loader}; in_order=False lets ready batches overtake a slow one",
+        f"{model.workers * now} more batches lie in host memory; in_order=False changes the order of the batches",
+    )
+
+
+def persistent_workers(view: View) -> Recommendation | None:
+    """Workers that are kept from epoch to epoch."""
+    loader, session, base = view.loader, view.session, view.whatif.base
+    each = startup_ms(session)
+    paid = sorted((one for one in session.startups if not one.renewed), key=lambda one: one.seconds)
+    if loader.persistent_workers or not loader.num_workers or each is None or not paid or not loader.length:
+        return None
+    middle, length = paid[len(paid) // 2], loader.length
+    # Workers that are kept still make a first batch. Where it is not known when they began, that may be all of it.
+    batch = max(0.0, middle.seconds - middle.ready) if middle.ready else middle.seconds / 2
+    longest = batch if middle.ready else middle.seconds
+
+    def gain(left: float) -> float:
+        return (base + each) / (base + 1000.0 * left / length)
+
+    evidence = [
+        f"every epoch of {length} batches begins with {number(middle.seconds)} s until the first batch: {number(each)} "
+        f"ms for each step, beside {number(base)} ms of the step itself"
+    ]
+    if middle.ready:
+        evidence.append(f"{number(middle.ready)} s of them go by until the workers are ready")
+    ends = [one.shutdown for one in paid if one.shutdown > 0]
+    if ends:
+        evidence.append(f"ending the workers of the epoch before takes {number(statistics.median(ends))} s more")
+    return view.made(
+        "persistent-workers",
+        "Keep the workers from epoch to epoch",
+        "startup",
+        Interval(gain(batch), gain(longest), gain(0.0)),
+        evidence,
+        f"persistent_workers=True {view.in_the_loader}",
+        "changes to the dataset object between epochs no longer reach the workers, which keep their memory",
+    )
+
+
+def threads(view: View) -> Recommendation | None:
+    """More threads want to run than there are cores, and workers or the training process wait for one."""
+    cores, model = view.cores, view.whatif
+    library, most = max(view.inside.threads.items(), key=lambda item: item[1], default=("", 1))
+    own = int(view.session.environment.get("threads", {}).get("torch", 1))
+    queued = view.seen.get("worker_queued", 0.0)
+    if cores is None or not model.workers or model.workers * most + own <= cores:
+        return None
+    own_share = max(1, int(cores) - model.workers)
+    if most == 1 and own <= own_share:  # none that could be done without
+        return None
+    if queued < _QUEUED and model.lost.value <= GATE * model.base:
+        return None
+    each = "1 thread" if most == 1 else f"{most} threads ({library})"
+    evidence = [f"{model.workers} workers of {each} and {own} of the training process share {cores:g} cores"]
+    if queued > 0:
+        evidence.append(f"a worker waits for a core {percent(queued)} of its time")
+    if model.lost.value > 0:
+        evidence.append(_in_the_way(view))
+    how = f"{_LIMITS.get(library, f'one thread for {library}')} in the worker_init_fn"
+    if most == 1:
+        how = f"torch.set_num_threads({own_share}) or OMP_NUM_THREADS={own_share} in the training process"
+    return view.made(
+        "threads",
+        "Fewer threads than cores",
+        "contention",
+        Change(
+            loop=Interval(model.lost.value / 2, 0.0, model.lost.high), supply=Interval(1 - queued / 2, 1 - queued, 1.0)
+        ),
+        [*evidence, HALVED],
+        how,
+        "a transform that gains from threads of its own takes longer for each sample",
+    )
+
+
+def fewer_workers(view: View) -> Recommendation | None:
+    """Workers that are in time, but in the way."""
+    model = view.whatif
+    if view.verdict.bottleneck != "contention" or model.work is None or model.lost.value <= 0:
+        return None
+    enough = max(1, math.ceil(model.workers * model.supply / model.loop))
+    if enough >= model.workers:
+        return None
+    gone = model.lost.value * (1 - enough / model.workers)
+    return view.made(
+        "fewer-workers",
+        f"num_workers={enough} instead of {model.workers}",
+        "contention",
+        # What they are in the way by falls with their number, or stays, for as many batches are made as before.
+        Change(workers=enough, loop=Interval(-gone / 2, -gone, 0.0)),
+        [
+            _in_the_way(view),
+            f"{model.workers} workers give a batch every {number(model.supply)} ms and the loop takes one every "
+            f"{number(model.loop)} ms at best: {enough} are enough",
+        ],
+        f"num_workers={enough} {view.in_the_loader}",
+        "less is in reserve when a few samples take longer",
+    )
+
+
+def _in_the_way(view: View) -> str:
+    lost = number(view.whatif.lost.value)
+    return f"with batches on the device already, a step takes {lost} ms longer while the workers run"
+
+
+def more_cores(view: View) -> Recommendation | None:
+    """A machine with more cores for the device, where no number of workers would do on this one."""
+    work, cores, model = view.work, view.cores, view.whatif
+    wanted = model.cores_wanted()
+    if view.on_cpu or work is None or cores is None or wanted is None:
+        return None
+    if not model.waits or math.ceil(wanted) <= cores:
+        return None
+    if view.seen.get("worker_blocked", 0.0) > _BLOCKED:
+        return None
+    needed, each, loop = math.ceil(wanted), number(work.cpu / model.loop), number(model.loop)
+    workers = max(model.workers, math.ceil(work.run / model.loop))
+    device = view.session.device.get("name") or f"this {view.device} device"
+    return view.made(
+        "more-cores",
+        f"About {needed} cores for {device} at this step time, instead of {cores:g}",
+        view.workers_stage,
+        Change(workers=workers, cores=float(needed)),
+        [
+            f"a batch takes the workers {number(work.cpu)} ms of CPU time and the loop can take one every {loop} ms: "
+            f"{each} cores, beside {number(model.taken)} for the training process and others"
+        ],
+        f"an instance with at least {needed} cores for each device and num_workers={workers} {view.in_the_loader}; "
+        "or less for the workers to do",
+        "predicted for cores of the same speed",
+    )

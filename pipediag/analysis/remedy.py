@@ -1,0 +1,105 @@
+"""Whether the remedy pays: the loop under it against the loop as it is, in rounds of their own."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from ..session import REMEDIED, Session
+from .intervals import Interval, ratio
+from .thresholds import RESOLUTION
+
+PAIR = ("baseline", REMEDIED)
+#: A step has to become shorter by more than the instrument can tell.
+LEAST_SPEEDUP = 1.0 / (1.0 - RESOLUTION)
+#: Rounds after which the interval is looked at for the first time. Then they are doubled from look to look: an
+#: interval that is looked at after every round leaves 1 by chance far more often than its confidence says.
+FIRST_LOOK = 4
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What came of ``--apply``.
+
+    Attributes:
+        applied: the loop is certainly faster under the remedy, by more than can be mistaken for it.
+        speedup: how many times as many steps a second; None where no round has both.
+        reverted: why the remedy was taken back; empty where it was not.
+        why_not: why it was not tried; empty where it was.
+    """
+
+    applied: bool
+    speedup: Interval | None = None
+    reverted: str = ""
+    why_not: str = ""
+
+
+def outcome(session: Session) -> Outcome | None:
+    """What came of the remedy; None where none was asked for."""
+    remedy = session.remedy
+    if remedy is None:
+        return None
+    if remedy.why_not:
+        return Outcome(False, why_not=remedy.why_not)
+    measured = speedup(session)
+    standing = session.rungs.get(REMEDIED)
+    if standing is not None and not standing.available:
+        return Outcome(False, measured, reverted=standing.why_not)
+    if measured is None or _rounds(session) < FIRST_LOOK:
+        return Outcome(False, measured, reverted="there was no time for enough windows; give a longer --apply-budget")
+    if measured.low > LEAST_SPEEDUP:
+        return Outcome(True, measured)
+    if measured.high < LEAST_SPEEDUP:
+        why = "the loop is not faster under it" if measured.high > 1 else "the loop is slower under it"
+    else:
+        why = "the interval does not clear 1; a longer --apply-budget may decide it"
+    return Outcome(False, measured, reverted=why)
+
+
+def next_trial(session: Session) -> list[str]:
+    """The rungs of another round of the trial; none once it is decided."""
+    refused = {rung.name for rung in session.rungs.values() if not rung.available}
+    if refused & {*PAIR}:
+        return []
+    rounds, look = _rounds(session), FIRST_LOOK
+    while look < rounds:
+        look *= 2
+    measured = speedup(session) if rounds == look else None
+    decided = measured is not None and not measured.low <= LEAST_SPEEDUP <= measured.high
+    return [] if decided else [*PAIR]
+
+
+def speedup(session: Session) -> Interval | None:
+    """How many times as many steps a second the loop makes under the remedy, paired round by round."""
+    pairs = _paired(session)
+    return ratio([plain for plain, _ in pairs], [remedied for _, remedied in pairs]) if pairs else None
+
+
+def _rounds(session: Session) -> int:
+    return len(_paired(session))
+
+
+def _paired(session: Session) -> list[tuple[float, float]]:
+    """Milliseconds a step without and with the remedy, of each round that has both."""
+    plain, remedied = ({w.round: w.ms_per_step for w in session.windows_of(rung)} for rung in PAIR)
+    return [(plain[round_], remedied[round_]) for round_ in sorted(plain.keys() & remedied.keys())]
+
+
+def to_dict(session: Session) -> dict[str, Any] | None:
+    """The published form: see :meth:`pipediag.analysis.Diagnosis.to_dict`."""
+    came, remedy = outcome(session), session.to_dict()["remedy"]
+    if came is None:
+        return None
+    return {
+        "applied": came.applied,
+        "why_not": came.why_not or None,
+        "device": remedy["device"],
+        "moved": remedy["moved"],
+        "stayed": remedy["stayed"],
+        "certificate": remedy["proof"],
+        "measured_speedup": came.speedup.to_dict() if came.speedup else None,
+        "rounds": _rounds(session),
+        "memory_bytes": remedy["memory_bytes"],
+        "reverted": came.reverted or None,
+        "how": {"diff": remedy["edit"]["diff"] or None, "why_no_diff": remedy["edit"]["why_not"] or None},
+    }

@@ -1,0 +1,228 @@
+"""Which of a script's loaders runs under the remedy, in a run that measures nothing.
+
+With a plan it is the one that the plan names. Without one it has to be found out. A loader is moved from its first
+batch on where everything says that it is about to train: gradients are enabled, and there is an optimizer whose
+parameters belong to modules in training mode. One of which that cannot be said is moved from its next epoch on, once
+the optimizer has stepped on its batches; one that was moved, and that another proves to be the one that trains, is left
+alone from its next epoch on. In the middle of an epoch nothing is switched: the workers' random numbers would be others
+than without the remedy.
+"""
+
+from __future__ import annotations
+
+import gc
+import weakref
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch import nn
+from torch.optim import Optimizer
+from torch.optim.optimizer import register_optimizer_step_post_hook
+from torch.utils.data import DataLoader, IterableDataset
+
+from ..errors import PipediagError, PlanRefused, RunOver, UsageError
+from ..ladder.places import caller
+from ..ladder.training import EVIDENCE
+from ..remedy.saved import SavedPlan
+from ..remedy.standin import StandIn
+from ..remedy.told import class_name
+
+Native = Callable[[Any], Any]
+
+
+class _Seen:
+    """A loader of the script's, or several that it has built over one dataset, one after the other."""
+
+    def __init__(self, loader: DataLoader[Any], where: str) -> None:
+        self.where = where
+        self.stand_in: StandIn | None = None
+        self.was_tried = False
+        self.with_gradients = True
+        self.credits = 0
+        self.dataset = class_name(loader.dataset)
+        self.batch_size = loader.batch_size
+        self._dataset = loader.dataset
+        self._size = (loader.batch_size, loader.num_workers)
+        self._iterator: weakref.ref[Any] | None = None
+        self._yielded = 0
+
+    def is_of(self, loader: DataLoader[Any]) -> bool:
+        return self._dataset is loader.dataset and self._size == (loader.batch_size, loader.num_workers)
+
+    def iterated_by(self, iterator: Any) -> Any:
+        self._iterator, self._yielded = weakref.ref(iterator), 0
+        return iterator
+
+    def credit(self) -> None:
+        """An optimizer has stepped: was a batch of this loader taken since the step before?"""
+        iterator = self._iterator() if self._iterator is not None else None
+        yielded = getattr(iterator, "_num_yielded", 0)
+        self.credits += yielded not in (0, self._yielded)
+        self._yielded = yielded
+
+
+class Rerouting:
+    """Hooks every loader of the process and gives the one that trains its remedy."""
+
+    def __init__(self, plan: SavedPlan | None, say: Callable[[str], None]) -> None:
+        self._plan = plan
+        self._say = say
+        self._aside = False
+        self._seen: list[_Seen] = []
+        self._refused: RunOver | None = None
+
+    @contextmanager
+    def installed(self) -> Iterator[None]:
+        """Everything is hooked inside, and as it was afterwards."""
+        native: Native = DataLoader._get_iterator
+
+        def hooked(loader: DataLoader[Any]) -> Any:
+            return native(loader) if self._aside else self.iterator_for(loader, native)
+
+        watch = register_optimizer_step_post_hook(self._stepped)
+        DataLoader._get_iterator = hooked
+        try:
+            yield
+        except Exception:
+            self._tell_of_unmeasured()
+            raise
+        finally:
+            DataLoader._get_iterator = native
+            watch.remove()
+            if self._seen and not self._refused and not any(seen.was_tried for seen in self._seen):
+                why = "the plan's loader was not iterated" if self._plan else _NONE_TRAINS
+                self._say(f"nothing was moved: {why}")
+
+    def _tell_of_unmeasured(self) -> None:
+        """That a script can do with batches on the device, only an analysis or a plan has shown."""
+        moved = [seen.where for seen in self._seen if seen.stand_in is not None and not seen.stand_in.given_up]
+        if self._plan is None and moved:
+            self._say(
+                f"the script failed while the batches of the loader at {moved[0]} came to it on the device; "
+                "pipediag analyze --apply finds out whether it can do with that"
+            )
+
+    @contextmanager
+    def aside(self) -> Iterator[None]:
+        """Loaders that are iterated inside are none of the script's."""
+        self._aside = True
+        try:
+            yield
+        finally:
+            self._aside = False
+
+    def iterator_for(self, loader: DataLoader[Any], native: Native) -> Any:
+        if self._refused is not None:  # a script may have swallowed it
+            raise self._refused
+        seen = self._record(loader)
+        stand_in = self._stand_in(seen, loader, native)
+        return seen.iterated_by(native(loader) if stand_in is None else stand_in.iterator())
+
+    def _record(self, loader: DataLoader[Any]) -> _Seen:
+        where = caller()
+        seen = next((one for one in self._seen if one.is_of(loader)), None)
+        if seen is None:
+            seen = _Seen(loader, where)
+            self._seen.append(seen)
+        seen.where = where
+        return seen
+
+    def _stand_in(self, seen: _Seen, loader: DataLoader[Any], native: Native) -> StandIn | None:
+        others = (other.credits for other in self._seen if other is not seen)
+        if seen.stand_in is not None and not self._plan and not seen.credits and max(others, default=0) >= EVIDENCE:
+            self._say(f"the loader at {seen.where} does not train: it is left alone")
+            seen.stand_in = None
+        if seen.stand_in is not None:
+            # Without gradients it is evaluated, not trained on; that code was not seen to do with the device.
+            if seen.stand_in.given_up or seen.with_gradients != torch.is_grad_enabled():
+                return None
+            seen.stand_in.take_over(loader)
+            return seen.stand_in
+        device = self._device_for(seen, loader)
+        if device is None:
+            return None
+        seen.was_tried = True
+        seen.with_gradients = torch.is_grad_enabled()
+        seen.stand_in = self._made(seen, loader, device, native)
+        return seen.stand_in
+
+    def _device_for(self, seen: _Seen, loader: DataLoader[Any]) -> torch.device | None:
+        """Where the loader trains, if it is to be moved now."""
+        if seen.was_tried:
+            return None
+        if self._plan is not None:
+            named = self._plan.names(class_name(loader.dataset), loader.batch_size, seen.where)
+            return (training_device() or torch.device(self._plan.device)) if named else None
+        if isinstance(loader.dataset, IterableDataset) or not torch.is_grad_enabled():
+            return None
+        return training_device() if seen.credits >= EVIDENCE or is_training() else None
+
+    def _made(self, seen: _Seen, loader: DataLoader[Any], device: torch.device, native: Native) -> StandIn | None:
+        nothing = f"nothing was moved of the loader at {seen.where}"
+        try:
+            if self._plan is not None:
+                self._plan.check_device(device.type)
+            made = StandIn(loader, device, native, self.aside, self._say)
+            if self._plan is not None:
+                self._plan.check_moved(made.links)
+        except PlanRefused as refused:
+            raise self._over(refused) from None
+        except UsageError as unusable:  # no torchvision
+            self._say(f"{nothing}: {unusable}")
+            return None
+        except Exception as error:  # whatever it is, the script can train without
+            self._say(f"{nothing}: {type(error).__name__}: {error}")
+            return None
+        plan = made.offloaded.plan
+        if not plan.pieces:
+            self._say(f"{nothing}: {'; '.join(plan.reasons) or _NO_TRANSFORMS}")
+            return None
+        moved = ", ".join(name for name, _ in made.links)
+        pays = "" if self._plan else "; whether that pays was not measured (pipediag analyze --apply)"
+        self._say(f"of the loader at {seen.where} runs on {device} and is certified equal: {moved}{pays}")
+        return made
+
+    def _stepped(self, optimizer: Optimizer, args: Any, kwargs: Any) -> None:
+        for seen in self._seen:
+            seen.credit()
+        if self._plan is None or any(seen.was_tried for seen in self._seen):
+            return
+        trains = next((seen for seen in self._seen if seen.credits >= EVIDENCE), None)
+        if trains is not None:
+            raise self._over(self._plan.refusal(trains.dataset, trains.batch_size, trains.where))
+
+    def _over(self, reason: PipediagError) -> RunOver:
+        self._refused = RunOver(reason)
+        return self._refused
+
+
+_NONE_TRAINS = "no loader was seen that trains from its first batch on, or for a second epoch"
+_NO_TRANSFORMS = "no transforms were found on its dataset"
+
+
+def training_device() -> torch.device | None:
+    """The one device on which there are parameters that an optimizer is to change; None where there is no such."""
+    found = {parameter.device for parameter in _optimized()}
+    return found.pop() if len(found) == 1 else None
+
+
+def is_training() -> bool:
+    """Whether a module that an optimizer is to change is in training mode."""
+    optimized = {id(parameter) for parameter in _optimized()}
+    return any(
+        getattr(module, "training", False) and any(id(one) in optimized for one in module._parameters.values())
+        for module in _alive(nn.Module)
+    )
+
+
+def _optimized() -> Iterator[torch.Tensor]:
+    for optimizer in _alive(Optimizer):
+        for group in getattr(optimizer, "param_groups", ()):
+            yield from group["params"]
+
+
+def _alive(kind: type) -> Iterator[Any]:
+    """Every object of a class; those that only claim to be of it are not asked."""
+    return (obj for obj in gc.get_objects() if issubclass(type(obj), kind))

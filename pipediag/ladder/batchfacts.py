@@ -1,0 +1,236 @@
+"""What is in a batch: for each of its tensors the values that it really holds, and how long it takes to copy it.
+
+Found out once, on batches that were cached anyway, outside the timed windows. Large tensors are looked at in part:
+whole samples, spread over the batch.
+"""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.utils.data._utils.pin_memory import pin_memory
+
+from ..measure.clock import Clock
+from ..measure.device import Device
+from ..session import BatchFacts, Leaf, Padding
+from . import tree
+from .paths import Attribute, Path, walk
+
+#: Elements of a tensor that are looked at, and those whose distinct values are counted.
+ELEMENTS, _COUNTED = 1 << 22, 1 << 18
+#: Distinct values that a byte can tell apart, and the least number of values from which that is concluded.
+_BYTE, _FEW = 256, 1 << 12
+#: Tensors of a batch that are looked at, largest first; a batch of graphs or ragged data may hold thousands.
+_LEAVES = 16
+#: Channels that may stand second in a batch of images.
+_CHANNELS = 4
+#: How far a byte's value divided by 255 may be from what the loader gives, in units of 1/255.
+_ROUNDING = 1e-3
+#: Part of a tensor from which on a constant margin is worth telling of, and the part that may be constant on the
+#: other side too: a margin all around is a picture's background.
+_MARGIN, _OTHER_SIDE = 0.02, 0.01
+#: Copies that are timed, after one that is not, and the bytes of the largest batch that is pinned for it.
+_COPIES, _PINNED_BYTES = 3, 256 << 20
+
+
+def leaves_of(batch: Any) -> list[tuple[Path, Tensor]]:
+    """The tensors of a batch with the way to each, the largest of them where they are many."""
+    found = {id(part): (path, part) for path, part in walk(batch) if isinstance(part, Tensor)}
+    ranked = sorted(found.values(), key=lambda leaf: tree.nbytes(leaf[1]), reverse=True)[:_LEAVES]
+    chosen = {id(part) for _, part in ranked}
+    return [leaf for key, leaf in found.items() if key in chosen]
+
+
+def path_text(path: Path) -> str:
+    """The way to a tensor as the user would write it after the batch's name: ``[0]``, ``['image']``, ``.x``."""
+    return "".join(f".{step}" if isinstance(step, Attribute) else f"[{step!r}]" for step in path)
+
+
+def describe_leaves(batches: Sequence[Any]) -> list[Leaf]:
+    """What each tensor of the batches holds, the first batch's structure given: a value counts if all agree on it.
+
+    A tensor that later batches do not have, or have in another type, is described by the batches that do.
+    """
+    others = [{path_text(path): part for path, part in leaves_of(batch)} for batch in batches[1:]]
+    found = []
+    for path, first in leaves_of(batches[0]) if batches else []:
+        name = path_text(path)
+        tensors = [first, *(other[name] for other in others if name in other and other[name].dtype == first.dtype)]
+        found.append(_described(name, tensors))
+    return found
+
+
+def _described(name: str, tensors: list[Tensor]) -> Leaf:
+    first = tensors[0]
+    leaf = Leaf(
+        path=name,
+        shape=list(first.shape),
+        dtype=str(first.dtype).removeprefix("torch."),
+        itemsize=first.element_size(),
+        nbytes=tree.nbytes(first),
+        pinned=is_pinned(first),
+    )
+    if all(map(_can_be_looked_at, tensors)):
+        with torch.no_grad():
+            try:
+                _fill_in(leaf, [_part(tensor) for tensor in tensors])
+            except RuntimeError:  # a tensor of a kind that has not all operations
+                pass
+    return leaf
+
+
+def _fill_in(leaf: Leaf, looked: list[Tensor]) -> None:
+    low, high = min(float(part.min()) for part in looked), max(float(part.max()) for part in looked)
+    if not (math.isfinite(low) and math.isfinite(high)):
+        return
+    leaf.low, leaf.high = low, high
+    floating = looked[0].is_floating_point()
+    leaf.whole_numbers = not floating or all(bool((part == part.round()).all()) for part in looked)
+    leaf.bytes_over_255 = (
+        floating and not leaf.whole_numbers and low >= 0.0 and high <= 1.0 and all(map(_is_bytes_over_255, looked))
+    )
+    leaf.levels = _levels(looked)
+    if (low, high) == (0.0, 1.0) and leaf.whole_numbers:
+        leaf.one_hot = _classes(looked)
+    leaf.padding = _padding(looked)
+
+
+def _can_be_looked_at(tensor: Tensor) -> bool:
+    if tensor.layout != torch.strided or tensor.device.type != "cpu" or tensor.numel() == 0:
+        return False
+    return not bool(tensor.is_quantized or tensor.is_complex() or tensor.is_nested)
+
+
+def is_pinned(tensor: Tensor) -> bool:
+    """Whether a tensor lies in page-locked memory of the host."""
+    try:
+        return bool(tensor.device.type == "cpu" and tensor.is_pinned())
+    except RuntimeError:  # no memory of its own
+        return False
+
+
+def _part(tensor: Tensor) -> Tensor:
+    """Some samples of a large tensor, evenly spread; the first part of one that holds a single large sample."""
+    tensor = tensor.detach()
+    if tensor.numel() <= ELEMENTS:
+        return tensor
+    if tensor.dim() > 1 and tensor[0].numel() <= ELEMENTS:
+        return tensor[:: math.ceil(tensor.numel() / ELEMENTS)]
+    return tensor.reshape(-1)[:ELEMENTS]
+
+
+def _is_bytes_over_255(part: Tensor) -> bool:
+    scaled = part.to(torch.float32) * 255
+    return bool(((scaled - scaled.round()).abs() <= _ROUNDING).all())
+
+
+def _levels(looked: list[Tensor]) -> int | None:
+    """The largest number of distinct values in a channel, over all batches; None where a byte cannot tell them apart.
+
+    A channel is the second dimension of images, the whole tensor otherwise. Of a few values nothing is said.
+    """
+    if sum(part.numel() for part in looked) < _FEW:
+        return None
+    most = 0
+    channels = looked[0].shape[1] if looked[0].dim() == 4 and looked[0].shape[1] <= _CHANNELS else None
+    for number in range(channels or 1):
+        seen = torch.empty(0, dtype=looked[0].dtype)
+        for part in looked:
+            values = part.reshape(-1) if channels is None else part[:, number].reshape(-1)
+            # A few thousand values nearly always settle it.
+            for count in (_FEW, _COUNTED):
+                chosen = values[:: max(1, values.numel() // count)]
+                seen = torch.cat([seen, chosen.unique()]).unique()
+                if seen.numel() > _BYTE:
+                    return None
+        most = max(most, seen.numel())
+    return most
+
+
+def _classes(looked: list[Tensor]) -> int | None:
+    """How many classes a tensor of zeros and ones has a place for, where exactly one of them is set everywhere."""
+    for dim in range(looked[0].dim() - 1, 0, -1):
+        if looked[0].shape[dim] > 2 and all(bool((part.sum(dim) == 1).all()) for part in looked):
+            return int(looked[0].shape[dim])
+    return None
+
+
+def _padding(looked: list[Tensor]) -> Padding | None:
+    """A constant that fills the samples of each batch up, at the end or at the beginning."""
+    if looked[0].dim() < 2 or any(part.dim() != looked[0].dim() for part in looked):
+        return None
+    found = []
+    for leading in (False, True):
+        value = _filler(looked, leading)
+        if value is None:
+            continue
+        padding, widest = _margin(looked, value, leading)
+        # A picture's background is on all sides of it; a token that every text begins with is one.
+        background = _margin(looked, value, not leading)[0].share > _OTHER_SIDE
+        if padding.share >= _MARGIN and widest > 1 and not background:
+            found.append(padding)
+    return max(found, key=lambda padding: padding.share, default=None)
+
+
+def _margin(looked: list[Tensor], value: float, leading: bool) -> tuple[Padding, int]:
+    """What ``value`` fills at one end of the samples, and how many places in a row of the emptiest one."""
+    shares, beyond, widest = [], [], 0
+    for part in looked:
+        part = part.flip(tuple(range(1, part.dim()))) if leading else part
+        used, longest = torch.ones(len(part)), 1.0
+        for dim in range(1, part.dim()):
+            size = part.shape[dim]
+            inside = (part != value).transpose(1, dim).reshape(len(part), size, -1).any(2)
+            extent = (inside * torch.arange(1, size + 1)).amax(1)
+            used, longest = used * extent / size, longest * float(extent.max()) / size
+            widest = max(widest, size - int(extent.min()))
+        shares.append(1.0 - float(used.mean()))
+        beyond.append(1.0 - longest)
+    return Padding(value, round(statistics.fmean(shares), 4), round(statistics.fmean(beyond), 4)), widest
+
+
+def _filler(looked: list[Tensor], leading: bool) -> float | None:
+    """The value in the corners of half of the samples or more; None where there is no such value."""
+    corner = 0 if leading else -1
+    corners = torch.cat([part[(slice(None), *[corner] * (part.dim() - 1))].reshape(-1) for part in looked])
+    value = float(corners.to(torch.float64).mode().values)
+    return value if float((corners == value).float().mean()) >= 0.5 else None
+
+
+def describe(batches: Sequence[Any], device: Device, clock: Clock) -> BatchFacts:
+    """What is in these batches, and how long it takes to copy the first of them."""
+    facts = BatchFacts(describe_leaves(batches))
+    if not device.is_cpu:
+        copy_times(facts, batches[0], device, clock)
+    return facts
+
+
+def copy_times(facts: BatchFacts, batch: Any, device: Device, clock: Clock) -> None:
+    """Time copies of a batch, with the device synchronised around each."""
+
+    def timed(copy: Callable[[], Any]) -> float:
+        copy()
+        times = []
+        for _ in range(_COPIES):
+            device.synchronize()
+            began = clock.now()
+            copy()
+            device.synchronize()
+            times.append(1000.0 * (clock.now() - began))
+        return round(statistics.median(times), 4)
+
+    target = device.torch_device
+    facts.copy_ms = timed(lambda: tree.move(batch, target))
+    moved = tree.move(batch, target)
+    facts.device_copy_ms = timed(lambda: tree.clone(moved))
+    if tree.nbytes(batch) <= _PINNED_BYTES:
+        try:
+            pinned = pin_memory(batch)
+        except RuntimeError:  # the system gives no more of it
+            return
+        facts.pinned_copy_ms = timed(lambda: tree.move(pinned, target))

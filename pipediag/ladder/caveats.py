@@ -1,0 +1,14 @@
+"""Warnings about the loop that its measurement finds out, as they go into the session."""
+
+from __future__ import annotations
+
+WRITES_IN_PLACE = {
+    "code": "writes-in-place",
+    "message": "the training loop changes its batches in place",
+    "help": "cached rungs hand out copies of their batches, and include making them",
+}
+OTHER_LOADERS = {
+    "code": "other-loaders",
+    "message": "other loaders are iterated between the training steps; their time is part of every window",
+    "help": "analyse a run without validation inside the epoch for cleaner shares",
+}

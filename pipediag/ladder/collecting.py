@@ -1,0 +1,34 @@
+"""Collecting the batches that the cached rungs are served from."""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from typing import Any
+
+from ..measure.clock import Clock
+from . import tree
+from .caches import CachePlan, plan_caches
+from .turns import Turns
+
+#: Seconds spent on distinct batches; what is there by then has to do.
+_SECONDS = 5.0
+
+
+def collected(
+    turns: Turns, clock: Clock, workers: int, on_cpu: bool
+) -> Generator[Any, None, tuple[list[Any], CachePlan]]:
+    """Distinct batches straight from the workers, as many as time and memory allow, and the plan that follows."""
+    turns.feed.cell.switch("baseline")
+    batches: list[Any] = []
+    plan: CachePlan | None = None
+    until = clock.now() + _SECONDS
+    while plan is None or len(batches) < plan.distinct:
+        delivery = yield from turns.take_fitting("baseline")
+        if delivery is None:
+            continue
+        batches.append(delivery.batch)
+        if plan is None:
+            plan = plan_caches(tree.nbytes(delivery.batch), workers, on_cpu)
+        if clock.now() > until and len(batches) >= 2:
+            break
+    return batches, plan

@@ -1,0 +1,148 @@
+"""The rung ``remedied``: the training loop on the batches of a loader under the remedy, beside the ladder.
+
+That loader is made of the user's own settings, with workers of its own; the user's is not touched. Its iterator is
+kept between windows as that of the measured feed is.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch.utils.data import DataLoader
+
+from ..errors import UsageError
+from ..measure.clock import Clock
+from ..measure.device import Device
+from ..session import REMEDIED, Remedy, Session
+from .delivery import Delivery
+from .twin import detached_twin, wrap_sampler
+from .wrappers import EndlessSampler
+
+if TYPE_CHECKING:
+    from ..remedy import OffloadedLoader
+
+#: Makes the hooks of an analysis overlook the loaders that are iterated inside.
+Aside = Callable[[], AbstractContextManager[None]]
+
+#: Samples that the certificate is made from at most, at least, and in a pass after the one that made it.
+_MOST, _LEAST, _AGAIN = 64, 8, 16
+#: Seconds that making them, each twice, may take where fewer do as well.
+_CERTIFYING = 30.0
+#: Batches that may lie ready on the device when the loop comes back to the rung.
+_READY = 4
+_NO_COST = (0.0, 0.0, 0.0, 0.0)
+
+
+class RemediedFeed:
+    """Batches of an offloaded loader, in the form in which a climb takes them."""
+
+    def __init__(self, offloaded: OffloadedLoader, backlog: int, aside: Aside, clock: Clock) -> None:
+        self.waited = 0.0
+        self.stalled = 0.0  # whether later batches are ready cannot be seen from here
+        self.backlog = backlog
+        self.worker_pids: list[int] = []
+        self._offloaded = offloaded
+        self._aside = aside
+        self._clock = clock
+        self._iterator: Iterator[Any] | None = None
+
+    def take(self) -> Delivery | None:
+        """The next batch, on the device; None when the data is used up.
+
+        What goes wrong here is no error of the script's: the delivery says why the rung cannot be served.
+        """
+        asked = self._clock.now()
+        try:
+            if self._iterator is None:
+                self._iterator = self._begun()
+            batch = next(self._iterator)
+        except StopIteration:
+            return None
+        except Exception as error:
+            self.close()
+            return Delivery(None, REMEDIED, False, _NO_COST, 0, f"under the remedy: {type(error).__name__}: {error}")
+        self.waited += self._clock.now() - asked
+        return Delivery(batch, REMEDIED, True, _NO_COST, 0)
+
+    def renew(self) -> None:
+        """Begin the data anew."""
+        self.close()
+
+    def close(self) -> None:
+        """End the workers. Safe to call twice."""
+        iterator, self._iterator = self._iterator, None
+        close = getattr(iterator, "close", None)
+        if close is not None:
+            close()
+
+    def _begun(self) -> Iterator[Any]:
+        before = {process.pid for process in multiprocessing.active_children()}
+        with self._aside():
+            iterator = iter(self._offloaded)
+        started = {process.pid for process in multiprocessing.active_children()} - before
+        self.worker_pids = sorted(pid for pid in started if pid is not None)
+        return iterator
+
+
+class Trial:
+    """The remedy, tried on the loader that is being measured; ``session`` is what is known of it so far.
+
+    Attributes:
+        remedy: what came of it, as it goes into the session.
+        feed: gives the remedied batches; None where nothing can be moved.
+    """
+
+    def __init__(
+        self, loader: DataLoader[Any], endless: bool, device: Device, aside: Aside, clock: Clock, session: Session
+    ) -> None:
+        known = session.remedy
+        self.feed: RemediedFeed | None = None
+        self._device = device
+        self._peak_before = device.peak_bytes() if known is None else None
+        twin = detached_twin(loader)
+        wrap_sampler(twin, EndlessSampler).endless = endless
+        with aside():
+            self.remedy, offloaded = _offloaded(twin, device.torch_device, _samples(session))
+        self.remedy.memory_bytes = known.memory_bytes if known else None
+        if offloaded is not None:
+            from ..remedy.edit import edit_for
+            from ..remedy.streams.feed import fetches_ahead
+
+            self.remedy.edit = edit_for(loader, device.torch_device)
+            offloaded.feed.ahead = fetches_ahead(loader)  # the sampler around the user's own is no reason against it
+            in_flight = int(loader.num_workers * (loader.prefetch_factor or 1))
+            self.feed = RemediedFeed(offloaded, in_flight + _READY, aside, clock)
+        device.forget_peak()  # trying it took memory that training does not need
+
+    def measured(self) -> Remedy:
+        """The remedy, after a window under it."""
+        peak = self._device.peak_bytes()
+        if peak is not None and self._peak_before is not None:
+            self.remedy.memory_bytes = max(0, peak - self._peak_before)
+        return self.remedy
+
+
+def _samples(session: Session) -> int:
+    """How many samples to certify it on, by what a worker takes for one."""
+    if session.remedy is not None:
+        return _AGAIN
+    each = session.inside.whole.wall_ms / 1000 if session.inside is not None else 0.0
+    return max(_LEAST, min(_MOST, int(_CERTIFYING / max(2 * each, 1e-6))))
+
+
+def _offloaded(loader: DataLoader[Any], device: torch.device, samples: int) -> tuple[Remedy, OffloadedLoader | None]:
+    try:
+        from ..remedy import offload
+        from ..remedy.told import told
+
+        offloaded = offload(loader, device, samples=samples)
+    except UsageError as unusable:
+        return Remedy(device=str(device), why_not=str(unusable)), None
+    except Exception as error:  # it is none of the script's
+        return Remedy(device=str(device), why_not=f"trying it failed with {type(error).__name__}: {error}"), None
+    remedy = told(offloaded)
+    return remedy, None if remedy.why_not else offloaded

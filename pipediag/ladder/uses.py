@@ -1,0 +1,207 @@
+"""What the training loop does with each tensor of a batch: copied how, read in what type, or never read at all.
+
+A dispatch mode sees every operation of torch's, those of the backward pass included. It is switched on for a few steps
+outside the timed windows. What compiled code does with a tensor it would not see, so nothing is watched where some has
+been compiled.
+"""
+
+from __future__ import annotations
+
+import sys
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.multiprocessing.reductions import StorageWeakRef
+from torch.nn.modules.module import register_module_forward_pre_hook
+from torch.utils._python_dispatch import TorchDispatchMode, _get_current_dispatch_mode
+
+from ..session import BatchFacts, Leaf
+from . import tree
+from .batchfacts import is_pinned, leaves_of, path_text
+from .caches import BatchCache
+from .turns import Turn, Turns
+
+#: Batches handed out under watch, and those of them that are judged: a loop may read a batch some steps later.
+WATCHED, _JUDGED = 4, 2
+#: Operations that give a tensor of the same memory another look, or tell about it, without reading it.
+_NO_READS = frozenset({"detach", "alias", "record_stream", "is_pinned", "is_same_size", "lift_fresh"})
+_PINNING = frozenset({"pin_memory", "_pin_memory"})
+
+
+@dataclass
+class _Use:
+    """What was seen of one tensor of one batch."""
+
+    copied: bool = False
+    non_blocking: bool = True
+    arrives: str = ""
+    read: bool = False
+    turned_into: set[str] = field(default_factory=set)  # types it was first turned into; "" for being read as it is
+    copies: list[StorageWeakRef] = field(default_factory=list)
+
+    @property
+    def gone(self) -> bool:
+        """Whether nothing holds the copies on the device any more."""
+        return all(copy.expired() for copy in self.copies)
+
+
+class Uses(TorchDispatchMode):  # type: ignore[misc]
+    """Follows the tensors of batches from the host to the device, and what reads them there.
+
+    Attributes:
+        autocast: the type that autocast was set to when a module was called; empty where it was off.
+        trouble: why it is not known what became of the batches; empty if all is well.
+    """
+
+    def __init__(self, device: torch.device) -> None:
+        super().__init__()
+        self.autocast = ""
+        self.trouble = ""
+        self._device = device
+        self._casts = torch.amp.is_autocast_available(device.type)
+        self._uses: list[dict[str, _Use]] = []
+        self._hosts: dict[int, tuple[_Use, StorageWeakRef]] = {}
+        self._copies: dict[int, _Use] = {}
+        self._listening = False
+
+    @contextmanager
+    def watching(self) -> Iterator[None]:
+        """Switched on meanwhile. Code that runs in another thread by the end is watched no more, but not unwatched."""
+        thread = threading.get_ident()
+        hook = register_module_forward_pre_hook(self._called)
+        self.__enter__()
+        self._listening = True
+        try:
+            yield
+        finally:
+            self._listening = False
+            hook.remove()
+            if threading.get_ident() == thread and _get_current_dispatch_mode() is self:
+                self.__exit__(None, None, None)
+
+    def follow(self, batch: Any) -> None:
+        """Watch what becomes of this batch's tensors."""
+        uses: dict[str, _Use] = {}
+        for path, tensor in leaves_of(batch):
+            ref = _storage(tensor)
+            if ref is not None and tensor.device.type == "cpu":
+                uses[path_text(path)] = use = _Use()
+                self._hosts[ref.cdata] = use, ref
+        self._uses.append(uses)
+
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Mapping[str, Any] | None = None
+    ) -> Any:
+        kwargs = dict(kwargs or {})
+        result = func(*args, **kwargs)
+        if self._listening:
+            try:
+                self._note(func, [*args, *kwargs.values()], kwargs, result)
+            except Exception as error:  # the loop goes on, whatever a tensor of its own kind does when it is asked
+                self._listening, self.trouble = False, f"{func} could not be followed ({type(error).__name__}: {error})"
+        return result
+
+    def _called(self, module: torch.nn.Module, args: Any) -> None:
+        """A module is about to run; operations themselves are dispatched with autocast behind them."""
+        if self._casts and not self.autocast and torch.is_autocast_enabled(self._device.type):
+            self.autocast = str(torch.get_autocast_dtype(self._device.type)).removeprefix("torch.")
+
+    def _note(self, func: Any, given: list[Any], kwargs: Mapping[str, Any], result: Any) -> None:
+        name = func.overloadpacket.__name__
+        results = list(tree.tensors(result))
+        for tensor in tree.tensors(given):
+            ref = _storage(tensor)
+            if ref is None:
+                continue
+            if ref.cdata in self._hosts:
+                self._note_host(name, self._hosts[ref.cdata][0], tensor, given, kwargs, results)
+            elif ref.cdata in self._copies:
+                self._note_device(func, name, self._copies[ref.cdata], results)
+
+    def _note_host(
+        self,
+        name: str,
+        use: _Use,
+        tensor: Tensor,
+        given: list[Any],
+        kwargs: Mapping[str, Any],
+        results: list[Tensor],
+    ) -> None:
+        """An operation on what the loader gave: a copy to the device is followed, and so is pinning."""
+        for result in results:
+            ref = _storage(result)
+            if ref is None:
+                continue
+            if result.device.type == self._device.type:
+                use.copied = True
+                asked = bool(kwargs.get("non_blocking")) or (name == "copy_" and any(v is True for v in given))
+                use.non_blocking = use.non_blocking and asked and is_pinned(tensor)
+                use.arrives = str(result.dtype).removeprefix("torch.")
+                use.copies.append(ref)
+                self._copies[ref.cdata] = use
+            elif name in _PINNING:
+                self._hosts[ref.cdata] = use, ref
+
+    def _note_device(self, func: Any, name: str, use: _Use, results: list[Tensor]) -> None:
+        if name in _NO_READS or getattr(func, "is_view", False):
+            return
+        use.read = True
+        turned = name == "_to_copy" and bool(results) and results[0].device.type == self._device.type
+        use.turned_into.add(str(results[0].dtype).removeprefix("torch.") if turned else "")
+
+    def tell(self, leaves: Sequence[Leaf]) -> None:
+        """Write down what was seen, in the description of each tensor of the batches."""
+        judged = self._uses[:_JUDGED]
+        for leaf in leaves:
+            uses = [uses[leaf.path] for uses in judged if leaf.path in uses]
+            if not uses or len(uses) < len(judged):
+                continue
+            leaf.copied = all(use.copied for use in uses)
+            if not leaf.copied:
+                continue
+            leaf.non_blocking = all(use.non_blocking for use in uses)
+            leaf.arrives = uses[0].arrives
+            # What is still held may yet be read; what was let go of unread, never.
+            leaf.read = True if any(use.read for use in uses) else False if all(use.gone for use in uses) else None
+            turned = set().union(*(use.turned_into for use in uses))
+            leaf.turned_into = next(iter(turned)) if len(turned) == 1 and "" not in turned else None
+
+
+def _storage(tensor: Tensor) -> StorageWeakRef | None:
+    """A reference to the tensor's memory that does not keep it; None where it has none of its own."""
+    if tensor.layout != torch.strided:
+        return None
+    try:
+        return StorageWeakRef(tensor.untyped_storage())
+    except (RuntimeError, NotImplementedError):
+        return None
+
+
+def why_unwatched() -> str:
+    """Why a step cannot be watched; empty where it can."""
+    dynamo = sys.modules.get("torch._dynamo.utils")
+    graphs = dynamo.counters["stats"].get("unique_graphs", 0) if dynamo is not None else 0
+    return "parts of the script are compiled, and what compiled code reads is not seen" if graphs else ""
+
+
+def watch_uses(turns: Turns, cache: BatchCache, facts: BatchFacts, device: torch.device) -> Turn:
+    """Hand the loop copies of some cached host batches, and complete ``facts`` with what it did with them."""
+    facts.unwatched = why_unwatched()
+    if facts.unwatched:
+        return
+    uses = Uses(device)
+    for number in range(WATCHED):
+        batch = tree.clone_pinned(cache.at(number))
+        uses.follow(batch)
+        with uses.watching():
+            yield from turns.hand(batch)
+        del batch
+    facts.unwatched = uses.trouble
+    if not uses.trouble:
+        uses.tell(facts.leaves)
+        facts.autocast = uses.autocast

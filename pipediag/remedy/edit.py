@@ -1,0 +1,216 @@
+"""The two lines in the user's script that keep a remedy: an import, and the loader wrapped where it is made.
+
+The statement has to be certain. While the loop waits for a batch the user's functions are on the stack, and a name that
+holds the loader there is known by identity; the statement is the only one that gives this name a value.
+"""
+
+from __future__ import annotations
+
+import ast
+import difflib
+import inspect
+import tokenize
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from types import FrameType
+from typing import Any
+
+import torch
+
+from ..ladder.places import is_users, short
+from ..session import Edit
+
+_MODULE = "<module>"
+_FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
+_OWN_SCOPE = (*_FUNCTIONS, ast.ClassDef, ast.Lambda, ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
+_NOBODY = "no variable of the script holds the loader while it trains"
+
+
+class NotCertain(Exception):
+    """There is no statement of which it is certain that it makes the loader, for the reason given."""
+
+
+@dataclass(frozen=True)
+class Holder:
+    """A name by which the loader is known in the user's code.
+
+    Attributes:
+        file: the source file.
+        function: whose variable it is; ``<module>`` for a global one. ``line`` is where that begins.
+        name: the variable, or the attribute of the function's first argument (``self.loader``).
+        devices: other variables of the function that hold the device, and those of the module.
+    """
+
+    file: str
+    function: str
+    line: int
+    name: str
+    devices: tuple[str, ...] = ()
+
+
+def edit_for(loader: Any, device: torch.device) -> Edit:
+    """The change as a unified diff, for a loader that is being iterated by the user's code further up the stack."""
+    why = _NOBODY
+    for holder in holders(loader, device):
+        try:
+            with tokenize.open(holder.file) as file:
+                before = file.read()
+            after = wrapped(before, holder, device.type)
+        except NotCertain as reason:
+            why = str(reason)
+        except (OSError, SyntaxError, UnicodeDecodeError):
+            why = f"{short(holder.file)} cannot be read as Python"
+        else:
+            return Edit(diff=unified(before, after, short(holder.file)))
+    return Edit(why_not=why)
+
+
+def holders(loader: Any, device: torch.device) -> Iterator[Holder]:
+    """Every name that holds the loader now, in the innermost function first."""
+    frame: FrameType | None = inspect.currentframe()
+    while frame is not None:
+        code = frame.f_code
+        if is_users(code.co_filename):
+            of_module = _holding_device(frame.f_globals, device)
+            devices = (*_holding_device(frame.f_locals, device), *of_module)
+            for name in _holding(frame.f_locals, loader):
+                yield Holder(code.co_filename, code.co_name, code.co_firstlineno, name, devices)
+            first = next(iter(code.co_varnames[: code.co_argcount]), "")
+            for name in _holding(getattr(frame.f_locals.get(first), "__dict__", {}), loader):
+                yield Holder(code.co_filename, code.co_name, code.co_firstlineno, f"{first}.{name}")
+            if code.co_name != _MODULE:
+                for name in _holding(frame.f_globals, loader):
+                    yield Holder(code.co_filename, _MODULE, 1, name, of_module)
+        frame = frame.f_back
+
+
+def _holding(names: Mapping[str, Any], loader: Any) -> list[str]:
+    return [name for name, value in list(names.items()) if value is loader]
+
+
+def _holding_device(names: Mapping[str, Any], device: torch.device) -> tuple[str, ...]:
+    """Variables that hold the device, the one that is called so first."""
+    found = [name for name, value in list(names.items()) if isinstance(value, torch.device) and _same(value, device)]
+    return tuple(sorted(found, key=lambda name: (name != "device", name)))
+
+
+def _same(one: torch.device, other: torch.device) -> bool:
+    return one.type == other.type and (one.index is None or other.index is None or one.index == other.index)
+
+
+def wrapped(source: str, holder: Holder, device_type: str) -> str:
+    """The source with the import and the wrapping line.
+
+    Raises:
+        NotCertain: several statements may make the loader, or none that could be followed by another line.
+        SyntaxError: it is no Python.
+    """
+    module = ast.parse(source)
+    scope = _scope(module, holder)
+    statement = _only_assignment(scope, holder)
+    lines = source.splitlines(keepends=True)
+    first, last = lines[statement.lineno - 1], lines[(statement.end_lineno or statement.lineno) - 1]
+    indent = first.encode()[: statement.col_offset].decode()
+    rest = last.encode()[statement.end_col_offset :].decode().strip()
+    if indent.strip() or (rest and not rest.startswith("#")):
+        raise NotCertain(f"line {statement.lineno} of {short(holder.file)} holds more than the loader's assignment")
+    device = next((name for name in holder.devices if _is_set_before(name, module, scope, statement)), None)
+    literal = f'"{device_type}"'
+    line = f"{indent}{holder.name} = pipediag.offload({holder.name}, {device or literal})"
+    end = "\r\n" if last.endswith("\r\n") else "\n"
+    after = statement.end_lineno or statement.lineno
+    if not lines[after - 1].endswith("\n"):
+        lines[after - 1] += end
+    lines.insert(after, line + end)
+    place = _import_place(module)
+    if place is not None:
+        lines.insert(place, "import pipediag" + end)
+    return "".join(lines)
+
+
+def _scope(module: ast.Module, holder: Holder) -> ast.AST:
+    """The function that the holder's name belongs to, its class for an attribute, or the module."""
+    if holder.function == _MODULE:
+        return module
+    for node in ast.walk(module):
+        for inner in ast.iter_child_nodes(node):
+            if isinstance(inner, _FUNCTIONS) and inner.name == holder.function and _begin(inner) == holder.line:
+                return node if "." in holder.name and isinstance(node, ast.ClassDef) else inner
+    raise NotCertain(f"{holder.function} is not where it was in {short(holder.file)}")
+
+
+def _begin(function: ast.FunctionDef | ast.AsyncFunctionDef) -> int:
+    """The line that Python calls a function's first: that of its decorators, if it has any."""
+    return min([function.lineno, *(decorator.lineno for decorator in function.decorator_list)])
+
+
+def _only_assignment(scope: ast.AST, holder: Holder) -> ast.Assign | ast.AnnAssign:
+    found = list(_stores(scope, holder.name))
+    where = "the module" if isinstance(scope, ast.Module) else getattr(scope, "name", "")
+    if not found:
+        raise NotCertain(f"no statement of {where} in {short(holder.file)} makes {holder.name}")
+    if len(found) > 1:
+        lines = ", ".join(str(node.lineno) for node in found)
+        raise NotCertain(f"{holder.name} is given a value in several lines of {short(holder.file)}: {lines}")
+    (statement,) = found
+    if not isinstance(statement, (ast.Assign, ast.AnnAssign)):
+        raise NotCertain(f"{holder.name} is made by no plain assignment (line {statement.lineno})")
+    return statement
+
+
+def _stores(scope: ast.AST, name: str, statement: ast.stmt | None = None) -> Iterator[ast.stmt]:
+    """The statements that give ``name`` a value in this scope; those of its methods too where it is an attribute."""
+    owner, _, attribute = name.rpartition(".")
+    for node in ast.iter_child_nodes(scope):
+        inside = node if isinstance(node, ast.stmt) else statement
+        if isinstance(node, ast.Name) and not owner and node.id == name and isinstance(node.ctx, ast.Store):
+            assert inside is not None, "names stand in statements"
+            yield inside
+        elif isinstance(node, ast.Attribute) and owner and isinstance(node.ctx, ast.Store):
+            if node.attr == attribute and isinstance(node.value, ast.Name) and node.value.id == owner:
+                assert inside is not None, "names stand in statements"
+                yield inside
+        elif isinstance(node, (ast.Global, ast.Nonlocal)) and name in node.names:
+            yield node
+        if not isinstance(node, _OWN_SCOPE) or (owner and isinstance(node, _FUNCTIONS)):
+            yield from _stores(node, name, inside)
+        elif isinstance(node, _FUNCTIONS) and _declares_global(node, name):
+            yield node
+
+
+def _declares_global(function: ast.AST, name: str) -> bool:
+    """Whether a function inside, at any depth, may give a variable of an outer scope a value."""
+    return any(isinstance(node, (ast.Global, ast.Nonlocal)) and name in node.names for node in ast.walk(function))
+
+
+def _is_set_before(name: str, module: ast.Module, scope: ast.AST, statement: ast.stmt) -> bool:
+    """Whether a variable has a value by the time the statement is carried out."""
+    if isinstance(scope, _FUNCTIONS):
+        arguments = scope.args
+        if name in (one.arg for one in (*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs)):
+            return True
+        own = list(_stores(scope, name))
+        if own:
+            return own[0].lineno < statement.lineno
+        return any(True for _ in _stores(module, name))
+    return any(store.lineno < statement.lineno for store in _stores(module, name))
+
+
+def _import_place(module: ast.Module) -> int | None:
+    """After how many lines ``import pipediag`` belongs: behind the imports that the file begins with; None if there."""
+    place = 0
+    for number, node in enumerate(module.body):
+        is_import = isinstance(node, (ast.Import, ast.ImportFrom))
+        if isinstance(node, ast.Import) and any(name.name == "pipediag" and not name.asname for name in node.names):
+            return None
+        docstring = number == 0 and isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
+        if not is_import and not docstring:
+            break
+        place = node.end_lineno or node.lineno
+    return place
+
+
+def unified(before: str, after: str, name: str) -> str:
+    """A diff for ``patch -p0``; of files whose last line has no end, too."""
+    lines = difflib.unified_diff(before.splitlines(keepends=True), after.splitlines(keepends=True), name, name, n=3)
+    return "".join(line if line.endswith("\n") else f"{line}\n\\ No newline at end of file\n" for line in lines)

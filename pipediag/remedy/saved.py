@@ -1,0 +1,183 @@
+"""A remedy that was measured to pay, as a file: what it moves, of which loader, and under which versions.
+
+It holds no code and no proof. ``pipediag run`` tries and certifies the same transforms again, on the samples of the
+day, and goes on only if the same links move. Pure Python: importing this module loads no torch.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+from .._version import __version__
+from ..errors import PlanRefused, SessionFileError
+from ..session import Session
+
+VERSION = 1
+_AGAIN = "make it again with: pipediag analyze --apply --plan FILE SCRIPT"
+#: What has to be the same version as when the plan was made.
+_PACKAGES = ("torch", "torchvision")
+
+
+@dataclass(frozen=True)
+class SavedPlan:
+    """What a plan file holds.
+
+    Attributes:
+        script: the script's file name, or the module's name.
+        dataset: module and name of the dataset's class.
+        batch_size: of the loader.
+        where: ``file:line`` of the loop that iterates it.
+        device: the type of the device.
+        moved: name and digest of every link that moves; see :mod:`pipediag.remedy.fingerprint`.
+        versions: of pipediag and of the packages whose functions are replayed.
+        speedup: as it was measured, with its interval.
+    """
+
+    dataset: str
+    batch_size: int | None
+    device: str
+    moved: tuple[tuple[str, str], ...]
+    script: str = ""
+    where: str = ""
+    versions: dict[str, str] = field(default_factory=dict)
+    speedup: dict[str, float | None] = field(default_factory=dict)
+
+    def to_dict(self) -> dict[str, Any]:
+        return {"pipediag_plan": VERSION, **dataclasses.asdict(self)}
+
+    @classmethod
+    def from_dict(cls, data: Any) -> SavedPlan:
+        """The plan of its JSON form.
+
+        Raises:
+            PlanRefused: it is none, or one that a newer pipediag has written.
+        """
+        version = data.get("pipediag_plan") if isinstance(data, dict) else None
+        if not isinstance(version, int):
+            raise PlanRefused(f"this is no plan of pipediag's; {_AGAIN}")
+        if version > VERSION:
+            raise PlanRefused("the plan was written by a newer pipediag; update this one")
+        try:
+            names = {f.name for f in dataclasses.fields(cls)}
+            known = {name: value for name, value in data.items() if name in names}
+            return cls(**{**known, "moved": tuple((str(name), str(digest)) for name, digest in data["moved"])})
+        except (KeyError, TypeError, ValueError):
+            raise PlanRefused(f"the plan is damaged; {_AGAIN}") from None
+
+    def check(self, script: str) -> None:
+        """Fail before the script is started.
+
+        Raises:
+            PlanRefused: the plan was made for another script, or with other versions.
+        """
+        if self.script != name_of(script):
+            raise PlanRefused(f"the plan was made for {self.script}, not for {name_of(script)}; {_AGAIN}")
+        here = versions()
+        for package, then in self.versions.items():
+            if here.get(package) != then:
+                now = here.get(package, "none")
+                raise PlanRefused(f"the plan was made with {package} {then}, here is {now}; {_AGAIN}")
+
+    def names(self, dataset: str, batch_size: int | None, where: str) -> bool:
+        """Whether a loader is the one that the plan was made for."""
+        return (dataset, batch_size, _at(where)) == (self.dataset, self.batch_size, _at(self.where))
+
+    def refusal(self, dataset: str, batch_size: int | None, where: str) -> PlanRefused:
+        """Why the plan does not fit a script that trains on another loader."""
+        mine = f"{self.dataset}, batch {self.batch_size}, iterated at {_at(self.where)}"
+        theirs = f"{dataset}, batch {batch_size}, iterated at {_at(where)}"
+        return PlanRefused(
+            f"the plan was made for another loader ({mine}) than the one that trains ({theirs}); {_AGAIN}"
+        )
+
+    def check_device(self, device: str) -> None:
+        """Hold the device that trains against the one that the remedy was measured on.
+
+        Raises:
+            PlanRefused: it is of another type.
+        """
+        if device != self.device:
+            raise PlanRefused(f"the plan was made for training on {self.device}, this is on {device}; {_AGAIN}")
+
+    def check_moved(self, moved: Sequence[tuple[str, str]]) -> None:
+        """Hold what moves now against what moved then.
+
+        Raises:
+            PlanRefused: something else moves, or the code of a transform or what it holds has changed.
+        """
+        then, now = [name for name, _ in self.moved], [name for name, _ in moved]
+        if then != now:
+            told = ", ".join(now) or "nothing"
+            raise PlanRefused(f"the plan moves {', '.join(then)}, of this loader moves {told}; {_AGAIN}")
+        for (name, digest), (_, own) in zip(self.moved, moved, strict=True):
+            if digest != own:
+                raise PlanRefused(f"{name} is not what it was when the plan was made; {_AGAIN}")
+
+
+def read(path: str) -> SavedPlan:
+    """The plan in a file.
+
+    Raises:
+        PlanRefused: there is none.
+    """
+    try:
+        data = json.loads(Path(path).read_text(encoding="utf-8"))
+    except OSError as error:
+        raise PlanRefused(f"{path}: cannot be read ({error.strerror})") from None
+    except ValueError:
+        raise PlanRefused(f"{path}: this is no plan of pipediag's; {_AGAIN}") from None
+    try:
+        return SavedPlan.from_dict(data)
+    except PlanRefused as refused:
+        raise PlanRefused(f"{path}: {refused}") from None
+
+
+def write(session: Session, speedup: dict[str, float | None], path: str) -> None:
+    """Save the remedy of a session.
+
+    Raises:
+        SessionFileError: the file cannot be written.
+    """
+    assert session.remedy is not None and session.loader is not None, "a remedy was measured on a loader"
+    plan = dataclasses.replace(
+        SavedPlan.from_dict(session.remedy.plan),
+        script=name_of(_script(session.script.argv)),
+        where=session.loader.where,
+        speedup=speedup,
+    )
+    try:
+        Path(path).write_text(json.dumps(plan.to_dict(), indent=1) + "\n", encoding="utf-8")
+    except OSError as error:
+        raise SessionFileError(f"{path} could not be written ({error.strerror})") from None
+
+
+def versions() -> dict[str, str]:
+    """Of everything that decides what a replay computes. A package that is not installed has none."""
+    found = {"pipediag": __version__}
+    for package in _PACKAGES:
+        try:
+            found[package] = metadata.version(package)
+        except metadata.PackageNotFoundError:
+            continue
+    return found
+
+
+def name_of(script: str) -> str:
+    """What a script is known by: its file's name, or the dotted name of a module."""
+    return os.path.basename(script)
+
+
+def _script(argv: Sequence[str]) -> str:
+    return argv[1] if argv[0] == "-m" else argv[0]
+
+
+def _at(where: str) -> str:
+    """A place without the folders, which depend on where the script was started."""
+    return os.path.basename(where)

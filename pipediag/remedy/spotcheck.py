@@ -1,0 +1,87 @@
+"""Samples of a run in progress, made both ways now and then: what held for the first samples may not hold for all."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from typing import Any
+
+from ..ladder.twin import plain_twin, wrap_sampler
+from ..measure.clock import Clock
+from .certifying import Certificate, certify
+from .loader import OffloadedLoader
+from .trial import witnesses
+
+#: Batches between two checks at least, and samples that each looks at.
+EVERY, SAMPLES = 500, 2
+#: The part of a run's time that checking may take.
+_SHARE = 0.005
+
+
+class SpotCheck:
+    """Picks samples of the batches that go by, and holds their replay against the CPU's result.
+
+    They are made in processes of their own (:mod:`pipediag.remedy.trial`): neither the dataset nor the random numbers
+    of the run notice. ``aside`` keeps the loaders that this takes apart from the script's.
+    """
+
+    def __init__(
+        self,
+        offloaded: OffloadedLoader,
+        aside: Callable[[], AbstractContextManager[None]],
+        clock: Clock,
+        every: int = EVERY,
+    ) -> None:
+        self.checked = 0
+        self._offloaded = offloaded
+        self._aside = aside
+        self._clock = clock
+        self._every = every
+        self._since = 0
+        self._not_before = 0.0
+        self._indices: Any = None
+        self._seeds = random.Random(0)  # leaves the script's generators alone
+
+    def follow(self, offloaded: OffloadedLoader) -> None:
+        """Check this one's batches from now on; it moves the same."""
+        self._offloaded = offloaded
+
+    def saw(self, indices: Any) -> None:
+        """A batch of these indices has been handed to the loop."""
+        self._since += 1
+        self._indices = indices
+
+    @property
+    def due(self) -> bool:
+        return self._since >= self._every and self._clock.now() >= self._not_before
+
+    def doubt(self) -> str:
+        """Check the latest batch; what speaks against the remedy, or the empty string.
+
+        Raises:
+            TrialFailed: the samples could not be made.
+        """
+        began = self._clock.now()
+        loader = plain_twin(self._offloaded.loader)
+        batched = loader.batch_sampler is not None
+        chosen = [list(self._indices)[:SAMPLES]] if batched else [self._indices]
+        wrap_sampler(loader, lambda sampler: chosen)
+        with self._aside():
+            made = witnesses(loader, self._offloaded.plan, SAMPLES, seed=self._seeds.getrandbits(32))
+            certificate = certify(made, self._offloaded.plan, self._offloaded.device)
+        self.checked += 1
+        self._since = 0
+        now = self._clock.now()
+        self._not_before = now + (now - began) / _SHARE
+        return _against(certificate)
+
+
+def _against(certificate: Certificate) -> str:
+    """Samples that could not be recorded are made for real in training too: nothing speaks against them."""
+    if certificate.passed or certificate.unrecorded == certificate.samples:
+        return ""
+    failed = [verdict.sentence for verdict in (*certificate.ops, *certificate.whole) if not verdict.passed]
+    if failed:
+        return f"a spot check found other pixels than the CPU's: {failed[0]}"
+    return "a spot check found other random draws" if certificate.faithful else "a spot check found unrecorded changes"

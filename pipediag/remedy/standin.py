@@ -1,0 +1,270 @@
+"""One loader's remedy in a run that trains to the end: made once, watched, and given up on any doubt.
+
+Giving up in the middle of an epoch loses no sample and takes none twice: which indices were drawn and not handed out
+yet is known, and a plain loader goes on with those.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections import deque
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
+from typing import Any
+
+import torch
+from torch.utils.data import DataLoader
+from torch.utils.data.dataloader import _BaseDataLoaderIter
+
+from ..ladder.twin import plain_twin, wrap_sampler
+from ..measure.clock import Clock, SystemClock
+from .fingerprint import moved_links
+from .loader import OffloadedLoader, offload
+from .spotcheck import EVERY, SpotCheck
+from .streams.feed import fetches_ahead
+
+#: What a loader is made of. Nothing of it is meant to change; what does was set past torch's refusal.
+_SETTINGS = ("dataset", "batch_sampler", "sampler", "collate_fn", "worker_init_fn", "num_workers", "generator")
+
+
+class StandIn:
+    """A loader's batches under the remedy, and without it once there is a doubt.
+
+    Args:
+        loader: the script's; it is not changed.
+        device: where it trains.
+        native: ``DataLoader._get_iterator``, unpatched.
+        aside: keeps loaders that are iterated inside apart from the script's.
+        say: tells the user one line.
+        every: batches between two spot checks.
+
+    Attributes:
+        offloaded: what :func:`pipediag.offload` made of the loader.
+        handed: batches so far.
+        given_up: why the loader is plain from then on; empty while it is not.
+    """
+
+    def __init__(
+        self,
+        loader: DataLoader[Any],
+        device: torch.device,
+        native: Callable[[Any], Iterator[Any]],
+        aside: Callable[[], AbstractContextManager[None]],
+        say: Callable[[str], None],
+        clock: Clock | None = None,
+        every: int = EVERY,
+    ) -> None:
+        self.handed = 0
+        self.given_up = ""
+        self._native = native
+        self._aside = aside
+        self._say = say
+        twin = self._taken_over(loader)
+        with aside():
+            self.offloaded = offload(twin, device)
+        self._fetch_as(loader)
+        self._links = moved_links(self.offloaded.plan, loader.dataset)
+        self._check = SpotCheck(self.offloaded, aside, clock or SystemClock(), every)
+        self._plain: Any = None
+
+    @property
+    def links(self) -> list[tuple[str, str]]:
+        """Name and digest of every link that moves."""
+        return self._links
+
+    def take_over(self, loader: DataLoader[Any]) -> None:
+        """Stand for a loader that the script has built anew over the same dataset."""
+        if loader is self.loader:
+            return
+        before = self.offloaded
+        self.offloaded = OffloadedLoader(self._taken_over(loader), before.plan, before.device)
+        self.offloaded.certificate = before.certificate
+        self._fetch_as(loader)
+        self._check.follow(self.offloaded)
+
+    def iterator(self) -> StandInIterator:
+        """What ``iter(loader)`` returns. Random numbers are drawn now that the loader would draw now."""
+        return StandInIterator(self)
+
+    def epoch(self) -> Iterator[Any]:
+        if not self.given_up:
+            self._look_for_changes()
+        if not self.given_up:
+            try:
+                with self._aside():
+                    batches = iter(self.offloaded)
+                return _Epoch(self, batches, self._drawn.latest)
+            except Exception as error:
+                self.give_up(f"{type(error).__name__}: {error}")
+        return self._plain_epoch()
+
+    def give_up(self, why: str) -> None:
+        self.given_up = why
+        self._say(f"back to the plain loader: {why}")
+
+    def watched(self, indices: Any) -> None:
+        """A batch of these indices is handed out; afterwards the remedy may be given up."""
+        self.handed += 1
+        self._check.saw(indices)
+        if self._check.due:
+            why = self._check.doubt()
+            if why:
+                self.give_up(why)
+
+    def rest(self, drawn: _Drawn) -> Iterator[Any]:
+        """A plain loader's batches of what is left of an epoch."""
+        twin = plain_twin(self.loader)
+        twin.__dict__["persistent_workers"] = False  # it serves what is left, and no epoch after that
+        wrap_sampler(twin, lambda sampler: _Rest(drawn.left()))
+        return self._native(twin)
+
+    def _taken_over(self, loader: DataLoader[Any]) -> DataLoader[Any]:
+        self.loader = loader
+        self._made_of = _settings(loader)
+        twin = plain_twin(loader)
+        twin.__dict__["in_order"] = True  # a batch is known by its place
+        self._drawn: _DrawnIndices = wrap_sampler(twin, _DrawnIndices)
+        return twin
+
+    def _fetch_as(self, loader: DataLoader[Any]) -> None:
+        self.offloaded.feed.ahead = fetches_ahead(loader)  # what is around its sampler here is no reason against it
+
+    def _look_for_changes(self) -> None:
+        before, now = self._made_of, _settings(self.loader)
+        changed = next((name for name in _SETTINGS if before[name] is not now[name]), None)
+        if changed is not None:
+            self.give_up(f"the loader has another {changed} than before")
+            return
+        try:
+            links = moved_links(self.offloaded.plan, self.loader.dataset)
+        except IndexError:
+            links = []
+        if links != self._links:
+            changed = next((name for name, _ in set(self._links) - set(links)), "a transform")
+            self.give_up(f"{changed} has changed since it was proven")
+
+    def _plain_epoch(self) -> Iterator[Any]:
+        if self._plain is not None and self.loader.persistent_workers:
+            self._plain._reset(self.loader)
+        else:
+            self._plain = self._native(self.loader)
+        return self._plain  # type: ignore[no-any-return]
+
+
+def _settings(loader: DataLoader[Any]) -> dict[str, Any]:
+    return {name: loader.__dict__.get(name) for name in _SETTINGS}
+
+
+class _Epoch:
+    """One epoch's batches: remedied, and plain from where the remedy was given up."""
+
+    def __init__(self, owner: StandIn, batches: Iterator[Any], drawn: _Drawn) -> None:
+        self._owner = owner
+        self._batches: Iterator[Any] | None = batches
+        self._drawn = drawn
+
+    def __iter__(self) -> Iterator[Any]:
+        return self
+
+    def __next__(self) -> Any:
+        if self._batches is not None and not self._owner.given_up:
+            try:
+                batch = next(self._batches)
+            except StopIteration:
+                raise
+            except Exception as error:
+                # It may be an error of the dataset's own: the plain loader will raise it then, where it belongs.
+                self._owner.give_up(f"{type(error).__name__}: {error}")
+            else:
+                self._look_at(self._drawn.handed())
+                return batch
+        if self._batches is not None:
+            close = getattr(self._batches, "close", None)
+            if close is not None:
+                close()
+            self._batches = None
+            self._rest = self._owner.rest(self._drawn)
+        return next(self._rest)
+
+    def _look_at(self, indices: Any) -> None:
+        try:
+            self._owner.watched(indices)
+        except Exception as error:  # of the check, when the batch is there
+            self._owner.give_up(f"a spot check failed with {type(error).__name__}: {error}")
+
+
+class StandInIterator(_BaseDataLoaderIter):  # type: ignore[misc]
+    """What the script's loop iterates. A loader with persistent workers keeps it and begins it anew."""
+
+    def __init__(self, owner: StandIn) -> None:
+        # The parent's constructor would draw a seed and begin the sampler; the twin's iterator does both.
+        self._owner = owner
+        self._num_yielded = 0
+        self._batches = owner.epoch()
+
+    def __iter__(self) -> StandInIterator:
+        return self
+
+    def __len__(self) -> int:
+        return len(self._owner.loader)
+
+    def __next__(self) -> Any:
+        batch = next(self._batches)
+        self._num_yielded += 1
+        return batch
+
+    def _reset(self, loader: DataLoader[Any], first_iter: bool = False) -> None:
+        """Called by ``iter()`` of a loader with persistent workers."""
+        self._num_yielded = 0
+        self._batches = self._owner.epoch()
+
+
+class _DrawnIndices:
+    """The user's sampler; what was drawn from it and has not come out as a batch yet is remembered."""
+
+    def __init__(self, sampler: Any) -> None:
+        self.sampler = sampler
+        self.latest: _Drawn
+
+    def __iter__(self) -> Iterator[Any]:
+        self.latest = _Drawn(iter(self.sampler))
+        return self.latest
+
+    def __len__(self) -> int:
+        return len(self.sampler)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {"sampler": self.sampler}
+
+
+class _Drawn:
+    """One epoch's indices."""
+
+    def __init__(self, indices: Iterator[Any]) -> None:
+        self._indices = indices
+        self._ahead: deque[Any] = deque()
+
+    def __iter__(self) -> Iterator[Any]:
+        return self
+
+    def __next__(self) -> Any:
+        drawn = next(self._indices)
+        self._ahead.append(drawn)
+        return drawn
+
+    def handed(self) -> Any:
+        """The loop has got the batch of the oldest indices, which are returned."""
+        return self._ahead.popleft()
+
+    def left(self) -> Iterator[Any]:
+        return itertools.chain(self._ahead, self._indices)
+
+
+class _Rest:
+    """A sampler that can be gone through once."""
+
+    def __init__(self, indices: Iterator[Any]) -> None:
+        self._indices = indices
+
+    def __iter__(self) -> Iterator[Any]:
+        return self._indices

@@ -1,0 +1,65 @@
+"""What would help, for people: the first few recommendations with how to follow them, the rest by a line each."""
+
+from __future__ import annotations
+
+import math
+import textwrap
+
+from ..analysis import Diagnosis
+from ..analysis.diagnosis import Recommendation
+from ..analysis.intervals import Interval
+from ..analysis.sentences import number
+
+#: Recommendations that are told in full.
+_IN_FULL = 3
+_WIDTH = 100
+_TITLE = "what would help"
+
+
+def terminal(diagnosis: Diagnosis) -> list[str]:
+    """Lines of plain text; none where nothing was measured."""
+    if not diagnosis.recommendations and not diagnosis.nothing_to_gain:
+        return []
+    lines = ["", f"{_TITLE}:"]
+    if diagnosis.nothing_to_gain:
+        lines.append(_wrapped(diagnosis.nothing_to_gain, "  - "))
+    for count, one in enumerate(diagnosis.recommendations, 1):
+        lines.append(_wrapped(f"{gain_text(one)}  {one.title}", f"  {count}. "))
+        if count <= _IN_FULL:
+            lines += [
+                _wrapped(f"{name}: {text}", " " * 5) for name, text in (("why", one.evidence[0]), ("how", one.how))
+            ]
+    return lines
+
+
+def markdown(diagnosis: Diagnosis) -> list[str]:
+    """The same as Markdown, with all that is known of each."""
+    if not diagnosis.recommendations and not diagnosis.nothing_to_gain:
+        return []
+    lines = ["", f"## {_TITLE.capitalize()}"]
+    if diagnosis.nothing_to_gain:
+        lines += ["", diagnosis.nothing_to_gain]
+    for count, one in enumerate(diagnosis.recommendations, 1):
+        lines += ["", f"{count}. **{one.title}** ({one.stage}): {gain_text(one)}"]
+        lines += [f"   - {text}" for text in one.evidence]
+        lines += [f"   - how: {one.how}", f"   - risk: {one.risk}"]
+    return lines
+
+
+def gain_text(one: Recommendation) -> str:
+    """The speedup that was measured, else the predicted one."""
+    if one.measured is not None:
+        return f"{times(one.measured)} measured" + (
+            f", {number(one.predicted.value)}x predicted" if one.predicted else ""
+        )
+    return times(one.predicted) if one.predicted is not None else "not predicted"
+
+
+def times(gain: Interval) -> str:
+    """A speedup with its interval."""
+    high = "more" if math.isinf(gain.high) else number(gain.high)
+    return f"{number(gain.value)}x ({number(gain.low)} to {high})"
+
+
+def _wrapped(text: str, first: str) -> str:
+    return textwrap.fill(text, _WIDTH, initial_indent=first, subsequent_indent=" " * len(first))

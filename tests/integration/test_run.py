@@ -1,0 +1,213 @@
+"""``pipediag run``: the training is the plain one, under the remedy; and what does not fit is refused."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from concurrent.futures import Future
+from pathlib import Path
+
+import pytest
+
+from .sandbox import PATIENCE, PIPEDIAG, REPO, SCRIPTS, Analysis, Ran, Sandbox, line_of
+
+pytest.importorskip("torchvision")
+
+REMEDIABLE, WHOLE = "remediable.py", "whole_training.py"
+SHORT = ["--batches", "4", "--epochs", "2", "--losses", "--ms", "0.1"]
+
+
+def run(sandbox: Sandbox, script: Path | str, *args: str, plan: Path | None = None, cwd: Path | None = None) -> Ran:
+    chosen = ["--plan", str(plan)] if plan is not None else []
+    return sandbox.run(*PIPEDIAG, "run", *chosen, str(SCRIPTS / script), *args, cwd=cwd)
+
+
+def natively(sandbox: Sandbox, script: Path | str, *args: str, cwd: Path | None = None) -> Ran:
+    return sandbox.run(sys.executable, str(SCRIPTS / script), *args, cwd=cwd)
+
+
+class TestAsNatively:
+    @pytest.mark.parametrize("workers", ["0", "2"])
+    def test_a_whole_training_prints_the_same(self, sandbox: Sandbox, workers: str) -> None:
+        """Losses, the sampler's order in every epoch, validation, and what the script sees of how it was started."""
+        (sandbox.folder / "native").mkdir()
+        native = natively(sandbox, WHOLE, "--workers", workers, cwd=sandbox.folder / "native")
+        ran = run(sandbox, WHOLE, "--workers", workers)
+        assert (native.code, ran.code) == (0, 0), ran.stderr
+        assert ran.stdout == native.stdout and len(native.stdout.splitlines()) == 12
+        assert not ran.others and len(ran.said) == 1
+        assert "RandomHorizontalFlip, ToDtype, Normalize" in ran.said[0]
+        assert f":{line_of(WHOLE, 'for images, labels in loader')} runs on cpu" in ran.said[0]
+        checkpoints = [folder / "checkpoint.pt" for folder in (sandbox.cwd, sandbox.folder / "native")]
+        assert checkpoints[0].read_bytes() == checkpoints[1].read_bytes()
+
+    @pytest.mark.parametrize(
+        "arguments",
+        [["--workers", "2"], ["--workers", "2", "--persistent"], ["--leave-after", "3"], ["--chain", "numpy"]],
+        ids=["workers", "persistent", "leaves-early", "nothing-moves"],
+    )
+    def test_losses(self, sandbox: Sandbox, arguments: list[str]) -> None:
+        native = natively(sandbox, REMEDIABLE, *SHORT, *arguments)
+        ran = run(sandbox, REMEDIABLE, *SHORT, *arguments)
+        assert (native.code, ran.code) == (0, 0), ran.stderr
+        assert ran.stdout == native.stdout and "." in native.stdout
+        moved = "certified equal: RandomHorizontalFlip, ToDtype, dim" in ran.said[0]
+        assert moved == ("numpy" not in arguments) and len(ran.said) == 1 and not ran.others
+
+    @pytest.mark.parametrize(
+        ("example", "arguments", "exact"),
+        [
+            ("imagefolder.py", ["--images", "40", "--data", "pictures", "--size", "32"], True),
+            ("augmentations.py", ["--size", "16"], False),
+            ("caching_article.py", ["--raw-size", "96", "--size", "32"], False),
+        ],
+    )
+    def test_losses_of_the_examples(self, sandbox: Sandbox, example: str, arguments: list[str], exact: bool) -> None:
+        command = [str(REPO / "examples" / example), *arguments, "--steps", "5", "--warmup", "1"]
+        native = natively(sandbox, "losses_of.py", *command)
+        ran = run(sandbox, "losses_of.py", *command)
+        assert (native.code, ran.code) == (0, 0), ran.stderr
+        assert "certified equal: " in ran.said[0] and len(ran.said) == 1
+        theirs, ours = (
+            [float(line.split()[1]) for line in one.stdout.splitlines() if line.startswith("loss")]
+            for one in (native, ran)
+        )
+        assert len(theirs) == 6
+        assert ours == theirs if exact else ours == pytest.approx(theirs, rel=1e-4)
+
+    def test_a_module(self, sandbox: Sandbox) -> None:
+        ran = sandbox.run(*PIPEDIAG, "run", "-m", "no.such.module")
+        assert ran.code == 2 and "no.such.module" in ran.said[-1] and not ran.others
+
+    def test_no_such_script(self, sandbox: Sandbox) -> None:
+        ran = run(sandbox, "there_is_none.py")
+        assert ran.code == 2 and "there_is_none.py" in ran.said[0] and not ran.others
+
+
+class TestEndings:
+    def test_exit_code(self, sandbox: Sandbox) -> None:
+        assert run(sandbox, WHOLE, "--epochs", "1", "--ending", "exit").code == 3
+
+    @pytest.mark.parametrize("ending", ["raise", "dataset"])
+    def test_traceback_is_pythons(self, sandbox: Sandbox, ending: str) -> None:
+        native = natively(sandbox, WHOLE, "--epochs", "1", "--ending", ending)
+        ran = run(sandbox, WHOLE, "--epochs", "1", "--ending", ending)
+        assert (native.code, ran.code) == (1, 1) and native.others
+        assert ran.others == native.others and ran.stdout == native.stdout
+
+    def test_a_failure_that_the_remedy_may_have_to_do_with_is_told(self, sandbox: Sandbox) -> None:
+        ran = run(sandbox, REMEDIABLE, *SHORT, "--wants", "host-memory")
+        assert ran.code == 1 and "this loop wants" in ran.others[-1]
+        assert "came to it on the device" in ran.said[-1] and "--apply" in ran.said[-1]
+
+    def test_usage_errors_of_the_scripts_own(self, sandbox: Sandbox) -> None:
+        native, ran = natively(sandbox, WHOLE, "--epochs"), run(sandbox, WHOLE, "--epochs")
+        assert (ran.code, ran.stderr) == (native.code, native.stderr) == (2, native.stderr)
+
+    def test_ctrl_c(self, sandbox: Sandbox) -> None:
+        native = _interrupted(sandbox.start(sys.executable, str(SCRIPTS / WHOLE), "--ending", "wait"))
+        ran = _interrupted(sandbox.start(*PIPEDIAG, "run", str(SCRIPTS / WHOLE), "--ending", "wait"))
+        assert ran.code == native.code != 0
+        assert ran.others == native.others and ran.others[-1] == "KeyboardInterrupt"
+
+    def test_a_script_without_loaders(self, sandbox: Sandbox) -> None:
+        ran = run(sandbox, "no_loader.py")
+        assert (ran.code, ran.stderr) == (0, "")
+
+
+def _interrupted(process: subprocess.Popen[str]) -> Ran:
+    began = time.monotonic()
+    assert process.stdout is not None
+    while "epoch 1" not in (line := process.stdout.readline()):
+        assert line, "it ended"
+    for _ in range(4):  # to the end of the epoch, where it waits
+        process.stdout.readline()
+    time.sleep(0.5)
+    os.kill(process.pid, signal.SIGINT)
+    out, err = process.communicate(timeout=PATIENCE)
+    return Ran(process.returncode, out, err, time.monotonic() - began)
+
+
+@pytest.fixture(scope="module")
+def plan(side_by_side: Callable[..., Future[Analysis]], tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("plan") / "plan.json"
+    options = ("--apply", "--apply-budget", "15", "--plan", str(path))
+    done = side_by_side(REMEDIABLE, budget=2, rungs="baseline", options=options).result()
+    assert path.exists(), done.stderr
+    return path
+
+
+class TestPlan:
+    def test_holds_what_was_measured(self, plan: Path) -> None:
+        held = json.loads(plan.read_text())
+        assert held["script"] == REMEDIABLE and held["dataset"] == "__main__.Images" and held["batch_size"] == 16
+        assert held["where"].endswith(f"{REMEDIABLE}:{line_of(REMEDIABLE, 'for images, labels in loader')}")
+        assert [name for name, _ in held["moved"]] == ["RandomHorizontalFlip", "ToDtype", "dim"]
+        assert held["speedup"]["low"] > 1.5 and {"pipediag", "torch", "torchvision"} <= held["versions"].keys()
+
+    def test_is_carried_out(self, sandbox: Sandbox, plan: Path) -> None:
+        native = natively(sandbox, REMEDIABLE, *SHORT)
+        ran = run(sandbox, REMEDIABLE, *SHORT, plan=plan)
+        assert ran.code == 0 and ran.stdout == native.stdout
+        assert len(ran.said) == 1 and "dim" in ran.said[0] and "not measured" not in ran.said[0]
+
+    @pytest.mark.parametrize(
+        ("before", "after", "why"),
+        [
+            ("return image * 0.5", "return image * 0.5 + 0.0", "dim is not what it was"),
+            ("v2.RandomHorizontalFlip()", "v2.RandomHorizontalFlip(0.6)", "RandomHorizontalFlip is not what it was"),
+            ("*LINKS[args.chain]]", "]", "of this loader moves RandomHorizontalFlip, ToDtype;"),
+            ("batch_size=16", "batch_size=8", "the plan was made for another loader"),
+            ("class Images", "class Pictures", "the plan was made for another loader"),
+            ("\nfor _epoch", "\n\nfor _epoch", "the plan was made for another loader"),
+        ],
+        ids=["code", "parameter", "chain", "batch-size", "dataset", "place"],
+    )
+    def test_is_refused_for_a_changed_script(
+        self, sandbox: Sandbox, plan: Path, before: str, after: str, why: str
+    ) -> None:
+        source = (SCRIPTS / REMEDIABLE).read_text()
+        assert source.count(before) == 1
+        changed = source.replace(before, after).replace(
+            "Images(v2", "Pictures(v2" if "Pictures" in after else "Images(v2"
+        )
+        changed = changed.replace("(16, 3, 12, 12)", "(len(labels), 3, 12, 12)").replace("(16,)", "labels.shape")
+        copy = sandbox.folder / REMEDIABLE
+        copy.write_text(changed)
+        ran = run(sandbox, copy, *SHORT, plan=plan)
+        assert ran.code == 2 and why in ran.said[-1] and "analyze --apply --plan" in ran.said[-1], ran.stderr
+        assert not ran.others
+        assert len(ran.stdout.splitlines()) <= 1, "it does not go on without being asked"
+
+    def test_is_refused_for_another_script_before_that_starts(self, sandbox: Sandbox, plan: Path) -> None:
+        ran = run(sandbox, "leaves_a_mark.py", plan=plan)
+        assert ran.code == 2 and f"made for {REMEDIABLE}, not for leaves_a_mark.py" in ran.said[0]
+        assert not (sandbox.cwd / "ran.txt").exists()
+
+    def test_is_refused_with_other_versions(self, sandbox: Sandbox, plan: Path) -> None:
+        held = json.loads(plan.read_text())
+        held["versions"]["torchvision"] = "0.1"
+        other = sandbox.folder / "other.json"
+        other.write_text(json.dumps(held))
+        ran = run(sandbox, REMEDIABLE, *SHORT, plan=other)
+        assert ran.code == 2 and "torchvision 0.1" in ran.said[0] and ran.stdout == ""
+
+    def test_a_script_that_swallows_everything_is_refused_again(self, sandbox: Sandbox, plan: Path) -> None:
+        copy = sandbox.folder / REMEDIABLE
+        source = (SCRIPTS / REMEDIABLE).read_text().replace("return image * 0.5", "return image * 0.6")
+        insist = (
+            "def insist(loader):\n    try:\n        yield from loader\n    except:\n        yield from loader\n\n\n"
+        )
+        copy.write_text(source.replace("in loader:", "in insist(loader):").replace("def dim(", insist + "def dim("))
+        held = json.loads(plan.read_text())
+        lines = copy.read_text().splitlines()
+        held["where"] = f"{REMEDIABLE}:{1 + next(i for i, line in enumerate(lines) if 'yield from' in line)}"
+        other = sandbox.folder / "other.json"
+        other.write_text(json.dumps(held))
+        ran = run(sandbox, copy, *SHORT, plan=other)
+        assert ran.code == 2 and ran.stdout == "" and "dim is not what it was" in ran.said[-1]

@@ -1,0 +1,72 @@
+"""``Diagnosis.apply``: the remedy, unless it was measured not to pay."""
+
+from __future__ import annotations
+
+import warnings
+from typing import Any
+
+import pytest
+import torch
+from torch.utils.data import DataLoader, TensorDataset
+from torchvision.transforms import v2
+
+from pipediag.analysis import Diagnosis, diagnose_session
+from pipediag.errors import UsageError
+from pipediag.remedy import OffloadedLoader
+from pipediag.session import REMEDIED, Remedy, Rung, Session, Window
+
+
+class Images(TensorDataset):  # type: ignore[misc]
+    def __init__(self, *links: Any) -> None:
+        super().__init__(torch.zeros(12, 3, 4, 4))
+        self.transform = v2.Compose(links)
+
+    def __getitem__(self, index: int) -> Any:
+        return self.transform(super().__getitem__(index)[0])
+
+
+def diagnosis(ratio: float | None, **remedy: Any) -> Diagnosis:
+    """Of a loop on the CPU, with a remedy that made it so many times as fast; None: none was tried."""
+    session = Session(device={"type": "cpu"}, rungs={"baseline": Rung("baseline")})
+    if ratio is not None:
+        session.remedy = Remedy(device="cpu", **remedy)
+        for round_ in range(4):
+            session.windows.append(Window("baseline", round_, 10, 1.0))
+            session.windows.append(Window(REMEDIED, round_, 10, 1.0 / ratio))
+    return diagnose_session(session)
+
+
+def make(*links: Any) -> DataLoader[Any]:
+    return DataLoader(Images(*links), batch_size=4)
+
+
+@pytest.mark.parametrize("ratio", [None, 2.0], ids=["not-measured", "pays"])
+def test_offloaded(ratio: float | None) -> None:
+    loader = make(v2.RandomHorizontalFlip())
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        applied = diagnosis(ratio).apply(loader)
+    assert isinstance(applied, OffloadedLoader) and applied.loader is loader
+    assert applied.device == torch.device("cpu") and len(list(applied)) == 3
+
+
+@pytest.mark.parametrize(
+    ("ratio", "remedy", "why"),
+    [(0.5, {}, "slower under it"), (2.0, {"why_not": "Warp: needs pixels"}, "Warp: needs pixels")],
+)
+def test_left_as_it_is_where_it_does_not_pay(ratio: float, remedy: dict[str, Any], why: str) -> None:
+    loader = make(v2.RandomHorizontalFlip())
+    with pytest.warns(UserWarning, match=why) as told:
+        assert diagnosis(ratio, **remedy).apply(loader) is loader
+    assert told[0].filename == __file__
+
+
+def test_left_as_it_is_where_nothing_moves() -> None:
+    loader = make(lambda image: torch.from_numpy(image.numpy().copy()))
+    with pytest.warns(UserWarning, match="left as it is"):
+        assert diagnosis(None).apply(loader) is loader
+
+
+def test_something_else_than_a_loader() -> None:
+    with pytest.raises(UsageError, match="DataLoader"):
+        diagnosis(None).apply([1, 2])
