@@ -46,6 +46,7 @@ class TestAsNatively:
         checkpoints = [folder / "checkpoint.pt" for folder in (sandbox.cwd, sandbox.folder / "native")]
         assert checkpoints[0].read_bytes() == checkpoints[1].read_bytes()
 
+    @pytest.mark.slow
     @pytest.mark.parametrize(
         "arguments",
         [["--workers", "2"], ["--workers", "2", "--persistent"], ["--leave-after", "3"], ["--chain", "numpy"]],
@@ -59,6 +60,7 @@ class TestAsNatively:
         moved = "certified equal: RandomHorizontalFlip, ToDtype, dim" in ran.said[0]
         assert moved == ("numpy" not in arguments) and len(ran.said) == 1 and not ran.others
 
+    @pytest.mark.slow
     @pytest.mark.parametrize(
         ("example", "arguments", "exact"),
         [
