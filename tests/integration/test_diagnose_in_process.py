@@ -69,7 +69,7 @@ def loader(request: pytest.FixtureRequest) -> Iterator[DataLoader[Any]]:
 
 def test_measures_and_leaves_no_trace(loader: DataLoader[Any]) -> None:
     step = Step()
-    diagnosis = pipediag.diagnose(loader, step, budget=2)
+    diagnosis = pipediag.diagnose(loader, step, budget=5)
     assert diagnosis.ladder.ms("device").value < diagnosis.ladder.ms("baseline").value / 2
     assert diagnosis.session.ended in ("settled", "budget")
     assert diagnosis.session.script.argv == []
@@ -84,7 +84,7 @@ def test_an_error_of_the_step_comes_out_as_it_is(loader: DataLoader[Any]) -> Non
 
 def test_without_an_optimizer() -> None:
     loader = DataLoader(Slow(), batch_size=4)
-    diagnosis = pipediag.diagnose(loader, lambda batch: time.sleep(0.001), budget=2.5, device="cpu")
+    diagnosis = pipediag.diagnose(loader, lambda batch: time.sleep(0.001), budget=5, device="cpu")
     assert diagnosis.verdict.bottleneck == "load"
     assert diagnosis.session.device["type"] == "cpu"
 
@@ -118,6 +118,6 @@ def test_refuses_what_makes_no_sense(budget: float) -> None:
 
 def test_a_loader_with_a_timeout_gives_the_caches_time_to_fill() -> None:
     loader = DataLoader(Slow(seconds=0.03), batch_size=8, num_workers=1, timeout=1)
-    diagnosis = pipediag.diagnose(loader, Step(), budget=12)
+    diagnosis = pipediag.diagnose(loader, Step(), budget=25)
     assert diagnosis.session.inside is not None and diagnosis.session.inside.samples >= 8
     assert loader.timeout == 1
