@@ -25,7 +25,10 @@ def offload(view: View) -> Recommendation | None:
     if view.on_cpu or work is None or view.loader.iterable:
         return None
     came = outcome(view.session)
-    if came is not None and (came.why_not or (came.speedup is not None and came.speedup.high < LEAST_SPEEDUP)):
+    failed = came is not None and came.speedup is None and not came.applied  # the script could not do with it
+    if came is not None and (
+        came.why_not or failed or (came.speedup is not None and came.speedup.high < LEAST_SPEEDUP)
+    ):
         return None
     sure, probable = _movable(view)
     if not probable:

@@ -84,7 +84,8 @@ def fetches_ahead(loader: Any) -> bool:
     """
     if not isinstance(loader, DataLoader) or loader.num_workers == 0:
         return False
-    sampler: Any = getattr(loader, "batch_sampler", None) or loader.sampler
+    batches = loader.batch_sampler
+    sampler: Any = loader.sampler if batches is None else batches
     while sampler is not None and isinstance(sampler, Sampler):
         if not type(sampler).__module__.startswith("torch.utils.data"):
             return False
