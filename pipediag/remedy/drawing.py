@@ -3,90 +3,89 @@
 A transform's own ``__call__`` looks for images in whatever structure it is given. With one image as the only input
 there is nothing to look for: its ``make_params`` draws, its ``transform`` records. Both are the transform's own, so the
 draws are what they would be; only classes that keep torchvision's ``forward`` are shortened, all others are called.
+
+Where it can be told what ``transform`` calls (:mod:`pipediag.remedy.templates`), it is found out once, and written down
+from then on. Subclasses of the user's own go the longer way, and so does what has a hook. What has been changed since,
+an attribute of a transform, a method of its class or a functional, is found out anew.
 """
 
 from __future__ import annotations
 
-import copy
+import operator
 from collections.abc import Callable
 from typing import Any
 
 import torch
 from torch import nn
 from torchvision.transforms import v2
+from torchvision.transforms.v2 import functional as F
 from torchvision.transforms.v2._transform import _RandomApplyTransform
 from torchvision.transforms.v2._utils import check_type
 
-from .images import after_calls, is_recording
-from .tape import Tape
+from .images import TENSORS, after_calls, is_recording
+from .ops import ENCODERS
+from .tape import session
+from .templates import Drawn, Template, fact, templates_of
 
 Draw = Callable[[Any], Any]
 
+_MOST = 256  # so many ways through a body are kept
+
 
 def direct(link: Any) -> Draw:
-    """What to call with a recording image in place of ``link``."""
-    called: Draw = link
+    """What to call with a recording image in place of ``link``, as long as its :func:`code_of` is the same."""
     cls: Any = type(link)
-    if not isinstance(link, nn.Module) or cls.__call__ is not nn.Module.__call__ or _hooked(link):
-        return called
-    if cls in (v2.Compose, nn.Sequential):
-        return _in_turn([direct(part) for part in getattr(link, "transforms", link)])
-    if cls is v2.RandomApply:
-        draw = _in_turn([direct(part) for part in link.transforms])
-        return lambda image: image if torch.rand(1) >= link.p else draw(image)
+    if not _is_called_plainly(link):
+        return _called(link)
+    if cls in _CHAINS and _is_torchs(link.forward):
+        draw = _in_turn([direct(part) for part in _parts(link)])
+        return (lambda image: image if _skips(link.p) else draw(image)) if cls is v2.RandomApply else draw
     if isinstance(link, v2.Transform) and cls.forward in (v2.Transform.forward, _RandomApplyTransform.forward):
-        draw = _shortened(link, at_random=cls.forward is _RandomApplyTransform.forward)
-        return _remembered(link, draw) if cls in _DETERMINISTIC else draw
-    return called
+        known = cls in _TOLD and _is_torchs(link.check_inputs, link.transform, link._call_kernel)
+        return _Known(link) if known else _Shortened(link)
+    return _called(link)
 
 
-#: Classes that draw nothing: what they do to an image follows from its shape and dtype.
-_DETERMINISTIC = (v2.Resize, v2.CenterCrop, v2.Normalize, v2.ToDtype, v2.ConvertImageDtype, v2.Pad, v2.Grayscale)
+def code_of(link: Any) -> tuple[Any, ...]:
+    """All that :func:`direct` goes by but the attributes of single transforms."""
+    if not isinstance(link, (v2.Transform, nn.Sequential)):
+        return (id(link),)
+    code = (id(link), _is_called_plainly(link), *[getattr(link, name, None) for name in _METHODS])
+    return (*code, *map(code_of, _parts(link))) if type(link) in _CHAINS else code
 
 
-def _remembered(link: Any, draw: Draw) -> Draw:
-    """What ``draw`` records for images of one kind, as long as nobody changes the link."""
-    made: dict[Any, Tape] = {}
-    settings = copy.deepcopy(vars(link))
-
-    def again(image: Any) -> Any:
-        nonlocal settings
-        if vars(link) != settings:
-            made.clear()
-            settings = copy.deepcopy(vars(link))
-        tape = getattr(image, "tape", None)
-        if tape is None:
-            return draw(image)
-        kind = (type(image), tape.state)
-        known = made.get(kind)
-        if known is None:
-            after = draw(image)
-            if type(after) is type(image) and after.tape.follows(tape):
-                made[kind] = after.tape
-            return after
-        return after_calls(image, tape.then_as(known))
-
-    return again
+def functionals() -> tuple[Any, ...]:
+    """The functions that transforms call, as they are now."""
+    return tuple([getattr(F, name, None) for name in ENCODERS])
 
 
-def _shortened(link: Any, at_random: bool) -> Draw:
-    kinds: dict[type, bool] = {}
-    make_params, transform = link.make_params, link.transform
-    checks = type(link).check_inputs is not v2.Transform.check_inputs
-    plain = type(link).make_params is v2.Transform.make_params
+_CHAINS = (v2.Compose, nn.Sequential, v2.RandomApply)
+_METHODS = ("forward", "check_inputs", "make_params", "transform", "_call_kernel", "_transformed_types")
+
+
+def _parts(chain: Any) -> list[Any]:
+    return list(getattr(chain, "transforms", chain))
+
+
+def _is_called_plainly(link: Any) -> bool:
+    """Whether to call it is to call its class's ``forward``."""
+    if not isinstance(link, nn.Module) or type(link).__call__ is not nn.Module.__call__:
+        return False
+    return not (link._forward_hooks or link._forward_pre_hooks or "forward" in vars(link))
+
+
+def _is_torchs(*methods: Any) -> bool:
+    """Whether they are torch's or torchvision's own."""
+    return all(str(getattr(method, "__module__", "")).startswith(("torch.", "torchvision.")) for method in methods)
+
+
+def _called(link: Any) -> Draw:
+    """The link itself, which may keep the image that it is given."""
 
     def draw(image: Any) -> Any:
-        kind = type(image)
-        wanted = kinds.get(kind)
-        if wanted is None:
-            wanted = kinds[kind] = is_recording(image) and check_type(image, link._transformed_types)
-        if not wanted:
-            return link(image)
-        if checks:
-            link.check_inputs([image])
-        if at_random and torch.rand(1) >= link.p:
-            return image
-        return transform(image, {} if plain else make_params([image]))
+        if is_recording(image):
+            image.tape.open = False
+        return link(image)
 
     return draw
 
@@ -100,5 +99,165 @@ def _in_turn(draws: list[Draw]) -> Draw:
     return draw
 
 
-def _hooked(link: nn.Module) -> bool:
-    return bool(link._forward_hooks or link._forward_pre_hooks)
+def _skips(p: Any) -> bool:
+    """``torch.rand(1) >= p``, as torchvision's classes decide; in numbers, which takes a third of the time."""
+    drawn = torch.rand(1)
+    value = drawn.item()
+    return bool(value >= p if abs(value - p) > 0.01 else drawn >= p)  # a tensor rounds p to its own dtype first
+
+
+class _Shortened:
+    """A transform with one image as its only input."""
+
+    def __init__(self, link: Any) -> None:
+        self._link = link
+        self._call = _called(link)
+        self._checks = _has_own(link, "check_inputs")
+        self._at_random = type(link).forward is _RandomApplyTransform.forward
+        self._draws = _has_own(link, "make_params")
+        self._takes: dict[type, bool] = {}
+
+    def __call__(self, image: Any) -> Any:
+        link = self._link
+        if not self._is_taken(image):
+            return self._call(image)
+        image.tape.open = False
+        if self._checks:
+            link.check_inputs([image])
+        if self._at_random and _skips(link.p):
+            return image
+        return self._recorded(image, link.make_params([image]) if self._draws else {})
+
+    def _is_taken(self, image: Any) -> bool:
+        kind = type(image)
+        if kind not in self._takes:
+            self._takes[kind] = is_recording(image) and check_type(image, self._link._transformed_types)
+        return self._takes[kind]
+
+    def _recorded(self, image: Any, drawn: Drawn) -> Any:
+        return self._link.transform(image, drawn)
+
+
+def _has_own(link: Any, method: str) -> bool:
+    return getattr(getattr(link, method), "__func__", None) is not getattr(v2.Transform, method)
+
+
+class _Known(_Shortened):
+    """One of torchvision's own, whose body is not run where it is known what it calls."""
+
+    def __init__(self, link: Any) -> None:
+        super().__init__(link)
+        self._attributes = vars(link)
+        self._own = operator.itemgetter("training", *(self._attributes.keys() - vars(nn.Module()).keys()))
+        self._begin()
+
+    def _begin(self) -> None:
+        """Nothing is known of the body with these settings."""
+        self._settings = _copied(self._own(self._attributes))
+        self._ways: dict[Any, list[Template] | None] = {}  # through the body; None for one that cannot be told
+        self._facts: tuple[str, ...] = ()  # what is drawn that decides which way it goes
+        self._checked: set[type] = set()  # images that its check has let pass, which asks for types
+
+    def __call__(self, image: Any) -> Any:
+        try:
+            changed = self._own(self._attributes) != self._settings
+        except (RuntimeError, ValueError):  # tensors and arrays are not compared with others
+            changed = True
+        if changed:
+            self._begin()
+        kind, link = type(image), self._link
+        if kind not in self._checked or session.refused:
+            return self._checking(image)
+        if self._at_random and _skips(link.p):
+            return image
+        if self._draws:
+            drawn = link.make_params([image])
+            way = self._way(kind, drawn)
+        else:
+            drawn, way = _NOTHING, kind
+        templates = self._ways.get(way)
+        tape = image.tape
+        if templates is None:
+            tape.open = False
+            return self._recorded(image, drawn)
+        if not tape.open:
+            tape = tape.copy()
+            tape.open = True
+            image = after_calls(image, tape)
+        for template in templates:
+            template.onto(tape, drawn)
+        return image
+
+    def _way(self, kind: type, drawn: Drawn) -> Any:
+        if not self._facts:
+            return kind, *map(type, drawn.values())
+        return kind, *map(type, drawn.values()), *[fact(drawn[name]) for name in self._facts]
+
+    def _checking(self, image: Any) -> Any:
+        if type(image) in TENSORS and self._is_taken(image):
+            self._link.check_inputs([image])
+            self._checked.add(type(image))
+        return super().__call__(image)
+
+    def _recorded(self, image: Any, drawn: Drawn) -> Any:
+        made = super()._recorded(image, drawn)
+        if type(image) not in self._checked or session.refused:
+            return made
+        facts = tuple([name for name, value in drawn.items() if name in self._facts or fact(value) is not None])
+        if facts != self._facts or len(self._ways) >= _MOST:
+            self._facts = facts
+            self._ways.clear()
+        way = self._way(type(image), drawn) if self._draws else type(image)
+        if way not in self._ways:
+            self._ways[way] = templates_of(self._link.transform, image, drawn, made)
+        return made
+
+
+_NOTHING: Drawn = {}
+
+
+#: Transforms whose bodies only hand on what was drawn, most of them.
+_TOLD = frozenset(
+    getattr(v2, name)
+    for name in (
+        "CenterCrop",
+        "ColorJitter",
+        "ConvertImageDtype",
+        "GaussianBlur",
+        "Grayscale",
+        "Normalize",
+        "Pad",
+        "RandomAdjustSharpness",
+        "RandomAffine",
+        "RandomAutocontrast",
+        "RandomCrop",
+        "RandomEqualize",
+        "RandomErasing",
+        "RandomGrayscale",
+        "RandomHorizontalFlip",
+        "RandomInvert",
+        "RandomPerspective",
+        "RandomPhotometricDistort",
+        "RandomPosterize",
+        "RandomResize",
+        "RandomResizedCrop",
+        "RandomRotation",
+        "RandomShortestSize",
+        "RandomSolarize",
+        "RandomVerticalFlip",
+        "RandomZoomOut",
+        "Resize",
+        "RGB",
+        "ScaleJitter",
+        "ToDtype",
+    )
+    if hasattr(v2, name)
+)
+
+
+def _copied(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _copied(part) for key, part in value.items()}
+    if type(value) in (list, tuple, set):
+        return type(value)(map(_copied, value))
+    return value

@@ -3,19 +3,25 @@
 Colour ops on the same pixels become one op, ``pixels``: a little program that one launch runs for all samples, each in
 its own order. A conversion joins the resizing after it, a normalization the blur before it. Only uint8 and float32
 images of one or three channels are taken; whatever else stays as it is, for the eager kernels.
+
+What becomes of a track follows from the kinds of its ops, but for one question: whether a crop lies inside the image.
+So that is found out once for all samples that go the same way, and of each only the numbers are put together.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+import functools
+import operator
+from array import array
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
 
 import torch
 
-from .ops import EACH_PIXEL, Op, Shape, inside
+from .ops import EACH_PIXEL, Kind, Op, Shape, Track, inside, op_of
 from .triton.pixels import FLIP_HORIZONTALLY, FLIP_VERTICALLY, PixelOp, encode
 
-Track = tuple[tuple[Op, ...], tuple[float, ...]]
+Ops = tuple[Op, ...]
 
 #: Ops that another kernel takes, and what their static part gets: a conversion before, a normalization after.
 _ALSO_FAST: dict[str, tuple[None, ...]] = {
@@ -43,157 +49,247 @@ _ON_PIXELS = {*_FLIPS, *_CODES, "to_dtype", "normalize"}
 _TO_FLOAT = {"multiply": (1.0 / 255.0, 1.0), "divide": (1.0, 255.0), "cast": (1.0, 1.0)}
 _TO_UINT8 = {"multiply": (255.0 + 1.0 - 1e-3,), "cast": (1.0,)}
 _DTYPES = (torch.uint8, torch.float32)
+_WAYS = 1024  # so many ways that samples go are kept
+
+
+class Codes(NamedTuple):
+    """A program without its operands: these follow it in the numbers of an op, two for each code."""
+
+    flips: int
+    contrasts: int
+    codes: tuple[int, ...]
 
 
 def fused(track: Track, shape: Shape, dtype: torch.dtype) -> Track:
     """The ops and their sites for an image of ``shape`` and ``dtype``, fused."""
-    track = _cropped_first(track, tuple(shape), dtype)
-    ops: list[Op] = []
-    sites: list[float] = []
-    taken: list[torch.dtype] = []  # what each of the ops is given
-    run: list[Op] = []
-    before = (tuple(shape), dtype)  # the image that the next op takes
+    ops, sites = track
+    return _way(tuple([op.kind for op in ops]), sites, tuple(shape[:-2]), dtype).fused(ops, shape)
+
+
+class _Part(NamedTuple):
+    """An op of a fused track."""
+
+    kind: Kind
+    site: float
+    at: int  # in the track that is fused: where its numbers and its shape are
+    cut: Shape = ()  # its height and width instead, where a crop has gone before it
+    box: int | None = None  # where the crop is that is the box of this resizing
+    run: tuple[_Part, ...] = ()  # the ops that are one program
+
+
+class _Way:
+    """All tracks of the same kinds and sites, for images of the same channels and dtype."""
+
+    def __init__(self, kinds: tuple[Kind, ...], sites: tuple[float, ...], channels: Shape, dtype: torch.dtype) -> None:
+        self._parts = [_Part(kind, site, at) for at, (kind, site) in enumerate(zip(kinds, sites, strict=True))]
+        self._image = (channels, dtype)
+        self._crop = _leading_crop(kinds)
+        self._made: dict[str, tuple[list[Callable[[Ops], Op]], tuple[float, ...]]] = {}
+
+    def fused(self, ops: Ops, shape: Shape) -> Track:
+        where = "stays" if self._crop is None else self._where_crop_goes(ops[self._crop :], shape)
+        if where not in self._made:
+            parts = _fused(self._with_crop(where), *self._image)
+            self._made[where] = [_made(part, self._parts) for part in parts], tuple([part.site for part in parts])
+        made, sites = self._made[where]
+        return tuple([make(ops) for make in made]), sites
+
+    def _where_crop_goes(self, ops: Ops, shape: Shape) -> str:
+        """A crop goes before the ops on single pixels that precede it, and into the box of a resizing that follows."""
+        crop, size = ops[0], ops[0].static
+        if not inside((*crop.numbers, *size), (shape[-2], shape[-1])):
+            return "stays"
+        resized = len(ops) > 1 and ops[1].name == "resample" and ops[1].numbers == (0, 0, *size)
+        return "resized" if resized else "first"
+
+    def _with_crop(self, where: str) -> list[_Part]:
+        parts, k = self._parts.copy(), self._crop
+        if k is None or where == "stays":
+            return parts
+        crop = parts.pop(k)
+        if where == "resized":
+            parts[k] = parts[k]._replace(box=crop.at)
+            return parts
+        size = crop.kind.static
+        before = [part._replace(cut=size) for part in parts[:k]]
+        kind = Kind(crop.kind.name, size, *self._image)
+        return [crop._replace(kind=kind, site=self._parts[0].site, cut=size), *before, *parts[k:]]
+
+
+_way = functools.lru_cache(_WAYS)(_Way)
+
+
+def _leading_crop(kinds: Sequence[Kind]) -> int | None:
+    for k, kind in enumerate(kinds):
+        if kind.name not in EACH_PIXEL:
+            return k if kind.name == "crop" else None
+    return None
+
+
+def _fused(parts: Sequence[_Part], channels: Shape, dtype: torch.dtype) -> list[_Part]:
+    made: list[_Part] = []
+    taken: list[torch.dtype] = []  # what each of them is given
+    run: list[_Part] = []
+    before = (channels, dtype)  # the image that the next op takes
     begun = dtype  # what the first op of the run was given
 
     def end_run() -> None:
         if run:
             # Samples that have an op less before theirs still meet: the site is that of the op before, and a little.
-            sites.append((sites[-1] if sites else -1) + 0.5)
-            ops.append(run[0] if len(run) == 1 and run[0].name == "to_dtype" else _pixels(run))
+            site = (made[-1].site if made else -1) + 0.5
+            alone = len(run) == 1 and run[0].kind.name == "to_dtype"
+            made.append(run[0]._replace(site=site) if alone else _program(run, site))
             taken.append(begun)
             run.clear()
 
-    for op, site in zip(*track, strict=True):
-        if _is_pixel_op(op, before):
+    for part in parts:
+        if _is_pixel_op(part.kind, *before):
             begun = begun if run else before[1]
-            run.append(op)
-            if op.name == "normalize":  # comes last
+            run.append(part)
+            if part.kind.name == "normalize":  # comes last
                 end_run()
         else:
             end_run()
-            ops.append(_fast(op, before))
-            sites.append(site)
+            kind = _fast(part.kind, *before)
+            made.append(part if kind is part.kind else _Part(kind, part.site, part.at, part.cut, part.box))
             taken.append(before[1])
-        before = (op.shape, op.dtype)
+        before = (part.kind.channels, part.kind.dtype)
     end_run()
-    return _joined(ops, sites, taken)
+    return _joined(made, taken)
 
 
-def _cropped_first(track: Track, shape: Shape, dtype: torch.dtype) -> Track:
-    """A crop goes before the ops on single pixels that precede it, and becomes the box of a resizing that follows."""
-    k = 0
-    for op in track[0]:
-        if op.name not in EACH_PIXEL:
-            break
-        k += 1
-    if k == len(track[0]) or track[0][k].name != "crop":
-        return track
-    if not inside((*track[0][k].numbers, *track[0][k].static), (shape[-2], shape[-1])):
-        return track
-    ops, sites = list(track[0]), list(track[1])
-    crop, site = ops.pop(k), sites.pop(k)
-    whole = (0, 0, *crop.static)
-    if k < len(ops) and ops[k].name == "resample" and ops[k].numbers == whole:
-        ops[k] = ops[k]._replace(numbers=(*crop.numbers, *crop.static))
-        return tuple(ops), tuple(sites)
-    before = [op._replace(shape=(*op.shape[:-2], *crop.static)) for op in ops[:k]]
-    cropped = crop._replace(shape=(*shape[:-2], *crop.static), dtype=dtype)
-    return (cropped, *before, *ops[k:]), (sites[0] if k else site, *sites)
-
-
-def _is_pixel_op(op: Op, before: tuple[Shape, torch.dtype]) -> bool:
-    if op.name not in _ON_PIXELS:
+def _is_pixel_op(kind: Kind, channels: Shape, dtype: torch.dtype) -> bool:
+    if kind.name not in _ON_PIXELS or dtype not in _DTYPES or channels not in ((1,), (3,)) or kind.channels != channels:
         return False
-    shape, dtype = before
-    if dtype not in _DTYPES or len(shape) != 3 or shape[0] not in (1, 3) or op.shape != shape:
-        return False
-    if op.name == "to_dtype":
-        known: dict[str, Any] = _TO_UINT8 if op.dtype == torch.uint8 else _TO_FLOAT
-        return bool(op.dtype in _DTYPES and op.static[1] in known)
-    return bool(op.name != "normalize" or dtype == torch.float32)
+    if kind.name == "to_dtype":
+        known: dict[str, Any] = _TO_UINT8 if kind.dtype == torch.uint8 else _TO_FLOAT
+        return bool(kind.dtype in _DTYPES and kind.static[1] in known)
+    return bool(kind.name != "normalize" or dtype == torch.float32)
 
 
-def _pixels(run: Sequence[Op]) -> Op:
-    """One op for a run: its numbers are the flips, how many contrasts, then code and operands of each operation."""
-    flips, contrasts = 0, 0
-    program: list[float] = []
-    normalized: tuple[Any, ...] = (None, None)
-    for op in run:
-        if op.name in _FLIPS:
-            flips ^= _FLIPS[op.name]
-        elif op.name == "normalize":
-            normalized = op.static
-        else:
-            contrasts += op.name == "adjust_contrast"
-            program.extend(_encoded(op))
+def _program(run: Sequence[_Part], site: float) -> _Part:
     last = run[-1]
-    return Op("pixels", (last.dtype, *normalized), (flips, contrasts, *program), last.shape, last.dtype)
+    normalized = last.kind.static if last.kind.name == "normalize" else (None, None)
+    kind = Kind("pixels", (last.kind.dtype, *normalized), last.kind.channels, last.kind.dtype)
+    return _Part(kind, site, last.at, last.cut, run=tuple(run))
 
 
-def _encoded(op: Op) -> tuple[float, ...]:
-    if op.name == "to_dtype":
-        how = op.static[1]
-        if op.dtype == torch.uint8:
-            return encode(PixelOp.TO_UINT8, *_TO_UINT8[how])
-        return encode(PixelOp.TO_FLOAT, *_TO_FLOAT[how])
-    gain = op.static if op.name == "adjust_gamma" else ()
-    return encode(_CODES[op.name], *op.numbers, *gain)
+def _fast(kind: Kind, channels: Shape, dtype: torch.dtype) -> Kind:
+    few = not channels or channels[0] <= _CHANNELS
+    if kind.name in _ALSO_FAST and dtype in _DTYPES and kind.dtype == dtype and few:
+        return Kind(f"fast_{kind.name}", kind.static + _ALSO_FAST[kind.name], kind.channels, dtype)
+    return kind
 
 
-def _fast(op: Op, before: tuple[Shape, torch.dtype]) -> Op:
-    if op.name in _ALSO_FAST and before[1] in _DTYPES and op.dtype == before[1] and _channels(before[0]) <= _CHANNELS:
-        return Op(f"fast_{op.name}", op.static + _ALSO_FAST[op.name], op.numbers, op.shape, op.dtype)
-    return op
-
-
-def _joined(ops: Sequence[Op], sites: Sequence[float], taken: Sequence[torch.dtype]) -> Track:
+def _joined(parts: Sequence[_Part], taken: Sequence[torch.dtype]) -> list[_Part]:
     """A conversion before a resizing and a normalization after a blur become part of it."""
-    made: list[Op] = []
-    kept: list[float] = []
-    for k, (op, site) in enumerate(zip(ops, sites, strict=True)):
-        last = made[-1] if made else None
+    made: list[_Part] = []
+    for k, part in enumerate(parts):
+        last, kind = made[-1].kind if made else None, part.kind
         from_bytes = k > 0 and taken[k - 1] == torch.uint8
-        if last is not None and op.name == "fast_resample" and from_bytes and _only_converts(last):
-            made[-1] = Op(op.name, (*op.static[:-1], last.static[1]), op.numbers, op.shape, op.dtype)
-            kept[-1] = site
-        elif last is not None and _only_blurs(last) and _only_normalizes(op):
-            made[-1] = Op(last.name, (*last.static[:-2], *op.static[1:]), last.numbers, op.shape, op.dtype)
+        if last is not None and kind.name == "fast_resample" and from_bytes and _only_converts(last):
+            static = (*kind.static[:-1], last.static[1])
+            made[-1] = part._replace(kind=Kind(kind.name, static, kind.channels, kind.dtype))
+        elif last is not None and _only_blurs(last) and _only_normalizes(part):
+            static = (*last.static[:-2], *kind.static[1:])
+            made[-1] = made[-1]._replace(kind=Kind(last.name, static, kind.channels, kind.dtype))
         else:
-            made.append(op)
-            kept.append(site)
-    return tuple(made), tuple(kept)
+            made.append(part)
+    return made
 
 
-def _only_converts(op: Op) -> bool:
-    return op.name == "to_dtype" and op.dtype == torch.float32 and op.static[1] != "divide"
+def _only_converts(kind: Kind) -> bool:
+    return kind.name == "to_dtype" and kind.dtype == torch.float32 and kind.static[1] != "divide"
 
 
-def _only_blurs(op: Op) -> bool:
-    return op.name == "fast_gaussian_blur" and op.static[-1] is None
+def _only_blurs(kind: Kind) -> bool:
+    return kind.name == "fast_gaussian_blur" and kind.static[-1] is None
 
 
-def _channels(shape: Shape) -> int:
-    return shape[0] if len(shape) > 2 else 1
+def _only_normalizes(part: _Part) -> bool:
+    return bool(part.run) and part.kind.static[1] is not None and _codes(part.run) == (0, 0, ())
 
 
-def _only_normalizes(op: Op) -> bool:
-    if op.name != "pixels" or any(op.numbers) or len(op.numbers) > 2:
-        return False
-    return op.static[0] == torch.float32 and op.static[1] is not None
+# ---- the ops of a sample
 
 
-def programs(ops: Sequence[Op]) -> tuple[list[int], list[float], int, int]:
+def _made(part: _Part, track: Sequence[_Part]) -> Callable[[Ops], Op]:
+    """What makes the op of the part from the ops of a sample."""
+    kind, at, box = part.kind, part.at, part.box
+    if part.run:
+        return _made_program(part)
+    if box is not None:
+        return lambda ops: op_of((kind, ops[at].shape, (*ops[box].numbers, *ops[box].shape[-2:]), None))
+    if part.cut:
+        shape = (*kind.channels, *part.cut)
+        return lambda ops: op_of((kind, shape, ops[at].numbers, None))
+    if kind is track[at].kind:
+        return operator.itemgetter(at)
+    return lambda ops: op_of((kind, ops[at].shape, ops[at].numbers, None))
+
+
+def _made_program(part: _Part) -> Callable[[Ops], Op]:
+    kind, at, codes = part.kind, part.at, _codes(part.run)
+    cut = (*kind.channels, *part.cut) if part.cut else None
+    steps = [(one.at, _operands(one.kind)) for one in part.run if _code(one.kind) is not None]
+
+    def make(ops: Ops) -> Op:
+        numbers: list[Any] = [codes]
+        for place, operands in steps:
+            numbers += operands(*ops[place].numbers)
+        return op_of((kind, cut or ops[at].shape, tuple(numbers), None))
+
+    return make
+
+
+def _codes(run: Sequence[_Part]) -> Codes:
+    flips, codes = 0, []
+    for part in run:
+        code = _code(part.kind)
+        if code is not None:
+            codes.append(int(code))
+        flips ^= _FLIPS.get(part.kind.name, 0)
+    return Codes(flips, codes.count(PixelOp.CONTRAST), tuple(codes))
+
+
+def _code(kind: Kind) -> PixelOp | None:
+    """Flips are done where the image is read, a normalization at the end: neither is part of the program."""
+    if kind.name == "to_dtype":
+        return PixelOp.TO_UINT8 if kind.dtype == torch.uint8 else PixelOp.TO_FLOAT
+    return _CODES.get(kind.name)
+
+
+def _operands(kind: Kind) -> Callable[..., tuple[float, float]]:
+    """What gives the operands of an operation, which its :func:`encode` gives, for the numbers of an op."""
+    code = _code(kind)
+    assert code is not None
+    if code in (PixelOp.CONTRAST, PixelOp.SATURATION):
+        return lambda factor: (factor, 1.0 - factor)
+    if code in (PixelOp.BRIGHTNESS, PixelOp.HUE, PixelOp.SOLARIZE):
+        return lambda value: (value, 0.0)
+    if code in (PixelOp.GAMMA, PixelOp.POSTERIZE):
+        return lambda value: encode(code, value, *kind.static)[1:]
+    parameters: tuple[float, ...] = ()
+    if kind.name == "to_dtype":
+        parameters = _TO_FLOAT[kind.static[1]] if code is PixelOp.TO_FLOAT else _TO_UINT8[kind.static[1]]
+    always = encode(code, *parameters)[1:]
+    return lambda: always
+
+
+def programs(ops: Sequence[Op]) -> tuple[Sequence[int], Sequence[float], int, int]:
     """The flips and codes of a launch, one after the other, its operands, and the most operations and contrasts.
 
     Programs shorter than the longest are filled up with the code that ends them.
     """
-    longest = max(1, max((len(op.numbers) - 2) // 3 for op in ops))
-    flips = [int(op.numbers[0]) for op in ops]
-    codes: list[int] = []
+    made: list[Codes] = [op.numbers[0] for op in ops]
+    longest = max(1, max([len(one.codes) for one in made]))
+    codes = [one.flips for one in made]
     operands: list[float] = []
-    for op in ops:
-        program = op.numbers[2:] + (0.0,) * (3 * longest + 2 - len(op.numbers))
-        codes.extend(int(code) for code in program[::3])
-        for first, second in zip(program[1::3], program[2::3], strict=True):
-            operands += (first, second)
-    return flips + codes, operands, longest, max(int(op.numbers[1]) for op in ops)
+    for op, one in zip(ops, made, strict=True):
+        codes += one.codes
+        operands += op.numbers[1:]
+        missing = longest - len(one.codes)
+        if missing:
+            codes += (0,) * missing
+            operands += (0.0, 0.0) * missing
+    return array("i", codes), array("d", operands), longest, max([one.contrasts for one in made])

@@ -54,6 +54,8 @@ def _kernel(name: str) -> Callable[..., Any]:
 
     def record_plainly(image: Any, *args: Any, **kwargs: Any) -> Any:
         """The same, for what is called most."""
+        if session.dictation is not None:
+            return written_down(image, *args, **kwargs)
         tape = image.tape
         return after_calls(image, tape.then(encode(tape.state, *args, **kwargs), functional, args, kwargs))
 
@@ -132,7 +134,8 @@ def _older(name: str) -> Callable[..., Any]:
         if name not in IN_PLACE and isinstance(image, (RecordingImage, RecordingMask)):
             # These functions know plain tensors only, and give one unless they give the image itself.
             made = record(image.as_subclass(Tensor), OLDER[name], original, args, kwargs, fixed=False)
-            return image if made.tape.state == image.tape.state._replace(mask=False) and not made.tape.made else made
+            same = made.tape.state == image.tape.state._replace(mask=False) and made.tape.ops == image.tape.ops
+            return image if same else made
         return record(image, OLDER[name], original, args, kwargs, fixed=False)
 
     return written_down
@@ -186,6 +189,7 @@ def _fill_of(original: Callable[..., Any]) -> Callable[..., Any]:
 def _dtype_of(original: Callable[..., Any]) -> Callable[..., Any]:
     """``ToDtype`` may keep its dtypes by the image's type."""
 
+    @functools.wraps(original)
     def transform(self: Any, image: Any, params: Any) -> Any:
         if not is_recording(image) or not isinstance(self.dtype, dict):
             return original(self, image, params)
@@ -234,6 +238,7 @@ def recording(
     register()
     before = session.active
     session.active = True
+    session.number += 1
     session.allow_approximate, session.refused, session.copies = allow_approximate, refused, copies
     try:
         for owner, name, _, value in _replacements():

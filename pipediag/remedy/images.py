@@ -21,8 +21,8 @@ from torchvision import tv_tensors
 from torchvision.transforms.v2 import functional as F
 
 from .batched import mixing
-from .ops import ENCODERS, SEVERAL, NotRecordable, State
-from .tape import Tape, session
+from .ops import ENCODERS, SEVERAL, NotRecordable, State, state_of
+from .tape import Call, Tape, session
 
 _EMPTY = torch.empty(0, device="meta")
 _subclass = torch.Tensor._make_subclass
@@ -38,7 +38,7 @@ class _Unreadable:
 
     @classmethod
     def of(cls, tape: Tape) -> Any:
-        image = _subclass(cls, _EMPTY)
+        image = blank(cls)
         image.tape = tape
         return image
 
@@ -276,7 +276,7 @@ def stand_in(value: Any) -> Any:
     shape = tuple(value.shape)
     if len(shape) not in cls.dimensions or 0 in shape:
         return None
-    state = State(shape, value.dtype, False, cls is RecordingMask, not value.is_contiguous())
+    state = state_of((shape, value.dtype, False, cls is RecordingMask, not value.is_contiguous(), True))
     return cls.of(Tape(_seen(value, value.clone), state))
 
 
@@ -299,15 +299,23 @@ def after_calls(image: Any, tape: Tape) -> Any:
     cls = type(image)
     if cls is RecordingPicture:
         return RecordingPicture.of(tape, {1: "L", 3: "RGB"}[tape.state.channels])
-    again = _subclass(cls, _EMPTY)
+    again = blank(cls)
     again.tape = tape
     return again
+
+
+def blank(cls: type) -> Any:
+    """A recording image without a tape: it can be handed on, and nothing else."""
+    return _subclass(cls, _EMPTY)
 
 
 def record(
     image: Any, name: str, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any], fixed: bool = True
 ) -> Any:
     """The image after a functional call, which is on its tape now."""
+    if session.dictation is not None:
+        session.dictation.append((name, Call(fn, args, kwargs)))
+        return image
     tape = image.tape
     several = SEVERAL.get(name)
     if several is not None:

@@ -5,10 +5,15 @@ functional of that name in ``torchvision.transforms.v2.functional``, and says wh
 :class:`Op`, empty where the call changes nothing. No pixel is looked at. The arithmetic that torchvision does on
 Python's floats before it touches a pixel (matrices, output sizes, anchors) is done here, in the worker, so that a
 replay only needs numbers.
+
+A transform calls its functional again and again with the same settings and other drawn values. What follows from the
+state and the settings alone is done once, by the functions of :data:`PREPARED`; these give a function of the values.
 """
 
 from __future__ import annotations
 
+import functools
+import weakref
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
@@ -20,6 +25,8 @@ from .batched.warp import affine_numbers, perspective_numbers, rotate_numbers
 
 Shape = tuple[int, ...]
 Interpolation = str
+#: Says what has to be replayed for drawn values.
+Encode = Callable[..., "list[Op]"]
 
 
 class NotRecordable(PipediagError):
@@ -35,15 +42,93 @@ class NotRecordable(PipediagError):
         NotRecordable.raised += 1
 
 
-class Op(NamedTuple):
-    """One step of a replay. Samples whose ``name`` and ``static`` are equal are replayed in one launch."""
+class Kind:
+    """What samples share that go the same way: an op's name and static part, the channels and dtype of its result.
 
+    The height and width are each sample's own. Equal kinds are one object, as long as anybody holds it: they are
+    compared and looked up for every sample.
+    """
+
+    __slots__ = ("__weakref__", "channels", "dtype", "name", "static")
     name: str
-    static: tuple[Any, ...]  # hashable, the same for all samples of a launch
-    numbers: tuple[float, ...]  # this sample's own
+    static: tuple[Any, ...]  # hashable
+    channels: Shape  # all of the shape but the last two sides
+    dtype: torch.dtype
+
+    def __new__(cls, name: str, static: tuple[Any, ...], channels: Shape, dtype: torch.dtype) -> Kind:
+        parts = (name, static, channels, dtype)
+        known = _KINDS.get(parts)
+        kind = None if known is None else known()
+        if kind is None:
+            kind = object.__new__(cls)
+            kind.name, kind.static, kind.channels, kind.dtype = parts
+            _KINDS[parts] = weakref.ref(kind, functools.partial(_forget, parts))
+        return kind
+
+    def __reduce__(self) -> Any:
+        return Kind, (self.name, self.static, self.channels, self.dtype)
+
+    def __repr__(self) -> str:
+        return f"Kind({self.name!r}, {self.static}, {self.channels}, {self.dtype})"
+
+
+_KINDS: dict[tuple[Any, ...], weakref.ref[Kind]] = {}  # a WeakValueDictionary takes twice the time
+
+
+def _forget(parts: tuple[Any, ...], gone: weakref.ref[Kind]) -> None:
+    if _KINDS.get(parts) is gone:
+        del _KINDS[parts]
+
+
+class _Op(NamedTuple):
+    kind: Kind
     shape: Shape  # of the result
-    dtype: torch.dtype  # of the result
-    bulk: Tensor | None = None  # drawn values of the size of an image: noise, a displacement field
+    numbers: tuple[Any, ...]  # this sample's own
+    bulk: Tensor | None  # drawn values of the size of an image: noise, a displacement field
+
+
+class Op(_Op):
+    """One step of a replay. Samples with one kind, and images of one shape before it, are replayed in one launch."""
+
+    __slots__ = ()
+
+    def __new__(
+        cls,
+        name: str,
+        static: tuple[Any, ...],
+        numbers: tuple[Any, ...],
+        shape: Shape,
+        dtype: torch.dtype,
+        bulk: Tensor | None = None,
+    ) -> Op:
+        return op_of((Kind(name, static, shape[:-2], dtype), shape, numbers, bulk))
+
+    def given(self, *numbers: float) -> Op:
+        """The same with these numbers."""
+        return op_of((self.kind, self.shape, numbers, None))
+
+    @property
+    def name(self) -> str:
+        return self.kind.name
+
+    @property
+    def static(self) -> tuple[Any, ...]:
+        return self.kind.static
+
+    @property
+    def dtype(self) -> torch.dtype:
+        return self.kind.dtype
+
+    def __reduce__(self) -> Any:
+        return op_of, (tuple(self),)
+
+
+#: The op of a kind, a shape, numbers and bulk: these are all that is new with each sample.
+op_of: Callable[[tuple[Kind, Shape, tuple[Any, ...], Tensor | None]], Op] = functools.partial(tuple.__new__, Op)
+
+
+#: A sample's ops, and for each the link of the user's chain that it came from.
+Track = tuple[tuple[Op, ...], tuple[float, ...]]
 
 
 class State(NamedTuple):
@@ -68,6 +153,9 @@ class State(NamedTuple):
     def resized(self, height: int, width: int) -> Shape:
         return (*self.shape[:-2], height, width)
 
+
+#: A state of all its parts, quicker than by its name.
+state_of: Callable[[tuple[Shape, torch.dtype, bool, bool, bool, bool]], State] = functools.partial(tuple.__new__, State)
 
 _INTERPOLATIONS = {0: "nearest", 1: "lanczos", 2: "bilinear", 3: "bicubic", 4: "box", 5: "hamming"}  # Pillow's numbers
 
@@ -135,6 +223,17 @@ def _one(
     return [Op(name, static, numbers, state.shape if shape is None else shape, dtype or state.dtype)]
 
 
+def _op(
+    name: str,
+    state: State,
+    static: tuple[Any, ...] = (),
+    shape: Shape | None = None,
+    dtype: torch.dtype | None = None,
+) -> Op:
+    """What is to be given its numbers."""
+    return Op(name, static, (), state.shape if shape is None else shape, dtype or state.dtype)
+
+
 def horizontal_flip(state: State) -> list[Op]:
     return _one("horizontal_flip", state)
 
@@ -144,10 +243,19 @@ def vertical_flip(state: State) -> list[Op]:
 
 
 def crop(state: State, top: int, left: int, height: int, width: int) -> list[Op]:
-    shape = state.resized(height, width)
-    if (top, left) == (0, 0) and shape == state.shape:
-        return []
-    return _one("crop", state, top, left, static=(height, width), shape=shape)
+    return prepare_crop(state)(top, left, height, width)
+
+
+def prepare_crop(state: State) -> Encode:
+    op = _op("crop", state, state.size)  # of the size that was asked for last: it seldom changes
+
+    def encode(top: int, left: int, height: int, width: int) -> list[Op]:
+        nonlocal op
+        if op.shape[-2:] != (height, width):
+            op = _op("crop", state, (height, width), state.resized(height, width))
+        return [] if top == left == 0 and op.shape == state.shape else [op.given(top, left)]
+
+    return encode
 
 
 def center_crop(state: State, output_size: Any) -> list[Op]:
@@ -163,8 +271,13 @@ def _anchor(old: int, new: int) -> int:
 def resize(
     state: State, size: Any, interpolation: Any = "bilinear", max_size: int | None = None, antialias: bool | None = True
 ) -> list[Op]:
-    height, width = state.size
-    return _resample(state, (0, 0, height, width), output_size(state.size, size, max_size), interpolation, antialias)
+    return _resized(state, output_size(state.size, size, max_size), interpolation, antialias)
+
+
+def _resized(state: State, size: tuple[int, int], interpolation: Any, antialias: bool | None) -> list[Op]:
+    if size == state.size:
+        return []
+    return [_resampled(state, size, interpolation, antialias).given(0, 0, *state.size)]
 
 
 def resized_crop(
@@ -177,26 +290,36 @@ def resized_crop(
     interpolation: Any = "bilinear",
     antialias: bool | None = True,
 ) -> list[Op]:
-    new = output_size((height, width), size, None)
-    if inside((top, left, height, width), state.size) and new != (height, width):
-        return _resample(state, (top, left, height, width), new, interpolation, antialias)
-    cropped = crop(state, top, left, height, width)
-    then = state._replace(shape=state.resized(height, width))
-    return cropped + _resample(then, (0, 0, height, width), new, interpolation, antialias)
+    return prepare_resized_crop(state, size, interpolation, antialias)(top, left, height, width)
 
 
-def _resample(
-    state: State, box: tuple[int, int, int, int], size: tuple[int, int], interpolation: Any, antialias: bool | None
-) -> list[Op]:
-    if box[2:] == size:
-        return []
+def prepare_resized_crop(
+    state: State, size: Any, interpolation: Any = "bilinear", antialias: bool | None = True
+) -> Encode:
+    op: Op | None = None  # as for a crop
+
+    def encode(top: int, left: int, height: int, width: int) -> list[Op]:
+        nonlocal op
+        box = (top, left, height, width)
+        new = output_size((height, width), size, None)
+        if inside(box, state.size) and new != (height, width):
+            if op is None or op.shape[-2:] != new:
+                op = _resampled(state, new, interpolation, antialias)
+            return [op.given(*box)]
+        cut = state._replace(shape=state.resized(height, width))
+        return crop(state, *box) + _resized(cut, new, interpolation, antialias)
+
+    return encode
+
+
+def _resampled(state: State, size: tuple[int, int], interpolation: Any, antialias: bool | None) -> Op:
     mode = "nearest" if state.mask else interpolation_name(interpolation)
     if mode in ("lanczos", "box", "hamming"):
         raise NotRecordable(f"resizing with interpolation={mode!r} has no kernel on the device")
     if state.dtype == torch.bool and mode in ("bilinear", "bicubic"):
         raise NotRecordable("truth values are interpolated")
     smooth = mode in ("bilinear", "bicubic") and (bool(antialias) or state.pillow)
-    return _one("resample", state, *box, static=(*size, mode, smooth, state.fixed), shape=state.resized(*size))
+    return _op("resample", state, (*size, mode, smooth, state.fixed), state.resized(*size))
 
 
 def pad(state: State, padding: Any, fill: Any = None, padding_mode: str = "constant") -> list[Op]:
@@ -219,10 +342,18 @@ def affine(
     fill: Any = None,
     center: Any = None,
 ) -> list[Op]:
-    shears = (float(shear), 0.0) if isinstance(shear, (int, float)) else tuple(float(s) for s in shear)
-    shears = (shears[0], shears[0]) if len(shears) == 1 else shears
-    numbers = affine_numbers(*state.size, angle, tuple(translate), scale, shears, center)
-    return _one("affine", state, *numbers, static=_warped(state, interpolation, fill))
+    return prepare_affine(state, interpolation, fill, center)(angle, translate, scale, shear)
+
+
+def prepare_affine(state: State, interpolation: Any = "nearest", fill: Any = None, center: Any = None) -> Encode:
+    op = _op("affine", state, _warped(state, interpolation, fill))
+
+    def encode(angle: float, translate: Any, scale: float, shear: Any) -> list[Op]:
+        shears = (float(shear), 0.0) if isinstance(shear, (int, float)) else tuple(float(s) for s in shear)
+        shears = (shears[0], shears[0]) if len(shears) == 1 else shears
+        return [op.given(*affine_numbers(*state.size, angle, tuple(translate), scale, shears, center))]
+
+    return encode
 
 
 def rotate(
@@ -233,13 +364,26 @@ def rotate(
     center: Any = None,
     fill: Any = None,
 ) -> list[Op]:
-    turns = _quarter_turns(state, angle, expand, center)
-    if turns is not None:
-        height, width = state.size if turns % 2 == 0 else state.size[::-1]
-        return _one("turn", state, static=(turns,), shape=state.resized(height, width)) if turns else []
-    numbers, size = rotate_numbers(*state.size, angle, expand, center)
-    static = (*size, *_warped(state, interpolation, fill))
-    return _one("rotate", state, *numbers, static=static, shape=state.resized(*size))
+    return prepare_rotate(state, interpolation, expand, center, fill)(angle)
+
+
+def prepare_rotate(
+    state: State, interpolation: Any = "nearest", expand: bool = False, center: Any = None, fill: Any = None
+) -> Encode:
+    op: Op | None = None  # as for a crop: of the size that came out last
+
+    def encode(angle: float) -> list[Op]:
+        nonlocal op
+        turns = _quarter_turns(state, angle, expand, center)
+        if turns is not None:
+            height, width = state.size if turns % 2 == 0 else state.size[::-1]
+            return _one("turn", state, static=(turns,), shape=state.resized(height, width)) if turns else []
+        numbers, size = rotate_numbers(*state.size, angle, expand, center)
+        if op is None or op.shape[-2:] != size:
+            op = _op("rotate", state, (*size, *_warped(state, interpolation, fill)), state.resized(*size))
+        return [op.given(*numbers)]
+
+    return encode
 
 
 def _quarter_turns(state: State, angle: float, expand: bool, center: Any) -> int | None:
@@ -267,8 +411,18 @@ def perspective(
     fill: Any = None,
     coefficients: Any = None,
 ) -> list[Op]:
-    numbers = perspective_numbers(startpoints, endpoints, coefficients)
-    return _one("perspective", state, *numbers, static=_warped(state, interpolation, fill))
+    return prepare_perspective(state, startpoints, endpoints, interpolation, fill)(coefficients)
+
+
+def prepare_perspective(
+    state: State, startpoints: Any, endpoints: Any, interpolation: Any = "bilinear", fill: Any = None
+) -> Encode:
+    op = _op("perspective", state, _warped(state, interpolation, fill))
+
+    def encode(coefficients: Any) -> list[Op]:
+        return [op.given(*perspective_numbers(startpoints, endpoints, coefficients))]
+
+    return encode
 
 
 def elastic(state: State, displacement: Tensor, interpolation: Any = "bilinear", fill: Any = None) -> list[Op]:
@@ -302,9 +456,17 @@ def _factor(name: str) -> Callable[..., list[Op]]:
 
     def encode(state: State, *given: float, **named: float) -> list[Op]:
         (factor,) = (*given, *named.values())
-        return _one(name, _levelled(name, state), float(factor))
+        return _prepare_factor(name)(state)(factor)
 
     return encode
+
+
+def _prepare_factor(name: str) -> Callable[[State], Encode]:
+    def prepare(state: State) -> Encode:
+        op = _op(name, _levelled(name, state))
+        return lambda factor: [op.given(float(factor))]
+
+    return prepare
 
 
 def _levelled(name: str, state: State) -> State:
@@ -343,11 +505,18 @@ def permute_channels(state: State, permutation: Any) -> list[Op]:
 
 
 def gaussian_blur(state: State, kernel_size: Any, sigma: Any = None) -> list[Op]:
+    return prepare_gaussian_blur(state, kernel_size)(sigma)
+
+
+def prepare_gaussian_blur(state: State, kernel_size: Any) -> Encode:
     kernel = pair(kernel_size)
-    if sigma is None:
-        sigma = [side * 0.15 + 0.35 for side in kernel]
-    across, down = pair(sigma)
-    return _one("gaussian_blur", state, float(across), float(down), static=kernel)
+    op = _op("gaussian_blur", state, kernel)
+
+    def encode(sigma: Any = None) -> list[Op]:
+        across, down = pair([side * 0.15 + 0.35 for side in kernel] if sigma is None else sigma)
+        return [op.given(float(across), float(down))]
+
+    return encode
 
 
 def gaussian_noise(state: State, mean: float = 0.0, sigma: float = 0.1, clip: bool = True) -> list[Op]:
@@ -421,6 +590,28 @@ ENCODERS: dict[str, Callable[..., list[Op]]] = {
     "erase": erase,
     "normalize": normalize,
     "to_dtype": to_dtype,
+}
+
+
+class Prepared(NamedTuple):
+    """A functional in two steps, for a transform that calls it again and again."""
+
+    prepare: Callable[..., Encode]  # of the state and all other arguments
+    drawn: tuple[str, ...]  # the arguments that what it gives takes, in that order
+
+
+#: Functionals with settings and drawn values, by name.
+PREPARED: dict[str, Prepared] = {
+    "crop": Prepared(prepare_crop, ("top", "left", "height", "width")),
+    "resized_crop": Prepared(prepare_resized_crop, ("top", "left", "height", "width")),
+    "affine": Prepared(prepare_affine, ("angle", "translate", "scale", "shear")),
+    "rotate": Prepared(prepare_rotate, ("angle",)),
+    "perspective": Prepared(prepare_perspective, ("coefficients",)),
+    "gaussian_blur": Prepared(prepare_gaussian_blur, ("sigma",)),
+    **{
+        f"adjust_{what}": Prepared(_prepare_factor(f"adjust_{what}"), (f"{what}_factor",))
+        for what in ("brightness", "contrast", "saturation", "hue", "sharpness")
+    },
 }
 
 #: Calls whose result is a tuple of images.

@@ -11,7 +11,7 @@ from collections import defaultdict
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from .ops import Op
+from .ops import Kind, Op, Track
 
 #: Ops that take images of different sizes in one launch.
 RAGGED = frozenset({"resample", "fast_resample"})
@@ -49,7 +49,7 @@ class Program(NamedTuple):
 
 
 def merge(
-    tapes: Sequence[tuple[tuple[Op, ...], tuple[float, ...]]],
+    tapes: Sequence[Track],
     places: Sequence[tuple[int, int]],
     groups: Sequence[tuple[Any, ...]],
     leaves: Sequence[Sequence[int]],
@@ -62,77 +62,158 @@ def merge(
     return _Merger(tapes, places, groups).program(leaves)
 
 
+class _Party:
+    """Samples with the same steps before them, whose images lie in one group: they take every launch together.
+
+    Attributes:
+        ahead: the steps, the last one first: the kind, its site, and a number for the way from there to the end.
+        wants: a number for what the next launch has to be.
+    """
+
+    __slots__ = ("ahead", "group", "members", "site", "wants")
+
+    def __init__(self, ahead: list[tuple[Kind, float, int]], group: int) -> None:
+        self.ahead = ahead
+        self.group = group
+        self.members: list[int] = []
+        self.site = 0.0
+        self.wants = 0
+
+    @property
+    def way(self) -> int:
+        return self.ahead[-1][2] if self.ahead else 0
+
+
 class _Merger:
-    def __init__(self, tapes: Any, places: Any, groups: Any) -> None:
-        self._tapes = tapes
-        self._places = list(places)
+    """Parties of samples, launch by launch.
+
+    The members of a party stand as they will be taken: images of a group as they lie there; sources, which several
+    views may share, view by view.
+    """
+
+    def __init__(
+        self, tapes: Sequence[Track], places: Sequence[tuple[int, int]], groups: Sequence[tuple[Any, ...]]
+    ) -> None:
+        self._ops = [iter(ops) for ops, _ in tapes]
+        self._rows = [row for _, row in places]
         self._kinds: list[tuple[Any, ...]] = list(groups)
-        self._sizes = [0] * len(groups)
-        for group, row in places:
-            self._sizes[group] = max(self._sizes[group], row + 1)
         self._sources = len(groups)
-        self._next = [0] * len(tapes)
+        self._numbers: dict[Any, int] = {}
+        parties: dict[Any, _Party] = {}
+        samples: list[list[int]] = [[] for _ in groups]
+        for i, ((ops, sites), (group, _)) in enumerate(zip(tapes, places, strict=True)):
+            kinds = tuple([op.kind for op in ops])
+            party = parties.get((kinds, sites, group))
+            if party is None:
+                party = parties[kinds, sites, group] = _Party(self._ahead(kinds, sites), group)
+                self._look_ahead(party)
+            party.members.append(i)
+            samples[group].append(i)
+        self._parties = list(parties.values())
+        lying = [[self._rows[i] for i in members] for members in samples]
+        self._sizes = [max(rows, default=-1) + 1 for rows in lying]
+        #: The samples of a group row by row, where that is the order in which they are taken.
+        self._orders = [
+            members if rows == list(range(len(rows))) else None for members, rows in zip(samples, lying, strict=True)
+        ]
         self._made = Program([], [], self._sizes)
 
     def program(self, leaves: Sequence[Sequence[int]]) -> Program:
-        waiting = [i for i, (ops, _) in enumerate(self._tapes) if ops]
-        while waiting:
-            self._launch(self._choose(waiting))
-            waiting = [i for i in waiting if self._next[i] < len(self._tapes[i][0])]
+        while waiting := [party for party in self._parties if party.ahead]:
+            self._launch(self._chosen(waiting))
+        groups = {i: party.group for party in self._parties for i in party.members}
         for leaf in leaves:
-            takes, ordered = self._takes(leaf)
-            rank = {i: k for k, i in enumerate(ordered)}
-            order = None if ordered == list(leaf) else tuple(rank[i] for i in leaf)
-            self._made.outputs.append(Output(takes, order))
+            self._made.outputs.append(self._output(list(leaf), groups))
         return self._made
 
-    def _choose(self, waiting: list[int]) -> list[int]:
-        """The samples of the next launch: of the earliest link, the op that most of them want."""
-        earliest = min(self._tapes[i][1][self._next[i]] for i in waiting)
-        wanted: dict[Any, list[int]] = defaultdict(list)
-        for i in waiting:
-            ops, sites = self._tapes[i]
-            place = self._next[i]
-            if sites[place] == earliest:
-                op = ops[place]
-                kind = self._kinds[self._places[i][0]]
-                fits = kind[1:] if op.name in RAGGED else kind
-                wanted[op.name, op.static, op.shape, op.dtype, fits].append(i)
-        return max(wanted.values(), key=len)
+    def _ahead(self, kinds: tuple[Kind, ...], sites: tuple[float, ...]) -> list[tuple[Kind, float, int]]:
+        ahead: list[tuple[Kind, float, int]] = []
+        way = 0
+        for kind, site in zip(kinds[::-1], sites[::-1], strict=True):
+            way = self._number((kind, site, way))
+            ahead.append((kind, site, way))
+        return ahead
 
-    def _launch(self, samples: list[int]) -> None:
-        takes, ordered = self._takes(sorted(samples, key=self._standing))
-        ops = [self._tapes[i][0][self._next[i]] for i in ordered]
-        kind = (ops[0].shape, ops[0].dtype)
-        group = takes[0].group
-        in_place = (
-            len(takes) == 1 and takes[0].rows is not None and group >= self._sources and self._kinds[group] == kind
-        )
+    def _look_ahead(self, party: _Party) -> None:
+        if party.ahead:
+            kind, party.site, _ = party.ahead[-1]
+            image = self._kinds[party.group]
+            party.wants = self._number((kind, image[1:] if kind.name in RAGGED else image))
+
+    def _number(self, what: tuple[Any, ...]) -> int:
+        """The same for equal things: numbers are compared more quickly."""
+        return self._numbers.setdefault(what, len(self._numbers) + 1)
+
+    def _chosen(self, waiting: list[_Party]) -> list[_Party]:
+        """The parties of the next launch: of the earliest link, the op that most samples want."""
+        earliest = min([party.site for party in waiting])
+        wanted: dict[int, list[_Party]] = defaultdict(list)
+        for party in waiting:
+            if party.site == earliest:
+                wanted[party.wants].append(party)
+        return max(wanted.values(), key=lambda parties: sum([len(party.members) for party in parties]))
+
+    def _launch(self, parties: list[_Party]) -> None:
+        by_group: dict[int, list[_Party]] = defaultdict(list)
+        for party in parties:
+            by_group[party.group].append(party)
+        takes: list[Take] = []
+        samples: list[int] = []
+        for group in sorted(by_group):
+            members = self._together(by_group[group])
+            takes.append(self._take(group, members))
+            samples += members
+        ops = [next(self._ops[i]) for i in samples]
+        image, (group, rows) = (ops[0].shape, ops[0].dtype), takes[0]
+        in_place = len(takes) == 1 and rows is not None and group >= self._sources and self._kinds[group] == image
         if not in_place:
+            if len(takes) > 1 or rows is not None:
+                for row, i in enumerate(samples):
+                    self._rows[i] = row
             group = len(self._kinds)
-            self._kinds.append(kind)
-            self._sizes.append(len(ordered))
-            for row, i in enumerate(ordered):
-                self._places[i] = (group, row)
-        self._made.steps.append(Step(ops, takes, group, in_place))
-        for i in ordered:
-            self._next[i] += 1
+            self._kinds.append(image)
+            self._sizes.append(len(samples))
+            self._orders.append(samples)
+        self._made.steps.append(Step(ops, tuple(takes), group, in_place))
+        for party in parties:
+            party.group = group
+            party.ahead.pop()
+            self._look_ahead(party)
+        self._meet(group)
 
-    def _standing(self, i: int) -> tuple[int, int]:
-        """Images of a group are taken as they lie there; sources, which several views may share, view by view."""
-        group, row = self._places[i]
-        return group, row if group >= self._sources else i
+    def _meet(self, group: int) -> None:
+        """Make one party of those in a group that go the same way from here."""
+        same: dict[int, list[_Party]] = defaultdict(list)
+        for party in self._parties:
+            if party.group == group:
+                same[party.way].append(party)
+        for first, *others in same.values():
+            if others:
+                first.members = self._together([first, *others])
+                self._parties = [party for party in self._parties if party not in others]
 
-    def _takes(self, samples: Sequence[int]) -> tuple[tuple[Take, ...], list[int]]:
-        """Where the images of ``samples`` lie, group by group, and the samples in that order."""
+    def _together(self, parties: list[_Party]) -> list[int]:
+        """The members of parties in one group, as they will be taken."""
+        if len(parties) == 1:
+            return parties[0].members
+        members = [i for party in parties for i in party.members]
+        return sorted(members) if parties[0].group < self._sources else sorted(members, key=self._rows.__getitem__)
+
+    def _take(self, group: int, members: list[int]) -> Take:
+        if members == self._orders[group]:
+            return Take(group, None)
+        return Take(group, _rows([self._rows[i] for i in members], self._sizes[group]))
+
+    def _output(self, leaf: list[int], groups: dict[int, int]) -> Output:
         by_group: dict[int, list[int]] = defaultdict(list)
-        for i in samples:
-            by_group[self._places[i][0]].append(i)
-        takes = tuple(
-            Take(group, _rows([self._places[i][1] for i in members], self._sizes[group]))
-            for group, members in by_group.items()
-        )
-        return takes, [i for members in by_group.values() for i in members]
+        for i in leaf:
+            by_group[groups[i]].append(i)
+        takes = tuple([self._take(group, members) for group, members in by_group.items()])
+        lying = [i for members in by_group.values() for i in members]
+        if lying == leaf:
+            return Output(takes, None)
+        rank = {i: k for k, i in enumerate(lying)}
+        return Output(takes, tuple([rank[i] for i in leaf]))
 
 
 def _rows(rows: list[int], size: int) -> Rows:

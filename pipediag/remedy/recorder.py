@@ -19,7 +19,7 @@ from torchvision import tv_tensors
 from torchvision.transforms import transforms as older
 from torchvision.transforms import v2
 
-from .drawing import Draw, direct
+from .drawing import Draw, code_of, direct, functionals
 from .images import is_recording, stand_in
 from .ops import NotRecordable
 from .tape import session
@@ -46,9 +46,10 @@ class Recorder:
         self.transform = transform
         self.links = links_of(transform)
         self.start = start
-        self._draws = [direct(link) for link in self.links]
-        for site, draw in (proven or {}).items():
-            self._draws[site] = draw
+        self._proven = proven or {}
+        self._draws: list[Draw] = []
+        self._code: Any = None  # that the draws were made for
+        self._number = 0  # of the recording in which that was seen last
 
     def stands_for(self, transform: Any) -> bool:
         """Whether it was made for ``transform`` as that is now."""
@@ -78,11 +79,33 @@ class Recorder:
         image = stand_in(value)
         if image is None:
             (image,) = stood_in((value,))
-        draws = self._draws if is_recording(image) else self.links
-        for site in range(self.start, len(draws)):
+        if not is_recording(image):
+            return self._through(self.links, image)
+        image.tape.open = True
+        return self.of_image(image)
+
+    def of_image(self, image: Any) -> Any:
+        """What the links from ``start`` on make of a recording image."""
+        made = self._through(self._up_to_date(), image)
+        if is_recording(made):
+            made.tape.open = False
+        return made
+
+    def _through(self, links: Sequence[Link], value: Any) -> Any:
+        for site in range(self.start, len(links)):
             session.site = site
-            image = draws[site](image)
-        return image
+            value = links[site](value)
+        return value
+
+    def _up_to_date(self) -> list[Draw]:
+        """What to call for the links, made anew where somebody has changed code since the last recording."""
+        if self._number != session.number:
+            self._number = session.number
+            code = (*functionals(), *map(code_of, self.links))
+            if code != self._code:
+                self._code = code
+                self._draws = [self._proven.get(site) or direct(link) for site, link in enumerate(self.links)]
+        return self._draws
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__") or name == "transform":

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from ..ladder.places import label
-from .ops import NotRecordable, Op, State, is_exact
+from .ops import NotRecordable, Op, State, Track, is_exact, state_of
 
 
 class Call(NamedTuple):
@@ -19,9 +19,9 @@ class Call(NamedTuple):
     fn: Callable[..., Any]
     args: tuple[Any, ...]
     kwargs: dict[str, Any]
-    part: int | None  # which of several results
-    ops: int  # how many ops it is replayed by
-    drawn_from: Tensor | None  # where torch's generator stood, for a call that draws by itself
+    part: int | None = None  # which of several results
+    drawn_from: Tensor | None = None  # where torch's generator stood, for a call that draws by itself
+    ops: int = 0  # how many ops it is replayed by
 
     @property
     def name(self) -> str:
@@ -40,19 +40,31 @@ class Call(NamedTuple):
 class Tape:
     """What a recording image stands for: its source, what was called on it so far, and its state after that.
 
-    Tapes share their beginnings, as the images of several views do: each holds one call and the tape before it.
+    Attributes:
+        source: the image that it began with.
+        state: what is known of the image now.
+        open: nobody has the image but the chain that is at work on it, which goes on writing on this tape. Whoever
+            else calls something on an image writes on a copy.
     """
 
-    __slots__ = ("_before", "_call", "_made", "_site", "source", "source_size", "state")
+    __slots__ = ("_calls", "_first", "_ops", "_sites", "open", "source", "source_size", "state")
 
     def __init__(self, source: Any, state: State) -> None:
         self.source = source
         self.source_size = state.size
         self.state = state
-        self._before: Tape | None = None
-        self._made: list[Op] = []
-        self._site = 0
-        self._call: Any = None
+        self.open = False
+        self._first: Tape | None = None
+        self._ops: list[Op] = []
+        self._sites: list[int] = []  # for each op the link of the user's chain that it came from
+        self._calls: list[tuple[Callable[[Any], Call], Any, int]] = []
+
+    def copy(self) -> Tape:
+        again = Tape.__new__(Tape)
+        again.source, again.source_size, again.state, again.open = self.source, self.source_size, self.state, False
+        again._first = self._first or self
+        again._ops, again._sites, again._calls = self._ops.copy(), self._sites.copy(), self._calls.copy()
+        return again
 
     def then(
         self,
@@ -65,60 +77,40 @@ class Tape:
         drawn_from: Tensor | None = None,
         state: State | None = None,
     ) -> Tape:
-        """The tape with one call more; ``pillow`` where the call changes whose image it is, ``state`` its type."""
-        state = state or self.state
-        if state.pillow and not session.allow_approximate:
+        """A tape with one call more; ``pillow`` where the call changes whose image it is, ``state`` its type."""
+        if self.state.pillow and not session.allow_approximate:
             _refuse_approximate(ops)
         if session.refused and ops:
             _refuse(fn)
-        after = Tape.__new__(Tape)
-        after.source, after.source_size = self.source, self.source_size
-        after._before, after._made, after._site = self, ops, session.site
-        after._call = (fn, args, kwargs, part, drawn_from)
-        if ops:
-            state = State(ops[-1].shape, ops[-1].dtype, state.pillow, state.mask, state.strided)
-        after.state = state if pillow is None else state._replace(pillow=pillow)
+        after = self.copy()
+        if state is not None:
+            after.state = state
+        after.add(ops, Call._make, (fn, args, kwargs or {}, part, drawn_from, 0))
+        if pillow is not None:
+            after.state = after.state._replace(pillow=pillow)
         return after
 
-    @property
-    def made(self) -> bool:
-        """Whether the last call did anything to the image."""
-        return bool(self._made)
+    def add(self, ops: list[Op], call: Callable[[Any], Call], drawn: Any) -> None:
+        """Write down one call more; ``call(drawn)`` tells what was called, to those who ask."""
+        self._calls.append((call, drawn, len(ops)))
+        for op in ops:
+            self._ops.append(op)
+            self._sites.append(session.site)
+            state, shape, dtype = self.state, op.shape, op.kind.dtype
+            if shape != state.shape or dtype is not state.dtype:
+                self.state = state_of((shape, dtype, state.pillow, state.mask, state.strided, True))
 
-    def follows(self, tape: Tape) -> bool:
-        """Whether it is ``tape`` with one call more."""
-        return self._before is tape
-
-    def then_as(self, other: Tape) -> Tape:
-        """The tape with the last call of ``other`` more, which was made on an image of the same state."""
-        after = Tape.__new__(Tape)
-        after.source, after.source_size = self.source, self.source_size
-        after._before, after._made, after._call, after.state = self, other._made, other._call, other.state
-        after._site = session.site
-        return after
-
-    def track(self) -> tuple[tuple[Op, ...], tuple[int, ...]]:
-        """All ops, and for each the link of the user's chain that it came from."""
-        ops: list[Op] = []
-        sites: list[int] = []
-        for tape in self._from_the_first():
-            ops += tape._made
-            sites += [tape._site] * len(tape._made)
-        return tuple(ops), tuple(sites)
+    def track(self) -> Track:
+        return tuple(self._ops), tuple(self._sites)
 
     @property
     def ops(self) -> tuple[Op, ...]:
-        return self.track()[0]
+        return tuple(self._ops)
 
     @property
     def calls(self) -> list[Call]:
         """What was called, in order."""
-        made = []
-        for tape in self._from_the_first():
-            if tape._call is not None:
-                fn, args, kwargs, part, drawn_from = tape._call
-                made.append(Call(fn, args, kwargs or {}, part, len(tape._made), drawn_from))
-        return made
+        return [call(drawn)._replace(ops=ops) for call, drawn, ops in self._calls]
 
     def pixels(self) -> Any:
         """The image itself: the source after all calls, made one by one."""
@@ -130,15 +122,7 @@ class Tape:
     @property
     def first(self) -> Tape:
         """The tape that this one began as."""
-        return self._from_the_first()[0]
-
-    def _from_the_first(self) -> list[Tape]:
-        tapes: list[Tape] = []
-        tape: Tape | None = self
-        while tape is not None:
-            tapes.append(tape)
-            tape = tape._before
-        return tapes[::-1]
+        return self._first or self
 
 
 def _refuse_approximate(ops: list[Op]) -> None:
@@ -161,6 +145,8 @@ class _Session:
     refused: frozenset[str] = frozenset()
     copies = False  # sources are copied, because the dataset writes into them again
     seen: list[tuple[Any, Any]] | None = None  # in a trial: the images that were stood in for, and copies of them
+    number = 0  # of the recordings begun so far
+    dictation: list[tuple[str, Call]] | None = None  # calls that are told instead, by the functional's name
 
     @contextmanager
     def idle(self) -> Iterator[None]:

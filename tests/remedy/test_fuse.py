@@ -13,11 +13,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from pipediag.remedy import kernels, ops
+from pipediag.remedy import fuse, kernels, ops
 from pipediag.remedy.batched import colour, pointwise
-from pipediag.remedy.fuse import fused, programs
+from pipediag.remedy.fuse import Codes, fused, programs
 from pipediag.remedy.ops import Op, Shape, State
-from pipediag.remedy.triton.pixels import FLIP_HORIZONTALLY, FLIP_VERTICALLY, PixelOp
+from pipediag.remedy.triton.pixels import FLIP_HORIZONTALLY, FLIP_VERTICALLY, PixelOp, encode
 
 Track = tuple[tuple[Op, ...], tuple[float, ...]]
 UINT8, FLOAT = torch.uint8, torch.float32
@@ -57,7 +57,7 @@ def _fast(op: Op, batch: Tensor) -> Tensor:
     elif name == "gaussian_blur":
         *static, mean, std = static
         normalized = None if mean is None else (mean, std)
-    done = _apply(op._replace(name=name, static=tuple(static)), batch)
+    done = _apply(Op(name, tuple(static), op.numbers, op.shape, op.dtype), batch)
     return done if normalized is None else pointwise.normalize(done, *normalized)
 
 
@@ -296,14 +296,15 @@ def test_colours_and_flips_become_one_op() -> None:
     )
     (op,), sites = fused(one, SHAPE, UINT8)
     both = FLIP_HORIZONTALLY | FLIP_VERTICALLY
-    program = (PixelOp.BRIGHTNESS, 1.5, 0.0, PixelOp.CONTRAST, 0.5, 0.5, PixelOp.CONTRAST, 0.75, 0.25)
-    assert op == Op("pixels", (UINT8, None, None), (both, 2, *program), SHAPE, UINT8)
+    codes = Codes(both, 2, (PixelOp.BRIGHTNESS, PixelOp.CONTRAST, PixelOp.CONTRAST))
+    operands = (1.5, 0.0, 0.5, 0.5, 0.75, 0.25)
+    assert op == Op("pixels", (UINT8, None, None), (codes, *operands), SHAPE, UINT8)
     assert len(sites) == 1
 
 
 def test_two_flips_undo_one_another() -> None:
     (op,), _ = fused(track(ops.horizontal_flip(state()), ops.horizontal_flip(state())), SHAPE, UINT8)
-    assert op.numbers == (0, 0)
+    assert op.numbers == (Codes(0, 0, ()),)
 
 
 def test_a_conversion_and_a_normalization_end_a_run() -> None:
@@ -312,7 +313,8 @@ def test_a_conversion_and_a_normalization_end_a_run() -> None:
         ops.horizontal_flip(state()), ops.to_dtype(state(), FLOAT, scale=True), ops.normalize(floats, [0.4], [0.3])
     )
     (op,), _ = fused(chain, SHAPE, UINT8)
-    assert op == Op("pixels", (FLOAT, (0.4,), (0.3,)), (1, 0, PixelOp.TO_FLOAT, 1 / 255, 1.0), SHAPE, FLOAT)
+    numbers = (Codes(FLIP_HORIZONTALLY, 0, (PixelOp.TO_FLOAT,)), 1 / 255, 1.0)
+    assert op == Op("pixels", (FLOAT, (0.4,), (0.3,)), numbers, SHAPE, FLOAT)
     again, _ = fused(track(ops.normalize(floats, [0.4], [0.3]), ops.ENCODERS["invert"](floats)), SHAPE, FLOAT)
     assert [one.static[1] for one in again] == [(0.4,), None]
 
@@ -373,7 +375,7 @@ def test_a_second_normalization_does_not_join_the_blur() -> None:
 )
 def test_warps_have_a_fast_kernel(op: list[Op]) -> None:
     made, _ = fused(track(op), SHAPE, UINT8)
-    assert made == (op[0]._replace(name=f"fast_{op[0].name}"),)
+    assert made == (Op(f"fast_{op[0].name}", op[0].static, op[0].numbers, op[0].shape, op[0].dtype),)
 
 
 def test_a_crop_goes_before_colours_and_becomes_the_box_of_a_resizing() -> None:
@@ -481,6 +483,45 @@ def test_fusing_one_track_leaves_the_track_alone() -> None:
     assert one == kept
 
 
+@pytest.mark.parametrize("name", ["brightness", "contrast", "saturation", "hue", "gamma"])
+@pytest.mark.parametrize("number", [0.3, 1.7, 1 / 3])
+def test_operands_are_those_of_the_kernel(name: str, number: float) -> None:
+    (op,), _ = fused(track(factor(f"adjust_{name}", number)), SHAPE, UINT8)
+    assert (op.numbers[0].codes, op.numbers[1:]) == _encoded(PixelOp[name.upper()], number)
+
+
+def test_operands_of_levels_are_those_of_the_kernel() -> None:
+    one = track(factor("posterize", 3), factor("solarize", 99.0), ops.ENCODERS["invert"](state()))
+    (op,), _ = fused(one, SHAPE, UINT8)
+    codes, operands = zip(
+        _encoded(PixelOp.POSTERIZE, 3), _encoded(PixelOp.SOLARIZE, 99.0), _encoded(PixelOp.INVERT), strict=True
+    )
+    assert op.numbers[0].codes == sum(codes, ())
+    assert op.numbers[1:] == sum(operands, ())
+
+
+def _encoded(code: PixelOp, *parameters: float) -> tuple[tuple[int, ...], tuple[float, ...]]:
+    known, *operands = encode(code, *parameters)
+    return (known,), tuple(operands)
+
+
+def test_what_becomes_of_a_track_is_found_out_once_for_all_sizes() -> None:
+    """And for all places of a crop that lie inside the image."""
+    before = fuse._way.cache_info().misses
+    for side in range(20, 40):
+        whole = state((3, side, side + 1))
+        one = track(
+            factor("adjust_contrast", side / 40, whole),
+            ops.to_dtype(whole, FLOAT, scale=True),
+            ops.crop(state((3, side, side + 1), FLOAT), side - 15, 2, 9, 11),
+            ops.gaussian_blur(state((3, 9, 11), FLOAT), 7),
+        )
+        for place in (whole.shape, (3, 19, 19)):
+            made, _ = fused(one, place, UINT8)
+            assert [op.shape for op in made if op.name != "crop"][-1] == (3, 9, 11)
+    assert fuse._way.cache_info().misses <= before + 1
+
+
 # ---- programs of a launch
 
 
@@ -490,11 +531,12 @@ def test_programs_are_filled_up_to_the_longest() -> None:
         track(factor("adjust_contrast", 0.25), factor("posterize", 3), ops.vertical_flip(state())), SHAPE, UINT8
     )
     codes, operands, longest, contrasts = programs([*short, *long, *short])
-    assert codes == [1, 2, 1, 0, 0, PixelOp.CONTRAST, PixelOp.POSTERIZE, 0, 0]
-    assert operands == [0, 0, 0, 0, 0.25, 0.75, 8.0, 0.125, 0, 0, 0, 0]
+    assert list(codes) == [1, 2, 1, 0, 0, PixelOp.CONTRAST, PixelOp.POSTERIZE, 0, 0]
+    assert list(operands) == [0, 0, 0, 0, 0.25, 0.75, 8.0, 0.125, 0, 0, 0, 0]
     assert (longest, contrasts) == (2, 1)
 
 
 def test_programs_of_flips_alone_have_one_step_that_ends_them() -> None:
     (flip,), _ = fused(track(ops.horizontal_flip(state())), SHAPE, UINT8)
-    assert programs([flip, flip]) == ([1, 1, 0, 0], [0, 0, 0, 0], 1, 0)
+    codes, operands, longest, contrasts = programs([flip, flip])
+    assert (list(codes), list(operands), longest, contrasts) == ([1, 1, 0, 0], [0, 0, 0, 0], 1, 0)

@@ -1,0 +1,180 @@
+"""The functional calls in a transform's body, found out once: what is called, with places for the values drawn.
+
+The ``transform`` method of most of torchvision's classes hands drawn values on to functionals, and asks of them no more
+than whether they are there. So its body is run once with tokens in place of the values: what it calls then is what it
+will call with the values of any other sample. A body that looks at a value or at the image cannot be told like this:
+a token refuses to be looked at, and the image that it is given is none.
+"""
+
+from __future__ import annotations
+
+import enum
+import inspect
+import operator
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ..ladder import randomness
+from .images import IN_PLACE, blank
+from .ops import ENCODERS, PREPARED, NotRecordable, Op, State
+from .tape import Call, Tape, session
+
+#: What a transform has drawn for a sample, by the names that it gives it.
+Drawn = dict[str, Any]
+
+_STATES = 256  # for so many states of images what follows from them is kept
+
+
+class Token:
+    """Stands for a drawn value in a body that only hands it on."""
+
+    __slots__ = ("name",)
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    def _looked_at(self, *_: Any) -> Any:
+        raise LookedAt(self.name)
+
+    # Any object answers these; to all else that might be asked it has no answer anyhow.
+    __bool__ = __eq__ = __ne__ = __hash__ = _looked_at
+
+
+class LookedAt(Exception):
+    """A body does more with a drawn value than to hand it on."""
+
+
+def fact(value: Any) -> Any:
+    """What a body may decide by, besides the value's type: whether it is true, or whole numbers in a row, an order.
+
+    None where it can be nothing of this.
+    """
+    if type(value) is bool:
+        return value
+    if type(value) is Tensor and value.ndim == 1 and not value.is_floating_point():
+        return tuple(value.tolist())
+    return None
+
+
+class Template:
+    """A functional call, with tokens where drawn values will be."""
+
+    def __init__(self, name: str, call: Call) -> None:
+        self._call = call
+        self._encoding = _encoding(name, self, call)
+        self._encodes: dict[State, _Encode] = {}
+
+    def onto(self, tape: Tape, drawn: Drawn) -> None:
+        """Write the call down as it is with ``drawn`` values."""
+        encode = self._encodes.get(tape.state)
+        if encode is None:
+            if len(self._encodes) >= _STATES:
+                self._encodes.clear()
+            encode = self._encodes[tape.state] = self._encoding(tape.state)
+        tape.add(encode(drawn), self, drawn)
+
+    def __call__(self, drawn: Drawn) -> Call:
+        """The call with values in place of the tokens."""
+        args = tuple([_filled(value, drawn) for value in self._call.args])
+        return Call(self._call.fn, args, {name: _filled(value, drawn) for name, value in self._call.kwargs.items()})
+
+
+_Encode = Callable[[Drawn], list[Op]]
+
+
+def _encoding(name: str, filled: Callable[[Drawn], Call], call: Call) -> Callable[[State], _Encode]:
+    """For images of a state, what says which ops replay a call: as much as can be is done before values are drawn."""
+    _, *given = inspect.signature(call.fn).bind(None, *call.args, **call.kwargs).arguments.items()  # the image is first
+    settings = {argument: value for argument, value in given if not isinstance(value, Token)}
+    tokens = {argument: value.name for argument, value in given if isinstance(value, Token)}
+    prepared, encoder = PREPARED.get(name), ENCODERS[name]
+
+    def constant(state: State) -> _Encode:
+        ops = encoder(state, *call.args, **call.kwargs)
+        return lambda drawn: ops
+
+    def for_one(state: State) -> _Encode:
+        encode = prepare(state, **settings)
+        return lambda drawn: encode(drawn[one])
+
+    def for_several(state: State) -> _Encode:
+        encode = prepare(state, **settings)
+        return lambda drawn: encode(*several(drawn))
+
+    def each_time(state: State) -> _Encode:
+        def encode(drawn: Drawn) -> list[Op]:
+            made = filled(drawn)
+            return encoder(state, *made.args, **made.kwargs)
+
+        return encode
+
+    if not tokens:
+        return constant
+    if prepared is None or tokens.keys() != set(prepared.drawn):
+        return each_time
+    prepare, (one, *others) = prepared.prepare, [tokens[argument] for argument in prepared.drawn]
+    several = operator.itemgetter(one, *others)
+    return for_several if others else for_one
+
+
+def _filled(value: Any, drawn: Drawn) -> Any:
+    return drawn[value.name] if isinstance(value, Token) else value
+
+
+def templates_of(transform: Callable[[Any, Drawn], Any], image: Any, drawn: Drawn, made: Any) -> list[Template] | None:
+    """The calls of a transform's body for values of these types and facts; None where they cannot be told.
+
+    Args:
+        transform: the body.
+        image: a recording image.
+        drawn: what was drawn for it.
+        made: what the body made of these. The templates have to say the same.
+    """
+    kept, raised = randomness.state(), NotRecordable.raised
+    calls: list[tuple[str, Call]] = []
+    session.dictation = calls
+    probe = blank(type(image))
+    try:
+        if transform(probe, {name: _token(name, value) for name, value in drawn.items()}) is not probe:
+            return None
+        if randomness.moved(kept, randomness.state()) or not all(_can_be_told(*call) for call in calls):
+            return None
+        templates = [Template(*call) for call in calls]
+        return templates if _same(templates, image, drawn, made) else None
+    except Exception:  # whatever the body, or a comparison, does not bear
+        return None
+    finally:
+        session.dictation = None
+        NotRecordable.raised = raised
+        randomness.restore(kept)
+
+
+def _token(name: str, value: Any) -> Any:
+    known = fact(value)
+    if known is None:
+        return None if value is None else Token(name)
+    return list(known) if isinstance(known, tuple) else known
+
+
+def _can_be_told(name: str, call: Call) -> bool:
+    args, kwargs = call.args, call.kwargs
+    in_place = name in IN_PLACE and (kwargs.get("inplace", False) or any(args[IN_PLACE[name] :]))
+    settings = [value for value in (*args, *kwargs.values()) if not isinstance(value, Token)]
+    return name in ENCODERS and name != "gaussian_noise" and not in_place and all(map(_is_plain, settings))
+
+
+def _is_plain(setting: Any) -> bool:
+    """Whether it stays what it is as long as the transform's attributes do: a tensor may be written into."""
+    if type(setting) in (list, tuple):
+        return all(map(_is_plain, setting))
+    return setting is None or isinstance(setting, (int, float, str, enum.Enum, torch.dtype))
+
+
+def _same(templates: list[Template], image: Any, drawn: Drawn, made: Any) -> bool:
+    tape = image.tape.copy()
+    for template in templates:
+        template.onto(tape, drawn)
+    return type(made) is type(image) and (tape.track(), tape.calls) == (made.tape.track(), made.tape.calls)
