@@ -2,14 +2,15 @@
 
 It follows the kernels that the thread launches which has imported torch, and the waits of all threads. It does not see
 what is inside a CUDA graph, what other libraries launch, or memory that is used again; nor what other threads launch,
-so that most is seen of loaders without workers, for which there is no thread. A worker must leave it: it asks for the
-current stream at every operation, and a forked process has none.
+so that most is seen of loaders without workers, for which there is no thread. A forked process must leave it: it asks for
+the current stream at every operation, and there is none.
 
     TORCH_CUDA_SANITIZER=1 python sanitized.py pipeline | offload | race
 """
 
 from __future__ import annotations
 
+import os
 import sys
 from typing import Any
 
@@ -37,12 +38,8 @@ class Images(Dataset[Any]):
         return image if self.transform is None else self.transform(image), index
 
 
-def leave(worker: int) -> None:
-    _sanitizer.cuda_sanitizer.disable()
-
-
 def loader(workers: int, transform: Any = None) -> DataLoader[Any]:
-    return DataLoader(Images(transform), batch_size=4, num_workers=workers, worker_init_fn=leave)
+    return DataLoader(Images(transform), batch_size=4, num_workers=workers)
 
 
 def train(batches: Any) -> None:
@@ -96,4 +93,5 @@ def race() -> None:
 
 if __name__ == "__main__":
     assert _sanitizer.cuda_sanitizer.enabled, "TORCH_CUDA_SANITIZER is not set"
+    os.register_at_fork(after_in_child=_sanitizer.cuda_sanitizer.disable)
     {"pipeline": pipeline, "offload": offloaded, "race": race}[sys.argv[1]]()
