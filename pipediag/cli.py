@@ -29,14 +29,15 @@ def cli() -> None:
     """
 
 
-def _measuring(default_budget: float) -> Callable[[Callable[..., int]], Callable[..., int]]:
-    """The options of every command that measures."""
+def _measuring(default_budget: float, gate: float | None = None) -> Callable[[Callable[..., int]], Callable[..., int]]:
+    """The options of every command that measures one script; ``gate`` is the default of ``--fail-over``."""
     options = [
         click.option("-o", "--output", "outputs", multiple=True, metavar="FILE",
                      help="Write a report too; .json, .md or .txt. Repeatable."),
         click.option("--budget", type=click.FloatRange(min=1), default=default_budget, show_default=True,
                      help="Seconds to measure for, from the first batch on."),
-        click.option("--fail-over", type=click.FloatRange(0, 100), metavar="PCT",
+        click.option("--fail-over", type=click.FloatRange(0, 100), metavar="PCT", default=gate,
+                     show_default=gate is not None,
                      help="Exit with 3 when input certainly costs more than PCT percent of a step."),
     ]  # fmt: skip
 
@@ -62,6 +63,8 @@ def _measuring(default_budget: float) -> Callable[[Callable[..., int]], Callable
     help="Seconds to measure that for, beside the budget.",
 )
 @click.option("--plan", metavar="FILE", help="With --apply: if it pays, write what pipediag run --plan FILE needs.")
+@click.option("--no-knobs", is_flag=True, help="Do not try other settings of the loader once the ladder is known.")
+@click.option("--profile", metavar="FILE", help="Then record some steps, fed from the device, as a Chrome trace.")
 @click.option("--workdir", type=click.Path(exists=True, file_okay=False), help="Run the script in this directory.")
 @click.argument("script")
 @click.argument("args", nargs=-1, type=click.UNPROCESSED)
@@ -76,6 +79,8 @@ def analyze(
     apply: bool,
     apply_budget: float,
     plan: str | None,
+    no_knobs: bool,
+    profile: str | None,
     outputs: tuple[str, ...],
     fail_over: float | None,
 ) -> int:
@@ -83,17 +88,100 @@ def analyze(
 
     Options of pipediag stand before SCRIPT; everything after it is the script's.
     """
+    from .commands.measuring import target_of
     from .host.passes import Request
-    from .host.script import Target
 
-    if workdir is not None and not module:
-        script = str(Path(script).resolve())
-    request = Request(
-        Target(script, list(args), module), budget, loader, workdir, _rung_names(rungs), apply_budget if apply else 0.0
-    )
+    target = target_of(script, args, module, workdir)
+    request = Request(target, budget, loader, workdir, _rung_names(rungs), apply_budget if apply else 0.0)
+    request.knobs = not no_knobs
     if plan is not None and not apply:
         raise UsageError("--plan saves what --apply has measured: give both")
+    if profile is not None:
+        request.profile = str(Path(profile).resolve())
     return _analyze(request, outputs, fail_over, plan)
+
+
+@cli.command(context_settings=_SCRIPT)
+@_measuring(60.0, gate=5.0)
+@click.option("-m", "module", is_flag=True, help="SCRIPT is a module's name, as in python -m.")
+@click.option("--loader", type=click.IntRange(min=1), help="The N-th loader iterated, instead of the one that trains.")
+@click.option("--workdir", type=click.Path(exists=True, file_okay=False), help="Run the script in this directory.")
+@click.argument("script")
+@click.argument("args", nargs=-1, type=click.UNPROCESSED)
+def audit(
+    script: str,
+    args: tuple[str, ...],
+    module: bool,
+    budget: float,
+    loader: int | None,
+    workdir: str | None,
+    outputs: tuple[str, ...],
+    fail_over: float,
+) -> int:
+    """Check the input pipeline of an unmodified training SCRIPT, before tuning it or a long run.
+
+    Each item of the checklist is passed, failed, or unmeasurable for a reason. Options of pipediag stand before SCRIPT;
+    everything after it is the script's.
+    """
+    from .commands.audit import audit as check
+    from .commands.measuring import target_of
+    from .host.passes import Request
+
+    request = Request(target_of(script, args, module, workdir), budget, loader, workdir)
+    return check(request, outputs, fail_over)
+
+
+@cli.command(context_settings=_SCRIPT)
+@click.option(
+    "--vary",
+    "varied",
+    multiple=True,
+    required=True,
+    metavar="NAME=VALUES",
+    help="An argument of the script and its values, as in --vary=--batch-size=16,32. Repeat it for a grid.",
+)
+@click.option("-o", "--output", "outputs", multiple=True, metavar="FILE", help="Write the table too; repeatable.")
+@click.option(
+    "--budget", type=click.FloatRange(min=1), default=60.0, show_default=True, help="Seconds to measure each run for."
+)
+@click.option("-m", "module", is_flag=True, help="SCRIPT is a module's name, as in python -m.")
+@click.option("--loader", type=click.IntRange(min=1), help="The N-th loader iterated, instead of the one that trains.")
+@click.option("--rungs", metavar="NAMES", help="Measure only these rungs, separated by commas.")
+@click.option("--apply", is_flag=True, help="Measure each with its transforms moved to the device, too.")
+@click.option(
+    "--apply-budget",
+    type=click.FloatRange(min=1),
+    default=30.0,
+    show_default=True,
+    help="Seconds to measure that for in each run.",
+)
+@click.option("--workdir", type=click.Path(exists=True, file_okay=False), help="Run the script in this directory.")
+@click.argument("script")
+@click.argument("args", nargs=-1, type=click.UNPROCESSED)
+def sweep(
+    script: str,
+    args: tuple[str, ...],
+    varied: tuple[str, ...],
+    module: bool,
+    budget: float,
+    loader: int | None,
+    rungs: str | None,
+    workdir: str | None,
+    apply: bool,
+    apply_budget: float,
+    outputs: tuple[str, ...],
+) -> int:
+    """Analyse SCRIPT once for each value of some of its arguments, and give one table.
+
+    An argument that stands among the script's is replaced, another one is added. Ctrl-C keeps what was measured.
+    """
+    from .commands.measuring import target_of
+    from .commands.sweep import sweep as run_all
+    from .host.passes import Request
+
+    target = target_of(script, args, module, workdir)
+    request = Request(target, budget, loader, workdir, _rung_names(rungs), apply_budget if apply else 0.0)
+    return run_all(request, varied, outputs)
 
 
 @cli.command(context_settings=_SCRIPT)
@@ -127,7 +215,7 @@ def demo(outputs: tuple[str, ...], budget: float, fail_over: float | None) -> in
     from .host.script import Target
 
     script = Path(__file__).parent / "demo" / "train.py"
-    return _analyze(Request(Target(str(script)), budget), outputs, fail_over)
+    return _analyze(Request(Target(str(script)), budget, knobs=True), outputs, fail_over)
 
 
 @cli.command()
@@ -180,19 +268,16 @@ def compare(before: str, after: str, outputs: tuple[str, ...], fail_over: float 
 def _analyze(request: Any, outputs: tuple[str, ...], fail_over: float | None, plan: str | None = None) -> int:
     from . import report as reports
     from .analysis import diagnose_session
-    from .host.passes import analyze_script
-    from .host.progress import ProgressLine
+    from .commands.measuring import certainly_over, exit_code, measure
 
     for path in outputs:
         reports.check_output(path)
     if plan is not None:
         reports.check_writable("--plan", plan)
-    progress = ProgressLine()
-    try:
-        session = analyze_script(request, progress)
-    finally:
-        progress.clear()
-    code = session.script.exit_code or (EXIT_INTERRUPTED if session.ended == "interrupted" else EXIT_OK)
+    if request.profile:
+        reports.check_writable("--profile", request.profile)
+    session = measure(request)
+    code = exit_code(session)
     if session.windows:
         if plan is not None:
             _save_plan(session, plan)
@@ -200,7 +285,7 @@ def _analyze(request: Any, outputs: tuple[str, ...], fail_over: float | None, pl
         _show(diagnosis)
         for path in outputs:
             reports.write(diagnosis, path)
-        if code == EXIT_OK and fail_over is not None and _over(diagnosis, fail_over):
+        if code == EXIT_OK and fail_over is not None and certainly_over(diagnosis, fail_over):
             click.echo(f"pipediag: input costs more than {fail_over:g} % of a step", err=True)
             code = EXIT_GATE
     return code
@@ -218,11 +303,6 @@ def _save_plan(session: Session, path: str) -> None:
         return
     saved.write(session, came.speedup.to_dict(), path)
     session.remedy.plan_file = path
-
-
-def _over(diagnosis: Diagnosis, percent: float) -> bool:
-    starved = diagnosis.verdict.starved
-    return starved is not None and 100 * starved.low > percent
 
 
 def _rung_names(text: str | None) -> list[str] | None:

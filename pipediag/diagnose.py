@@ -33,6 +33,7 @@ def diagnose(
     *,
     device: torch.device | str | None = None,
     budget: float = 60.0,
+    knobs: bool = True,
     progress: Callable[[str, dict[str, Any]], None] | None = None,
 ) -> Diagnosis:
     """Find out what the input pipeline costs a training loop, stage by stage.
@@ -42,6 +43,7 @@ def diagnose(
         step_fn: does with one batch of the loader what the training loop does: copies it to the device and trains.
         device: where the model trains; found from the optimizer that steps, when there is one.
         budget: seconds to measure for, at most, from the first batch on.
+        knobs: try other settings of the loader, on clones of it, with what the ladder leaves of the budget.
         progress: called with each event of the measurement as it happens.
 
     Raises:
@@ -52,7 +54,7 @@ def diagnose(
     from torch.utils.data import DataLoader
 
     from .ladder.measurement import Measurement
-    from .ladder.plan import Plan
+    from .ladder.plan import KNOBS_SHARE, Plan
     from .measure.device import default_device
     from .measure.machine import environment
 
@@ -62,7 +64,7 @@ def diagnose(
         raise UsageError(f"budget is in seconds and must be positive, not {budget}")
     session = Session(tool_version=__version__, environment={**environment(), "torch": torch.__version__})
     # Whatever steps inside step_fn, this loader is the one to measure.
-    plan = Plan(budget=budget, inference=True)
+    plan = Plan(budget=budget, inference=True, knobs=KNOBS_SHARE * budget if knobs else 0.0)
     measurement = Measurement(plan, session, progress or (lambda kind, data: None), next_round)
     with ExitStack() as stack:
         stack.enter_context(_set_aside_iterator(loader))

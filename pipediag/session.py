@@ -23,7 +23,8 @@ SCHEMA_VERSION = 1
 RUNGS = ("device", "host", "worker", "sample", "raw", "warm", "baseline")
 #: Measured beside the ladder: they split a cost that the ladder sees as one.
 CONTROLS = ("device+load", "supply")
-#: The loop under the remedy, measured against a baseline of its own rounds once the ladder is known.
+#: The loop under the remedy, measured against a baseline of its own rounds once the ladder is known. So are the
+#: ``settings:k``, the loop on loaders like its own with other settings.
 REMEDIED = "remedied"
 
 #: The stage whose cost to training appears when a rung is compared with the rung before it.
@@ -50,7 +51,7 @@ RUNG_MEANING = {
     "supply": "the loader alone, without the training step",
 }
 
-_CUT = "transform:"
+_CUT, _SETTINGS = "transform:", "settings:"
 _T = TypeVar("_T")
 
 
@@ -61,7 +62,26 @@ def cut_rung(links: int) -> str:
 
 def cut_of(rung: str) -> int | None:
     """How many transforms lie behind the samples of a rung ``transform:k``; None for every other rung."""
-    return int(rung[len(_CUT) :]) if rung.startswith(_CUT) and rung[len(_CUT) :].isdecimal() else None
+    return _number(rung, _CUT)
+
+
+def settings_rung(number: int) -> str:
+    """The rung on which the loop is fed by a loader with other settings: those tried as the ``number``-th, from 1."""
+    return f"{_SETTINGS}{number}"
+
+
+def settings_of(rung: str) -> int | None:
+    """Which settings a rung ``settings:k`` is under, from 1; None for every other rung."""
+    return _number(rung, _SETTINGS)
+
+
+def fed_apart(rung: str) -> bool:
+    """Whether the loop is fed under this rung by another loader than the script's, beside the ladder."""
+    return rung == REMEDIED or settings_of(rung) is not None
+
+
+def _number(rung: str, prefix: str) -> int | None:
+    return int(rung[len(prefix) :]) if rung.startswith(prefix) and rung[len(prefix) :].isdecimal() else None
 
 
 @dataclass
@@ -295,7 +315,8 @@ class Prefix:
 
     ``ms`` is what it takes of a step fed from the device, ``rest_ms`` the rest. ``least`` and ``most`` bound how many
     times as fast such steps become when it runs a batch ahead on a stream of its own, ``measured`` is what they became,
-    where that was tried.
+    where that was tried. ``why_not`` says why nothing is gained, or, without ``modules``, why there is no such part
+    although some of the model's parameters are frozen.
     """
 
     modules: list[str]
@@ -305,6 +326,61 @@ class Prefix:
     most: float
     measured: float | None = None
     how: str = ""
+    why_not: str = ""
+
+
+@dataclass
+class Share:
+    """An operator, kernel or module, and what it takes of a step: calls, and milliseconds of the device's time."""
+
+    name: str
+    calls: float
+    ms: float
+
+
+@dataclass
+class Profile:
+    """What ``steps`` steps on batches that lie on the device consist of, as torch's profiler recorded them.
+
+    ``step_ms`` is what shares are parts of: the step as the ladder measured it; on the CPU, where recording slows the
+    operators themselves, the recorded one. ``busy_ms`` is what all operators take of the device's time in a step. The
+    lists hold the heaviest; a module's time includes its backward pass. ``trace`` is the file for a trace viewer;
+    ``why_not`` says why there is none.
+    """
+
+    trace: str = ""
+    steps: int = 0
+    step_ms: float = 0.0
+    busy_ms: float = 0.0
+    operators: list[Share] = field(default_factory=list)
+    kernels: list[Share] = field(default_factory=list)
+    modules: list[Share] = field(default_factory=list)
+    why_not: str = ""
+
+
+@dataclass
+class SyncCall:
+    """A call of the training loop that makes the host wait for the device; see :mod:`pipediag.measure.synclog`.
+
+    ``per_step`` is how often it happens in a step, ``ms_per_step`` what the host spends in it, None where that was not
+    seen. ``help`` says what to do instead.
+    """
+
+    call: str
+    where: str = ""
+    line: str = ""
+    per_step: float = 1.0
+    ms_per_step: float | None = None
+    help: str = ""
+
+
+@dataclass
+class Syncs:
+    """Calls that synchronise in (nearly) every one of the ``steps`` watched. ``unwatched`` says why none was."""
+
+    steps: int = 0
+    calls: list[SyncCall] = field(default_factory=list)
+    unwatched: str = ""
 
 
 @dataclass
@@ -325,6 +401,39 @@ class Loader:
     dataset_code: Place | None = None
     transform: Place | None = None
     collate: Place | None = None
+
+
+@dataclass
+class LoaderSettings:
+    """How a loader is set.
+
+    ``startup`` is how many seconds it took from ``iter()`` to the first batch, where it was tried.
+    """
+
+    num_workers: int = 0
+    prefetch_factor: int | None = None
+    pin_memory: bool = False
+    startup: float | None = None
+
+    @property
+    def written(self) -> str:
+        """As keyword arguments of the loader."""
+        parts = [f"num_workers={self.num_workers}"]
+        if self.num_workers:
+            parts.append(f"prefetch_factor={self.prefetch_factor}")
+        return ", ".join([*parts, "pin_memory=True"] if self.pin_memory else parts)
+
+
+@dataclass
+class Knobs:
+    """Other settings of the loader that the running loop was tried with.
+
+    Windows of the rung ``settings:k`` are under ``tried[k - 1]``; what came of them follows from the windows.
+    ``why_not`` says why nothing was tried.
+    """
+
+    tried: list[LoaderSettings] = field(default_factory=list)
+    why_not: str = ""
 
 
 @dataclass
@@ -393,11 +502,15 @@ class Remedy:
 
 @dataclass
 class Script:
-    """The command that was analysed; empty ``argv`` when the loop ran in this process."""
+    """The command that was analysed; empty ``argv`` when the loop ran in this process.
+
+    ``error`` is the last line of what it raised, where it ended by that.
+    """
 
     argv: list[str] = field(default_factory=list)
     passes: int = 0
     exit_code: int | None = None
+    error: str = ""
     wrote: list[str] = field(default_factory=list)
 
 
@@ -428,7 +541,10 @@ class Session:
     tail: Tail | None = None
     batch_steps: list[BatchStep] = field(default_factory=list)
     batch: BatchFacts | None = None
+    syncs: Syncs | None = None
     prefix: Prefix | None = None
+    profile: Profile | None = None
+    knobs: Knobs | None = None
     remedy: Remedy | None = None
     ended: str = ""  # settled, budget, interrupted, script-ended, script-failed
     schema_version: int = SCHEMA_VERSION
@@ -439,7 +555,7 @@ class Session:
     def measured(self) -> list[str]:
         """Names of the ladder's rungs that have at least one window, fastest rung first."""
         seen = {w.rung for w in self.windows}
-        return [name for name in ordered(seen) if name not in CONTROLS and name != REMEDIED]
+        return [name for name in ordered(seen) if name not in CONTROLS and not fed_apart(name)]
 
     @property
     def links(self) -> list[Link]:
@@ -467,12 +583,18 @@ class Session:
             self.tail = _build(Tail, data)
         elif kind == "batch-step":
             self.batch_steps.append(_build(BatchStep, data))
+        elif kind == "knobs":
+            self.knobs = _build(Knobs, data)
         elif kind == "remedy":
             self.remedy = _build(Remedy, data)
         elif kind == "batch":
             self.batch = _build(BatchFacts, data)
+        elif kind == "syncs":
+            self.syncs = _build(Syncs, data)
         elif kind == "prefix":
             self.prefix = _build(Prefix, data)
+        elif kind == "profile":
+            self.profile = _build(Profile, data)
         elif kind == "warning":
             self.warn(data["code"], data["message"], data.get("help", ""))
         elif kind == "wrote":
@@ -544,11 +666,13 @@ def _fit(hint: Any, value: Any, name: str) -> Any:
 
 
 def ordered(names: Iterable[str]) -> list[str]:
-    """Rung names in ladder order, controls last."""
+    """Rung names in ladder order, then controls, then what stands beside the ladder."""
     rank = {name: i for i, name in enumerate(RUNGS + CONTROLS)}
 
     def place(name: str) -> tuple[int, int]:
         links = cut_of(name)
-        return (rank.get(name, len(rank)), 0) if links is None else (rank["sample"], 1_000_000 - links)
+        if links is not None:
+            return rank["sample"], 1_000_000 - links
+        return rank.get(name, len(rank)), settings_of(name) or 0
 
     return sorted(names, key=place)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import statistics
 
-from ..session import CONTROLS, REMEDIED, Session, Warning_
+from ..session import CONTROLS, Session, Warning_, fed_apart
 from .diagnosis import Stage
 from .ladder import ENOUGH_WINDOWS, LadderView
 from .sentences import number, percent
@@ -28,8 +28,8 @@ def partial(ladder: LadderView) -> bool:
 
 
 def missing(ladder: LadderView) -> list[str]:
-    beside = (*CONTROLS, REMEDIED)
-    available = [r.name for r in ladder.session.rungs.values() if r.available and r.name not in beside]
+    rungs = ladder.session.rungs.values()
+    available = [r.name for r in rungs if r.available and r.name not in CONTROLS and not fed_apart(r.name)]
     return [name for name in available if ladder.windows(name) < ENOUGH_WINDOWS]
 
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-from ..session import RUNG_MEANING, SCHEMA_VERSION, Place, Session, Warning_, ordered
+from ..session import RUNG_MEANING, SCHEMA_VERSION, Place, Session, Warning_, ordered, settings_of
+from .halving import to_dict as settings_dict
 from .intervals import Interval
 from .ladder import LadderView
 from .remedy import to_dict as remedy_dict
@@ -116,7 +117,9 @@ class Diagnosis:
             "environment": session.environment,
             "device": session.device,
             "loader": session.to_dict()["loader"],
-            "rungs": [self._rung(name) for name in ordered({*RUNG_MEANING, *session.rungs})],
+            "rungs": [
+                self._rung(name) for name in ordered({*RUNG_MEANING, *session.rungs}) if settings_of(name) is None
+            ],
             "waterfall": [
                 {
                     "stage": s.stage,
@@ -146,6 +149,7 @@ class Diagnosis:
             },
             "recommendations": [one.to_dict() for one in self.recommendations],
             "nothing_to_gain": self.nothing_to_gain or None,
+            "loader_settings": settings_dict(session),
             "remedy": remedy_dict(session),
             "warnings": [{"code": w.code, "message": w.message, "help": w.help} for w in self.warnings],
             "partial": self.partial,
@@ -153,10 +157,10 @@ class Diagnosis:
         }
 
     def _evidence(self) -> dict[str, Any]:
-        """What stands beside the ladder: inside a worker, the tail of slow samples, steps by batch, and batches."""
+        """What stands beside the ladder: a worker's inside, the tail of slow samples, steps, batches, and the model."""
         session = self.session.to_dict()
-        names = {"worker": "inside", "tail": "tail", "batch_steps": "batch_steps", "batch": "batch"}
-        return {name: session[field] for name, field in names.items()}
+        names = ("tail", "batch_steps", "batch", "prefix", "profile")
+        return {"worker": session["inside"], **{name: session[name] for name in names}}
 
     def _rung(self, name: str) -> dict[str, Any]:
         measured = self.ladder.has(name)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import statistics
 
-from ..session import REMEDIED, RUNGS, STAGE_OF_RUNG, Link, Session, Window, cut_of
+from ..session import RUNGS, STAGE_OF_RUNG, Link, Session, Window, cut_of, fed_apart, settings_of
 from .intervals import Interval, difference, median_interval, ratio
 
 #: A rung counts as measured in full with this many windows.
@@ -19,10 +19,12 @@ class LadderView:
         #: The ladder's measured rungs, fastest first; controls are not among them.
         self.rungs = session.measured()
         self._ms: dict[str, dict[int, float]] = {}
-        trials = {window.round for window in session.windows_of(REMEDIED)}
+        trials = {window.round for window in session.windows if fed_apart(window.rung)}
         for window in session.windows:
-            if window.rung != REMEDIED and window.round in trials:
-                continue  # it is there to be compared with the remedy, when the ladder's rungs are not measured
+            if settings_of(window.rung) is not None:  # see halving
+                continue
+            if not fed_apart(window.rung) and window.round in trials:
+                continue  # it is there to be compared with what is tried, when the ladder's rungs are not measured
             self._ms.setdefault(window.rung, {})[window.round] = window.ms_per_step - _copy_ms(window, session)
 
     def has(self, rung: str) -> bool:

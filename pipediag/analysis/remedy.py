@@ -15,6 +15,8 @@ LEAST_SPEEDUP = 1.0 / (1.0 - RESOLUTION)
 #: Rounds after which the interval is looked at for the first time. Then they are doubled from look to look: an
 #: interval that is looked at after every round leaves 1 by chance far more often than its confidence says.
 FIRST_LOOK = 4
+#: Rounds that say enough where the time has ended before the first look.
+FEWEST = 3
 
 
 @dataclass(frozen=True)
@@ -45,7 +47,7 @@ def outcome(session: Session) -> Outcome | None:
     standing = session.rungs.get(REMEDIED)
     if standing is not None and not standing.available:
         return Outcome(False, measured, reverted=standing.why_not)
-    if measured is None or _rounds(session) < FIRST_LOOK:
+    if measured is None or _rounds(session) < FEWEST:
         return Outcome(False, measured, reverted="there was no time for enough windows; give a longer --apply-budget")
     if measured.low > LEAST_SPEEDUP:
         return Outcome(True, measured)
@@ -71,18 +73,18 @@ def next_trial(session: Session) -> list[str]:
 
 def speedup(session: Session) -> Interval | None:
     """How many times as many steps a second the loop makes under the remedy, paired round by round."""
-    pairs = _paired(session)
+    pairs = [*paired(session, *PAIR).values()]
     return ratio([plain for plain, _ in pairs], [remedied for _, remedied in pairs]) if pairs else None
 
 
 def _rounds(session: Session) -> int:
-    return len(_paired(session))
+    return len(paired(session, *PAIR))
 
 
-def _paired(session: Session) -> list[tuple[float, float]]:
-    """Milliseconds a step without and with the remedy, of each round that has both."""
-    plain, remedied = ({w.round: w.ms_per_step for w in session.windows_of(rung)} for rung in PAIR)
-    return [(plain[round_], remedied[round_]) for round_ in sorted(plain.keys() & remedied.keys())]
+def paired(session: Session, before: str, after: str) -> dict[int, tuple[float, float]]:
+    """Milliseconds a step under two rungs, by each round that has both, in the order of the rounds."""
+    one, other = ({w.round: w.ms_per_step for w in session.windows_of(rung)} for rung in (before, after))
+    return {round_: (one[round_], other[round_]) for round_ in sorted(one.keys() & other.keys())}
 
 
 def to_dict(session: Session) -> dict[str, Any] | None:

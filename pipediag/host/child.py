@@ -8,9 +8,11 @@ import signal
 import sys
 import traceback
 from contextlib import ExitStack
+from functools import partial
 from types import FrameType
 from typing import TYPE_CHECKING, Any
 
+from ..analysis.audit.rounds import next_round as next_audit_round
 from ..analysis.remedy import next_trial
 from ..analysis.stopping import next_round
 from ..errors import EXIT_INTERRUPTED, AnalysisOver
@@ -77,12 +79,13 @@ class Child:
         from ..ladder.plan import Plan
         from ..measure.machine import environment
 
-        versions = {"torch": torch.__version__, "cuda": torch.version.cuda}
-        self._sender.send("environment", {**environment(), **versions})
         session = Session.from_dict(self._order["session"])
-        self._measurement = Measurement(
-            Plan(**self._order["plan"]), session, self._sender.send, next_round, choose_trial=next_trial
-        )
+        facts = {**environment(), "torch": torch.__version__, "cuda": torch.version.cuda}
+        session.apply("environment", facts)
+        self._sender.send("environment", facts)
+        plan = Plan(**self._order["plan"])
+        choose = next_round if plan.audit is None else partial(next_audit_round, gate=plan.audit)
+        self._measurement = Measurement(plan, session, self._sender.send, choose, choose_trial=next_trial)
         self._stack.enter_context(self._writes.torch_saves())
         self._stack.enter_context(self._measurement.installed())
 

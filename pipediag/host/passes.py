@@ -17,8 +17,8 @@ from typing import Any
 
 from .._version import __version__
 from ..errors import NothingMeasured
-from ..ladder.plan import Plan
-from ..session import REMEDIED, Session
+from ..ladder.plan import KNOBS_SHARE, Plan
+from ..session import REMEDIED, Session, settings_of
 from .channel import Receiver
 from .processes import Terminated, end_child, exit_code_of, no_orphans, start_child, wait_quietly
 from .script import Target
@@ -49,6 +49,9 @@ class Request:
     workdir: str | None = None
     rungs: list[str] | None = None
     apply: float = 0.0  # seconds to measure a remedy for, beside the budget; 0: none is tried
+    audit: float | None = None  # share of a step that the input may cost, see Plan.audit
+    profile: str = ""  # the file for a trace of some steps, see Plan.profile
+    knobs: bool = False  # try other settings of the loader with what the ladder leaves of the budget
 
 
 @dataclass
@@ -58,8 +61,9 @@ class Outcome:
     exit_code: int = 0
     reason: str = ""  # why the child stopped the script; empty when the script ended by itself
     story: dict[str, Any] = field(default_factory=dict)
-    seconds: float = 0.0  # from the first batch on, to the end of the ladder
+    seconds: float = 0.0  # of the budget, from the first batch on
     applied: float = 0.0  # seconds that a remedy was measured for
+    tried: float = 0.0  # seconds of them that other settings of the loader were tried for
     climbed: bool = False  # whether the ladder came to its end
     batches: bool = False
     interrupted: int = 0  # the signal that did
@@ -75,7 +79,8 @@ def analyze_script(request: Request, progress: Progress) -> Session:
     request.target.check()
     session = Session(tool_version=__version__)
     session.script.argv = request.target.argv
-    plan = Plan(budget=request.budget, loader=request.loader, apply=request.apply)
+    plan = Plan(budget=request.budget, loader=request.loader, apply=request.apply, audit=request.audit)
+    plan.profile, plan.knobs = request.profile, KNOBS_SHARE * request.budget if request.knobs else 0.0
     if request.rungs:
         plan.rungs = request.rungs
     barren = 0
@@ -85,15 +90,21 @@ def analyze_script(request: Request, progress: Progress) -> Session:
             outcome = _one_pass(request, plan, session, folder, progress)
             if outcome.exit_code and _failed_under(outcome) == REMEDIED:
                 _give_up_remedy(outcome, session)
+            elif outcome.exit_code and settings_of(_failed_under(outcome) or ""):
+                _give_up_settings(outcome, session)
             session.script.passes += 1
             session.script.exit_code = outcome.exit_code
+            session.script.error = outcome.story.get("error", "") if outcome.exit_code else ""
             barren = barren + 1 if len(session.windows) == windows else 0
             session.ended = _ending(outcome)
             next_plan = _next(plan, outcome, session)
             if next_plan is None or barren > MAX_BARREN or session.script.passes >= MAX_PASSES:
                 break
             plan = next_plan
-    session.script.wrote = [path for path in session.script.wrote if _is_there(path, request.workdir)]
+    wrote = [path for path in session.script.wrote if path != request.profile]
+    session.script.wrote = [path for path in wrote if _is_there(path, request.workdir)]
+    if request.profile and session.profile is None:
+        session.apply("profile", {"why_not": "the script ended before the ladder was known"})
     if outcome.exit_code == 0 and not session.windows:
         raise NothingMeasured(_nothing(outcome, plan))
     return session
@@ -118,11 +129,14 @@ def _next(plan: Plan, outcome: Outcome, session: Session) -> Plan | None:
         return None
     following = Plan(**{**plan.to_dict(), "attempt": plan.attempt + 1})
     following.budget -= outcome.seconds
+    following.knobs = min(following.knobs - outcome.tried, following.budget)
+    following.knobs = following.knobs if following.knobs >= 1.0 else 0.0
     following.apply -= outcome.applied
     if outcome.climbed or following.budget < 1.0:
-        if following.apply < 1.0:
+        left = max(following.budget if following.knobs else 0.0, following.apply)
+        if left < 1.0:
             return None
-        following.climbed, following.budget = True, following.apply
+        following.climbed, following.budget = True, left
     following.excluded.update({r.name: r.why_not for r in session.rungs.values() if not r.available and r.exists})
     if outcome.exit_code:
         rung = _failed_under(outcome)
@@ -154,6 +168,13 @@ def _give_up_remedy(outcome: Outcome, session: Session) -> None:
     why = f"{_FAILED_UNDER}: {outcome.story['error']}"
     session.apply("rung", {"name": REMEDIED, "available": False, "why_not": why})
     outcome.exit_code, outcome.reason = 0, "settled"
+
+
+def _give_up_settings(outcome: Outcome, session: Session) -> None:
+    """The script cannot do with the batches of a loader that is set otherwise; what else is to be tried may go on."""
+    why = f"{_FAILED_UNDER}: {outcome.story['error']}"
+    session.apply("rung", {"name": _failed_under(outcome), "available": False, "why_not": why})
+    outcome.exit_code = 0
 
 
 def _nothing(outcome: Outcome, plan: Plan) -> str:
@@ -221,6 +242,7 @@ class _Watch:
         self._started = time.monotonic()
         self._first_batch: float | None = None
         self._ladder_over: float | None = None
+        self._trial_begun: float | None = None
         self._remedy_begun: float | None = None
         self._finished = False
         self._until = self._started + max(PROLOGUE, plan.budget)
@@ -233,6 +255,10 @@ class _Watch:
             self._first_batch = now
             self._until = now + self._plan.budget + OVERDUE
             self._outcome.batches = True
+        elif kind == "trying":
+            self._trial_begun = now
+            self._until = max(self._until, now + data["budget"] + OVERDUE)
+            self._outcome.climbed = True
         elif kind == "applying" and "ended" in data:
             self._ladder_over = now
             self._until = now + PROLOGUE
@@ -240,6 +266,8 @@ class _Watch:
         elif kind == "applying":
             self._remedy_begun = now
             self._until = now + data["budget"] + OVERDUE
+        elif kind == "looking":
+            self._until = max(self._until, now + data["seconds"] + OVERDUE)
         elif kind == "finished":
             self._finished = True
             self._until = now + FAREWELL
@@ -272,4 +300,5 @@ class _Watch:
         now = time.monotonic()
         begun = self._first_batch if self._plan.attempt == 1 else self._started
         self._outcome.seconds = (self._ladder_over or now) - begun if begun is not None else 0.0
+        self._outcome.tried = (self._ladder_over or now) - self._trial_begun if self._trial_begun is not None else 0.0
         self._outcome.applied = now - self._remedy_begun if self._remedy_begun is not None else 0.0

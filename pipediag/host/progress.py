@@ -8,7 +8,7 @@ import time
 from typing import Any, TextIO
 
 from ..analysis.sentences import number
-from ..session import REMEDIED, Session
+from ..session import REMEDIED, Session, settings_of
 
 
 class ProgressLine:
@@ -42,12 +42,18 @@ class ProgressLine:
             self._began = time.monotonic()
             moved = ", ".join(place.name for place in session.remedy.moved) if session.remedy else ""
             self._say(f"moved to the device: {moved}; measuring whether it pays")
+        elif kind == "trying":
+            self._budget = data["budget"]
+            self._began = time.monotonic()
+            self._say("the ladder is known; trying other settings of the loader")
+        elif kind == "looking" and data["at"]:
+            self._say(f"the ladder is known; recording {data['at']}")
         elif kind == "rung" and not data["available"] and data["exists"]:
             self._say(f"{data['name']}: {data['why_not']}")
 
     def _step(self, rung: str, round_: int, session: Session) -> None:
         left = max(0.0, self._budget - (time.monotonic() - self._began))
-        text = f"round {round_}, {rung}{_estimate(session)}, {left:.0f} s left at most"
+        text = f"round {round_}, {_named(rung, session)}{_estimate(session)}, {left:.0f} s left at most"
         if self._live:
             width = shutil.get_terminal_size().columns - 1
             self._stream.write("\r\x1b[K" + f"pipediag: {text}"[:width])
@@ -67,6 +73,12 @@ class ProgressLine:
             self._stream.write("\r\x1b[K")
             self._stream.flush()
             self._shown = False
+
+
+def _named(rung: str, session: Session) -> str:
+    """A rung for people: settings that are tried by what is set."""
+    number = settings_of(rung)
+    return rung if number is None or session.knobs is None else session.knobs.tried[number - 1].written
 
 
 def _estimate(session: Session) -> str:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import torch
 
-from ..session import CONTROLS, REMEDIED, RUNGS, cut_of, cut_rung
+from ..session import CONTROLS, RUNGS, cut_of, cut_rung, fed_apart
 
 _CODES = (*RUNGS, *CONTROLS)
 #: Codes from here on are cuts of the transform chain.
 _CUTS = 1000
 #: What workers do meanwhile when the training loop itself is fed from a cache, or not at all.
-_WORKERS_DO = dict.fromkeys(("device", "host", "device+load", "supply", REMEDIED), "baseline")
+_WORKERS_DO = dict.fromkeys(("device", "host", "device+load", "supply"), "baseline")
 
 
 class Cell:
@@ -26,7 +26,8 @@ class Cell:
 
     def switch(self, rung: str) -> None:
         links = cut_of(rung)
-        self._shared[0] = _CODES.index(_WORKERS_DO.get(rung, rung)) if links is None else _CUTS + links
+        done = "baseline" if fed_apart(rung) else _WORKERS_DO.get(rung, rung)
+        self._shared[0] = _CODES.index(done) if links is None else _CUTS + links
 
     @property
     def rung(self) -> str:

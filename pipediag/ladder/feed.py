@@ -23,7 +23,7 @@ from .wrappers import EndlessSampler, InitWorker, StagedCollate, StagedDataset, 
 NativeIterator = Callable[[Any], Any]  # DataLoader._get_iterator, unpatched
 
 #: Seconds that a loader with a timeout gives its workers at least.
-_TIMEOUT = 120
+TIMEOUT = 120
 #: Seconds below which a wait for a batch is not worth asking what it was for.
 _NOTICEABLE = 1e-4
 
@@ -31,11 +31,20 @@ _NOTICEABLE = 1e-4
 class Source(Protocol):
     """Where the loop's batches come from: the measured loader's feed, or another beside it."""
 
-    waited: float
-    stalled: float
+    @property
+    def waited(self) -> float:
+        """Seconds spent waiting for batches so far."""
+
+    @property
+    def stalled(self) -> float:
+        """The part of them in which later batches were there already."""
 
     @property
     def worker_pids(self) -> list[int]: ...
+
+    @property
+    def workers(self) -> int:
+        """How many make batches side by side; 0 where the training process makes them."""
 
     @property
     def backlog(self) -> int:
@@ -50,9 +59,15 @@ class Feed:
     """Batches of one loader under a rung that can change at any time. Workers live as long as the feed."""
 
     def __init__(
-        self, loader: DataLoader[Any], native: NativeIterator, clock: Clock, looks_inside: bool = True
+        self,
+        loader: DataLoader[Any],
+        native: NativeIterator,
+        clock: Clock,
+        looks_inside: bool = True,
+        timeout: float = TIMEOUT,
     ) -> None:
         self.loader = loader
+        self._timeout = timeout
         self.cell = Cell()
         self.hearsay = Hearsay()
         #: One for each time that the data was begun.
@@ -99,7 +114,7 @@ class Feed:
             "collate_fn": StagedCollate(station),
             "worker_init_fn": InitWorker(station, loader.worker_init_fn),
             # Filling a cache takes longer than making a batch.
-            "timeout": loader.timeout and max(loader.timeout, _TIMEOUT),
+            "timeout": loader.timeout and max(loader.timeout, self._timeout),
         }
         self._sampler = None
         if not iterable:
@@ -160,6 +175,12 @@ class Feed:
         else:
             self.open()
 
+    def beside(self, loader: DataLoader[Any], timeout: float) -> Feed:
+        """A feed of another loader by the same means, whose workers get so many seconds for a batch."""
+        other = Feed(loader, self._native, self._clock, looks_inside=False, timeout=timeout)
+        other.endless = self.endless
+        return other
+
     def share(self, batches: list[Any]) -> None:
         """Give every worker its cached batch, now and whenever the workers are started anew."""
         if not self._shared:
@@ -172,6 +193,10 @@ class Feed:
         copies = [tree.in_shared_memory(batch) for batch in self._shared]
         for number, queue in enumerate(self._parcels):
             queue.put(copies[number % len(copies)])
+
+    @property
+    def workers(self) -> int:
+        return int(self.loader.num_workers)
 
     @property
     def backlog(self) -> int:

@@ -50,6 +50,10 @@ class RemediedFeed:
         self._clock = clock
         self._iterator: Iterator[Any] | None = None
 
+    @property
+    def workers(self) -> int:
+        return int(self._offloaded.num_workers)
+
     def take(self) -> Delivery | None:
         """The next batch, on the device; None when the data is used up.
 

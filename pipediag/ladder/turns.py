@@ -54,6 +54,15 @@ class Turns:
         """Let the batches of ``rung`` come from ``source`` instead of the feed."""
         self._beside[rung] = source
 
+    def dismiss(self, rung: str) -> None:
+        """Undo :meth:`serve`."""
+        self._beside.pop(rung, None)
+
+    @property
+    def alternate(self) -> bool:
+        """Whether the loop is fed from several sources in turn, so that batches lie ready in those that rest."""
+        return bool(self._beside)
+
     def source(self, rung: str) -> Source:
         return self._beside.get(rung, self.feed)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
@@ -31,6 +31,25 @@ def detached_twin(loader: DataLoader[Any]) -> DataLoader[Any]:
     for name in (_BATCHES, _SAMPLES, "generator"):
         twin.__dict__[name] = _copied(twin.__dict__[name], copies)
     return twin
+
+
+def with_own_generators(twin: DataLoader[Any]) -> DataLoader[Any]:
+    """The detached twin, given generators where it and torch's samplers have none and so would draw from torch's own.
+
+    A sampler of the user's own that draws from the process-wide generators goes on doing so.
+    """
+    for holder in (twin, *_samplers(twin.__dict__[_BATCHES]), *_samplers(twin.__dict__[_SAMPLES])):
+        if vars(holder).get("generator", holder) is None:
+            vars(holder)["generator"] = torch.Generator().manual_seed(torch.initial_seed())
+    return twin
+
+
+def _samplers(sampler: Any) -> Iterator[Sampler[Any]]:
+    """The sampler and those inside it."""
+    if isinstance(sampler, Sampler):
+        yield sampler
+        for part in vars(sampler).values():
+            yield from _samplers(part)
 
 
 def wrap_sampler(twin: DataLoader[Any], wrap: Callable[[Any], Any]) -> Any:

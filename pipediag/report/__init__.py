@@ -7,11 +7,15 @@ from collections.abc import Callable
 from pathlib import Path
 
 from ..analysis import Diagnosis, diagnose_session
+from ..analysis.audit import Audit
 from ..analysis.compare import Comparison
+from ..analysis.sweep import Sweep
 from ..errors import SessionFileError, UsageError
 from ..session import Session
+from .audit import RENDERERS as AUDITS
 from .comparison import RENDERERS as COMPARISONS
 from .markdown import render_markdown
+from .sweep import RENDERERS as SWEEPS
 from .terminal import render_terminal
 
 
@@ -71,6 +75,24 @@ def write_comparison(comparison: Comparison, path: str) -> None:
         SessionFileError: the file cannot be written.
     """
     _write(COMPARISONS[Path(path).suffix](comparison), path)
+
+
+def write_audit(audit: Audit, path: str) -> None:
+    """Write the audit in the form that the file's ending asks for.
+
+    Raises:
+        SessionFileError: the file cannot be written.
+    """
+    _write(AUDITS[Path(path).suffix](audit), path)
+
+
+def write_sweep(sweep: Sweep, path: str) -> None:
+    """The same for a sweep, complete or not.
+
+    Raises:
+        SessionFileError: the file cannot be written.
+    """
+    _write(SWEEPS[Path(path).suffix](sweep), path)
 
 
 def _write(text: str, path: str) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ..analysis import Diagnosis
-from . import advice, remedy, rows
+from . import advice, knobs, model, remedy, rows
 
 
 def render_markdown(diagnosis: Diagnosis) -> str:
@@ -26,6 +26,7 @@ def render_markdown(diagnosis: Diagnosis) -> str:
         lines += ["| | wall | cpu | share | |", "|---|--:|--:|--:|---|"]
         lines += [f"| {r.name} | {r.wall} | {r.cpu} | {r.share} | {r.where} |" for r in inside]
     lines += advice.markdown(diagnosis)
+    lines += knobs.markdown(diagnosis)
     for title, entries in (
         ("Hottest lines there", [f"`{line}`" for line in rows.hot_lines(diagnosis)]),
         ("Not measured", rows.not_measured(diagnosis)),
@@ -34,4 +35,4 @@ def render_markdown(diagnosis: Diagnosis) -> str:
     ):
         if entries:
             lines += ["", f"## {title}", "", *(f"- {entry}" for entry in entries)]
-    return "\n".join(lines + remedy.markdown(diagnosis)) + "\n"
+    return "\n".join(lines + model.markdown(diagnosis) + remedy.markdown(diagnosis)) + "\n"

@@ -10,7 +10,7 @@ from ..analysis.chain import why_unsplit
 from ..analysis.diagnosis import Stage
 from ..analysis.intervals import Interval
 from ..analysis.sentences import number
-from ..session import CONTROLS, RUNG_MEANING, Session, ordered
+from ..session import CONTROLS, RUNG_MEANING, Session, ordered, settings_of
 
 
 @dataclass(frozen=True)
@@ -136,7 +136,7 @@ def not_measured(diagnosis: Diagnosis) -> list[str]:
     ladder, lines = diagnosis.ladder, []
     for name in ordered({*RUNG_MEANING, *diagnosis.session.rungs}):
         standing = diagnosis.session.rungs.get(name)
-        if standing is not None and not ladder.has(name) and standing.exists:
+        if standing is not None and not ladder.has(name) and standing.exists and settings_of(name) is None:
             lines.append(f"{name}: {standing.why_not or 'not reached'}")
     unsplit = why_unsplit(diagnosis.session)
     if unsplit:

@@ -8,7 +8,7 @@ import textwrap
 from tabulate import tabulate
 
 from ..analysis import Diagnosis
-from . import advice, remedy, rows
+from . import advice, knobs, model, remedy, rows
 
 _WIDTH = 100
 _BAR = 20
@@ -42,7 +42,9 @@ def render_terminal(diagnosis: Diagnosis, colour: bool = False, fancy: bool = Fa
     ):
         if entries:
             lines += ["", title + ":", *(_item(entry) for entry in entries)]
+    lines += knobs.terminal(diagnosis)
     lines += advice.terminal(diagnosis)
+    lines += model.terminal(diagnosis)
     lines += remedy.terminal(diagnosis)
     if diagnosis.warnings:
         lines += ["", "warnings:"]

@@ -60,7 +60,7 @@ def test_batches_go_on_beyond_the_epoch(workers: int) -> None:
         assert images.dtype is torch.float32
         seen += labels.tolist()
     assert sorted(seen[:12]) == sorted(seen[12:24]) == list(range(12))
-    assert len(feed.worker_pids) == workers and feed.waited > 0 and feed.backlog >= workers
+    assert len(feed.worker_pids) == feed.workers == workers and feed.waited > 0 and feed.backlog >= workers
     feed.close()
     feed.close()
     assert vars(loader) == kept

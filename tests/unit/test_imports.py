@@ -16,6 +16,8 @@ LIGHT = (
     "pipediag.analysis",
     "pipediag.report",
     "pipediag.cli",
+    "pipediag.commands.audit",
+    "pipediag.commands.sweep",
     "pipediag.measure.schedule",
     "pipediag.measure.window",
     "pipediag.measure.clock",

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from pipediag.host.passes import Outcome, _failed_under, _give_up_remedy, _next, _Watch
+from pipediag.host.passes import Outcome, _failed_under, _give_up_remedy, _give_up_settings, _next, _Watch
 from pipediag.ladder.plan import Plan
 from pipediag.session import REMEDIED, Rung, Session
 
@@ -32,6 +32,17 @@ class TestNext:
         plan = _next(Plan(budget=30.0, apply=20.0), ended(climbed=True, applied=5.0), Session())
         assert plan is not None and plan.climbed and plan.apply == plan.budget == 15.0
         assert _next(plan, ended(climbed=True, applied=14.5), Session()) is None
+
+    def test_a_trial_of_settings_goes_on_in_another_pass(self) -> None:
+        plan = _next(Plan(budget=30.0, knobs=10.0), ended(climbed=True, seconds=22.0, tried=4.0), Session())
+        assert plan is not None and plan.climbed and (plan.knobs, plan.budget, plan.apply) == (6.0, 8.0, 0.0)
+        assert _next(plan, ended(climbed=True, seconds=7.5, tried=2.0), Session()) is None
+
+    def test_a_trial_of_settings_has_no_more_than_the_budget_leaves(self) -> None:
+        plan = _next(Plan(budget=30.0, knobs=10.0, apply=20.0), ended(climbed=True, seconds=27.0), Session())
+        assert plan is not None and (plan.knobs, plan.apply, plan.budget) == (3.0, 20.0, 20.0)
+        plan = _next(Plan(budget=30.0, knobs=10.0, apply=20.0), ended(seconds=29.5), Session())
+        assert plan is not None and (plan.climbed, plan.knobs, plan.budget) == (True, 0.0, 20.0)
 
     def test_a_spent_budget_leaves_the_remedys(self) -> None:
         plan = _next(Plan(budget=10.5, apply=20.0), ended(), Session())
@@ -60,6 +71,18 @@ def test_a_script_that_fails_under_the_remedy_has_not_failed() -> None:
     assert _next(Plan(apply=20.0), outcome, session) is None
 
 
+def test_a_script_that_fails_under_other_settings_has_not_failed() -> None:
+    """What is left to try, and the remedy, have their turn."""
+    story = {**STORY, "rung": "settings:2", "error": "TypeError: no"}
+    outcome = ended(exit_code=1, climbed=True, seconds=22.0, tried=4.0, story=story)
+    session = Session()
+    _give_up_settings(outcome, session)
+    assert outcome.exit_code == 0
+    assert session.rungs["settings:2"].why_not == "the script failed when it was fed this way: TypeError: no"
+    plan = _next(Plan(budget=30.0, knobs=10.0), outcome, session)
+    assert plan is not None and plan.climbed and plan.knobs == 6.0
+
+
 class TestWatch:
     @pytest.fixture
     def clock(self, monkeypatch: pytest.MonkeyPatch) -> list[float]:
@@ -84,6 +107,23 @@ class TestWatch:
         assert outcome.climbed and (outcome.seconds, outcome.applied) == (35.0, 30.0)
         clock[0] = 300.0
         assert watch.overdue() and not watch.overdue() and outcome.reason == "settled"
+
+    def test_trying_settings_is_a_part_of_the_budget(self, clock: list[float]) -> None:
+        outcome = Outcome()
+        watch = _Watch(Plan(budget=30.0, knobs=10.0, apply=20.0), Session(), outcome, lambda *event: None)
+        steps: list[tuple[str, dict[str, Any], float]] = [
+            ("first-batch", {}, 5.0),
+            ("trying", {"budget": 10.0}, 40.0),
+            ("applying", {"ended": "settled"}, 60.0),
+            ("applying", {"budget": 20.0}, 80.0),
+            ("finished", {"reason": "settled"}, 100.0),
+        ]
+        for kind, data, at in steps:
+            clock[0] = at
+            assert not watch.overdue(), kind
+            watch.take(kind, data)
+        watch.close()
+        assert outcome.climbed and (outcome.seconds, outcome.tried, outcome.applied) == (55.0, 20.0, 20.0)
 
     @pytest.mark.parametrize(
         ("kind", "data", "late"), [("first-batch", {}, 46.0), ("applying", {"budget": 20.0}, 36.0)]

@@ -8,7 +8,7 @@ import pytest
 
 from pipediag.analysis import diagnose_session
 from pipediag.analysis.ladder import LadderView
-from pipediag.analysis.remedy import FIRST_LOOK, Outcome, next_trial, outcome, speedup, to_dict
+from pipediag.analysis.remedy import FEWEST, FIRST_LOOK, Outcome, next_trial, outcome, speedup, to_dict
 from pipediag.report.markdown import render_markdown
 from pipediag.report.terminal import render_terminal
 from pipediag.session import REMEDIED, Apart, Edit, Kept, Place, Proof, Remedy, Rung, Session, Window
@@ -63,12 +63,13 @@ def test_it_is_reverted(ratio: float, noise: float, why: str) -> None:
 
 
 def test_few_rounds_prove_nothing() -> None:
-    came = result(tried(3.0, FIRST_LOOK - 1))
+    came = result(tried(3.0, FEWEST - 1))
     assert not came.applied and "--apply-budget" in came.reverted
+    assert result(tried(3.0, FEWEST)).applied
 
 
 def test_windows_without_a_partner_do_not_count() -> None:
-    session = tried(3.0, FIRST_LOOK)
+    session = tried(3.0, FEWEST)
     del session.windows[-1]
     assert not result(session).applied
 

@@ -12,13 +12,10 @@ from collections.abc import Callable
 from ..diagnosis import Recommendation, Stage, Verdict
 from ..ladder import LadderView
 from ..sentences import number, percent, span
-from ..thresholds import GATE
+from ..thresholds import WORTH as WORTH
 from ..whatif import WhatIf, what_if
-from . import loading, model, transfer, transforms, workers
+from . import loading, model, transfer, transforms, tried, workers
 from .view import View
-
-#: A change that saves less than the gate of a step is not worth making.
-WORTH = 1.0 / (1.0 - GATE)
 
 RULES: tuple[Callable[[View], Recommendation | None], ...] = (
     transforms.offload,
@@ -36,6 +33,7 @@ RULES: tuple[Callable[[View], Recommendation | None], ...] = (
     transfer.handoff,
     loading.storage,
     loading.decode,
+    tried.settings,
     workers.more_workers,
     workers.prefetch,
     workers.persistent_workers,
@@ -48,10 +46,10 @@ RULES: tuple[Callable[[View], Recommendation | None], ...] = (
 
 
 def recommend(ladder: LadderView, pieces: list[Stage], verdict: Verdict) -> tuple[list[Recommendation], str]:
-    """What is worth changing, the largest predicted gain first; and why the input pipeline is not, where it is not.
+    """What is worth changing, the largest gain first; and why the input pipeline is not, where it is not.
 
-    A recommendation is left out when all of its interval lies below what :data:`WORTH` asks for, or what was measured
-    of it does. Those that cannot be predicted come last.
+    A gain counts as it was measured, and as it is predicted where it was not. A recommendation is left out when all of
+    its interval lies below what :data:`WORTH` asks for. Those whose gain cannot be told come last.
     """
     numbers = what_if(ladder)
     if numbers is None:
@@ -65,16 +63,14 @@ def recommend(ladder: LadderView, pieces: list[Stage], verdict: Verdict) -> tupl
 
 
 def _worth_it(one: Recommendation) -> bool:
-    if one.measured is not None and one.measured.high < WORTH:
-        return False
-    return one.predicted is None or one.predicted.high >= WORTH
+    gain = one.measured or one.predicted
+    return gain is None or gain.high >= WORTH
 
 
 def _rank(one: Recommendation) -> float:
-    """By predicted gain, to a hundredth: what the ceiling limits alike keeps the order of the rules."""
-    if one.predicted is None:
-        return math.inf
-    return -round(one.predicted.value, 2)
+    """By the gain, to a hundredth: what the ceiling limits alike keeps the order of the rules."""
+    gain = one.measured or one.predicted
+    return math.inf if gain is None else -round(gain.value, 2)
 
 
 def _nothing(numbers: WhatIf, pieces: list[Stage], verdict: Verdict) -> str:

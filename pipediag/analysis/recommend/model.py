@@ -15,7 +15,7 @@ _BUSY = 0.9
 def frozen_prefix(view: View) -> Recommendation | None:
     """A part of the forward that learns nothing, run a batch ahead."""
     prefix, compute = view.session.prefix, view.whatif.compute
-    if prefix is None or not 0 < prefix.least <= prefix.most:
+    if prefix is None or prefix.why_not or not 0 < prefix.least <= prefix.most:
         return None
 
     def saved(times: float) -> float:
@@ -28,7 +28,7 @@ def frozen_prefix(view: View) -> Recommendation | None:
         "frozen-prefix",
         f"Run {listed(names)} a batch ahead, on a stream of its own",
         "compute",
-        Change(compute=Interval(saved(middle), saved(prefix.least), saved(prefix.most))),
+        Change(compute=Interval(saved(middle), saved(min(prefix.least, middle)), saved(max(prefix.most, middle)))),
         [
             f"{listed(names)} take{s(names)} {number(prefix.ms)} ms of a step fed from the device, the rest "
             f"{number(prefix.rest_ms)} ms, and need{s(names)} nothing of what the loop learns",
@@ -66,12 +66,18 @@ def compute(view: View) -> Recommendation | None:
         evidence.append("no operation was seen to run under autocast")
     evidence.append("what a cheaper step would gain cannot be told from the input pipeline's side: no prediction")
     options = "autocast to bfloat16, channels_last, a larger batch, torch.compile"
+    profile = view.session.profile
+    heavy = profile.modules[0] if profile is not None and profile.modules else None
+    first = "pipediag analyze --profile trace.json shows what its steps consist of; begin with what takes most"
+    if heavy is not None:
+        evidence.append(f"{heavy.name} takes {number(heavy.ms)} ms of a recorded step, its backward pass included")
+        first = f"begin with {heavy.name}"
     return view.made(
         "model",
         "Look at the model's own step next",
         "compute",
         None,
         evidence,
-        "torch.profiler over steps on batches that lie on the device" + ("" if view.on_cpu else f"; {options}"),
+        first + ("" if view.on_cpu else f": {options}"),
         "lower precision may change how the training converges",
     )

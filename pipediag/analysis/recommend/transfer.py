@@ -9,6 +9,7 @@ from ..diagnosis import Recommendation
 from ..intervals import Interval
 from ..sentences import number, percent
 from ..whatif import Change
+from .tried import found_best, predicted_only
 from .view import HALVED, View, batch_text, bytes_text, leaf_text
 
 #: Types that a model may run in with half the bytes of float32 or less.
@@ -48,7 +49,7 @@ def pin_memory(view: View) -> Recommendation | None:
         return None
     pageable = not view.loader.pin_memory and not (leaves and all(leaf.pinned for leaf in leaves))
     waited = [leaf for leaf in leaves if leaf.copied and leaf.non_blocking is False]
-    if not pageable and not waited:
+    if (not pageable and not waited) or (pageable and found_best(view, "pin-memory")):
         return None
     evidence = [f"{_cost(view, transfer)}; pin_memory={view.loader.pin_memory}"]
     saved = Interval(transfer.value / 2, 0.0, transfer.high)
@@ -64,6 +65,8 @@ def pin_memory(view: View) -> Recommendation | None:
         evidence.append(HALVED)
     if waited:
         evidence.append(f"the loop waits for the copies of {batch_text(waited)}")
+    if pageable:  # tried without a change of the loop's own copies
+        evidence += predicted_only(view, "pin-memory")
     pinned = f"pin_memory=True {view.in_the_loader} and " if pageable else ""
     return view.made(
         "pin-memory",

@@ -7,15 +7,16 @@ import statistics
 
 from ..diagnosis import Recommendation
 from ..intervals import Interval
+from ..ladder import LadderView
 from ..sentences import number, percent
-from ..thresholds import GATE
+from ..thresholds import GATE, QUEUED
 from ..verdict import startup_ms
-from ..whatif import Change
+from ..whatif import Change, WhatIf
+from .tried import judged, predicted_only
 from .view import HALVED, View
 
-#: Part of their time that workers wait for a core from which on threads are in each other's way, and part of it that
-#: they are blocked from which on it is not CPU time that they lack.
-_QUEUED, _BLOCKED = 0.05, 0.3
+#: Part of their time that workers are blocked from which on it is not CPU time that they lack.
+_BLOCKED = 0.3
 _LIMITS = {"opencv": "cv2.setNumThreads(1)", "torch": "torch.set_num_threads(1)"}
 
 
@@ -24,6 +25,8 @@ def more_workers(view: View) -> Recommendation | None:
     work, cores, model = view.work, view.cores, view.whatif
     wanted = model.workers_wanted()
     if work is None or cores is None or wanted is None or wanted <= model.workers or not model.waits:
+        return None
+    if judged(view, "num-workers"):
         return None
     run, loop = number(work.run), number(model.loop + model.lost.value)
     if model.workers:
@@ -40,6 +43,7 @@ def more_workers(view: View) -> Recommendation | None:
             f"{evidence}; the loop could take one every {loop} ms",
             f"a worker uses {percent(work.cpu / work.run)} of a core, and {number(model.free)} of {cores:g} cores are "
             "free for workers",
+            *predicted_only(view, "num-workers"),
         ],
         f"num_workers={wanted} {view.in_the_loader}",
         "every worker holds the dataset's objects and prefetch_factor batches in memory",
@@ -49,14 +53,11 @@ def more_workers(view: View) -> Recommendation | None:
 def prefetch(view: View) -> Recommendation | None:
     """A deeper queue, where the workers are fast enough on average and yet the loop waits."""
     model, loader = view.whatif, view.loader
-    if not model.workers or not view.ladder.has("supply"):
+    if not irregular(view.ladder, model) or judged(view, "prefetch-factor"):
         return None
     alone, base = view.ladder.ms("supply").value, model.base
     steady = max(model.loop + model.lost.value, alone)
     stalled, now = view.seen.get("stalled_ms", 0.0), loader.prefetch_factor or 2
-    certain = stalled > GATE * base or view.ladder.cost("baseline", "supply").low > 0
-    if base - steady <= GATE * base or not certain:
-        return None
     beside = " with the workers beside it" if model.lost.value > 0 else ""
     evidence = [
         f"the loop by itself takes {number(model.loop + model.lost.value)} ms a step{beside} and the loader by itself "
@@ -75,10 +76,24 @@ def prefetch(view: View) -> Recommendation | None:
         f"prefetch_factor={2 * now} instead of {now}",
         view.workers_stage,
         model.speedup(base, Interval(best, steady, base)),
-        [*evidence, "predicted for a queue that is never empty; the lower end is for one that changes nothing"],
+        [
+            *evidence,
+            "predicted for a queue that is never empty; the lower end is for one that changes nothing",
+            *predicted_only(view, "prefetch-factor"),
+        ],
         f"prefetch_factor={2 * now} {view.in_the_loader}; in_order=False lets ready batches overtake a slow one",
         f"{model.workers * now} more batches lie in host memory; in_order=False changes the order of the batches",
     )
+
+
+def irregular(ladder: LadderView, model: WhatIf) -> bool:
+    """Whether loop and loader are fast enough each, and slower together: then batches come in fits and starts."""
+    if not model.workers or not ladder.has("supply"):
+        return False
+    stalled = ladder.evidence("baseline").get("stalled_ms", 0.0)
+    certain = stalled > GATE * model.base or ladder.cost("baseline", "supply").low > 0
+    steady = max(model.loop + model.lost.value, ladder.ms("supply").value)
+    return certain and model.base - steady > GATE * model.base
 
 
 def persistent_workers(view: View) -> Recommendation | None:
@@ -105,6 +120,7 @@ def persistent_workers(view: View) -> Recommendation | None:
     ends = [one.shutdown for one in paid if one.shutdown > 0]
     if ends:
         evidence.append(f"ending the workers of the epoch before takes {number(statistics.median(ends))} s more")
+    evidence.append("computed from these times: what happens between epochs is in no steady window, and was not tried")
     return view.made(
         "persistent-workers",
         "Keep the workers from epoch to epoch",
@@ -127,7 +143,7 @@ def threads(view: View) -> Recommendation | None:
     own_share = max(1, int(cores) - model.workers)
     if most == 1 and own <= own_share:  # none that could be done without
         return None
-    if queued < _QUEUED and model.lost.value <= GATE * model.base:
+    if queued < QUEUED and model.lost.value <= GATE * model.base:
         return None
     each = "1 thread" if most == 1 else f"{most} threads ({library})"
     evidence = [f"{model.workers} workers of {each} and {own} of the training process share {cores:g} cores"]
@@ -157,7 +173,7 @@ def fewer_workers(view: View) -> Recommendation | None:
     if view.verdict.bottleneck != "contention" or model.work is None or model.lost.value <= 0:
         return None
     enough = max(1, math.ceil(model.workers * model.supply / model.loop))
-    if enough >= model.workers:
+    if enough >= model.workers or judged(view, "fewer-workers"):
         return None
     gone = model.lost.value * (1 - enough / model.workers)
     return view.made(
@@ -170,6 +186,7 @@ def fewer_workers(view: View) -> Recommendation | None:
             _in_the_way(view),
             f"{model.workers} workers give a batch every {number(model.supply)} ms and the loop takes one every "
             f"{number(model.loop)} ms at best: {enough} are enough",
+            *predicted_only(view, "fewer-workers"),
         ],
         f"num_workers={enough} {view.in_the_loader}",
         "less is in reserve when a few samples take longer",

@@ -22,7 +22,7 @@ Step = Callable[[Any, Callable[[Any], Any]], Any]
 #: Makes a pipeline of a loader: gives for each batch what the split's stage makes of it, computed ahead.
 Pipeline = Callable[[Iterable[Any]], Iterable[Any]]
 
-#: Runs that are timed one by one.
+#: Runs that are timed one by one, as a rule.
 _SINGLE = 9
 #: Cycles of a GPU in a millisecond, no less.
 _CYCLES = 2_500_000
@@ -35,6 +35,7 @@ def measure(
     *,
     rounds: int = 5,
     seconds: float = 0.2,
+    singles: int = _SINGLE,
     clock: Clock | None = None,
 ) -> Costs:
     """Time a step and its parts.
@@ -52,12 +53,13 @@ def measure(
         step: one step of the loop, that uses ``forward`` in place of the model.
         rounds: windows of which the median is taken.
         seconds: about how long a window is.
+        singles: runs that are timed one by one, of which the median is taken too.
         clock: for tests.
 
     Raises:
         NotFrozen: the steps change a weight of the prefix.
     """
-    bench = _Bench(_device_of(batch, split), clock or SystemClock(), rounds, seconds)
+    bench = _Bench(_device_of(batch, split), clock or SystemClock(), rounds, seconds, singles)
     features = split.prefix(batch)
     whole = partial(step, batch, split.forward)
     rest = partial(step, batch, lambda one: split.rest(one, features))
@@ -163,13 +165,14 @@ class _Bench:
         streams: whether the device works on several streams at once.
     """
 
-    def __init__(self, device: torch.device, clock: Clock, rounds: int, seconds: float) -> None:
+    def __init__(self, device: torch.device, clock: Clock, rounds: int, seconds: float, singles: int = _SINGLE) -> None:
         self.streams = device.type == "cuda"
         self._torch_device = device
         self._device = Device(device)
         self._clock = clock
         self._rounds = rounds
         self._seconds = seconds
+        self._singles = singles
 
     def wall(self, run: Callable[[], Any]) -> float:
         """From run to run, with many runs on their way."""
@@ -196,7 +199,7 @@ class _Bench:
 
     def host(self, run: Callable[[], Any]) -> float:
         """Until one run has been launched on an idle device."""
-        return statistics.median(self._launched(run) for _ in range(_SINGLE))
+        return statistics.median(self._launched(run) for _ in range(self._singles))
 
     def _launched(self, run: Callable[[], Any]) -> float:
         self._device.synchronize()
@@ -214,7 +217,7 @@ class _Bench:
             return self.host(run)
         launching = self.host(run)
         with torch.cuda.device(self._torch_device):
-            return statistics.median(self._worked(run, launching) for _ in range(_SINGLE))
+            return statistics.median(self._worked(run, launching) for _ in range(self._singles))
 
     def _worked(self, run: Callable[[], Any], launching: float) -> float:
         begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))

@@ -2,8 +2,8 @@
 
 It follows the kernels that the thread launches which has imported torch, and the waits of all threads. It does not see
 what is inside a CUDA graph, what other libraries launch, or memory that is used again; nor what other threads launch,
-so that most is seen of loaders without workers, for which there is no thread. A forked process must leave it: it asks for
-the current stream at every operation, and there is none.
+so that most is seen of loaders without workers, for which there is no thread. A forked process must leave it: it asks
+for the current stream at every operation, and there is none.
 
     TORCH_CUDA_SANITIZER=1 python sanitized.py pipeline | offload | race
 """

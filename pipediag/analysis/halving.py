@@ -1,0 +1,207 @@
+"""Which settings of the loader are the best: successive halving, beside the loader as it is.
+
+A round measures the loop on the loader as it is and under every setting that is still in the race, in varied order, so
+that drift of the machine falls on all alike; what counts is by how much a setting makes the steps shorter than the
+loader as it is does in the same rounds. After :data:`~.remedy.FIRST_LOOK` rounds, and whenever their number has
+doubled, the race is looked at: the worse half leaves it, as in Jamieson and Talwalkar, "Non-stochastic Best Arm
+Identification and Hyperparameter Optimization" (AISTATS 2016), and so does what certainly cannot win any more. The
+last one is measured until its interval over the loader as it is clears :data:`~.remedy.LEAST_SPEEDUP`, or certainly
+does not reach what is worth a change. The best of several looks good by chance more often than one does: for that its
+interval is stretched, by Bonferroni's correction.
+
+Everything follows from the windows of a session, so the race goes on where an earlier pass has left it.
+"""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from ..session import LoaderSettings, Session, settings_rung
+from .intervals import CONFIDENCE, Interval, median_interval, ratio
+from .remedy import FIRST_LOOK, LEAST_SPEEDUP, paired
+from .thresholds import WORTH
+
+
+@dataclass(frozen=True)
+class Arm:
+    """One way to set the loader, and what came of it.
+
+    Attributes:
+        rung: the name of its windows.
+        settings: what is set.
+        speedup: how many times as many steps a second as the loader as it is, paired round by round; None where no
+            round has both.
+        rounds: how many have both.
+        rivals: how many settings were measured in all.
+        why_not: why it could not be measured; empty where it could.
+    """
+
+    rung: str
+    settings: LoaderSettings
+    speedup: Interval | None = None
+    rounds: int = 0
+    rivals: int = 1
+    why_not: str = ""
+
+    @property
+    def known(self) -> bool:
+        """Whether it was measured for long enough to be judged."""
+        return not self.why_not and self.rounds >= FIRST_LOOK
+
+    @property
+    def pays(self) -> bool:
+        return self.known and self.speedup is not None and _low(self.speedup, self.rivals) > LEAST_SPEEDUP
+
+    @property
+    def hopeless(self) -> bool:
+        """Whether it certainly gains less than is worth a change."""
+        return self.known and self.speedup is not None and self.speedup.high < WORTH
+
+    @property
+    def verdict(self) -> str:
+        """``pays``, ``slower``, ``no gain`` or ``open``; without rounds ``failed`` or ``not tried``."""
+        if self.speedup is None or self.why_not:
+            return "failed" if self.why_not else "not tried"
+        if self.pays:
+            return "pays"
+        if self.known and self.speedup.high < 1:
+            return "slower"
+        return "no gain" if self.hopeless else "open"
+
+
+def _low(speedup: Interval, rivals: int) -> float:
+    """The lower end of the interval when any of so many may be the one that looks best."""
+    quantile = statistics.NormalDist().inv_cdf
+    tail = (1 - CONFIDENCE) / 2
+    stretch = quantile(1 - tail / rivals) / quantile(1 - tail)
+    return float(speedup.value * (speedup.low / speedup.value) ** stretch)
+
+
+def arms(session: Session, rounds: Sequence[int] | None = None) -> list[Arm]:
+    """All that was to be tried, in the order in which it was found promising; by these ``rounds`` only, if given."""
+    tried = session.knobs.tried if session.knobs is not None else []
+    return [_arm(session, number, rounds) for number in range(1, len(tried) + 1)]
+
+
+def _arm(session: Session, number: int, rounds: Sequence[int] | None) -> Arm:
+    assert session.knobs is not None
+    rung, tried = settings_rung(number), session.knobs.tried
+    pairs = [pair for round_, pair in paired(session, "baseline", rung).items() if rounds is None or round_ in rounds]
+    return Arm(
+        rung,
+        tried[number - 1],
+        ratio([plain for plain, _ in pairs], [other for _, other in pairs]) if pairs else None,
+        len(pairs),
+        sum(1 for one in _rungs(session) if session.windows_of(one)),
+        _why_not(session, rung),
+    )
+
+
+def _why_not(session: Session, rung: str) -> str:
+    standing = session.rungs.get(rung)
+    return standing.why_not if standing is not None and not standing.available else ""
+
+
+def best(session: Session) -> Arm | None:
+    """The setting to be recommended: of those that certainly pay the fastest, or a cheaper one that is about as fast.
+
+    None where none certainly pays.
+    """
+    paying = [arm for arm in arms(session) if arm.pays]
+    return _ranked(paying)[0] if paying else None
+
+
+def next_settings(session: Session) -> list[str]:
+    """The rungs of the next round: the loader as it is, and what is still in the race; none once that is decided."""
+    rounds, look = _rounds(session), FIRST_LOOK
+    running = [number for number, rung in enumerate(_rungs(session), 1) if not _why_not(session, rung)]
+    while running and look <= len(rounds):
+        seen = rounds[:look]
+        stay = _stay(session, [_arm(session, number, seen) for number in running], seen)
+        if look == len(rounds) and len(stay) == 1 and stay[0].pays:
+            return []
+        running = [number for number in running if settings_rung(number) in {arm.rung for arm in stay}]
+        look *= 2
+    return ["baseline", *map(settings_rung, running)] if running else []
+
+
+def _rungs(session: Session) -> list[str]:
+    tried = session.knobs.tried if session.knobs is not None else []
+    return [settings_rung(number) for number in range(1, len(tried) + 1)]
+
+
+def _rounds(session: Session) -> list[int]:
+    """The rounds of the race: those in which the loader as it is stands beside some other settings."""
+    return sorted({round_ for rung in _rungs(session) for round_ in paired(session, "baseline", rung)})
+
+
+def _stay(session: Session, running: list[Arm], rounds: Sequence[int]) -> list[Arm]:
+    """What stays in the race after a look at it: the better half, without what cannot win any more."""
+    order = _ranked([arm for arm in running if arm.speedup is not None and not arm.hopeless])
+    half = order[: max(1, len(running) // 2)]
+    return [arm for arm in half if arm is order[0] or _may_win(session, arm, order[0], rounds)]
+
+
+def _may_win(session: Session, arm: Arm, first: Arm, rounds: Sequence[int]) -> bool:
+    """Whether it may yet turn out to be worth more than the one that ranks first: dearer, it has to be faster by what
+    is worth a change; cheaper, it may be slower by as much."""
+    pairs = [pair for round_, pair in paired(session, first.rung, arm.rung).items() if round_ in rounds]
+    if not pairs:
+        return False
+    gain = ratio([one for one, _ in pairs], [other for _, other in pairs])
+    return gain.high > (1 / WORTH if _price(arm) < _price(first) else WORTH)
+
+
+def _ranked(found: Sequence[Arm]) -> list[Arm]:
+    """The fastest first, but before it the cheapest of those that are about as fast."""
+    order = sorted(found, key=lambda arm: -_gain(arm))
+    near = [arm for arm in order if _gain(order[0]) < WORTH * _gain(arm)]
+    return sorted(near, key=_price) + order[len(near) :]
+
+
+def _gain(arm: Arm) -> float:
+    return arm.speedup.value if arm.speedup is not None else 0.0
+
+
+def _price(arm: Arm) -> tuple[int, int, bool]:
+    """What it takes of the machine: processes, batches that lie ready, pinned memory."""
+    one = arm.settings
+    return one.num_workers, one.prefetch_factor or 0, one.pin_memory
+
+
+def rate(session: Session, rung: str) -> Interval | None:
+    """Steps a second under a rung in the rounds of the race; None where it has none."""
+    rounds = _rounds(session)
+    ms = [window.ms_per_step for window in session.windows_of(rung) if window.round in rounds]
+    return median_interval(ms).inverse(1000.0) if ms else None
+
+
+def to_dict(session: Session) -> dict[str, Any] | None:
+    """The published form: see :meth:`pipediag.analysis.Diagnosis.to_dict`."""
+    if session.knobs is None:
+        return None
+    chosen = best(session)
+    return {
+        "why_not": session.knobs.why_not or None,
+        "best": chosen.rung if chosen else None,
+        "tried": [_told(session, arm) for arm in arms(session)],
+    }
+
+
+def _told(session: Session, arm: Arm) -> dict[str, Any]:
+    steps = rate(session, arm.rung)
+    return {
+        "rung": arm.rung,
+        "num_workers": arm.settings.num_workers,
+        "prefetch_factor": arm.settings.prefetch_factor,
+        "pin_memory": arm.settings.pin_memory,
+        "startup_s": arm.settings.startup,
+        "steps_per_s": steps.to_dict() if steps else None,
+        "measured_speedup": arm.speedup.to_dict() if arm.speedup else None,
+        "rounds": arm.rounds,
+        "verdict": arm.verdict,
+        "why_not": arm.why_not or None,
+    }

@@ -1,0 +1,174 @@
+"""Which other settings of the loader are worth a try on the running loop, by what the ladder has shown.
+
+No grid: a setting is tried only where this run has a reason for it. The reasons are those of the recommendations'
+rules; what comes of the trial is in :mod:`pipediag.analysis.halving`.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from ..session import Loader, LoaderSettings, Session
+from .checks import partial
+from .ladder import LadderView
+from .recommend.workers import irregular
+from .thresholds import GATE, QUEUED
+from .verdict import judge
+from .waterfall import waterfall
+from .whatif import Change, WhatIf, transfer_matters, what_if
+
+#: Settings that are tried at most: more would be few windows for each.
+MOST = 6
+#: Part of what is free of the machine's memory that the workers of all settings may take together.
+MEMORY_SHARE = 0.5
+#: Batches that each worker prepares ahead where a loader without workers gets some; torch's default.
+AHEAD = 2
+
+
+@dataclass(frozen=True)
+class Candidates:
+    """Settings to try, the most promising first.
+
+    Attributes:
+        settings: what is to be set; none where the run gives no reason for any.
+        base: milliseconds of a step as the loader is.
+        steps: milliseconds that a step would take under each, by the model.
+        why_not: why there are none although the loop starves; empty where it does not, or where there are some.
+    """
+
+    settings: tuple[LoaderSettings, ...] = ()
+    base: float = 0.0
+    steps: tuple[float, ...] = ()
+    why_not: str = ""
+
+
+@dataclass(frozen=True)
+class Memory:
+    """What bounds the number of workers, in bytes.
+
+    Attributes:
+        worker: what one worker takes that it does not share with others.
+        batch: one batch, as it lies ready.
+        free: what the process may still take of the machine's memory.
+        shared: what is free where batches lie that workers hand over; None where that is not known.
+    """
+
+    worker: int
+    batch: int
+    free: int
+    shared: int | None = None
+
+
+def candidates(session: Session) -> Candidates:
+    """The settings that this run gives a reason to try; needs a measured ladder on which the loop certainly starves."""
+    ladder, loader = LadderView(session), session.loader
+    numbers = what_if(ladder)
+    if numbers is None or loader is None:
+        return Candidates()
+    verdict = judge(ladder, waterfall(ladder))
+    if verdict.starved is None or verdict.starved.low <= GATE:
+        return Candidates()
+    if loader.iterable:
+        return Candidates(why_not="an iterable dataset divides its data among its workers by code of its own")
+    workers = _workers(ladder, numbers, verdict.bottleneck)
+    ahead = [] if workers else _ahead(ladder, numbers, loader)
+    pinned = [not loader.pin_memory] if _pinning_matters(session, loader) else []
+    now = current(loader)
+    made = [
+        LoaderSettings(count, (deep or AHEAD) if count else None, pin)
+        for count, deep, pin in itertools.product(
+            [*workers, now.num_workers], [*ahead, now.prefetch_factor], [*pinned, now.pin_memory]
+        )
+    ]
+    found = [one for one in made if one != now][:MOST]
+    if not found:
+        return Candidates(why_not="nothing that was measured speaks for other settings")
+    return Candidates(tuple(found), numbers.base, tuple(_step(numbers, one) for one in found))
+
+
+def makes_way(session: Session) -> bool:
+    """Whether the ladder leaves the rest of its time to a trial of other settings.
+
+    It does once its verdict stands, and speaks for such a trial: what further windows would narrow then is what the
+    smaller stages cost.
+    """
+    ladder = LadderView(session)
+    if partial(ladder) or judge(ladder, waterfall(ladder)).bottleneck == "inconclusive":
+        return False
+    return bool(candidates(session).settings)
+
+
+def current(loader: Loader) -> LoaderSettings:
+    """The loader as it is set."""
+    return LoaderSettings(loader.num_workers, loader.prefetch_factor, loader.pin_memory)
+
+
+def _workers(ladder: LadderView, numbers: WhatIf, bottleneck: str) -> list[int]:
+    """Other numbers of workers, the most promising first."""
+    if numbers.waits:
+        return _more(ladder, numbers)
+    seen = ladder.evidence("baseline")
+    in_the_way = bottleneck == "contention" or numbers.lost.low > GATE * numbers.base
+    return _fewer(numbers) if in_the_way or seen.get("worker_queued", 0.0) > QUEUED else []
+
+
+def _more(ladder: LadderView, numbers: WhatIf) -> list[int]:
+    """As many as the model asks for, as many as there are cores, and between the present number and the former.
+
+    The model leaves cores to the training process as it would need them at full speed: what a few workers more do on
+    cores that it has no use for yet, only a trial can tell.
+    """
+    cores, now = int(ladder.session.environment.get("cores") or 0), numbers.workers
+    wanted = numbers.workers_wanted() or 0
+    most = wanted if wanted > now else cores
+    middle = round(math.sqrt(max(1, now) * max(1, most)))
+    return [*dict.fromkeys(count for count in (most, middle, cores) if count > now)]
+
+
+def _fewer(numbers: WhatIf) -> list[int]:
+    """As many as would do for the loop, and half of the present number."""
+    now = numbers.workers
+    enough = math.ceil(now * numbers.supply / numbers.loop) if numbers.loop > 0 else now
+    return [*dict.fromkeys(count for count in (enough, now // 2) if 0 < count < now)]
+
+
+def _ahead(ladder: LadderView, numbers: WhatIf, loader: Loader) -> list[int]:
+    """Deeper queues, where batches come irregularly."""
+    if not loader.num_workers or not irregular(ladder, numbers):
+        return []
+    return [deeper * (loader.prefetch_factor or AHEAD) for deeper in (2, 4)]
+
+
+def _pinning_matters(session: Session, loader: Loader) -> bool:
+    on_cpu = session.device.get("type", "cpu") == "cpu"
+    return not on_cpu and not loader.pin_memory and transfer_matters(session, GATE / 2)
+
+
+def _step(numbers: WhatIf, one: LoaderSettings) -> float:
+    """Milliseconds of a step by the model, which knows only of the number of workers."""
+    change = Change() if one.num_workers == numbers.workers else Change(workers=one.num_workers)
+    return min(numbers.base, numbers.step(change).value)
+
+
+def left_out(settings: Sequence[LoaderSettings], memory: Memory) -> dict[int, str]:
+    """Which of the settings, by their position, there is no memory for, and why; those before them are there too."""
+    taken, queued, found = 0.0, 0.0, {}
+    for position, one in enumerate(settings):
+        in_flight = one.num_workers * (one.prefetch_factor or 1) * memory.batch
+        whole = one.num_workers * memory.worker + in_flight * (2 if one.pin_memory else 1)
+        if taken + whole > MEMORY_SHARE * memory.free:
+            found[position] = f"its workers may take {_text(whole)}, and {_text(memory.free)} of memory are free"
+        elif memory.shared is not None and queued + in_flight > MEMORY_SHARE * memory.shared:
+            found[position] = (
+                f"{_text(in_flight)} of batches would lie ready, and {_text(memory.shared)} of shared memory are free"
+            )
+        else:
+            taken, queued = taken + whole, queued + in_flight
+    return found
+
+
+def _text(nbytes: float) -> str:
+    return f"{nbytes / 2**30:.1f} GiB" if nbytes >= 2**30 else f"{nbytes / 2**20:.0f} MiB"

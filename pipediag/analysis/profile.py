@@ -1,0 +1,69 @@
+"""The heaviest parts of a training step, out of what a profiler recorded of some steps. Pure."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from ..session import Share
+
+#: Rows of a table.
+MOST = 8
+#: A module that takes this part of what all modules take is shown by the modules in it.
+_OPENED = 0.25
+
+#: A module by its name in the script and the names on the way from there to the part.
+Path = tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Piece:
+    """One operator or kernel that ran: its name, milliseconds of the device's time, the module it is part of."""
+
+    name: str
+    ms: float
+    module: Path = ()
+
+
+def heaviest(pieces: Iterable[Piece], steps: int) -> list[Share]:
+    """The names that take most in ``steps`` steps, each step's part of it, the heaviest first."""
+    calls: Counter[str] = Counter()
+    times: Counter[str] = Counter()
+    for piece in pieces:
+        calls[piece.name] += 1
+        times[piece.name] += piece.ms  # type: ignore[assignment]
+    return [Share(name, calls[name] / steps, ms / steps) for name, ms in times.most_common(MOST) if ms > 0]
+
+
+def heaviest_modules(pieces: Iterable[Piece], calls: Mapping[Path, int], steps: int) -> list[Share]:
+    """The modules that take most, the heaviest first: parts that do not overlap.
+
+    It begins with the outermost modules and looks into whatever takes a large part of all, so a model shows as its
+    blocks and not as itself. What such a module does beside the modules in it is a row of its own.
+    """
+    own: Counter[Path] = Counter()
+    for piece in pieces:
+        if piece.module and piece.ms > 0:
+            own[piece.module] += piece.ms  # type: ignore[assignment]
+    whole: Counter[Path] = Counter()
+    for path, ms in own.items():
+        for depth in range(1, len(path) + 1):
+            whole[path[:depth]] += ms
+    rows: dict[Path, float] = {path: ms for path, ms in whole.items() if len(path) == 1}
+    enough = _OPENED * sum(rows.values())
+    pending = [path for path, ms in rows.items() if ms >= enough]
+    while pending:
+        path = pending.pop()
+        inside = [other for other in whole if len(other) == len(path) + 1 and other[: len(path)] == path]
+        if not inside:
+            continue
+        del rows[path]
+        if own[path] > 0:
+            rows[path] = own[path]
+        for child in inside:
+            rows[child] = whole[child]
+            if whole[child] >= enough:
+                pending.append(child)
+    ordered = sorted(rows.items(), key=lambda row: -row[1])[:MOST]
+    return [Share(".".join(path), calls.get(path, 0) / steps, ms / steps) for path, ms in ordered]

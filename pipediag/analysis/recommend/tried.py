@@ -1,0 +1,140 @@
+"""What the trials of other loader settings say: the best of them, as measured, in place of a prediction."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from ...session import Loader, LoaderSettings
+from ..diagnosis import Recommendation
+from ..halving import Arm, arms, best, rate
+from ..sentences import number
+from ..thresholds import GATE
+from ..whatif import Change
+from .view import View, listed
+
+#: Whether settings make the change that a recommendation is for, given the loader as it is.
+_CHANGES: dict[str, Callable[[LoaderSettings, Loader], bool]] = {
+    "num-workers": lambda one, now: one.num_workers > now.num_workers,
+    "fewer-workers": lambda one, now: one.num_workers < now.num_workers,
+    "prefetch-factor": lambda one, now: bool(now.num_workers) and one.prefetch_factor != now.prefetch_factor,
+    "pin-memory": lambda one, now: one.pin_memory != now.pin_memory,
+}
+_RISKS = {
+    "num-workers": "every worker holds the dataset's objects and prefetch_factor batches in memory",
+    "fewer-workers": "less is in reserve when a few samples take longer",
+    "prefetch-factor": "more batches lie in host memory",
+    "pin-memory": "pinned memory is not swapped out, and filling it takes a thread of the training process",
+}
+#: Ids of the recommendations that trials decide on.
+IDS = (*_CHANGES,)
+
+
+def settings(view: View) -> Recommendation | None:
+    """The best settings of those that were measured, where they certainly pay."""
+    arm = best(view.session)
+    if arm is None:
+        return None
+    one, now = arm.settings, view.loader
+    id = next(name for name, changes in _CHANGES.items() if changes(one, now))
+    written = _written(one, now)
+    alone = id in ("num-workers", "fewer-workers") and len(written) == 1
+    stages = {"fewer-workers": "contention", "pin-memory": "transfer"}
+    before, after = rate(view.session, "baseline"), rate(view.session, arm.rung)
+    assert before is not None and after is not None, "what pays has rounds"
+    keep = _keeping(view, arm)
+    copies = (
+        f'; .to("{view.device}", non_blocking=True) in the loop may gain more' if "pin_memory=True" in written else ""
+    )
+    return view.made(
+        id,
+        f"{', '.join(written)} instead of {_instead(one, now)}",
+        stages.get(id, view.workers_stage),
+        Change(workers=one.num_workers) if alone else None,
+        [
+            f"measured in {arm.rounds} rounds beside the loader as it is: {number(after.value)} steps/s instead of "
+            f"{number(before.value)}",
+            *_others(view, arm),
+            *keep,
+        ],
+        f"{', '.join(written + ['persistent_workers=True'] * len(keep))} {view.in_the_loader}{copies}",
+        _RISKS[id],
+        arm.speedup,
+    )
+
+
+def judged(view: View, id: str) -> bool:
+    """Whether trials have the last word on a recommendation: what it is for was measured, and that is decided."""
+    made = [arm for arm in _of(view, id) if arm.known]
+    return bool(made) and (best(view.session) is not None or all(arm.verdict != "open" for arm in made))
+
+
+def found_best(view: View, id: str) -> bool:
+    """Whether the best settings of those that were measured make this change, among others."""
+    arm = best(view.session)
+    return arm is not None and _CHANGES[id](arm.settings, view.loader)
+
+
+def predicted_only(view: View, id: str) -> list[str]:
+    """What to say beside a prediction that no trial has decided."""
+    knobs, made = view.session.knobs, _of(view, id)
+    why = f": {knobs.why_not}" if knobs is not None and knobs.why_not else ""
+    return [_came(view, arm) for arm in made] or [f"predicted, not tried{why}"]
+
+
+def _came(view: View, arm: Arm) -> str:
+    """What came of settings that are not recommended as they were measured."""
+    written = _short(arm.settings, view.loader)
+    if arm.speedup is None or arm.why_not:
+        return f"predicted; {written} could not be tried: {arm.why_not or 'there was no time for it'}"
+    undecided = arm.verdict in ("open", "pays")
+    return f"predicted; {written} was tried {'without a decision' if undecided else 'and does not pay'}: {_times(arm)}"
+
+
+def _of(view: View, id: str) -> list[Arm]:
+    return [arm for arm in arms(view.session) if _CHANGES[id](arm.settings, view.loader)]
+
+
+def _written(one: LoaderSettings, now: Loader) -> list[str]:
+    """The keyword arguments to be written, those that change."""
+    written = [f"num_workers={one.num_workers}"] if one.num_workers != now.num_workers else []
+    if now.num_workers and one.prefetch_factor != now.prefetch_factor:
+        written.append(f"prefetch_factor={one.prefetch_factor}")
+    return [*written, f"pin_memory={one.pin_memory}"] if one.pin_memory != now.pin_memory else written
+
+
+def _instead(one: LoaderSettings, now: Loader) -> str:
+    before = [now.num_workers] if one.num_workers != now.num_workers else []
+    if now.num_workers and one.prefetch_factor != now.prefetch_factor:
+        before.append(now.prefetch_factor or 0)
+    return ", ".join(map(str, [*before, now.pin_memory] if one.pin_memory != now.pin_memory else before))
+
+
+def _short(one: LoaderSettings, now: Loader) -> str:
+    return ", ".join(_written(one, now))
+
+
+def _times(arm: Arm) -> str:
+    assert arm.speedup is not None
+    return f"{number(arm.speedup.value)}x ({number(arm.speedup.low)} to {number(arm.speedup.high)})"
+
+
+def _others(view: View, chosen: Arm) -> list[str]:
+    """What else was measured."""
+    others = [arm for arm in arms(view.session) if arm.rung != chosen.rung and arm.speedup is not None]
+    if not others:
+        return []
+    return [f"measured beside it: {listed([f'{_short(a.settings, view.loader)} {_times(a)}' for a in others])}"]
+
+
+def _keeping(view: View, arm: Arm) -> list[str]:
+    """Why the workers should be kept from epoch to epoch: what their start would cost, which no steady window holds."""
+    loader, startup, after = view.loader, arm.settings.startup, rate(view.session, arm.rung)
+    if loader.persistent_workers or not loader.length or startup is None or after is None:
+        return []
+    each = 1000.0 * startup / loader.length
+    if each <= GATE * 1000.0 / after.value:
+        return []
+    return [
+        f"its workers gave a first batch after {number(startup)} s, {number(each)} ms for each of the {loader.length} "
+        "steps of an epoch, unless they are kept: that is computed, for it lies between the windows"
+    ]

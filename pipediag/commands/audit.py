@@ -1,0 +1,46 @@
+"""``pipediag audit``: a checklist of a training script's input pipeline, before tuning it or training for long."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from dataclasses import replace
+
+import click
+
+from .. import report
+from ..analysis import diagnose_session
+from ..analysis.audit import audit as go_through
+from ..errors import EXIT_GATE, EXIT_OK
+from ..host.passes import Request
+from ..report.audit import render_text
+from ..report.terminal import fitting
+from .measuring import certainly_over, exit_code, measure
+
+
+def audit(request: Request, outputs: Sequence[str], percent: float) -> int:
+    """Measure what the checklist needs, show and write it; returns the exit code.
+
+    Args:
+        percent: of a step that the input pipeline may cost; where it certainly costs more, the exit code is 3.
+
+    Raises:
+        NothingMeasured, UsageError, SessionFileError: see :func:`pipediag.host.passes.analyze_script` and
+            :mod:`pipediag.report`.
+    """
+    for path in outputs:
+        report.check_output(path)
+    session = measure(replace(request, audit=percent / 100, knobs=True))
+    code = exit_code(session)
+    if not session.windows:
+        return code
+    diagnosis = diagnose_session(session)
+    checked = go_through(diagnosis, percent / 100)
+    sys.stdout.write(fitting(render_text(checked, colour=sys.stdout.isatty()), sys.stdout))
+    sys.stdout.flush()
+    for path in outputs:
+        report.write_audit(checked, path)
+    if code == EXIT_OK and certainly_over(diagnosis, percent):
+        click.echo(f"pipediag: input costs more than {percent:g} % of a step", err=True)
+        return EXIT_GATE
+    return code

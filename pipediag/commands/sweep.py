@@ -1,0 +1,86 @@
+"""``pipediag sweep``: a script analysed under one setting of its arguments after another."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from dataclasses import replace
+
+import click
+
+from .. import report
+from ..analysis import diagnose_session
+from ..analysis.sweep import Run, Sweep
+from ..errors import EXIT_FAILED, EXIT_INTERRUPTED, EXIT_OK, NothingMeasured, UsageError
+from ..host.passes import Request
+from ..host.varying import Setting, grid, parse, with_setting
+from ..report.sweep import render_text, setting_text
+from ..report.terminal import fitting
+from .measuring import exit_code, measure
+
+
+def sweep(request: Request, varied: Sequence[str], outputs: Sequence[str]) -> int:
+    """Analyse the script of ``request`` once for each combination of the varied arguments, each in fresh processes.
+
+    The reports are written anew after each run, so that an interruption leaves what was measured. A run that fails is a
+    row of the table that says why, and the others go on.
+
+    Returns:
+        0 if anything was measured, 1 if nothing was, and 130 (or 143) after an interruption.
+
+    Raises:
+        UsageError: the arguments cannot be varied like that, there is no such script, or a report cannot be written.
+    """
+    settings = grid([parse(text) for text in varied])
+    targets = [replace(request.target, args=with_setting(request.target.args, setting)) for setting in settings]
+    request.target.check()
+    for path in outputs:
+        report.check_output(path)
+    _say(_announcement(len(settings), request.budget, request.apply))
+    found = Sweep(request.target.name, len(settings), [])
+    code = EXIT_OK
+    try:
+        for number, (setting, target) in enumerate(zip(settings, targets, strict=True), 1):
+            _say(f"run {number} of {len(settings)}: {' '.join(f'{name}={value}' for name, value in setting)}")
+            run, code = _analyzed(replace(request, target=target), setting)
+            found.runs.append(run)
+            for path in outputs:
+                report.write_sweep(found, path)
+            if run.why_not:
+                _say(f"{setting_text(run)}: {run.why_not}")
+            if code:
+                break
+    except KeyboardInterrupt:  # between two measurements, or while one was being prepared
+        code = EXIT_INTERRUPTED
+    finally:
+        if found.runs:
+            sys.stdout.write(fitting(render_text(found), sys.stdout))
+            sys.stdout.flush()
+    return code or (EXIT_OK if found.measured else EXIT_FAILED)
+
+
+def _analyzed(request: Request, setting: Setting) -> tuple[Run, int]:
+    """One run, and the exit code with which the sweep is to end after it; 0 to go on."""
+    argv = request.target.argv
+    try:
+        session = measure(request)
+    except (NothingMeasured, UsageError) as error:
+        return Run(setting, argv, None, error.exit_code, str(error)), EXIT_OK
+    code = exit_code(session)
+    diagnosis = diagnose_session(session) if session.windows else None
+    if session.ended == "interrupted":
+        return Run(setting, argv, diagnosis, code, "interrupted"), code
+    why = f"the script ended with exit code {code}{f': {session.script.error}' if session.script.error else ''}"
+    return Run(setting, argv, diagnosis, code, why if code else ""), EXIT_OK
+
+
+def _announcement(runs: int, budget: float, apply: float) -> str:
+    """How many runs there will be, and how long they may take."""
+    most = runs * (budget + apply)
+    each = f"{budget:g} s" + (f" and {apply:g} s for the remedy" if apply else "")
+    took = f"{most:.0f} s" if most < 120 else f"{most / 60:.0f} min"
+    return f"{runs} run{'' if runs == 1 else 's'} of {each} at most: {took}, beside what the script takes to begin"
+
+
+def _say(text: str) -> None:
+    click.echo(f"pipediag: {text}", err=True)

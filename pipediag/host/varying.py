@@ -1,0 +1,76 @@
+"""Runs of one script that differ in some of its arguments: which they are, and the command line of each."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from ..errors import UsageError
+
+#: What is set in one run: names of arguments with their values, in the order in which they were given.
+Setting = tuple[tuple[str, str], ...]
+
+
+@dataclass(frozen=True)
+class Varied:
+    """An argument of the script, as it is written there (``--batch-size``, ``-b``, ``model.width``), and its values."""
+
+    name: str
+    values: tuple[str, ...]
+
+
+def parse(text: str) -> Varied:
+    """An argument and its values out of ``NAME=VALUE,VALUE,...``.
+
+    Raises:
+        UsageError: there is no name, a value is empty, or one is there twice.
+    """
+    name, equals, values = text.partition("=")
+    found = tuple(value.strip() for value in values.split(","))
+    if not name.strip("-") or not equals or not all(found):
+        raise UsageError(f"--vary {text}: an argument of the script and its values, as in --vary=--batch-size=16,32")
+    if len({*found}) < len(found):
+        raise UsageError(f"--vary {text}: a value is there twice")
+    return Varied(name, found)
+
+
+def grid(varied: Sequence[Varied]) -> list[Setting]:
+    """Every combination of the values; the last argument varies fastest.
+
+    Raises:
+        UsageError: an argument is varied twice.
+    """
+    names = [one.name for one in varied]
+    if len({*names}) < len(names):
+        raise UsageError("--vary: give all values of an argument at once, separated by commas")
+    columns = [[(one.name, value) for value in one.values] for one in varied]
+    return list(itertools.product(*columns))
+
+
+def with_setting(args: Sequence[str], setting: Setting) -> list[str]:
+    """The script's arguments under a setting: what is there is replaced, what is not is added at the end.
+
+    Raises:
+        UsageError: an argument stands at the end, without a value that could be replaced.
+    """
+    changed = list(args)
+    for name, value in setting:
+        _put(changed, name, value)
+    return changed
+
+
+def _put(args: list[str], name: str, value: str) -> None:
+    # Of several, the last counts for most parsers.
+    for place in reversed(range(len(args))):
+        if args[place].startswith(f"{name}="):
+            args[place] = f"{name}={value}"
+            return
+        if args[place] == name and name.startswith("-"):
+            if place + 1 == len(args):
+                raise UsageError(f"--vary {name}=...: among the script's arguments {name} has no value to be replaced")
+            args[place + 1] = value
+            return
+    # A short option takes its value from the next argument; -bs=4 would be the value "s=4" of -b to some parsers.
+    short = name.startswith("-") and not name.startswith("--")
+    args += [name, value] if short else [f"{name}={value}"]

@@ -1,0 +1,236 @@
+"""The rungs ``settings:k``: the training loop on loaders like its own with other settings, beside the ladder.
+
+Each is a clone of the user's loader with workers of its own. Between its windows these have nothing to do: torch asks
+a worker for another batch only when one was taken. What is worth a try is found in :mod:`pipediag.analysis.knobs`,
+which of it is measured next in :mod:`pipediag.analysis.halving`.
+"""
+
+from __future__ import annotations
+
+import os
+import statistics
+import warnings
+from collections.abc import Iterator
+from typing import Any
+
+from torch.utils.data import DataLoader
+
+from ..analysis.halving import next_settings
+from ..analysis.knobs import Candidates, Memory, candidates, current, left_out
+from ..analysis.remedy import FIRST_LOOK
+from ..measure.memory import free_bytes, own_bytes, shared_bytes
+from ..measure.schedule import Schedule
+from ..measure.window import window_steps
+from ..session import Knobs, LoaderSettings, Rung, Session, settings_of, settings_rung
+from .delivery import Delivery
+from .feed import Feed
+from .randomness import undisturbed
+from .twin import detached_twin, with_own_generators
+
+#: Seconds that starting a worker takes, where the loader as it is has none to tell by.
+_START = 0.1
+#: The shortest trial, in seconds.
+_LEAST = 1.0
+_NO_COST = (0.0, 0.0, 0.0, 0.0)
+
+
+class ClonedFeed:
+    """Batches of a clone under the rung that they are for.
+
+    What goes wrong with them is no error of the script's: the delivery says why the rung cannot be served.
+    """
+
+    def __init__(self, rung: str, feed: Feed) -> None:
+        self._rung = rung
+        self._feed = feed
+        self._begun = False
+        self._trouble = ""
+
+    @property
+    def waited(self) -> float:
+        return self._feed.waited
+
+    @property
+    def stalled(self) -> float:
+        return self._feed.stalled
+
+    @property
+    def worker_pids(self) -> list[int]:
+        return self._feed.worker_pids
+
+    @property
+    def workers(self) -> int:
+        return self._feed.workers
+
+    @property
+    def backlog(self) -> int:
+        return self._feed.backlog
+
+    @property
+    def startup(self) -> float | None:
+        """Seconds from ``iter()`` to the first batch; None before that."""
+        return self._feed.startups[0].seconds if self._feed.startups else None
+
+    def take(self) -> Delivery | None:
+        """The next batch; None when the data is used up."""
+        if not self._trouble:
+            try:
+                return self._taken()
+            except Exception as error:
+                self._trouble = _short(error)
+                self.close()
+        return Delivery(None, self._rung, False, _NO_COST, 0, self._trouble)
+
+    def _taken(self) -> Delivery | None:
+        if not self._begun:
+            self._begun = True
+            # A sampler of the user's own may draw from the process-wide generators.
+            with undisturbed(), warnings.catch_warnings():
+                warnings.filterwarnings("ignore", "This DataLoader will create")  # more workers than cores are meant
+                self._feed.open()
+        delivery = self._feed.take()
+        if delivery is not None:
+            delivery.rung = self._rung
+        return delivery
+
+    def renew(self) -> None:
+        """Begin the data anew."""
+        if not self._trouble:
+            self._feed.renew()
+
+    def close(self) -> None:
+        """End the workers. Safe to call twice."""
+        self._feed.close()
+
+
+def _short(error: Exception) -> str:
+    """The error in a line; the text of one from a worker is that worker's whole traceback."""
+    name, text = type(error).__name__, str(error).strip().splitlines() or [""]
+    return text[-1] if text[-1].startswith(name) else f"{name}: {text[-1]}"
+
+
+class LoaderTrial:
+    """The clones of one pass over the script: of those settings that are still in the race.
+
+    ``feeds`` has their batches, by rung; none where nothing is to be tried, or that is decided.
+    """
+
+    def __init__(self, feed: Feed, session: Session, seconds: float) -> None:
+        self._session = session
+        running = {settings_of(rung) for rung in next_settings(session)}
+        tried = session.knobs.tried if session.knobs is not None else []
+        self.feeds = {
+            settings_rung(number): ClonedFeed(
+                settings_rung(number), feed.beside(cloned(feed.loader, one, seconds), seconds)
+            )
+            for number, one in enumerate(tried, 1)
+            if number in running
+        }
+
+    def schedule(self) -> Schedule:
+        """Of the rounds of the race. They are none of the ladder's."""
+        schedule = Schedule(("baseline", *self.feeds), self._session, self._next)
+        if not any(settings_of(window.rung) for window in self._session.windows):
+            schedule.round += 1
+        return schedule
+
+    def _next(self, session: Session) -> list[str]:
+        """What the next round has; the workers of what has left the race are ended."""
+        running = next_settings(session)
+        for rung, feed in self.feeds.items():
+            if rung not in running:
+                feed.close()
+        return running
+
+    def started(self, rung: str) -> Knobs:
+        """What is tried, with the time that the first batch under ``rung`` took to come."""
+        knobs, number = self._session.knobs, settings_of(rung)
+        assert knobs is not None and number is not None, "only what was proposed is tried"
+        knobs.tried[number - 1].startup = self.feeds[rung].startup
+        return knobs
+
+    def close(self) -> None:
+        """End all workers. Safe to call twice."""
+        for feed in self.feeds.values():
+            feed.close()
+
+
+def cloned(loader: DataLoader[Any], settings: LoaderSettings, patience: float) -> DataLoader[Any]:
+    """A loader like the user's under other settings, which iterating does not disturb.
+
+    Workers that do not answer within ``patience`` seconds are given up: code that has never run in a worker may hang
+    there.
+    """
+    twin = with_own_generators(detached_twin(loader))
+    twin.__dict__.update(
+        num_workers=settings.num_workers,
+        prefetch_factor=settings.prefetch_factor,
+        pin_memory=settings.pin_memory,
+        timeout=patience if settings.num_workers else 0,
+    )
+    return twin
+
+
+def proposal(feed: Feed, session: Session, seconds: float) -> Iterator[tuple[str, dict[str, Any]]]:
+    """What is to be tried in so many seconds, as events of the session; none where the loop does not certainly starve.
+
+    Settings that there is no memory or no time for are told as rungs that cannot be measured.
+    """
+    found = candidates(session)
+    why_not = found.why_not
+    if not why_not and not found.settings:
+        return
+    if not why_not and seconds < _LEAST:
+        why_not = "the ladder left no time for it; give a longer --budget"
+    if why_not:
+        yield "knobs", {"tried": [], "why_not": why_not}
+        return
+    yield "knobs", {"tried": [vars(one) for one in found.settings]}
+    refused = {
+        **dict.fromkeys(_too_long(found, session, seconds), "there was no time for it; give a longer --budget"),
+        **left_out(found.settings, _memory(feed, session)),
+    }
+    for position, why in sorted(refused.items()):
+        yield "rung", vars(Rung(settings_rung(position + 1), False, why))
+
+
+def _memory(feed: Feed, session: Session) -> Memory:
+    """As it is now; without workers the process itself bounds what a copy of it may come to take."""
+    batch = session.loader.batch_bytes if session.loader is not None else 0
+    return Memory(own_bytes(feed.worker_pids or [os.getpid()]), batch, free_bytes(), shared_bytes())
+
+
+def _too_long(found: Candidates, session: Session, seconds: float) -> list[int]:
+    """Which settings, by their position, would not come to their first look beside those before them."""
+    assert session.loader is not None, "there are no candidates without a loader"
+    now = current(session.loader)
+    target = trial_window(seconds, len(found.settings))
+    left = seconds - FIRST_LOOK * _window(now, found.base, target)
+    beyond = []
+    for position, (one, ms) in enumerate(zip(found.settings, found.steps, strict=True)):
+        needed = _startup(one, session) + FIRST_LOOK * _window(one, ms, target)
+        if needed > left:
+            beyond.append(position)
+        else:
+            left -= needed
+    return beyond
+
+
+def trial_window(seconds: float, settings: int) -> float:
+    """A window's share of the time when so many settings get some five rounds, and half of it goes into settling."""
+    return min(1.0, max(0.2, seconds / (10 * (1 + settings))))
+
+
+def _window(one: LoaderSettings, ms: float, target: float) -> float:
+    """Seconds that a window takes, and settling before it, with steps of so many milliseconds."""
+    steps = one.num_workers * (one.prefetch_factor or 1) + max(1, one.num_workers)
+    return (steps + window_steps(ms / 1000, target, one.num_workers)) * ms / 1000
+
+
+def _startup(one: LoaderSettings, session: Session) -> float:
+    """Seconds until a first batch comes, by how long the loader's own workers took."""
+    seen = [startup.seconds for startup in session.startups if not startup.renewed]
+    workers = session.loader.num_workers if session.loader is not None else 0
+    if not workers or not seen:
+        return _START * one.num_workers
+    return statistics.median(seen) * max(1.0, one.num_workers / workers)

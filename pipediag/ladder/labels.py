@@ -1,0 +1,80 @@
+"""Labels in a profiler's recording that say which module an operator was called in."""
+
+from __future__ import annotations
+
+import threading
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from torch import nn
+from torch.autograd.profiler import record_function
+from torch.nn.modules.module import register_module_forward_hook, register_module_forward_pre_hook
+
+from ..analysis.profile import Path
+from .naming import call_site
+
+_PREFIX, _BETWEEN = "module: ", " > "
+
+
+def path_in(label: str) -> Path:
+    """The module that a label stands for; empty where it is none of ours."""
+    return tuple(label[len(_PREFIX) :].split(_BETWEEN)) if label.startswith(_PREFIX) else ()
+
+
+class Labels:
+    """Puts a label around every call of a module.
+
+    Attributes:
+        calls: how often each module was called while :attr:`counting`.
+    """
+
+    def __init__(self) -> None:
+        self.calls: Counter[Path] = Counter()
+        self.counting = False
+        self._paths: dict[int, tuple[nn.Module, Path]] = {}
+        self._open = _Open()
+
+    @contextmanager
+    def on(self) -> Iterator[None]:
+        """Every module of the process is labelled inside."""
+        begin = register_module_forward_pre_hook(self._begin)
+        end = register_module_forward_hook(self._end, always_call=True)
+        try:
+            yield
+        finally:
+            begin.remove()
+            end.remove()
+
+    def _begin(self, module: nn.Module, args: Any) -> None:
+        stack = self._open.stack
+        if id(module) not in self._paths:
+            self._name(module, stack[-1][1] if stack else ())
+        path = self._paths[id(module)][1]
+        self.calls[path] += self.counting
+        label = record_function(_PREFIX + _BETWEEN.join(path))
+        label.__enter__()
+        stack.append((module, path, label))
+
+    def _end(self, module: nn.Module, args: Any, result: Any) -> None:
+        stack = self._open.stack
+        if stack and stack[-1][0] is module:
+            stack.pop()[2].__exit__(None, None, None)
+
+    def _name(self, root: nn.Module, around: Path) -> None:
+        """Name a module that is called for the first time, and those in it."""
+        whole = (*around, call_site(root)[0])
+        self._paths[id(root)] = root, whole
+        try:
+            for path, part in root.named_modules():
+                self._paths.setdefault(id(part), (part, (*whole, *filter(None, path.split(".")))))
+        except Exception:  # the loop goes on, whatever a module of its own does when it is asked
+            return
+
+
+class _Open(threading.local):
+    """The calls under way in a thread."""
+
+    def __init__(self) -> None:
+        self.stack: list[tuple[nn.Module, Path, record_function]] = []

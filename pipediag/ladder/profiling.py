@@ -1,0 +1,197 @@
+"""A few steps on batches that lie on the device, as torch's profiler sees them: the model's side of a step.
+
+They are steps of their own, outside of every timed window: recording makes them slower.
+"""
+
+from __future__ import annotations
+
+import gc
+import sys
+import weakref
+from collections.abc import Generator, Iterable, Sequence
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch.autograd import profiler as autograd_profiler
+from torch.autograd.profiler_util import FunctionEvent
+from torch.profiler import ProfilerActivity, profile, schedule
+
+from ..analysis.profile import Path as ModulePath
+from ..analysis.profile import Piece, heaviest, heaviest_modules
+from ..measure.clock import Clock
+from ..measure.device import Device
+from ..session import Profile
+from .caches import BatchCache
+from .labels import Labels, path_in
+from .turns import Turns
+from .uses import why_unwatched
+
+#: Steps before those that are recorded, while the profiler makes itself ready, and those.
+WARM_UP, STEPS = 3, 5
+#: Recordings begun, where an epoch ends in the middle of one; the last is taken as it is.
+_TRIES = 3
+_MICROSECONDS = 1000.0
+_ACTIVITIES = {"cuda": ProfilerActivity.CUDA, "xpu": ProfilerActivity.XPU}
+#: How a backward step is named in a recording.
+_BACKWARD = "autograd::engine::evaluate_function: "
+#: Profilers of ours that are not collected yet.
+_ours: weakref.WeakSet[profile] = weakref.WeakSet()
+
+
+def why_unrecorded() -> str:
+    """Why nothing can be recorded; empty where that can be. There is one profiler in a process at a time."""
+    others = (one for one in gc.get_objects() if issubclass(type(one), profile) and one not in _ours)
+    if autograd_profiler._is_profiler_enabled or next(others, None) is not None:
+        return "the script has a profiler of torch's of its own, and two cannot record at once"
+    return ""
+
+
+def profile_steps(
+    turns: Turns, cache: BatchCache, device: Device, clock: Clock, step_ms: float, file: str
+) -> Generator[Any, None, Profile]:
+    """Record steps on cached batches, write the trace to ``file``, and say what they consist of.
+
+    ``step_ms`` is what a step takes when it is not recorded. The profiler is stopped whatever becomes of the loop.
+    """
+    why_not = why_unrecorded()
+    if why_not:
+        return Profile(why_not=why_not)
+    for attempt in range(_TRIES):
+        if turns.epochs.complete:  # the loop's work between two epochs is no part of a step
+            yield from turns.hand(cache.next())
+        recording = _Recording(device, clock)
+        try:
+            whole = yield from recording.run(turns, cache)
+        except RuntimeError as error:
+            return Profile(why_not=f"torch's profiler failed: {error}")
+        if whole or attempt + 1 == _TRIES:
+            break
+    return recording.told(step_ms, file)
+
+
+class _Recording:
+    """One recording: symmetric, whatever ends it."""
+
+    def __init__(self, device: Device, clock: Clock) -> None:
+        kind = device.torch_device.type
+        self._device = device
+        self._clock = clock
+        self._labels = Labels()
+        self._activities = {ProfilerActivity.CPU, *filter(None, [_ACTIVITIES.get(kind)])}
+        self._profiler: profile
+        self._ms = 0.0
+
+    def run(self, turns: Turns, cache: BatchCache) -> Generator[Any, None, bool]:
+        """Whether all recorded steps were of one epoch."""
+        whole, begun = True, 0.0
+        with ExitStack() as stack:
+            if not why_unwatched():  # in what is compiled there are no modules any more
+                stack.enter_context(self._labels.on())
+            self._profiler = profile(
+                activities=self._activities, schedule=schedule(wait=0, warmup=WARM_UP, active=STEPS, repeat=1)
+            )
+            _ours.add(self._profiler)
+            stack.callback(self._profiler.stop)
+            self._profiler.start()
+            for number in range(WARM_UP + STEPS):
+                if number == WARM_UP:
+                    self._device.synchronize()
+                    self._labels.counting, begun = True, self._clock.now()
+                back = yield from turns.hand(cache.next())
+                whole = whole and (back or number < WARM_UP)
+                if number == WARM_UP + STEPS - 1:
+                    self._device.synchronize()
+                    self._ms = 1000 * (self._clock.now() - begun) / STEPS
+                self._profiler.step()
+        return whole
+
+    def told(self, step_ms: float, file: str) -> Profile:
+        on_cpu = self._device.is_cpu
+        try:
+            Path(file).write_bytes(b"")  # the profiler itself says nothing where a file cannot be opened
+            self._profiler.export_chrome_trace(file)
+        except (OSError, RuntimeError) as error:
+            return Profile(why_not=f"{file} could not be written ({getattr(error, 'strerror', None) or error})")
+        events = list(self._profiler.events() or [])
+        pieces = operators(events, on_cpu)
+        kernels = [] if on_cpu else kernels_of(events)
+        busy = sum(piece.ms for piece in pieces) if on_cpu else busy_ms(events)
+        return Profile(
+            trace=file,
+            steps=STEPS,
+            step_ms=self._ms if on_cpu else step_ms,
+            busy_ms=busy / STEPS,
+            operators=heaviest(pieces, STEPS),
+            kernels=heaviest(kernels, STEPS),
+            modules=heaviest_modules(pieces, self._labels.calls, STEPS),
+        )
+
+
+def operators(events: Sequence[FunctionEvent], on_cpu: bool) -> list[Piece]:
+    """Every operator, with its own time on the device: on the CPU without those that it called.
+
+    A backward step belongs to the module whose forward has made it: autograd gives both the same number.
+    """
+    made: dict[int, ModulePath] = {}
+    for event in sorted(events, key=lambda one: one.time_range.start):
+        if event.sequence_nr >= 0 and not event.name.startswith(_BACKWARD) and not _backward_around(event):
+            made[event.sequence_nr] = _module_around(event)  # of several the last one has made the backward step
+    pieces = []
+    for event in events:
+        times = _own_times(event, on_cpu)
+        if not times:
+            continue
+        backward = _backward_around(event)
+        module = _module_around(event) or (made.get(backward.sequence_nr, ()) if backward is not None else ())
+        pieces += [Piece(_short(name), microseconds / _MICROSECONDS, module) for name, microseconds in times]
+    return pieces
+
+
+def _own_times(event: FunctionEvent, on_cpu: bool) -> list[tuple[str, float]]:
+    """Names and microseconds of what an event itself took of the device."""
+    if event.device_type != torch.autograd.DeviceType.CPU or event.is_async:
+        return []
+    if event.is_user_annotation:  # kernels that no operator has launched are known by their own names
+        return [] if on_cpu else [(kernel.name, kernel.duration) for kernel in event.kernels]
+    microseconds = event.self_cpu_time_total if on_cpu else sum(kernel.duration for kernel in event.kernels)
+    return [(event.name, microseconds)] if microseconds > 0 else []
+
+
+def kernels_of(events: Iterable[FunctionEvent]) -> list[Piece]:
+    """Every kernel and copy that ran on the device."""
+    return [Piece(one.name, one.time_range.elapsed_us() / _MICROSECONDS) for one in events if _on_device(one)]
+
+
+def busy_ms(events: Iterable[FunctionEvent]) -> float:
+    """How long anything ran on the device, whether on one stream or on several."""
+    spans = sorted((one.time_range.start, one.time_range.end) for one in events if _on_device(one))
+    total, reached = 0.0, float("-inf")
+    for start, end in spans:
+        total += max(0.0, end - max(start, reached))
+        reached = max(reached, end)
+    return total / _MICROSECONDS
+
+
+def _on_device(event: FunctionEvent) -> bool:
+    return event.device_type != torch.autograd.DeviceType.CPU and not event.is_user_annotation
+
+
+def _module_around(event: FunctionEvent | None) -> ModulePath:
+    while event is not None:
+        path = path_in(event.name)
+        if path:
+            return path
+        event = event.cpu_parent
+    return ()
+
+
+def _backward_around(event: FunctionEvent | None) -> FunctionEvent | None:
+    while event is not None and not event.name.startswith(_BACKWARD):
+        event = event.cpu_parent
+    return event
+
+
+def _short(name: str) -> str:
+    return sys.intern(name.removeprefix(_BACKWARD).removeprefix("aten::"))

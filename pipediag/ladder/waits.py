@@ -1,0 +1,35 @@
+"""Which calls of the training loop wait for the device, seen in single steps outside the timed windows."""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from dataclasses import asdict
+from typing import Any
+
+from ..measure import syncs
+from ..measure.device import Device
+from ..session import SyncCall, Syncs
+from . import tree
+from .caches import BatchCache
+from .turns import Turns
+
+#: Steps watched at most and at least, and the seconds that they may take where fewer do as well. A loop that reads
+#: its loss every ten steps is to be told apart from one that does so in each.
+_MOST, _LEAST, _SECONDS = 16, 4, 3.0
+
+
+def watch_syncs(turns: Turns, cache: BatchCache, device: Device, pace: float) -> Generator[Any, None, Syncs]:
+    """Hand the loop copies of cached host batches, and note which of its calls make it wait for the device.
+
+    ``pace`` is the seconds that a step takes. Batches come from host memory, so that the loop copies them as it does
+    in training. Only CUDA tells of waiting: on any other device nothing is watched.
+    """
+    kind = device.torch_device.type
+    if kind != "cuda":
+        return Syncs(unwatched=f"only CUDA tells when it is waited for, and training runs on {kind}")
+    steps = max(_LEAST, min(_MOST, int(_SECONDS / max(pace, 1e-6))))
+    with syncs.watch() as log:
+        for number in range(steps):
+            yield from turns.hand(tree.clone_pinned(cache.at(number)))
+            log.step()
+    return Syncs(log.steps, [SyncCall(**asdict(found)) for found in log.report()])

@@ -1,0 +1,117 @@
+"""What the tensors of a training step come from: the step's batch alone, or also what the loop learns or keeps.
+
+A dispatch mode follows the memory that every operation reads and makes, over several steps of the loop's own.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode, _get_current_dispatch_mode
+
+from ...ladder import randomness, tree
+from .memory import UNKNOWN, Keys
+from .rewinding import generator_state
+
+
+class Origins(TorchDispatchMode):  # type: ignore[misc]
+    """Tells of tensors whether they depend on the batch alone.
+
+    They do not where something was read on the way that requires grad, that the loop writes to in the steps watched,
+    or that the step before has left; nor once a random generator has been drawn from in the step. Give it two steps: in
+    the first it is seen what changes.
+    """
+
+    def __init__(self, device: torch.device) -> None:
+        super().__init__()
+        self._device = device
+        self._keys = Keys()
+        self._batch: frozenset[int] = frozenset()
+        self._made: set[int] = set()
+        self._lost: set[int] = {UNKNOWN}
+        self._paused = True
+        self._stood: tuple[Any, bytes] | None = None
+
+    @contextmanager
+    def step(self, batch: Any) -> Iterator[None]:
+        """One step of the loop's, which is given ``batch``."""
+        thread = threading.get_ident()
+        self._lost |= self._made
+        self._made.clear()
+        self._batch = self._keys.of_all(tree.tensors(batch))
+        self._stood = self._generators()
+        self.__enter__()
+        self._paused = False
+        try:
+            yield
+        finally:
+            self._paused = True
+            if threading.get_ident() == thread and _get_current_dispatch_mode() is self:
+                self.__exit__(None, None, None)
+
+    @contextmanager
+    def aside(self) -> Iterator[None]:
+        """What is done inside is none of the loop's doing."""
+        paused, self._paused = self._paused, True
+        try:
+            yield
+        finally:
+            self._paused = paused
+
+    def drawn(self) -> bool:
+        """Whether random numbers were drawn since the step began."""
+        now = self._generators()
+        assert self._stood is not None
+        return bool(randomness.moved(self._stood[0], now[0])) or now[1] != self._stood[1]
+
+    def strays(self, tensors: Iterable[Tensor]) -> bool:
+        """Whether one of the tensors depends on something else than the batch."""
+        return any(tensor.requires_grad or self._keys.of(tensor) & self._lost for tensor in tensors)
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None) -> Any:
+        kwargs = kwargs or {}
+        result = func(*args, **kwargs)
+        if not self._paused:
+            self._note(func, args, kwargs, result)
+        return result
+
+    def _note(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> None:
+        lost = self.strays(_tensors((args, kwargs)))
+        written = self._keys.of_all(_written(func, args, kwargs))
+        given = self._keys.of_all(_tensors((args, kwargs)))
+        made = self._keys.of_all(_tensors(result)) - given
+        self._made |= made
+        self._lost |= written - self._made - self._batch
+        if lost:
+            self._lost |= made | written
+
+    def _generators(self) -> tuple[Any, bytes]:
+        on_device = b"" if self._device.type == "cpu" else bytes(generator_state(self._device).numpy())
+        return randomness.state(), on_device
+
+
+def _tensors(obj: Any) -> Iterator[Tensor]:
+    """The tensors in arguments or results of operations."""
+    if isinstance(obj, Tensor):
+        yield obj
+    elif isinstance(obj, (tuple, list)):
+        for item in obj:
+            yield from _tensors(item)
+    elif isinstance(obj, dict):
+        yield from _tensors(list(obj.values()))
+
+
+def _written(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Iterator[Tensor]:
+    """The tensors that an operation changes in place, as far as its schema says so."""
+    schema = getattr(func, "_schema", None)
+    if schema is None:
+        return
+    given = {argument.name: value for argument, value in zip(schema.arguments, args, strict=False)} | kwargs
+    for argument in schema.arguments:
+        if argument.alias_info is not None and argument.alias_info.is_write:
+            yield from _tensors(given.get(argument.name))

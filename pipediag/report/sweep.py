@@ -1,0 +1,122 @@
+"""A sweep's table, as text, Markdown or JSON."""
+
+from __future__ import annotations
+
+import json
+import textwrap
+from collections.abc import Callable
+
+from tabulate import tabulate
+
+from ..analysis.intervals import Interval
+from ..analysis.sentences import number, percent
+from ..analysis.sweep import Run, Sweep
+from . import advice
+from .tables import cell
+
+_WIDTH = 100
+_RATES = ("steps/s", "samples/s")
+
+
+def headers(sweep: Sweep) -> list[str]:
+    """Columns: the arguments varied, then what was measured; those of the remedy only where one was asked for."""
+    names = [name for name, _ in sweep.runs[0].setting] if sweep.runs else []
+    kinds = ["ceiling", "baseline", *(["remedied"] if _with_remedy(sweep) else [])]
+    rates = [f"{kind} {rate}" for kind in kinds for rate in _RATES]
+    return [*names, *rates, *(["gain"] if _with_remedy(sweep) else []), "starved", "bottleneck"]
+
+
+def table(sweep: Sweep) -> list[list[str]]:
+    """A row for each run, in the order in which they were made."""
+    return [_row(run, _with_remedy(sweep)) for run in sweep.runs]
+
+
+def _row(run: Run, with_remedy: bool) -> list[str]:
+    cells = [value for _, value in run.setting]
+    for rate in (run.ceiling, run.baseline, *([run.remedied] if with_remedy else [])):
+        cells += [_number(rate), _number(run.samples(rate))]
+    if with_remedy:
+        cells.append(advice.times(run.speedup) if run.speedup is not None else "")
+    starved = percent(max(0.0, run.starved.value)) if run.starved is not None else ""
+    return [*cells, starved, run.bottleneck or "failed"]
+
+
+def notes(sweep: Sweep) -> list[str]:
+    """What the table has no room for: why a run failed or is incomplete, and why a remedy was not kept."""
+    lines = []
+    for run in sweep.runs:
+        partial = "PARTIAL: some rungs lack windows" if run.diagnosis is not None and run.diagnosis.partial else ""
+        remedy = f"no remedy: {run.no_remedy}" if run.no_remedy else ""
+        lines += [f"{setting_text(run)}: {text}" for text in (run.why_not, partial, remedy) if text]
+    missing = sweep.planned - len(sweep.runs)
+    if missing:
+        lines.append(f"{missing} of {sweep.planned} runs were not made")
+    return lines
+
+
+def sentence(sweep: Sweep) -> str:
+    """Which setting trains on the most samples a second; empty where that cannot be said."""
+    best = sweep.best
+    if best is None:
+        return ""
+    rate = best.samples(best.baseline)
+    assert rate is not None
+    return f"Most samples a second as it is: {number(rate.value)}, with {setting_text(best)}."
+
+
+def setting_text(run: Run) -> str:
+    return " ".join(f"{name}={value}" for name, value in run.setting)
+
+
+def render_text(sweep: Sweep) -> str:
+    columns = headers(sweep)
+    shown = tabulate(
+        table(sweep),
+        headers=[column.replace(" ", "\n") for column in columns],
+        tablefmt="simple",
+        disable_numparse=True,
+        colalign=["left" if column == "bottleneck" else "right" for column in columns],
+    )
+    lines = [_title(sweep), "", shown]
+    if sentence(sweep):
+        lines += ["", sentence(sweep)]
+    lines += ["", *(_item(note) for note in notes(sweep))] if notes(sweep) else []
+    return "\n".join(lines) + "\n"
+
+
+def render_markdown(sweep: Sweep) -> str:
+    columns = headers(sweep)
+    rule = "".join("---|" if column == "bottleneck" else "--:|" for column in columns)
+    lines = [f"# {_title(sweep)}", "", f"| {' | '.join(map(cell, columns))} |", f"|{rule}"]
+    lines += [f"| {' | '.join(map(cell, cells))} |" for cells in table(sweep)]
+    if sentence(sweep):
+        lines += ["", sentence(sweep)]
+    lines += ["", *(f"- {note}" for note in notes(sweep))] if notes(sweep) else []
+    return "\n".join(lines) + "\n"
+
+
+def render_json(sweep: Sweep) -> str:
+    return json.dumps(sweep.to_dict(), indent=1, allow_nan=False) + "\n"
+
+
+RENDERERS: dict[str, Callable[[Sweep], str]] = {
+    ".json": render_json,
+    ".md": render_markdown,
+    ".txt": render_text,
+}
+
+
+def _title(sweep: Sweep) -> str:
+    return f"SWEEP of {sweep.script}: {len(sweep.measured)} of {sweep.planned} measured"
+
+
+def _with_remedy(sweep: Sweep) -> bool:
+    return any(run.diagnosis is not None and run.diagnosis.session.remedy is not None for run in sweep.runs)
+
+
+def _number(rate: Interval | None) -> str:
+    return number(rate.value) if rate is not None else ""
+
+
+def _item(text: str) -> str:
+    return textwrap.fill(text, _WIDTH, initial_indent="  - ", subsequent_indent="    ")
