@@ -1,0 +1,160 @@
+"""Whether the remedy keeps its promises on real scripts: what it gains, what was predicted, and that nothing is lost.
+
+    python -m benchmarks.remedies                                  # everything, on a GPU
+    python -m benchmarks.remedies --part planted --cases heavy exact
+    python -m benchmarks.remedies --table benchmarks/results/remedies_*.json
+
+A row is written as soon as it is measured, in place of the row of the same case if there is one.
+"""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import math
+import os
+import queue
+import signal
+import sys
+import tempfile
+import time
+import traceback
+from collections.abc import Collection, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor, as_completed
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+from ..common import RESULTS, circumstances, load, save
+from .cases import EXAMPLES, PLANTED, Case, named, quick
+from .measure import Settings, measure, scratch
+from .rows import Row, broken, merged
+from .slots import Slot, divided, usable_cores, usable_gpus
+from .tables import line, of_files
+
+PARTS = {"examples": EXAMPLES, "planted": PLANTED}
+
+
+def main() -> None:
+    args = _parse()
+    if args.table:
+        print(of_files(args.table))
+        return
+    if args.device == "cpu":
+        os.environ["CUDA_VISIBLE_DEVICES"] = ""  # before torch is loaded: the results name the device that there is
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit("ended"))  # what was started is to be ended first
+    settings = Settings(args.rounds, args.budget, args.apply_budget, time.monotonic() + args.seconds_left)
+    try:
+        slots = divided(args.jobs, usable_cores(), usable_gpus())
+    except ValueError as too_many:
+        sys.exit(f"--jobs: {too_many}")
+    with tempfile.TemporaryDirectory(prefix="remedies-") as made:
+        left_out = [name for part in args.part for name in _run(part, args, settings, slots, args.keep or Path(made))]
+    if left_out:
+        print(f"no time was left for {' '.join(left_out)}")
+
+
+def _parse() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.remedies", description=__doc__.split("\n")[0])
+    parser.add_argument("--part", nargs="+", choices=tuple(PARTS), default=list(PARTS))
+    parser.add_argument("--cases", nargs="+", default=[], metavar="NAME", help="these alone")
+    parser.add_argument("--skip-done", action="store_true", help="leave out what has a row already")
+    parser.add_argument("--quick", action="store_true", help="sizes for two cores, to try it out")
+    parser.add_argument("--rounds", type=int, default=5, help="windows of each form")
+    parser.add_argument("--budget", type=float, help="of an analysis, in place of the cases' own")
+    parser.add_argument("--apply-budget", type=float, help="likewise")
+    parser.add_argument("--jobs", type=int, default=1, help="cases at a time, each with a GPU and cores of its own")
+    parser.add_argument("--seconds-left", type=float, default=math.inf, help="begin nothing that takes longer")
+    parser.add_argument("--device", choices=("cuda", "cpu"), default="cuda", help="the CPU is for trying it out")
+    parser.add_argument("--keep", type=Path, metavar="FOLDER", help="keep scripts, reports and plans here")
+    parser.add_argument("--list", action="store_true", help="only print the cases' names")
+    parser.add_argument("--table", type=Path, nargs="+", metavar="FILE", help="only print these results' tables")
+    parser.add_argument("-o", "--output", type=Path, default=RESULTS, metavar="FOLDER")
+    args = parser.parse_args()
+    try:
+        args.chosen = {part: named(part, args.cases) for part in PARTS}
+    except KeyError as unknown:
+        parser.error(f"there is no case {unknown}")
+    if args.list:
+        for part, cases in args.chosen.items():
+            print(f"{part}:", *(case.name for case in cases))
+        sys.exit()
+    return args
+
+
+def _run(part: str, args: argparse.Namespace, settings: Settings, slots: Sequence[Slot], folder: Path) -> list[str]:
+    """Measure a part; returns the names of the cases for which there was no time."""
+    name, cores = f"remedies_{part}", len(slots[0].cores)
+    rows = _kept(load(name, args.output), args.quick, cores)
+    done = {row["case"] for row in rows} if args.skip_done else set()
+    cases = [quick(case) if args.quick else case for case in args.chosen[part] if case.name not in done]
+    left_out = []
+    for case, row in _measured(cases, settings, slots, folder):
+        if row is None:
+            left_out.append(case.name)
+            continue
+        rows = merged(rows, row, [known.name for known in PARTS[part]])
+        save(name, {"part": part, "quick": args.quick, "cores": cores, "rows": rows}, args.output)
+        print(line(row), flush=True)
+    return left_out
+
+
+def _measured(
+    cases: Sequence[Case], settings: Settings, slots: Sequence[Slot], folder: Path
+) -> Iterator[tuple[Case, Row | None]]:
+    """Every case with its row as it is done, one at a time in each slot; None where too little time is left."""
+    free: queue.SimpleQueue[Slot] = queue.SimpleQueue()
+    for slot in slots:
+        free.put(slot)
+
+    def one(case: Case) -> Row | None:
+        slot = free.get()
+        try:
+            if time.monotonic() + settings.expected_s(case) > settings.until:
+                return None
+            slot.pin()
+            own = (folder / case.name).resolve()
+            scratch(own)
+            return measure(case, own, dataclasses.replace(settings, environment=slot.environment))
+        except Exception as error:  # the other cases are worth their time all the same
+            traceback.print_exc()
+            return {"case": case.name, **broken(f"{type(error).__name__}: {error}")}
+        finally:
+            free.put(slot)
+
+    with ThreadPoolExecutor(len(slots)) as pool:
+        futures = {pool.submit(one, case): case for case in cases}
+        with _ending_children(futures):
+            for future in as_completed(futures):
+                yield futures[future], future.result()
+
+
+@contextmanager
+def _ending_children(futures: Collection[Future[Row | None]]) -> Iterator[None]:
+    """When this process is to end, whatever the pool's threads wait for and begin is ended, until they are done."""
+    try:
+        yield
+    except BaseException:
+        for future in futures:
+            future.cancel()
+        while not all(future.done() for future in futures):
+            for child in psutil.Process().children(recursive=True):
+                try:
+                    child.kill()
+                except psutil.NoSuchProcess:
+                    pass
+            time.sleep(0.2)
+        raise
+
+
+def _kept(earlier: dict[str, Any], is_quick: bool, cores: int) -> list[Row]:
+    """The rows of an earlier result, if it was made in the same circumstances but for the date."""
+    facts = {**circumstances(), "cores": cores}
+    same = all(earlier.get(key) == value for key, value in facts.items() if key != "date")
+    return list(earlier.get("rows", [])) if same and earlier.get("quick") == is_quick else []
+
+
+if __name__ == "__main__":
+    main()

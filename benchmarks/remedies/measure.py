@@ -1,0 +1,195 @@
+"""One case from beginning to end: analysed, its raw supply measured, then trained with and without the remedy."""
+
+from __future__ import annotations
+
+import ast
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from pipediag.remedy.spotcheck import EVERY
+
+from ..common import ENVIRONMENT
+from .cases import Case
+from .patching import DoesNotApply, applied
+from .rows import Row, of_analysis, of_training
+from .turns import Failed, Form, Taken, raw_supply, take
+
+PIPEDIAG = (sys.executable, "-m", "pipediag")
+#: What is put into the copy of a script; without the benchmark at its other end it does nothing.
+CLOCK = "import benchmarks.remedies.clock\n"
+#: Seconds beyond its budgets that an analysis may take: an example may write its data first.
+_PATIENCE = 150.0
+#: Seconds in which nothing of a case is worth being begun.
+_LEAST = 15.0
+#: Lines of standard error that are kept of an analysis that failed.
+_LAST_LINES = 3
+#: Rounds where no plan was written: the answer is the plain script, and the other one only shows what it would do.
+FEWER = 3
+
+
+@dataclass(frozen=True)
+class Settings:
+    """How everything is measured.
+
+    Attributes:
+        rounds: windows of each form; of a case without a plan, :data:`FEWER` at most.
+        budget, apply_budget: in place of the cases' own; None for those.
+        until: when to end, on the monotonic clock.
+        environment: variables beside the process's own.
+    """
+
+    rounds: int
+    budget: float | None
+    apply_budget: float | None
+    until: float
+    environment: Mapping[str, str] = field(default_factory=dict)
+
+    def expected_s(self, case: Case) -> float:
+        """About how long a case takes: what is left has to be more for it to be begun."""
+        analysis = (self.budget or case.budget) + (self.apply_budget or case.apply_budget) + 15
+        return analysis + 15 + 3 * self.rounds * 1.5 * case.seconds
+
+
+@dataclass(frozen=True)
+class Analysis:
+    """What ``pipediag analyze --apply`` has left: its report, the plan's file if there is one, and what went wrong."""
+
+    report: dict[str, Any] | None
+    plan: Path | None
+    error: str
+    seconds: float
+
+
+def measure(case: Case, folder: Path, settings: Settings) -> Row:
+    """The row of a case; ``folder`` is empty."""
+    began = time.monotonic()
+    copy = with_clock(case.script, folder)
+    analysis = analyse(case, copy, folder, settings)
+    row: Row = {"case": case.name, "script": case.script.name, "arguments": " ".join(case.arguments)}
+    row["analysis_s"], row["error"] = round(analysis.seconds, 1), analysis.error
+    supply: dict[str, float] = {}
+    if case.part == "examples" and analysis.report is not None and (analysis.report["remedy"] or {}).get("moved"):
+        script = Form("raw", (sys.executable, str(copy), *case.arguments), environment=settings.environment)
+        try:
+            supply = raw_supply(script, folder, case.seconds, settings.until)
+        except Failed as why:
+            row["error"] = f"{row['error']} raw supply: {why}".strip()
+    row |= of_analysis(analysis.report, supply)
+    forms, why_no_patch = forms_of(case, copy, analysis, folder, settings.environment)
+    row["why_no_patch"] = why_no_patch
+    taken = Taken()
+    if time.monotonic() + _LEAST < settings.until:
+        rounds = settings.rounds if analysis.plan else min(FEWER, settings.rounds)
+        taken = take(forms, folder, case.workers, case.seconds, rounds, settings.until)
+    row |= of_training(taken, planned=analysis.plan is not None)
+    row["took_s"] = round(time.monotonic() - began, 1)
+    return row
+
+
+def with_clock(script: Path, folder: Path) -> Path:
+    """A copy of a script with the clock's import behind those of its future."""
+    source = script.read_text()
+    place = 0
+    for number, node in enumerate(ast.parse(source).body):
+        docstring = number == 0 and isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
+        if not docstring and not (isinstance(node, ast.ImportFrom) and node.module == "__future__"):
+            break
+        place = node.end_lineno or node.lineno
+    lines = source.splitlines(keepends=True)
+    copy = folder / script.name
+    copy.write_text("".join([*lines[:place], CLOCK, *lines[place:]]))
+    return copy
+
+
+def analyse(case: Case, copy: Path, folder: Path, settings: Settings) -> Analysis:
+    """Run ``pipediag analyze --apply --plan`` on the copy."""
+    report, plan = folder / "report.json", folder / "plan.json"
+    budget, apply_budget = settings.budget or case.budget, settings.apply_budget or case.apply_budget
+    options = ["--budget", str(budget), "--no-knobs", "--apply", "--apply-budget", str(apply_budget)]
+    options += ["--plan", str(plan), "-o", str(report)]
+    command = [*PIPEDIAG, "analyze", *options, copy.name, *case.arguments]
+    began = time.monotonic()
+    patience = min(budget + apply_budget + _PATIENCE, max(1.0, settings.until - began))
+    code, errors = _run(command, folder, patience, settings.environment)
+    error = "" if code == 0 else f"analyze: {'timed out' if code is None else f'exit code {code}'}: {errors}"
+    found = json.loads(report.read_text()) if report.exists() else None
+    return Analysis(found, plan if plan.exists() else None, error, time.monotonic() - began)
+
+
+def _run(
+    command: Sequence[str], folder: Path, patience: float, environment: Mapping[str, str]
+) -> tuple[int | None, str]:
+    """The exit code, None where time was over, and standard error; nothing that was started is left."""
+    log = folder / "analyze.err"
+    with log.open("wb") as errors:
+        process = subprocess.Popen(
+            command,
+            env={**ENVIRONMENT, **environment},
+            cwd=folder,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=errors,
+            start_new_session=True,
+        )
+        code: int | None = None
+        try:
+            code = process.wait(patience)
+        except subprocess.TimeoutExpired:
+            pass
+        finally:
+            try:
+                os.killpg(process.pid, signal.SIGKILL)
+            except ProcessLookupError:
+                pass
+            process.wait()
+    said = [line.strip() for line in log.read_text(errors="replace").splitlines()]
+    return code, " | ".join(line for line in said[-_LAST_LINES:] if line)
+
+
+def forms_of(
+    case: Case, copy: Path, analysis: Analysis, folder: Path, environment: Mapping[str, str]
+) -> tuple[list[Form], str]:
+    """How the training is run, and why not with the printed change.
+
+    ``plain`` twice, the second time for its losses alone: what differs there differs without pipediag. ``run`` is with
+    the plan; without one, where the plan's answer is the plain script, it is what ``pipediag run`` does unasked. Its
+    first spot check takes a moment once, and 0.5 % of the time at most afterwards: more than that of a few windows.
+    """
+    script = [str(copy), *case.arguments]
+    planned = ["--plan", str(analysis.plan)] if analysis.plan else []
+    forms = [
+        Form("plain", [sys.executable, *script], environment=environment),
+        Form("again", [sys.executable, *script], timed=False, environment=environment),
+        Form("run", [*PIPEDIAG, "run", *planned, *script], once_at=EVERY, environment=environment),
+    ]
+    remedy = (analysis.report or {}).get("remedy") or {}
+    if not remedy.get("applied"):
+        return forms, "the remedy was not applied"
+    diff = remedy["how"]["diff"]
+    if not diff:
+        return forms, str(remedy["how"]["why_no_diff"])
+    try:
+        changed = applied(diff, copy.read_text())
+    except DoesNotApply as why:
+        return forms, f"the diff does not apply: {why}"
+    patched = folder / "patched"
+    patched.mkdir()
+    (patched / copy.name).write_text(changed)
+    command = [sys.executable, str(patched / copy.name), *case.arguments]
+    forms.append(Form("patched", command, environment=environment))
+    return forms, ""
+
+
+def scratch(folder: Path) -> None:
+    """An empty folder in place of whatever was there."""
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir(parents=True)

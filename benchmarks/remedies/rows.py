@@ -1,0 +1,194 @@
+"""What is kept of a case: numbers of the report, ratios of the rounds, and how far the losses agree. Pure."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from pipediag.analysis import diagnose_session
+from pipediag.analysis.intervals import Interval, ratio
+from pipediag.session import REMEDIED, Session
+
+from .turns import Taken
+
+Row = dict[str, Any]
+#: A run counts as slower than the plain one from this ratio of throughputs downwards.
+NEVER_BELOW = 0.98
+#: How far a prediction may be from what was measured, in parts of the prediction.
+CLOSE = 0.15
+#: The rung that no input pipeline can exceed: batches cached on the device.
+CEILING = "device"
+_LONGEST = 200
+
+
+def of_analysis(report: Mapping[str, Any] | None, supply: Mapping[str, float]) -> Row:
+    """The rates in steps a second, what was predicted and measured of the remedy, and what became of it.
+
+    ``reached`` is the remedied rate over the lower of the ceiling and the raw supply, the better of its two kinds of
+    memory.
+    """
+    if report is None or report["remedy"] is None:
+        return {"verdict": None, "status": "not analysed", "applied": False}
+    remedy = report["remedy"]
+    rates = {rung["name"]: rung["steps_per_s"] for rung in report["rungs"] if rung["steps_per_s"]}
+    ceiling, remedied = rates.get(CEILING), rates.get(REMEDIED)
+    bounds = [*([ceiling["value"]] if ceiling else []), *([max(supply.values())] if supply else [])]
+    starved = report["verdict"]["starved"]
+    return {
+        "verdict": report["verdict"]["bottleneck"],
+        "starved": starved["value"] if starved else None,
+        "status": status(remedy),
+        "applied": remedy["applied"],
+        "why": remedy["why_not"] or remedy["reverted"],
+        "moved": [place["name"] for place in remedy["moved"]],
+        "stayed": [f"{kept['name']}: {kept['why']}".strip(": ")[:_LONGEST] for kept in remedy["stayed"]],
+        "certificate": certificate(remedy["certificate"]),
+        "memory_bytes": remedy["memory_bytes"],
+        "steps_per_s": {
+            "ceiling": ceiling,
+            "supply": rates.get("supply"),
+            "baseline": rates.get("baseline"),
+            "remedied": remedied,
+        },
+        "raw_supply": dict(supply),
+        "reached": remedied["value"] / min(bounds) if remedied and supply and bounds else None,
+        "recommended": {one["id"]: one["predicted_speedup"] for one in report["recommendations"]},
+        "predicted": predicted(report),
+        "predicted_blind": predicted_blind(report),
+        "measured": remedy["measured_speedup"],
+        "rounds_of_trial": remedy["rounds"],
+    }
+
+
+def status(remedy: Mapping[str, Any]) -> str:
+    """Whether it was applied, taken back, or not even tried."""
+    if remedy["applied"]:
+        return "applied"
+    return "nothing moves" if remedy["why_not"] else "reverted"
+
+
+def certificate(found: Mapping[str, Any] | None) -> Row | None:
+    """Whether it passed, and how far the farthest pixel is from the CPU's: ``exact`` where that is nowhere.
+
+    ``levels`` is of bytes, ``of_range`` in parts of the range of floats; null where that is not finite.
+    """
+    if found is None:
+        return None
+    apart = {
+        name: [one["largest"] for one in found["apart"] if one["levels"] == is_levels]
+        for name, is_levels in (("levels", True), ("of_range", False))
+    }
+    largest = {name: None if None in those else max(those, default=0.0) for name, those in apart.items()}
+    proven = {name: found[name] for name in ("passed", "draws_equal", "samples")}
+    return {**proven, **largest, "exact": all(one == 0.0 for one in largest.values())}
+
+
+def predicted(report: Mapping[str, Any]) -> dict[str, float | None] | None:
+    """The speedup that the report predicts of moving the transforms; None where it does not recommend that."""
+    return next((one["predicted_speedup"] for one in report["recommendations"] if one["id"] == "offload"), None)
+
+
+def predicted_blind(report: Mapping[str, Any]) -> dict[str, float | None] | None:
+    """The same from what was measured before anything was tried: it knows neither what moves nor what that brings."""
+    session = Session.from_dict(report["session"])
+    session.remedy = None
+    session.windows = [window for window in session.windows if window.rung != REMEDIED]
+    session.rungs.pop(REMEDIED, None)
+    found = next((one for one in diagnose_session(session).recommendations if one.id == "offload"), None)
+    return found.predicted.to_dict() if found and found.predicted else None
+
+
+def of_training(taken: Taken, planned: bool) -> Row:
+    """Rates of the rounds with their ratios, and the losses held against the plain run's."""
+    plain = taken.losses.get("plain", [])
+    return {
+        "run_with": "plan" if planned else "no plan",
+        "rounds": taken.rates,
+        "ratios": {
+            f"{one}/{other}": compared(taken.rates, one, other)
+            for one, other in (("run", "plain"), ("patched", "plain"), ("patched", "run"))
+            if one in taken.rates and other in taken.rates
+        },
+        "losses": {form: agreement(plain, own) for form, own in taken.losses.items() if form != "plain" and plain},
+        "seconds": taken.seconds,
+        "said": taken.said.get("run", []),
+        "failed": {form: why[:_LONGEST] for form, why in taken.failed.items()},
+    }
+
+
+def compared(rates: Mapping[str, Sequence[float]], one: str, other: str) -> dict[str, float | None]:
+    """How many times as many steps a second ``one`` makes as ``other``, paired round by round."""
+    pairs = list(zip(rates[one], rates[other], strict=False))
+    return ratio([a for a, _ in pairs], [b for _, b in pairs]).to_dict()
+
+
+def agreement(theirs: Sequence[float], ours: Sequence[float]) -> Row:
+    """How far two sequences of losses agree, over their common length.
+
+    ``largest`` is the largest difference, in parts of the larger of the two; null where one of them is no number.
+    """
+    pairs = list(zip(theirs, ours, strict=False))
+    apart = [abs(a - b) / max(abs(a), abs(b)) if a != b else 0.0 for a, b in pairs]
+    finite = all(math.isfinite(a) and math.isfinite(b) for a, b in pairs)
+    return {
+        "compared": len(pairs),
+        "equal": bool(pairs) and all(a == b for a, b in pairs),
+        "largest": max(apart, default=None) if finite else None,
+    }
+
+
+def never_worse(row: Row) -> str:
+    """Whether training as pipediag leaves it is slower than plainly by more than :data:`NEVER_BELOW` allows.
+
+    Without a plan it is the plain script. Otherwise ``holds`` where the interval of the ratio lies above, ``slower``
+    where it lies below, ``open`` where it holds that value.
+    """
+    return "plain" if row["run_with"] == "no plan" else beside_plain(row)
+
+
+def beside_plain(row: Row) -> str:
+    """The same of ``pipediag run`` as it was timed, with or without a plan; ``failed`` where it did not go through."""
+    if "run" in row["failed"]:
+        return "failed"
+    found = row["ratios"].get("run/plain")
+    if found is None:
+        return "open"
+    if found["low"] is not None and found["low"] >= NEVER_BELOW:
+        return "holds"
+    return "slower" if found["high"] is not None and found["high"] < NEVER_BELOW else "open"
+
+
+def same_losses(row: Row, form: str = "run") -> str:
+    """Whether a form's losses are the plain run's, and whether they had to be.
+
+    ``equal``; ``as plain`` where they differ no more than those of two plain runs do; ``near`` where they differ and
+    the pixels do too, or nothing is certified; ``DIFFER`` where the pixels were certified equal.
+    """
+    found, again = row["losses"].get(form), row["losses"].get("again")
+    if found is None or not found["compared"]:
+        return "-"
+    if found["equal"]:
+        return "equal"
+    if None not in (found["largest"], again and again["largest"]) and found["largest"] <= again["largest"]:
+        return "as plain"
+    exact = (row.get("certificate") or {}).get("exact")
+    return "DIFFER" if exact else "near"
+
+
+def is_close(prediction: Interval | Mapping[str, Any], measured: Mapping[str, Any]) -> bool:
+    """Whether a prediction is within :data:`CLOSE` of what was measured."""
+    value = prediction.value if isinstance(prediction, Interval) else prediction["value"]
+    return bool(abs(measured["value"] / value - 1) <= CLOSE)
+
+
+def broken(error: str) -> Row:
+    """The row of a case of which nothing is known but what went wrong."""
+    return {"error": error, **of_analysis(None, {}), **of_training(Taken(), planned=False), "took_s": 0.0}
+
+
+def merged(rows: Sequence[Row], row: Row, order: Sequence[str]) -> list[Row]:
+    """The rows with this one in place of the one of the same case, in the order of the names."""
+    kept = [*(other for other in rows if other["case"] != row["case"]), row]
+    place = {name: number for number, name in enumerate(order)}
+    return sorted(kept, key=lambda one: place.get(one["case"], len(place)))
