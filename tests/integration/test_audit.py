@@ -39,6 +39,7 @@ def test_a_planted_sleep_fails(sandbox: Sandbox, planted: str) -> None:
     assert shown.code == 0 and shown.stdout.startswith("BOTTLENECK: TRANSFORM"), "its JSON is a report as well"
 
 
+@pytest.mark.slow
 def test_a_slow_step_passes(sandbox: Sandbox, planted: str) -> None:
     options = ["--budget", "25", "--fail-over", "20"]
     ran, items = audited(sandbox, *options, planted, "--plant", "none", code=0)

@@ -116,6 +116,7 @@ def test_refuses_what_makes_no_sense(budget: float) -> None:
         pipediag.diagnose([1, 2, 3], Step(), budget=5)  # type: ignore[arg-type]
 
 
+@pytest.mark.slow
 def test_a_loader_with_a_timeout_gives_the_caches_time_to_fill() -> None:
     loader = DataLoader(Slow(seconds=0.03), batch_size=8, num_workers=1, timeout=1)
     diagnosis = pipediag.diagnose(loader, Step(), budget=25)

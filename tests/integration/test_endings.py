@@ -16,6 +16,7 @@ from .sandbox import PATIENCE, PIPEDIAG, SCRIPTS, Analysis, Sandbox
 Analyze = Callable[..., Analysis]
 
 
+@pytest.mark.slow
 def test_break_in_an_endless_dataset_takes_several_passes(analyze: Analyze) -> None:
     """Fed from a cache, the 25 steps of a pass take milliseconds: windows have to fit into what the script gives."""
     done = analyze("break_early.py", budget=8, rungs="device,baseline")
@@ -102,6 +103,7 @@ def test_a_script_that_writes_files_is_told_of(analyze: Analyze, sandbox: Sandbo
     assert "pipediag-" not in done.warned["wrote-files"], "our own scratch files are not the script's"
 
 
+@pytest.mark.slow
 def test_a_script_that_never_ends_is_ended(analyze: Analyze) -> None:
     done = analyze("never_ends.py", budget=2, rungs="device,baseline")
     assert done.seconds < 2 + 15 + 15

@@ -18,7 +18,7 @@ QUICK = "device,baseline"
     ("command", "cwd"),
     [
         (["tells_itself.py", "--epochs", "3", "a b"], SCRIPTS),
-        (["-m", "trainer.train", "--budget", "7"], SCRIPTS / "package"),
+        pytest.param(["-m", "trainer.train", "--budget", "7"], SCRIPTS / "package", marks=pytest.mark.slow),
     ],
     ids=["file", "module"],
 )

@@ -32,7 +32,7 @@ def natively(sandbox: Sandbox, script: Path | str, *args: str, cwd: Path | None 
 
 
 class TestAsNatively:
-    @pytest.mark.parametrize("workers", ["0", "2"])
+    @pytest.mark.parametrize("workers", [pytest.param("0", marks=pytest.mark.slow), "2"])
     def test_a_whole_training_prints_the_same(self, sandbox: Sandbox, workers: str) -> None:
         """Losses, the sampler's order in every epoch, validation, and what the script sees of how it was started."""
         (sandbox.folder / "native").mkdir()
@@ -95,7 +95,7 @@ class TestEndings:
     def test_exit_code(self, sandbox: Sandbox) -> None:
         assert run(sandbox, WHOLE, "--epochs", "1", "--ending", "exit").code == 3
 
-    @pytest.mark.parametrize("ending", ["raise", "dataset"])
+    @pytest.mark.parametrize("ending", ["raise", pytest.param("dataset", marks=pytest.mark.slow)])
     def test_traceback_is_pythons(self, sandbox: Sandbox, ending: str) -> None:
         native = natively(sandbox, WHOLE, "--epochs", "1", "--ending", ending)
         ran = run(sandbox, WHOLE, "--epochs", "1", "--ending", ending)
@@ -107,6 +107,7 @@ class TestEndings:
         assert ran.code == 1 and "this loop wants" in ran.others[-1]
         assert "came to it on the device" in ran.said[-1] and "--apply" in ran.said[-1]
 
+    @pytest.mark.slow
     def test_usage_errors_of_the_scripts_own(self, sandbox: Sandbox) -> None:
         native, ran = natively(sandbox, WHOLE, "--epochs"), run(sandbox, WHOLE, "--epochs")
         assert (ran.code, ran.stderr) == (native.code, native.stderr) == (2, native.stderr)
@@ -163,8 +164,13 @@ class TestPlan:
         [
             ("return image * 0.5", "return image * 0.5 + 0.0", "dim is not what it was"),
             ("v2.RandomHorizontalFlip()", "v2.RandomHorizontalFlip(0.6)", "RandomHorizontalFlip is not what it was"),
-            ("*LINKS[args.chain]]", "]", "of this loader moves RandomHorizontalFlip, ToDtype;"),
-            ("batch_size=16", "batch_size=8", "the plan was made for another loader"),
+            pytest.param(
+                *("*LINKS[args.chain]]", "]", "of this loader moves RandomHorizontalFlip, ToDtype;"),
+                marks=pytest.mark.slow,
+            ),
+            pytest.param(
+                *("batch_size=16", "batch_size=8", "the plan was made for another loader"), marks=pytest.mark.slow
+            ),
             ("class Images", "class Pictures", "the plan was made for another loader"),
             ("\nfor _epoch", "\n\nfor _epoch", "the plan was made for another loader"),
         ],

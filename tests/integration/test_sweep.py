@@ -39,6 +39,7 @@ def test_one_row_for_each_value(sandbox: Sandbox) -> None:
     assert shown.code == 0 and "BOTTLENECK: LOAD" in shown.stdout
 
 
+@pytest.mark.slow
 def test_ctrl_c_keeps_what_was_measured(sandbox: Sandbox) -> None:
     command = ["sweep", "--vary=--workers=0,2,1", "--rungs", "device,baseline", "--budget", "2"]
     process = sandbox.start(*PIPEDIAG, *command, "-o", str(sandbox.report), PLANTED, "--plant", "load")
