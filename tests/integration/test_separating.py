@@ -15,10 +15,8 @@ from .sandbox import Analysis, line_of
 Analyze = Callable[..., Analysis]
 Results = dict[str, Future[Analysis]]
 
-FORMS = [
-    "wrapped", "compose", "getitems", "joint", "keywords",
-    "collate-function", "collate-object", "marker", "whole-batches",
-]  # fmt: skip
+FORMS = ["compose", "joint", "collate-function", "marker"]
+MORE_FORMS = ["wrapped", "getitems", "keywords", "collate-object", "whole-batches"]
 
 
 INSEPARABLE = ["inline", "changed"]
@@ -32,7 +30,6 @@ ITERABLE = {
 
 @pytest.fixture(scope="module")
 def results(side_by_side: Callable[..., Future[Analysis]]) -> Results:
-    separable = {form: side_by_side("separable.py", form, rungs="raw,baseline", budget=2.5) for form in FORMS}
     inseparable = {
         form: side_by_side("separable.py", form, rungs="device,raw,warm,baseline", budget=4) for form in INSEPARABLE
     }
@@ -40,12 +37,30 @@ def results(side_by_side: Callable[..., Future[Analysis]]) -> Results:
         name: side_by_side("iterable.py", *arguments, rungs="device,sample,raw,warm,baseline", budget=4)
         for name, arguments in ITERABLE.items()
     }
-    return separable | inseparable | iterable
+    return separable(FORMS, side_by_side) | inseparable | iterable
+
+
+@pytest.fixture(scope="module")
+def more(side_by_side: Callable[..., Future[Analysis]]) -> Results:
+    return separable(MORE_FORMS, side_by_side)
+
+
+def separable(forms: list[str], side_by_side: Callable[..., Future[Analysis]]) -> Results:
+    return {form: side_by_side("separable.py", form, rungs="raw,baseline", budget=2.5) for form in forms}
 
 
 @pytest.mark.parametrize("form", FORMS)
 def test_transforms_are_found(results: Results, form: str) -> None:
-    done = results[form].result()
+    _are_found(results[form].result())
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("form", MORE_FORMS)
+def test_transforms_are_found_elsewhere_too(more: Results, form: str) -> None:
+    _are_found(more[form].result())
+
+
+def _are_found(done: Analysis) -> None:
     assert done.rung("raw")["available"], done.rung("raw")["why_not"]
     # The transforms, all of them, once; and nothing of the loading.
     assert 20 <= done.ms("raw") < 26, done.stdout

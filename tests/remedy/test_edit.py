@@ -38,9 +38,14 @@ def patched(diff: str, file: Path) -> None:
     ("example", "arguments"),
     [
         ("augmentations.py", ["--steps", "2", "--warmup", "1"]),
-        ("caching_article.py", ["--steps", "2", "--warmup", "1", "--raw-size", "96"]),
-        ("frozen_encoder.py", ["--steps", "2", "--warmup", "1"]),
-        ("imagefolder.py", ["--steps", "2", "--warmup", "1", "--images", "40", "--data", "pictures"]),
+        pytest.param(
+            "caching_article.py", ["--steps", "2", "--warmup", "1", "--raw-size", "96"], marks=pytest.mark.slow
+        ),
+        pytest.param("frozen_encoder.py", ["--steps", "2", "--warmup", "1"], marks=pytest.mark.slow),
+        pytest.param(
+            *("imagefolder.py", ["--steps", "2", "--warmup", "1", "--images", "40", "--data", "pictures"]),
+            marks=pytest.mark.slow,
+        ),
     ],
 )
 def test_examples_run_with_the_change(tmp_path: Path, example: str, arguments: list[str]) -> None:

@@ -28,6 +28,9 @@ from pipediag.remedy import OffloadedLoader, offload
 Make = Callable[[], Dataset[Any]]
 CHAIN = v2.Compose([v2.RandomCrop(24), v2.RandomHorizontalFlip()])
 
+#: A process of their own is where most loaders make their samples; what is done there is the same.
+WORKERS = [0, pytest.param(2, marks=pytest.mark.slow)]
+
 
 def hold_against_plain(
     dataset: Make, device: torch.device, workers: int = 0, epochs: int = 1, level: float | None = None, **settings: Any
@@ -93,7 +96,7 @@ class WritesInPlace:
 LINKS = [OnlyDarkOnes, WithNumpy, WithNumpyAttribute, WithArithmetic, WithIndices, WritesInPlace]
 
 
-@pytest.mark.parametrize("workers", [0, 2])
+@pytest.mark.parametrize("workers", WORKERS)
 @pytest.mark.parametrize("link", [*LINKS, WithScipy])
 def test_a_link_that_needs_pixels_stays_with_all_before_it(link: type, workers: int, device: torch.device) -> None:
     if link is WithScipy:
@@ -178,7 +181,7 @@ class PictureAsArray:
         return PIL.Image.fromarray(np.array(sample)[::-1])
 
 
-@pytest.mark.parametrize("workers", [0, 2])
+@pytest.mark.parametrize("workers", WORKERS)
 @pytest.mark.parametrize("link", [BlurredPicture, EnhancedPicture, PictureByItsExtremes, PicturePasted, PictureAsArray])
 def test_code_that_works_on_pictures_stays(link: type, workers: int, device: torch.device) -> None:
     def dataset() -> Dataset[Any]:
@@ -208,7 +211,7 @@ class OfArrays(Images):
         return torch.from_numpy(made["image"]).permute(2, 0, 1), made["mask"], draws()
 
 
-@pytest.mark.parametrize("workers", [0, 2])
+@pytest.mark.parametrize("workers", WORKERS)
 def test_a_transform_of_arrays_stays(workers: int, device: torch.device) -> None:
     offloaded = hold_against_plain(lambda: OfArrays(Arrays()), device, workers)
     assert offloaded.plan.pieces == ()
@@ -273,7 +276,7 @@ class OwnTorchGenerator:
 STATEFUL = [Counting, RunningMean, OwnGenerator, OwnTorchGenerator]
 
 
-@pytest.mark.parametrize("workers", [0, 2])
+@pytest.mark.parametrize("workers", WORKERS)
 @pytest.mark.parametrize("link", STATEFUL)
 def test_what_a_transform_keeps_is_as_without(link: type, workers: int, device: torch.device) -> None:
     hold_against_plain(between(link), device, workers)
@@ -304,7 +307,7 @@ def test_a_transform_that_keeps_state_is_named(link: type, device: torch.device)
     assert [reason for reason in offloaded.plan.reasons if reason.startswith(f"{link.__name__}: ")]
 
 
-@pytest.mark.parametrize("workers", [0, 2])
+@pytest.mark.parametrize("workers", WORKERS)
 def test_what_a_function_keeps_is_as_without(workers: int, device: torch.device) -> None:
     def dataset() -> Dataset[Any]:
         calls = [0]
@@ -318,7 +321,7 @@ def test_what_a_function_keeps_is_as_without(workers: int, device: torch.device)
     hold_against_plain(dataset, device, workers)
 
 
-@pytest.mark.parametrize("workers", [0, 2])
+@pytest.mark.parametrize("workers", WORKERS)
 def test_what_a_dataset_keeps_is_as_without(workers: int, device: torch.device) -> None:
     class Counted(Images):
         calls = 0
@@ -344,7 +347,7 @@ class Caching(Images):
         return self.transform(self.kept[index]), draws()
 
 
-@pytest.mark.parametrize("workers", [0, 2])
+@pytest.mark.parametrize("workers", WORKERS)
 def test_a_dataset_that_keeps_transformed_images(workers: int, device: torch.device) -> None:
     hold_against_plain(lambda: Caching(v2.RandomCrop(24)), device, workers, epochs=2, level=1)
 
@@ -394,7 +397,7 @@ class HandsOnLate(Images):
         return made if self.kept is None else self.kept, bright, draws()
 
 
-@pytest.mark.parametrize("workers", [0, 1])
+@pytest.mark.parametrize("workers", [0, pytest.param(1, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("dataset", [KeepsLate, HandsOnLate])
 def test_a_dataset_that_keeps_an_image_that_the_trial_never_meets(
     dataset: type[Images], workers: int, device: torch.device
@@ -419,7 +422,7 @@ class ForgivingChain:
             return sample
 
 
-@pytest.mark.parametrize("workers", [0, 2])
+@pytest.mark.parametrize("workers", WORKERS)
 def test_a_transform_that_swallows_exceptions(workers: int, device: torch.device) -> None:
     links = (v2.RandomHorizontalFlip(), v2.JPEG((5, 10)), v2.RandomInvert(1.0))
     hold_against_plain(lambda: Images(ForgivingChain(*links)), device, workers)
@@ -497,7 +500,7 @@ def test_functions_that_are_called_for_what_they_do_in_place(how: str, device: t
     hold_against_plain(lambda: Images(v2.Compose([v2.RandomCrop(24), changed]), floats), device)
 
 
-@pytest.mark.parametrize("workers", [0, 2])
+@pytest.mark.parametrize("workers", WORKERS)
 def test_a_dataset_that_reads_all_samples_into_one_buffer(workers: int, device: torch.device) -> None:
     class OneBuffer(Images):
         def __init__(self, transform: Any) -> None:
@@ -553,7 +556,7 @@ class Rarely:
         return sample * sample.mean() if torch.rand(()) < self.chance else sample
 
 
-@pytest.mark.parametrize("workers", [0, 2])
+@pytest.mark.parametrize("workers", WORKERS)
 def test_a_batch_that_cannot_be_recorded_is_made_for_real(
     workers: int, device: torch.device, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -700,7 +703,7 @@ class _Untransformed(Images):
 CHANGES = [_replace, _replace_by_the_like, _append, _replace_link, _change_probability, _replace_by_none]
 
 
-@pytest.mark.parametrize("workers", [0, 2])
+@pytest.mark.parametrize("workers", WORKERS)
 @pytest.mark.parametrize("change", CHANGES)
 def test_transforms_changed_between_epochs(change: Any, workers: int, device: torch.device) -> None:
     changed_between_epochs(cropped, change, device, workers)
@@ -736,7 +739,7 @@ def test_masks_that_are_chosen_by_boxes(device: torch.device) -> None:
     assert [reason for reason in offloaded.plan.reasons if reason.startswith("SanitizeBoundingBoxes: ")]
 
 
-@pytest.mark.parametrize("workers", [0, 2])
+@pytest.mark.parametrize("workers", WORKERS)
 def test_a_dataset_that_reads_pixels_after_the_transform(workers: int, device: torch.device) -> None:
     class Bright(Images):
         def __getitem__(self, index: int) -> Any:
@@ -748,7 +751,7 @@ def test_a_dataset_that_reads_pixels_after_the_transform(workers: int, device: t
     assert [reason for reason in offloaded.plan.reasons if "mean" in reason]
 
 
-@pytest.mark.parametrize("workers", [0, 2])
+@pytest.mark.parametrize("workers", WORKERS)
 def test_a_collate_function_that_reads_pixels(workers: int, device: torch.device) -> None:
     def padded(samples: Any) -> Any:
         return nn.utils.rnn.pad_sequence([sample[0].flatten() for sample in samples]), [sample[2] for sample in samples]
@@ -773,7 +776,7 @@ class HeldByName(SimpleNamespace):
         return isinstance(other, HeldByName) and torch.equal(self.held, other.held)
 
 
-@pytest.mark.parametrize("workers", [0, 2])
+@pytest.mark.parametrize("workers", WORKERS)
 @pytest.mark.parametrize("hold", [Held, lambda held: HeldByName(held=held)], ids=["object", "namespace"])
 def test_a_batch_that_hides_an_image_in_an_object(hold: Any, workers: int, device: torch.device) -> None:
     def collate(samples: Any) -> Any:
@@ -903,7 +906,7 @@ def collate_fails(samples: Any) -> Any:
     return raises_mine() if samples[0][1] == 148 else default_collate(samples)
 
 
-@pytest.mark.parametrize("workers", [0, 2])
+@pytest.mark.parametrize("workers", WORKERS)
 @pytest.mark.parametrize(
     ("dataset", "settings"),
     [
@@ -926,7 +929,7 @@ def test_errors_are_the_users_own(
     assert "NotRecordable" not in told
 
 
-@pytest.mark.parametrize("workers", [0, 2])
+@pytest.mark.parametrize("workers", WORKERS)
 def test_errors_are_told_once(workers: int, device: torch.device) -> None:
     offloaded = offload(loader(FailsLate(CHAIN, length=200), num_workers=workers), device)
     with pytest.raises(Mine) as caught:

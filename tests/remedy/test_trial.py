@@ -101,7 +101,8 @@ def _stands(*objects: Any) -> Any:
 
 
 @pytest.mark.parametrize(
-    ("kind", "workers", "method"), [(WatchedMore, 0, None), (WatchedMore, 1, "fork"), (Watched, 1, "spawn")]
+    ("kind", "workers", "method"),
+    [(WatchedMore, 0, None), (WatchedMore, 1, "fork"), pytest.param(Watched, 1, "spawn", marks=pytest.mark.slow)],
 )
 def test_a_trial_changes_nothing_of_the_users(kind: type[Watched], workers: int, method: str | None) -> None:
     dataset, sampler = kind(), Shuffled()
