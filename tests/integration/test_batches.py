@@ -9,6 +9,8 @@ import pytest
 
 from .sandbox import Analysis
 
+pytestmark = pytest.mark.slow
+
 Results = dict[str, Future[Analysis]]
 
 EVERYTHING = {"device", "worker", "sample", "warm", "baseline", "device+load", "supply"}

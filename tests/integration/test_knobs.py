@@ -11,6 +11,8 @@ import pytest
 
 from .sandbox import PIPEDIAG, Analysis, Sandbox, line_of
 
+pytestmark = pytest.mark.slow
+
 Results = dict[str, Future[Analysis]]
 
 SCRIPT = "sleepy.py"

@@ -10,6 +10,8 @@ import pytest
 
 from .sandbox import Analysis, line_of
 
+pytestmark = pytest.mark.slow
+
 Results = dict[str, Future[Analysis]]
 
 QUICK = "device,baseline"

@@ -11,6 +11,8 @@ import pytest
 
 from .sandbox import PIPEDIAG, SCRIPTS, Analysis, Sandbox
 
+pytestmark = pytest.mark.slow
+
 Results = dict[str, Future[Analysis]]
 
 SCRIPT = "frozen_parts.py"
