@@ -91,11 +91,12 @@ class TestAsNatively:
         assert ran.code == 2 and "there_is_none.py" in ran.said[0] and not ran.others
 
 
+@pytest.mark.slow
 class TestEndings:
     def test_exit_code(self, sandbox: Sandbox) -> None:
         assert run(sandbox, WHOLE, "--epochs", "1", "--ending", "exit").code == 3
 
-    @pytest.mark.parametrize("ending", ["raise", pytest.param("dataset", marks=pytest.mark.slow)])
+    @pytest.mark.parametrize("ending", ["raise", "dataset"])
     def test_traceback_is_pythons(self, sandbox: Sandbox, ending: str) -> None:
         native = natively(sandbox, WHOLE, "--epochs", "1", "--ending", ending)
         ran = run(sandbox, WHOLE, "--epochs", "1", "--ending", ending)
@@ -107,7 +108,6 @@ class TestEndings:
         assert ran.code == 1 and "this loop wants" in ran.others[-1]
         assert "came to it on the device" in ran.said[-1] and "--apply" in ran.said[-1]
 
-    @pytest.mark.slow
     def test_usage_errors_of_the_scripts_own(self, sandbox: Sandbox) -> None:
         native, ran = natively(sandbox, WHOLE, "--epochs"), run(sandbox, WHOLE, "--epochs")
         assert (ran.code, ran.stderr) == (native.code, native.stderr) == (2, native.stderr)
