@@ -45,6 +45,12 @@ def span(interval: Interval) -> str:
     return f"{max(0.0, 100 * interval.low):.0f} to {100 * interval.high:.0f} %"
 
 
+def times(gain: Interval) -> str:
+    """A speedup with its interval."""
+    high = "more" if math.isinf(gain.high) else number(gain.high)
+    return f"{number(gain.value)}x ({number(gain.low)} to {high})"
+
+
 def what(piece: Stage) -> str:
     if piece.stage == "load" and "transform" in piece.covers:
         return WHOLE_DATASET

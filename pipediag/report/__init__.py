@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 from ..analysis import Diagnosis, diagnose_session
 from ..analysis.audit import Audit
@@ -17,16 +18,18 @@ from .comparison import RENDERERS as COMPARISONS
 from .markdown import render_markdown
 from .sweep import RENDERERS as SWEEPS
 from .terminal import render_terminal
-
-
-def render_json(diagnosis: Diagnosis) -> str:
-    return json.dumps(diagnosis.to_dict(), indent=1, allow_nan=False) + "\n"
-
+from .text import render_json
 
 RENDERERS: dict[str, Callable[[Diagnosis], str]] = {
     ".json": render_json,
     ".md": render_markdown,
     ".txt": render_terminal,
+}
+_RENDERERS: dict[type, dict[str, Callable[[Any], str]]] = {
+    Diagnosis: RENDERERS,
+    Comparison: COMPARISONS,
+    Audit: AUDITS,
+    Sweep: SWEEPS,
 }
 
 
@@ -59,43 +62,13 @@ def check_writable(option: str, path: str) -> None:
         raise UsageError(f"{option} {path}: cannot be written ({error.strerror})") from None
 
 
-def write(diagnosis: Diagnosis, path: str) -> None:
-    """Write the report that the file's ending asks for.
+def write(subject: Diagnosis | Comparison | Audit | Sweep, path: str) -> None:
+    """Write the report that the file's ending asks for; of a sweep also while it is not complete.
 
     Raises:
         SessionFileError: the file cannot be written.
     """
-    _write(RENDERERS[Path(path).suffix](diagnosis), path)
-
-
-def write_comparison(comparison: Comparison, path: str) -> None:
-    """The same for a comparison of two runs.
-
-    Raises:
-        SessionFileError: the file cannot be written.
-    """
-    _write(COMPARISONS[Path(path).suffix](comparison), path)
-
-
-def write_audit(audit: Audit, path: str) -> None:
-    """Write the audit in the form that the file's ending asks for.
-
-    Raises:
-        SessionFileError: the file cannot be written.
-    """
-    _write(AUDITS[Path(path).suffix](audit), path)
-
-
-def write_sweep(sweep: Sweep, path: str) -> None:
-    """The same for a sweep, complete or not.
-
-    Raises:
-        SessionFileError: the file cannot be written.
-    """
-    _write(SWEEPS[Path(path).suffix](sweep), path)
-
-
-def _write(text: str, path: str) -> None:
+    text = _RENDERERS[type(subject)][Path(path).suffix](subject)
     try:
         Path(path).write_text(text, encoding="utf-8", errors="backslashreplace")
     except OSError as error:

@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-import math
-import textwrap
-
 from ..analysis import Diagnosis
 from ..analysis.diagnosis import Recommendation
-from ..analysis.intervals import Interval
-from ..analysis.sentences import number
+from ..analysis.sentences import number, times
+from .text import wrapped
 
 #: Recommendations that are told in full.
 _IN_FULL = 3
-_WIDTH = 100
 _TITLE = "what would help"
 
 
@@ -22,12 +18,12 @@ def terminal(diagnosis: Diagnosis) -> list[str]:
         return []
     lines = ["", f"{_TITLE}:"]
     if diagnosis.nothing_to_gain:
-        lines.append(_wrapped(diagnosis.nothing_to_gain, "  - "))
+        lines.append(wrapped(diagnosis.nothing_to_gain, "  - "))
     for count, one in enumerate(diagnosis.recommendations, 1):
-        lines.append(_wrapped(f"{gain_text(one)}  {one.title}", f"  {count}. "))
+        lines.append(wrapped(f"{gain_text(one)}  {one.title}", f"  {count}. "))
         if count <= _IN_FULL:
             lines += [
-                _wrapped(f"{name}: {text}", " " * 5) for name, text in (("why", one.evidence[0]), ("how", one.how))
+                wrapped(f"{name}: {text}", " " * 5) for name, text in (("why", one.evidence[0]), ("how", one.how))
             ]
     return lines
 
@@ -53,13 +49,3 @@ def gain_text(one: Recommendation) -> str:
             f", {number(one.predicted.value)}x predicted" if one.predicted else ""
         )
     return times(one.predicted) if one.predicted is not None else "not predicted"
-
-
-def times(gain: Interval) -> str:
-    """A speedup with its interval."""
-    high = "more" if math.isinf(gain.high) else number(gain.high)
-    return f"{number(gain.value)}x ({number(gain.low)} to {high})"
-
-
-def _wrapped(text: str, first: str) -> str:
-    return textwrap.fill(text, _WIDTH, initial_indent=first, subsequent_indent=" " * len(first))

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import json
-import textwrap
 from collections.abc import Callable
 
 from ..analysis.audit import FAILED, PASSED, UNMEASURABLE, Audit, Item
 from . import advice, rows
 from .tables import cell
+from .text import bullet, render_json, warning_texts, wrapped
 
-_WIDTH = 100
 _STATUSES = (FAILED, PASSED, UNMEASURABLE)
 _COLOURS = {FAILED: "31", PASSED: "32", UNMEASURABLE: "33"}
 _INDENT = " " * (len(UNMEASURABLE) + 2)
@@ -29,8 +27,7 @@ def render_text(audit: Audit, colour: bool = False) -> str:
         lines += ["", *_lines(item, colour)]
     lines += advice.terminal(audit.diagnosis)
     if audit.diagnosis.warnings:
-        lines += ["", "warnings:"]
-        lines += [_wrapped(warning, "  - ") for warning in _warnings(audit)]
+        lines += ["", "warnings:", *map(bullet, warning_texts(audit.diagnosis.warnings))]
     return "\n".join(lines) + "\n"
 
 
@@ -38,7 +35,7 @@ def _lines(item: Item, colour: bool) -> list[str]:
     word = f"{item.status.upper() if item.status == FAILED else item.status:<{len(UNMEASURABLE)}}"
     if colour:
         word = f"\x1b[{_COLOURS[item.status]}m{word}\x1b[0m"
-    told = [_wrapped(text, _INDENT + mark) for text, mark in ((item.told, ""), *((text, "-> ") for text in todo(item)))]
+    told = [wrapped(text, _INDENT + mark) for text, mark in ((item.told, ""), *((text, "-> ") for text in todo(item)))]
     return [f"{word}  {item.title}", *told]
 
 
@@ -52,12 +49,8 @@ def render_markdown(audit: Audit) -> str:
         lines.append(f"| {cells[0]} | {cell(cells[1])} | {cell(cells[2])} | {cells[3]} |")
     lines += advice.markdown(audit.diagnosis)
     if audit.diagnosis.warnings:
-        lines += ["", "## Warnings", "", *(f"- {warning}" for warning in _warnings(audit))]
+        lines += ["", "## Warnings", "", *(f"- {warning}" for warning in warning_texts(audit.diagnosis.warnings))]
     return "\n".join(lines) + "\n"
-
-
-def render_json(audit: Audit) -> str:
-    return json.dumps(audit.to_dict(), indent=1, allow_nan=False) + "\n"
 
 
 RENDERERS: dict[str, Callable[[Audit], str]] = {
@@ -70,11 +63,3 @@ RENDERERS: dict[str, Callable[[Audit], str]] = {
 def todo(item: Item) -> list[str]:
     """What would mend an item, a line each."""
     return [f"{one.title}: {advice.gain_text(one)}" for one in item.advice] + item.todo
-
-
-def _warnings(audit: Audit) -> list[str]:
-    return [w.message + (f" ({w.help})" if w.help else "") for w in audit.diagnosis.warnings]
-
-
-def _wrapped(text: str, first: str) -> str:
-    return textwrap.fill(text, _WIDTH, initial_indent=first, subsequent_indent=" " * len(first))

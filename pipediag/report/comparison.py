@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 import textwrap
 from collections.abc import Callable
@@ -13,8 +12,8 @@ from ..analysis.compare import Comparison
 from ..analysis.intervals import Interval
 from ..analysis.sentences import number
 from . import rows
+from .text import WIDTH, bullet, render_json, warning_texts
 
-_WIDTH = 100
 _HEADERS = ("", "before", "after", "change", "95 % interval", "")
 _ALIGN = ("left", "right", "right", "right", "left", "left")
 
@@ -22,17 +21,20 @@ _ALIGN = ("left", "right", "right", "right", "left", "left")
 def render_text(comparison: Comparison) -> str:
     before, after = comparison.before, comparison.after
     lines = [f"{rows.headline(before)}  ->  {rows.headline(after)}", ""]
-    lines += textwrap.wrap(comparison.sentence, _WIDTH)
+    lines += textwrap.wrap(comparison.sentence, WIDTH)
     for name, side in (("before", before), ("after", after)):
-        lines += textwrap.wrap(f"{name}: {side.verdict.sentence}", _WIDTH, subsequent_indent="  ")
+        lines += textwrap.wrap(f"{name}: {side.verdict.sentence}", WIDTH, subsequent_indent="  ")
     for title, table in (("steps a second", rung_rows(comparison)), ("ms of a step", stage_rows(comparison))):
         if table:
             lines += ["", f"{title}:"]
             lines.append(tabulate(table, headers=_HEADERS, tablefmt="simple", disable_numparse=True, colalign=_ALIGN))
-    for title, entries in (("set otherwise", setting_lines(comparison)), ("warnings", warning_lines(comparison))):
+    for title, entries in (
+        ("set otherwise", setting_lines(comparison)),
+        ("warnings", warning_texts(comparison.warnings)),
+    ):
         if entries:
             lines += ["", f"{title}:"]
-            lines += [textwrap.fill(e, _WIDTH, initial_indent="  - ", subsequent_indent="    ") for e in entries]
+            lines += map(bullet, entries)
     return "\n".join(lines) + "\n"
 
 
@@ -44,14 +46,13 @@ def render_markdown(comparison: Comparison) -> str:
         if table:
             lines += ["", f"## {title}", "", f"| {' | '.join(_HEADERS)} |", "|---|--:|--:|--:|---|---|"]
             lines += [f"| {' | '.join(cells)} |" for cells in table]
-    for title, entries in (("Set otherwise", setting_lines(comparison)), ("Warnings", warning_lines(comparison))):
+    for title, entries in (
+        ("Set otherwise", setting_lines(comparison)),
+        ("Warnings", warning_texts(comparison.warnings)),
+    ):
         if entries:
             lines += ["", f"## {title}", "", *(f"- {entry}" for entry in entries)]
     return "\n".join(lines) + "\n"
-
-
-def render_json(comparison: Comparison) -> str:
-    return json.dumps(comparison.to_dict(), indent=1, allow_nan=False) + "\n"
 
 
 RENDERERS: dict[str, Callable[[Comparison], str]] = {
@@ -93,10 +94,6 @@ def setting_lines(comparison: Comparison) -> list[str]:
 
 def _setting(value: object) -> str:
     return "none" if value in (None, "") else str(value)
-
-
-def warning_lines(comparison: Comparison) -> list[str]:
-    return [w.message + (f" ({w.help})" if w.help else "") for w in comparison.warnings]
 
 
 def _between(interval: Interval | None) -> str:

@@ -10,10 +10,9 @@ from ..analysis import Diagnosis
 from ..analysis.halving import Arm, arms, best, rate
 from ..analysis.knobs import current
 from ..analysis.recommend.tried import IDS
-from ..analysis.sentences import number
-from .advice import times
+from ..analysis.sentences import number, times
+from .text import bullet
 
-_WIDTH = 100
 _TITLE = "other loader settings, tried on the loop"
 _HEADERS = ("settings", "steps/s", "times the baseline", "first batch", "")
 
@@ -26,7 +25,7 @@ def terminal(diagnosis: Diagnosis) -> list[str]:
         align = ("left", "right", "left", "right", "left")
         text = tabulate(rows, headers=_HEADERS, tablefmt="plain", disable_numparse=True, colalign=align)
         lines.append(textwrap.indent(text, "  "))
-    return lines + [_item(note) for note in notes]
+    return lines + [bullet(note) for note in notes]
 
 
 def markdown(diagnosis: Diagnosis) -> list[str]:
@@ -74,7 +73,3 @@ def _notes(diagnosis: Diagnosis) -> list[str]:
 
 def _why(arm: Arm) -> str:
     return f"not tried: {arm.why_not}" if arm.speedup is None and arm.why_not else arm.why_not or "there was no time"
-
-
-def _item(text: str) -> str:
-    return textwrap.fill(text, _WIDTH, initial_indent="  - ", subsequent_indent="    ")

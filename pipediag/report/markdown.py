@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from ..analysis import Diagnosis
 from . import advice, knobs, model, remedy, rows
+from .text import warning_texts
 
 
 def render_markdown(diagnosis: Diagnosis) -> str:
@@ -31,7 +32,7 @@ def render_markdown(diagnosis: Diagnosis) -> str:
         ("Hottest lines there", [f"`{line}`" for line in rows.hot_lines(diagnosis)]),
         ("Not measured", rows.not_measured(diagnosis)),
         ("Seen beside the clock", rows.evidence_lines(diagnosis)),
-        ("Warnings", [w.message + (f" ({w.help})" if w.help else "") for w in diagnosis.warnings]),
+        ("Warnings", warning_texts(diagnosis.warnings)),
     ):
         if entries:
             lines += ["", f"## {title}", "", *(f"- {entry}" for entry in entries)]

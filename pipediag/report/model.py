@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import textwrap
-
 from tabulate import tabulate
 
 from ..analysis import Diagnosis
 from ..analysis.sentences import number, percent
 from ..session import Prefix, Profile, Share
+from .text import bullet
 
-_WIDTH = 100
 #: Longer names of kernels are cut in the terminal.
 _NAME = 60
 _HEADERS = ("calls a step", "ms a step", "share")
@@ -19,7 +17,7 @@ _TITLE = "the model's side"
 
 def terminal(diagnosis: Diagnosis) -> list[str]:
     """Lines of plain text, without the kernels; none where nothing was looked at."""
-    lines = [textwrap.fill(line, _WIDTH, initial_indent="  - ", subsequent_indent="    ") for line in _told(diagnosis)]
+    lines = [*map(bullet, _told(diagnosis))]
     for title, shares, step_ms in _tables(diagnosis)[:2]:
         rows = [(share.name[:_NAME], *_cells(share, step_ms)) for share in shares]
         if not rows:

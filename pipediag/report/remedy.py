@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import shlex
-import textwrap
 from dataclasses import dataclass, field
 
 from ..analysis import Diagnosis
+from ..analysis.recommend.view import named
 from ..analysis.remedy import Outcome, outcome
 from ..analysis.sentences import number
-from ..session import Apart, Kept, Place, Proof, Remedy
-
-_WIDTH = 100
+from ..session import Apart, Kept, Proof, Remedy
+from .text import bullet
 
 
 @dataclass(frozen=True)
@@ -36,7 +35,7 @@ def section(diagnosis: Diagnosis) -> Section | None:
         return None
     if came.why_not:
         return Section([f"nothing was moved: {came.why_not}", *map(_kept, _others(remedy, came.why_not))])
-    lines = [_result(came) + _predicted(diagnosis), f"moved to {remedy.device}: {', '.join(map(_place, remedy.moved))}"]
+    lines = [_result(came) + _predicted(diagnosis), f"moved to {remedy.device}: {', '.join(map(named, remedy.moved))}"]
     lines += [_kept(kept) for kept in remedy.stayed]
     if remedy.proof is not None:
         lines.append(_proof(remedy.proof))
@@ -54,7 +53,7 @@ def terminal(diagnosis: Diagnosis) -> list[str]:
     found = section(diagnosis)
     if found is None:
         return []
-    lines = ["", "remedy:", *map(_item, found.lines)]
+    lines = ["", "remedy:", *map(bullet, found.lines)]
     if found.diff:
         lines += ["", "to keep it (patch -p0):", "", *found.diff.splitlines()]
     if found.commands:
@@ -76,10 +75,6 @@ def markdown(diagnosis: Diagnosis) -> list[str]:
     return lines
 
 
-def _item(text: str) -> str:
-    return textwrap.fill(text, _WIDTH, initial_indent="  - ", subsequent_indent="    ")
-
-
 def _result(came: Outcome) -> str:
     if came.speedup is None:
         return f"reverted: {came.reverted}"
@@ -91,10 +86,6 @@ def _predicted(diagnosis: Diagnosis) -> str:
     """What was expected of it before it was measured, where that could be told."""
     expected = [one.predicted for one in diagnosis.recommendations if one.id == "offload" and one.predicted]
     return f", predicted {number(expected[0].value)}" if expected else ""
-
-
-def _place(place: Place) -> str:
-    return f"{place.name} ({place.where})" if place.where else place.name
 
 
 def _kept(kept: Kept) -> str:

@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-import json
-import textwrap
 from collections.abc import Callable
 
 from tabulate import tabulate
 
 from ..analysis.intervals import Interval
-from ..analysis.sentences import number, percent
+from ..analysis.sentences import number, percent, times
 from ..analysis.sweep import Run, Sweep
-from . import advice
 from .tables import cell
+from .text import bullet, render_json
 
-_WIDTH = 100
 _RATES = ("steps/s", "samples/s")
 
 
@@ -36,7 +33,7 @@ def _row(run: Run, with_remedy: bool) -> list[str]:
     for rate in (run.ceiling, run.baseline, *([run.remedied] if with_remedy else [])):
         cells += [_number(rate), _number(run.samples(rate))]
     if with_remedy:
-        cells.append(advice.times(run.speedup) if run.speedup is not None else "")
+        cells.append(times(run.speedup) if run.speedup is not None else "")
     starved = percent(max(0.0, run.starved.value)) if run.starved is not None else ""
     return [*cells, starved, run.bottleneck or "failed"]
 
@@ -80,7 +77,7 @@ def render_text(sweep: Sweep) -> str:
     lines = [_title(sweep), "", shown]
     if sentence(sweep):
         lines += ["", sentence(sweep)]
-    lines += ["", *(_item(note) for note in notes(sweep))] if notes(sweep) else []
+    lines += ["", *(bullet(note) for note in notes(sweep))] if notes(sweep) else []
     return "\n".join(lines) + "\n"
 
 
@@ -93,10 +90,6 @@ def render_markdown(sweep: Sweep) -> str:
         lines += ["", sentence(sweep)]
     lines += ["", *(f"- {note}" for note in notes(sweep))] if notes(sweep) else []
     return "\n".join(lines) + "\n"
-
-
-def render_json(sweep: Sweep) -> str:
-    return json.dumps(sweep.to_dict(), indent=1, allow_nan=False) + "\n"
 
 
 RENDERERS: dict[str, Callable[[Sweep], str]] = {
@@ -116,7 +109,3 @@ def _with_remedy(sweep: Sweep) -> bool:
 
 def _number(rate: Interval | None) -> str:
     return number(rate.value) if rate is not None else ""
-
-
-def _item(text: str) -> str:
-    return textwrap.fill(text, _WIDTH, initial_indent="  - ", subsequent_indent="    ")

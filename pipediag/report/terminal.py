@@ -9,8 +9,8 @@ from tabulate import tabulate
 
 from ..analysis import Diagnosis
 from . import advice, knobs, model, remedy, rows
+from .text import WIDTH, bullet, warning_texts
 
-_WIDTH = 100
 _BAR = 20
 _COLOURS = {"severe": "31", "mild": "33", "none": "32"}
 
@@ -22,7 +22,7 @@ def render_terminal(diagnosis: Diagnosis, colour: bool = False, fancy: bool = Fa
     if colour and verdict.band in _COLOURS:
         title = f"\x1b[1;{_COLOURS[verdict.band]}m{title}\x1b[0m"
     lines = [title + ("  (PARTIAL)" if diagnosis.partial else ""), rows.setting(diagnosis), ""]
-    lines += textwrap.wrap(verdict.sentence, _WIDTH)
+    lines += textwrap.wrap(verdict.sentence, WIDTH)
     if verdict.culprit is not None:
         where = f"  {verdict.culprit.where}" if verdict.culprit.where else ""
         lines.append(f"culprit: {verdict.culprit.name}{where}")
@@ -41,15 +41,13 @@ def render_terminal(diagnosis: Diagnosis, colour: bool = False, fancy: bool = Fa
         ("seen beside the clock", rows.evidence_lines(diagnosis)),
     ):
         if entries:
-            lines += ["", title + ":", *(_item(entry) for entry in entries)]
+            lines += ["", title + ":", *(bullet(entry) for entry in entries)]
     lines += knobs.terminal(diagnosis)
     lines += advice.terminal(diagnosis)
     lines += model.terminal(diagnosis)
     lines += remedy.terminal(diagnosis)
     if diagnosis.warnings:
-        lines += ["", "warnings:"]
-        for warning in diagnosis.warnings:
-            lines.append(_item(warning.message + (f" ({warning.help})" if warning.help else "")))
+        lines += ["", "warnings:", *map(bullet, warning_texts(diagnosis.warnings))]
     return "\n".join(lines) + "\n"
 
 
@@ -97,7 +95,3 @@ def _worker_table(table: list[rows.WorkerRow]) -> str:
         colalign=("left", "right", "right", "right", "left"),
     )
     return textwrap.indent(text, "  ")
-
-
-def _item(text: str) -> str:
-    return textwrap.fill(text, _WIDTH, initial_indent="  - ", subsequent_indent="    ")

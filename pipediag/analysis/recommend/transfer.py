@@ -9,7 +9,7 @@ from ..diagnosis import Recommendation
 from ..intervals import Interval
 from ..sentences import number, percent
 from ..whatif import Change
-from .tried import found_best, predicted_only
+from .tried import RISKS, found_best, predicted_only
 from .view import HALVED, View, batch_text, bytes_text, leaf_text
 
 #: Types that a model may run in with half the bytes of float32 or less.
@@ -75,7 +75,7 @@ def pin_memory(view: View) -> Recommendation | None:
         Change(loop=saved),
         evidence,
         f'{pinned}.to("{view.device}", non_blocking=True) in the loop',
-        "pinned memory is not swapped out, and filling it takes a thread of the training process",
+        RISKS["pin-memory"],
     )
 
 

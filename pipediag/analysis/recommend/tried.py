@@ -7,7 +7,7 @@ from collections.abc import Callable
 from ...session import Loader, LoaderSettings
 from ..diagnosis import Recommendation
 from ..halving import Arm, arms, best, rate
-from ..sentences import number
+from ..sentences import number, times
 from ..thresholds import GATE
 from ..whatif import Change
 from .view import View, listed
@@ -19,7 +19,8 @@ _CHANGES: dict[str, Callable[[LoaderSettings, Loader], bool]] = {
     "prefetch-factor": lambda one, now: bool(now.num_workers) and one.prefetch_factor != now.prefetch_factor,
     "pin-memory": lambda one, now: one.pin_memory != now.pin_memory,
 }
-_RISKS = {
+#: What each of these changes risks.
+RISKS = {
     "num-workers": "every worker holds the dataset's objects and prefetch_factor batches in memory",
     "fewer-workers": "less is in reserve when a few samples take longer",
     "prefetch-factor": "more batches lie in host memory",
@@ -57,7 +58,7 @@ def settings(view: View) -> Recommendation | None:
             *keep,
         ],
         f"{', '.join(written + ['persistent_workers=True'] * len(keep))} {view.in_the_loader}{copies}",
-        _RISKS[id],
+        RISKS[id],
         arm.speedup,
     )
 
@@ -86,8 +87,8 @@ def _came(view: View, arm: Arm) -> str:
     written = _short(arm.settings, view.loader)
     if arm.speedup is None or arm.why_not:
         return f"predicted; {written} could not be tried: {arm.why_not or 'there was no time for it'}"
-    undecided = arm.verdict in ("open", "pays")
-    return f"predicted; {written} was tried {'without a decision' if undecided else 'and does not pay'}: {_times(arm)}"
+    came = "without a decision" if arm.verdict in ("open", "pays") else "and does not pay"
+    return f"predicted; {written} was tried {came}: {times(arm.speedup)}"
 
 
 def _of(view: View, id: str) -> list[Arm]:
@@ -113,17 +114,16 @@ def _short(one: LoaderSettings, now: Loader) -> str:
     return ", ".join(_written(one, now))
 
 
-def _times(arm: Arm) -> str:
-    assert arm.speedup is not None
-    return f"{number(arm.speedup.value)}x ({number(arm.speedup.low)} to {number(arm.speedup.high)})"
-
-
 def _others(view: View, chosen: Arm) -> list[str]:
     """What else was measured."""
-    others = [arm for arm in arms(view.session) if arm.rung != chosen.rung and arm.speedup is not None]
+    others = [
+        f"{_short(arm.settings, view.loader)} {times(arm.speedup)}"
+        for arm in arms(view.session)
+        if arm.rung != chosen.rung and arm.speedup is not None
+    ]
     if not others:
         return []
-    return [f"measured beside it: {listed([f'{_short(a.settings, view.loader)} {_times(a)}' for a in others])}"]
+    return [f"measured beside it: {listed(others)}"]
 
 
 def _keeping(view: View, arm: Arm) -> list[str]:
