@@ -5,16 +5,11 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
 
 import click
 
 from ._version import __version__
 from .errors import EXIT_FAILED, EXIT_GATE, EXIT_INTERRUPTED, EXIT_OK, PipediagError, UsageError
-
-if TYPE_CHECKING:
-    from .analysis import Diagnosis
-    from .session import Session
 
 _SCRIPT = {"ignore_unknown_options": True, "allow_interspersed_args": False}
 
@@ -29,19 +24,14 @@ def cli() -> None:
     """
 
 
-def _measuring(default_budget: float, gate: float | None = None) -> Callable[[Callable[..., int]], Callable[..., int]]:
-    """The options of every command that measures one script; ``gate`` is the default of ``--fail-over``."""
-    options = [
-        click.option("-o", "--output", "outputs", multiple=True, metavar="FILE",
-                     help="Write a report too; .json, .md or .txt. Repeatable."),
-        click.option("--budget", type=click.FloatRange(min=1), default=default_budget, show_default=True,
-                     help="Seconds to measure for, from the first batch on."),
-        click.option("--fail-over", type=click.FloatRange(0, 100), metavar="PCT", default=gate,
-                     show_default=gate is not None,
-                     help="Exit with 3 when input certainly costs more than PCT percent of a step."),
-    ]  # fmt: skip
+_Command = Callable[..., int]
+_Decorator = Callable[[_Command], _Command]
 
-    def decorate(function: Callable[..., int]) -> Callable[..., int]:
+
+def _all(*options: _Decorator) -> _Decorator:
+    """Options that stand together, in the order in which ``--help`` shows them."""
+
+    def decorate(function: _Command) -> _Command:
         for option in reversed(options):
             function = option(function)
         return function
@@ -49,25 +39,45 @@ def _measuring(default_budget: float, gate: float | None = None) -> Callable[[Ca
     return decorate
 
 
+def _output(help: str) -> _Decorator:
+    return click.option("-o", "--output", "outputs", multiple=True, metavar="FILE", help=help)
+
+
+def _seconds(name: str, default: float, help: str) -> _Decorator:
+    return click.option(name, type=click.FloatRange(min=1), default=default, show_default=True, help=help)
+
+
+def _measuring(default_budget: float, gate: float | None = None) -> _Decorator:
+    """The options of every command that measures one script; ``gate`` is the default of ``--fail-over``."""
+    return _all(
+        _output("Write a report too; .json, .md or .txt. Repeatable."),
+        _seconds("--budget", default_budget, "Seconds to measure for, from the first batch on."),
+        click.option("--fail-over", type=click.FloatRange(0, 100), metavar="PCT", default=gate,
+                     show_default=gate is not None,
+                     help="Exit with 3 when input certainly costs more than PCT percent of a step."),
+    )  # fmt: skip
+
+
+_module = click.option("-m", "module", is_flag=True, help="SCRIPT is a module's name, as in python -m.")
+_rungs = click.option("--rungs", metavar="NAMES", help="Measure only these rungs, separated by commas.")
+_script = _all(click.argument("script"), click.argument("args", nargs=-1, type=click.UNPROCESSED))
+_hosted = _all(
+    _module,
+    click.option("--loader", type=click.IntRange(min=1), help="The N-th loader iterated, not the one that trains."),
+    click.option("--workdir", type=click.Path(exists=True, file_okay=False), help="Run the script in this directory."),
+    _script,
+)
+
+
 @cli.command(context_settings=_SCRIPT)
 @_measuring(120.0)
-@click.option("-m", "module", is_flag=True, help="SCRIPT is a module's name, as in python -m.")
-@click.option("--loader", type=click.IntRange(min=1), help="The N-th loader iterated, instead of the one that trains.")
-@click.option("--rungs", metavar="NAMES", help="Measure only these rungs, separated by commas.")
+@_rungs
 @click.option("--apply", is_flag=True, help="Then move the transforms to the device, and measure whether that pays.")
-@click.option(
-    "--apply-budget",
-    type=click.FloatRange(min=1),
-    default=60.0,
-    show_default=True,
-    help="Seconds to measure that for, beside the budget.",
-)
+@_seconds("--apply-budget", 60.0, "Seconds to measure that for, beside the budget.")
 @click.option("--plan", metavar="FILE", help="With --apply: if it pays, write what pipediag run --plan FILE needs.")
 @click.option("--no-knobs", is_flag=True, help="Do not try other settings of the loader once the ladder is known.")
 @click.option("--profile", metavar="FILE", help="Then record some steps, fed from the device, as a Chrome trace.")
-@click.option("--workdir", type=click.Path(exists=True, file_okay=False), help="Run the script in this directory.")
-@click.argument("script")
-@click.argument("args", nargs=-1, type=click.UNPROCESSED)
+@_hosted
 def analyze(
     script: str,
     args: tuple[str, ...],
@@ -88,6 +98,7 @@ def analyze(
 
     Options of pipediag stand before SCRIPT; everything after it is the script's.
     """
+    from .commands.analyze import analyze as measure_and_show
     from .commands.measuring import target_of
     from .host.passes import Request
 
@@ -98,16 +109,12 @@ def analyze(
         raise UsageError("--plan saves what --apply has measured: give both")
     if profile is not None:
         request.profile = str(Path(profile).resolve())
-    return _analyze(request, outputs, fail_over, plan)
+    return measure_and_show(request, outputs, fail_over, plan)
 
 
 @cli.command(context_settings=_SCRIPT)
 @_measuring(60.0, gate=5.0)
-@click.option("-m", "module", is_flag=True, help="SCRIPT is a module's name, as in python -m.")
-@click.option("--loader", type=click.IntRange(min=1), help="The N-th loader iterated, instead of the one that trains.")
-@click.option("--workdir", type=click.Path(exists=True, file_okay=False), help="Run the script in this directory.")
-@click.argument("script")
-@click.argument("args", nargs=-1, type=click.UNPROCESSED)
+@_hosted
 def audit(
     script: str,
     args: tuple[str, ...],
@@ -140,24 +147,12 @@ def audit(
     metavar="NAME=VALUES",
     help="An argument of the script and its values, as in --vary=--batch-size=16,32. Repeat it for a grid.",
 )
-@click.option("-o", "--output", "outputs", multiple=True, metavar="FILE", help="Write the table too; repeatable.")
-@click.option(
-    "--budget", type=click.FloatRange(min=1), default=60.0, show_default=True, help="Seconds to measure each run for."
-)
-@click.option("-m", "module", is_flag=True, help="SCRIPT is a module's name, as in python -m.")
-@click.option("--loader", type=click.IntRange(min=1), help="The N-th loader iterated, instead of the one that trains.")
-@click.option("--rungs", metavar="NAMES", help="Measure only these rungs, separated by commas.")
+@_output("Write the table too; repeatable.")
+@_seconds("--budget", 60.0, "Seconds to measure each run for.")
+@_rungs
 @click.option("--apply", is_flag=True, help="Measure each with its transforms moved to the device, too.")
-@click.option(
-    "--apply-budget",
-    type=click.FloatRange(min=1),
-    default=30.0,
-    show_default=True,
-    help="Seconds to measure that for in each run.",
-)
-@click.option("--workdir", type=click.Path(exists=True, file_okay=False), help="Run the script in this directory.")
-@click.argument("script")
-@click.argument("args", nargs=-1, type=click.UNPROCESSED)
+@_seconds("--apply-budget", 30.0, "Seconds to measure that for in each run.")
+@_hosted
 def sweep(
     script: str,
     args: tuple[str, ...],
@@ -186,9 +181,8 @@ def sweep(
 
 @cli.command(context_settings=_SCRIPT)
 @click.option("--plan", metavar="FILE", help="What analyze --apply --plan FILE has measured to pay.")
-@click.option("-m", "module", is_flag=True, help="SCRIPT is a module's name, as in python -m.")
-@click.argument("script")
-@click.argument("args", nargs=-1, type=click.UNPROCESSED)
+@_module
+@_script
 def run(script: str, args: tuple[str, ...], module: bool, plan: str | None) -> int:
     """Run an unmodified training SCRIPT to its end, with its transforms moved to the device.
 
@@ -211,19 +205,22 @@ def run(script: str, args: tuple[str, ...], module: bool, plan: str | None) -> i
 @_measuring(40.0)
 def demo(outputs: tuple[str, ...], budget: float, fail_over: float | None) -> int:
     """Analyse a built-in script with a planted bottleneck; a laptop's CPU will do."""
+    from .commands.analyze import analyze as measure_and_show
     from .host.passes import Request
     from .host.script import Target
 
     script = Path(__file__).parent / "demo" / "train.py"
-    return _analyze(Request(Target(str(script)), budget, knobs=True), outputs, fail_over)
+    return measure_and_show(Request(Target(str(script)), budget, knobs=True), outputs, fail_over)
 
 
 @cli.command()
 @click.argument("session")
-@click.option("-o", "--output", "outputs", multiple=True, metavar="FILE", help="Write it to a file; repeatable.")
+@_output("Write it to a file; repeatable.")
 def report(session: str, outputs: tuple[str, ...]) -> int:
     """Show a saved SESSION (a .json written with -o) again, or convert it."""
     from . import report as reports
+    from .commands.measuring import show
+    from .report.terminal import render_for
 
     for path in outputs:
         reports.check_output(path)
@@ -231,14 +228,14 @@ def report(session: str, outputs: tuple[str, ...]) -> int:
     for path in outputs:
         reports.write(diagnosis, path)
     if not outputs:
-        _show(diagnosis)
+        show(render_for(diagnosis, sys.stdout))
     return EXIT_OK
 
 
 @cli.command()
 @click.argument("before")
 @click.argument("after")
-@click.option("-o", "--output", "outputs", multiple=True, metavar="FILE", help="Write it to a file; repeatable.")
+@_output("Write it to a file; repeatable.")
 @click.option(
     "--fail-over",
     type=click.FloatRange(0, 100),
@@ -256,53 +253,13 @@ def compare(before: str, after: str, outputs: tuple[str, ...], fail_over: float 
         reports.check_output(path)
     comparison = hold_against(reports.read(before), reports.read(after))
     for path in outputs:
-        reports.write_comparison(comparison, path)
+        reports.write(comparison, path)
     if not outputs:
         sys.stdout.write(fitting(render_text(comparison), sys.stdout))
     if fail_over is not None and comparison.certainly_slower(fail_over / 100):
         click.echo(f"pipediag: the loop makes over {fail_over:g} % fewer steps a second than before", err=True)
         return EXIT_GATE
     return EXIT_OK
-
-
-def _analyze(request: Any, outputs: tuple[str, ...], fail_over: float | None, plan: str | None = None) -> int:
-    from . import report as reports
-    from .analysis import diagnose_session
-    from .commands.measuring import certainly_over, exit_code, measure
-
-    for path in outputs:
-        reports.check_output(path)
-    if plan is not None:
-        reports.check_writable("--plan", plan)
-    if request.profile:
-        reports.check_writable("--profile", request.profile)
-    session = measure(request)
-    code = exit_code(session)
-    if session.windows:
-        if plan is not None:
-            _save_plan(session, plan)
-        diagnosis = diagnose_session(session)
-        _show(diagnosis)
-        for path in outputs:
-            reports.write(diagnosis, path)
-        if code == EXIT_OK and fail_over is not None and certainly_over(diagnosis, fail_over):
-            click.echo(f"pipediag: input costs more than {fail_over:g} % of a step", err=True)
-            code = EXIT_GATE
-    return code
-
-
-def _save_plan(session: Session, path: str) -> None:
-    """Write the plan of a remedy that pays; of any other nothing should be kept."""
-    from .analysis.remedy import outcome
-    from .remedy import saved
-
-    came = outcome(session)
-    if came is None or not came.applied or session.remedy is None or came.speedup is None:
-        why = came.why_not or came.reverted if came is not None else "the analysis ended before a remedy was tried"
-        click.echo(f"pipediag: {path} was not written: {why}", err=True)
-        return
-    saved.write(session, came.speedup.to_dict(), path)
-    session.remedy.plan_file = path
 
 
 def _rung_names(text: str | None) -> list[str] | None:
@@ -315,13 +272,6 @@ def _rung_names(text: str | None) -> list[str] | None:
     if unknown or not names:
         raise UsageError(f"--rungs: {', '.join(unknown) or 'none given'}; known: {', '.join(RUNG_MEANING)}")
     return ordered(names)
-
-
-def _show(diagnosis: Diagnosis) -> None:
-    from .report.terminal import render_for
-
-    sys.stdout.write(render_for(diagnosis, sys.stdout))
-    sys.stdout.flush()
 
 
 def main() -> None:

@@ -6,16 +6,13 @@ import sys
 from collections.abc import Sequence
 from dataclasses import replace
 
-import click
-
 from .. import report
 from ..analysis import diagnose_session
 from ..analysis.audit import audit as go_through
-from ..errors import EXIT_GATE, EXIT_OK
 from ..host.passes import Request
 from ..report.audit import render_text
 from ..report.terminal import fitting
-from .measuring import certainly_over, exit_code, measure
+from .measuring import exit_code, gated, measure, show
 
 
 def audit(request: Request, outputs: Sequence[str], percent: float) -> int:
@@ -36,11 +33,7 @@ def audit(request: Request, outputs: Sequence[str], percent: float) -> int:
         return code
     diagnosis = diagnose_session(session)
     checked = go_through(diagnosis, percent / 100)
-    sys.stdout.write(fitting(render_text(checked, colour=sys.stdout.isatty()), sys.stdout))
-    sys.stdout.flush()
+    show(fitting(render_text(checked, colour=sys.stdout.isatty()), sys.stdout))
     for path in outputs:
-        report.write_audit(checked, path)
-    if code == EXIT_OK and certainly_over(diagnosis, percent):
-        click.echo(f"pipediag: input costs more than {percent:g} % of a step", err=True)
-        return EXIT_GATE
-    return code
+        report.write(checked, path)
+    return gated(code, diagnosis, percent)

@@ -1,11 +1,14 @@
-"""Measuring a script for a command: progress on standard error meanwhile, and the exit code that comes of it."""
+"""What commands that measure a script share: progress on standard error, what is shown, and the exit code."""
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ..errors import EXIT_INTERRUPTED, EXIT_OK
+import click
+
+from ..errors import EXIT_GATE, EXIT_INTERRUPTED, EXIT_OK
 from ..host.script import Target
 
 if TYPE_CHECKING:
@@ -42,7 +45,19 @@ def exit_code(session: Session) -> int:
     return session.script.exit_code or (EXIT_INTERRUPTED if session.ended == "interrupted" else EXIT_OK)
 
 
-def certainly_over(diagnosis: Diagnosis, percent: float) -> bool:
-    """Whether the input pipeline certainly costs more than so many percent of a step."""
+def gated(code: int, diagnosis: Diagnosis, percent: float | None) -> int:
+    """The exit code of a command with ``--fail-over``: where nothing else went wrong, the gate's.
+
+    Args:
+        percent: of a step that the input pipeline may cost; None for no gate.
+    """
     starved = diagnosis.verdict.starved
-    return starved is not None and 100 * starved.low > percent
+    if code or percent is None or starved is None or 100 * starved.low <= percent:
+        return code
+    click.echo(f"pipediag: input costs more than {percent:g} % of a step", err=True)
+    return EXIT_GATE
+
+
+def show(text: str) -> None:
+    sys.stdout.write(text)
+    sys.stdout.flush()

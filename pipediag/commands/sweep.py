@@ -16,7 +16,7 @@ from ..host.passes import Request
 from ..host.varying import Setting, grid, parse, with_setting
 from ..report.sweep import render_text, setting_text
 from ..report.terminal import fitting
-from .measuring import exit_code, measure
+from .measuring import exit_code, measure, show
 
 
 def sweep(request: Request, varied: Sequence[str], outputs: Sequence[str]) -> int:
@@ -45,7 +45,7 @@ def sweep(request: Request, varied: Sequence[str], outputs: Sequence[str]) -> in
             run, code = _analyzed(replace(request, target=target), setting)
             found.runs.append(run)
             for path in outputs:
-                report.write_sweep(found, path)
+                report.write(found, path)
             if run.why_not:
                 _say(f"{setting_text(run)}: {run.why_not}")
             if code:
@@ -54,8 +54,7 @@ def sweep(request: Request, varied: Sequence[str], outputs: Sequence[str]) -> in
         code = EXIT_INTERRUPTED
     finally:
         if found.runs:
-            sys.stdout.write(fitting(render_text(found), sys.stdout))
-            sys.stdout.flush()
+            show(fitting(render_text(found), sys.stdout))
     return code or (EXIT_OK if found.measured else EXIT_FAILED)
 
 

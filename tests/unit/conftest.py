@@ -4,9 +4,14 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import settings
+
+from pipediag.host.passes import Request
+from pipediag.session import Session
 
 settings.register_profile("pipediag", derandomize=True, deadline=None)
 settings.load_profile("pipediag")
@@ -40,3 +45,27 @@ def main(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) ->
         return code, shown.out, shown.err
 
     return run
+
+
+@pytest.fixture
+def script(tmp_path: Path) -> Path:
+    """An empty script."""
+    file = tmp_path / "train.py"
+    file.touch()
+    return file
+
+
+@pytest.fixture
+def analyzed(monkeypatch: pytest.MonkeyPatch) -> Callable[[Session], list[Request]]:
+    """Let the measurement return a given session at once; the requests that came are collected."""
+    requests: list[Request] = []
+
+    def prepare(session: Session) -> list[Request]:
+        def analyze_script(request: Request, progress: Any) -> Session:
+            requests.append(request)
+            return session
+
+        monkeypatch.setattr("pipediag.host.passes.analyze_script", analyze_script)
+        return requests
+
+    return prepare

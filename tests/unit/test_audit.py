@@ -14,7 +14,7 @@ from pipediag.analysis import diagnose_session
 from pipediag.analysis.audit import FAILED, PASSED, UNMEASURABLE, Audit, Item, audit
 from pipediag.analysis.audit.rounds import next_round
 from pipediag.host.passes import Request
-from pipediag.report import read, write_audit
+from pipediag.report import read, write
 from pipediag.report.audit import RENDERERS, render_text
 from pipediag.session import (
     CONTROLS,
@@ -522,7 +522,7 @@ class TestReports:
     def test_json_is_a_report_with_a_checklist(self, tmp_path: Path) -> None:
         made = self.made()
         for ending in RENDERERS:
-            write_audit(made, str(tmp_path / f"a{ending}"))
+            write(made, str(tmp_path / f"a{ending}"))
         saved = json.loads((tmp_path / "a.json").read_text())
         assert [one["id"] for one in saved["audit"]["items"]] == ITEMS
         assert saved["audit"]["gate"] == 0.05
@@ -547,29 +547,8 @@ def test_the_padding_of_a_batch_is_no_item() -> None:
 
 
 class TestCommand:
-    @pytest.fixture
-    def script(self, tmp_path: Path) -> Path:
-        file = tmp_path / "train.py"
-        file.touch()
-        return file
-
-    @pytest.fixture
-    def audited(self, monkeypatch: pytest.MonkeyPatch) -> Callable[[Session], list[Request]]:
-        """Let the measurement return a given session at once; the requests that came are collected."""
-        requests: list[Request] = []
-
-        def prepare(session: Session) -> list[Request]:
-            def analyze_script(request: Request, progress: Any) -> Session:
-                requests.append(request)
-                return session
-
-            monkeypatch.setattr("pipediag.host.passes.analyze_script", analyze_script)
-            return requests
-
-        return prepare
-
-    def test_passed(self, main: Main, script: Path, audited: Callable[[Session], list[Request]]) -> None:
-        requests = audited(run())
+    def test_passed(self, main: Main, script: Path, analyzed: Callable[[Session], list[Request]]) -> None:
+        requests = analyzed(run())
         code, out, err = main("audit", script, "--epochs", "3", "-o", "x")
         assert (code, err) == (0, "")
         assert out.startswith("AUDIT: 0 failed, 9 passed, 0 unmeasurable")
@@ -582,25 +561,25 @@ class TestCommand:
         self,
         main: Main,
         script: Path,
-        audited: Callable[[Session], list[Request]],
+        analyzed: Callable[[Session], list[Request]],
         options: list[str],
         expected: int,
     ) -> None:
-        audited(run(STARVED))
+        analyzed(run(STARVED))
         code, _, err = main("audit", *options, script)
         assert code == expected
         assert ("input costs more than" in err) == (code == 3)
 
     def test_the_gate_wants_certainty(
-        self, main: Main, script: Path, audited: Callable[[Session], list[Request]]
+        self, main: Main, script: Path, analyzed: Callable[[Session], list[Request]]
     ) -> None:
-        audited(run(STARVED, rounds=1))
+        analyzed(run(STARVED, rounds=1))
         assert main("audit", script)[0] == 0
 
     def test_reports(
-        self, main: Main, script: Path, tmp_path: Path, audited: Callable[[Session], list[Request]]
+        self, main: Main, script: Path, tmp_path: Path, analyzed: Callable[[Session], list[Request]]
     ) -> None:
-        audited(run())
+        analyzed(run())
         written = [tmp_path / "a.md", tmp_path / "a.json"]
         assert main("audit", "-o", written[0], "-o", written[1], script)[0] == 0
         assert written[0].read_text().startswith("# AUDIT: 0 failed")
@@ -612,9 +591,9 @@ class TestCommand:
         assert (code, out) == (2, "")
         assert options[0] in err
 
-    def test_interrupted(self, main: Main, script: Path, audited: Callable[[Session], list[Request]]) -> None:
-        audited(replace(run(STARVED), ended="interrupted"))
+    def test_interrupted(self, main: Main, script: Path, analyzed: Callable[[Session], list[Request]]) -> None:
+        analyzed(replace(run(STARVED), ended="interrupted"))
         code, out, _ = main("audit", script)
         assert code == 130 and out.startswith("AUDIT")
-        audited(Session(ended="interrupted"))
+        analyzed(Session(ended="interrupted"))
         assert main("audit", script)[:2] == (130, "")

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -17,29 +16,6 @@ from .conftest import Main
 from .made import climbing, make
 
 GOLDEN = Path(__file__).parent / "golden"
-
-
-@pytest.fixture
-def script(tmp_path: Path) -> Path:
-    file = tmp_path / "train.py"
-    file.touch()
-    return file
-
-
-@pytest.fixture
-def analyzed(monkeypatch: pytest.MonkeyPatch) -> Callable[[Session], list[Request]]:
-    """Let ``analyze`` return a given session at once; the requests that came are collected."""
-    requests: list[Request] = []
-
-    def prepare(session: Session) -> list[Request]:
-        def analyze_script(request: Request, progress: Any) -> Session:
-            requests.append(request)
-            return session
-
-        monkeypatch.setattr("pipediag.host.passes.analyze_script", analyze_script)
-        return requests
-
-    return prepare
 
 
 def test_version(main: Main) -> None:

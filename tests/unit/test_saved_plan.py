@@ -147,21 +147,6 @@ class TestCheck:
 
 
 class TestCommands:
-    @pytest.fixture
-    def analyzed(self, monkeypatch: pytest.MonkeyPatch) -> Callable[[Session], list[Request]]:
-        """Let ``analyze`` return a session at once."""
-        requests: list[Request] = []
-
-        def prepare(result: Session) -> list[Request]:
-            def analyze_script(request: Request, progress: Any) -> Session:
-                requests.append(request)
-                return result
-
-            monkeypatch.setattr("pipediag.host.passes.analyze_script", analyze_script)
-            return requests
-
-        return prepare
-
     def test_the_plan_of_what_pays_is_written(
         self, main: Main, tmp_path: Path, analyzed: Callable[[Session], list[Request]]
     ) -> None:

@@ -208,12 +208,6 @@ class TestReports:
 
 class TestCommand:
     @pytest.fixture
-    def script(self, tmp_path: Path) -> Path:
-        file = tmp_path / "train.py"
-        file.touch()
-        return file
-
-    @pytest.fixture
     def answers(self, monkeypatch: pytest.MonkeyPatch) -> Callable[..., list[Request]]:
         """Let the runs give these sessions, or raise these errors, in turn; the requests that came are collected."""
 

@@ -1,0 +1,59 @@
+"""``pipediag analyze``: measure a script, show and write the diagnosis, and keep the plan of a remedy that pays."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+
+import click
+
+from .. import report
+from ..analysis import diagnose_session
+from ..analysis.remedy import outcome
+from ..host.passes import Request
+from ..remedy import saved
+from ..report.terminal import render_for
+from ..session import Session
+from .measuring import exit_code, gated, measure, show
+
+
+def analyze(request: Request, outputs: Sequence[str], fail_over: float | None, plan: str | None = None) -> int:
+    """Measure and tell; returns the exit code.
+
+    Args:
+        outputs: files to write the report to.
+        fail_over: percent of a step that the input pipeline may cost; 3 is returned where it certainly costs more.
+        plan: file for the plan of the remedy, written where it pays.
+
+    Raises:
+        NothingMeasured, UsageError, SessionFileError: see :func:`pipediag.host.passes.analyze_script` and
+            :mod:`pipediag.report`.
+    """
+    for path in outputs:
+        report.check_output(path)
+    if plan is not None:
+        report.check_writable("--plan", plan)
+    if request.profile:
+        report.check_writable("--profile", request.profile)
+    session = measure(request)
+    code = exit_code(session)
+    if not session.windows:
+        return code
+    if plan is not None:
+        _save_plan(session, plan)
+    diagnosis = diagnose_session(session)
+    show(render_for(diagnosis, sys.stdout))
+    for path in outputs:
+        report.write(diagnosis, path)
+    return gated(code, diagnosis, fail_over)
+
+
+def _save_plan(session: Session, path: str) -> None:
+    """Write the plan of a remedy that pays; of any other nothing should be kept."""
+    came = outcome(session)
+    if came is None or not came.applied or session.remedy is None or came.speedup is None:
+        why = came.why_not or came.reverted if came is not None else "the analysis ended before a remedy was tried"
+        click.echo(f"pipediag: {path} was not written: {why}", err=True)
+        return
+    saved.write(session, came.speedup.to_dict(), path)
+    session.remedy.plan_file = path
