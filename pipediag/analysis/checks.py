@@ -77,23 +77,26 @@ def _not_monotone(ladder: LadderView, pieces: list[Stage]) -> list[Warning_]:
 
 def _full_cpu(ladder: LadderView, pieces: list[Stage]) -> Warning_ | None:
     """The articles' caveat: on a full machine, the stage that tips it over may be innocent."""
-    cores = ladder.session.environment.get("cores")
-    if not cores or not ladder.has("baseline"):
+    if not ladder.has("baseline") or not full(ladder, "baseline"):
         return None
-    busy = busy_cores(ladder, "baseline")
-    if busy < FULL * cores:
-        return None
-    told = f"{busy:.1f} of {cores:g} usable cores are in use under the baseline"
+    cores = ladder.session.environment["cores"]
+    told = f"{busy_cores(ladder, 'baseline'):.1f} of {cores:g} usable cores are in use under the baseline"
     top = _costliest(ladder, pieces)
     before = ladder.below(top.rung) if top is not None and top.rung else None
-    before_it = busy_cores(ladder, before) if before is not None else 0.0
-    if top is None or before_it < FULL * cores:
+    if top is None or before is None or not full(ladder, before):
         return Warning_("full-cpu", told, "freeing CPU time anywhere in the workers helps as well")
     return Warning_(
         "tipping-over",
-        f"{told}, and {before_it:.1f} were before {top.stage} was added: it may only be what tipped the machine over",
+        f"{told}, and {busy_cores(ladder, before):.1f} were before {top.stage} was added: it may only be what tipped "
+        "the machine over",
         f"judge by what the workers' time goes into: {_shares(ladder.session) or 'not known'}",
     )
+
+
+def full(ladder: LadderView, rung: str) -> bool:
+    """Whether no core is left under a rung: whatever runs then slows something else down."""
+    cores = ladder.session.environment.get("cores") or math.inf
+    return busy_cores(ladder, rung) >= FULL * cores
 
 
 def busy_cores(ladder: LadderView, rung: str) -> float:

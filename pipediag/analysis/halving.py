@@ -6,8 +6,9 @@ loader as it is does in the same rounds. After :data:`~.remedy.FIRST_LOOK` round
 doubled, the race is looked at: the worse half leaves it, as in Jamieson and Talwalkar, "Non-stochastic Best Arm
 Identification and Hyperparameter Optimization" (AISTATS 2016), and so does what certainly cannot win any more. The
 last one is measured until its interval over the loader as it is clears :data:`~.remedy.LEAST_SPEEDUP`, or certainly
-does not reach what is worth a change. The best of several looks good by chance more often than one does: for that its
-interval is stretched, by Bonferroni's correction.
+does not reach what is worth a change; where the time ends before the first look, :data:`~.remedy.FEWEST` rounds are
+enough to say so. The best of several looks good by chance more often than one does: for that its interval is stretched,
+by Bonferroni's correction.
 
 Everything follows from the windows of a session, so the race goes on where an earlier pass has left it.
 """
@@ -21,7 +22,7 @@ from typing import Any
 
 from ..session import LoaderSettings, Session, settings_rung
 from .intervals import CONFIDENCE, Interval, median_interval, ratio
-from .remedy import FIRST_LOOK, LEAST_SPEEDUP, paired
+from .remedy import FEWEST, FIRST_LOOK, LEAST_SPEEDUP, paired
 from .thresholds import WORTH
 
 
@@ -49,7 +50,7 @@ class Arm:
     @property
     def known(self) -> bool:
         """Whether it was measured for long enough to be judged."""
-        return not self.why_not and self.rounds >= FIRST_LOOK
+        return not self.why_not and self.rounds >= FEWEST
 
     @property
     def pays(self) -> bool:

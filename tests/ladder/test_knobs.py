@@ -14,6 +14,7 @@ from torch.utils.data import DataLoader, Dataset
 
 from pipediag.analysis.halving import best
 from pipediag.analysis.knobs import Candidates
+from pipediag.analysis.remedy import FEWEST
 from pipediag.analysis.stopping import next_round
 from pipediag.errors import AnalysisOver
 from pipediag.ladder import knobs
@@ -266,11 +267,11 @@ def test_the_race_on_a_running_loop(monkeypatch: pytest.MonkeyPatch, length: int
 
 def test_the_budget_ends_it(monkeypatch: pytest.MonkeyPatch) -> None:
     """Then nothing is decided, and what was measured is kept."""
-    race = Race(monkeypatch, [0.05], 3.0, 100_000)
+    race = Race(monkeypatch, [0.05], 2.0, 100_000)
     began = race.clock.now()
     race.run()
-    assert race.clock.now() - began < 3.0 + 0.5
-    assert best(race.session) is None and 0 < len(race.session.windows_of("settings:1")) < 4
+    assert race.clock.now() - began < 2.0 + 0.5
+    assert best(race.session) is None and 0 < len(race.session.windows_of("settings:1")) < FEWEST
     assert {*race.closed} == {"settings:1"}
 
 

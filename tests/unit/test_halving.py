@@ -9,7 +9,7 @@ from collections.abc import Sequence
 import pytest
 
 from pipediag.analysis.halving import arms, best, next_settings, rate, to_dict
-from pipediag.analysis.remedy import FIRST_LOOK
+from pipediag.analysis.remedy import FEWEST, FIRST_LOOK
 from pipediag.measure.schedule import Schedule
 from pipediag.measure.window import Stopwatch, window_steps
 from pipediag.session import Knobs, LoaderSettings, Rung, Session, Window, settings_of, settings_rung
@@ -109,13 +109,18 @@ class TestWhoWins:
         assert (best(session) is not None) is (verdict == "pays")
 
     def test_few_rounds_prove_nothing(self) -> None:
-        session = raced([3.0], FIRST_LOOK - 1)
+        session = raced([3.0], FEWEST - 1)
         assert best(session) is None and arms(session)[0].verdict == "open"
 
+    def test_a_race_that_ends_before_its_first_look_is_judged_by_what_it_has(self) -> None:
+        session = raced([3.0], FEWEST, noise=0.01)
+        assert FEWEST < FIRST_LOOK and next_settings(session) == names(1)
+        assert best(session) == arms(session)[0]
+
     def test_rounds_without_the_loader_as_it_is_do_not_count(self) -> None:
-        session = raced([3.0], FIRST_LOOK)
+        session = raced([3.0], FEWEST)
         session.windows.remove(session.windows_of("baseline")[0])
-        assert arms(session)[0].rounds == FIRST_LOOK - 1 and best(session) is None
+        assert arms(session)[0].rounds == FEWEST - 1 and best(session) is None
 
     def test_the_best_of_many_needs_a_clearer_lead(self) -> None:
         """The very same windows of one setting, alone and among six."""

@@ -651,6 +651,12 @@ class TestPrefetch:
     def test_not_where_the_workers_are_too_slow(self) -> None:
         assert "prefetch-factor" not in advice(self.session(supply=69.0))
 
+    @pytest.mark.parametrize(("busy", "advised"), [(14.0, True), (15.0, False)])
+    def test_not_where_the_loop_and_the_workers_take_each_others_cores(self, busy: float, advised: bool) -> None:
+        session = self.session(stalled_ms=15.0, cores_busy=busy)
+        assert session.environment["cores"] == 16
+        assert ("prefetch-factor" in advice(session)) == advised
+
     def test_not_where_it_is_not_certain(self) -> None:
         session = self.session(supply=65.0)
         session.windows = [w for w in session.windows if w.rung != "supply" or w.round == 0]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import statistics
 
+from ..checks import full
 from ..diagnosis import Recommendation
 from ..intervals import Interval
 from ..ladder import LadderView
@@ -12,7 +13,7 @@ from ..sentences import number, percent
 from ..thresholds import GATE, QUEUED
 from ..verdict import startup_ms
 from ..whatif import Change, WhatIf
-from .tried import judged, predicted_only
+from .tried import RISKS, judged, predicted_only
 from .view import HALVED, View
 
 #: Part of their time that workers are blocked from which on it is not CPU time that they lack.
@@ -46,7 +47,7 @@ def more_workers(view: View) -> Recommendation | None:
             *predicted_only(view, "num-workers"),
         ],
         f"num_workers={wanted} {view.in_the_loader}",
-        "every worker holds the dataset's objects and prefetch_factor batches in memory",
+        RISKS["num-workers"],
     )
 
 
@@ -87,8 +88,9 @@ def prefetch(view: View) -> Recommendation | None:
 
 
 def irregular(ladder: LadderView, model: WhatIf) -> bool:
-    """Whether loop and loader are fast enough each, and slower together: then batches come in fits and starts."""
-    if not model.workers or not ladder.has("supply"):
+    """Whether loop and loader are fast enough each, and slower together: then batches come in fits and starts, unless
+    the two take each other's cores."""
+    if not model.workers or not ladder.has("supply") or full(ladder, "baseline"):
         return False
     stalled = ladder.evidence("baseline").get("stalled_ms", 0.0)
     certain = stalled > GATE * model.base or ladder.cost("baseline", "supply").low > 0
@@ -189,7 +191,7 @@ def fewer_workers(view: View) -> Recommendation | None:
             *predicted_only(view, "fewer-workers"),
         ],
         f"num_workers={enough} {view.in_the_loader}",
-        "less is in reserve when a few samples take longer",
+        RISKS["fewer-workers"],
     )
 
 
