@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import math
 import multiprocessing
 import os
@@ -257,6 +258,43 @@ def test_no_process_is_left_behind() -> None:
     while set(multiprocessing.active_children()) - before and time.monotonic() < end:
         time.sleep(0.05)
     assert set(multiprocessing.active_children()) <= before
+
+
+class Collecting(Images):
+    def __getitem__(self, index: int) -> Any:
+        gc.collect()
+        return super().__getitem__(index)
+
+
+class Finalized:
+    """Notes the process that collects it. In a ring with itself it waits for the collector."""
+
+    def __init__(self, file: Path) -> None:
+        self.file, self.ring = file, self
+
+    def __del__(self) -> None:
+        with self.file.open("a") as file:
+            file.write(f"{os.getpid()}\n")
+
+
+@pytest.mark.parametrize("frozen", [False, True], ids=["nothing frozen", "something frozen"])
+def test_what_is_garbage_by_now_is_left_to_this_process(tmp_path: Path, frozen: bool) -> None:
+    """A tensor on the device would end any other that collects it."""
+    file = tmp_path / "collected"
+    gc.collect()
+    gc.disable()
+    try:
+        if frozen:
+            gc.freeze()
+        count = gc.get_freeze_count()
+        Finalized(file)
+        offload(loader(Collecting(chain())), CPU)
+        assert gc.get_freeze_count() == count
+        gc.collect()
+    finally:
+        gc.unfreeze()
+        gc.enable()
+    assert file.read_text() == f"{os.getpid()}\n"
 
 
 def test_samples_are_those_the_sampler_asks_for_first() -> None:
