@@ -226,9 +226,14 @@ _PICTURE = frozenset(
 )
 
 
+#: What a user writes without a name, and would not know by its method's.
+_SPOKEN = {"__getitem__": "indexing", "__setitem__": "writing by an index"}
+
+
 def _name(func: Any) -> str:
     owner = getattr(getattr(func, "__self__", None), "__name__", "")  # the getter of a property
-    return str(owner or getattr(func, "__name__", func))
+    name = str(owner or getattr(func, "__name__", func))
+    return _SPOKEN.get(name, name)
 
 
 def _stacked(tensors: Any, dim: int = 0, *, out: Any = None) -> RecordingStack:
