@@ -55,6 +55,13 @@ def load(name: str, folder: Path) -> dict[str, Any]:
     return dict(json.loads(path.read_text())) if path.exists() else {}
 
 
+def kept_rows(earlier: dict[str, Any], **more: Any) -> list[dict[str, Any]]:
+    """The rows of an earlier result, if it was made in the same circumstances, and ``more``, but for the date."""
+    facts = {**circumstances(), **more}
+    same = all(earlier.get(key) == value for key, value in facts.items() if key != "date")
+    return list(earlier.get("rows", [])) if same else []
+
+
 def _path(name: str, facts: dict[str, Any], folder: Path) -> Path:
     device = str(facts["device"]).lower().replace("nvidia", "").strip().replace(" ", "-")
     return folder / f"{name}-{device}.json"

@@ -569,39 +569,19 @@ class Session:
 
     def apply(self, kind: str, data: Mapping[str, Any]) -> None:
         """Take in one event of the measurement. Unknown kinds are ignored, so that versions may differ."""
-        if kind == "window":
-            self.windows.append(_build(Window, data))
+        if kind in _ENTRIES:
+            name, cls = _ENTRIES[kind]
+            getattr(self, name).append(_build(cls, data))
+        elif kind in _PARTS:
+            setattr(self, kind, _build(_PARTS[kind], data))
+        elif kind in _FACTS:
+            getattr(self, kind).update(data)
         elif kind == "rung":
             self.rungs[data["name"]] = _build(Rung, data)
-        elif kind == "startup":
-            self.startups.append(_build(Startup, data))
-        elif kind == "loader":
-            self.loader = _build(Loader, data)
-        elif kind == "inside":
-            self.inside = _build(Inside, data)
-        elif kind == "tail":
-            self.tail = _build(Tail, data)
-        elif kind == "batch-step":
-            self.batch_steps.append(_build(BatchStep, data))
-        elif kind == "knobs":
-            self.knobs = _build(Knobs, data)
-        elif kind == "remedy":
-            self.remedy = _build(Remedy, data)
-        elif kind == "batch":
-            self.batch = _build(BatchFacts, data)
-        elif kind == "syncs":
-            self.syncs = _build(Syncs, data)
-        elif kind == "prefix":
-            self.prefix = _build(Prefix, data)
-        elif kind == "profile":
-            self.profile = _build(Profile, data)
         elif kind == "warning":
             self.warn(data["code"], data["message"], data.get("help", ""))
-        elif kind == "wrote":
-            if data["path"] not in self.script.wrote:
-                self.script.wrote.append(data["path"])
-        elif kind in ("environment", "device", "caches"):
-            getattr(self, kind).update(data)
+        elif kind == "wrote" and data["path"] not in self.script.wrote:
+            self.script.wrote.append(data["path"])
 
     def to_dict(self) -> dict[str, Any]:
         return dataclasses.asdict(self)
@@ -624,6 +604,26 @@ class Session:
             raise SessionFileError(
                 f"not a pipediag session ({error}); write one with: pipediag analyze -o session.json SCRIPT"
             ) from None
+
+
+#: Events that add an entry to a list of the session's, that are a part of it, and that complete one of its tables.
+_ENTRIES: dict[str, tuple[str, type]] = {
+    "window": ("windows", Window),
+    "startup": ("startups", Startup),
+    "batch-step": ("batch_steps", BatchStep),
+}
+_PARTS: dict[str, type] = {
+    "loader": Loader,
+    "inside": Inside,
+    "tail": Tail,
+    "knobs": Knobs,
+    "remedy": Remedy,
+    "batch": BatchFacts,
+    "syncs": Syncs,
+    "prefix": Prefix,
+    "profile": Profile,
+}
+_FACTS = frozenset({"environment", "device", "caches"})
 
 
 def _build(cls: type[_T], data: Any) -> _T:

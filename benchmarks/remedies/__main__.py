@@ -23,11 +23,10 @@ from collections.abc import Collection, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, as_completed
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 import psutil
 
-from ..common import RESULTS, circumstances, load, save
+from ..common import RESULTS, kept_rows, load, save
 from .cases import EXAMPLES, PLANTED, Case, named, quick
 from .measure import Settings, measure, scratch
 from .rows import Row, broken, merged
@@ -87,7 +86,7 @@ def _parse() -> argparse.Namespace:
 def _run(part: str, args: argparse.Namespace, settings: Settings, slots: Sequence[Slot], folder: Path) -> list[str]:
     """Measure a part; returns the names of the cases for which there was no time."""
     name, cores = f"remedies_{part}", len(slots[0].cores)
-    rows = _kept(load(name, args.output), args.quick, cores)
+    rows = kept_rows(load(name, args.output), quick=args.quick, cores=cores)
     done = {row["case"] for row in rows} if args.skip_done else set()
     cases = [quick(case) if args.quick else case for case in args.chosen[part] if case.name not in done]
     left_out = []
@@ -147,13 +146,6 @@ def _ending_children(futures: Collection[Future[Row | None]]) -> Iterator[None]:
                     pass
             time.sleep(0.2)
         raise
-
-
-def _kept(earlier: dict[str, Any], is_quick: bool, cores: int) -> list[Row]:
-    """The rows of an earlier result, if it was made in the same circumstances but for the date."""
-    facts = {**circumstances(), "cores": cores}
-    same = all(earlier.get(key) == value for key, value in facts.items() if key != "date")
-    return list(earlier.get("rows", [])) if same and earlier.get("quick") == is_quick else []
 
 
 if __name__ == "__main__":

@@ -18,9 +18,9 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
-from ..common import RESULTS, circumstances, load, save
+from ..common import RESULTS, kept_rows, load, save
 from .tables import Row, line, merged, of_files
 
 if TYPE_CHECKING:
@@ -118,7 +118,7 @@ def _run(part: _Part, options: Options, folder: Path) -> bool:
     torch.manual_seed(0)
     random.seed(0)
     name = f"streams_{part.saved}"
-    rows = _kept(load(name, folder))
+    rows = kept_rows(load(name, folder))
     failed = False
     begin = time.perf_counter()
     for row in part.rows(options):
@@ -133,13 +133,6 @@ def _run(part: _Part, options: Options, folder: Path) -> bool:
             torch.cuda.empty_cache()
         begin = time.perf_counter()
     return failed
-
-
-def _kept(earlier: dict[str, Any]) -> list[Row]:
-    """The rows of an earlier result, if it was made in the same circumstances but for the date."""
-    facts = circumstances()
-    same = all(earlier.get(key) == value for key, value in facts.items() if key != "date")
-    return list(earlier.get("rows", [])) if same else []
 
 
 if __name__ == "__main__":

@@ -21,6 +21,7 @@ from ..analysis.thresholds import GATE
 from ..analysis.whatif import transfer_matters
 from ..measure.device import Device
 from ..measure.schedule import Schedule
+from ..measure.window import window_seconds
 from ..session import REMEDIED, Rung, Session, cut_of
 from . import modelside, windows
 from .batchsteps import batch_steps
@@ -28,7 +29,7 @@ from .deadline import Deadline, OutOfTime
 from .epochs import Epochs
 from .feed import Feed, epoch_length
 from .findings import Findings
-from .knobs import LoaderTrial, proposal, trial_window
+from .knobs import LoaderTrial, proposal
 from .remedied import Trial
 from .standing import standings
 from .turns import Turn, Turns
@@ -74,7 +75,7 @@ class Climb:
         self._epochs = Epochs(epoch_length(feed.loader), handed, setting.plan.horizon)
         self._turns = Turns(feed, self._epochs, setting.training, ordinal, self._deadline.check)
         self._device = Device(device)
-        ladder = Rounds(setting.schedule, _window_seconds(setting.plan.budget, len(setting.schedule.rungs)))
+        ladder = Rounds(setting.schedule, window_seconds(setting.plan.budget, len(setting.schedule.rungs)))
         self._windows = Windows(
             feed, self._turns, setting, self._device, self._deadline, ladder, ordinal, writes_in_place, self._recorded
         )
@@ -180,7 +181,7 @@ class Climb:
         if not trial.feeds:
             return
         self._setting.send("trying", {"budget": seconds})
-        self._windows.rounds = Rounds(trial.schedule(), trial_window(seconds, len(trial.feeds)))
+        self._windows.rounds = Rounds(trial.schedule(), window_seconds(seconds, 1 + len(trial.feeds)))
         self._deadline.put(seconds)
         try:
             for rung, feed in trial.feeds.items():
@@ -216,7 +217,7 @@ class Climb:
         self._trial = trial
         self._turns.serve(REMEDIED, trial.feed)
         schedule = self._setting.trial_schedule(begins)
-        self._windows.rounds = Rounds(schedule, _window_seconds(self._plan.apply, len(schedule.rungs)))
+        self._windows.rounds = Rounds(schedule, window_seconds(self._plan.apply, len(schedule.rungs)))
         self._windows.announce(Rung(REMEDIED))
         try:
             if REMEDIED not in self._windows.pace:
@@ -273,8 +274,3 @@ class Climb:
         self._findings.tell()
         if rung == REMEDIED and self._trial is not None:
             self._setting.send("remedy", asdict(self._trial.measured()))
-
-
-def _window_seconds(budget: float, rungs: int) -> float:
-    """A window's share of the budget when every rung gets five rounds and half the time goes into settling."""
-    return min(1.0, max(0.2, budget / (10 * max(1, rungs))))

@@ -10,6 +10,9 @@ from torch.utils.data._utils.pin_memory import pin_memory
 
 from ..session import Inside
 
+#: Of a batch that no worker of the ladder's has made: wall, cpu, queued and copy.
+NO_COST = (0.0, 0.0, 0.0, 0.0)
+
 
 @dataclass
 class Notes:

@@ -20,9 +20,9 @@ from ..analysis.knobs import Candidates, Memory, candidates, current, left_out
 from ..analysis.remedy import FIRST_LOOK
 from ..measure.memory import free_bytes, own_bytes, shared_bytes
 from ..measure.schedule import Schedule
-from ..measure.window import window_steps
+from ..measure.window import window_seconds, window_steps
 from ..session import Knobs, LoaderSettings, Rung, Session, settings_of, settings_rung
-from .delivery import Delivery
+from .delivery import NO_COST, Delivery
 from .feed import Feed
 from .randomness import undisturbed
 from .twin import detached_twin, with_own_generators
@@ -31,7 +31,6 @@ from .twin import detached_twin, with_own_generators
 _START = 0.1
 #: The shortest trial, in seconds.
 _LEAST = 1.0
-_NO_COST = (0.0, 0.0, 0.0, 0.0)
 
 
 class ClonedFeed:
@@ -79,7 +78,7 @@ class ClonedFeed:
             except Exception as error:
                 self._trouble = _short(error)
                 self.close()
-        return Delivery(None, self._rung, False, _NO_COST, 0, self._trouble)
+        return Delivery(None, self._rung, False, NO_COST, 0, self._trouble)
 
     def _taken(self) -> Delivery | None:
         if not self._begun:
@@ -204,7 +203,7 @@ def _too_long(found: Candidates, session: Session, seconds: float) -> list[int]:
     """Which settings, by their position, would not come to their first look beside those before them."""
     assert session.loader is not None, "there are no candidates without a loader"
     now = current(session.loader)
-    target = trial_window(seconds, len(found.settings))
+    target = window_seconds(seconds, 1 + len(found.settings))
     left = seconds - FIRST_LOOK * _window(now, found.base, target)
     beyond = []
     for position, (one, ms) in enumerate(zip(found.settings, found.steps, strict=True)):
@@ -214,11 +213,6 @@ def _too_long(found: Candidates, session: Session, seconds: float) -> list[int]:
         else:
             left -= needed
     return beyond
-
-
-def trial_window(seconds: float, settings: int) -> float:
-    """A window's share of the time when so many settings get some five rounds, and half of it goes into settling."""
-    return min(1.0, max(0.2, seconds / (10 * (1 + settings))))
 
 
 def _window(one: LoaderSettings, ms: float, target: float) -> float:

@@ -18,7 +18,7 @@ from ..errors import UsageError
 from ..measure.clock import Clock
 from ..measure.device import Device
 from ..session import REMEDIED, Remedy, Session
-from .delivery import Delivery
+from .delivery import NO_COST, Delivery
 from .twin import detached_twin, wrap_sampler
 from .wrappers import EndlessSampler
 
@@ -34,7 +34,6 @@ _MOST, _LEAST, _AGAIN = 64, 8, 16
 _CERTIFYING = 30.0
 #: Batches that may lie ready on the device when the loop comes back to the rung.
 _READY = 4
-_NO_COST = (0.0, 0.0, 0.0, 0.0)
 
 
 class RemediedFeed:
@@ -68,9 +67,9 @@ class RemediedFeed:
             return None
         except Exception as error:
             self.close()
-            return Delivery(None, REMEDIED, False, _NO_COST, 0, f"under the remedy: {type(error).__name__}: {error}")
+            return Delivery(None, REMEDIED, False, NO_COST, 0, f"under the remedy: {type(error).__name__}: {error}")
         self.waited += self._clock.now() - asked
-        return Delivery(batch, REMEDIED, True, _NO_COST, 0)
+        return Delivery(batch, REMEDIED, True, NO_COST, 0)
 
     def renew(self) -> None:
         """Begin the data anew."""

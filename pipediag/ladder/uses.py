@@ -8,7 +8,6 @@ been compiled.
 from __future__ import annotations
 
 import sys
-import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -18,12 +17,13 @@ import torch
 from torch import Tensor
 from torch.multiprocessing.reductions import StorageWeakRef
 from torch.nn.modules.module import register_module_forward_pre_hook
-from torch.utils._python_dispatch import TorchDispatchMode, _get_current_dispatch_mode
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from ..session import BatchFacts, Leaf
 from . import tree
 from .batchfacts import is_pinned, leaves_of, path_text
 from .caches import BatchCache
+from .dispatch import switched_on
 from .turns import Turn, Turns
 
 #: Batches handed out under watch, and those of them that are judged: a loop may read a batch some steps later.
@@ -72,17 +72,14 @@ class Uses(TorchDispatchMode):  # type: ignore[misc]
     @contextmanager
     def watching(self) -> Iterator[None]:
         """Switched on meanwhile. Code that runs in another thread by the end is watched no more, but not unwatched."""
-        thread = threading.get_ident()
-        hook = register_module_forward_pre_hook(self._called)
-        self.__enter__()
-        self._listening = True
-        try:
-            yield
-        finally:
-            self._listening = False
-            hook.remove()
-            if threading.get_ident() == thread and _get_current_dispatch_mode() is self:
-                self.__exit__(None, None, None)
+        with switched_on(self):
+            hook = register_module_forward_pre_hook(self._called)
+            self._listening = True
+            try:
+                yield
+            finally:
+                self._listening = False
+                hook.remove()
 
     def follow(self, batch: Any) -> None:
         """Watch what becomes of this batch's tensors."""

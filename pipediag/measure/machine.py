@@ -9,7 +9,8 @@ from typing import Any
 
 import psutil
 
-_CGROUP = Path("/sys/fs/cgroup")
+#: Where Linux tells what a control group may use.
+CGROUP = Path("/sys/fs/cgroup")
 
 
 def environment() -> dict[str, Any]:
@@ -35,7 +36,7 @@ def _affinity() -> int | None:
         return None
 
 
-def cgroup_quota(root: Path = _CGROUP) -> float | None:
+def cgroup_quota(root: Path = CGROUP) -> float | None:
     """CPU quota of the control group in cores, from its version 2 or version 1 files; None when unlimited."""
     try:
         limit, period = (root / "cpu.max").read_text().split()

@@ -8,12 +8,13 @@ from pathlib import Path
 
 import psutil
 
-_CGROUP = Path("/sys/fs/cgroup")
+from .machine import CGROUP
+
 #: Where torch hands batches over between processes on Linux.
 _SHARED = Path("/dev/shm")
 
 
-def free_bytes(root: Path = _CGROUP) -> int:
+def free_bytes(root: Path = CGROUP) -> int:
     """What the process may still take: the machine's, or what the limit of its control group leaves."""
     free = int(psutil.virtual_memory().available)
     left = _left_of_limit(root)

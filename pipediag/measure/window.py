@@ -51,6 +51,11 @@ class Stopwatch:
         self._open_steps = 0
 
 
+def window_seconds(budget: float, rungs: int) -> float:
+    """A window's share of the budget when every rung gets five rounds and half the time goes into settling."""
+    return min(1.0, max(0.2, budget / (10 * max(1, rungs))))
+
+
 def window_steps(seconds_per_step: float, target_seconds: float, num_workers: int) -> int:
     """Batches in a window: about ``target_seconds`` long, and whole rounds of the workers.
 

@@ -13,7 +13,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 from .calls import Input, Link, Seen
 from .rewinding import rewound
-from .structure import rebuilt, tensors_in
+from .structure import found_in, rebuilt, tensors_in
 
 
 class Again:
@@ -40,7 +40,7 @@ class Again:
                 self.modules[_free(call.name, self.modules)] = module
         parameters = (weight for module in self._runs for weight in module.parameters() if weight.requires_grad)
         self.trained: list[Tensor] = list(dict.fromkeys(parameters))
-        links = {link for call in self.calls for link in _links(call.form)}
+        links = {link for call in self.calls for link in found_in(call.form, Link)}
         self._last = [number for number in range(len(self.calls)) if not any(link.call == number for link in links)]
 
     @property
@@ -107,16 +107,4 @@ def _free(name: str, taken: dict[str, nn.Module]) -> str:
     while found in taken:
         number += 1
         found = f"{name}#{number}"
-    return found
-
-
-def _links(form: Any) -> list[Link]:
-    found: list[Link] = []
-
-    def note(leaf: Any) -> Any:
-        if isinstance(leaf, Link):
-            found.append(leaf)
-        return leaf
-
-    rebuilt(form, note)
     return found

@@ -5,17 +5,18 @@ A dispatch mode follows the memory that every operation reads and makes, over se
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
 import torch
 from torch import Tensor
-from torch.utils._python_dispatch import TorchDispatchMode, _get_current_dispatch_mode
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from ...ladder import randomness, tree
+from ...ladder.dispatch import switched_on
 from .memory import UNKNOWN, Keys
+from .operations import operands, written_by
 from .rewinding import generator_state
 
 
@@ -40,19 +41,16 @@ class Origins(TorchDispatchMode):  # type: ignore[misc]
     @contextmanager
     def step(self, batch: Any) -> Iterator[None]:
         """One step of the loop's, which is given ``batch``."""
-        thread = threading.get_ident()
         self._lost |= self._made
         self._made.clear()
         self._batch = self._keys.of_all(tree.tensors(batch))
         self._stood = self._generators()
-        self.__enter__()
-        self._paused = False
-        try:
-            yield
-        finally:
-            self._paused = True
-            if threading.get_ident() == thread and _get_current_dispatch_mode() is self:
-                self.__exit__(None, None, None)
+        with switched_on(self):
+            self._paused = False
+            try:
+                yield
+            finally:
+                self._paused = True
 
     @contextmanager
     def aside(self) -> Iterator[None]:
@@ -81,10 +79,10 @@ class Origins(TorchDispatchMode):  # type: ignore[misc]
         return result
 
     def _note(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> None:
-        lost = self.strays(_tensors((args, kwargs)))
-        written = self._keys.of_all(_written(func, args, kwargs))
-        given = self._keys.of_all(_tensors((args, kwargs)))
-        made = self._keys.of_all(_tensors(result)) - given
+        lost = self.strays(operands((args, kwargs)))
+        written = self._keys.of_all(written_by(getattr(func, "_schema", None), args, kwargs))
+        given = self._keys.of_all(operands((args, kwargs)))
+        made = self._keys.of_all(operands(result)) - given
         self._made |= made
         self._lost |= written - self._made - self._batch
         if lost:
@@ -93,25 +91,3 @@ class Origins(TorchDispatchMode):  # type: ignore[misc]
     def _generators(self) -> tuple[Any, bytes]:
         on_device = b"" if self._device.type == "cpu" else bytes(generator_state(self._device).numpy())
         return randomness.state(), on_device
-
-
-def _tensors(obj: Any) -> Iterator[Tensor]:
-    """The tensors in arguments or results of operations."""
-    if isinstance(obj, Tensor):
-        yield obj
-    elif isinstance(obj, (tuple, list)):
-        for item in obj:
-            yield from _tensors(item)
-    elif isinstance(obj, dict):
-        yield from _tensors(list(obj.values()))
-
-
-def _written(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Iterator[Tensor]:
-    """The tensors that an operation changes in place, as far as its schema says so."""
-    schema = getattr(func, "_schema", None)
-    if schema is None:
-        return
-    given = {argument.name: value for argument, value in zip(schema.arguments, args, strict=False)} | kwargs
-    for argument in schema.arguments:
-        if argument.alias_info is not None and argument.alias_info.is_write:
-            yield from _tensors(given.get(argument.name))

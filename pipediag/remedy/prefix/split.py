@@ -6,7 +6,7 @@ import functools
 import inspect
 import itertools
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import Any, NoReturn
 
@@ -15,6 +15,7 @@ from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
 from ...ladder import tree
+from ..autocast import casts_made_anew
 from .agreement import Agreement, SplitDiffers, Surroundings, agreement
 from .cut import Action, Cut, cut
 from .late import Late, Result
@@ -100,7 +101,7 @@ class Split:
         run = _Ahead(self._steps)
         with ExitStack() as stack:
             stack.enter_context(torch.no_grad())
-            stack.enter_context(_casts_made_anew())
+            stack.enter_context(casts_made_anew())
             if self._generators is not None:
                 stack.enter_context(generators_kept(self._devices, self._generators))
             stack.enter_context(running(run, self._watched))
@@ -227,17 +228,6 @@ def _weights(recording: Recording, where: Cut) -> Weights:
     modules = {recording.facts[step.call].module: None for step in where.steps if step.action is Action.TAKE}
     parts = {part: recording.names.get(part, recording.names[root]) for root in modules for part in root.modules()}
     return Weights(found.values(), [(name, part) for part, name in parts.items()])
-
-
-@contextmanager
-def _casts_made_anew() -> Iterator[None]:
-    """Autocast keeps weights that it has cast; those cast without gradients must not be there for the loop."""
-    kept = torch.is_autocast_cache_enabled()
-    torch.set_autocast_cache_enabled(False)
-    try:
-        yield
-    finally:
-        torch.set_autocast_cache_enabled(kept)
 
 
 @dataclass(frozen=True)

@@ -6,10 +6,12 @@ import copy
 import dataclasses
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor
+
+T = TypeVar("T")
 
 #: Values that are compared by ``==``; other objects are equal only to themselves.
 _PLAIN = (int, float, complex, str, bytes, bool, type(None), torch.dtype, torch.device, torch.Size)
@@ -40,17 +42,22 @@ def rebuilt(obj: Any, fn: Callable[[Any], Any]) -> Any:
     return fn(obj)
 
 
-def tensors_in(obj: Any) -> list[Tensor]:
-    """The tensors that :func:`rebuilt` meets, in order."""
-    found: list[Tensor] = []
+def found_in(obj: Any, kind: type[T]) -> list[T]:
+    """The objects of this kind that :func:`rebuilt` meets, in order."""
+    found: list[T] = []
 
     def note(leaf: Any) -> Any:
-        if isinstance(leaf, Tensor):
+        if isinstance(leaf, kind):
             found.append(leaf)
         return leaf
 
     rebuilt(obj, note)
     return found
+
+
+def tensors_in(obj: Any) -> list[Tensor]:
+    """The tensors that :func:`rebuilt` meets, in order."""
+    return found_in(obj, Tensor)
 
 
 class Like:

@@ -20,6 +20,7 @@ from ...errors import UsageError
 from ...ladder import randomness, tree
 from .cut import Call, Op, Trace
 from .memory import UNKNOWN, Keys
+from .operations import operands, written_by
 from .patches import Patch, patch_for, running
 from .rewinding import Kept, generator_state, rewound
 from .states import State
@@ -33,8 +34,6 @@ _GRADED = -2
 _WAYS_OUT = frozenset({"numpy", "tolist", "__array__", "__dlpack__", "data_ptr", "__reduce_ex__"})
 #: Operations that return no tensor, and tell nothing of the values either.
 _TELL_NOTHING = frozenset({"_assert_tensor_metadata", "record_stream", "is_pinned", "is_same_size"})
-#: Arguments that batch normalisation writes into, although torch's schemas do not say so, and those that tell whether.
-_STATISTICS, _LEARNS = ("running_mean", "running_var"), ("training", "train", "use_input_stats")
 
 
 class Weight(NamedTuple):
@@ -343,7 +342,7 @@ class _Recorder:
             return func(*args, **kwargs)
         schema, tags = getattr(func, "_schema", None), getattr(func, "tags", ())
         name = getattr(schema, "name", "").rpartition("::")[2]
-        given, written = list(_flat((args, kwargs))), list(_written(schema, args, kwargs))
+        given, written = list(operands((args, kwargs))), list(written_by(schema, args, kwargs))
         if name == "lift_fresh":  # how torch.tensor() hands out what it has made
             self._note(Op(makes=frozenset(key for key in self._keys.of_all(given) if self._is_new(key))))
         self._meet(given)
@@ -357,7 +356,7 @@ class _Recorder:
 
         result = func(*args, **kwargs)
 
-        outs = list(_flat(result))
+        outs = list(operands(result))
         makes = frozenset(key for key in self._keys.of_all(outs) if self._is_new(key))
         silent = not outs and not written and name not in _TELL_NOTHING
         is_view = bool(outs) and not makes and not written
@@ -459,7 +458,7 @@ class _Functions(TorchFunctionMode):  # type: ignore[misc]
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         if getattr(func, "__name__", "") in _WAYS_OUT:
-            self._recorder.left(_flat((args, kwargs or {})))
+            self._recorder.left(operands((args, kwargs or {})))
         return func(*args, **kwargs or {})
 
 
@@ -511,34 +510,11 @@ class _Form:
         self.skeleton = Skeleton(result, stand_in)
 
 
-def _flat(obj: Any) -> Iterator[Tensor]:
-    """The tensors in arguments or results of operations."""
-    if isinstance(obj, Tensor):
-        yield obj
-    elif isinstance(obj, (tuple, list)):
-        for item in obj:
-            yield from _flat(item)
-    elif isinstance(obj, dict):
-        yield from _flat(list(obj.values()))
-
-
-def _written(schema: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Iterator[Tensor]:
-    """The tensors that an operation changes in place."""
-    if schema is None:
-        return
-    given = {argument.name: value for argument, value in zip(schema.arguments, args, strict=False)} | kwargs
-    learns = all(given.get(name, True) for name in _LEARNS)
-    for argument in schema.arguments:
-        alias = argument.alias_info
-        if (alias is not None and alias.is_write) or (learns and argument.name in _STATISTICS):
-            yield from _flat(given.get(argument.name))
-
-
 def _size_tells(tags: Any, name: str, args: tuple[Any, ...]) -> bool:
     """Whether the size of the result depends on values."""
     if torch.Tag.dynamic_output_shape not in tags:
         return False
-    return name != "index" or any(mask.dtype in (torch.bool, torch.uint8) for mask in _flat(args[1:]))
+    return name != "index" or any(mask.dtype in (torch.bool, torch.uint8) for mask in operands(args[1:]))
 
 
 def _nbytes(tensor: Tensor) -> int:

@@ -8,6 +8,8 @@ from typing import Any, TypeVar
 
 import torch
 
+from ..autocast import casts_made_anew
+
 T = TypeVar("T")
 
 #: Graphs whose capture failed: torch's allocator of page-locked memory may go on asking them.
@@ -29,7 +31,7 @@ def captured(work: Callable[[], T], device: torch.device) -> tuple[torch.cuda.CU
 
 def _captured(work: Callable[[], T], device: torch.device) -> tuple[torch.cuda.CUDAGraph, T]:
     graph, pool = torch.cuda.CUDAGraph(), torch.cuda.graph_pool_handle()
-    with _casts_made_anew():
+    with casts_made_anew():
         # Loading threads allocate page-locked memory and the like; that is theirs, and must not end the capture.
         graph.capture_begin(pool=pool, capture_error_mode="thread_local")
         try:
@@ -66,14 +68,3 @@ def _generator_set_aside(device: torch.device) -> Iterator[None]:
         yield
     finally:
         generator.graphsafe_set_state(kept)
-
-
-@contextmanager
-def _casts_made_anew() -> Iterator[None]:
-    """Autocast keeps weights that it has cast; a graph must not read what is gone when the context ends."""
-    kept = torch.is_autocast_cache_enabled()
-    torch.set_autocast_cache_enabled(False)
-    try:
-        yield
-    finally:
-        torch.set_autocast_cache_enabled(kept)
