@@ -649,10 +649,17 @@ class TestNotSeparable:
             apart(Dataset(lambda index: index + 1))
 
     def test_one_of_two_is_changed_afterwards(self) -> None:
+        class Slow(Double):
+            """Too slow to be left to the loading."""
+
+            def __call__(self, x: torch.Tensor) -> torch.Tensor:
+                time.sleep(0.002)
+                return super().__call__(x)
+
         class Dataset(Items):
             def __init__(self) -> None:
                 super().__init__()
-                self.a, self.b = Double(), Double()
+                self.a, self.b = Slow(), Slow()
 
             def __getitem__(self, index: int) -> Any:
                 return self.a(self.raw(index)), self.b(self.raw(index)) - 1

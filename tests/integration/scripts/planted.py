@@ -10,6 +10,7 @@ from torch.utils.data import DataLoader, Dataset, default_collate
 parser = argparse.ArgumentParser()
 parser.add_argument("--plant", choices=["transform", "load", "collate", "none"], required=True)
 parser.add_argument("--workers", type=int, default=2)
+parser.add_argument("--step", type=float, default=0.06, help="seconds, where nothing else is slow")
 args = parser.parse_args()
 
 
@@ -47,4 +48,4 @@ for x, y in DataLoader(Data(augment), batch_size=4, num_workers=args.workers, co
     optimizer.zero_grad()
     loss.backward()
     optimizer.step()
-    time.sleep(0.06 if args.plant == "none" else 0.002)
+    time.sleep(args.step if args.plant == "none" else 0.002)
