@@ -17,6 +17,8 @@ from .trial import witnesses
 EVERY, SAMPLES = 500, 2
 #: The part of a run's time that checking may take.
 _SHARE = 0.005
+#: Seconds before the first check: some hundred milliseconds, which one takes, are that part of them.
+AFTER = 60.0
 
 
 class SpotCheck:
@@ -32,6 +34,7 @@ class SpotCheck:
         aside: Callable[[], AbstractContextManager[None]],
         clock: Clock,
         every: int = EVERY,
+        after: float = AFTER,
     ) -> None:
         self.checked = 0
         self._offloaded = offloaded
@@ -39,7 +42,7 @@ class SpotCheck:
         self._clock = clock
         self._every = every
         self._since = 0
-        self._not_before = 0.0
+        self._not_before = clock.now() + after
         self._indices: Any = None
         self._seeds = random.Random(0)  # leaves the script's generators alone
 

@@ -20,7 +20,7 @@ from ..ladder.twin import plain_twin, wrap_sampler
 from ..measure.clock import Clock, SystemClock
 from .fingerprint import moved_links
 from .loader import OffloadedLoader, offload
-from .spotcheck import EVERY, SpotCheck
+from .spotcheck import AFTER, EVERY, SpotCheck
 from .streams.feed import fetches_ahead
 
 #: What a loader is made of. Nothing of it is meant to change; what does was set past torch's refusal.
@@ -37,6 +37,7 @@ class StandIn:
         aside: keeps loaders that are iterated inside apart from the script's.
         say: tells the user one line.
         every: batches between two spot checks.
+        after: seconds before the first.
 
     Attributes:
         offloaded: what :func:`pipediag.offload` made of the loader.
@@ -53,6 +54,7 @@ class StandIn:
         say: Callable[[str], None],
         clock: Clock | None = None,
         every: int = EVERY,
+        after: float = AFTER,
     ) -> None:
         self.handed = 0
         self.given_up = ""
@@ -64,7 +66,7 @@ class StandIn:
             self.offloaded = offload(twin, device)
         self._fetch_as(loader)
         self._links = moved_links(self.offloaded.plan, loader.dataset)
-        self._check = SpotCheck(self.offloaded, aside, clock or SystemClock(), every)
+        self._check = SpotCheck(self.offloaded, aside, clock or SystemClock(), every, after)
         self._plain: Any = None
 
     @property

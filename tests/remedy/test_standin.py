@@ -190,19 +190,31 @@ def test_a_loader_built_anew_is_taken_over() -> None:
 class Still:
     """A clock that stands."""
 
+    def __init__(self, seconds: float = 0.0) -> None:
+        self.seconds = seconds
+
     def now(self) -> float:
-        return 0.0
+        return self.seconds
 
 
 class TestSpotCheck:
     def test_passes_again_and_again(self) -> None:
         said = Told()
-        stand = stand_in(make(0), said, clock=Still(), every=4)
+        stand = stand_in(make(0), said, clock=Still(), every=4, after=0.0)
         torch.manual_seed(3)
         ours = list(stand.iterator())
         torch.manual_seed(3)
         assert same(ours, list(NATIVE(make(0)))), "the random numbers of the run are left alone"
         assert stand._check.checked == 3 and not said
+
+    def test_none_in_the_first_minute(self) -> None:
+        clock = Still(1000.0)
+        stand = stand_in(make(0), clock=clock, every=4)
+        list(stand.iterator())
+        assert stand._check.checked == 0
+        clock.seconds += 60.0
+        list(stand.iterator())
+        assert stand._check.checked > 0
 
     def test_takes_little_of_the_time(self) -> None:
         class Ticking:
@@ -212,14 +224,14 @@ class TestSpotCheck:
                 self.ticks += 1.0
                 return self.ticks
 
-        stand = stand_in(make(0), clock=Ticking(), every=2)
+        stand = stand_in(make(0), clock=Ticking(), every=2, after=0.0)
         list(stand.iterator())
         assert stand._check.checked == 1, "it took a second, and is not due again within the next minutes"
 
     def test_other_pixels_end_the_remedy(self, monkeypatch: pytest.MonkeyPatch) -> None:
         """As when a driver goes wrong in the middle of an epoch."""
         said = Told()
-        stand = stand_in(make(0, Images(v2.ToDtype(torch.float32))), said, every=4)
+        stand = stand_in(make(0, Images(v2.ToDtype(torch.float32))), said, every=4, after=0.0)
         right = certifying.replay
 
         def wrong(*args: Any) -> Any:
@@ -233,7 +245,7 @@ class TestSpotCheck:
 
     def test_one_that_cannot_be_made_ends_it_too(self, monkeypatch: pytest.MonkeyPatch) -> None:
         damaged = Images()
-        stand = stand_in(make(0, damaged), every=2)
+        stand = stand_in(make(0, damaged), every=2, after=0.0)
         iterator = stand.iterator()
         seen = labels(iter([next(iterator)]))
 
