@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 import uuid
 from collections.abc import Callable, Sequence
@@ -96,9 +98,9 @@ class Sandbox:
         self.report = folder / "out.json"
         #: Where scripts run, empty at first.
         self.cwd = folder / "cwd"
-        self._scratch = folder / "scratch"
-        for path in (self.cwd, self._scratch):
-            path.mkdir()
+        self.cwd.mkdir()
+        # Workers make sockets here, whose paths have room for a hundred characters.
+        self._scratch = Path(tempfile.mkdtemp(prefix="sandbox-"))
         self._mark = uuid.uuid4().hex
         self._started: list[subprocess.Popen[str]] = []
         self._environment = {
@@ -175,8 +177,10 @@ class Sandbox:
         left = wait_for_none(self._alive) if self._started else []
         for straggler in left:  # the next tests shall not suffer
             straggler.kill()
+        ours = list(self._scratch.glob("pipediag-*"))
+        shutil.rmtree(self._scratch)
         assert not left, f"still running: {left}"
-        assert not list(self._scratch.glob("pipediag-*")), "a scratch folder of ours is left"
+        assert not ours, "a scratch folder of ours is left"
 
     def _alive(self) -> list[psutil.Process]:
         return [process for process in psutil.process_iter() if _environment_of(process).get(_MARK) == self._mark]
