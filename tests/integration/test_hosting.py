@@ -10,8 +10,6 @@ import pytest
 
 from .sandbox import SCRIPTS, Analysis, Sandbox
 
-pytestmark = pytest.mark.slow
-
 Analyze = Callable[..., Analysis]
 QUICK = "device,baseline"
 

@@ -10,8 +10,6 @@ import pytest
 
 from .sandbox import Analysis, line_of
 
-pytestmark = pytest.mark.slow
-
 Results = dict[str, Future[Analysis]]
 
 QUICK = "device,baseline"

@@ -11,8 +11,6 @@ import pytest
 
 from .sandbox import PIPEDIAG, SCRIPTS, Analysis, Sandbox
 
-pytestmark = pytest.mark.slow
-
 Results = dict[str, Future[Analysis]]
 
 SCRIPT = "frozen_parts.py"

@@ -12,8 +12,6 @@ import pytest
 
 from .sandbox import Analysis, line_of
 
-pytestmark = pytest.mark.slow
-
 Analyze = Callable[..., Analysis]
 Results = dict[str, Future[Analysis]]
 
