@@ -135,9 +135,8 @@ def test_ctrl_c_gives_a_partial_report(sandbox: Sandbox) -> None:
 
 
 def test_ctrl_c_before_anything_is_measured(sandbox: Sandbox) -> None:
-    process = sandbox.start(*PIPEDIAG, "analyze", "--budget", "60", str(SCRIPTS / "interrupted.py"))
-    said = _read_until(process, "running the script")
-    time.sleep(1.0)  # Python is up, the script is importing torch
+    process = sandbox.start(*PIPEDIAG, "analyze", "--budget", "60", str(SCRIPTS / "interrupted.py"), "--asleep")
+    said = _read_until(process, "asleep")
     os.killpg(process.pid, signal.SIGINT)
     out, err = process.communicate(timeout=PATIENCE)
     assert process.returncode == 130, said + err

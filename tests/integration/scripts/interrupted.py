@@ -1,6 +1,11 @@
-"""A long training with workers, which a person will interrupt."""
+"""A long training with workers, which a person will interrupt; with ``--asleep`` before it has begun."""
 
+import sys
 import time
+
+if "--asleep" in sys.argv:
+    print("asleep", file=sys.stderr, flush=True)
+    time.sleep(60)
 
 import torch
 from torch import nn
