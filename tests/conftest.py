@@ -9,7 +9,7 @@ from collections.abc import Iterator
 import pytest
 
 # Before torch is imported, here and in what tests start: the cores are for processes.
-os.environ.setdefault("OMP_NUM_THREADS", "1")
+os.environ["OMP_NUM_THREADS"] = "1"
 
 
 @pytest.fixture(autouse=True)

@@ -109,7 +109,6 @@ class Sandbox:
             "PYTHONPATH": str(REPO),
             "PYTHONDONTWRITEBYTECODE": "1",
             "TMPDIR": str(self._scratch),
-            "OMP_NUM_THREADS": "1",  # the two cores of a small machine are for the processes
         }
 
     def start(self, *command: str, cwd: Path | None = None) -> subprocess.Popen[str]:

@@ -14,8 +14,7 @@ pytestmark = pytest.mark.slow
 Results = dict[str, Future[Analysis]]
 
 EVERYTHING = {"device", "worker", "sample", "warm", "baseline", "device+load", "supply"}
-FORMS = ["detection"]
-MORE_FORMS = ["nested", "graph"]
+FORMS = ["nested", "detection", "graph"]
 
 WITH_WORKERS = "device,worker,sample,raw,device+load,baseline"
 WITHOUT = "device,sample,raw,warm,baseline"
@@ -29,34 +28,17 @@ IN_PLACE = {
 
 @pytest.fixture(scope="module")
 def results(side_by_side: Callable[..., Future[Analysis]]) -> Results:
+    forms = {form: side_by_side("batches.py", form, budget=5) for form in FORMS}
     in_place = {
         name: side_by_side("in_place.py", *arguments, budget=5, rungs=rungs)
         for name, (arguments, rungs) in IN_PLACE.items()
     }
-    return of_forms(FORMS, side_by_side) | in_place
-
-
-@pytest.fixture(scope="module")
-def more(side_by_side: Callable[..., Future[Analysis]]) -> Results:
-    return of_forms(MORE_FORMS, side_by_side)
-
-
-def of_forms(forms: list[str], side_by_side: Callable[..., Future[Analysis]]) -> Results:
-    return {form: side_by_side("batches.py", form, budget=5) for form in forms}
+    return forms | in_place
 
 
 @pytest.mark.parametrize("form", FORMS)
 def test_types_and_nesting_are_kept(results: Results, form: str) -> None:
-    _are_kept(results[form].result())
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("form", MORE_FORMS)
-def test_more_types_and_nesting_are_kept(more: Results, form: str) -> None:
-    _are_kept(more[form].result())
-
-
-def _are_kept(done: Analysis) -> None:
+    done = results[form].result()
     assert done.measured == EVERYTHING
     assert not done.others and done.passes == 1
 

@@ -20,31 +20,20 @@ SCRIPT = "sleepy.py"
 CASES: dict[str, tuple[list[str], list[str]]] = {
     "one worker": ([], []),
     "none": (["--workers", "0"], []),
+    "ends early": (["--batches", "200", "--epochs", "1"], []),
     "refused": (["--counts-workers"], []),
     "switched off": ([], ["--no-knobs"]),
-}
-MORE_CASES: dict[str, tuple[list[str], list[str]]] = {
-    "ends early": (["--batches", "200", "--epochs", "1"], []),
     "not starved": (["--sample-ms", "0.1", "--step-ms", "150"], []),
 }
 
 
 @pytest.fixture(scope="module")
 def results(side_by_side: Callable[..., Future[Analysis]]) -> Results:
-    return analysed(CASES, side_by_side)
-
-
-@pytest.fixture(scope="module")
-def more(side_by_side: Callable[..., Future[Analysis]]) -> Results:
-    return analysed(MORE_CASES, side_by_side)
-
-
-def analysed(cases: dict[str, tuple[list[str], list[str]]], side_by_side: Callable[..., Future[Analysis]]) -> Results:
     return {
         name: side_by_side(
             SCRIPT, *arguments, budget=60, rungs="device,baseline", options=options, crashes=name == "refused"
         )
-        for name, (arguments, options) in cases.items()
+        for name, (arguments, options) in CASES.items()
     }
 
 
@@ -60,7 +49,7 @@ def recommended(done: Analysis) -> dict[str, Any]:
     return dict(found["num-workers"])
 
 
-@pytest.mark.parametrize("case", ["one worker", "none"])
+@pytest.mark.parametrize("case", ["one worker", "none", "ends early"])
 def test_more_workers_are_found_and_measured(results: Results, case: str) -> None:
     done = results[case].result()
     told = settings(done)
@@ -90,9 +79,8 @@ def test_they_are_rungs_of_the_same_run_beside_a_baseline(results: Results) -> N
     assert {rung["name"] for rung in done.json["rungs"] if rung["windows"]} == {"device", "baseline"}
 
 
-@pytest.mark.slow
-def test_a_script_that_ends_meanwhile_is_run_again(more: Results) -> None:
-    done = more["ends early"].result()
+def test_a_script_that_ends_meanwhile_is_run_again(results: Results) -> None:
+    done = results["ends early"].result()
     attempts = {w["attempt"] for w in done.json["session"]["windows"] if w["rung"] == settings(done)["best"]}
     assert done.passes > 1 and max(attempts) > 1
 
@@ -124,8 +112,7 @@ def test_switched_off_it_stays_a_prediction(results: Results) -> None:
     assert "settings:" not in json.dumps(done.json)
 
 
-@pytest.mark.slow
-def test_a_loop_that_does_not_starve_is_left_alone(more: Results) -> None:
-    done = more["not starved"].result()
+def test_a_loop_that_does_not_starve_is_left_alone(results: Results) -> None:
+    done = results["not starved"].result()
     assert done.json["loader_settings"] is None, done.stdout
     assert "settings:" not in json.dumps(done.json) and "other loader settings" not in done.stdout

@@ -15,8 +15,10 @@ from .sandbox import Analysis, line_of
 Analyze = Callable[..., Analysis]
 Results = dict[str, Future[Analysis]]
 
-FORMS = ["compose", "joint", "collate-function", "marker"]
-MORE_FORMS = ["wrapped", "getitems", "keywords", "collate-object", "whole-batches"]
+FORMS = [
+    "wrapped", "compose", "getitems", "joint", "keywords",
+    "collate-function", "collate-object", "marker", "whole-batches",
+]  # fmt: skip
 
 
 INSEPARABLE = ["inline", "changed"]
@@ -30,6 +32,7 @@ ITERABLE = {
 
 @pytest.fixture(scope="module")
 def results(side_by_side: Callable[..., Future[Analysis]]) -> Results:
+    separable = {form: side_by_side("separable.py", form, rungs="raw,baseline", budget=2.5) for form in FORMS}
     inseparable = {
         form: side_by_side("separable.py", form, rungs="device,raw,warm,baseline", budget=4) for form in INSEPARABLE
     }
@@ -37,30 +40,12 @@ def results(side_by_side: Callable[..., Future[Analysis]]) -> Results:
         name: side_by_side("iterable.py", *arguments, rungs="device,sample,raw,warm,baseline", budget=4)
         for name, arguments in ITERABLE.items()
     }
-    return separable(FORMS, side_by_side) | inseparable | iterable
-
-
-@pytest.fixture(scope="module")
-def more(side_by_side: Callable[..., Future[Analysis]]) -> Results:
-    return separable(MORE_FORMS, side_by_side)
-
-
-def separable(forms: list[str], side_by_side: Callable[..., Future[Analysis]]) -> Results:
-    return {form: side_by_side("separable.py", form, rungs="raw,baseline", budget=2.5) for form in forms}
+    return separable | inseparable | iterable
 
 
 @pytest.mark.parametrize("form", FORMS)
 def test_transforms_are_found(results: Results, form: str) -> None:
-    _are_found(results[form].result())
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("form", MORE_FORMS)
-def test_transforms_are_found_elsewhere_too(more: Results, form: str) -> None:
-    _are_found(more[form].result())
-
-
-def _are_found(done: Analysis) -> None:
+    done = results[form].result()
     assert done.rung("raw")["available"], done.rung("raw")["why_not"]
     # The transforms, all of them, once; and nothing of the loading.
     assert 20 <= done.ms("raw") < 26, done.stdout

@@ -597,14 +597,13 @@ def test_other_images_are_treated_as_ever_meanwhile() -> None:
 def told() -> dict[str, Any]:
     """What the script told of a fresh process, whose workers were spawned, then forked by a server."""
     script = Path(__file__).parent / "scripts" / "start_methods.py"
-    environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": f"{REPO}{os.pathsep}{Path(__file__).parent}"}
+    environment = {**os.environ, "PYTHONPATH": f"{REPO}{os.pathsep}{Path(__file__).parent}"}
     command = [sys.executable, str(script)]
     ran = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=240)
     assert ran.returncode == 0, ran.stderr
     return json.loads(ran.stdout)  # type: ignore[no-any-return]
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("method", ["spawn", "forkserver"])
 def test_workers_by_other_start_methods(told: dict[str, Any], method: str) -> None:
     moved = ["RandomCrop RandomHorizontalFlip RandomRotation ToDtype"]

@@ -19,7 +19,7 @@ def found() -> dict[str, list[str]]:
     """What the ledger says of each loop. In a process of its own: torch is never the same again there."""
     done = subprocess.run(
         [sys.executable, str(SCRIPT)],
-        env={**os.environ, "PYTHONPATH": str(ROOT), "CUDA_VISIBLE_DEVICES": "", "OMP_NUM_THREADS": "1"},
+        env={**os.environ, "PYTHONPATH": str(ROOT), "CUDA_VISIBLE_DEVICES": ""},
         capture_output=True,
         text=True,
         timeout=600,
