@@ -246,6 +246,7 @@ def compare(before: str, after: str, outputs: tuple[str, ...], fail_over: float 
     """Hold the saved session AFTER against BEFORE: what changed, and whether it is more than chance."""
     from . import report as reports
     from .analysis.compare import compare as hold_against
+    from .commands.measuring import show
     from .report.comparison import render_text
     from .report.terminal import fitting
 
@@ -255,7 +256,7 @@ def compare(before: str, after: str, outputs: tuple[str, ...], fail_over: float 
     for path in outputs:
         reports.write(comparison, path)
     if not outputs:
-        sys.stdout.write(fitting(render_text(comparison), sys.stdout))
+        show(fitting(render_text(comparison), sys.stdout))
     if fail_over is not None and comparison.certainly_slower(fail_over / 100):
         click.echo(f"pipediag: the loop makes over {fail_over:g} % fewer steps a second than before", err=True)
         return EXIT_GATE
