@@ -28,6 +28,7 @@ import psutil
 
 from ..common import RESULTS, kept_rows, load, save
 from .cases import EXAMPLES, PLANTED, Case, named, quick
+from .clock import PAGEABLE, PINNED
 from .measure import Settings, measure, scratch
 from .rows import Row, broken, merged
 from .slots import Slot, divided, usable_cores, usable_gpus
@@ -44,7 +45,9 @@ def main() -> None:
     if args.device == "cpu":
         os.environ["CUDA_VISIBLE_DEVICES"] = ""  # before torch is loaded: the results name the device that there is
     signal.signal(signal.SIGTERM, lambda *_: sys.exit("ended"))  # what was started is to be ended first
-    settings = Settings(args.rounds, args.budget, args.apply_budget, time.monotonic() + args.seconds_left)
+    memories = (PAGEABLE,) if args.device == "cpu" else (PAGEABLE, PINNED)
+    until = time.monotonic() + args.seconds_left
+    settings = Settings(args.rounds, args.budget, args.apply_budget, until, memories=memories)
     try:
         slots = divided(args.jobs, usable_cores(), usable_gpus())
     except ValueError as too_many:

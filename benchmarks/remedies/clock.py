@@ -14,9 +14,10 @@ from dataclasses import dataclass, field
 from multiprocessing.connection import Connection
 from typing import Any
 
-#: The environment's variables with the number of the pipe's file descriptor, and, where the supply is to be measured in
-#: place of the loop (:mod:`.raw`), with the seconds of that.
-PIPE, RAW = "REMEDIES_PIPE", "REMEDIES_RAW_SECONDS"
+#: The environment's variables with the number of the pipe's file descriptor, and, where the raw loader is to be timed
+#: in place of the loop (:mod:`.raw`), with the kind of memory that its batches lie in.
+PIPE, RAW = "REMEDIES_PIPE", "REMEDIES_RAW"
+PINNED, PAGEABLE = "pinned", "pageable"
 #: Losses that are kept at most.
 LOSSES = 20
 #: Steps before the first window is waited for: by then the loop has had what it makes once.
@@ -40,36 +41,63 @@ class Ask:
 
 @dataclass(frozen=True)
 class Told:
-    """Steps of a window and the seconds that they took."""
+    """Steps of a window and the seconds that they took, of which ``checking`` went into spot checks."""
 
     steps: int
     seconds: float
+    checking: float = 0.0
 
     @property
     def rate(self) -> float:
         return self.steps / self.seconds
 
 
+class SpotChecks:
+    """The seconds that spot checks of ``pipediag run`` have taken in this process."""
+
+    def __init__(self) -> None:
+        self.seconds = 0.0
+        self._watched = False
+
+    def watch(self) -> None:
+        """Time those to come, once their module is loaded: the plain script never loads it."""
+        module = sys.modules.get("pipediag.remedy.spotcheck")
+        if self._watched or module is None:
+            return
+        self._watched, doubt = True, module.SpotCheck.doubt
+
+        def timed(check: Any) -> str:
+            began = time.perf_counter()
+            try:
+                return str(doubt(check))
+            finally:
+                self.seconds += time.perf_counter() - began
+
+        module.SpotCheck.doubt = timed
+
+
 @dataclass
 class _Window:
     ask: Ask
+    checks: SpotChecks
     passed: int = 0
     first: int = 0
     began: float = 0.0
+    checked: float = 0.0
 
     def after_step(self) -> Told | None:
         """What to tell once the window is complete."""
         self.passed += 1
         if self.passed == self.ask.settle:
             _synchronize()
-            self.first, self.began = self.passed, time.perf_counter()
+            self.first, self.began, self.checked = self.passed, time.perf_counter(), self.checks.seconds
         steps = self.passed - self.first
         if not self.first or not steps or steps % self.ask.whole:
             return None
         if time.perf_counter() - self.began < self.ask.seconds:
             return None
         _synchronize()
-        return Told(steps, time.perf_counter() - self.began)
+        return Told(steps, time.perf_counter() - self.began, self.checks.seconds - self.checked)
 
 
 @dataclass
@@ -78,6 +106,7 @@ class Clock:
 
     pipe: Connection
     losses: list[Any] = field(default_factory=list)
+    _checks: SpotChecks = field(default_factory=SpotChecks)
     _steps: int = 0
     _window: _Window | None = None
 
@@ -105,7 +134,8 @@ class Clock:
         if ask is None:
             self.pipe.send([float(loss) for loss in self.losses if loss.numel() == 1])
             sys.exit(0)
-        self._window = _Window(ask)
+        self._checks.watch()
+        self._window = _Window(ask, self._checks)
 
 
 def _synchronize() -> None:
@@ -115,12 +145,11 @@ def _synchronize() -> None:
         torch.cuda.synchronize()
 
 
-def install(pipe: Connection) -> Clock:
+def install(clock: Clock) -> None:
     """Hook every optimizer and every loss of this process, which ends with the script."""
     import torch
     from torch.optim.optimizer import register_optimizer_step_post_hook
 
-    clock = Clock(pipe)
     backward = torch.Tensor.backward
 
     def watched(self: torch.Tensor, *args: Any, **kwargs: Any) -> None:
@@ -129,20 +158,19 @@ def install(pipe: Connection) -> Clock:
 
     torch.Tensor.backward = watched
     register_optimizer_step_post_hook(clock.stepped)
-    return clock
 
 
 def _at_import() -> None:
-    number, seconds = (
-        os.environ.pop(PIPE, ""),
-        os.environ.pop(RAW, ""),
-    )  # no process that the script starts is to answer
-    if number and seconds:
+    number, memory = os.environ.pop(PIPE, ""), os.environ.pop(RAW, "")  # no process that the script starts is to answer
+    if not number:
+        return
+    clock = Clock(Connection(int(number)))
+    if memory:
         from . import raw
 
-        raw.install(Connection(int(number)), float(seconds))
-    elif number:
-        install(Connection(int(number)))
+        raw.install(clock, pinned=memory == PINNED)
+    else:
+        install(clock)
 
 
 _at_import()

@@ -1,4 +1,4 @@
-"""One case from beginning to end: analysed, its raw supply measured, then trained with and without the remedy."""
+"""One case from beginning to end: analysed, then trained with and without the remedy, beside its raw loader."""
 
 from __future__ import annotations
 
@@ -15,13 +15,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from pipediag.remedy.spotcheck import EVERY
-
 from ..common import ENVIRONMENT
 from .cases import Case
+from .clock import PAGEABLE, PINNED, RAW
 from .patching import DoesNotApply, applied
-from .rows import Row, of_analysis, of_training
-from .turns import Failed, Form, Taken, raw_supply, take
+from .rows import RAW_FORMS, Row, of_analysis, of_bounds, of_training
+from .turns import Form, Taken, take
 
 PIPEDIAG = (sys.executable, "-m", "pipediag")
 #: What is put into the copy of a script; without the benchmark at its other end it does nothing.
@@ -45,6 +44,7 @@ class Settings:
         budget, apply_budget: in place of the cases' own; None for those.
         until: when to end, on the monotonic clock.
         environment: variables beside the process's own.
+        memories: the kinds in which the raw loader's batches are tried.
     """
 
     rounds: int
@@ -52,11 +52,13 @@ class Settings:
     apply_budget: float | None
     until: float
     environment: Mapping[str, str] = field(default_factory=dict)
+    memories: Sequence[str] = (PAGEABLE, PINNED)
 
     def expected_s(self, case: Case) -> float:
         """About how long a case takes: what is left has to be more for it to be begun."""
         analysis = (self.budget or case.budget) + (self.apply_budget or case.apply_budget) + 15
-        return analysis + 15 + 3 * self.rounds * 1.5 * case.seconds
+        forms = 3 + (len(self.memories) if case.part == "examples" else 0)
+        return analysis + 15 + forms * self.rounds * 1.5 * case.seconds
 
 
 @dataclass(frozen=True)
@@ -76,21 +78,16 @@ def measure(case: Case, folder: Path, settings: Settings) -> Row:
     analysis = analyse(case, copy, folder, settings)
     row: Row = {"case": case.name, "script": case.script.name, "arguments": " ".join(case.arguments)}
     row["analysis_s"], row["error"] = round(analysis.seconds, 1), analysis.error
-    supply: dict[str, float] = {}
-    if case.part == "examples" and analysis.report is not None and (analysis.report["remedy"] or {}).get("moved"):
-        script = Form("raw", (sys.executable, str(copy), *case.arguments), environment=settings.environment)
-        try:
-            supply = raw_supply(script, folder, case.seconds, settings.until)
-        except Failed as why:
-            row["error"] = f"{row['error']} raw supply: {why}".strip()
-    row |= of_analysis(analysis.report, supply)
-    forms, why_no_patch = forms_of(case, copy, analysis, folder, settings.environment)
-    row["why_no_patch"] = why_no_patch
+    row |= of_analysis(analysis.report)
+    forms, row["why_no_patch"] = forms_of(case, copy, analysis, folder, settings.environment)
+    if case.part == "examples" and row.get("moved"):
+        forms += raw_forms(case, copy, settings)
     taken = Taken()
     if time.monotonic() + _LEAST < settings.until:
         rounds = settings.rounds if analysis.plan else min(FEWER, settings.rounds)
         taken = take(forms, folder, case.workers, case.seconds, rounds, settings.until)
     row |= of_training(taken, planned=analysis.plan is not None)
+    row |= of_bounds(row)
     row["took_s"] = round(time.monotonic() - began, 1)
     return row
 
@@ -161,15 +158,14 @@ def forms_of(
     """How the training is run, and why not with the printed change.
 
     ``plain`` twice, the second time for its losses alone: what differs there differs without pipediag. ``run`` is with
-    the plan; without one, where the plan's answer is the plain script, it is what ``pipediag run`` does unasked. Its
-    first spot check takes a moment once, and 0.5 % of the time at most afterwards: more than that of a few windows.
+    the plan; without one, where the plan's answer is the plain script, it is what ``pipediag run`` does unasked.
     """
     script = [str(copy), *case.arguments]
     planned = ["--plan", str(analysis.plan)] if analysis.plan else []
     forms = [
         Form("plain", [sys.executable, *script], environment=environment),
         Form("again", [sys.executable, *script], timed=False, environment=environment),
-        Form("run", [*PIPEDIAG, "run", *planned, *script], once_at=EVERY, environment=environment),
+        Form("run", [*PIPEDIAG, "run", *planned, *script], environment=environment),
     ]
     remedy = (analysis.report or {}).get("remedy") or {}
     if not remedy.get("applied"):
@@ -187,6 +183,15 @@ def forms_of(
     command = [sys.executable, str(patched / copy.name), *case.arguments]
     forms.append(Form("patched", command, environment=environment))
     return forms, ""
+
+
+def raw_forms(case: Case, copy: Path, settings: Settings) -> list[Form]:
+    """The script's loader without what moves, by itself, in turns with the training that it bounds."""
+    script = (sys.executable, str(copy), *case.arguments)
+    return [
+        Form(RAW_FORMS[memory], script, environment={**settings.environment, RAW: memory})
+        for memory in settings.memories
+    ]
 
 
 def scratch(folder: Path) -> None:

@@ -2,23 +2,23 @@
 
 The script runs up to the first loader that trains. The transforms that :func:`pipediag.offload` would move are taken
 out of its dataset, pictures are handed on as the bytes they are, and the loader is iterated alone, with its own
-workers, without the training step.
+workers, without the training step. Its batches are counted by the clock that counts the other forms' steps.
 """
 
 from __future__ import annotations
 
-import sys
-import time
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from multiprocessing.connection import Connection
-from typing import Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import numpy as np
 import PIL.Image
 import torch
 from torch.utils._pytree import tree_flatten
 from torch.utils.data import DataLoader
+
+if TYPE_CHECKING:
+    from .clock import Clock
 
 #: On which what moves is tried.
 _SAMPLES = 8
@@ -69,47 +69,35 @@ def without_what_moves(loader: DataLoader[Any], device: str) -> Iterator[bool]:
         yield bool(pieces)
 
 
-def rate(loader: DataLoader[Any], pinned: bool, seconds: float) -> float:
-    """Batches a second of the loader alone, in whole rounds of its workers, after a run-up."""
+def batches(loader: DataLoader[Any], pinned: bool) -> Iterator[Any]:
+    """The loader's batches, without an end."""
     from pipediag.ladder.twin import detached_twin
 
     twin = detached_twin(loader)
     twin.__dict__.update(pin_memory=pinned, collate_fn=collate)
-    workers = max(1, loader.num_workers)
-    batches = _on_and_on(twin)
-    for _ in range(workers * (1 + (loader.prefetch_factor or 0))):
-        next(batches)
-    began, taken = time.perf_counter(), 0
-    while time.perf_counter() - began < seconds or taken % workers:
-        next(batches)
-        taken += 1
-    return taken / (time.perf_counter() - began)
-
-
-def _on_and_on(loader: DataLoader[Any]) -> Iterator[Any]:
     while True:
-        yield from loader
+        yield from twin
 
 
-def install(pipe: Connection, seconds: float) -> None:
-    """Measure when the first loader is iterated with gradients enabled, tell it, and end the script."""
+def install(clock: Clock, pinned: bool) -> None:
+    """Let the clock count a loader's batches when the first is iterated with gradients enabled; it ends the script."""
     native = DataLoader._get_iterator
 
     def hooked(loader: DataLoader[Any]) -> Any:
-        if not torch.is_grad_enabled():
-            return native(loader)
-        DataLoader._get_iterator = native
-        pipe.send(_rates(loader, seconds))
-        sys.exit(0)
+        if torch.is_grad_enabled():
+            DataLoader._get_iterator = native
+            _count(loader, clock, pinned)
+        return native(loader)
 
     DataLoader._get_iterator = hooked
 
 
-def _rates(loader: DataLoader[Any], seconds: float) -> dict[str, float]:
-    """The rates with pageable memory and, where there is a GPU, with pinned memory; none where nothing moves."""
-    device = "cuda" if torch.cuda.is_available() else "cpu"
-    with without_what_moves(loader, device) as moves:
+def _count(loader: DataLoader[Any], clock: Clock, pinned: bool) -> NoReturn:
+    """Raises ValueError where none of the loader's transforms moves."""
+    with without_what_moves(loader, "cuda" if torch.cuda.is_available() else "cpu") as moves:
         if not moves:
-            return {}
-        kinds = {"pageable": False, "pinned": True} if device == "cuda" else {"pageable": False}
-        return {name: rate(loader, pinned, seconds) for name, pinned in kinds.items()}
+            raise ValueError("no transform moves")
+        taken = batches(loader, pinned)
+        while True:
+            next(taken)
+            clock.stepped()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import statistics
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -10,6 +11,7 @@ from pipediag.analysis import diagnose_session
 from pipediag.analysis.intervals import Interval, ratio
 from pipediag.session import REMEDIED, Session
 
+from .clock import PAGEABLE, PINNED
 from .turns import Taken
 
 Row = dict[str, Any]
@@ -20,20 +22,17 @@ CLOSE = 0.15
 #: The rung that no input pipeline can exceed: batches cached on the device.
 CEILING = "device"
 _LONGEST = 200
+#: The forms that are no training but its loader alone, by the kind of memory of its batches.
+RAW_FORMS = {PAGEABLE: "raw_pageable", PINNED: "raw_pinned"}
+_PAIRS = (("run", "plain"), ("patched", "plain"), ("patched", "run"))
 
 
-def of_analysis(report: Mapping[str, Any] | None, supply: Mapping[str, float]) -> Row:
-    """The rates in steps a second, what was predicted and measured of the remedy, and what became of it.
-
-    ``reached`` is the remedied rate over the lower of the ceiling and the raw supply, the better of its two kinds of
-    memory.
-    """
+def of_analysis(report: Mapping[str, Any] | None) -> Row:
+    """The rates in steps a second, what was predicted and measured of the remedy, and what became of it."""
     if report is None or report["remedy"] is None:
         return {"verdict": None, "status": "not analysed", "applied": False}
     remedy = report["remedy"]
     rates = {rung["name"]: rung["steps_per_s"] for rung in report["rungs"] if rung["steps_per_s"]}
-    ceiling, remedied = rates.get(CEILING), rates.get(REMEDIED)
-    bounds = [*([ceiling["value"]] if ceiling else []), *([max(supply.values())] if supply else [])]
     starved = report["verdict"]["starved"]
     return {
         "verdict": report["verdict"]["bottleneck"],
@@ -46,13 +45,11 @@ def of_analysis(report: Mapping[str, Any] | None, supply: Mapping[str, float]) -
         "certificate": certificate(remedy["certificate"]),
         "memory_bytes": remedy["memory_bytes"],
         "steps_per_s": {
-            "ceiling": ceiling,
+            "ceiling": rates.get(CEILING),
             "supply": rates.get("supply"),
             "baseline": rates.get("baseline"),
-            "remedied": remedied,
+            "remedied": rates.get(REMEDIED),
         },
-        "raw_supply": dict(supply),
-        "reached": remedied["value"] / min(bounds) if remedied and supply and bounds else None,
         "recommended": {one["id"]: one["predicted_speedup"] for one in report["recommendations"]},
         "predicted": predicted(report),
         "predicted_blind": predicted_blind(report),
@@ -101,19 +98,43 @@ def predicted_blind(report: Mapping[str, Any]) -> dict[str, float | None] | None
 
 def of_training(taken: Taken, planned: bool) -> Row:
     """Rates of the rounds with their ratios, and the losses held against the plain run's."""
-    plain = taken.losses.get("plain", [])
+    losses = {form: own for form, own in taken.losses.items() if form not in RAW_FORMS.values()}
+    plain = losses.get("plain", [])
     return {
         "run_with": "plan" if planned else "no plan",
         "rounds": taken.rates,
         "ratios": {
             f"{one}/{other}": compared(taken.rates, one, other)
-            for one, other in (("run", "plain"), ("patched", "plain"), ("patched", "run"))
+            for one, other in _PAIRS
             if one in taken.rates and other in taken.rates
         },
-        "losses": {form: agreement(plain, own) for form, own in taken.losses.items() if form != "plain" and plain},
+        "losses": {form: agreement(plain, own) for form, own in losses.items() if form != "plain" and plain},
         "seconds": taken.seconds,
+        "checking_s": [round(seconds, 2) for seconds in taken.checking],
         "said": taken.said.get("run", []),
         "failed": {form: why[:_LONGEST] for form, why in taken.failed.items()},
+    }
+
+
+def of_bounds(row: Row) -> Row:
+    """What can limit the remedied training, and how close it comes to that.
+
+    ``raw_supply`` is what the raw loader gives alone, the better of its kinds of memory. ``reached`` is ``run`` over
+    the lower of ceiling and raw supply, paired round by round where that is the supply; ``reached_in_trial`` is the
+    remedied rate of the analysis over the same.
+    """
+    rates = row.get("steps_per_s") or {}
+    raw = {form: statistics.median(row["rounds"][form]) for form in RAW_FORMS.values() if row["rounds"].get(form)}
+    best = max(raw, key=lambda form: raw[form], default=None)
+    ceiling, remedied, run = rates.get("ceiling"), rates.get("remedied"), row["rounds"].get("run")
+    if best is None or not ceiling:
+        return {"raw_supply": None, "reached": None, "reached_in_trial": None}
+    bound = min(raw[best], ceiling["value"])
+    of_supply = compared(row["rounds"], "run", best) if run and bound == raw[best] else None
+    return {
+        "raw_supply": raw[best],
+        "reached": of_supply or (ratio(run, [bound] * len(run)).to_dict() if run else None),
+        "reached_in_trial": remedied["value"] / bound if remedied else None,
     }
 
 
@@ -184,7 +205,8 @@ def is_close(prediction: Interval | Mapping[str, Any], measured: Mapping[str, An
 
 def broken(error: str) -> Row:
     """The row of a case of which nothing is known but what went wrong."""
-    return {"error": error, **of_analysis(None, {}), **of_training(Taken(), planned=False), "took_s": 0.0}
+    row = {"error": error, **of_analysis(None), **of_training(Taken(), planned=False), "took_s": 0.0}
+    return row | of_bounds(row)
 
 
 def merged(rows: Sequence[Row], row: Row, order: Sequence[str]) -> list[Row]:

@@ -49,6 +49,12 @@ def summary(rows: Sequence[Row]) -> str:
         "`run` unasked, where no plan was written, beside plain: "
         + (", ".join(f"{count} {name}" for name, count in alone.items()) or "none")
     )
+    checks = sorted(seconds for row in rows for seconds in row["checking_s"])
+    if checks:
+        lines.append(
+            f"windows taken once more for a spot check in them: {len(checks)}; it took {checks[0]:.2f} to "
+            f"{checks[-1]:.2f} s"
+        )
     return "\n".join(f"- {line}" for line in lines)
 
 
@@ -82,7 +88,7 @@ def line(row: Row) -> str:
     """A row in a line, for whoever watches."""
     parts = [row["case"], row["status"], row.get("why") or ""]
     parts += [f"measured {_speedup(row['measured'])}"] if row.get("measured") else []
-    parts += [f"reached {row['reached']:.2f}"] if row.get("reached") else []
+    parts += [f"reached {_speedup(row['reached'])}"] if row.get("reached") else []
     parts += [f"{name} {_speedup(found)}" for name, found in row["ratios"].items()]
     parts += [f"never worse: {never_worse(row)}", f"losses: {same_losses(row)}"]
     parts += [f"{form} FAILED: {why}" for form, why in row["failed"].items()]
@@ -126,9 +132,11 @@ def _outcome(row: Row) -> str:
     return row["status"] if row["applied"] or not row.get("why") else f"{row['status']}: {row['why']}"
 
 
-def _raw(row: Row) -> str:
-    found = row.get("raw_supply")
-    return f"{max(found.values()):.3g}" if found else "-"
+def _plainly(key: str) -> _Cell:
+    def cell(row: Row) -> str:
+        return f"{row[key]:.3g}" if row.get(key) else "-"
+
+    return cell
 
 
 def _certificate(row: Row) -> str:
@@ -170,9 +178,10 @@ _EXAMPLES: list[tuple[str, _Cell]] = [
     _CASE,
     ("device-cached", _rate("ceiling")),
     ("baseline", _rate("baseline")),
-    ("raw supply", _raw),
+    ("raw supply", _plainly("raw_supply")),
     ("remedied", _rate("remedied")),
-    ("remedied over the lower bound", lambda row: f"{row['reached']:.2f}" if row.get("reached") else "-"),
+    ("remedied / lower bound", _plainly("reached_in_trial")),
+    ("run / lower bound", lambda row: _speedup(row.get("reached"))),
     ("predicted", lambda row: _speedup(row.get("predicted"))),
     ("measured", lambda row: _speedup(row.get("measured"))),
     *_REMEDY,

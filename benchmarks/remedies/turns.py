@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from ..common import ENVIRONMENT
-from .clock import LOSSES, PIPE, RAW, Ask
+from .clock import LOSSES, PIPE, Ask, Told
 
 #: Seconds in which a script has to answer.
 PATIENCE = 120.0
@@ -37,15 +37,12 @@ class Form:
     Attributes:
         command: what to start.
         timed: whether windows are taken of it; of one that is not, the losses alone are asked for.
-        once_at: a step that takes far longer than others, once in thousands; it is to lie before the windows if it
-            would lie in one of them.
         environment: variables beside the process's own.
     """
 
     name: str
     command: Sequence[str]
     timed: bool = True
-    once_at: int = 0
     environment: Mapping[str, str] = field(default_factory=dict)
 
 
@@ -59,6 +56,7 @@ class Taken:
         said: the lines of pipediag's on the form's standard error.
         failed: why a form did not answer.
         seconds: what starting the forms took, then what comes before the windows, then the windows.
+        checking: seconds of spot checks for which windows were taken once more.
     """
 
     rates: dict[str, list[float]] = field(default_factory=dict)
@@ -66,6 +64,7 @@ class Taken:
     said: dict[str, list[str]] = field(default_factory=dict)
     failed: dict[str, str] = field(default_factory=dict)
     seconds: dict[str, float] = field(default_factory=dict)
+    checking: list[float] = field(default_factory=list)
 
 
 class Failed(Exception):
@@ -191,14 +190,14 @@ def take(forms: Sequence[Form], folder: Path, workers: int, seconds: float, roun
     Which form comes first changes from round to round. A form that fails is left out from there on.
     """
     taken = Taken()
-    settle = max(2, workers)
+    ask = Ask(max(2, workers), seconds, max(1, workers))
     watch = _Stopwatch(taken.seconds)
     with running(forms, folder) as started:
         alive = list(started)
         _each(alive, taken, lambda one: one.answer(_limit(until)))
         watch.lap("start")
         # Once around without counting: each alone on the machine, past what it makes once, to the last of the losses.
-        _each(alive, taken, lambda one: _run_up(one, seconds * rounds, _limit(until)))
+        _each(alive, taken, lambda one: one.ask(Ask(LOSSES, _RUN_UP if one.form.timed else 0.0), _limit(until)))
         done = [one for one in alive if not one.form.timed]
         _end(done, taken, until)
         alive = [one for one in alive if one.form.timed]
@@ -208,7 +207,7 @@ def take(forms: Sequence[Form], folder: Path, workers: int, seconds: float, roun
                 break
             first = turn % len(alive)
             in_order = [*alive[first:], *alive[:first]]
-            rates = _each(in_order, taken, lambda one: one.ask(Ask(settle, seconds, max(1, workers)), _limit(until)))
+            rates = _each(in_order, taken, lambda one: _window(one, ask, taken, until))
             alive = [one for one in alive if one in rates]
             for one, told in rates.items():
                 taken.rates.setdefault(one.form.name, []).append(told.rate)
@@ -219,22 +218,17 @@ def take(forms: Sequence[Form], folder: Path, workers: int, seconds: float, roun
     return taken
 
 
-def _run_up(one: Running, seconds: float, until: float) -> None:
-    """To the last of the losses; further where the form's one long step would lie in ``seconds`` of windows."""
-    told = one.ask(Ask(LOSSES, _RUN_UP if one.form.timed else 0.0), until)
-    if one.form.once_at and 2 * told.rate * seconds > one.form.once_at:
-        one.ask(Ask(one.form.once_at, 0.0), until)
-
-
-def raw_supply(form: Form, folder: Path, seconds: float, until: float) -> dict[str, float]:
-    """Batches a second of the raw loader alone, by kind of memory; empty where no transform moves.
+def _window(one: Running, ask: Ask, taken: Taken, until: float) -> Told:
+    """A window without a spot check: one takes a moment, and there is none for two hundred times as long afterwards.
 
     Raises:
-        Failed: it could not be measured.
+        Failed: see :meth:`Running.answer`.
     """
-    asking = Form(form.name, form.command, environment={**form.environment, RAW: str(seconds)})
-    with running([asking], folder) as (one,):
-        return dict(one.answer(_limit(until)))
+    told: Told = one.ask(ask, _limit(until))
+    while told.checking and time.monotonic() < until:
+        taken.checking.append(told.checking)
+        told = one.ask(ask, _limit(until))
+    return told
 
 
 def _limit(until: float) -> float:

@@ -6,6 +6,7 @@ import difflib
 import json
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -13,7 +14,7 @@ import pytest
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))  # the benchmarks are no installed package
 
 from benchmarks.remedies.cases import EXAMPLES, PLANTED, named, quick
-from benchmarks.remedies.clock import Ask, Told, _Window
+from benchmarks.remedies.clock import Ask, SpotChecks, Told, _Window
 from benchmarks.remedies.patching import DoesNotApply, applied
 from benchmarks.remedies.rows import (
     agreement,
@@ -24,6 +25,7 @@ from benchmarks.remedies.rows import (
     merged,
     never_worse,
     of_analysis,
+    of_bounds,
     of_training,
     same_losses,
 )
@@ -139,24 +141,15 @@ def tried(speedup: float) -> Session:
 
 class TestOfAnalysis:
     def test_what_is_kept(self) -> None:
-        row = of_analysis(diagnose_session(tried(2.0)).to_dict(), {"pinned": 30.0, "pageable": 18.0})
+        row = of_analysis(diagnose_session(tried(2.0)).to_dict())
         assert (row["status"], row["moved"], row["certificate"]["exact"]) == (
             "applied",
             ["RandomResizedCrop", "ColorJitter"],
             True,
         )
         assert row["steps_per_s"]["remedied"]["value"] == pytest.approx(1000 / 60)
-        ceiling = row["steps_per_s"]["ceiling"]["value"]
-        assert ceiling == pytest.approx(20.0, rel=0.01)
-        assert row["reached"] == pytest.approx(1000 / 60 / ceiling), "the loop limits, not the better supply"
+        assert row["steps_per_s"]["ceiling"]["value"] == pytest.approx(20.0, rel=0.01)
         assert row["measured"]["value"] == pytest.approx(2.0)
-
-    def test_the_bound_is_the_supply_where_that_is_lower(self) -> None:
-        row = of_analysis(diagnose_session(tried(2.0)).to_dict(), {"pinned": 17.0, "pageable": 18.0})
-        assert row["reached"] == pytest.approx(1000 / 60 / 18.0)
-
-    def test_without_a_raw_supply_there_is_no_bound(self) -> None:
-        assert of_analysis(diagnose_session(tried(2.0)).to_dict(), {})["reached"] is None
 
     @pytest.mark.parametrize("speedup", [0.5, 2.0])
     def test_the_blind_prediction_does_not_know_the_outcome(self, speedup: float) -> None:
@@ -165,9 +158,31 @@ class TestOfAnalysis:
         untried.windows = [window for window in untried.windows if window.rung != REMEDIED]
         del untried.rungs[REMEDIED]
         alone = next(one for one in diagnose_session(untried).recommendations if one.id == "offload").predicted
-        row = of_analysis(diagnose_session(tried(speedup)).to_dict(), {})
+        row = of_analysis(diagnose_session(tried(speedup)).to_dict())
         assert alone is not None and row["predicted_blind"] == alone.to_dict() and alone.value > 1.5
         assert (row["predicted"] is None) == (speedup < 1), "the report does not recommend what has not paid"
+
+
+class TestBounds:
+    def bounds(self, ceiling: float = 20.0, **raw: list[float]) -> Json:
+        rates = {"ceiling": interval(ceiling, ceiling, ceiling), "remedied": interval(16.0, 16.0, 16.0)}
+        trained_ = trained(rates={"plain": [4.0, 8.0, 4.0], "run": [16.0, 32.0, 16.0], **raw})
+        return of_bounds({**trained_, "steps_per_s": rates})
+
+    def test_the_better_supply_is_paired_with_the_run(self) -> None:
+        found = self.bounds(100.0, raw_pinned=[20.0, 40.0, 20.0], raw_pageable=[10.0, 80.0, 10.0])
+        assert found["raw_supply"] == 20.0 and found["reached"] == interval(0.8, 0.8, 0.8)
+        assert found["reached_in_trial"] == pytest.approx(0.8)
+
+    def test_the_loop_limits_where_it_is_slower(self) -> None:
+        found = self.bounds(16.0, raw_pinned=[20.0, 20.0, 20.0])
+        assert found["raw_supply"] == 20.0 and found["reached"]["value"] == found["reached_in_trial"] == 1.0
+
+    def test_without_a_raw_supply_there_is_no_bound(self) -> None:
+        assert set(self.bounds().values()) == {None}
+
+    def test_a_raw_loader_has_no_losses(self) -> None:
+        assert "raw_pinned" not in trained(losses={"run": [2.0, 1.0], "raw_pinned": []})["losses"]
 
 
 def test_a_case_that_could_not_be_analysed_has_a_row() -> None:
@@ -208,6 +223,9 @@ def test_tables_of_files(tmp_path: Path) -> None:
     file.write_text(json.dumps({**facts, "rows": [row]}))
     told = of_files([file])
     assert "2.00 (2.00 to 2.00)" in told and "1 holds" in told and "speeds mean nothing" in told
+    assert "spot check" not in told
+    file.write_text(json.dumps({**facts, "rows": [row, {**row, "checking_s": [0.5, 0.25]}]}))
+    assert "for a spot check in them: 2; it took 0.25 to 0.50 s" in of_files([file])
 
 
 def unified(before: str, after: str, name: str) -> str:
@@ -280,11 +298,31 @@ class TestCases:
             assert one.arguments[last + 1] == str(one.workers)
 
 
-def test_a_window_holds_whole_rounds_after_settling(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.fixture
+def seconds(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every look at the clock is a second later than the one before."""
     times = iter(float(second) for second in range(100))
     monkeypatch.setattr("benchmarks.remedies.clock.time.perf_counter", lambda: next(times))
-    window = _Window(Ask(settle=2, seconds=1.0, whole=3))
+
+
+@pytest.mark.usefixtures("seconds")
+def test_a_window_holds_whole_rounds_after_settling() -> None:
+    window = _Window(Ask(settle=2, seconds=1.0, whole=3), SpotChecks())
     answers = [window.after_step() for _ in range(5)]
     assert answers[:4] == [None] * 4
-    assert isinstance(answers[4], Told) and answers[4].steps == 3 and answers[4].seconds == 2.0
-    assert answers[4].rate == 1.5
+    assert answers[4] == Told(steps=3, seconds=2.0, checking=0.0) and answers[4].rate == 1.5
+
+
+@pytest.mark.usefixtures("seconds")
+def test_a_spot_check_within_a_window_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    made = SimpleNamespace(SpotCheck=type("SpotCheck", (), {"doubt": lambda self: "pixels"}))
+    monkeypatch.setitem(sys.modules, "pipediag.remedy.spotcheck", made)
+    checks, check = SpotChecks(), made.SpotCheck()
+    checks.watch()
+    checks.watch()
+    check.doubt()  # before the window: it is none of its time
+    window = _Window(Ask(settle=1, seconds=0.0), checks)
+    window.after_step()
+    assert check.doubt() == "pixels"
+    told = window.after_step()
+    assert told is not None and told.checking == 1.0 == checks.seconds / 2
