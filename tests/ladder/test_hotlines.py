@@ -26,7 +26,7 @@ def cheap() -> int:
 
 def costly() -> str:
     total = cheap()
-    time.sleep(0.02)  # planted
+    time.sleep(0.1)  # planted
     for _ in range(3):
         total += cheap()
     return "sample"
@@ -75,7 +75,7 @@ class TestLines:
     def test_a_planted_line_is_found(self) -> None:
         first = traced(costly)[0]
         assert first.where == f"{HERE}:{line_of('# planted')}"
-        assert first.text == "time.sleep(0.02)  # planted"
+        assert first.text == "time.sleep(0.1)  # planted"
         assert 0.8 < first.share <= 1
 
     def test_the_innermost_line_is_charged(self) -> None:
@@ -84,7 +84,7 @@ class TestLines:
         assert not [line for line in lines if line.text.endswith("# not the line itself")]
 
     def test_what_is_charged_nothing_is_not_named(self) -> None:
-        assert [line.text for line in traced(costly)] == ["time.sleep(0.02)  # planted"]
+        assert [line.text for line in traced(costly)] == ["time.sleep(0.1)  # planted"]
 
     def test_generators(self) -> None:
         assert traced(lambda: next(yields()))[0].where == f"{HERE}:{line_of('# in a generator')}"
