@@ -20,7 +20,7 @@ from .caches import BatchCache, Caches
 from .caveats import OTHER_LOADERS, WRITES_IN_PLACE
 from .collecting import collected
 from .deadline import Deadline, OutOfTime
-from .feed import Drain, Feed
+from .feed import Drain, Feed, Source
 from .plan import Plan
 from .standing import NOTHING_TO_MOVE, TOO_LARGE
 from .timing import Cost, OpenWindow
@@ -106,6 +106,7 @@ class Windows:
         self._recorded = recorded
         self._drain: Drain | None = None
         self._thrown_away = 0
+        self._fed_by = "baseline"  # the rung that the loop was settled under last
 
     def measure(self, rung: str) -> Generator[Any, None, str]:
         """One window of ``rung``; returns why there is none, or the empty string."""
@@ -229,11 +230,13 @@ class Windows:
     def settle(self, rung: str, rested: bool = False) -> Generator[Any, None, str]:
         """Bring loop and workers into the rung's steady state; returns why that cannot be done, or "".
 
-        ``rested``: batches lie ready, because the loop was fed from elsewhere; they are used up first.
+        ``rested``: batches lie ready, because the loop was fed from elsewhere; they are used up first. Meanwhile the
+        workers there fill their queues, on cores that the window's own workers are to have to themselves.
         """
         if not self._setting.plan.inference:
             yield from self._turns.await_training()
         self._feed.cell.switch(rung)
+        before, self._fed_by = self._fed_by, rung
         if rung in ("device", "host"):
             yield from self._hand_cached(rung, 2)
             return ""
@@ -242,10 +245,11 @@ class Windows:
         source = self._turns.source(rung)
         backlog = source.backlog
         needed, stable, dropped = self._settling_round(source.workers, backlog if rested else 0), 0, 0
+        quiet = self._clock.now() + (self._refilling(before, source) if rested else 0.0)
         # A loop that never waits for its device runs ahead of it: without these, a step would seem to take no time.
         self._device.synchronize()
         began = self._clock.now()
-        while stable < needed:
+        while stable < needed or self._clock.now() < quiet:
             delivery = yield from self._turns.take(rung)
             if delivery is None:
                 continue
@@ -265,6 +269,13 @@ class Windows:
         if rung != "device+load":  # there the loop sets the pace, which has not been asked yet
             self.pace.setdefault(rung, (self._clock.now() - began) / max(1, stable))
         return ""
+
+    def _refilling(self, before: str, source: Source) -> float:
+        """Seconds until the queues are full that the loop was fed from under ``before``."""
+        other = self._turns.source(before)
+        if other is source or self._epochs.horizon is not None:
+            return 0.0
+        return other.backlog * self.pace.get(before, 0.0)
 
     def _settling_round(self, workers: int, backlog: int) -> int:
         """One batch of each worker beyond the backlog; fewer where the loop leaves too early for that."""

@@ -1,0 +1,84 @@
+"""Settling: how many steps a loop makes under a rung before its window, by a clock that the batches turn."""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+
+from pipediag.ladder.delivery import NO_COST, Delivery
+from pipediag.ladder.windows import Rounds, Windows
+from pipediag.measure.device import Device
+from pipediag.measure.schedule import Schedule
+from pipediag.session import REMEDIED, Session
+
+#: Workers and batches that lie ready of the loader as it is, and of the one under the remedy.
+SOURCES = {"baseline": SimpleNamespace(workers=2, backlog=8), REMEDIED: SimpleNamespace(workers=2, backlog=3)}
+#: Seconds a step.
+STEPS = {"baseline": 1 / 8, REMEDIED: 1 / 64}
+
+
+class Loop:
+    """A loop whose steps take their time by the rung, fed from two loaders in turn."""
+
+    alternate = True
+
+    def __init__(self, horizon: int | None = None) -> None:
+        self.seconds = 0.0
+        self.epochs = SimpleNamespace(horizon=horizon, last_chance=False)
+
+    def now(self) -> float:
+        return self.seconds
+
+    def source(self, rung: str) -> Any:
+        return SOURCES[rung]
+
+    def await_training(self) -> Generator[Any, None, None]:
+        yield from ()
+
+    def take(self, rung: str) -> Generator[Any, None, Delivery]:
+        yield from ()
+        return Delivery(torch.zeros(1), rung, True, NO_COST, 0)
+
+    def hand(self, batch: Any) -> Generator[Any, None, bool]:
+        self.seconds += STEPS[self.rung]
+        yield batch
+        return True
+
+
+def settling(loop: Loop, *rungs: str) -> list[int]:
+    """Steps that the loop makes before a window of each rung, fed from elsewhere before each but the first."""
+    feed = SimpleNamespace(
+        loader=SimpleNamespace(num_workers=2), cell=SimpleNamespace(switch=lambda rung: setattr(loop, "rung", rung))
+    )
+    plan = SimpleNamespace(inference=False)
+    setting = SimpleNamespace(plan=plan, clock=loop, training=None, send=None, draws_of_others=None)
+    rounds = Rounds(Schedule(["baseline", REMEDIED], Session(), lambda session: []), target=1.0)
+    device = Device(torch.device("cpu"))
+    ignored: Any = None
+    windows = Windows(feed, loop, setting, device, ignored, rounds, 0, False, ignored)  # type: ignore[arg-type]
+    windows.pace.update(STEPS)
+    return [sum(1 for _ in windows.settle(rung, rested=place > 0)) for place, rung in enumerate(rungs)]
+
+
+def test_one_batch_of_every_worker_beyond_those_that_lie_ready() -> None:
+    assert settling(Loop(), "baseline", "baseline") == [2, 8 + 2]
+
+
+def test_the_workers_of_the_other_loader_have_filled_their_queues() -> None:
+    """Eight batches of an eighth of a second make the remedied loop wait; three of its own are no matter."""
+    assert settling(Loop(), "baseline", REMEDIED, "baseline") == [2, 64, 8 + 2]
+
+
+def test_a_loop_that_leaves_early_has_no_time_for_that() -> None:
+    assert settling(Loop(horizon=11), "baseline", REMEDIED) == [2, 3]
+
+
+@pytest.mark.parametrize("rung", ["baseline", REMEDIED])
+def test_a_source_that_was_never_timed_keeps_nobody_waiting(rung: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(STEPS, rung, 0.0)
+    other = "baseline" if rung == REMEDIED else REMEDIED
+    assert settling(Loop(), rung, other)[1] == SOURCES[other].backlog + 2
