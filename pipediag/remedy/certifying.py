@@ -20,6 +20,7 @@ from ..ladder.randomness import moved
 from .packing import Packed, pack_ops
 from .plan import Plan
 from .replay import replay, replay_on
+from .threads import as_in_a_worker
 from .witness import Real, Recorded, Step, Told, images, tensor_of
 
 #: The largest difference of floating point results, as a share of their range.
@@ -137,6 +138,7 @@ class Certificate:
         return "\n".join(lines)
 
 
+@as_in_a_worker()
 def certify(witnesses: Iterable[tuple[Real, Recorded]], plan: Plan, device: torch.device) -> Certificate:
     """Replay on ``device`` what was recorded, and hold it against what was made for real."""
     ops: dict[str, _Compared] = {}

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from ...ladder.randomness import undisturbed
+from ..threads import as_in_a_worker
 from .agreement import largest_difference
 from .carried import carried
 from .forms import How, form, synchronises
@@ -64,8 +65,8 @@ def prove(
     ``tolerance`` of the results' range, integers by one level in 0.1 % of their elements. Without ``allow_loop`` one
     call must do for the whole batch. ``fn`` itself, what it holds and the random state are left as they were.
     """
-    # As in a worker, whatever holds around the call: gradients on, and the CPU the default device.
-    with undisturbed(), torch.enable_grad(), torch.device("cpu"), warnings.catch_warnings():
+    # As in a worker, whatever holds around the call: one thread, gradients on, and the CPU the default device.
+    with as_in_a_worker(), undisturbed(), torch.enable_grad(), torch.device("cpu"), warnings.catch_warnings():
         warnings.simplefilter("ignore")
         try:
             return _moved(fn, samples, device, tolerance, allow_loop)

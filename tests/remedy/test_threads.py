@@ -1,0 +1,76 @@
+"""What is held against the workers' results is made with as many threads as they have."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+from torch.utils.data import DataLoader, Dataset
+
+import pipediag
+from pipediag.remedy import certifying
+from pipediag.remedy.custom import proof
+from pipediag.remedy.threads import as_in_a_worker
+
+v2 = pytest.importorskip("torchvision.transforms.v2")
+
+
+@pytest.fixture(autouse=True)
+def three_threads() -> Iterator[None]:
+    before = torch.get_num_threads()
+    torch.set_num_threads(3)
+    yield
+    torch.set_num_threads(before)
+
+
+def test_one_thread_until_it_ends() -> None:
+    with as_in_a_worker():
+        assert torch.get_num_threads() == 1
+        with as_in_a_worker():
+            assert torch.get_num_threads() == 1
+        assert torch.get_num_threads() == 1
+    assert torch.get_num_threads() == 3
+
+
+def test_and_when_it_fails() -> None:
+    with pytest.raises(KeyError), as_in_a_worker():
+        raise KeyError
+    assert torch.get_num_threads() == 3
+
+
+def brighter(image: Tensor) -> Tensor:
+    return image + 0.25
+
+
+class Images(Dataset[Tensor]):
+    def __init__(self) -> None:
+        self.transform = v2.Compose([v2.ToDtype(torch.float32, scale=True), brighter, v2.RandomHorizontalFlip()])
+
+    def __len__(self) -> int:
+        return 16
+
+    def __getitem__(self, index: int) -> Tensor:
+        image: Tensor = self.transform(torch.full((3, 4, 5), 10 * index, dtype=torch.uint8))
+        return image
+
+
+def test_calls_that_workers_have_made_are_repeated_by_one_thread(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[tuple[str, int]] = []
+
+    def watched(module: Any, name: str) -> None:
+        original = getattr(module, name)
+
+        def called(*args: Any) -> Any:
+            seen.append((name, torch.get_num_threads()))
+            return original(*args)
+
+        monkeypatch.setattr(module, name, called)
+
+    watched(certifying, "_called")
+    watched(proof, "reference_of")
+    offloaded = pipediag.offload(DataLoader(Images(), batch_size=4, num_workers=1), "cpu")
+    assert [len(piece.moves) for piece in offloaded.plan.pieces] == [3], offloaded.plan
+    assert set(seen) == {("_called", 1), ("reference_of", 1)} and torch.get_num_threads() == 3
