@@ -106,7 +106,7 @@ class Windows:
         self._recorded = recorded
         self._drain: Drain | None = None
         self._thrown_away = 0
-        self._fed_by = "baseline"  # the rung that the loop was settled under last
+        self._fed_by: str | None = None  # the rung that the loop was settled under last
 
     def measure(self, rung: str) -> Generator[Any, None, str]:
         """One window of ``rung``; returns why there is none, or the empty string."""
@@ -129,7 +129,8 @@ class Windows:
         window: OpenWindow | None = None
         try:
             while window is None or not window.full:
-                trouble = yield from self.settle(rung, self._turns.alternate and window is None)
+                first = self._fed_by is None
+                trouble = yield from self.settle(rung, window is None and (self._turns.alternate or first))
                 if trouble:
                     return trouble
                 drained: list[Cost] = []
@@ -230,8 +231,9 @@ class Windows:
     def settle(self, rung: str, rested: bool = False) -> Generator[Any, None, str]:
         """Bring loop and workers into the rung's steady state; returns why that cannot be done, or "".
 
-        ``rested``: batches lie ready, because the loop was fed from elsewhere; they are used up first. Meanwhile the
-        workers there fill their queues, on cores that the window's own workers are to have to themselves.
+        ``rested``: batches lie ready, because the loop was fed from elsewhere, or was slow as long as its device warmed
+        up; they are used up first. Where it was fed from elsewhere, the workers there fill their queues meanwhile, on
+        cores that the window's own workers are to have to themselves.
         """
         if not self._setting.plan.inference:
             yield from self._turns.await_training()
@@ -270,10 +272,12 @@ class Windows:
             self.pace.setdefault(rung, (self._clock.now() - began) / max(1, stable))
         return ""
 
-    def _refilling(self, before: str, source: Source) -> float:
+    def _refilling(self, before: str | None, source: Source) -> float:
         """Seconds until the queues are full that the loop was fed from under ``before``."""
+        if before is None or self._epochs.horizon is not None:
+            return 0.0
         other = self._turns.source(before)
-        if other is source or self._epochs.horizon is not None:
+        if other is source:
             return 0.0
         return other.backlog * self.pace.get(before, 0.0)
 

@@ -49,8 +49,11 @@ class Loop:
         return True
 
 
-def settling(loop: Loop, *rungs: str) -> list[int]:
-    """Steps that the loop makes before a window of each rung, fed from elsewhere before each but the first."""
+class Opened(Exception):
+    """A window has begun."""
+
+
+def windows_of(loop: Loop) -> Windows:
     feed = SimpleNamespace(
         loader=SimpleNamespace(num_workers=2), cell=SimpleNamespace(switch=lambda rung: setattr(loop, "rung", rung))
     )
@@ -61,6 +64,12 @@ def settling(loop: Loop, *rungs: str) -> list[int]:
     ignored: Any = None
     windows = Windows(feed, loop, setting, device, ignored, rounds, 0, False, ignored)  # type: ignore[arg-type]
     windows.pace.update(STEPS)
+    return windows
+
+
+def settling(loop: Loop, *rungs: str) -> list[int]:
+    """Steps that the loop makes before a window of each rung, fed from elsewhere before each but the first."""
+    windows = windows_of(loop)
     return [sum(1 for _ in windows.settle(rung, rested=place > 0)) for place, rung in enumerate(rungs)]
 
 
@@ -82,3 +91,26 @@ def test_a_source_that_was_never_timed_keeps_nobody_waiting(rung: str, monkeypat
     monkeypatch.setitem(STEPS, rung, 0.0)
     other = "baseline" if rung == REMEDIED else REMEDIED
     assert settling(Loop(), rung, other)[1] == SOURCES[other].backlog + 2
+
+
+@pytest.mark.parametrize("alternate", [False, True])
+def test_batches_that_were_made_while_the_device_warmed_up_are_in_no_window(
+    alternate: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    loop = Loop()
+    loop.alternate = alternate
+    windows = windows_of(loop)
+
+    def opened(rung: str) -> None:
+        raise Opened
+
+    monkeypatch.setattr(windows, "_open", opened)
+
+    def before_a_window() -> int:
+        steps = 0
+        with pytest.raises(Opened):
+            for _ in windows.measure("baseline"):
+                steps += 1
+        return steps
+
+    assert [before_a_window(), before_a_window()] == [8 + 2, 8 + 2 if alternate else 2]
