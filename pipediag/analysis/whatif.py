@@ -171,13 +171,17 @@ class WhatIf:
         found = Interval(gain, gain * math.exp(-below), math.inf if math.isinf(above) else gain * math.exp(above))
         return least(found, self.ceiling) if capped else found
 
-    def moved(self, links: Iterable[int], sure: Iterable[int], device_copy_ms: float | None) -> Change:
+    def moved(
+        self, links: Iterable[int], sure: Iterable[int], device_copy_ms: float | None, sent: float = 1.0
+    ) -> Change:
         """The transforms ``links`` of the chain moved to the device, of which at least those of ``sure`` will move.
 
+        ``sent`` is how many bytes the workers send of a sample then, in parts of what they send now. Collating moves
+        each of them; more than now are not counted, for of what a cut is given only the part that it keeps is sent.
         The workers keep what recording costs them (:data:`RECORDING`). The device makes one pass over the batch at
         least, and two for each transform at most, a pass taking as long as a copy of the batch on the device, and
-        launches kernels (:data:`LAUNCHING`). Batches are copied on a stream of their own: transfer is hidden, unless
-        it is the device's memory that is busy.
+        launches kernels (:data:`LAUNCHING`). Batches are fetched by a thread and copied on a stream of their own:
+        hand-off and transfer are hidden, unless the loop leaves the thread no time, or the device's memory is busy.
         """
         assert self.work is not None
         links, sure = set(links), set(sure)
@@ -186,8 +190,10 @@ class WhatIf:
         recording = product(RECORDING, exactly(samples * len(links)))
         passes = device_copy_ms or 0.0
         on_device = total([LAUNCHING, Interval(passes * len(links), passes, 2 * passes * len(links))])
-        hidden = _cost(self.transfer)
-        return Change(work=minus(saved, recording), loop=Interval(hidden.value, 0.0, hidden.high), device=on_device)
+        lighter = max(0.0, 1 - sent) * self.work.collate
+        work = total([minus(saved, recording), Interval(lighter, 0.0, lighter)])
+        hidden = total([_cost(self.transfer), _cost(self.handoff)])
+        return Change(work=work, loop=Interval(hidden.value, 0.0, hidden.high), device=on_device)
 
     def lighter(self, share: float) -> Change:
         """Batches with that part of their bytes taken away.

@@ -120,6 +120,14 @@ class TestOffload:
         session.links[0].bytes_in, session.links[1].bytes_out = 150_000.0, 600_000.0
         assert "150 kB a sample cross the bus then, not 600 kB" in advice(session)["offload"].evidence
 
+    def test_collating_has_less_to_do_then(self) -> None:
+        chain = torchvisions(inside(1.0, 1.0, load=6.0), "RandomCrop", "ToDtype")
+        seen = {"baseline": BUSY, "sample": {"worker_ms": 160.0}}
+        before = advice(make(STARVED, noise=0.0, evidence=seen, inside=chain))["offload"].predicted
+        chain.links[0].bytes_in, chain.links[1].bytes_out = 150_000.0, 600_000.0
+        one = advice(make(STARVED, noise=0.0, evidence=seen, inside=chain))["offload"].predicted
+        assert before is not None and one is not None and one.value > 1.4 * before.value
+
     def test_work_on_the_device_is_counted(self) -> None:
         session = self.chain("RandomCrop", "ToDtype")
         session.batch = make(FLAT, leaves=[]).batch

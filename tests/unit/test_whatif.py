@@ -304,7 +304,7 @@ class TestMoved:
         assert change.device.high == pytest.approx(
             LAUNCHING.value + 0.5 + math.hypot(LAUNCHING.high - LAUNCHING.value, 0.5)
         )
-        assert change.loop == Interval(2.0, 0.0, 2.0)  # copies are hidden, if the memory is not busy
+        assert change.loop == Interval(3.0, 0.0, 3.0)  # copies and hand-off are hidden, where nothing is too busy
 
     def test_what_only_may_move(self) -> None:
         certain = model().moved([0, 1], [0, 1], None)
@@ -319,7 +319,16 @@ class TestMoved:
 
     def test_without_a_transfer(self) -> None:
         found = model(without(STARVED, "host"), unavailable={"host": "too large"})
-        assert found.moved([1], [1], None).loop == exactly(0.0)
+        assert found.moved([1], [1], None).loop == Interval(3.0, 0.0, 3.0), "the hand-off includes it"
+
+    def test_collating_fewer_bytes(self) -> None:
+        """Of the 40 ms that collating takes, as many parts as of the bytes; nothing of that is sure."""
+        alike, quarter = model().moved([1], [1], None), model().moved([1], [1], None, sent=0.25)
+        assert quarter.work.value == pytest.approx(alike.work.value + 30)
+        assert quarter.work.low == pytest.approx(quarter.work.value - math.hypot(alike.work.value - alike.work.low, 30))
+
+    def test_more_bytes_are_not_counted(self) -> None:
+        assert model().moved([1], [1], None, sent=4.0) == model().moved([1], [1], None)
 
 
 class TestLighter:

@@ -33,7 +33,7 @@ def offload(view: View) -> Recommendation | None:
     sure, probable = _movable(view)
     if not probable:
         return None
-    change = view.whatif.moved(probable, sure, view.batch.device_copy_ms)
+    change = _moved(view, probable, sure)
     if change.work.value <= 0:
         return None
     names = [links[n].name for n in probable]
@@ -60,6 +60,12 @@ def offload(view: View) -> Recommendation | None:
         "far its pixels are from the workers'",
         came.speedup if came is not None else None,
     )
+
+
+def _moved(view: View, probable: Sequence[int], sure: Sequence[int]) -> Change:
+    first, last = (view.session.links[n] for n in (probable[0], probable[-1]))
+    sent = first.bytes_in / last.bytes_out if first.bytes_in and last.bytes_out else 1.0
+    return view.whatif.moved(probable, sure, view.batch.device_copy_ms, sent)
 
 
 def _movable(view: View) -> tuple[list[int], list[int]]:
@@ -99,7 +105,7 @@ def _approximately(view: View, probable: Sequence[int]) -> list[str]:
     extra = [links[n].name for n in more if n not in probable]
     if not extra:
         return []
-    gain = view.whatif.faster(view.whatif.moved(more, more, view.batch.device_copy_ms))
+    gain = view.whatif.faster(_moved(view, more, more))
     return [
         f"with allow_approximate=True, or v2.ToImage() first, {listed(extra)} move{s(extra)} too: "
         f"{number(gain.value)} times as fast"
