@@ -102,7 +102,7 @@ class _Window:
 
 @dataclass
 class Clock:
-    """Counts optimizer steps, and answers the benchmark between two of them."""
+    """Counts optimizer steps, or the raw loader's batches, and answers the benchmark between two of them."""
 
     pipe: Connection
     losses: list[Any] = field(default_factory=list)
@@ -111,7 +111,7 @@ class Clock:
     _window: _Window | None = None
 
     def stepped(self, *_: Any) -> None:
-        """An optimizer has stepped."""
+        """An optimizer has stepped, or a batch has come."""
         self._steps += 1
         if self._steps < _BEGUN:
             return

@@ -129,8 +129,8 @@ class Windows:
         window: OpenWindow | None = None
         try:
             while window is None or not window.full:
-                first = self._fed_by is None
-                trouble = yield from self.settle(rung, window is None and (self._turns.alternate or first))
+                rested = window is None and (self._turns.alternate or self._fed_by is None)
+                trouble = yield from self.settle(rung, rested)
                 if trouble:
                     return trouble
                 drained: list[Cost] = []

@@ -16,9 +16,6 @@ def as_in_a_worker() -> Iterator[None]:
     which, on cores that other processes need too, wait for each other many times longer than they work.
     """
     before = torch.get_num_threads()
-    if before == 1:
-        yield
-        return
     torch.set_num_threads(1)
     try:
         yield
