@@ -438,7 +438,7 @@ class TestNotes:
         class Slow(Transformed):
             def __getitem__(self, index: int) -> Any:
                 if index in (6, 15):
-                    time.sleep(0.02)
+                    time.sleep(0.2)
                 return super().__getitem__(index)
 
         bench = Bench(Slow(), batch=8)
@@ -447,7 +447,7 @@ class TestNotes:
             assert notes is not None
             assert notes.slowest is not None
             assert notes.slowest[1] == slow
-            assert notes.slowest[0] == max(notes.times) >= 0.02
+            assert notes.slowest[0] == max(notes.times) >= 0.05  # the wait for a core since the last one is taken off
             assert len(notes.times) <= 8
 
     @pytest.mark.parametrize("rung", ["sample", "raw", "warm", "transform:1"])
