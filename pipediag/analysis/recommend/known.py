@@ -5,6 +5,8 @@ What moves to the device follows docs/offload.md, where the reasons stand.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from ...session import Link
 
 _OLD, _NEW = "torchvision.transforms.transforms", "torchvision.transforms.v2"
@@ -46,6 +48,7 @@ _PER_PIXEL = frozenset(
 #: Look at a pixel's neighbours, in units of pixels: the same but at the edges, as long as nothing is resized.
 _NEIGHBOURHOOD = frozenset({"GaussianBlur", "GaussianNoise", "RandomAdjustSharpness"})
 _CUTS, _RESIZES = frozenset({"RandomCrop", "CenterCrop"}), frozenset({"Resize", "RandomResizedCrop"})
+_FLIPS = frozenset({"RandomHorizontalFlip", "RandomVerticalFlip"})
 
 #: Give the same for the same sample in every epoch.
 _DETERMINISTIC = frozenset(
@@ -74,6 +77,16 @@ def moves(link: Link) -> bool | None:
 def moves_approximately(link: Link) -> bool:
     """Whether it moves where slightly other pixels are allowed, and only then."""
     return is_torchvisions(link) and link.given == "picture" and link.name in _APPROXIMATE_ON_PICTURES
+
+
+def part_needed(links: Iterable[Link]) -> float:
+    """The part of an image that transforms need which follow each other: what a cut keeps that comes first in place."""
+    for link in links:
+        if link.name in _CUTS and 0 < link.bytes_out < link.bytes_in:
+            return link.bytes_out / link.bytes_in
+        if link.name not in _PER_PIXEL - _FLIPS:
+            break
+    return 1.0
 
 
 def can_follow(link: Link, cut: Link) -> bool:

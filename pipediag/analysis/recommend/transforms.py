@@ -38,12 +38,13 @@ def offload(view: View) -> Recommendation | None:
         return None
     names = [links[n].name for n in probable]
     took = sum(work.links[n] for n in probable)
-    first, last = links[probable[0]], links[probable[-1]]
+    last = links[probable[-1]]
     evidence = [
         f"{listed(names)} take{s(names)} a worker {view.per_sample(took)}, {share_text(took, work.run)} of its time"
     ]
-    if 0 < first.bytes_in < last.bytes_out:
-        evidence.append(f"{bytes_text(first.bytes_in)} a sample cross the bus then, not {bytes_text(last.bytes_out)}")
+    sent = _sent(view, probable)
+    if 0 < sent < last.bytes_out:
+        evidence.append(f"{bytes_text(sent)} a sample cross the bus then, not {bytes_text(last.bytes_out)}")
     if probable[0] > 0:
         before = links[probable[0] - 1]
         evidence.append(f"{named(before)} stays in the workers with all before it: {_why_it_stays(before)}")
@@ -63,9 +64,14 @@ def offload(view: View) -> Recommendation | None:
 
 
 def _moved(view: View, probable: Sequence[int], sure: Sequence[int]) -> Change:
-    first, last = (view.session.links[n] for n in (probable[0], probable[-1]))
-    sent = first.bytes_in / last.bytes_out if first.bytes_in and last.bytes_out else 1.0
-    return view.whatif.moved(probable, sure, view.batch.device_copy_ms, sent)
+    now, then = view.session.links[probable[-1]].bytes_out, _sent(view, probable)
+    return view.whatif.moved(probable, sure, view.batch.device_copy_ms, then / now if now and then else 1.0)
+
+
+def _sent(view: View, moved: Sequence[int]) -> float:
+    """Bytes a sample that the workers send where those transforms are moved; nothing where that is not known."""
+    links = [view.session.links[n] for n in moved]
+    return links[0].bytes_in * known.part_needed(links)
 
 
 def _movable(view: View) -> tuple[list[int], list[int]]:
