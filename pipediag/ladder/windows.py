@@ -184,7 +184,7 @@ class Windows:
 
     def _stretch(self, window: OpenWindow) -> Turn:
         """Time the loop until the window is full or the epoch ends; a stretch whose end is not seen is dropped."""
-        watch, rung, workers = window.watch, window.rung, self._turns.source(window.rung).workers
+        watch, rung = window.watch, window.rung
         watch.start()
         began = self._clock.now()
         while not window.full and not self._epochs.last_chance:
@@ -203,8 +203,7 @@ class Windows:
                 watch.drop()
                 return
             watch.count()
-            if self._clock.now() - began > window.longest and watch.total_steps % max(1, workers) == 0:
-                window.shorten()
+            self._end_in_time(window, began)
         watch.stop()
 
     def _measure_supply(self) -> Generator[Any, None, str]:
@@ -214,17 +213,25 @@ class Windows:
             return str(trouble)
         window = self._open("supply")
         window.watch.start()
+        began = self._clock.now()
         while not window.full:
             delivery = yield from self._turns.take("supply")
             if delivery is None:
                 return "the data ended"
             window.costs.append(delivery.cost)
             window.watch.count()
+            self._end_in_time(window, began)
             if self._deadline.passed:
                 break
         window.watch.stop()
         self._record(window, 0, window.evidence(waits=True))
         return ""
+
+    def _end_in_time(self, window: OpenWindow, began: float) -> None:
+        """Be content with the whole rounds of the workers that there are where their pace was guessed too fast."""
+        workers = max(1, self._turns.source(window.rung).workers)
+        if self._clock.now() - began > window.longest and window.watch.total_steps % workers == 0:
+            window.shorten()
 
     # Before a window
 

@@ -114,3 +114,33 @@ def test_batches_that_were_made_while_the_device_warmed_up_are_in_no_window(
         return steps
 
     assert [before_a_window(), before_a_window()] == [8 + 2, 8 + 2 if alternate else 2]
+
+
+def test_the_loader_alone_is_not_timed_for_long_where_its_pace_was_guessed_too_fast(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Four batches lay ready when the window was planned; each one after them takes a second."""
+    monkeypatch.setitem(
+        SOURCES, "supply", SimpleNamespace(workers=2, backlog=8, worker_pids=[], waited=0.0, stalled=0.0)
+    )
+    loop = Loop()
+    windows = windows_of(loop)
+    windows.pace.pop("supply", None)
+    recorded: list[Any] = []
+    monkeypatch.setattr(windows, "_record", lambda window, *_: recorded.append(window))
+    windows._setting.training = SimpleNamespace(steps=0)  # type: ignore[assignment]
+    windows._setting.draws_of_others = lambda ordinal: 0  # type: ignore[method-assign]
+    windows._gpu = None
+    windows._deadline = SimpleNamespace(passed=False)  # type: ignore[assignment]
+    taken = 0
+
+    def take(rung: str) -> Generator[Any, None, Delivery]:
+        nonlocal taken
+        taken += 1
+        loop.seconds += 0.001 if taken <= 4 else 1.0
+        yield from ()
+        return Delivery(torch.zeros(1), "baseline", True, NO_COST, 0)
+
+    monkeypatch.setattr(loop, "take", take)
+    assert list(windows._measure_supply()) == []
+    assert [(window.watch.steps, window.watch.seconds) for window in recorded] == [(6, pytest.approx(4.002))]
