@@ -47,7 +47,9 @@ def main() -> None:
     signal.signal(signal.SIGTERM, lambda *_: sys.exit("ended"))  # what was started is to be ended first
     memories = (PAGEABLE,) if args.device == "cpu" else (PAGEABLE, PINNED)
     until = time.monotonic() + args.seconds_left
-    settings = Settings(args.rounds, args.budget, args.apply_budget, until, memories=memories)
+    settings = Settings(
+        args.rounds, args.budget, args.apply_budget, until, memories=memories, training=not args.analyses_only
+    )
     try:
         slots = divided(args.jobs, usable_cores(), usable_gpus())
     except ValueError as too_many:
@@ -67,6 +69,7 @@ def _parse() -> argparse.Namespace:
     parser.add_argument("--rounds", type=int, default=5, help="windows of each form")
     parser.add_argument("--budget", type=float, help="of an analysis, in place of the cases' own")
     parser.add_argument("--apply-budget", type=float, help="likewise")
+    parser.add_argument("--analyses-only", action="store_true", help="train nothing: what is predicted and measured")
     parser.add_argument("--jobs", type=int, default=1, help="cases at a time, each with a GPU and cores of its own")
     parser.add_argument("--seconds-left", type=float, default=math.inf, help="begin nothing that takes longer")
     parser.add_argument("--device", choices=("cuda", "cpu"), default="cuda", help="the CPU is for trying it out")
@@ -88,7 +91,8 @@ def _parse() -> argparse.Namespace:
 
 def _run(part: str, args: argparse.Namespace, settings: Settings, slots: Sequence[Slot], folder: Path) -> list[str]:
     """Measure a part; returns the names of the cases for which there was no time."""
-    name, cores = f"remedies_{part}", len(slots[0].cores)
+    name, cores = f"remedies_{part}{'' if settings.training else '_analysed'}", len(slots[0].cores)
+    described = {"part": part, "training": settings.training, "quick": args.quick, "cores": cores}
     rows = kept_rows(load(name, args.output), quick=args.quick, cores=cores)
     done = {row["case"] for row in rows} if args.skip_done else set()
     cases = [quick(case) if args.quick else case for case in args.chosen[part] if case.name not in done]
@@ -98,7 +102,7 @@ def _run(part: str, args: argparse.Namespace, settings: Settings, slots: Sequenc
             left_out.append(case.name)
             continue
         rows = merged(rows, row, [known.name for known in PARTS[part]])
-        save(name, {"part": part, "quick": args.quick, "cores": cores, "rows": rows}, args.output)
+        save(name, {**described, "rows": rows}, args.output)
         print(line(row), flush=True)
     return left_out
 

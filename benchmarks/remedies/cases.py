@@ -29,8 +29,8 @@ class Case:
     script: Path
     arguments: tuple[str, ...]
     workers: int
-    budget: float = 8.0
-    apply_budget: float = 8.0
+    budget: float = 20.0
+    apply_budget: float = 15.0
     seconds: float = 1.0
 
     @property

@@ -45,6 +45,7 @@ class Settings:
         until: when to end, on the monotonic clock.
         environment: variables beside the process's own.
         memories: the kinds in which the raw loader's batches are tried.
+        training: whether the training is run as well, or the analysis alone.
     """
 
     rounds: int
@@ -53,10 +54,13 @@ class Settings:
     until: float
     environment: Mapping[str, str] = field(default_factory=dict)
     memories: Sequence[str] = (PAGEABLE, PINNED)
+    training: bool = True
 
     def expected_s(self, case: Case) -> float:
         """About how long a case takes: what is left has to be more for it to be begun."""
         analysis = (self.budget or case.budget) + (self.apply_budget or case.apply_budget) + 15
+        if not self.training:
+            return analysis
         forms = 3 + (len(self.memories) if case.part == "examples" else 0)
         return analysis + 15 + forms * self.rounds * 1.5 * case.seconds
 
@@ -83,7 +87,7 @@ def measure(case: Case, folder: Path, settings: Settings) -> Row:
     if case.part == "examples" and row.get("moved"):
         forms += raw_forms(case, copy, settings)
     taken = Taken()
-    if time.monotonic() + _LEAST < settings.until:
+    if settings.training and time.monotonic() + _LEAST < settings.until:
         rounds = settings.rounds if analysis.plan else min(FEWER, settings.rounds)
         taken = take(forms, folder, case.workers, case.seconds, rounds, settings.until)
     row |= of_training(taken, planned=analysis.plan is not None)

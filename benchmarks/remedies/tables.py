@@ -16,15 +16,23 @@ _Cell = Callable[[Row], str]
 
 
 def of_files(paths: Iterable[Path]) -> str:
-    """The tables of result files; the predictions of all of them in one table at the end."""
+    """The tables of result files; the predictions of all of them in one table at the end.
+
+    A case that several of them hold is there once, with the analysis that took longest.
+    """
     results = [json.loads(path.read_text()) for path in paths]
     parts = []
     for result in results:
+        if not result.get("training", True):
+            continue
         head = f"{result['part']}, {result['device']}, {result['cores']} cores, torch {result['torch']}"
         head += ", --quick: its speeds mean nothing" if result["quick"] else ""
         parts.append(f"{head}\n\n{table(result['part'], result['rows'])}\n\n{summary(result['rows'])}")
-    rows = [row for result in results for row in result["rows"]]
-    return "\n\n".join([*parts, f"predicted and measured\n\n{predictions(rows)}"])
+    longest: dict[str, Row] = {}
+    for row in (row for result in results for row in result["rows"]):
+        if row.get("analysis_s", 0.0) >= longest.get(row["case"], {}).get("analysis_s", 0.0):
+            longest[row["case"]] = row
+    return "\n\n".join([*parts, f"predicted and measured\n\n{predictions([*longest.values()])}"])
 
 
 def table(part: str, rows: Sequence[Row]) -> str:
