@@ -30,7 +30,11 @@ _FROM_UNIT = tl.constexpr(255.0 + 1.0 - 1e-3)
 _SIXTH = tl.constexpr(1.0 / 6.0)
 
 
-@triton.jit(do_not_specialize=["steps", "done", "rounds", "height", "width"])
+# Where tables of numbers begin changes from batch to batch: a kernel is not to be compiled anew for that.
+@triton.jit(
+    do_not_specialize=["steps", "done", "rounds", "height", "width"],
+    do_not_specialize_on_alignment=["codes", "operands", "sums"],
+)
 def sum_kernel(
     x,
     codes,
@@ -89,7 +93,10 @@ def sum_kernel(
         tl.store(sums + done * SLICES + tl.program_id(0), tl.sum(total.to(tl.float64)))
 
 
-@triton.jit(do_not_specialize=["flips_stride", "steps", "rounds", "height", "width"])
+@triton.jit(
+    do_not_specialize=["flips_stride", "steps", "rounds", "height", "width"],
+    do_not_specialize_on_alignment=["codes", "operands", "sums", "flips"],
+)
 def pixel_kernel(
     x,
     out,

@@ -91,7 +91,10 @@ def gaussian_blur(
     return out
 
 
-@triton.jit(do_not_specialize=["channels", "height", "width", "sigma_stride_n", "sigma_stride"])
+@triton.jit(
+    do_not_specialize=["channels", "height", "width", "sigma_stride_n", "sigma_stride"],
+    do_not_specialize_on_alignment=["sigma"],
+)
 def _blur_kernel(
     x,
     out,

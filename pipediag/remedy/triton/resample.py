@@ -39,7 +39,8 @@ _WEIGHT_LIMIT = tl.constexpr(32768)  # fixed-point weights are int16
 
 _UINT8_SCALE = 1.0 / 255.0
 
-# Arguments of which a kernel gains nothing by being compiled for their divisibility.
+# Arguments of which a kernel gains nothing by being compiled for their divisibility, nor for where they begin: that
+# changes from batch to batch.
 _IMAGE_STRIDES = ("offsets_stride", "image_heights_stride", "image_widths_stride")
 _BOX_STRIDES = (*_IMAGE_STRIDES[1:], "tops_stride", "lefts_stride", "heights_stride", "widths_stride")
 
@@ -255,7 +256,10 @@ def _resample(
 # --- the plan
 
 
-@triton.jit(do_not_specialize=["edge_y", "edge_x", "out_height", "out_width", "taps_y", "taps_x", *_BOX_STRIDES])
+@triton.jit(
+    do_not_specialize=["edge_y", "edge_x", "out_height", "out_width", "taps_y", "taps_x", *_BOX_STRIDES],
+    do_not_specialize_on_alignment=[stride.removesuffix("_stride") for stride in _BOX_STRIDES],
+)
 def _plan_kernel(
     image_heights,
     image_widths,
@@ -472,7 +476,8 @@ def _fraction_bits(peak):
 
 
 @triton.jit(
-    do_not_specialize=["channels", "edge_y", "edge_x", "out_height", "out_width", "taps_y", "taps_x", *_IMAGE_STRIDES]
+    do_not_specialize=["channels", "edge_y", "edge_x", "out_height", "out_width", "taps_y", "taps_x", *_IMAGE_STRIDES],
+    do_not_specialize_on_alignment=[stride.removesuffix("_stride") for stride in _IMAGE_STRIDES],
 )
 def _apply_kernel(
     pixels,

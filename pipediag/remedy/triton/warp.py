@@ -114,7 +114,10 @@ def _warp(x: Tensor, transform: Tensor, numbers: int, interpolation: str, fill: 
     return out
 
 
-@triton.jit(do_not_specialize=["height", "width", "out_height", "out_width", "transform_stride_n", "transform_stride"])
+@triton.jit(
+    do_not_specialize=["height", "width", "out_height", "out_width", "transform_stride_n", "transform_stride"],
+    do_not_specialize_on_alignment=["transform"],
+)
 def _warp_kernel(
     x,
     out,
