@@ -26,8 +26,10 @@ class Loop:
 
     alternate = True
 
-    def __init__(self, horizon: int | None = None) -> None:
+    def __init__(self, horizon: int | None = None, broken: str = "") -> None:
         self.seconds = 0.0
+        self.taken = 0
+        self.broken = broken
         self.epochs = SimpleNamespace(horizon=horizon, last_chance=False)
 
     def now(self) -> float:
@@ -41,7 +43,8 @@ class Loop:
 
     def take(self, rung: str) -> Generator[Any, None, Delivery]:
         yield from ()
-        return Delivery(torch.zeros(1), rung, True, NO_COST, 0)
+        self.taken += 1
+        return Delivery(torch.zeros(1), rung, not self.broken, NO_COST, 0, self.broken)
 
     def hand(self, batch: Any) -> Generator[Any, None, bool]:
         self.seconds += STEPS[self.rung]
@@ -74,12 +77,24 @@ def settling(loop: Loop, *rungs: str) -> list[int]:
 
 
 def test_one_batch_of_every_worker_beyond_those_that_lie_ready() -> None:
-    assert settling(Loop(), "baseline", "baseline") == [2, 8 + 2]
+    """The loop makes no step with what lay ready."""
+    loop = Loop()
+    assert settling(loop, "baseline", "baseline") == [2, 2]
+    assert loop.taken == 2 + 8 + 2
+
+
+def test_a_source_that_fails_is_not_asked_for_all_that_should_lie_ready(monkeypatch: pytest.MonkeyPatch) -> None:
+    loop = Loop(broken="it fails")
+    windows = windows_of(loop)
+    withdrawn: list[str] = []
+    monkeypatch.setattr(windows, "unavailable", lambda name, why: withdrawn.append(f"{name}: {why}"))
+    assert list(windows.settle("baseline", rested=True)) == []
+    assert (loop.taken, withdrawn) == (2, ["baseline: it fails"])
 
 
 def test_the_workers_of_the_other_loader_have_filled_their_queues() -> None:
     """Eight batches of an eighth of a second make the remedied loop wait; three of its own are no matter."""
-    assert settling(Loop(), "baseline", REMEDIED, "baseline") == [2, 64, 8 + 2]
+    assert settling(Loop(), "baseline", REMEDIED, "baseline") == [2, 64, 2]
 
 
 def test_a_loop_that_leaves_early_has_no_time_for_that() -> None:
@@ -90,7 +105,7 @@ def test_a_loop_that_leaves_early_has_no_time_for_that() -> None:
 def test_a_source_that_was_never_timed_keeps_nobody_waiting(rung: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(STEPS, rung, 0.0)
     other = "baseline" if rung == REMEDIED else REMEDIED
-    assert settling(Loop(), rung, other)[1] == SOURCES[other].backlog + 2
+    assert settling(Loop(), rung, other)[1] == 2
 
 
 @pytest.mark.parametrize("alternate", [False, True])
@@ -106,14 +121,14 @@ def test_batches_that_were_made_while_the_device_warmed_up_are_in_no_window(
 
     monkeypatch.setattr(windows, "_open", opened)
 
-    def before_a_window() -> int:
-        steps = 0
+    def before_a_window() -> tuple[int, int]:
+        steps, taken = 0, loop.taken
         with pytest.raises(Opened):
             for _ in windows.measure("baseline"):
                 steps += 1
-        return steps
+        return steps, loop.taken - taken
 
-    assert [before_a_window(), before_a_window()] == [8 + 2, 8 + 2 if alternate else 2]
+    assert [before_a_window(), before_a_window()] == [(2, 8 + 2), (2, 8 + 2 if alternate else 2)]
 
 
 def test_the_loader_alone_is_not_timed_for_long_where_its_pace_was_guessed_too_fast(
