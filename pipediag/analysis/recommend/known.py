@@ -48,6 +48,8 @@ _PER_PIXEL = frozenset(
 #: Look at a pixel's neighbours, in units of pixels: the same but at the edges, as long as nothing is resized.
 _NEIGHBOURHOOD = frozenset({"GaussianBlur", "GaussianNoise", "RandomAdjustSharpness"})
 _CUTS, _RESIZES = frozenset({"RandomCrop", "CenterCrop"}), frozenset({"Resize", "RandomResizedCrop"})
+#: Choose functions at random; measured in a worker, one takes as long to be recorded as so many others.
+_DRAW_WHAT_THEY_DO, _OF_MANY = frozenset({*_OLD_POLICIES, "RandomPhotometricDistort"}), 15
 _FLIPS = frozenset({"RandomHorizontalFlip", "RandomVerticalFlip"})
 
 #: Give the same for the same sample in every epoch.
@@ -77,6 +79,11 @@ def moves(link: Link) -> bool | None:
 def moves_approximately(link: Link) -> bool:
     """Whether it moves where slightly other pixels are allowed, and only then."""
     return is_torchvisions(link) and link.given == "picture" and link.name in _APPROXIMATE_ON_PICTURES
+
+
+def recordings(link: Link) -> int:
+    """As many transforms as it takes to record this one: those that draw what they do call a good deal of Python."""
+    return _OF_MANY if link.name in _DRAW_WHAT_THEY_DO else 1
 
 
 def part_needed(links: Iterable[Link]) -> float:

@@ -65,7 +65,8 @@ def offload(view: View) -> Recommendation | None:
 
 def _moved(view: View, probable: Sequence[int], sure: Sequence[int]) -> Change:
     now, then = view.session.links[probable[-1]].bytes_out, _sent(view, probable)
-    return view.whatif.moved(probable, sure, view.batch.device_copy_ms, then / now if now and then else 1.0)
+    recorded = sum(known.recordings(view.session.links[n]) for n in probable)
+    return view.whatif.moved(probable, sure, view.batch.device_copy_ms, then / now if now and then else 1.0, recorded)
 
 
 def _sent(view: View, moved: Sequence[int]) -> float:
