@@ -239,8 +239,9 @@ class Windows:
         """Bring loop and workers into the rung's steady state; returns why that cannot be done, or "".
 
         ``rested``: batches lie ready, because the loop was fed from elsewhere, or was slow as long as its device warmed
-        up; they are taken out of the way first. Where it was fed from elsewhere, the workers there fill their queues
-        meanwhile, on cores that the window's own workers are to have to themselves.
+        up; they are taken out of the way first, and the queues get the time to be as full as this rung keeps them.
+        Where it was fed from elsewhere, the workers there fill theirs meanwhile, on cores that the window's own workers
+        are to have to themselves.
         """
         if not self._setting.plan.inference:
             yield from self._turns.await_training()
@@ -253,8 +254,9 @@ class Windows:
         handing = rung not in ("supply", "device+load")
         source = self._turns.source(rung)
         backlog = source.backlog
-        emptied = not rested or (yield from self._take_what_lies_ready(source, rung))
-        needed, stable, dropped = self._settling_round(source.workers, 0 if emptied else backlog), 0, 0
+        if rested and self._epochs.horizon is None:
+            yield from self._take_what_lies_ready(source, rung)
+        needed, stable, dropped = self._settling_round(source.workers, backlog if rested else 0), 0, 0
         quiet = self._clock.now() + (self._refilling(before, source) if rested else 0.0)
         # A loop that never waits for its device runs ahead of it: without these, a step would seem to take no time.
         self._device.synchronize()
@@ -280,19 +282,16 @@ class Windows:
             self.pace.setdefault(rung, (self._clock.now() - began) / max(1, stable))
         return ""
 
-    def _take_what_lies_ready(self, source: Source, rung: str) -> Generator[Any, None, bool]:
-        """Empty the queues without a step for each batch; False where the loop's epoch is too short for that.
+    def _take_what_lies_ready(self, source: Source, rung: str) -> Turn:
+        """Empty the queues without a step for each batch.
 
         A loop hardly faster than its workers would use up for minutes what lies ready, and look as fast as if it always
-        did. Where the workers are the faster ones, the queues are filled again soon.
+        did. Workers that are the faster ones have filled the queues again when the window begins.
         """
-        if self._epochs.horizon is not None:
-            return False
         for _ in range(source.backlog):
             delivery = yield from self._turns.take(rung)
             if delivery is not None and delivery.why_not:
-                break
-        return True
+                return
 
     def _refilling(self, before: str | None, source: Source) -> float:
         """Seconds until the queues are full that the loop was fed from under ``before``."""

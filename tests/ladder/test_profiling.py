@@ -65,8 +65,8 @@ class Model(nn.Module):
     def __init__(self) -> None:
         super().__init__()
         # Takes milliseconds, so that no hiccup in the head makes it the smaller part.
-        self.encoder = nn.Sequential(nn.Conv2d(3, 96, 3), nn.ReLU(), nn.Conv2d(96, 96, 3))
-        self.head = nn.Linear(96, 3)
+        self.encoder = nn.Sequential(nn.Conv2d(3, 64, 3), nn.ReLU(), nn.Conv2d(64, 64, 3))
+        self.head = nn.Linear(64, 3)
 
     def forward(self, images: Tensor) -> Tensor:
         return self.head(self.encoder(images).mean((2, 3)))  # type: ignore[no-any-return]
