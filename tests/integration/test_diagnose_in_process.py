@@ -84,7 +84,7 @@ def test_an_error_of_the_step_comes_out_as_it_is(loader: DataLoader[Any]) -> Non
 
 def test_without_an_optimizer() -> None:
     loader = DataLoader(Slow(), batch_size=4)
-    diagnosis = pipediag.diagnose(loader, lambda batch: time.sleep(0.001), budget=5, device="cpu")
+    diagnosis = pipediag.diagnose(loader, lambda batch: time.sleep(0.001), budget=12, device="cpu")
     assert diagnosis.verdict.bottleneck == "load"
     assert diagnosis.session.device["type"] == "cpu"
 

@@ -13,19 +13,21 @@ from .sandbox import Analysis, line_of
 Results = dict[str, Future[Analysis]]
 
 QUICK = "device,baseline"
+#: Seconds that a verdict may take on a machine that stands still now and then; most of them it does not.
+PATIENT = 15
 IN_WORKERS = "worker,sample,warm,baseline"
 
 CASES: dict[str, tuple[list[str], dict[str, Any]]] = {
-    "validation": (["validation.py"], {"rungs": QUICK}),
+    "validation": (["validation.py"], {"rungs": QUICK, "budget": PATIENT}),
     "two": (["two_loaders.py"], {"rungs": QUICK}),
     "two-second": (["two_loaders.py"], {"rungs": QUICK, "options": ["--loader", "2"]}),
     "number-seven": (["onecycle.py", "--epochs", "3"], {"rungs": QUICK, "options": ["--loader", "7"], "code": 1}),
     "infinite": (["infinite_loader.py"], {"rungs": "device,worker,sample,baseline"}),
-    "short-first-epoch": (["short_first_epoch.py"], {"rungs": QUICK}),
-    "while-next": (["while_next.py"], {"rungs": QUICK}),
+    "short-first-epoch": (["short_first_epoch.py"], {"rungs": QUICK, "budget": PATIENT}),
+    "while-next": (["while_next.py"], {"rungs": QUICK, "budget": PATIENT}),
     "spawn": (["start_method.py", "--method", "spawn"], {"rungs": "worker,sample,raw,baseline", "budget": 7}),
     "forkserver": (["start_method.py", "--method", "forkserver"], {"rungs": "worker,sample,raw,baseline", "budget": 7}),
-    "inference": (["inference.py"], {"rungs": QUICK, "budget": 8}),
+    "inference": (["inference.py"], {"rungs": QUICK, "budget": PATIENT}),
     "exact-steps": (["onecycle.py"], {"rungs": "device,sample,baseline"}),
     "exact-steps-workers": (["onecycle.py", "--workers", "2"], {"rungs": "device,sample,baseline"}),
     "few-exact-steps": (["onecycle.py", "--epochs", "3"], {"rungs": QUICK, "budget": 6}),

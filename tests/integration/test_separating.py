@@ -82,7 +82,7 @@ def test_two_views_in_workers(analyze: Analyze) -> None:
 
 
 def test_lambdas_in_forked_workers(analyze: Analyze) -> None:
-    done = analyze("lambdas.py", rungs="device,worker,sample,raw,baseline", budget=5)
+    done = analyze("lambdas.py", rungs="device,worker,sample,raw,baseline", budget=10)
     assert done.measured >= {"device", "worker", "sample", "raw", "baseline"}
     assert done.bottleneck == "transform"
     culprit = done.json["verdict"]["culprit"]
