@@ -56,6 +56,14 @@ class LadderView:
             return Interval(self.ms(slow).value / self.ms(fast).value, 0.0, float("inf"))
         return ratio([s for s, _ in pairs], [f for _, f in pairs])
 
+    def share(self, slow: str, fast: str) -> Interval:
+        """Part of a step under ``slow`` that a step under ``fast`` goes without."""
+        pairs = self._pairs(slow, fast)
+        if not pairs:
+            return Interval(1 - self.ms(fast).value / self.ms(slow).value, float("-inf"), 1.0)
+        found = median_interval([1 - f / s for s, f in pairs])
+        return Interval(found.value, found.low, min(1.0, found.high))
+
     def _pairs(self, slow: str, fast: str) -> list[tuple[float, float]]:
         common = sorted(self._ms[slow].keys() & self._ms[fast].keys())
         return [(self._ms[slow][r], self._ms[fast][r]) for r in common]

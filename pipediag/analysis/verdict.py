@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import statistics
 
 from ..session import Session
@@ -81,13 +80,11 @@ def judge(ladder: LadderView, pieces: list[Stage]) -> Verdict:
 
 
 def starved_share(ladder: LadderView) -> Interval:
-    """Share of the baseline step that vanishes when the input pipeline is cached away: ``1 - device / baseline``."""
-    slower = ladder.ratio("baseline", ladder.rungs[0])
-    return Interval(
-        1 - 1 / slower.value,
-        -math.inf if slower.low <= 0 else 1 - 1 / slower.low,
-        1.0 if math.isinf(slower.high) else 1 - 1 / slower.high,
-    )
+    """Share of the baseline step that vanishes when the input pipeline is cached away: ``1 - device / baseline``.
+
+    The interval is of the shares, round by round: of their ratio it would hang on what little is left of a step.
+    """
+    return ladder.share("baseline", ladder.rungs[0])
 
 
 def startup_ms(session: Session) -> float | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import random
 
 import pytest
@@ -405,3 +406,20 @@ class TestStartup:
 
     def test_clocks_that_disagree_a_little(self) -> None:
         assert "the first batch 0 s" in self.sentence(Startup(5.0, launch=1.0, ready=5.001))
+
+
+def test_a_hiccup_under_the_cache_leaves_a_starved_loop_starved() -> None:
+    """In one of three windows a step from the cache took ten times as long: still a small part of the step."""
+    session = make({"device": 0.25, "baseline": 18.0}, noise=0.0, rounds=3)
+    third = [window for window in session.windows if window.rung == "device"][2]
+    third.seconds *= 10
+    verdict = judged(session).verdict
+    assert verdict.bottleneck not in ("inconclusive", "none")
+    assert verdict.starved is not None
+    assert verdict.starved.low > SEVERE
+
+
+def test_one_window_says_nothing_of_the_share() -> None:
+    verdict = judged(make({"device": 1.0, "baseline": 18.0}, noise=0.0, rounds=1)).verdict
+    assert verdict.starved is not None
+    assert (verdict.starved.low, verdict.starved.high) == (-math.inf, 1.0)
