@@ -92,7 +92,7 @@ class Change:
         loop: taken off the loop.
         compute: taken off the model's own step, which limits the loop from below.
         device: added on the device, in the way of the step at worst, beside it at best.
-        supply: the factor by which the supply takes longer, for what the workers' work does not tell.
+        supply: how many times as long the supply takes, for what the workers' work does not tell.
         workers: how many there are then; None for as many as now.
         cores: how many cores there are then; None for as many as now.
     """
@@ -192,8 +192,8 @@ class WhatIf:
         as many as are moved. The device makes one pass over the batch at least, and two for each transform at most, a
         pass taking as long as a copy of the batch on the device, and launches kernels (:data:`LAUNCHING`). Batches are
         fetched by a thread and copied on a stream of their own: hand-off and transfer are hidden, unless the loop
-        leaves the thread no time, or the device's memory is busy. Where it was the hand-off that batches came no
-        faster for, they then come as fast as they are made.
+        leaves the thread no time, or the device's memory is busy. Batches that the hand-off held back come as fast as
+        they are made then.
         """
         assert self.work is not None
         links, sure = set(links), set(sure)

@@ -37,20 +37,21 @@ _MOVE = frozenset(
     }
 )
 
-#: Work on each pixel by itself, or turn the picture over: a cut after them keeps what a cut before them gives.
-_PER_PIXEL = frozenset(
+#: Work on each pixel by itself, where it is.
+_IN_PLACE = frozenset(
     {
         *("ToTensor", "PILToTensor", "ToImage", "ToDtype", "ConvertImageDtype", "Normalize", "ColorJitter"),
         *("Grayscale", "RandomGrayscale", "RandomInvert", "RandomPosterize", "RandomSolarize", "RGB"),
-        *("RandomPhotometricDistort", "RandomChannelPermutation", "RandomHorizontalFlip", "RandomVerticalFlip"),
+        *("RandomPhotometricDistort", "RandomChannelPermutation"),
     }
 )
+#: The same, or turn the picture over: a cut after them keeps what a cut before them gives.
+_PER_PIXEL = _IN_PLACE | {"RandomHorizontalFlip", "RandomVerticalFlip"}
 #: Look at a pixel's neighbours, in units of pixels: the same but at the edges, as long as nothing is resized.
 _NEIGHBOURHOOD = frozenset({"GaussianBlur", "GaussianNoise", "RandomAdjustSharpness"})
 _CUTS, _RESIZES = frozenset({"RandomCrop", "CenterCrop"}), frozenset({"Resize", "RandomResizedCrop"})
 #: Choose functions at random; measured in a worker, one takes as long to be recorded as so many others.
 _DRAW_WHAT_THEY_DO, _OF_MANY = frozenset({*_OLD_POLICIES, "RandomPhotometricDistort"}), 15
-_FLIPS = frozenset({"RandomHorizontalFlip", "RandomVerticalFlip"})
 
 #: Give the same for the same sample in every epoch.
 _DETERMINISTIC = frozenset(
@@ -87,11 +88,11 @@ def recordings(link: Link) -> int:
 
 
 def part_needed(links: Iterable[Link]) -> float:
-    """The part of an image that transforms need which follow each other: what a cut keeps that comes first in place."""
+    """The part of an image that a chain needs: what its cut keeps, where nothing before that moves a pixel."""
     for link in links:
         if link.name in _CUTS and 0 < link.bytes_out < link.bytes_in:
             return link.bytes_out / link.bytes_in
-        if link.name not in _PER_PIXEL - _FLIPS:
+        if link.name not in _IN_PLACE:
             break
     return 1.0
 

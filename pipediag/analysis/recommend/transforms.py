@@ -36,15 +36,15 @@ def offload(view: View) -> Recommendation | None:
     change = _moved(view, probable, sure)
     if change.work.value <= 0:
         return None
-    names = [links[n].name for n in probable]
+    moving = [links[n] for n in probable]
+    names = [link.name for link in moving]
     took = sum(work.links[n] for n in probable)
-    last = links[probable[-1]]
     evidence = [
         f"{listed(names)} take{s(names)} a worker {view.per_sample(took)}, {share_text(took, work.run)} of its time"
     ]
-    sent = _sent(view, probable)
-    if 0 < sent < last.bytes_out:
-        evidence.append(f"{bytes_text(sent)} a sample cross the bus then, not {bytes_text(last.bytes_out)}")
+    now, then = moving[-1].bytes_out, _sent(moving)
+    if 0 < then < now:
+        evidence.append(f"{bytes_text(then)} a sample cross the bus then, not {bytes_text(now)}")
     if probable[0] > 0:
         before = links[probable[0] - 1]
         evidence.append(f"{named(before)} stays in the workers with all before it: {_why_it_stays(before)}")
@@ -64,15 +64,15 @@ def offload(view: View) -> Recommendation | None:
 
 
 def _moved(view: View, probable: Sequence[int], sure: Sequence[int]) -> Change:
-    now, then = view.session.links[probable[-1]].bytes_out, _sent(view, probable)
-    recorded = sum(known.recordings(view.session.links[n]) for n in probable)
-    return view.whatif.moved(probable, sure, view.batch.device_copy_ms, then / now if now and then else 1.0, recorded)
+    moving = [view.session.links[n] for n in probable]
+    now, then = moving[-1].bytes_out, _sent(moving)
+    sent = then / now if now and then else 1.0
+    return view.whatif.moved(probable, sure, view.batch.device_copy_ms, sent, sum(map(known.recordings, moving)))
 
 
-def _sent(view: View, moved: Sequence[int]) -> float:
-    """Bytes a sample that the workers send where those transforms are moved; nothing where that is not known."""
-    links = [view.session.links[n] for n in moved]
-    return links[0].bytes_in * known.part_needed(links)
+def _sent(moving: Sequence[Link]) -> float:
+    """Bytes a sample that the workers send where these transforms are moved; nothing where that is not known."""
+    return moving[0].bytes_in * known.part_needed(moving)
 
 
 def _movable(view: View) -> tuple[list[int], list[int]]:
