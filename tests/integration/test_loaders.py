@@ -13,7 +13,7 @@ from .sandbox import Analysis, line_of
 Results = dict[str, Future[Analysis]]
 
 QUICK = "device,baseline"
-#: Seconds that a verdict may take on a machine that stands still now and then; most of them it does not.
+#: Seconds for a verdict that is due in less, on a machine that may stand still for some of them.
 PATIENT = 15
 IN_WORKERS = "worker,sample,warm,baseline"
 

@@ -228,6 +228,21 @@ def test_tables_of_files(tmp_path: Path) -> None:
     assert "for a spot check in them: 2; it took 0.25 to 0.50 s" in of_files([file])
 
 
+def test_a_case_that_several_files_hold_is_predicted_by_the_longest_analysis(tmp_path: Path) -> None:
+    row = {**trained(), "verdict": "transform", "error": "", "took_s": 1.0, "predicted": None, "why": None}
+    row |= {"predicted_blind": None}
+    facts = {"device": "cpu", "cores": 2, "torch": "2.6", "part": "planted", "quick": False}
+    short, long = tmp_path / "short.json", tmp_path / "long.json"
+    short.write_text(json.dumps({**facts, "rows": [{**row, "analysis_s": 8.0, "measured": interval(3.0, 2.9, 3.1)}]}))
+    rows = [{**row, "analysis_s": 25.0, "measured": interval(5.0, 4.9, 5.1)}]
+    long.write_text(json.dumps({**facts, "training": False, "rows": rows}))
+    for files in ([short, long], [long, short]):
+        told = of_files(files)
+        assert told.count("planted, cpu") == 1, "an analysis alone has no table of trainings"
+        predicted = told[told.index("predicted and measured") :]
+        assert "5.00 (4.90 to 5.10)" in predicted and "3.00" not in predicted
+
+
 def unified(before: str, after: str, name: str) -> str:
     """As ``patch`` takes it, and as the report prints it."""
     lines = difflib.unified_diff(before.splitlines(keepends=True), after.splitlines(keepends=True), name, name)
