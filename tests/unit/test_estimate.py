@@ -1,0 +1,173 @@
+"""Estimates over pairs of windows: exact small cases, properties, and the quantiles against scipy's."""
+
+from __future__ import annotations
+
+import math
+import random
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pipediag.analysis import estimate
+from pipediag.analysis.estimate import PACE, UNKNOWN, Noise, looks, mean_rate, paired_ratio, share, sure_gain
+from pipediag.analysis.intervals import Interval, student_t
+
+TIMES = st.floats(0.01, 1000)
+PAIRS = st.lists(st.tuples(TIMES, TIMES), min_size=2, max_size=12)
+
+
+@pytest.mark.parametrize("degrees", [1, 2, 3, 4, 7, 8, 15, 40])
+@pytest.mark.parametrize("error", [0.1, 0.05, 0.0112, 0.001])
+def test_quantiles_are_those_of_scipy(degrees: int, error: float) -> None:
+    stats = pytest.importorskip("scipy.stats")
+    assert estimate._quantile(error, degrees) == pytest.approx(stats.t.ppf(1 - error / 2, degrees), rel=1e-6)
+
+
+def test_one_pair_says_nothing() -> None:
+    assert paired_ratio([6.0], [2.0]) == Interval(pytest.approx(3.0), 0.0, math.inf)
+    assert mean_rate([7.0]) == Interval(7.0, -math.inf, math.inf)
+
+
+def test_nothing_measured() -> None:
+    for ask in (lambda: paired_ratio([], []), lambda: mean_rate([]), lambda: share([], []), lambda: share([0], [0])):
+        with pytest.raises(ValueError):
+            ask()
+    with pytest.raises(ValueError):
+        paired_ratio([1.0, 2.0], [1.0])
+
+
+def test_plain_t_by_hand() -> None:
+    """The logarithms are 0, log 2 and log 4: mean log 2, standard deviation log 2."""
+    found = paired_ratio([1.0, 2.0, 4.0], [1.0, 1.0, 1.0], UNKNOWN)
+    arm = student_t(2) * math.log(2) / math.sqrt(3)
+    assert [found.value, found.low, found.high] == pytest.approx([2, 2 * math.exp(-arm), 2 * math.exp(arm)], rel=1e-3)
+
+
+def test_moderated_t_by_hand(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(estimate, "SPLIT", 1e-12)
+    found = paired_ratio([math.e, math.e**3], [1.0, 1.0], Noise(0.5, 4))
+    arm = student_t(5) * math.sqrt((4 * 0.25 + 2.0) / 5 / 2)
+    assert [math.log(x) for x in (found.value, found.low, found.high)] == pytest.approx([2, 2 - arm, 2 + arm], rel=1e-3)
+
+
+@given(st.lists(TIMES, min_size=2, max_size=12))
+def test_equal_sides_have_the_ratio_one(values: list[float]) -> None:
+    found = paired_ratio(values, values)
+    assert found.low <= found.value == 1.0 <= found.high
+
+
+@given(PAIRS)
+def test_exchanging_the_sides_inverts(pairs: list[tuple[float, float]]) -> None:
+    slow, fast = zip(*pairs, strict=True)
+    there, back = paired_ratio(slow, fast), paired_ratio(fast, slow).inverse()
+    assert [math.log(there.value), math.log(max(there.low, 1e-300))] == pytest.approx(
+        [math.log(back.value), math.log(max(back.low, 1e-300))], abs=1e-6
+    )
+
+
+@given(PAIRS, st.floats(0.1, 10), st.floats(0.1, 10))
+def test_scaling_and_drift_common_to_a_pair(pairs: list[tuple[float, float]], scale: float, drift: float) -> None:
+    slow, fast = zip(*pairs, strict=True)
+    once = paired_ratio(slow, fast)
+    scaled = paired_ratio(
+        [scale * drift**i * s for i, s in enumerate(slow)], [drift**i * f for i, f in enumerate(fast)]
+    )
+    assert scaled.value == pytest.approx(scale * once.value, rel=1e-6)
+    assert math.log(scaled.value / scaled.low) == pytest.approx(math.log(once.value / once.low), rel=1e-5, abs=1e-6)
+
+
+@given(PAIRS, st.sampled_from([PACE, UNKNOWN]))
+def test_more_pairs_of_the_same_kind_narrow(pairs: list[tuple[float, float]], noise: Noise) -> None:
+    slow, fast = zip(*pairs, strict=True)
+    once, twice = paired_ratio(slow, fast, noise), paired_ratio(slow * 2, fast * 2, noise)
+    assert twice.value / twice.low <= once.value / once.low * (1 + 1e-6)
+
+
+@given(PAIRS)
+def test_levels_have_the_ratio_of_the_pairs(pairs: list[tuple[float, float]]) -> None:
+    slow, fast = zip(*pairs, strict=True)
+    assert mean_rate(slow).value / mean_rate(fast).value == pytest.approx(paired_ratio(slow, fast, UNKNOWN).value)
+    inverse = mean_rate([1 / s for s in slow])
+    assert inverse.value * mean_rate(slow).value == pytest.approx(1.0)
+
+
+def test_one_hiccup_does_not_open_the_interval() -> None:
+    slow = [1.15, 1.2, 1.1, 1.15, 1.18, 1.12, 1.15, 20.0]
+    found = paired_ratio(slow, [1.0] * 8)
+    assert found.low > 1.0 and found.high < 1.4
+    assert paired_ratio(slow, [1.0] * 8, UNKNOWN).low < 1.0
+
+
+def test_wide_noise_is_no_hiccup() -> None:
+    """Where pairs differ more than the record says, none of them is wild."""
+    slow = [1.0, 4.0, 0.25, 2.0, 0.5]
+    assert paired_ratio(slow, [1.0] * 5).high > 2
+
+
+def test_a_quiet_host_needs_no_knowledge() -> None:
+    """Eight pairs within 0.1 % are not held to be as loud as the record."""
+    fast = [1.0, 1.001, 0.999, 1.0, 1.001, 1.0, 0.999, 1.0]
+    found = paired_ratio([1.05] * 8, fast)
+    assert 1.047 < found.low < 1.05 < found.high < 1.053
+
+
+def test_share_by_hand() -> None:
+    """Residuals of 0.3: 1 - 0.3 * 4 = -0.2 and 1.4 - 0.3 * 4 = 0.2."""
+    found = share([1.0, 1.4], [4.0, 4.0])
+    arm = student_t(1) * math.sqrt(2 * 0.08) / 8
+    assert [found.value, found.low, found.high] == pytest.approx([0.3, max(0.0, 0.3 - arm), 0.3 + arm])
+
+
+def test_share_of_one_block_is_open() -> None:
+    assert share([1.0], [4.0]) == Interval(0.25, 0.0, 1.0)
+
+
+def test_neighbours_are_merged() -> None:
+    parts, wholes = [1.0, 3.0, 2.0, 2.0, 3.0, 1.0, 0.0, 4.0], [10.0] * 8
+    assert share(parts, wholes).low == share(parts, wholes).high == pytest.approx(0.2)
+    assert share(parts, wholes, groups=8).low < 0.1
+
+
+@given(st.lists(st.tuples(st.floats(0, 1), st.floats(0.1, 10)), min_size=1, max_size=30))
+def test_a_share_is_a_share(blocks: list[tuple[float, float]]) -> None:
+    found = share([part * whole for part, whole in blocks], [whole for _, whole in blocks])
+    assert 0 <= found.low <= found.value + 1e-12 and found.value <= found.high + 1e-12 <= 1 + 2e-12
+
+
+def test_looks() -> None:
+    assert [*looks(30)] == [3, 4, 6, 8, 12, 16, 24]
+    assert [*looks(2)] == []
+
+
+def test_a_gain_in_every_pair_is_a_gain() -> None:
+    assert sure_gain([1.35, 1.38, 1.71], [1.0] * 3) is True
+    assert sure_gain([1.0] * 3, [1.35, 1.38, 1.71]) is False
+
+
+def test_noise_is_no_gain() -> None:
+    assert sure_gain([1.0, 1.02, 0.99], [1.0] * 3) is None
+    assert sure_gain([1.0, 1.3], [1.0] * 2) is None
+
+
+def test_a_decision_stands() -> None:
+    """What the first look has said is not looked at again, or the looks would add up."""
+    slow = [1.35, 1.38, 1.71, 0.5, 0.5, 0.5]
+    assert sure_gain(slow, [1.0] * 6) is True
+
+
+def test_the_last_look_takes_all_pairs() -> None:
+    slow, fast = [1.16] * 2 + [1.13] * 3, [1.0] * 5
+    noise = Noise(0.06, 4)
+    assert sure_gain([1.5, 1.5], [1.0] * 2, noise) is None
+    assert sure_gain([1.5, 1.5], [1.0] * 2, noise, last=True) is True
+    assert sure_gain(slow, fast, noise, last=True) is True
+
+
+def test_many_looks_at_nothing_are_rarely_fooled() -> None:
+    draw = random.Random(4)
+    fooled = 0
+    for _ in range(400):
+        slow = [math.exp(draw.gauss(0, 0.1)) for _ in range(24)]
+        fooled += sure_gain(slow, [1.0] * 24) is True
+    assert fooled <= 16
