@@ -1,0 +1,124 @@
+"""``python -m benchmarks.recipes``: each recipe's truth, and what pipediag says of it, one after another."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import subprocess
+import time
+from pathlib import Path
+from typing import Any
+
+from .. import common
+from . import asking, data, running, table, truth
+from .catalogue import RECIPES, Place, Recipe
+
+_ROOT = Path(__file__).resolve().parent.parent.parent
+
+
+def fetch(recipes: list[Recipe], sources: Path) -> None:
+    """Clone each repository at its commit, with the files that are needed of it."""
+    for repository in sorted({recipe.repository for recipe in recipes}):
+        own = [recipe for recipe in recipes if recipe.repository == repository]
+        target = sources / repository
+        if all((target / recipe.script).exists() for recipe in own):
+            continue
+        target.mkdir(parents=True, exist_ok=True)
+        git = ["git", "-C", str(target)]
+        subprocess.run([*git, "init", "-q"], check=True)
+        url = f"https://github.com/{repository}"
+        subprocess.run(
+            [*git, "fetch", "-q", "--depth", "1", "--filter=blob:none", url, own[0].source.commit], check=True
+        )
+        subprocess.run([*git, "checkout", "-q", "FETCH_HEAD", "--", *own[0].source.files], check=True)
+
+
+def one(recipe: Recipe, at: Place, args: argparse.Namespace, row: dict[str, Any]) -> None:
+    """Fill in what is asked of a recipe."""
+    parts = ("truth", "analyse", "apply") if args.part == "all" else (args.part,)
+    if "truth" in parts:
+        row["truth"] = truth.measure(recipe, at, args.seconds, args.limit)
+    if "analyse" in parts:
+        row["analyse"] = asking.ask(recipe, at, args.budget, tuple(args.options.split()))
+    if "apply" in parts and recipe.loader:
+        options = ("--no-knobs", "--apply", "--plan", str(at.work.parent / f"{recipe.name}.plan"))
+        row["apply"] = asking.ask(recipe, at, args.budget, options)
+    row["load_average"] = os.getloadavg()[0]
+
+
+def main() -> None:
+    import torch
+
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.recipes", description=__doc__)
+    parser.add_argument("--where", choices=("gpu", "cpu"), default="gpu" if torch.cuda.is_available() else "cpu")
+    parser.add_argument("--only", nargs="*", default=[], metavar="NAME", choices=[recipe.name for recipe in RECIPES])
+    parser.add_argument("--part", choices=("truth", "analyse", "apply", "all"), default="all")
+    parser.add_argument("--budget", type=float, default=120, help="seconds for each analysis")
+    parser.add_argument("--options", default="--no-knobs", help="further options of the analysis")
+    parser.add_argument("--seconds", type=float, default=20, help="seconds for each phase of the truth")
+    parser.add_argument("--limit", type=float, default=300, help="seconds for the truth of a recipe at most")
+    parser.add_argument("--until", type=float, help="begin no recipe after so many seconds")
+    parser.add_argument("--workers", type=int, help="default: 2 on a CPU, else the cores less one, 15 at most")
+    parser.add_argument("--data", type=Path, default=Path("/tmp/recipes-data"))
+    parser.add_argument("--sources", type=Path, default=_ROOT / ".recipes")
+    parser.add_argument("--fetch", action="store_true", help="get the sources from GitHub, and end")
+    parser.add_argument("--list", action="store_true", help="list the recipes, and end")
+    parser.add_argument("--skip-done", action="store_true", help="keep the rows of an earlier file that have the part")
+    parser.add_argument("-o", "--output", type=Path, help="default: results/recipes-DEVICE.json")
+    parser.add_argument("--table", nargs="+", type=Path, metavar="FILE", help="print results, and end")
+    args = parser.parse_args()
+    if args.table:
+        print(table.of_files(args.table))
+        return
+    recipes = [recipe for recipe in RECIPES if not args.only or recipe.name in args.only]
+    if args.fetch:
+        fetch(recipes, args.sources)
+        return
+
+    gpu = args.where == "gpu"
+    workers = args.workers or (min(15, max(1, len(os.sched_getaffinity(0)) - 1)) if gpu else 2)
+    places = {recipe.name: running.place(recipe, args.data, args.sources, gpu, workers) for recipe in recipes}
+    if args.list:
+        for recipe in recipes:
+            line = " ".join(running.command(recipe, places[recipe.name]))
+            reason = running.why_not(recipe, places[recipe.name])
+            print(f"{recipe.name}: {recipe.repository} {recipe.source.commit[:12]}", f"({reason})" if reason else line)
+        return
+    runnable = [recipe for recipe in recipes if not running.why_not(recipe, places[recipe.name])]
+    took = data.prepare(args.data, {kind for recipe in runnable for kind in recipe.data}, gpu)
+    print("data:", took or "there already", flush=True)
+
+    facts = {**common.circumstances(), "where": args.where, "workers": workers, "budget": args.budget}
+    name = str(facts["device"]).lower().replace("nvidia", "").strip().replace(" ", "-")
+    output = args.output or common.RESULTS / f"recipes-{name}.json"
+    output.parent.mkdir(parents=True, exist_ok=True)
+    rows: dict[str, dict[str, Any]] = {}
+    if output.exists():
+        rows = {row["name"]: row for row in json.loads(output.read_text())["rows"]}
+    began = time.monotonic()
+    for recipe in recipes:
+        at = places[recipe.name]
+        row = rows.get(recipe.name, {})
+        part = "truth" if args.part == "all" else args.part
+        if args.skip_done and part in row:
+            continue
+        if args.until is not None and time.monotonic() - began > args.until:
+            print("no time left for", recipe.name, flush=True)
+            continue
+        kept = {key: value for key, value in row.items() if key != "skipped"}
+        row = {**kept, "name": recipe.name, "repository": recipe.repository, "commit": recipe.source.commit}
+        row["arguments"] = [a.replace(str(at.data), "DATA") for a in recipe.arguments(at)]
+        reason = running.why_not(recipe, at)
+        if reason:
+            row["skipped"] = reason
+        else:
+            one(recipe, at, args, row)
+        rows[recipe.name] = row
+        output.write_text(json.dumps({**facts, "rows": list(rows.values())}, indent=1) + "\n")
+        print(table.line(row), flush=True)
+    data.forget(args.data)
+
+
+if __name__ == "__main__":
+    main()

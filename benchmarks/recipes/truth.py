@@ -1,0 +1,101 @@
+"""The truth about a recipe, without pipediag: what its loop takes with parts of the input taken away."""
+
+from __future__ import annotations
+
+import json
+import tempfile
+from pathlib import Path
+from typing import Any
+
+from . import running
+from .catalogue import Place, Recipe
+from .probe import VARIABLE
+
+PHASES = ("plain", "sample", "no-load", "again", "host", "alone", "device")
+#: Below this share of starvation nothing is to be named, and this close to the greatest cost a stage may be named too.
+STARVED, CLOSE = 0.05, 0.75
+#: A truth whose two plain phases differ by more is marked: the machine did something else meanwhile.
+UNSTEADY = 0.15
+#: Seconds after which a script that has drawn from no loader is believed to have none.
+NO_LOADER = 45.0
+
+
+def measure(recipe: Recipe, at: Place, seconds: float, limit: float) -> dict[str, Any]:
+    """Run the script under the probe; ``{phases, alone, ...}`` and what follows from them."""
+    running.ready(recipe, at)
+    with tempfile.TemporaryDirectory() as folder:
+        out = Path(folder) / "probe.json"
+        phases = PHASES if recipe.loader else ("plain",)
+        asked = json.dumps({"out": str(out), "phases": phases, "seconds": seconds})
+        arguments = [str(Path(__file__).with_name("probe.py")), *running.command(recipe, at)]
+        env = running.environment(recipe, at, **{VARIABLE: asked})
+        ran = running.run(arguments, running.cwd(recipe, at), env, limit if recipe.loader else min(limit, NO_LOADER))
+        found = json.loads(out.read_text()) if out.exists() else {"phases": {}}
+    found["took"] = round(ran.seconds, 1)
+    if not found.get("complete"):
+        found["stopped"] = "time limit" if ran.code is None else f"exit code {ran.code}"
+        found["lines"] = ran.lines
+    if recipe.loader:
+        found.update(concluded(found))
+    elif not found.get("drew") and ran.code in (None, 0):
+        found["bottlenecks"] = ["no loader"]
+    return found
+
+
+def concluded(found: dict[str, Any]) -> dict[str, Any]:
+    """Starvation, the shares of a plain step, and which stages may be named the bottleneck."""
+    rates = {name: entry["rate"] for name, entry in found.get("phases", {}).items()}
+    if "plain" not in rates or "host" not in rates:
+        return {}
+    plain = 2.0 / (rates["plain"] + rates["again"]) if "again" in rates else 1.0 / rates["plain"]
+    host = min(1.0 / rates["host"], plain)
+    device = min(1.0 / rates.get("device", rates["host"]), host)
+    starved = 1.0 - device / plain
+    shares = {"compute": device / plain, "transfer": (host - device) / plain}
+    left = max(0.0, plain - host)
+    handing = min(left, max(0.0, 1.0 / rates["sample"] - host)) if "sample" in rates else 0.0
+    shares["hand-off"] = handing / plain
+    alone = found.get("alone") or {}
+    worker: dict[str, float] = {}
+    if alone:
+        transform = sum(alone["transforms_ms"].values())
+        worker = {"load": max(0.0, alone["sample_ms"] - transform), "transform": transform}
+        making = sum(worker.values())
+        shares.update({name: (left - handing) / plain * part / making for name, part in worker.items()})
+        worker["collate"] = alone["collate_ms"]
+        whole = sum(worker.values())
+        worker = {name: part / whole for name, part in worker.items()}
+    # the same by the workers' time alone: everything that the loop waits for is theirs
+    by_worker = {"compute": shares["compute"], "transfer": shares["transfer"]}
+    by_worker.update({name: left / plain * part for name, part in worker.items()})
+    begun = [took for key, took in found.get("startups", []) if key == found["loader"]]
+    startup = 0.0
+    if begun and found.get("length"):
+        startup = sum(begun) / len(begun) / (sum(begun) / len(begun) + plain * found["length"])
+    drift = rates["again"] / rates["plain"] - 1.0 if "again" in rates else 0.0
+    return {
+        "rate": 1.0 / plain,
+        "unsteady": abs(drift) > UNSTEADY,
+        "drift": drift,
+        "ceiling": 1.0 / device,
+        "starved": starved,
+        "shares": shares,
+        "shares_by_worker": by_worker,
+        "worker": worker,
+        "no_load_rate": rates.get("no-load") if found["phases"].get("no-load", {}).get("used") else None,
+        "startup_share": startup,
+        "bottlenecks": named(starved, startup, shares, by_worker),
+    }
+
+
+def named(starved: float, startup: float, *views: dict[str, float]) -> list[str]:
+    """Which answers are right: the greatest cost of each view, and those that come close to it."""
+    right = []
+    if starved < 2 * STARVED:
+        right.append("none")
+    if starved > STARVED / 2:
+        for view in views:
+            costs = {stage: share for stage, share in view.items() if stage != "compute" and share > 0}
+            greatest = max(costs.values(), default=0.0)
+            right += [stage for stage, share in costs.items() if share >= CLOSE * greatest and stage not in right]
+    return [*right, "startup"] if startup > STARVED else right
