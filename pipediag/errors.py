@@ -26,7 +26,7 @@ class PlanRefused(UsageError):
 
 
 class NothingMeasured(PipediagError):
-    """The script or loop ended, and no rung of the ladder has a single window."""
+    """The script or loop ended, and neither a window of the ladder nor a training step was seen."""
 
 
 class SessionFileError(PipediagError):

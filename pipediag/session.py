@@ -21,8 +21,8 @@ SCHEMA_VERSION = 1
 #: The ladder, fastest rung first. Each rung adds one stage of the input pipeline to the rung before it. Between
 #: ``sample`` and ``raw`` stand the cuts of the transform chain, ``transform:k``, as far as they are measured.
 RUNGS = ("device", "host", "worker", "sample", "raw", "warm", "baseline")
-#: Measured beside the ladder: they split a cost that the ladder sees as one.
-CONTROLS = ("device+load", "supply")
+#: Measured beside the ladder.
+CONTROLS = ("supply",)
 #: The loop under the remedy, measured against a baseline of its own rounds once the ladder is known. So are the
 #: ``settings:k``, the loop on loaders like its own with other settings.
 REMEDIED = "remedied"
@@ -47,9 +47,11 @@ RUNG_MEANING = {
     "raw": "cached raw samples, transformed anew",
     "warm": "the whole dataset code, on a few items whose files are in the page cache",
     "baseline": "the loader as it is",
-    "device+load": "a cached device batch while the workers keep loading",
     "supply": "the loader alone, without the training step",
 }
+
+#: Why the chain of transforms has no rungs of its own yet; see :attr:`Inside.unsplit`.
+NOT_YET = "they were not taken apart yet"
 
 _CUT, _SETTINGS = "transform:", "settings:"
 _T = TypeVar("_T")
@@ -100,6 +102,7 @@ class Window:
     optimizer_steps: int = 0
     attempt: int = 1  # which pass of the script
     evidence: dict[str, float] = field(default_factory=dict)
+    blocks: list[float] = field(default_factory=list)  # milliseconds a step, one round of the workers after another
 
     def __post_init__(self) -> None:
         if not (self.steps > 0 and self.seconds > 0):
@@ -108,6 +111,27 @@ class Window:
     @property
     def ms_per_step(self) -> float:
         return 1000.0 * self.seconds / self.steps
+
+
+@dataclass
+class Observed:
+    """Consecutive steps of the training loop as it is, with nothing cached: one round of the workers, or less.
+
+    ``seconds`` is what the ``steps`` took, ``waited`` the part of it in which the loop waited for batches. On a device
+    with a clock of its own both are times of the device, and ``waited`` is how long the device had nothing to do.
+    ``worker_ms`` is what a worker took for one of these batches, 0 if unknown. The first batch of an epoch is not in
+    it; see :class:`Startup`.
+    """
+
+    steps: int
+    seconds: float
+    waited: float
+    worker_ms: float = 0.0
+    attempt: int = 1
+
+    def __post_init__(self) -> None:
+        if not (self.steps > 0 and self.seconds > 0):
+            raise ValueError(f"an observation of {self.steps} steps in {self.seconds} s")
 
 
 @dataclass
@@ -534,6 +558,7 @@ class Session:
     loader: Loader | None = None
     rungs: dict[str, Rung] = field(default_factory=dict)
     windows: list[Window] = field(default_factory=list)
+    observed: list[Observed] = field(default_factory=list)
     startups: list[Startup] = field(default_factory=list)
     warnings: list[Warning_] = field(default_factory=list)
     caches: dict[str, Any] = field(default_factory=dict)
@@ -609,6 +634,7 @@ class Session:
 #: Events that add an entry to a list of the session's, that are a part of it, and that complete one of its tables.
 _ENTRIES: dict[str, tuple[str, type]] = {
     "window": ("windows", Window),
+    "observed": ("observed", Observed),
     "startup": ("startups", Startup),
     "batch-step": ("batch_steps", BatchStep),
 }

@@ -8,7 +8,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from pipediag.analysis import diagnose_session
-from pipediag.analysis.intervals import Interval, ratio
+from pipediag.analysis.estimate import paired_ratio
+from pipediag.analysis.intervals import Interval
 from pipediag.session import REMEDIED, Session
 
 from .clock import PAGEABLE, PINNED
@@ -133,7 +134,7 @@ def of_bounds(row: Row) -> Row:
     of_supply = compared(row["rounds"], "run", best) if run and bound == raw[best] else None
     return {
         "raw_supply": raw[best],
-        "reached": of_supply or (ratio(run, [bound] * len(run)).to_dict() if run else None),
+        "reached": of_supply or (paired_ratio(run, [bound] * len(run)).to_dict() if run else None),
         "reached_in_trial": remedied["value"] / bound if remedied else None,
     }
 
@@ -141,7 +142,7 @@ def of_bounds(row: Row) -> Row:
 def compared(rates: Mapping[str, Sequence[float]], one: str, other: str) -> dict[str, float | None]:
     """How many times as many steps a second ``one`` makes as ``other``, paired round by round."""
     pairs = list(zip(rates[one], rates[other], strict=False))
-    return ratio([a for a, _ in pairs], [b for _, b in pairs]).to_dict()
+    return paired_ratio([a for a, _ in pairs], [b for _, b in pairs]).to_dict()
 
 
 def agreement(theirs: Sequence[float], ours: Sequence[float]) -> Row:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from ..session import Inside, Link, Place, Session
+from dataclasses import replace
+
+from ..session import NOT_YET, Cost, Inside, Link, Place, Session
 
 #: The code that holds a chain together may take this part of the transforms' time, or these milliseconds; the ladder
 #: would charge more than that to the first link.
@@ -26,16 +28,39 @@ def why_unsplit(session: Session) -> str:
 
 
 def merged(found: list[Inside]) -> Inside:
-    """What the workers found, as one: the figures of the one that looked closely, if all saw the same chain.
+    """What the workers found, as one: costs are averages over all that saw the same chain as the closest look.
 
     Raises:
         ValueError: nothing was found.
     """
-    closest = max(found, key=lambda inside: inside.samples)
-    chains = {(tuple((link.name, link.where) for link in one.links), one.unsplit) for one in found}
+    closest = max(found, key=lambda inside: (bool(inside.lines), inside.samples))
+    chains = {(_chain(one), one.unsplit) for one in found if one.unsplit != NOT_YET}
     if len(chains) > 1 and not closest.unsplit:
-        closest.unsplit = "the workers found different chains of transforms"
-    return closest
+        return replace(closest, unsplit="the workers found different chains of transforms")
+    alike = [one for one in found if one.samples and _chain(one) == _chain(closest)] or [closest]
+    links = [
+        replace(link, cost=_mean([(one.samples, one.links[n].cost) for one in alike]))
+        for n, link in enumerate(closest.links)
+    ]
+    return replace(
+        closest,
+        samples=sum(one.samples for one in alike),
+        whole=_mean([(one.samples, one.whole) for one in alike]),
+        load=_mean([(one.samples, one.load) for one in alike]),
+        between=_mean([(one.samples, one.between) for one in alike]),
+        links=links,
+    )
+
+
+def _chain(inside: Inside) -> tuple[tuple[str, str], ...]:
+    return tuple((link.name, link.where) for link in inside.links)
+
+
+def _mean(costs: list[tuple[int, Cost]]) -> Cost:
+    """The average of what so many samples cost each."""
+    count = max(1, sum(samples for samples, _ in costs))
+    wall = sum(samples * cost.wall_ms for samples, cost in costs) / count
+    return Cost(round(wall, 4), round(sum(samples * cost.cpu_ms for samples, cost in costs) / count, 4))
 
 
 def joined(links: list[Link]) -> Place | None:

@@ -7,13 +7,16 @@ import statistics
 
 from ..session import CONTROLS, Session, Warning_, fed_apart
 from .diagnosis import Stage
-from .ladder import ENOUGH_WINDOWS, LadderView
+from .ladder import LadderView, known
 from .sentences import number, percent
 from .thresholds import GATE
+from .verdict import disagreements
 from .waterfall import by_stage
 
 #: Cores in use from which on the machine counts as full.
 FULL = 0.9
+#: Part of the cores, and cores at least, that other processes use before it is said.
+FOREIGN, _OTHERS = 0.1, 0.4
 #: A sample is slow when it takes this many times the median.
 SLOW = 3.0
 #: Samples' sizes vary when the largest is this many times the smallest.
@@ -29,15 +32,19 @@ def partial(ladder: LadderView) -> bool:
 
 def missing(ladder: LadderView) -> list[str]:
     rungs = ladder.session.rungs.values()
-    available = [r.name for r in rungs if r.available and r.name not in CONTROLS and not fed_apart(r.name)]
-    return [name for name in available if ladder.windows(name) < ENOUGH_WINDOWS]
+    available = [
+        r.name for r in rungs if r.available and r.name not in CONTROLS and not fed_apart(r.name) and known(r.name)
+    ]
+    return [name for name in available if not ladder.windows(name)]
 
 
 def warnings(ladder: LadderView, pieces: list[Stage]) -> list[Warning_]:
     session = ladder.session
     found = [
         _partial(ladder),
-        *_not_monotone(ladder, pieces),
+        *_not_monotone(ladder),
+        *_disagreeing(ladder),
+        _foreign_load(ladder),
         _full_cpu(ladder, pieces),
         _heavy_tail(ladder),
         _varying_sizes(session),
@@ -53,26 +60,62 @@ def _partial(ladder: LadderView) -> Warning_ | None:
         return None
     return Warning_(
         "partial",
-        f"PARTIAL: fewer than {ENOUGH_WINDOWS} windows for {', '.join(lacking)}",
-        "give it more time: --budget SECONDS",
+        f"PARTIAL: not measured for want of time: {', '.join(lacking)}",
+        "give it more time: --budget SECONDS" if ladder.session.ended == "budget" else "",
     )
 
 
-def _not_monotone(ladder: LadderView, pieces: list[Stage]) -> list[Warning_]:
+def _not_monotone(ladder: LadderView) -> list[Warning_]:
     """A rung that is certainly faster than the one below it: the ladder's order is broken, and said so."""
     if not ladder.has("baseline"):
         return []
     gate = GATE * ladder.ms("baseline").value
+    found = []
+    for slow, fast in zip(ladder.rungs[1:], ladder.rungs, strict=False):
+        cost = ladder.cost(slow, fast)
+        if cost.high < -gate:
+            found.append(
+                Warning_(
+                    "not-monotone",
+                    f"adding {ladder.stage(slow)} made the step {number(-cost.value)} ms faster, "
+                    "which a cost cannot do",
+                    "something else changed between the two rungs (CPU load, caches, batch contents); "
+                    "read the neighbouring stages together",
+                )
+            )
+    return found
+
+
+def _disagreeing(ladder: LadderView) -> list[Warning_]:
+    """Rungs that are not where the workers' time for a batch would have them."""
+    if not ladder.has("baseline"):
+        return []
     return [
         Warning_(
-            "not-monotone",
-            f"adding {p.stage} made the step {number(-p.ms.value)} ms faster, which a cost cannot do",
-            "something else changed between the two rungs (CPU load, caches, batch contents); "
-            "read the neighbouring stages together",
+            "rungs-disagree",
+            f"under the rung {rung} a step takes {number(measured)} ms, where the workers' time for a batch says "
+            f"{number(expected)}",
+            "the costs of the workers' stages are by their time; full cores or blocked workers make rungs differ",
         )
-        for p in pieces
-        if p.stage != "residual" and not math.isinf(p.ms.high) and p.ms.high < -gate
+        for rung, expected, measured in disagreements(ladder)
     ]
+
+
+def _foreign_load(ladder: LadderView) -> Warning_ | None:
+    """Other processes that take cores away: the verdict holds for the machine as loaded as it was."""
+    seen = ladder.evidence("baseline") if ladder.has("baseline") else {}
+    cores = ladder.session.environment.get("cores")
+    if not cores or "cores_busy" not in seen or ladder.session.environment.get("cgroup_quota"):
+        return None
+    others = seen["cores_busy"] - seen.get("cores_used", seen["cores_busy"])
+    if others < max(_OTHERS, FOREIGN * cores):
+        return None
+    return Warning_(
+        "foreign-load",
+        f"other processes used {others:.1f} of {cores:g} cores meanwhile, the script and its workers "
+        f"{seen['cores_used']:.1f}",
+        "the figures hold for a machine as busy as that; analyse on a quiet one",
+    )
 
 
 def _full_cpu(ladder: LadderView, pieces: list[Stage]) -> Warning_ | None:
@@ -82,7 +125,8 @@ def _full_cpu(ladder: LadderView, pieces: list[Stage]) -> Warning_ | None:
     cores = ladder.session.environment["cores"]
     told = f"{busy_cores(ladder, 'baseline'):.1f} of {cores:g} usable cores are in use under the baseline"
     top = _costliest(ladder, pieces)
-    before = ladder.below(top.rung) if top is not None and top.rung else None
+    added_by = next((r for r in ladder.rungs if top is not None and top.stage in ladder.covered(r)), "")
+    before = ladder.below(added_by) if added_by else None
     if top is None or before is None or not full(ladder, before):
         return Warning_("full-cpu", told, "freeing CPU time anywhere in the workers helps as well")
     return Warning_(
@@ -107,12 +151,8 @@ def busy_cores(ladder: LadderView, rung: str) -> float:
 
 
 def _costliest(ladder: LadderView, pieces: list[Stage]) -> Stage | None:
-    stages = [p for p in by_stage(ladder, pieces) if p.stage not in ("compute", "residual")]
-    top = max(stages, key=lambda p: p.ms.value, default=None)
-    if top is None:
-        return None
-    # The rung below the whole stage is the one that the stage was added to.
-    return next(p for p in pieces if p.stage == top.stage)
+    stages = [p for p in by_stage(ladder, pieces) if p.stage != "compute" and p.ms.value > 0]
+    return max(stages, key=lambda p: p.ms.value, default=None)
 
 
 def _shares(session: Session) -> str:

@@ -1,7 +1,7 @@
 """Two runs side by side: which rungs and stages changed, and which of the changes are more than chance.
 
-The runs were measured apart, so nothing is paired: rungs are compared by an unpaired bootstrap, stages by the intervals
-of both, which are independent. What differs by less than the instrument can tell is not significant either. Windows of
+The runs were measured apart, so nothing is paired: rungs and stages are compared by the intervals of both, which are
+independent. What differs by less than the instrument can tell is not significant either. Windows of
 one run know nothing of what differs from run to run, such as other work on the machine.
 """
 
@@ -13,8 +13,7 @@ from typing import Any
 
 from ..session import Session, Warning_, ordered
 from .diagnosis import Diagnosis, Stage
-from .intervals import Interval, total, unpaired_ratio
-from .ladder import ENOUGH_WINDOWS
+from .intervals import Interval, apart, total
 from .thresholds import RESOLUTION
 from .waterfall import by_stage
 
@@ -131,13 +130,10 @@ def _rungs(before: Diagnosis, after: Diagnosis) -> list[RungChange]:
 
 def _rung(name: str, before: Diagnosis, after: Diagnosis) -> RungChange:
     was, now = (s.ladder.ms(name).inverse(1000.0) if s.ladder.has(name) else None for s in (before, after))
-    old, new = before.ladder.values(name), after.ladder.values(name)
-    if not old or not new:
+    if was is None or now is None:
         return RungChange(name, was, now, None, False)
-    speedup = unpaired_ratio(new, old)  # of milliseconds: what was longer is slower
-    enough = min(len(old), len(new)) >= ENOUGH_WINDOWS
-    apart = speedup.low > 1 + RESOLUTION or speedup.high < 1 - RESOLUTION
-    return RungChange(name, was, now, speedup, enough and apart)
+    speedup = apart(was, now)
+    return RungChange(name, was, now, speedup, speedup.low > 1 + RESOLUTION or speedup.high < 1 - RESOLUTION)
 
 
 def _stages(before: Diagnosis, after: Diagnosis) -> list[StageChange]:
@@ -145,13 +141,11 @@ def _stages(before: Diagnosis, after: Diagnosis) -> list[StageChange]:
     names = [*costs[0], *(name for name in costs[1] if name not in costs[0])]
     resolution = RESOLUTION * max((s.ladder.ms("baseline").value for s in (before, after) if s.waterfall), default=0.0)
     return [
-        _stage(name, costs[0].get(name), costs[1].get(name), resolution)
-        for name in sorted(names, key=_ORDER.index)
-        if name != "residual"
+        _stage(name, costs[0].get(name), costs[1].get(name), resolution) for name in sorted(names, key=_ORDER.index)
     ]
 
 
-_ORDER = ["compute", "transfer", "ipc", "collate", "transform", "load", "storage", "residual"]
+_ORDER = ["compute", "transfer", "ipc", "collate", "transform", "load", "storage", "contention"]
 
 
 def _stage(name: str, old: Stage | None, new: Stage | None, resolution: float) -> StageChange:

@@ -8,15 +8,24 @@ from typing import Any
 from ..session import RUNG_MEANING, SCHEMA_VERSION, Place, Session, Warning_, ordered, settings_of
 from .halving import to_dict as settings_dict
 from .intervals import Interval
-from .ladder import LadderView
+from .ladder import LadderView, known
 from .remedy import to_dict as remedy_dict
+
+
+@dataclass(frozen=True)
+class Without:
+    """Steps a second that the loop would make without a stage: ``measured`` under a rung, or predicted."""
+
+    steps_per_s: float
+    measured: bool
 
 
 @dataclass
 class Stage:
-    """One piece of the baseline step: what ``rung`` adds to the rung below it.
+    """One piece of the baseline step, never negative; see :mod:`.waterfall`.
 
-    ``covers`` names every stage in it when the rungs between are missing, ``links`` the transforms it holds.
+    ``covers`` names every stage in it when they cannot be told apart, ``links`` the transforms it holds, ``rung`` the
+    rung that adds it.
     """
 
     stage: str
@@ -26,14 +35,21 @@ class Stage:
     covers: list[str] = field(default_factory=list)
     rung: str = ""
     links: list[str] = field(default_factory=list)
+    without: Without | None = None
 
 
 @dataclass
 class Verdict:
-    """Where starvation originates. ``starved`` is the share of the baseline step that the input pipeline costs."""
+    """Where starvation originates.
+
+    ``starved`` is the share of the baseline step that the input pipeline costs. ``level`` says how that is known:
+    ``observed`` by the loop's own waiting, ``intervened`` by feeding it from a cache, ``proven`` by rungs that agree on
+    the stage; empty if nothing was seen.
+    """
 
     bottleneck: str
     sentence: str
+    level: str = ""
     culprit: Place | None = None
     starved: Interval | None = None
     band: str = "unknown"  # none, mild, severe
@@ -118,7 +134,9 @@ class Diagnosis:
             "device": session.device,
             "loader": session.to_dict()["loader"],
             "rungs": [
-                self._rung(name) for name in ordered({*RUNG_MEANING, *session.rungs}) if settings_of(name) is None
+                self._rung(name)
+                for name in ordered({*RUNG_MEANING, *session.rungs})
+                if settings_of(name) is None and known(name)
             ],
             "waterfall": [
                 {
@@ -129,6 +147,11 @@ class Diagnosis:
                     "culprit": _place(s.culprit),
                     "ms": s.ms.to_dict(),
                     "share": round(s.share, 4),
+                    "without": (
+                        {"steps_per_s": round(s.without.steps_per_s, 4), "measured": s.without.measured}
+                        if s.without
+                        else None
+                    ),
                 }
                 for s in self.waterfall
             ],
@@ -137,6 +160,7 @@ class Diagnosis:
             "verdict": {
                 "bottleneck": verdict.bottleneck,
                 "culprit": _place(verdict.culprit),
+                "level": verdict.level or None,
                 "starved": verdict.starved.to_dict() if verdict.starved else None,
                 "band": verdict.band,
                 "co_bottlenecks": verdict.co_bottlenecks,

@@ -21,7 +21,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from ..session import LoaderSettings, Session, settings_rung
-from .intervals import CONFIDENCE, Interval, median_interval, ratio
+from .estimate import mean_rate, paired_ratio
+from .intervals import CONFIDENCE, Interval
 from .remedy import FEWEST, FIRST_LOOK, LEAST_SPEEDUP, paired
 from .thresholds import WORTH
 
@@ -94,7 +95,7 @@ def _arm(session: Session, number: int, rounds: Sequence[int] | None) -> Arm:
     return Arm(
         rung,
         tried[number - 1],
-        ratio([plain for plain, _ in pairs], [other for _, other in pairs]) if pairs else None,
+        paired_ratio([plain for plain, _ in pairs], [other for _, other in pairs]) if pairs else None,
         len(pairs),
         sum(1 for one in _rungs(session) if session.windows_of(one)),
         _why_not(session, rung),
@@ -152,7 +153,7 @@ def _may_win(session: Session, arm: Arm, first: Arm, rounds: Sequence[int]) -> b
     pairs = [pair for round_, pair in paired(session, first.rung, arm.rung).items() if round_ in rounds]
     if not pairs:
         return False
-    gain = ratio([one for one, _ in pairs], [other for _, other in pairs])
+    gain = paired_ratio([one for one, _ in pairs], [other for _, other in pairs])
     return gain.high > (1 / WORTH if _price(arm) < _price(first) else WORTH)
 
 
@@ -177,7 +178,7 @@ def rate(session: Session, rung: str) -> Interval | None:
     """Steps a second under a rung in the rounds of the race; None where it has none."""
     rounds = _rounds(session)
     ms = [window.ms_per_step for window in session.windows_of(rung) if window.round in rounds]
-    return median_interval(ms).inverse(1000.0) if ms else None
+    return mean_rate(ms).inverse(1000.0) if ms else None
 
 
 def to_dict(session: Session) -> dict[str, Any] | None:

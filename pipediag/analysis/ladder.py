@@ -1,72 +1,175 @@
-"""The measured ladder as numbers: milliseconds per step of each rung, paired within rounds."""
+"""The measured ladder as numbers: milliseconds per step of each rung, compared between neighbours in time."""
 
 from __future__ import annotations
 
+import math
 import statistics
 
-from ..session import RUNGS, STAGE_OF_RUNG, Link, Session, Window, cut_of, fed_apart, settings_of
-from .intervals import Interval, difference, median_interval, ratio
+from ..session import (
+    CONTROLS,
+    RUNGS,
+    STAGE_OF_RUNG,
+    Link,
+    Observed,
+    Session,
+    Window,
+    cut_of,
+    fed_apart,
+    ordered,
+    settings_of,
+)
+from .estimate import PACE, Noise, mean_rate, paired_ratio
+from .estimate import share as share_of_sums
+from .intervals import Interval, student_t
 
-#: A rung counts as measured in full with this many windows.
-ENOUGH_WINDOWS = 3
+#: Standard deviation of the logarithm of one window that waits for no worker, from its neighbour in time: windows fed
+#: from the device hold to a hundredth or two (DESIGN figures of one H200; twice that on shared CPUs).
+QUIET = 0.02
+#: The same of a window that does nothing but wait for workers; PACE is of the ratio of two.
+LOUD = PACE.sd / math.sqrt(2)
+
+#: PACE is that of windows of three rounds; of one that is alone it is not known how many it holds.
+_ROUNDS = 3
+
+#: Workers that take this many times as long for a batch as they do later are warming up: far more than neighbouring
+#: windows of recorded runs differ by.
+_WARM_UP = 1.3
+#: The same of steps that are fed from a cache.
+_COLD = 1.1
 
 
 class LadderView:
-    """Reads a session's windows rung by rung and pairs them round by round."""
+    """Reads a session's windows rung by rung and pairs them round by round.
+
+    Where the loop ended before one window of the baseline, its own steps, as they were observed, stand for it.
+    """
 
     def __init__(self, session: Session) -> None:
         self.session = session
-        #: The ladder's measured rungs, fastest first; controls are not among them.
-        self.rungs = session.measured()
+        self._windows: dict[str, dict[int, Window]] = {}
         self._ms: dict[str, dict[int, float]] = {}
         trials = {window.round for window in session.windows if fed_apart(window.rung)}
         for window in session.windows:
-            if settings_of(window.rung) is not None:  # see halving
+            if settings_of(window.rung) is not None or not known(window.rung):  # see halving
                 continue
             if not fed_apart(window.rung) and window.round in trials:
                 continue  # it is there to be compared with what is tried, when the ladder's rungs are not measured
+            self._windows.setdefault(window.rung, {})[window.round] = window
             self._ms.setdefault(window.rung, {})[window.round] = window.ms_per_step - _copy_ms(window, session)
+        self._leave_out_warm_up()
+        if "baseline" not in self._ms and session.observed:
+            self._windows["baseline"] = {n: _window(one) for n, one in enumerate(session.observed)}
+            self._ms["baseline"] = {n: w.ms_per_step for n, w in self._windows["baseline"].items()}
+        #: The ladder's measured rungs, fastest first; controls are not among them.
+        self.rungs = [name for name in ordered(self._ms) if name in RUNGS or cut_of(name) is not None]
+
+    def _leave_out_warm_up(self) -> None:
+        """Drop the first window of the baseline if its workers were far slower than those of every later one.
+
+        The same goes for the first window fed from a cache, whose steps do not depend on anybody's load.
+        Pages that are touched for the first time, cold files and clocks make a training begin unlike it goes on.
+        """
+        for rung, apart in (("baseline", _WARM_UP), ("device", _COLD), ("host", _COLD)):
+            windows = self._windows.get(rung, {})
+            if len(windows) < 2:
+                continue
+            first = min(windows)
+            took = {
+                n: w.evidence.get("worker_ms", 0.0) if rung == "baseline" else w.ms_per_step for n, w in windows.items()
+            }
+            later = [ms for round_, ms in took.items() if round_ != first]
+            if min(later) > 0 and took[first] > apart * max(later):
+                del self._windows[rung][first], self._ms[rung][first]
+
+    @property
+    def steady(self) -> bool:
+        """Whether the windows of the baseline agree about how fast the workers are."""
+        made = [
+            w.evidence["worker_ms"] for w in self._windows.get("baseline", {}).values() if "worker_ms" in w.evidence
+        ]
+        return len(made) < 2 or max(made) <= _WARM_UP * min(made)
+
+    @property
+    def intervened(self) -> bool:
+        """Whether the loop was fed from a cache as well, so that it is known what it would do without waiting."""
+        return "baseline" in self.rungs and len(self.rungs) > 1
+
+    @property
+    def ceiling(self) -> str:
+        """The rung that says how fast the loop is without its input: of those fed in this process the fastest."""
+        cached = [rung for rung in ("device", "host") if rung in self._ms]
+        return min(cached, key=lambda rung: self.ms(rung).value) if cached else self.rungs[0]
 
     def has(self, rung: str) -> bool:
         return rung in self._ms
 
+    def lacks(self, rung: str) -> bool:
+        """Whether a rung that has a place in this pipeline was not measured."""
+        return not self.has(rung) and self._exists(rung)
+
     def windows(self, rung: str) -> int:
-        return len(self._ms.get(rung, {}))
+        """How many windows there are; what was only observed is none."""
+        return len(self.session.windows_of(rung)) and len(self._ms.get(rung, {}))
 
     def values(self, rung: str) -> list[float]:
         """Milliseconds per step of each window of ``rung``."""
         return list(self._ms.get(rung, {}).values())
 
     def ms(self, rung: str) -> Interval:
-        """Milliseconds per step under ``rung``."""
-        return median_interval(list(self._ms[rung].values()))
+        """Milliseconds per step under ``rung``: over all its steps, those of long windows counting for more."""
+        values = self.values(rung)
+        noise = self._noise(rung)
+        if len(values) == 1:
+            return _around(values[0], noise, 1)
+        level = mean_rate(values, noise)
+        steps = [window.steps for window in self._windows[rung].values()]
+        mean = sum(ms * n for ms, n in zip(values, steps, strict=True)) / sum(steps)
+        return Interval(mean, level.low * mean / level.value, level.high * mean / level.value)
 
     def cost(self, slow: str, fast: str) -> Interval:
-        """Milliseconds per step that ``slow`` adds to ``fast``; an open interval where no round has both."""
-        pairs = self._pairs(slow, fast)
-        if not pairs:
-            apart = self.ms(slow).value - self.ms(fast).value
-            return Interval(apart, float("-inf"), float("inf"))
-        return difference([s for s, _ in pairs], [f for _, f in pairs])
+        """Milliseconds per step that ``slow`` adds to ``fast``."""
+        share, base = self.share(slow, fast), self.ms(slow).value
+        value = base - self.ms(fast).value
+        return Interval(value, min(value, base * share.low), max(value, base * share.high))
 
     def ratio(self, slow: str, fast: str) -> Interval:
-        """How many times as long a step takes under ``slow`` as under ``fast``."""
-        pairs = self._pairs(slow, fast)
-        if not pairs:
-            return Interval(self.ms(slow).value / self.ms(fast).value, 0.0, float("inf"))
-        return ratio([s for s, _ in pairs], [f for _, f in pairs])
+        """How many times as long a step takes under ``slow`` as under ``fast``, by neighbours in time if there are."""
+        one, other = self._noise(slow), self._noise(fast)
+        noise = Noise(math.hypot(one.sd, other.sd), min(one.degrees, other.degrees))
+        common = sorted(self._ms[slow].keys() & self._ms[fast].keys())
+        value = self.ms(slow).value / self.ms(fast).value
+        if not common or (slow == "baseline" and not self.session.windows_of(slow)):
+            found = _around(value, noise, 1)
+        elif len(common) == 1:
+            found = _around(self._ms[slow][common[0]] / self._ms[fast][common[0]], noise, 1)
+        else:
+            found = paired_ratio([self._ms[slow][r] for r in common], [self._ms[fast][r] for r in common], noise)
+        return found.times(value / found.value) if found.low <= value <= found.high else found
 
     def share(self, slow: str, fast: str) -> Interval:
         """Part of a step under ``slow`` that a step under ``fast`` goes without."""
-        pairs = self._pairs(slow, fast)
-        if not pairs:
-            return Interval(1 - self.ms(fast).value / self.ms(slow).value, float("-inf"), 1.0)
-        found = median_interval([1 - f / s for s, f in pairs])
-        return Interval(found.value, found.low, min(1.0, found.high))
+        ratio = self.ratio(slow, fast)
+        return Interval(1 - 1 / ratio.value, 1 - 1 / ratio.low if ratio.low > 0 else -math.inf, 1 - 1 / ratio.high)
 
-    def _pairs(self, slow: str, fast: str) -> list[tuple[float, float]]:
-        common = sorted(self._ms[slow].keys() & self._ms[fast].keys())
-        return [(self._ms[slow][r], self._ms[fast][r]) for r in common]
+    def waited(self, rung: str) -> Interval | None:
+        """Part of a step in which the loop waited for a batch; None if that was not seen."""
+        seen = [w for w in self._windows.get(rung, {}).values() if "wait_ms" in w.evidence]
+        if not seen:
+            return None
+        wholes = [w.ms_per_step * w.steps for w in seen]
+        parts = [min(w.evidence["wait_ms"], w.ms_per_step) * w.steps for w in seen]
+        value = sum(parts) / sum(wholes)
+        # The loop's own part of the step is quiet: the step varies by as much of it as is wait.
+        noise = Noise(LOUD * math.sqrt(_ROUNDS) * value * (1 - value), PACE.degrees)
+        return share_of_sums(parts, wholes, noise=noise)
+
+    def _noise(self, rung: str) -> Noise:
+        """The noise of a window as known beforehand: a loop that waits for its workers is as unsteady as they are."""
+        if rung in ("device", "host"):
+            return Noise(QUIET, PACE.degrees)
+        waits = [w.evidence["wait_ms"] / w.ms_per_step for w in self._windows[rung].values() if "wait_ms" in w.evidence]
+        part = min(1.0, statistics.median(waits)) if waits else 0.0
+        return Noise(QUIET + (LOUD - QUIET) * part, PACE.degrees)
 
     def below(self, rung: str) -> str | None:
         """The measured rung next to ``rung`` on the fast side."""
@@ -104,10 +207,29 @@ class LadderView:
     def evidence(self, rung: str) -> dict[str, float]:
         """Median over the rung's windows of every figure seen beside the clock."""
         values: dict[str, list[float]] = {}
-        for window in self.session.windows_of(rung):
+        for window in self._windows.get(rung, {}).values():
             for key, value in window.evidence.items():
                 values.setdefault(key, []).append(value)
         return {key: round(statistics.median(v), 4) for key, v in values.items()}
+
+
+def known(rung: str) -> bool:
+    """Whether there is such a rung: files of other versions may have others, which mean nothing here."""
+    return rung in RUNGS or rung in CONTROLS or cut_of(rung) is not None or fed_apart(rung)
+
+
+def _window(one: Observed) -> Window:
+    """A block of observed steps in the form of a window."""
+    seen = {"wait_ms": 1000 * one.waited / one.steps}
+    if one.worker_ms:
+        seen["worker_ms"] = one.worker_ms
+    return Window("baseline", -1, one.steps, one.seconds, one.steps, one.attempt, seen)
+
+
+def _around(value: float, noise: Noise, count: int) -> Interval:
+    """One value, or ratio of a pair, as uncertain as what is known of such windows beforehand makes it."""
+    arm = student_t(noise.degrees) * noise.sd / math.sqrt(count)
+    return Interval(value, value * math.exp(-arm), value * math.exp(arm))
 
 
 _RAW = RUNGS.index("raw")
@@ -119,11 +241,10 @@ def _base(rung: str) -> int:
 
 
 def _copy_ms(window: Window, session: Session) -> float:
-    """The part of a step that went into copying cached raw samples before a transform that changes its input.
+    """The part of a step that went into copying cached items, which training does not do.
 
-    The copies belong to the measurement, not to the transform. Workers make them side by side, so a step waits for
-    its share of them only.
+    Workers make the copies side by side, so a step waits for its share of them only, and for no more than it waits.
     """
     copy = window.evidence.get("copy_ms", 0.0)
     workers = max(1, session.loader.num_workers if session.loader else 1)
-    return min(copy / workers, 0.9 * window.ms_per_step)
+    return min(copy / workers, 0.9 * window.ms_per_step, window.evidence.get("wait_ms", math.inf))

@@ -6,17 +6,14 @@ from dataclasses import dataclass
 from typing import Any
 
 from ..session import REMEDIED, Session
-from .intervals import Interval, ratio
-from .thresholds import RESOLUTION
+from .estimate import FIRST_LOOKS, LEAST, paired_ratio, sure_gain
+from .intervals import Interval
 
 PAIR = ("baseline", REMEDIED)
 #: A step has to become shorter by more than the instrument can tell.
-LEAST_SPEEDUP = 1.0 / (1.0 - RESOLUTION)
-#: Rounds after which the interval is looked at for the first time. Then they are doubled from look to look: an
-#: interval that is looked at after every round leaves 1 by chance far more often than its confidence says.
-FIRST_LOOK = 4
-#: Rounds that say enough where the time has ended before the first look.
-FEWEST = 3
+LEAST_SPEEDUP = LEAST
+#: Rounds after which a trial is looked at for the first time, and the fewest that say anything.
+FIRST_LOOK = FEWEST = FIRST_LOOKS[0]
 
 
 @dataclass(frozen=True)
@@ -49,12 +46,13 @@ def outcome(session: Session) -> Outcome | None:
         return Outcome(False, measured, reverted=standing.why_not)
     if measured is None or _rounds(session) < FEWEST:
         return Outcome(False, measured, reverted="there was no time for enough windows; give a longer --apply-budget")
-    if measured.low > LEAST_SPEEDUP:
+    gains = _sure(session, last=True)
+    if gains:
         return Outcome(True, measured)
-    if measured.high < LEAST_SPEEDUP:
-        why = "the loop is not faster under it" if measured.high > 1 else "the loop is slower under it"
+    if gains is None:
+        why = "it is open whether the loop is faster under it; a longer --apply-budget may decide it"
     else:
-        why = "the interval does not clear 1; a longer --apply-budget may decide it"
+        why = "the loop is slower under it" if measured.high < 1 else "the loop is not faster by what is worth a change"
     return Outcome(False, measured, reverted=why)
 
 
@@ -63,18 +61,19 @@ def next_trial(session: Session) -> list[str]:
     refused = {rung.name for rung in session.rungs.values() if not rung.available}
     if refused & {*PAIR}:
         return []
-    rounds, look = _rounds(session), FIRST_LOOK
-    while look < rounds:
-        look *= 2
-    measured = speedup(session) if rounds == look else None
-    decided = measured is not None and not measured.low <= LEAST_SPEEDUP <= measured.high
-    return [] if decided else [*PAIR]
+    return [] if _sure(session) is not None else [*PAIR]
 
 
 def speedup(session: Session) -> Interval | None:
     """How many times as many steps a second the loop makes under the remedy, paired round by round."""
     pairs = [*paired(session, *PAIR).values()]
-    return ratio([plain for plain, _ in pairs], [remedied for _, remedied in pairs]) if pairs else None
+    return paired_ratio([plain for plain, _ in pairs], [remedied for _, remedied in pairs]) if pairs else None
+
+
+def _sure(session: Session, last: bool = False) -> bool | None:
+    """Whether the remedy pays, None while that is open; ``last`` if there will be no more rounds."""
+    pairs = [*paired(session, *PAIR).values()]
+    return sure_gain([plain for plain, _ in pairs], [remedied for _, remedied in pairs], last=last)
 
 
 def _rounds(session: Session) -> int:

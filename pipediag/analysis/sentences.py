@@ -9,8 +9,8 @@ from .chain import heaviest
 from .diagnosis import Stage
 from .intervals import Interval
 from .ladder import LadderView
-from .thresholds import CO_BOTTLENECK
-from .waterfall import ranked, worker_ms
+from .thresholds import CO_BOTTLENECK, GATE, RESOLUTION
+from .waterfall import ranked
 
 #: What the training loop pays for, stage by stage.
 WHAT_IT_IS = {
@@ -42,7 +42,7 @@ def span(interval: Interval) -> str:
     """The interval of a share, for people."""
     if math.isinf(interval.low) or math.isinf(interval.high):
         return "one window only"
-    return f"{max(0.0, 100 * interval.low):.0f} to {100 * interval.high:.0f} %"
+    return f"{max(0.0, 100 * interval.low):.0f} to {min(100.0, max(0.0, 100 * interval.high)):.0f} %"
 
 
 def times(gain: Interval) -> str:
@@ -68,8 +68,10 @@ def starved(
     top: Stage,
     others: list[str],
     following: str,
-    ceiling: float,
+    after: float,
+    best: float,
 ) -> str:
+    """``after``: steps a second without the costliest stage; ``best``: without any, 0 if that is not known."""
     base = ladder.ms("baseline")
     text = (
         f"{device_name(ladder.session)} waits for data {percent(share.value)} of each step ({span(share)}): "
@@ -77,18 +79,41 @@ def starved(
     )
     if others:
         text += f" {', '.join(others).capitalize()} cost{'s' if len(others) == 1 else ''} a comparable part."
-    best = 1000.0 / ladder.ms(ladder.rungs[0]).value
-    text += f" Without it the loop would run at about {number(ceiling)} steps/s"
+    if not best:
+        return text
+    if after <= (1 + RESOLUTION) * 1000.0 / base.value:
+        text += " Without it alone the loop would be no faster"
+        text += f", limited by {following}" if following != "compute" else ""
+        return text + f"; with no input cost at all, {number(best)} steps/s."
+    text += f" Without it the loop would run at about {number(after)} steps/s"
     if following != "compute":
         return text + f", limited next by {following}; with no input cost at all, {number(best)}."
-    return text + f" instead of {number(1000.0 / base.value)}, limited by the model itself."
+    text += f" instead of {number(1000.0 / base.value)}"
+    if after < (1 - GATE) * best:  # several small costs are left
+        return text + f"; with no input cost at all, {number(best)}."
+    return text + ", limited by the model itself."
+
+
+def only_observed(ladder: LadderView) -> str:
+    """What a verdict from the loop's own waiting rests on, and what would make it surer."""
+    steps = sum(one.steps for one in ladder.session.observed) or sum(w.steps for w in ladder.session.windows)
+    return (
+        f" This was observed in {steps} steps; the loop ended before it could be fed from a cache. "
+        "Let it train for more steps, and pipediag measures how fast it would be."
+    )
 
 
 def within(session: Session, top: Stage, pieces: list[Stage]) -> str:
-    """Which part of the costliest stage it is: by the ladder where it could be cut further, else by worker time."""
-    parts = [p for p in pieces if p.stage == top.stage and p.links and p.ms.low > 0]
+    """Which part of the costliest stage it is, by what the workers spend their time on."""
+    parts = [p for p in pieces if p.stage == top.stage and p.links and p.culprit is not None and p.ms.value > 0]
     if top.stage == "transform" and len(parts) > 1:
-        return f" {_of_the_transforms(session, ranked(session, parts))}"
+        parts = ranked(parts)
+        told = [
+            f"{_named(p.culprit.name, p.culprit.where)} costs {number(p.ms.value)} ms"
+            for p in parts[:3]
+            if p.culprit is not None and p.ms.value >= CO_BOTTLENECK * parts[0].ms.value
+        ]
+        return f" Of the transforms, {'; '.join(told)}."
     most = heaviest(session.inside)
     if top.stage == "load" and "transform" in top.covers and most is not None and most[1] >= CO_BOTTLENECK:
         link, share = most
@@ -96,61 +121,37 @@ def within(session: Session, top: Stage, pieces: list[Stage]) -> str:
     return ""
 
 
-def _of_the_transforms(session: Session, parts: list[Stage]) -> str:
-    """The costliest parts of the chain, each with its cost to training and the part of the workers' time it takes."""
-    whole = session.inside.whole.wall_ms if session.inside else 0.0
-    largest = worker_ms(session, parts[0]) or parts[0].ms.value
-    told = []
-    for part in parts[:3]:
-        own = worker_ms(session, part)
-        if (own or part.ms.value) < CO_BOTTLENECK * largest or part.culprit is None:
-            continue
-        share = f" and takes {percent(own / whole)} of a worker's time" if whole > 0 and own > 0 else ""
-        told.append(f"{_named(part.culprit.name, part.culprit.where)} costs {number(part.ms.value)} ms{share}")
-    return f"Of the transforms, {'; '.join(told)}." if told else ""
-
-
 def _named(name: str, where: str) -> str:
     return f"{name} ({where})" if where else name
 
 
 def not_starved(ladder: LadderView, share: Interval) -> str:
-    base, best = ladder.ms("baseline"), ladder.ms(ladder.rungs[0])
+    base = ladder.ms("baseline")
+    if not ladder.intervened:
+        text = f"Not starved: of a step of {number(base.value)} ms the loop waits for data {percent(share.value)}"
+        return f"{text} ({span(share)}).{only_observed(ladder)}"
+    best = ladder.ms(ladder.ceiling)
     return (
         f"Not starved: a step takes {number(base.value)} ms with the loader and {number(best.value)} ms with cached "
-        f"batches; the input pipeline costs {max(0.0, 100 * share.value):.0f} % ({span(share)}). "
+        f"batches, so the input pipeline costs {max(0.0, 100 * share.value):.0f} % ({span(share)}). "
         "To train faster, work on the model's own step."
     )
 
 
-def undecided(ladder: LadderView, share: Interval, top: Stage, lost: Interval | None = None) -> str:
-    """``lost`` is given where the workers may be in the way rather than late."""
-    base = ladder.ms("baseline")
-    if lost is not None:
-        return (
-            f"The input pipeline costs {percent(share.value)} of each step ({span(share)}), but it is open whether "
-            f"the loop waits for it (most for {top.stage}) or the workers slow the training process: with batches on "
-            f"the device already, a step took some {number(lost.value)} ms longer while they ran. "
-            "A longer --budget narrows the intervals."
-        )
-    if share.low <= 0 or top.ms.low > 0:
-        return (
-            f"Cannot tell yet: the input pipeline costs {percent(share.value)} of the step ({span(share)}), "
-            "too uncertain to call. A longer --budget narrows the interval."
-        )
+def undecided(ladder: LadderView, share: Interval, top: Stage | None) -> str:
+    most = f" Most of it would be {top.stage}." if top is not None else ""
     return (
-        f"The loop waits for data {percent(share.value)} of each step ({span(share)}), but no single stage's cost is "
-        f"certain; the largest is {top.stage} with {number(top.ms.value)} of {number(base.value)} ms. "
-        "A longer --budget narrows the intervals."
+        f"It is open whether the loop starves: the input pipeline costs {max(0.0, 100 * share.value):.0f} % of the "
+        f"step, but it may be {span(share)}.{most} A longer --budget narrows the interval."
     )
 
 
 def contention(ladder: LadderView, lost: Interval) -> str:
     base = ladder.ms("baseline")
     return (
-        f"The workers are not late, they are in the way: with batches already on the device, a step still takes "
-        f"{number(lost.value)} ms longer while they run (of {number(base.value)} ms). They compete with the training "
-        f"process for the CPU: fewer workers or fewer threads, not more, should help.{_threads(ladder.session)}"
+        f"The workers are not late, they are in the way: without any waiting, a step takes {number(lost.value)} ms "
+        f"longer beside them (of {number(base.value)} ms). They compete with the training process for the CPU: fewer "
+        f"workers or fewer threads, not more, should help.{_threads(ladder.session)}"
     )
 
 
@@ -193,5 +194,22 @@ def startup(session: Session, amortised: float, base: Interval) -> str:
 
 
 def too_little(ladder: LadderView) -> str:
-    have = ", ".join(ladder.rungs) or "no rung"
-    return f"Too little was measured to compare anything (windows exist for: {have})."
+    have = ", ".join(ladder.rungs)
+    seen = f"only {have} was measured" if have else "no step of the training loop was seen"
+    return f"Too little is known to say whether the loop starves: {seen}."
+
+
+def so_far(session: Session) -> str:
+    """The answer in a line while it is still being measured; empty before the first steps were seen."""
+    ladder = LadderView(session)
+    waited = ladder.waited("baseline") if ladder.has("baseline") else None
+    if waited is None:
+        return ""
+    text = f"the loop waits for data {percent(waited.value)} of each step of {number(ladder.ms('baseline').value)} ms"
+    inside = session.inside
+    if inside is None or inside.whole.wall_ms <= 0:
+        return text
+    parts = [("load", inside.load.wall_ms), *((link.name, link.cost.wall_ms) for link in inside.links)]
+    parts.sort(key=lambda part: part[1], reverse=True)
+    named = ", ".join(f"{name} {percent(ms / inside.whole.wall_ms)}" for name, ms in parts[:3] if ms > 0)
+    return f"{text}; a sample is {named}"

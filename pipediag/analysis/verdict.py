@@ -1,4 +1,4 @@
-"""The verdict: which stage's inclusion costs the time, how sure that is, and what would limit next."""
+"""The verdict: whether the loop starves, how surely that is known, which stage costs most, and what limits next."""
 
 from __future__ import annotations
 
@@ -9,82 +9,147 @@ from . import sentences
 from .diagnosis import Stage, Verdict
 from .intervals import Interval
 from .ladder import LadderView
-from .thresholds import CO_BOTTLENECK, CONTENTION, GATE, SEVERE
-from .waterfall import by_stage, culprit
+from .thresholds import AGREE, CO_BOTTLENECK, CONTENTION, GATE, RESOLUTION, SEVERE
+from .waterfall import OF_THE_WORKERS, by_stage, culprit, sides
+
+OBSERVED, INTERVENED, PROVEN = "observed", "intervened", "proven"
 
 
 def judge(ladder: LadderView, pieces: list[Stage]) -> Verdict:
-    """Decide from the measured ladder. Never guesses: what the intervals leave open is ``inconclusive``."""
-    rungs = ladder.rungs
-    if "baseline" not in rungs or len(rungs) < 2:
-        return Verdict("inconclusive", sentences.too_little(ladder))
-    session = ladder.session
-    base = ladder.ms("baseline")
+    """Decide from what was seen. It is ``inconclusive`` only while it is open whether the loop starves at all."""
     starved = starved_share(ladder)
-    startup = startup_ms(session)
-    stages = sorted(
-        (p for p in by_stage(ladder, pieces) if p.stage not in ("compute", "residual")),
-        key=lambda p: p.ms.value,
+    if starved is None:
+        return Verdict("inconclusive", sentences.too_little(ladder))
+    session, base = ladder.session, ladder.ms("baseline")
+    level = INTERVENED if ladder.intervened else OBSERVED
+    band, startup = _band(starved), startup_ms(session)
+    ranked = sorted(
+        (piece for piece in by_stage(ladder, pieces) if piece.stage != "compute"),
+        key=lambda piece: piece.ms.value,
         reverse=True,
     )
-    top = stages[0]
-    band = _band(starved)
-
-    if startup is not None and startup > max(top.ms.value, 0.0) and startup / (base.value + startup) > GATE:
+    top = _costliest(ladder, ranked)
+    starves = decided(starved)
+    if startup is not None and startup > (top.ms.value if top else 0.0) and startup / (base.value + startup) > GATE:
+        beside = top.stage if top is not None and starves else ""
         return Verdict(
             "startup",
             sentences.startup(session, startup, base),
+            level,
             culprit(session, "startup"),
             starved,
             band,
-            [top.stage] if starved.low > GATE and top.ms.low > 0 else [],
-            (top.stage if starved.low > GATE else "compute", 1000.0 / base.value),
+            [beside] if beside else [],
+            (beside or "compute", 1000.0 / base.value),
         )
-    if starved.high < GATE:
-        return Verdict(
-            "none", sentences.not_starved(ladder, starved), None, starved, band, [], ("compute", 1000.0 / base.value)
-        )
-    if starved.low <= GATE:
-        return Verdict("inconclusive", sentences.undecided(ladder, starved, top), None, starved, band)
-
-    lost = lost_to_workers(ladder)
-    most = lost is not None and lost.value >= CONTENTION * ladder.cost("baseline", "device").value
-    if lost is not None and most and lost.low > GATE * base.value:
-        after = max(base.value - lost.value, ladder.ms("device").value)
-        return Verdict(
-            "contention",
-            sentences.contention(ladder, lost),
-            culprit(session, "contention"),
-            starved,
-            band,
-            [top.stage],
-            ("compute", 1000.0 / after),
-        )
-    if most or top.ms.low <= 0:
-        return Verdict(
-            "inconclusive", sentences.undecided(ladder, starved, top, lost if most else None), None, starved, band
-        )
-    others = [p.stage for p in stages[1:] if p.ms.low > 0 and _rivals(p, top, base)]
-    after = max(base.value - top.ms.value, ladder.ms(rungs[0]).value)
-    following = stages[1].stage if len(stages) > 1 and stages[1].ms.value > GATE * base.value else "compute"
-    told = sentences.starved(ladder, starved, top, others, following, 1000.0 / after)
-    return Verdict(
-        top.stage,
-        told + sentences.within(session, top, pieces),
-        top.culprit,
-        starved,
-        band,
-        others,
-        (following, 1000.0 / after),
-    )
+    if starves is None or (starves and top is None):
+        return Verdict("inconclusive", sentences.undecided(ladder, starved, top), level, None, starved, band)
+    if not starves or top is None:
+        proven = level == INTERVENED and ladder.windows("baseline") > 1
+        sentence = sentences.not_starved(ladder, starved)
+        ceiling = ("compute", 1000.0 / base.value)
+        return Verdict("none", sentence, PROVEN if proven else level, None, starved, band, [], ceiling)
+    if level == INTERVENED and _agrees(ladder, top):
+        level = PROVEN
+    others = [piece.stage for piece in ranked if piece is not top and _rivals(piece, top, base)]
+    best = 1000.0 / ladder.ms(ladder.ceiling).value if ladder.intervened else 0.0
+    after = top.without.steps_per_s if top.without is not None else 1000.0 / base.value
+    after = min(after, best) if best else after
+    following = _following(ladder, ranked, top, after, best)
+    if top.stage == "contention":
+        sentence = sentences.contention(ladder, top.ms)
+    else:
+        sentence = sentences.starved(ladder, starved, top, others, following, after, best)
+        sentence += sentences.within(session, top, pieces)
+        sentence += "" if best else sentences.only_observed(ladder)
+    return Verdict(top.stage, sentence, level, top.culprit, starved, band, others, (following, after))
 
 
-def starved_share(ladder: LadderView) -> Interval:
-    """Share of the baseline step that vanishes when the input pipeline is cached away: ``1 - device / baseline``.
+def decided(starved: Interval) -> bool | None:
+    """Whether the loop starves; None while that is open. A cost known to within the gate is known well enough."""
+    if starved.low > GATE or starved.high < GATE:
+        return starved.low > GATE
+    return starved.value > GATE if starved.high - starved.low <= GATE else None
 
-    The interval is of the shares, round by round: of their ratio it would hang on what little is left of a step.
+
+def _costliest(ladder: LadderView, ranked: list[Stage]) -> Stage | None:
+    """The stage that costs most on the side that binds: the workers', if the loop certainly waits for them.
+
+    Workers are said to be in the way only where that is certain and most of the cost.
     """
-    return ladder.share("baseline", ladder.rungs[0])
+    cost, found, loader = sum(piece.ms.value for piece in ranked), sides(ladder), ladder.session.loader
+    gate = GATE * found.step.value
+    late = loader is not None and loader.num_workers > 0 and found.waits.low > gate
+    for piece in ranked:
+        if piece.stage == "contention":
+            if piece.ms.low > gate and piece.ms.value >= CONTENTION * cost:
+                return piece
+        elif piece.ms.value > 0 and (piece.stage in OF_THE_WORKERS or not late):
+            return piece
+    return None
+
+
+def _following(ladder: LadderView, ranked: list[Stage], top: Stage, after: float, best: float) -> str:
+    """What limits the loop once the costliest stage is gone: the largest other stage of the side that binds then."""
+    if best and after > (1 - GATE) * best:
+        return "compute"
+    found, loader, left = sides(ladder), ladder.session.loader, 1000.0 / after
+    rest = [p for p in ranked if p is not top]
+    late = left > (1 + RESOLUTION) * (found.step.value - found.waits.value)
+    if loader is not None and loader.num_workers:
+        rest = [p for p in rest if (p.stage in OF_THE_WORKERS) == late]
+    worth = [p for p in rest if p.ms.value > (0.0 if late else GATE * left)]
+    return worth[0].stage if worth else "compute"
+
+
+def _agrees(ladder: LadderView, top: Stage) -> bool:
+    """Whether the rungs beside the costliest stage were measured, and are where its cost would have them."""
+    if top.ms.low <= 0:
+        return False
+    if top.stage not in OF_THE_WORKERS:
+        return bool(top.rung) or top.stage == "contention"  # it was told by rungs
+    return bool(ladder.has("sample") or ladder.has("raw")) and not disagreements(ladder)
+
+
+def disagreements(ladder: LadderView) -> list[tuple[str, float, float]]:
+    """Rungs whose steps are not what a worker's time would have them be: name, milliseconds expected and measured.
+
+    By the law of a loop that waits for its workers: a step takes their time for a batch, divided by their number, and
+    no less than the training process needs.
+    """
+    loader, seen = ladder.session.loader, ladder.evidence("baseline")
+    found = sides(ladder)
+    if loader is None or not loader.num_workers or seen.get("worker_ms", 0.0) <= 0:
+        return []
+    if found.waits.value <= GATE * found.step.value:
+        return []
+    apart = []
+    for rung in ("sample", "raw"):
+        made = ladder.evidence(rung).get("worker_ms") if ladder.has(rung) else None
+        if not made:
+            continue
+        expected = max(found.ready, found.step.value * made / seen["worker_ms"])
+        measured = ladder.ms(rung)
+        if not measured.low / AGREE <= expected <= measured.high * AGREE:
+            apart.append((rung, expected, measured.value))
+    return apart
+
+
+def starved_share(ladder: LadderView) -> Interval | None:
+    """Share of the baseline step that the input pipeline costs; None if neither rungs nor the loop's waiting tell it.
+
+    ``1 - device / baseline``, with the ceiling for ``device``. It is no less than what the loop was seen to wait, and
+    that is all there is where the loop was not fed from a cache.
+    """
+    if not ladder.has("baseline"):
+        return None
+    waited = ladder.waited("baseline")
+    if not ladder.intervened:
+        return waited
+    share = ladder.share("baseline", ladder.ceiling)
+    if waited is None or waited.low <= share.low:
+        return share
+    return Interval(share.value, min(waited.low, share.value), max(share.high, waited.low))
 
 
 def startup_ms(session: Session) -> float | None:
@@ -100,21 +165,6 @@ def startup_ms(session: Session) -> float | None:
     ended = [s.shutdown for s in session.startups if s.shutdown > 0]
     each = statistics.median(paid) + (statistics.median(ended) if ended else 0.0) if paid else None
     return None if each is None else 1000.0 * each / loader.length
-
-
-def lost_to_workers(ladder: LadderView) -> Interval | None:
-    """Milliseconds per step that the loop loses to the workers' mere presence; None where that was not measured.
-
-    Taking batches off the workers' hands goes on meanwhile, in the training process: what the hand-off costs there is
-    the hand-off's.
-    """
-    if not (ladder.has("device+load") and ladder.has("device")):
-        return None
-    lost = ladder.cost("device+load", "device")
-    below = ladder.below("worker") if ladder.has("worker") else None
-    if below is not None:
-        lost = lost.shifted(-max(0.0, ladder.cost("worker", below).value))
-    return lost
 
 
 def _rivals(piece: Stage, top: Stage, base: Interval) -> bool:

@@ -1,105 +1,303 @@
-"""Where a baseline step's milliseconds go: compute, then what each stage adds, then what is left over."""
+"""Where a baseline step's milliseconds go: what the training process needs itself, and what it waits for its workers.
+
+What the training process needs for a step, batches lying ready, is measured by rungs: ``device`` (compute), ``host``
+(transfer), ``worker`` (hand-off). What a step takes beyond that without waiting, it loses to the workers' presence
+(contention; if a rung is missing, its stage may be in it). What it waits beyond that is the workers', and is divided by
+what a worker's time goes into: marginal costs of neighbouring rungs are no shares, since the first stage beyond what
+the loop hides gets everything. Where nothing is known of a worker's time, the rungs divide it all the same.
+
+No piece is negative, and they sum to the step. Beside each stands how fast the loop would be without it
+(:class:`~.diagnosis.Without`), which is not the same thing: what another stage hides costs nothing until that is gone.
+"""
 
 from __future__ import annotations
 
 import itertools
+import math
+from dataclasses import dataclass
 
-from ..session import Link, Place, Session, cut_of
+from ..session import STAGE_OF_RUNG, Place, Session
 from .chain import dominant, heaviest, joined
-from .diagnosis import Stage
+from .diagnosis import Stage, Without
+from .estimate import WORKERS
 from .intervals import Interval, total
 from .ladder import LadderView
 from .thresholds import CO_BOTTLENECK, RESOLUTION
 
+#: Stages of the workers, and of the training process, in pipeline order.
+OF_THE_WORKERS = ("collate", "transform", "load", "storage")
+#: How surely a stage's share of a worker's time is known: shares of one sample vary little, but cached files, other
+#: cores and the first samples make them other shares than those of the whole run (2 to 4 points on recorded runs).
+_SHARE_ARM = 0.05
+#: What is left of differences that cancel out.
+_DUST = 1e-9
+
+
+@dataclass(frozen=True)
+class Sides:
+    """The baseline step, in milliseconds.
+
+    Attributes:
+        step: the whole of it.
+        compute: with batches cached as near to the device as was measured; the whole step's own part if none was.
+        ready: with batches lying ready in front of the training process, hand-off included.
+        waits: what the loop waits for its workers beyond what handing over takes.
+        lost: what the training process needs longer for a step beside working workers.
+    """
+
+    step: Interval
+    compute: float
+    ready: float
+    waits: Interval
+    lost: Interval
+
+
+def sides(ladder: LadderView) -> Sides:
+    """Tell what the training process needs for a step from what it waits for its workers."""
+    step = ladder.ms("baseline")
+    own = [rung for rung in ("worker", "host", "device") if ladder.has(rung)]
+    share = ladder.waited("baseline")
+    if not own:  # the loop was not fed from a cache, or from none that is free of the workers' work
+        below = ladder.rungs[0]
+        if below != "baseline" and share is None:
+            ready = min(step.value, ladder.ms(below).value)
+        else:
+            ready = step.value * (1 - (share.value if share is not None else 0.0))
+        waits = _part(step, share) if share is not None else _nothing_less(ladder.cost("baseline", below))
+        return Sides(step, min(ready, ladder.ms(below).value), ready, waits, Interval(0.0, 0.0, 0.0))
+    slowest = max(own, key=lambda rung: ladder.ms(rung).value)
+    measured = ladder.ms(slowest).value
+    loader = ladder.session.loader
+    if share is None or (loader is not None and not loader.num_workers):  # there are no workers to be in the way
+        beyond = _nothing_less(ladder.cost("baseline", slowest))
+        waits = beyond if share is None else _at_least(beyond, _part(step, share))
+        ready = step.value - waits.value
+        return Sides(step, min(ready, ladder.ms(ladder.ceiling).value), ready, waits, Interval(0.0, 0.0, 0.0))
+    handed = ladder.waited(own[0])
+    waits = _nothing_less(_part(step, share).shifted(-(handed.value * ladder.ms(own[0]).value if handed else 0.0)))
+    # The training process cannot need more for a step than it took: a rung measured at a busier time may say so.
+    ready = min(measured, step.value - waits.value)
+    lost = step.value - waits.value - ready
+    # Of the two it is the wait that is unsteady; what is beyond both rungs is known as well as those are.
+    arm = math.hypot(
+        2 * RESOLUTION * step.value, measured - min(measured, ladder.ms(slowest).low), (waits.high - waits.low) / 2
+    )
+    compute = min(ready, ladder.ms(ladder.ceiling).value)
+    return Sides(step, compute, ready, waits, Interval(lost, lost - arm, lost + arm))
+
+
+def _at_least(one: Interval, other: Interval) -> Interval:
+    return other if other.value > one.value else one
+
+
+def _part(step: Interval, share: Interval) -> Interval:
+    return Interval(step.value * share.value, step.value * share.low, step.value * share.high)
+
+
+def _nothing_less(cost: Interval) -> Interval:
+    return Interval(max(0.0, cost.value), max(0.0, cost.low), max(0.0, cost.high))
+
 
 def waterfall(ladder: LadderView) -> list[Stage]:
-    """Pieces of the baseline step in ladder order. Their ``ms`` sum to the baseline's, by way of ``residual``.
+    """Pieces of the baseline step from the device outwards, none negative; they sum to the step.
 
-    Empty when the baseline was not measured. The residual exists because every piece is a median of its own; a
-    residual that is large beside the pieces says that the rungs drifted while they were measured.
+    Empty when the loop was never seen to step.
     """
     if not ladder.has("baseline"):
         return []
-    rungs = ladder.rungs
-    base = ladder.ms("baseline")
-    first = ladder.ms(rungs[0])
-    pieces = [Stage("compute", first, first.value / base.value, None, ladder.covered(rungs[0]), rungs[0])]
-    pieces += [piece(ladder, slow, fast) for slow, fast in zip(rungs[1:], rungs, strict=False)]
-    left = base.value - sum(piece.ms.value for piece in pieces)
-    pieces.append(Stage("residual", Interval(left, left, left), left / base.value))
+    found, fastest = sides(ladder), ladder.ms(ladder.rungs[0])
+    compute = _nothing_less(fastest.shifted(found.compute - fastest.value))
+    pieces = [_stage(ladder, "compute", compute, ladder.rungs[0])]
+    at, before = found.compute, "device" if ladder.has("device") else ""
+    for rung in ("host", "worker"):
+        if ladder.has(rung) and before:
+            here = min(found.ready, max(at, ladder.ms(rung).value))
+            cost = ladder.cost(rung, before)
+            arms = Interval(here - at, min(here - at, max(0.0, cost.low)), max(here - at, cost.high))
+            pieces.append(_stage(ladder, ladder.stage(rung), arms, rung, ladder.covered(rung)))
+            at = here
+        before = rung if ladder.has(rung) else before
+    if found.lost.value > _DUST * found.step.value:
+        hidden = [STAGE_OF_RUNG[rung] for rung in ("host", "worker") if ladder.lacks(rung)]
+        lost = _nothing_less(found.lost)
+        pieces.append(_stage(ladder, hidden[-1] if hidden else "contention", lost, covers=hidden or None))
+    pieces += _of_the_workers(ladder, found)
+    left = found.step.value - sum(piece.ms.value for piece in pieces)
+    apart = {piece.stage for piece in pieces[1:]}
+    covers = [stage for stage in ladder.covered(ladder.rungs[0]) if ladder.intervened and stage not in apart]
+    pieces[0] = _stage(ladder, "compute", _nothing_less(pieces[0].ms.shifted(left)), ladder.rungs[0], covers)
+    stored = _stored(pieces)
+    for piece in pieces[1:]:
+        piece.without = _without(ladder, found, piece.stage, piece.ms.value, stored)
     return pieces
 
 
-def piece(ladder: LadderView, slow: str, fast: str) -> Stage:
-    """What ``slow`` adds to the rung ``fast`` next below it."""
-    cost = _cost(ladder, slow, fast)
-    stage, links = ladder.stage(slow), ladder.links(slow)
-    place = culprit(ladder.session, stage)
-    if stage == "transform":
-        whole = len(links) > 1 and len(links) == len(ladder.session.links)
-        place = dominant(links) or (place if whole else joined(links)) or place
-    most = heaviest(ladder.session.inside)
-    if stage == "load" and "transform" in ladder.covered(slow) and most is not None and most[1] >= CO_BOTTLENECK:
-        place = Place(most[0].name, most[0].where)  # by worker time, since the ladder cannot tell them apart
-    return Stage(
-        stage,
-        cost,
-        cost.value / ladder.ms("baseline").value,
-        place,
-        ladder.covered(slow),
-        slow,
-        [link.name for link in links] if stage == "transform" else [],
-    )
+def _stored(pieces: list[Stage]) -> bool:
+    """Whether storage costs something beside the loading."""
+    return any(piece.stage == "storage" and piece.share > RESOLUTION for piece in pieces)
+
+
+def _stage(
+    ladder: LadderView,
+    stage: str,
+    ms: Interval,
+    rung: str = "",
+    covers: list[str] | None = None,
+    place: Place | None = None,
+    links: list[str] | None = None,
+) -> Stage:
+    share = ms.value / ladder.ms("baseline").value
+    return Stage(stage, ms, share, place or culprit(ladder.session, stage), covers or [stage], rung, links or [])
+
+
+def _of_the_workers(ladder: LadderView, found: Sides) -> list[Stage]:
+    """What the loop waits for its workers, divided among what they do."""
+    parts = _by_time(ladder) or _by_rungs(ladder)
+    whole = sum(part.weight for part in parts)
+    pieces = []
+    for part in parts:
+        share = part.weight / whole if whole > 0 else 1 / len(parts)
+        arm = max(min(_SHARE_ARM, share, 1 - share), part.arm / whole if whole > 0 else 0.0)
+        value = share * found.waits.value
+        spread = math.hypot(arm * found.waits.value, share * (found.waits.high - found.waits.low) / 2)
+        ms = Interval(value, max(0.0, value - spread), value + spread)
+        pieces.append(_stage(ladder, part.stage, ms, part.rung, part.covers, part.place, part.links))
+    return pieces
+
+
+@dataclass(frozen=True)
+class _Part:
+    """Part of the workers' work; ``weight`` is milliseconds of whatever all parts are measured in, ``arm`` how far it
+    may be off, beyond what shares of a worker's time are."""
+
+    stage: str
+    weight: float
+    rung: str
+    covers: list[str]
+    place: Place | None = None
+    links: list[str] | None = None
+    arm: float = 0.0
+
+
+def _by_time(ladder: LadderView) -> list[_Part]:
+    """The parts of a worker's time for a batch under the baseline; none if that was not looked into."""
+    session, seen = ladder.session, ladder.evidence("baseline")
+    inside = session.inside
+    if inside is None or not inside.samples or inside.whole.wall_ms <= 0 or "worker_ms" not in seen:
+        return []
+    batch, collating = seen["worker_ms"], seen.get("collate_ms", _collating(ladder))
+    collate = min(batch, collating or 0.0)
+    each = (batch - collate) / inside.whole.wall_ms
+    storage = min(each * inside.load.wall_ms, _cold(ladder) * batch)
+    links = [
+        _Part("transform", each * link.cost.wall_ms, "", ["transform"], Place(link.name, link.where), [link.name])
+        for link in inside.links
+    ]
+    between = inside.between.wall_ms * each
+    if links and between > 0:  # the code that holds them together goes with them
+        own = sum(part.weight for part in links) or 1.0
+        links = [_Part(p.stage, p.weight * (1 + between / own), p.rung, p.covers, p.place, p.links) for p in links]
+    transforms = sum(part.weight for part in links)
+    loading = max(0.0, batch - collate - transforms - storage)
+    hidden = not links and not ladder.has("raw")
+    covers = ["collate"] * (collating is None) + ["transform"] * hidden + ["load"]
+    parts = [*reversed(links), _Part("load", loading, "warm", covers)]
+    if collating is not None:
+        parts.insert(0, _Part("collate", collate, "sample", ["collate"]))
+    return [*parts, _Part("storage", storage, "baseline", ["storage"])] if storage > 0 else parts
+
+
+def _collating(ladder: LadderView) -> float | None:
+    """Milliseconds of a worker for a batch whose samples lie ready: where it was not told apart. None if not known."""
+    seen = ladder.evidence("sample") if ladder.has("sample") else {}
+    if "worker_ms" not in seen:
+        return None
+    return max(0.0, seen["worker_ms"] * (1 - seen.get("worker_queued", 0.0)) - seen.get("copy_ms", 0.0))
+
+
+def _cold(ladder: LadderView) -> float:
+    """Part of a worker's time that goes into what is not in the page cache: what it takes less on warm files.
+
+    Two rungs whose workers are as fast as each other differ by chance, so less than that is nothing.
+    """
+    if not ladder.has("warm"):
+        return 0.0
+    cold, warm = (ladder.evidence(rung).get("worker_ms", 0.0) for rung in ("baseline", "warm"))
+    if cold <= 0 or warm <= 0:
+        return 0.0
+    windows = max(1, min(ladder.windows("baseline"), ladder.windows("warm")))
+    part = 1 - warm / cold
+    return part if part > 2 * WORKERS.sd / math.sqrt(windows) else 0.0
+
+
+def _by_rungs(ladder: LadderView) -> list[_Part]:
+    """What each rung adds to the one below it, where that is all that is known."""
+    parts = []
+    rungs = [rung for rung in ladder.rungs if rung not in ("device", "host", "worker")]
+    for rung in rungs:
+        below = ladder.below(rung)
+        if below is None:
+            continue
+        cost = _nothing_less(ladder.cost(rung, below))
+        links, stage = ladder.links(rung), ladder.stage(rung)
+        place, covers = None, ladder.covered(rung)
+        if stage == "transform":
+            whole = len(links) > 1 and len(links) == len(ladder.session.links)
+            place = dominant(links) or (None if whole else joined(links))
+        most = heaviest(ladder.session.inside)
+        if stage == "load" and "transform" in covers and most is not None and most[1] >= CO_BOTTLENECK:
+            place = Place(most[0].name, most[0].where)  # by worker time, since the rungs cannot tell them apart
+        names = [link.name for link in links] if stage == "transform" else []
+        arm = (cost.high - cost.low) / 2
+        parts.append(_Part(stage, cost.value, rung, covers, place, names, arm))
+    if parts:
+        return parts
+    return [_Part("load", 1.0, "baseline", ["collate", "transform", "load", "storage"])]
+
+
+def _without(ladder: LadderView, found: Sides, stage: str, ms: float, stored: bool) -> Without:
+    """How fast the loop would be without ``ms`` of a stage.
+
+    A loop fed by workers is as fast as the slower of the two sides; one that makes its batches itself does one after
+    the other. Without its loading a loop runs as under the rung ``raw``, which was measured, unless storage costs
+    something besides: that is gone there too.
+    """
+    step = found.step.value
+    own, waits = step - found.waits.value, found.waits.value
+    if stage == "load" and ladder.has("raw") and not stored:
+        return Without(1000.0 / min(step, ladder.ms("raw").value), True)
+    loader = ladder.session.loader
+    beside = loader is not None and loader.num_workers > 0 and waits > RESOLUTION * step
+    if stage in OF_THE_WORKERS:
+        left = max(own, step * (1 - ms / waits)) if beside else step - ms
+    else:
+        left = step if beside else step - ms
+    least = min(step, ladder.ms(ladder.rungs[0]).value) if ladder.intervened else 1e-6
+    return Without(1000.0 / max(left, least), False)
 
 
 def by_stage(ladder: LadderView, pieces: list[Stage]) -> list[Stage]:
     """The pieces with neighbours of the same stage joined: the transforms' links are one stage.
 
-    The joined cost is measured from the rung above all of them to the rung below, or is the sum of the parts where that
-    is known better: once the chain is cut, only neighbouring rungs are measured further. Its culprit is the costliest
-    part.
+    Its culprit is the costliest part.
     """
     stages = []
     for stage, group in itertools.groupby(pieces, key=lambda part: part.stage):
         parts = list(group)
-        fast = ladder.below(parts[0].rung) if parts[0].rung else None
-        if len(parts) == 1 or fast is None:
+        if len(parts) == 1:
             stages += parts
             continue
-        direct, summed = _cost(ladder, parts[-1].rung, fast), total([part.ms for part in parts])
-        cost = summed if summed.high - summed.low < direct.high - direct.low else direct
-        costliest = ranked(ladder.session, parts)[0]
         links = [name for part in reversed(parts) for name in part.links]
-        share = cost.value / ladder.ms("baseline").value
-        stages.append(Stage(stage, cost, share, costliest.culprit, parts[-1].covers, parts[-1].rung, links))
+        ms, share = total([part.ms for part in parts]), sum(part.share for part in parts)
+        joint = Stage(stage, ms, share, ranked(parts)[0].culprit, parts[-1].covers, parts[-1].rung, links)
+        joint.without = _without(ladder, sides(ladder), stage, ms.value, _stored(pieces))
+        stages.append(joint)
     return stages
 
 
-def _cost(ladder: LadderView, slow: str, fast: str) -> Interval:
-    """The measured cost, no more certain than the instrument allows."""
-    return ladder.cost(slow, fast).widened(RESOLUTION * ladder.ms("baseline").value)
-
-
-def ranked(session: Session, parts: list[Stage]) -> list[Stage]:
-    """Parts of the transform stage, costliest first.
-
-    Which of them certainly cost something the ladder says. How much of the stage each would save is better told by
-    the workers' own time: the part nearest to the device is added while the workers still have time to spare, and
-    what it takes of that seems to cost nothing.
-    """
-    certain = [part for part in parts if part.ms.low > 0] or parts
-    known = session.inside is not None and session.inside.samples > 0
-    return sorted(certain, key=lambda p: worker_ms(session, p) if known else p.ms.value, reverse=True)
-
-
-def worker_ms(session: Session, part: Stage) -> float:
-    """Milliseconds a worker spends on each sample for the links of a part."""
-    return sum(link.cost.wall_ms for link in _links_of(session, part))
-
-
-def _links_of(session: Session, part: Stage) -> list[Link]:
-    first = cut_of(part.rung) or 0
-    return session.links[first : first + len(part.links)]
+def ranked(parts: list[Stage]) -> list[Stage]:
+    """Parts of one stage, costliest first."""
+    return sorted(parts, key=lambda part: part.ms.value, reverse=True)
 
 
 def culprit(session: Session, stage: str) -> Place | None:

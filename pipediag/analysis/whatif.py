@@ -10,7 +10,7 @@ This is the bound of a pipeline of two stages, and the reason why the ladder's s
 slower side takes hides what the other does. The ladder measures both sides:
 
 ``loop``    the rung ``worker`` (or ``host``, or the fastest there is): compute, transfer, hand-off; on top of it what
-            the loop loses to the workers' mere presence (``device+load``), where that is certain
+            the loop loses to the workers' mere presence, where that is certain (:class:`.waterfall.Sides`)
 ``supply``  the baseline step where the loop waits for batches, for then nothing else decides; the loader alone (the
             rung ``supply``) where it does not, or where that is fast enough
 
@@ -33,7 +33,7 @@ from ..session import Session
 from .intervals import Interval, total
 from .ladder import LadderView
 from .thresholds import RESOLUTION
-from .verdict import lost_to_workers
+from .waterfall import sides
 
 #: What a change really takes off the workers, in parts of what the removed code took: the rest may become dearer, since
 #: it finds other caches and other memory. Where the caching article's transforms were replaced by cheaper ones on one
@@ -299,7 +299,7 @@ def what_if(ladder: LadderView) -> WhatIf | None:
     rungs, session = ladder.rungs, ladder.session
     if "baseline" not in rungs or len(rungs) < 2:
         return None
-    base, compute = ladder.ms("baseline"), ladder.ms(rungs[0])
+    base, compute = ladder.ms("baseline"), ladder.ms(ladder.ceiling)
     if math.isinf(base.high) or math.isinf(compute.high):
         return None
     loader = session.loader
@@ -313,7 +313,7 @@ def what_if(ladder: LadderView) -> WhatIf | None:
     return WhatIf(
         base=base.value,
         compute=compute.value,
-        ceiling=ladder.ratio("baseline", rungs[0]),
+        ceiling=ladder.ratio("baseline", ladder.ceiling),
         loop=ladder.ms(loop_rung).value,
         supply=_supply(ladder, waiting, waits, workers, work),
         loop_rung=loop_rung,
@@ -358,8 +358,8 @@ def _handoff(ladder: LadderView) -> Interval | None:
 
 def _lost(ladder: LadderView, waiting: float) -> Interval:
     """What the loop loses to the workers' presence, where that is certain, but no more than the baseline shows."""
-    found = lost_to_workers(ladder)
-    if found is None or found.low <= 0 or math.isinf(found.low):
+    found = sides(ladder).lost
+    if found.low <= 0:
         return NOTHING
     return least(found, exactly(max(0.0, waiting)))
 
@@ -404,6 +404,10 @@ def work_of(ladder: LadderView) -> Work | None:
 
 
 def _collating(ladder: LadderView) -> float:
+    """Milliseconds of ``run`` that collating takes: as workers told, or the time that they need for ready samples."""
+    seen = ladder.evidence("baseline")
+    if "collate_ms" in seen:
+        return seen["collate_ms"] * max(0.0, 1 - seen.get("worker_queued", 0.0))
     if not ladder.has("sample"):
         return 0.0
     seen = ladder.evidence("sample")

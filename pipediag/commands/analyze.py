@@ -10,11 +10,11 @@ import click
 from .. import report
 from ..analysis import diagnose_session
 from ..analysis.remedy import outcome
-from ..host.passes import Request
+from ..host.passes import Request, anything_seen
 from ..remedy import saved
 from ..report.terminal import render_for
 from ..session import Session
-from .measuring import exit_code, gated, measure, show
+from .measuring import exit_code, gated, measure, say_how_it_failed, show
 
 
 def analyze(request: Request, outputs: Sequence[str], fail_over: float | None, plan: str | None = None) -> int:
@@ -37,7 +37,8 @@ def analyze(request: Request, outputs: Sequence[str], fail_over: float | None, p
         report.check_writable("--profile", request.profile)
     session = measure(request)
     code = exit_code(session)
-    if not session.windows:
+    if not anything_seen(session):
+        say_how_it_failed(session)
         return code
     if plan is not None:
         _save_plan(session, plan)

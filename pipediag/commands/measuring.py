@@ -41,8 +41,17 @@ def measure(request: Request) -> Session:
 
 
 def exit_code(session: Session) -> int:
-    """The script's own exit code if it failed; else whether the measurement was interrupted."""
+    """The script's own exit code if its first run failed; else whether the measurement was interrupted."""
     return session.script.exit_code or (EXIT_INTERRUPTED if session.ended == "interrupted" else EXIT_OK)
+
+
+def say_how_it_failed(session: Session) -> None:
+    """Say how a script failed that nothing was measured of, where it has not said so itself."""
+    if session.script.error:
+        return
+    for warning in session.warnings:
+        if warning.code == "script-failed":
+            click.echo(f"pipediag: {warning.message}, before anything could be measured", err=True)
 
 
 def gated(code: int, diagnosis: Diagnosis, percent: float | None) -> int:

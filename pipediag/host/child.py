@@ -2,28 +2,39 @@
 
 from __future__ import annotations
 
+import errno
+import inspect
 import json
 import os
 import signal
 import sys
 import traceback
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
 from functools import partial
-from types import FrameType
+from types import FrameType, FunctionType, MethodType, ModuleType
 from typing import TYPE_CHECKING, Any
 
 from ..analysis.audit.rounds import next_round as next_audit_round
 from ..analysis.remedy import next_trial
 from ..analysis.stopping import next_round
 from ..errors import EXIT_INTERRUPTED, AnalysisOver
-from ..frames import users_part
+from ..frames import is_ours, users_part
 from ..session import Session
 from .channel import Sender
-from .hooks import Writes, on_first_iteration
+from .hooks import Writes, on_first_iteration, when_imported
 from .script import NoSuchModule, Target, run
 
 if TYPE_CHECKING:
     from ..ladder.measurement import Measurement
+
+#: Errors by which a script tells that it cannot run twice, never that it cannot do with the batches it gets: what it
+#: makes is there already, its input is at its end, its lock or port is taken.
+_REFUSALS = (FileExistsError, EOFError, BlockingIOError)
+_REFUSING_CODES = (errno.EEXIST, errno.ENOTEMPTY, errno.EADDRINUSE)
+#: Functions of a process's target that are looked through for training, at most.
+_LOOKED_THROUGH = 200
+_LIBRARIES = (os.path.dirname(os.__file__) + os.sep, "<frozen")
 
 
 def main(arguments: list[str]) -> int:
@@ -49,16 +60,20 @@ class Child:
     def run(self, target: Target) -> int:
         signal.signal(signal.SIGINT, self._interrupted)
         error: BaseException | None = None
+        said = ""
         try:
             with self._stack:
                 self._stack.enter_context(on_first_iteration(self._begin))
+                self._stack.enter_context(_trainers_told(lambda at: self._sender.send("trainer", {"at": at})))
                 self._writes.listen()
                 run(target)
         except AnalysisOver as over:
             return EXIT_INTERRUPTED if str(over) == "interrupted" else 0
-        except SystemExit:  # the script's own way to end, no failure of the rung under way
+        except SystemExit as leaving:  # the script's own way to end, no failure of the rung under way
+            said = leaving.code if isinstance(leaving.code, str) else ""
             raise
         except NoSuchModule as unusable:
+            said = str(unusable)
             print(f"pipediag: {unusable}", file=sys.stderr)
             return unusable.exit_code
         except BaseException as crash:
@@ -68,7 +83,7 @@ class Child:
             sys.excepthook(type(crash), crash, crash.__traceback__)
             return 1
         finally:
-            self._tell_end(error)
+            self._tell_end(error, said)
         return 0
 
     def _begin(self) -> None:
@@ -100,8 +115,89 @@ class Child:
         if not self._measurement.over:
             self._measurement.finish("interrupted")
 
-    def _tell_end(self, error: BaseException | None) -> None:
-        story = self._measurement.summary() if self._measurement else {}
+    def _tell_end(self, error: BaseException | None, said: str) -> None:
+        """Tell how the script ended: by ``error``, or with a word of its own on standard error."""
+        story = self._measurement.conclude() if self._measurement else {}
+        if said:
+            story["said"] = said.strip().splitlines()[-1]
         if error is not None:
             story["error"] = "".join(traceback.format_exception_only(error)).strip().splitlines()[-1]
+            story["refused"] = isinstance(error, _REFUSALS) or getattr(error, "errno", None) in _REFUSING_CODES
         self._sender.send("ended", story)
+
+
+@contextmanager
+def _trainers_told(tell: Callable[[str], None]) -> Iterator[None]:
+    """Tell of every process that the script starts by ``multiprocessing`` to train in it: its function and the place.
+
+    Whether it trains is read from its code, since processes are also begun to load, to log and to predict.
+    """
+    patched: list[tuple[Any, Any]] = []
+
+    def patch(module: ModuleType) -> None:
+        process_class = module.BaseProcess
+        native = process_class.start
+
+        def start(self: Any) -> None:
+            trainer = _trainer_in(self)  # before it starts: what it runs is forgotten then
+            native(self)
+            if trainer is not None:
+                code = trainer.__code__
+                tell(f"{trainer.__name__}, {os.path.basename(code.co_filename)}:{code.co_firstlineno}")
+
+        process_class.start = start
+        patched.append((process_class, native))
+
+    with when_imported("multiprocessing.process", patch):
+        try:
+            yield
+        finally:
+            for process_class, native in patched:
+                process_class.start = native
+
+
+def _trainer_in(process: Any) -> FunctionType | None:
+    """The script's own function that a process is to run, if it trains."""
+    target = getattr(process, "_target", None) or type(process).run
+    if getattr(target, "__module__", "") == "torch.multiprocessing.spawn":  # runs the first of its arguments
+        target = process._args[0]
+    owner = type(getattr(target, "__self__", process))
+    function = _users_function(target)
+    return function if function is not None and _trains(function, owner) else None
+
+
+def _users_function(obj: Any) -> FunctionType | None:
+    """The function behind a callable; None where that is none of the script's own, which is not looked through."""
+    if isinstance(obj, partial):
+        obj = obj.func
+    if isinstance(obj, (MethodType, staticmethod, classmethod)):
+        obj = obj.__func__
+    if not isinstance(obj, FunctionType):
+        return None
+    function = inspect.unwrap(obj)
+    if not isinstance(function, FunctionType):
+        return None
+    file = function.__code__.co_filename
+    library = "site-packages" in file or "dist-packages" in file or file.startswith(_LIBRARIES) or is_ours(file)
+    return None if library else function
+
+
+def _trains(function: FunctionType, owner: type) -> bool:
+    """Whether the function calls something named ``backward``: itself, or by what it calls by name in the script.
+
+    ``owner`` is the class whose other methods it may call.
+    """
+    left, seen = [function], {function}
+    while left:
+        one = left.pop()
+        names = one.__code__.co_names
+        if "backward" in names:
+            return True
+        called = [one.__globals__.get(name) for name in names]
+        holders = [owner, *(holder for holder in called if isinstance(holder, (type, ModuleType)))]
+        called += [vars(holder).get(name) for holder in holders for name in names]
+        for callee in map(_users_function, called):
+            if callee is not None and callee not in seen and len(seen) < _LOOKED_THROUGH:
+                seen.add(callee)
+                left.append(callee)
+    return False

@@ -1,6 +1,7 @@
 """The parent: passes over the script, each in a fresh child, until every rung has its windows.
 
-Imports no torch. Windows arrive while they are measured, so whatever becomes of a child, they are kept.
+Imports no torch. Windows arrive while they are measured, so whatever becomes of a child, they are kept. A script may
+well refuse to run again; what its first run gave is an answer all the same.
 """
 
 from __future__ import annotations
@@ -27,6 +28,8 @@ Progress = Callable[[str, dict[str, Any], Session], None]
 
 #: Seconds a script may take before its first batch, at least: reading indices, tokenising, compiling.
 PROLOGUE = 300.0
+#: The same for a further pass, at least: it has this long, or so many times as long as the first one took.
+PROLOGUE_AGAIN, PROLOGUE_TIMES = 60.0, 4.0
 #: Seconds a child has for its own farewell once it was told to stop.
 FAREWELL = 10.0
 #: Seconds after which a child that should have stopped by itself is taken to hang.
@@ -34,7 +37,7 @@ OVERDUE = 15.0
 MAX_PASSES = 40
 #: Rungs given up because the script failed under them; a further failure is the script's own.
 MAX_EXCLUDED = 2
-#: Fresh passes that may add nothing before the analysis ends.
+#: Further passes in a row that may add no window before the analysis ends.
 MAX_BARREN = 2
 _FAILED_UNDER = "the script failed when it was fed this way"
 
@@ -60,6 +63,7 @@ class Outcome:
 
     exit_code: int = 0
     reason: str = ""  # why the child stopped the script; empty when the script ended by itself
+    stopped: bool = False  # whether the script was stopped, for a reason or because no loader proved to train
     story: dict[str, Any] = field(default_factory=dict)
     seconds: float = 0.0  # of the budget, from the first batch on
     applied: float = 0.0  # seconds that a remedy was measured for
@@ -67,13 +71,25 @@ class Outcome:
     climbed: bool = False  # whether the ladder came to its end
     batches: bool = False
     interrupted: int = 0  # the signal that did
+    killed: int = 0  # the signal that ended the script, where that was not ours
+    hung: float = 0.0  # seconds after which a script was ended that asked for no more batches
+    prologue: float = 0.0  # seconds until the first batch
+    trainers: list[str] = field(default_factory=list)  # processes of the script's own that train
+
+    @property
+    def refused(self) -> bool:
+        """Whether the script came to no batch at all, or ended by what tells that it cannot run twice."""
+        return not self.batches or bool(self.story.get("refused"))
 
 
 def analyze_script(request: Request, progress: Progress) -> Session:
-    """Measure a script and return the session; ``session.script.exit_code`` is the script's own.
+    """Measure a script and return the session.
+
+    ``session.script.exit_code`` is the script's own where its first run failed. A later run that fails takes nothing
+    from what the earlier ones gave: the code is 0 then, and the warning ``later-pass-failed`` says how it failed.
 
     Raises:
-        NothingMeasured: the script ended without error, and not one window could be measured.
+        NothingMeasured: the script ended without error, and neither a window nor a training step was seen.
         UsageError: there is no such script.
     """
     request.target.check()
@@ -83,36 +99,87 @@ def analyze_script(request: Request, progress: Progress) -> Session:
     plan.profile, plan.knobs = request.profile, KNOBS_SHARE * request.budget if request.knobs else 0.0
     if request.rungs:
         plan.rungs = request.rungs
+    history: list[Outcome] = []
+    folders = _Folders(request.workdir)
     barren = 0
-    with no_orphans(), tempfile.TemporaryDirectory(prefix="pipediag-") as folder:
+    with no_orphans(), tempfile.TemporaryDirectory(prefix="pipediag-") as scratch:
         while True:
             windows = len(session.windows)
-            outcome = _one_pass(request, plan, session, folder, progress)
+            outcome = _one_pass(request, plan, session, scratch, folders.now, _patience(history), progress)
             if outcome.exit_code and _failed_under(outcome) == REMEDIED:
                 _give_up_remedy(outcome, session)
             elif outcome.exit_code and settings_of(_failed_under(outcome) or ""):
                 _give_up_settings(outcome, session)
-            session.script.passes += 1
-            session.script.exit_code = outcome.exit_code
-            session.script.error = outcome.story.get("error", "") if outcome.exit_code else ""
+            history.append(outcome)
             barren = barren + 1 if len(session.windows) == windows else 0
-            session.ended = _ending(outcome)
-            next_plan = _next(plan, outcome, session)
-            if next_plan is None or barren > MAX_BARREN or session.script.passes >= MAX_PASSES:
+            following = _next(plan, outcome, session)
+            if following is None and (trouble := _trouble(history)):
+                following = _elsewhere(plan, outcome, folders)
+                _tell(trouble, history, session, request.workdir, folders.now if following else "")
+            elif following is not None and not _worth_it(plan, following, session, barren):
+                following = None
+            elif following is not None and folders.apart:
+                folders.renew(following.attempt)
+            if following is None or len(history) >= MAX_PASSES:
                 break
-            plan = next_plan
-    wrote = [path for path in session.script.wrote if path != request.profile]
-    session.script.wrote = [path for path in wrote if _is_there(path, request.workdir)]
-    if request.profile and session.profile is None:
-        session.apply("profile", {"why_not": "the script ended before the ladder was known"})
-    if outcome.exit_code == 0 and not session.windows:
-        raise NothingMeasured(_nothing(outcome, plan))
+            plan = following
+    _close(session, history, folders, request)
+    if not session.script.exit_code and not outcome.interrupted and not anything_seen(session):
+        raise NothingMeasured(_nothing(history, request))
     return session
 
 
-def _is_there(path: str, workdir: str | None) -> bool:
-    """Whether a file that the script wrote outlived it; scratch files are nobody's concern."""
-    return os.path.exists(os.path.join(workdir or "", path))
+def anything_seen(session: Session) -> bool:
+    """Whether there is anything to judge: a window, or a training loop that was seen stepping."""
+    return bool(session.windows or getattr(session, "observed", None))
+
+
+class _Folders:
+    """Where the passes run: all in ``workdir``, until one is refused there.
+
+    From then on each has a folder of its own in it, with what ``workdir`` held before the first pass. Not from the
+    beginning: a first pass may have downloaded its data.
+    """
+
+    def __init__(self, workdir: str | None) -> None:
+        self.now = workdir
+        self.apart = False
+        self._workdir = workdir
+        self._used = [workdir or ""]
+        self._held = os.listdir(workdir) if workdir is not None else []
+
+    def renew(self, attempt: int) -> bool:
+        """Let the pass ``attempt`` run in a folder of its own; False where there is no folder to make it in."""
+        if self._workdir is None:
+            return False
+        workdir = os.path.abspath(self._workdir)
+        try:
+            folder = tempfile.mkdtemp(prefix=f"pass-{attempt}-", dir=workdir)
+            for name in self._held:
+                os.symlink(os.path.join(workdir, name), os.path.join(folder, name))
+        except OSError:
+            return False
+        self.now, self.apart = folder, True
+        self._used.append(folder)
+        return True
+
+    def hold(self, path: str) -> bool:
+        """Whether a file that the script wrote outlived it; scratch files are nobody's concern."""
+        return any(os.path.exists(os.path.join(folder, path)) for folder in self._used)
+
+
+def _close(session: Session, history: list[Outcome], folders: _Folders, request: Request) -> None:
+    """Write down how the passes ended."""
+    outcome, script = history[-1], session.script
+    script.passes = len(history)
+    script.exit_code = 0 if _trouble(history) else outcome.exit_code
+    script.error = _words(outcome) if outcome.exit_code else ""
+    script.wrote = [path for path in script.wrote if path != request.profile and folders.hold(path)]
+    session.ended = _ending(outcome)
+    if script.exit_code and not outcome.interrupted:
+        session.warn("script-failed", f"your script failed in its {_nth(len(history))} run: {_failure(outcome)}")
+    if request.profile and session.profile is None:
+        session.apply("profile", {"why_not": "the script ended before the ladder was known"})
 
 
 def _ending(outcome: Outcome) -> str:
@@ -150,17 +217,100 @@ def _next(plan: Plan, outcome: Outcome, session: Session) -> Plan | None:
         return None
     following.horizon = outcome.story.get("horizon") or plan.horizon
     if outcome.story.get("target") is None:
-        if plan.inference or outcome.story.get("optimizer_steps"):
+        if plan.inference or outcome.story.get("optimizer_steps") or outcome.trainers:
             return None
         following.inference = True
         following.loader = plan.loader or max(loaders, key=lambda entry: int(entry["draws"]))["ordinal"]
     return following
 
 
+def _worth_it(plan: Plan, following: Plan, session: Session, barren: int) -> bool:
+    """Whether another pass can bring a window: the one before did, or this one asks for something else.
+
+    A script that gave none at all gives none when it is asked for the same again: it is too short. One that gave some
+    may have had bad luck.
+    """
+    if barren == 0:
+        return True
+    return barren <= MAX_BARREN and (bool(session.windows) or _asked(following) != _asked(plan))
+
+
+def _asked(plan: Plan) -> dict[str, Any]:
+    """What a pass is to do, however much time it has for that."""
+    return {**plan.to_dict(), "attempt": 0, "budget": 0.0, "knobs": plan.knobs > 0, "apply": plan.apply > 0}
+
+
+def _patience(history: list[Outcome]) -> float:
+    """Seconds that the next pass may take before its first batch. One that waits for a lock would wait for ever."""
+    return max(PROLOGUE_AGAIN, PROLOGUE_TIMES * history[0].prologue) if history else PROLOGUE
+
+
+def _elsewhere(plan: Plan, outcome: Outcome, folders: _Folders) -> Plan | None:
+    """The same again in a folder of its own, where the pass was refused in one that is not."""
+    if folders.apart or not outcome.refused or not folders.renew(plan.attempt + 1):
+        return None
+    return Plan(**{**plan.to_dict(), "attempt": plan.attempt + 1})
+
+
+def _trouble(history: list[Outcome]) -> str:
+    """How the last pass failed where an earlier one had not, as what follows "your script"; else nothing.
+
+    An earlier one is as good as none where it failed as this one did: after it had trained.
+    """
+    *earlier, outcome = history
+    if not earlier or outcome.interrupted:
+        return ""
+    run = f"in its {_nth(len(history))} run"
+    if outcome.exit_code:
+        ran_well = outcome.refused or any(not one.exit_code for one in earlier)
+        return f"failed {run}: {_failure(outcome)}" if ran_well else ""
+    if outcome.batches:
+        return ""
+    if outcome.hung:
+        return f"asked for no batch {run} and was ended after {outcome.hung:.0f} s"
+    return f"drew no batch {run} and ended without an error"
+
+
+def _tell(trouble: str, history: list[Outcome], session: Session, workdir: str | None, again: str | None) -> None:
+    """Warn of a pass that failed after others had not; ``again`` is the folder where it is run again, if it is."""
+    if again:
+        session.warn("later-pass-failed", f"your script {trouble}", f"it was run again in a folder of its own, {again}")
+        return
+    gave = sorted({window.attempt for window in session.windows}) or [1]
+    passes = f"pass{'es' * (len(gave) > 1)} {', '.join(map(str, gave))}"
+    kept = f" ({passes} gave what is reported)" if anything_seen(session) else ""
+    session.warn("later-pass-failed", f"your script {trouble}{kept}", _how_to_run_twice(history[-1], workdir))
+
+
+def _how_to_run_twice(outcome: Outcome, workdir: str | None) -> str:
+    if str(outcome.story.get("error", "")).startswith("EOFError"):
+        return "the first run has read standard input to its end: give the script its answers as arguments"
+    workdirs = "use --workdir DIR, or " if workdir is None else ""
+    return f"pipediag runs a script several times where one run is too short: {workdirs}let the script run twice"
+
+
+def _words(outcome: Outcome) -> str:
+    """What the script itself said of its failure; nothing where it was silent."""
+    return str(outcome.story.get("error") or outcome.story.get("said") or "")
+
+
+def _failure(outcome: Outcome) -> str:
+    """How the script failed, in its own words where it had any."""
+    if outcome.killed:
+        return f"it was killed by {signal.Signals(outcome.killed).name}"
+    return _words(outcome) or f"it ended with exit code {outcome.exit_code}"
+
+
+def _nth(number: int) -> str:
+    """An ordinal in figures."""
+    ending = "th" if number % 100 in (11, 12, 13) else {1: "st", 2: "nd", 3: "rd"}.get(number % 10, "th")
+    return f"{number}{ending}"
+
+
 def _failed_under(outcome: Outcome) -> str | None:
     """The rung that the script raised an error under; None where that is the script's own."""
-    rung = outcome.story.get("rung")
-    return rung if rung and rung != "baseline" and "error" in outcome.story else None
+    rung, story = outcome.story.get("rung"), outcome.story
+    return rung if rung and rung != "baseline" and "error" in story and not story.get("refused") else None
 
 
 def _give_up_remedy(outcome: Outcome, session: Session) -> None:
@@ -177,32 +327,120 @@ def _give_up_settings(outcome: Outcome, session: Session) -> None:
     outcome.exit_code = 0
 
 
-def _nothing(outcome: Outcome, plan: Plan) -> str:
-    if not outcome.batches:
+def _nothing(history: list[Outcome], request: Request) -> str:
+    """Why there is nothing to judge, and what to do about that."""
+    if trouble := _trouble(history):
         return (
-            "the script iterated no torch DataLoader in its own process, so there is nothing to measure. "
-            "If it starts its trainers as processes of their own (torchrun, mp.spawn), "
-            "analyse the script that one trainer runs"
+            f"your script {trouble}. Its 1st run was too short to be measured, so it would have to run again: "
+            "let it train for more batches, or let it run twice"
         )
-    loaders = outcome.story.get("loaders", [])
-    if plan.loader and all(entry["ordinal"] != plan.loader for entry in loaders):
-        return f"--loader {plan.loader}: the script iterates {len(loaders)} loader(s)"
+    outcome = history[-1]
+    if outcome.hung:
+        return _hung(outcome)
+    loaders = [entry for entry in outcome.story.get("loaders", []) if entry["draws"]]
+    if outcome.trainers and not outcome.story.get("optimizer_steps"):
+        return _trains_elsewhere(outcome.trainers, loaders)
+    if not outcome.batches:
+        return _no_batch(outcome)
+    if outcome.story.get("target") is None:
+        why = _not_that_loader(request.loader, loaders) if request.loader else ""
+        if why := why or _no_training_loader(outcome, loaders):
+            return why
+    if outcome.stopped:
+        return (
+            f"the budget of {request.budget:g} s ended your script before one window could be measured; "
+            "give a longer --budget"
+        )
     return (
-        "the script ended before one window could be measured; let it train for more batches, or give a longer --budget"
+        f"your script ended by itself before one window could be measured{_in_runs(history)}; "
+        "let it train for more batches"
     )
 
 
-def _one_pass(request: Request, plan: Plan, session: Session, folder: str, progress: Progress) -> Outcome:
-    order = os.path.join(folder, "order.json")
+def _in_runs(history: list[Outcome]) -> str:
+    return f" in any of {len(history)} runs" if len(history) > 1 else ""
+
+
+def _hung(outcome: Outcome) -> str:
+    if not outcome.batches:
+        return (
+            f"your script asked for no batch in {outcome.hung:.0f} s and was ended; "
+            "let it come to its training loop sooner, with its data prepared beforehand"
+        )
+    return (
+        "your script stopped asking for batches and had to be ended before one window could be measured; "
+        "if single steps or batches take that long, give a longer --budget"
+    )
+
+
+def _trains_elsewhere(trainers: list[str], loaders: list[dict[str, Any]]) -> str:
+    saw = f"only the loader at {loaders[0]['where']}, which does not train" if loaders else "no loader"
+    return (
+        f"your script trains in processes that it starts itself ({', '.join(trainers)}); pipediag saw {saw}. "
+        "Analyse a script that trains in its own process, as one of them does"
+    )
+
+
+def _no_batch(outcome: Outcome) -> str:
+    if loaders := outcome.story.get("loaders"):
+        return f"the loader at {loaders[0]['where']} gave no batch: its dataset is empty, or nothing was asked of it"
+    return (
+        "the script iterated no torch DataLoader in its own process, so there is nothing to measure. "
+        "If it starts its trainers as processes of their own (torchrun, mp.spawn), "
+        "analyse the script that one trainer runs"
+    )
+
+
+def _not_that_loader(asked: int, loaders: list[dict[str, Any]]) -> str:
+    """Why ``--loader`` cannot be followed; nothing where it can."""
+    known = ", ".join(f"{entry['ordinal']} at {entry['where']}" for entry in loaders)
+    chosen = [entry for entry in loaders if entry["ordinal"] == asked]
+    if not chosen:
+        return f"--loader {asked}: the script iterates {len(loaders)} loader(s): {known}"
+    best = max(loaders, key=lambda entry: int(entry["credits"]))
+    if best["credits"] <= chosen[0]["credits"]:
+        return ""
+    return (
+        f"--loader {asked}: hardly any optimizer step follows a batch of the loader at {chosen[0]['where']}; "
+        f"the one that trains is --loader {best['ordinal']}, at {best['where']}"
+    )
+
+
+def _no_training_loader(outcome: Outcome, loaders: list[dict[str, Any]]) -> str:
+    """Why no loader is known as the one that trains although an optimizer stepped; nothing where that is no riddle."""
+    steps = int(outcome.story.get("optimizer_steps", 0))
+    few = steps <= max(entry["credits"] for entry in loaders)
+    if not steps or (few and outcome.stopped):
+        return ""
+    if few:
+        return f"your script ended after {steps} optimizer step(s), too few to measure; let it train for more batches"
+    return (
+        f"the optimizer stepped {steps} times, but hardly ever on a batch that had just been drawn from a loader "
+        f"({', '.join(entry['where'] for entry in loaders)}): batches that are kept in memory need no loader. "
+        "If others are loaded, let the training loop itself draw them"
+    )
+
+
+def _one_pass(
+    request: Request,
+    plan: Plan,
+    session: Session,
+    scratch: str,
+    folder: str | None,
+    patience: float,
+    progress: Progress,
+) -> Outcome:
+    """Run the script once in ``folder``; ``patience`` is how long it may take before its first batch."""
+    order = os.path.join(scratch, "order.json")
     with open(order, "w", encoding="utf-8") as file:
         json.dump({"plan": plan.to_dict(), "session": session.to_dict()}, file)
     reading, writing = os.pipe()
     receiver = Receiver(reading)
     outcome = Outcome()
     try:
-        child = start_child([order, str(writing), *request.target.argv], writing, request.workdir)
+        child = start_child([order, str(writing), *request.target.argv], writing, folder)
         os.close(writing)
-        watch = _Watch(plan, session, outcome, progress)
+        watch = _Watch(plan, session, outcome, progress, patience)
         try:
             while True:
                 over = child.poll() is not None
@@ -229,6 +467,8 @@ def _one_pass(request: Request, plan: Plan, session: Session, folder: str, progr
         elif outcome.reason or watch.killed:
             # The stop was ours, and so is how the process ended.
             outcome.exit_code = 0
+        elif child.returncode < 0:
+            outcome.killed = -child.returncode
     finally:
         receiver.close()
     return outcome
@@ -237,7 +477,9 @@ def _one_pass(request: Request, plan: Plan, session: Session, folder: str, progr
 class _Watch:
     """Follows one child: takes in its events and knows when it should have ended."""
 
-    def __init__(self, plan: Plan, session: Session, outcome: Outcome, progress: Progress) -> None:
+    def __init__(
+        self, plan: Plan, session: Session, outcome: Outcome, progress: Progress, patience: float = PROLOGUE
+    ) -> None:
         self._plan, self._session, self._outcome, self._progress = plan, session, outcome, progress
         self._started = time.monotonic()
         self._first_batch: float | None = None
@@ -245,7 +487,7 @@ class _Watch:
         self._trial_begun: float | None = None
         self._remedy_begun: float | None = None
         self._finished = False
-        self._until = self._started + max(PROLOGUE, plan.budget)
+        self._until = self._started + max(patience, plan.budget)
         self.killed = False
         progress("pass", {"number": plan.attempt, "budget": plan.budget}, session)
 
@@ -255,6 +497,9 @@ class _Watch:
             self._first_batch = now
             self._until = now + self._plan.budget + OVERDUE
             self._outcome.batches = True
+            self._outcome.prologue = now - self._started
+        elif kind == "loader":  # the measuring begins; compiling and warming up may have taken long
+            self._until = max(self._until, now + self._plan.budget + OVERDUE)
         elif kind == "trying":
             self._trial_begun = now
             self._until = max(self._until, now + data["budget"] + OVERDUE)
@@ -272,7 +517,10 @@ class _Watch:
             self._finished = True
             self._until = now + FAREWELL
             self._outcome.reason = data["reason"] if data["reason"] != "no-training-loader" else ""
+            self._outcome.stopped = True
             self._outcome.story = data
+        elif kind == "trainer" and data["at"] not in self._outcome.trainers:
+            self._outcome.trainers.append(data["at"])
         elif kind == "ended":
             self._outcome.story = {**self._outcome.story, **data}
         self._session.apply(kind, data)
@@ -285,6 +533,7 @@ class _Watch:
         self.killed = True
         if not self._finished:
             self._outcome.reason = "budget"
+            self._outcome.hung = time.monotonic() - self._started
             self._session.warn("hung", *self._what_hung())
         return True
 

@@ -7,8 +7,11 @@ import sys
 import time
 from typing import Any, TextIO
 
-from ..analysis.sentences import number
+from ..analysis.sentences import number, so_far
 from ..session import REMEDIED, Session, settings_of
+
+#: Seconds after which something is said again where no line can change.
+_EVERY = 10.0
 
 
 class ProgressLine:
@@ -20,7 +23,8 @@ class ProgressLine:
         self._began = time.monotonic()
         self._budget = 0.0
         self._shown = False
-        self._round = 0
+        self._said = 0.0
+        self._first = True
 
     def __call__(self, kind: str, data: dict[str, Any], session: Session) -> None:
         if kind == "pass":
@@ -31,6 +35,7 @@ class ProgressLine:
         elif kind == "first-batch":
             self._began = time.monotonic()
         elif kind == "loader":
+            self._began = time.monotonic()
             workers = data["num_workers"]
             self._say(f"training loader at {data['where']}: {data['dataset']}, {workers} workers; measuring")
         elif kind == "progress":
@@ -54,17 +59,21 @@ class ProgressLine:
     def _step(self, rung: str, round_: int, session: Session) -> None:
         left = max(0.0, self._budget - (time.monotonic() - self._began))
         text = f"round {round_}, {_named(rung, session)}{_estimate(session)}, {left:.0f} s left at most"
+        seen = so_far(session) if round_ > 0 else ""
+        if seen and self._first:
+            self._first = False
+            self._say(seen)
         if self._live:
             width = shutil.get_terminal_size().columns - 1
             self._stream.write("\r\x1b[K" + f"pipediag: {text}"[:width])
             self._stream.flush()
             self._shown = True
-        elif round_ != self._round:
-            self._say(text)
-        self._round = round_
+        elif time.monotonic() - self._said >= _EVERY:
+            self._say(f"{text}; {seen}" if seen else text)
 
     def _say(self, text: str) -> None:
         self.clear()
+        self._said = time.monotonic()
         print(f"pipediag: {text}", file=self._stream, flush=True)
 
     def clear(self) -> None:

@@ -9,10 +9,15 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+import torch
+
+from ..measure.evidence import BatchCost
 from . import tree
 from .chain import Chain, CutSample
 from .delivery import Notes
 from .dissect import RawSample
+from .inside import Inspection
+from .paths import same
 
 #: Distinct items a worker caches: enough to span the sizes of varied data, few enough to make quickly.
 MIN_ITEMS, MAX_ITEMS = 8, 32
@@ -25,6 +30,30 @@ FILL_SECONDS = 2.0
 #: Parts of a worker's allowance for raw samples and for those cut between two transforms; the rest is for processed
 #: ones.
 RAW_SHARE, CUT_SHARE = 0.4, 0.3
+
+
+@dataclass
+class Habits:
+    """What the collate function does to the samples that it gets.
+
+    Attributes:
+        passes_on: it hands their own memory on to the loop.
+        takes_apart: it changes their containers.
+        writes: types of what it writes into.
+    """
+
+    passes_on: bool = False
+    takes_apart: bool = False
+    writes: tuple[type, ...] = ()
+
+    @property
+    def copies(self) -> tuple[type, ...]:
+        """Types of what must be copied before it is handed out."""
+        return (torch.Tensor, *self.writes) if self.passes_on else self.writes
+
+    @property
+    def harmless(self) -> bool:
+        return not (self.passes_on or self.takes_apart or self.writes)
 
 
 @dataclass
@@ -45,8 +74,7 @@ class Bench:
     cuts: dict[int, list[CutSample]] = field(default_factory=dict)
     parcel: Any = None
     source: Iterator[Any] = field(default_factory=lambda: iter(()))  # of an iterable dataset
-    passes_on: bool | None = None  # whether the collate function hands the samples' own memory on
-    takes_apart: bool | None = None  # whether the collate function changes the samples' own containers
+    habits: dict[str, Habits] = field(default_factory=dict)  # as seen once, by what is cached; see :meth:`safe`
     stubs: dict[str, list[Any]] = field(default_factory=dict)
     spied: bool = False
     turn: int = 0
@@ -55,12 +83,15 @@ class Bench:
     stable: bool = True
     why_not: str = ""
     raw_trouble: str = ""
+    watched: dict[str, list[_Watched]] = field(default_factory=dict)
     copying: float = 0.0
+    collating: float = 0.0
     begun: tuple[float, float, float] = (0.0, 0.0, 0.0)
     notes: Notes | None = None
     typical: float = 0.0  # seconds to make one sample
     batches: int = 0
     queued_before: float = 0.0
+    inspection: Inspection | None = None
     chance: random.Random = field(default_factory=lambda: random.Random(0))  # leaves the user's generator alone
 
     def begin(self, rung: str) -> None:
@@ -69,12 +100,19 @@ class Bench:
         self.begun = (time.perf_counter(), self.clock(), self.queued_before)
         self.rung = rung
         self.batches += 1
-        self.stable, self.why_not, self.copying = True, "", 0.0
+        self.stable, self.why_not, self.copying, self.collating = True, "", 0.0, 0.0
+        self.watched = {}
 
-    def cost(self) -> tuple[float, float, float, float]:
-        """Seconds since the batch was begun: wall, on a CPU, waiting for a core, copying cached items."""
+    def cost(self) -> BatchCost:
+        """What the batch has taken since it was begun."""
         wall, cpu, queued = self.begun
-        return time.perf_counter() - wall, self.clock() - cpu, self.queued() - queued, self.copying
+        return BatchCost(
+            time.perf_counter() - wall,
+            self.clock() - cpu,
+            self.queued() - queued,
+            self.copying,
+            self.collating,
+        )
 
     def remember(self, indices: Sequence[Any]) -> None:
         """Choose the indices to cache: at random among all that have come by, so that they span what there is."""
@@ -121,20 +159,50 @@ class Bench:
         """Processed samples from the pool."""
         return [self.safe(sample) for sample in self.draw(self.samples, count)]
 
+    def fresh(self, batch: Any) -> Any:
+        """A cached batch in new shared memory, as a worker's collate function leaves one.
+
+        Memory that the training process has mapped already would be handed over for less than training pays.
+        """
+        started = time.perf_counter()
+        batch = tree.in_shared_memory(batch)
+        self.copying += time.perf_counter() - started
+        return batch
+
     def replay(self, raw: RawSample | CutSample) -> Any:
         """A cached sample made again; copying is kept apart from the transforms' own cost."""
         sample, copying = raw.replay()
         self.copying += copying
         return self.safe(sample)
 
-    def safe(self, sample: Any) -> Any:
-        """A cached sample as it may be given away: a copy, where the loop gets the sample's own memory."""
-        if self.passes_on is False:
+    def safe(self, sample: Any, kind: str = "sample") -> Any:
+        """A cached sample as it may be given away: copied as far as the collate function or the loop would change it.
+
+        As long as that is not known, all of it is copied, and watched. Results of transforms that the collate function
+        runs are of another ``kind`` than its samples.
+        """
+        habits = self.habits.get(kind)
+        if habits is not None and habits.harmless:
             return sample
         started = time.perf_counter()
-        sample = tree.clone(sample)
+        if habits is not None:
+            sample = tree.copied(sample, habits.copies)
+        else:
+            sample = tree.copied(sample)
+            self.watched.setdefault(kind, []).append(_Watched(sample))
         self.copying += time.perf_counter() - started
         return sample
+
+    def learn(self, batch: Any) -> None:
+        """Find out what the collate function has done to what it was given first, which it has made ``batch`` of."""
+        for kind, watched in self.watched.items():
+            self.stable = False
+            self.habits[kind] = Habits(
+                passes_on=tree.share_memory([one.leaves for one in watched], batch),
+                takes_apart=any(one.taken_apart for one in watched),
+                writes=tuple({kind for one in watched for kind in one.written}),
+            )
+        self.watched = {}
 
     def cut(self, links: int, room: float) -> list[CutSample]:
         """Samples that have their first ``links`` transforms behind them, within ``room`` bytes for all cuts."""
@@ -152,6 +220,30 @@ class Bench:
                 sample.copies = any(one.copies for one in pool)
             self.cuts[links] = pool
         return self.cuts[links]
+
+
+class _Watched:
+    """A sample that user code is about to get, and how it is before that."""
+
+    def __init__(self, sample: Any) -> None:
+        self._sample = sample
+        self.leaves = list(tree.leaves(sample))
+        self._looked = list(tree.leaves(tree.copied(sample)))
+        self._versions = list(map(tree.versions, self.leaves))
+
+    @property
+    def taken_apart(self) -> bool:
+        return list(map(id, tree.leaves(self._sample))) != list(map(id, self.leaves))
+
+    @property
+    def written(self) -> set[type]:
+        """Types of the leaves that are no longer as they were; a tensor counts what is written into it."""
+        before = zip(self.leaves, self._looked, self._versions, strict=True)
+        return {
+            type(leaf)
+            for leaf, looked, versions in before
+            if tree.versions(leaf) != versions or same(leaf, looked) is False
+        }
 
 
 def within(items: Iterator[Any], size: Callable[[Any], int], room: float) -> Iterator[Any]:

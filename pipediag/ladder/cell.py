@@ -10,7 +10,7 @@ _CODES = (*RUNGS, *CONTROLS)
 #: Codes from here on are cuts of the transform chain.
 _CUTS = 1000
 #: What workers do meanwhile when the training loop itself is fed from a cache, or not at all.
-_WORKERS_DO = dict.fromkeys(("device", "host", "device+load", "supply"), "baseline")
+_WORKERS_DO = dict.fromkeys(("device", "host", "supply"), "baseline")
 
 
 class Cell:

@@ -26,6 +26,7 @@ from ..session import REMEDIED, Rung, Session, cut_of
 from . import modelside, windows
 from .batchsteps import batch_steps
 from .deadline import Deadline, OutOfTime
+from .delivery import Delivery
 from .epochs import Epochs
 from .feed import Feed, epoch_length
 from .findings import Findings
@@ -39,6 +40,9 @@ from .windows import Rounds, Windows
 
 #: The longest that comparing single batches may take, in seconds and as a part of the budget.
 _COMPARE_SECONDS, _COMPARE_SHARE = 3.0, 0.05
+#: Steps that the loop makes before anything is cached, one round of the workers at least, and the longest that this may
+#: take, in seconds and as a part of the budget.
+_OBSERVE_STEPS, _OBSERVE_SECONDS, _OBSERVE_SHARE = 4, 6.0, 0.1
 
 
 class Setting(windows.Setting, Protocol):
@@ -50,6 +54,7 @@ class Setting(windows.Setting, Protocol):
     def looks_inside(self) -> bool: ...
     def trial_schedule(self, begins: bool) -> Schedule: ...
     def aside(self) -> AbstractContextManager[None]: ...
+    def tell_observed(self) -> None: ...
     def finish(self, reason: str) -> None: ...
 
 
@@ -90,6 +95,11 @@ class Climb:
         """After how many batches the loop leaves its epochs early, if it does; see :class:`Epochs`."""
         return self._epochs.seen_horizon
 
+    @property
+    def plain(self) -> Delivery | None:
+        """The batch that the loop has just got, if it got it as it does in training."""
+        return self._turns.plain
+
     # Called by the loop's iterator
 
     def next(self) -> Any:
@@ -119,6 +129,8 @@ class Climb:
             rungs = self._windows.rounds.schedule.rungs
             for standing in standings(self.feed.loader, self._device.is_cpu, self._plan.excluded, rungs):
                 self._windows.announce(standing)
+            if not self._session.windows and not self._session.observed:
+                yield from self._observe()
             ended = yield from self._rounds(until - self._plan.knobs)
             yield from self._look_at_model()
         if self._plan.knobs:
@@ -126,6 +138,22 @@ class Climb:
         if self._plan.apply and self._session.windows:
             yield from self._try_remedy(ended)
         self._setting.finish(ended)
+
+    def _observe(self) -> Turn:
+        """Let the loop train as it does, for the first answer: how long it waits, and what its workers are at."""
+        self._setting.send("progress", {"rung": "baseline", "round": 0})
+        until = self._clock.now() + min(_OBSERVE_SECONDS, _OBSERVE_SHARE * self._plan.budget)
+        steps = max(_OBSERVE_STEPS, self.feed.workers)
+        while steps > 0 and self._clock.now() < until:
+            delivery = yield from self._turns.take_fitting("baseline")
+            if delivery is not None:
+                yield from self._turns.hand(delivery.batch)
+                steps -= 1
+        self._tell()
+
+    def _tell(self) -> None:
+        self._findings.tell()
+        self._setting.tell_observed()
 
     def _rounds(self, makes_way_from: float = math.inf) -> Generator[Any, None, str]:
         """Window after window, as the schedule wants them; returns why there are no more.
@@ -146,7 +174,7 @@ class Climb:
                 self.rung = rung
                 failed = yield from self._measure(rung)
                 self.rung = "baseline"
-                self._findings.tell()
+                self._tell()
                 if failed and schedule.allows(rung) and schedule.failed(rung):
                     self._windows.unavailable(rung, failed)
         except OutOfTime:
@@ -164,6 +192,7 @@ class Climb:
         yield from self._windows.fill_caches()
         yield from self._windows.settle("device")
         cache = self._windows.cache("device")
+        self._windows.disturb()
         yield from modelside.look_at_model(self._turns, cache, self._device, self._clock, plan, session, send)
         self.rung = "baseline"
 
@@ -233,16 +262,19 @@ class Climb:
         """Start the workers of a source of its own; what that takes says nothing of its pace."""
         yield from self._windows.settle(rung)
         self._windows.pace.pop(rung, None)
+        self._windows.disturb()
 
     def _measure(self, rung: str) -> Generator[Any, None, str]:
         """A window of ``rung`` and what is looked at beside it; returns why there is none, or the empty string."""
         measured, session = self._windows, self._session
         trouble = yield from measured.measure(rung)
         if trouble or not measured.rounds.schedule.allows(rung):
+            measured.disturb()
             return trouble
         if rung in ("device", "host"):
             yield from self._watch_uses()
         if rung == "host" and self._plan.audit is not None and session.syncs is None:
+            measured.disturb()
             found = yield from watch_syncs(self._turns, measured.cache("host"), self._device, measured.pace["host"])
             self._setting.send("syncs", asdict(found))
         if rung == "device" and self._compares_batches:
@@ -259,6 +291,7 @@ class Climb:
         asked = self._plan.audit is not None and "host" in session.measured()
         if not asked and not transfer_matters(session, GATE / 2):
             return
+        self._windows.disturb()
         yield from watch_uses(self._turns, self._windows.cache("host"), facts, self._device.torch_device)
         self._setting.send("batch", asdict(facts))
 
@@ -266,11 +299,12 @@ class Climb:
         """Single steps on each cached batch, once: does the model's step depend on the batch?"""
         seconds = min(_COMPARE_SECONDS, _COMPARE_SHARE * self._plan.budget)
         cache, pace = self._windows.cache("device"), self._windows.pace["device"]
+        self._windows.disturb()
         found = yield from batch_steps(self._turns, cache, self._device, self._clock, pace, seconds)
         for one in found:
             self._setting.send("batch-step", one)
 
     def _recorded(self, rung: str) -> None:
-        self._findings.tell()
+        self._tell()
         if rung == REMEDIED and self._trial is not None:
             self._setting.send("remedy", asdict(self._trial.measured()))

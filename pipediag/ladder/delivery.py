@@ -8,10 +8,11 @@ from typing import Any
 
 from torch.utils.data._utils.pin_memory import pin_memory
 
+from ..measure.evidence import BatchCost
 from ..session import Inside
 
-#: Of a batch that no worker of the ladder's has made: wall, cpu, queued and copy.
-NO_COST = (0.0, 0.0, 0.0, 0.0)
+#: Of a batch that no worker of the ladder's has made.
+NO_COST = BatchCost()
 
 
 @dataclass
@@ -34,7 +35,7 @@ class Delivery:
 
     The tag makes a switch exact: the main process sees which batches are still of the rung before, however many
     the queues hold. ``stable`` is false while the worker was filling a cache or the rung changed meanwhile.
-    ``cost`` is (wall, cpu, queued, copy) in seconds. ``why_not`` says why the rung cannot be served. ``made`` is when
+    ``why_not`` says why the rung cannot be served. ``made`` is when
     the worker had finished it (``time.perf_counter``).
     """
 
@@ -45,7 +46,7 @@ class Delivery:
         batch: Any,
         rung: str,
         stable: bool,
-        cost: tuple[float, float, float, float],
+        cost: BatchCost,
         worker: int,
         why_not: str = "",
         notes: Notes | None = None,

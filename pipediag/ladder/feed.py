@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, Protocol
@@ -49,6 +48,10 @@ class Source(Protocol):
     @property
     def backlog(self) -> int:
         """Batches that lie ready when nothing has been taken for a while."""
+
+    @property
+    def ready(self) -> int:
+        """Batches that lie ready now, as far as that can be seen."""
 
     def take(self) -> Delivery | None: ...
 
@@ -101,11 +104,12 @@ class Feed:
     def open(self) -> None:
         """Build the iterator, and with it the workers. The loader is the user's own again when this returns."""
         ending = self._clock.now()
-        had_workers = self._iterator is not None and bool(self.worker_pids)
+        # At the end of an endless loader's epoch they are at work for the next one, and take longer to end.
+        ended_idle = self._iterator is not None and bool(self.worker_pids) and not self._endless
         self.close()
         loader = self.loader
         self._started = self._clock.now()
-        self._shutdown = self._started - ending if had_workers else 0.0
+        self._shutdown = self._started - ending if ended_idle else 0.0
         self._parcels = _parcels(loader)
         station = Station(loader.dataset, loader.collate_fn, self.cell, self._parcels, self._looks_inside)
         iterable = is_iterable(loader)
@@ -142,7 +146,7 @@ class Feed:
         if came - asked > _NOTICEABLE:
             self.stalled += max(0.0, came - max(asked, self._overtaken_at()))
         if self._started is not None:
-            self._note_startup(self._started, came, delivery)
+            self._note_startup(self._started, asked, came, delivery)
         self.hearsay.take(delivery)
         return delivery
 
@@ -157,8 +161,13 @@ class Feed:
         half = (len(tasks) + 1) // 2
         return early[half - 1] if half and len(early) >= half else math.inf
 
-    def _note_startup(self, started: float, came: float, delivery: Delivery) -> None:
-        startup = Startup(came - started, renewed=self._launched is None, shutdown=self._shutdown)
+    def _note_startup(self, started: float, asked: float, came: float, delivery: Delivery) -> None:
+        """From ``iter()`` until the first batch was there: a loop that asks for it later has lost nothing by that."""
+        if self.workers:
+            seconds = min(came, max(started, delivery.made)) - started
+        else:  # nothing is made before it is asked for
+            seconds = came - asked + (self._launched or started) - started
+        startup = Startup(seconds, renewed=self._launched is None, shutdown=self._shutdown)
         self._shutdown = 0.0
         if self._launched is not None:
             startup.launch = self._launched - started
@@ -203,6 +212,17 @@ class Feed:
         return int(self.loader.num_workers * (self.loader.prefetch_factor or 1))
 
     @property
+    def ready(self) -> int:
+        """Batches in the result queue, and those that came before their turn, which torch keeps with their tasks."""
+        iterator = self._iterator
+        tasks = getattr(iterator, "_task_info", None) or {}
+        early = sum(1 for task in tasks.values() if len(task) == 2)
+        try:
+            return early + int(iterator._data_queue.qsize())
+        except (AttributeError, NotImplementedError):  # no workers; a queue of processes on macOS cannot be counted
+            return early
+
+    @property
     def worker_pids(self) -> list[int]:
         return [w.pid for w in getattr(self._iterator, "_workers", []) if getattr(w, "pid", None)]
 
@@ -222,44 +242,6 @@ class Feed:
     def native_iterator(self) -> Any:
         """torch's own iterator underneath, for code that looks into it; None before the first batch."""
         return self._iterator
-
-
-class Drain:
-    """Takes batches and drops them, one for every step the loop makes, without keeping the loop waiting."""
-
-    def __init__(self, feed: Feed) -> None:
-        self._feed = feed
-        self._permits = threading.Semaphore(0)
-        self._over = False
-        self._error: BaseException | None = None
-        self.costs: list[tuple[float, float, float, float]] = []
-        self._thread = threading.Thread(target=self._run, name="pipediag-drain", daemon=True)
-        self._thread.start()
-
-    def _run(self) -> None:
-        try:
-            while True:
-                self._permits.acquire()
-                if self._over:
-                    return
-                delivery = self._feed.take()
-                if delivery is None:
-                    self._feed.renew()
-                else:
-                    self.costs.append(delivery.cost)
-        except BaseException as error:  # it belongs to the user's code, and is raised where that runs
-            self._error = error
-
-    def step(self) -> None:
-        self._permits.release()
-
-    def stop(self) -> None:
-        """Wait for the batch under way and end; raises what the loader raised meanwhile."""
-        self._over = True
-        self._permits.release()
-        self._thread.join()
-        if self._error is not None:
-            raise self._error
 
 
 @contextmanager

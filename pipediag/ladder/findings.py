@@ -4,16 +4,24 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import asdict
-from typing import Any
+from typing import Any, Protocol
 
 from ..analysis.chain import merged
-from .feed import Feed
+from ..session import Startup
+from .hearsay import Hearsay
+
+
+class Found(Protocol):
+    """Where findings are gathered: a feed, or what is known of its loader."""
+
+    startups: list[Startup]
+    hearsay: Hearsay
 
 
 class Findings:
-    """Sends each finding of a feed once it is there, and again when it has changed."""
+    """Sends each finding once it is there, and again when it has changed."""
 
-    def __init__(self, feed: Feed, send: Callable[[str, dict[str, Any]], None], attempt: int, known: bool) -> None:
+    def __init__(self, feed: Found, send: Callable[[str, dict[str, Any]], None], attempt: int, known: bool) -> None:
         self._feed = feed
         self._send = send
         self._attempt = attempt
@@ -27,8 +35,8 @@ class Findings:
             self._send("startup", {**asdict(startup), "attempt": self._attempt})
         self._startups = len(self._feed.startups)
         insides = self._feed.hearsay.insides
-        if len(insides) > self._heard_of and not self._inside_known:
-            self._heard_of = len(insides)
+        if self._feed.hearsay.revision > self._heard_of and not self._inside_known:
+            self._heard_of = self._feed.hearsay.revision
             self._send("inside", asdict(merged(list(insides.values()))))
         hearsay = self._feed.hearsay
         if hearsay.samples > self._timed and (tail := hearsay.tail) is not None:

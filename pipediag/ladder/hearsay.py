@@ -15,10 +15,16 @@ _NAMED = 8
 
 
 class Hearsay:
-    """Takes in deliveries' notes. ``insides`` holds, by worker, what it found out about the dataset's code."""
+    """Takes in deliveries' notes.
+
+    Attributes:
+        insides: what each worker found out about the dataset's code, by its number.
+        revision: how often that has changed.
+    """
 
     def __init__(self) -> None:
         self.insides: dict[int, Inside] = {}
+        self.revision = 0
         self._times: list[float] = []
         self._slowest: dict[str, float] = {}
         self.samples = 0  # timed so far
@@ -30,6 +36,7 @@ class Hearsay:
             return
         if notes.inside is not None:
             self.insides[delivery.worker] = notes.inside
+            self.revision += 1
         for seconds in notes.times:
             self.samples += 1
             if len(self._times) < _KEPT:

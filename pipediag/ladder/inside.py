@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from ..session import Inside
+from ..session import NOT_YET, Inside
 from .chain import Chain
 from .hotlines import TRACED, HotLines
 from .probe import TIMED, Probe
@@ -16,26 +16,59 @@ from .slots import Slot
 
 
 class Inspection:
-    """Makes samples under one instrument after another: first timers, then a line tracer.
+    """Makes samples under one instrument after another: first timers, then, if it ``traces``, a line tracer.
 
-    One worker looks ``thorough``-ly; the others only tell which chain of transforms they have found, since theirs
-    are the same samples in the same code.
+    Timers cost microseconds, so samples that training gets anyway are made under them. One worker traces lines; the
+    others need not, since theirs are the same samples in the same code. ``looks`` is false where all of it is known.
     """
 
     def __init__(
-        self, slots: list[Slot], clock: Callable[[], float], thorough: bool, timed: int = TIMED, traced: int = TRACED
+        self,
+        slots: list[Slot],
+        clock: Callable[[], float],
+        looks: bool,
+        traces: bool,
+        timed: int = TIMED,
+        traced: int = TRACED,
     ) -> None:
         self._probe = Probe(slots, clock, timed)
         self._lines = HotLines(traced)
-        self._thorough = thorough
+        self._looks = looks
+        self._traces = traces
+        self._told = 0
+
+    @property
+    def times(self) -> bool:
+        """Whether further samples are to be timed."""
+        return self._looks and not self._probe.complete
 
     @property
     def complete(self) -> bool:
-        return not self._thorough or (self._probe.complete and self._lines.complete)
+        return not self._looks or (self._probe.complete and (not self._traces or self._lines.complete))
+
+    @property
+    def news(self) -> bool:
+        """Whether samples were timed since the figures were made last."""
+        return self._probe.count > self._told
 
     def give_up(self) -> None:
         """Look no further: the code minds being looked at."""
-        self._thorough = False
+        self._looks = False
+
+    def time(self, make: Callable[[], Any], samples: int = 1) -> Any:
+        """Make samples that training gets, under the timers as long as more are to be timed.
+
+        What fails under them is made once more without, and fails there if it is the user's own failure.
+        """
+        if not self.times:
+            return make()
+        try:
+            return self._probe.time(make, samples)
+        except StopIteration:
+            raise
+        except Exception:
+            self.give_up()
+            return make()
 
     def make(self, sample: Callable[[], Any], again: bool = False) -> Any:
         """Make one sample under the instrument whose turn it is.
@@ -53,8 +86,11 @@ class Inspection:
             return sample()
 
     def figures(self, chain: Chain) -> Inside:
-        """What was found, with the links of ``chain``; only these from a worker that did not look closely."""
+        """What was found, with the links of ``chain``; only these from a worker that did not look."""
+        self._told = self._probe.count
         inside = self._probe.figures(chain)
+        if not chain.samples and not chain.unsplit:
+            inside.unsplit = NOT_YET
         inside.lines = self._lines.figures()
         inside.threads = threads()
         return inside

@@ -66,6 +66,10 @@ class ClonedFeed:
         return self._feed.backlog
 
     @property
+    def ready(self) -> int:
+        return self._feed.ready
+
+    @property
     def startup(self) -> float | None:
         """Seconds from ``iter()`` to the first batch; None before that."""
         return self._feed.startups[0].seconds if self._feed.startups else None

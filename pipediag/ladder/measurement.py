@@ -18,13 +18,16 @@ from ..frames import users_text
 from ..measure.clock import Clock, SystemClock
 from ..measure.device import Device, default_device
 from ..measure.schedule import Schedule
-from ..session import REMEDIED, Session
+from ..session import NOT_YET, REMEDIED, Loader, Session, Startup
 from . import tree
 from .caveats import WRITES_IN_PLACE
 from .climb import Climb
 from .facts import describe
-from .feed import Feed, NativeIterator
+from .feed import Feed, NativeIterator, epoch_length
+from .findings import Findings
+from .hearsay import Hearsay
 from .inside import threads
+from .observing import Observer
 from .places import caller
 from .plan import Plan
 from .training import EVIDENCE, Training
@@ -41,19 +44,28 @@ _DEAF = 200
 class Track:
     """What is known of one loader: how it was used, and the climb on it once it is the one that trains."""
 
-    def __init__(self, loader: DataLoader[Any], ordinal: int, where: str) -> None:
+    def __init__(self, loader: DataLoader[Any], ordinal: int, where: str, observer: Observer) -> None:
         self.ordinal = ordinal
+        self.observer = observer
         self.where = where  # the last one: a loader may be looked through before it is trained on
         self.dataset = loader.dataset
         self.draws = 0
         self.batch_bytes = 0
         self.writes_in_place = False
         self.climb: Climb | None = None
+        self.facts: Loader | None = None  # as it was when it gave its first batch
+        self.hearsay = Hearsay()
+        self.startups: list[Startup] = []
         self._kind = (type(loader.dataset), loader.batch_size, loader.num_workers)
+        self._likeness = (type(loader.sampler), epoch_length(loader))
 
     @property
     def signature(self) -> tuple[Any, ...]:
         return (*self._kind, self.where)
+
+    def is_like(self, other: Track) -> bool:
+        """Whether it is the same loader made anew: as long, drawn from in the same way, iterated in the same place."""
+        return self.signature == other.signature and self._likeness == other._likeness
 
     def comes_back_as(self, loader: DataLoader[Any]) -> bool:
         """Whether a loader is this one, or one that replaces it over the same dataset."""
@@ -172,6 +184,7 @@ class Measurement:
         if track.writes_in_place:
             self.send("warning", WRITES_IN_PLACE)
         track.climb = Climb(feed, track.ordinal, self, device, handed, track.writes_in_place)
+        self.tell_observed()
         return track.climb
 
     def _is_target(self, track: Track) -> bool:
@@ -193,8 +206,12 @@ class Measurement:
             if track.comes_back_as(loader):
                 track.where = where if track.climb is None else track.where
                 return track
-        self._tracks.append(Track(loader, len(self._tracks) + 1, where))
-        return self._tracks[-1]
+        observer = Observer(self.clock, loader.num_workers, self.plan.attempt)
+        track = Track(loader, len(self._tracks) + 1, where, observer)
+        if self._target is not None and track.is_like(self._target):
+            track.climb = self._target.climb
+        self._tracks.append(track)
+        return track
 
     # What a climb needs
 
@@ -205,7 +222,8 @@ class Measurement:
     @property
     def looks_inside(self) -> bool:
         """Whether it is still to be found out what goes on inside the dataset's code."""
-        return self._session.inside is None or not self._session.inside.samples
+        inside = self._session.inside
+        return inside is None or not inside.samples or inside.unsplit == NOT_YET
 
     def trial_schedule(self, begins: bool) -> Schedule:
         """Of the rounds in which the remedy is measured; the first is none of the ladder's."""
@@ -223,16 +241,45 @@ class Measurement:
         finally:
             self._aside = False
 
+    def tell_observed(self, last: bool = False) -> None:
+        """Send what was seen of the training loop's own steps, if it is known by now which loader that is."""
+        if self._target is not None:
+            for block in self._target.observer.take(last):
+                self.send("observed", asdict(block))
+
     def draws_of_others(self, ordinal: int) -> int:
-        return sum(t.draws for t in self._tracks if t.ordinal != ordinal)
+        """Batches drawn so far from loaders that are neither this one nor made in its place."""
+        own = self._tracks[ordinal - 1]
+        return sum(t.draws for t in self._tracks if t.ordinal != ordinal and not t.is_like(own))
 
     def finish(self, reason: str) -> None:
         """Stop the script, for good: every later ``iter()`` and ``next()`` raises again."""
         if not self.over:
             self.over = reason
             self.close()
+            self.tell_observed(last=True)
             self.send("finished", {"reason": reason, **self.summary()})
         raise AnalysisOver(reason)
+
+    def conclude(self) -> dict[str, Any]:
+        """Send what is left to tell once the script has ended, and return the summary.
+
+        A loop that ended before its loader was known for certain is that of the loader which trained most.
+        """
+        if not self.over:
+            if self._target is None:
+                self._take_most_trained()
+            self.tell_observed(last=True)
+        return self.summary()
+
+    def _take_most_trained(self) -> None:
+        trained = [track for track in self._tracks if self._credits(track)]
+        if trained and self.plan.loader is None:
+            self._target = max(trained, key=self._credits)
+            self.send("device", Device(self.training.device or default_device()).facts())
+            if self._target.facts is not None:
+                self.send("loader", asdict(self._target.facts))
+            Findings(self._target, self.send, self.plan.attempt, not self.looks_inside).tell()
 
     def summary(self) -> dict[str, Any]:
         """What was seen of the script, for whoever decides on another pass."""
@@ -261,6 +308,7 @@ class LoaderIterator(_BaseDataLoaderIter):  # type: ignore[misc]
         self._track = track
         self._measurement = measurement
         self._feed = Feed(loader, native, measurement.clock, measurement.looks_inside)
+        self._feed.hearsay, self._feed.startups = track.hearsay, track.startups
         self._handed = 0
         self._watched: tuple[Any, tuple[int, ...]] | None = None
         self._ended = False
@@ -275,6 +323,7 @@ class LoaderIterator(_BaseDataLoaderIter):  # type: ignore[misc]
 
     def __next__(self) -> Any:
         self._measurement.check()
+        self._track.observer.asks(self._measurement.training.device)
         climb = self._track.climb
         if climb is None:
             self._look_back()
@@ -282,6 +331,10 @@ class LoaderIterator(_BaseDataLoaderIter):  # type: ignore[misc]
         if climb is None:
             return self._plain_next()
         turn = climb.next()
+        if climb.plain is not None:
+            self._track.observer.gets(climb.plain)
+        else:
+            self._track.observer.breaks()
         if turn is END:
             raise StopIteration
         if isinstance(turn, Failure):
@@ -297,13 +350,20 @@ class LoaderIterator(_BaseDataLoaderIter):  # type: ignore[misc]
             raise users_text(error)  # noqa: B904 - the very error, with a cleaner message
         if delivery is None:
             self._ended = True
+            self._track.observer.breaks()
+            self._measurement.training.ended(self._track.ordinal)
             raise StopIteration
+        if self._handed:
+            self._track.observer.gets(delivery)
+        else:
+            self._track.observer.breaks()
         self._handed += 1
         self._measurement.drew(self._track)
         if not self._track.writes_in_place:
             self._watched = (delivery.batch, tree.versions(delivery.batch))
-        if not self._track.batch_bytes:
+        if self._track.facts is None:
             self._track.batch_bytes = tree.nbytes(delivery.batch)
+            self._track.facts = describe(self._loader, self._track.where, self._track.batch_bytes)
         return delivery.batch
 
     def _look_back(self) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import statistics
 import time
-from collections.abc import Callable, Hashable, Iterable, Iterator
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -84,9 +84,12 @@ def _kind(data: Any) -> str:
 
 @dataclass
 class _Sample:
+    """What was made at once: ``count`` samples, one in most datasets."""
+
     whole: _Timed
     calls: list[_Timed]
     nbytes: int
+    count: int = 1
 
 
 class Probe:
@@ -101,11 +104,16 @@ class Probe:
         self._spent = 0.0
 
     @property
-    def complete(self) -> bool:
-        return len(self._samples) >= self._most or self._spent > _SECONDS
+    def count(self) -> int:
+        """Samples timed so far."""
+        return sum(sample.count for sample in self._samples)
 
-    def time(self, make: Callable[[], Any]) -> Any:
-        """Make one sample, and take its times down."""
+    @property
+    def complete(self) -> bool:
+        return self.count >= self._most or self._spent > _SECONDS
+
+    def time(self, make: Callable[[], Any], samples: int = 1) -> Any:
+        """Make one sample, or so many at once, and take the times down."""
         timer = Timer(self._clock)
         with spied(self._slots, timer, deep=True), self._files.watched():
             cpu, wall = self._clock(), time.perf_counter()
@@ -113,22 +121,24 @@ class Probe:
             wall, cpu = time.perf_counter() - wall - timer.weighing, self._clock() - cpu - timer.weighing
             whole = _Timed(None, wall, max(0.0, cpu))
         self._spent += whole.wall
-        self._samples.append(_Sample(whole, timer.calls, tree.nbytes(sample)))
+        self._samples.append(_Sample(whole, timer.calls, tree.nbytes(sample), samples))
         return sample
 
     def figures(self, chain: Chain | None = None) -> Inside:
         """Averages for each sample, by the links of ``chain`` where it is proven, else by the calls as they came."""
-        count = len(self._samples)
+        count = self.count
         if not count:
             return Inside(links=list(chain.links) if chain else [], unsplit=chain.unsplit if chain else "")
         proven = chain is not None and bool(chain.samples)
         found: dict[Hashable, list[_Timed]] = {}
         between: list[Cost] = []
+        parts = {} if proven else _parts(call for sample in self._samples for call in sample.calls)
         for sample in self._samples:
-            inside = list(_by_link(sample.calls, chain) if chain and proven else _by_name(sample.calls))
+            inside = list(_by_link(sample.calls, chain) if chain and proven else _by_name(sample.calls, parts))
             for key, call in inside:
                 found.setdefault(key, []).append(call)
-            between.append(_less(_mean(sample.calls, 1), [_mean([call for _, call in inside], 1)]))
+            own, linked = _mean(sample.calls, sample.count), _mean([call for _, call in inside], sample.count)
+            between.append(_less(own, [linked]))
         if chain and proven:
             links = [replace(link) for link in chain.links]
             calls_of = [found.get(number, []) for number in range(len(links))]
@@ -152,7 +162,7 @@ class Probe:
             # Code that only hands samples on takes the same each time, so the median keeps interruptions out.
             between=Cost(*(statistics.median(getattr(b, f) for b in between) for f in ("wall_ms", "cpu_ms"))),
             links=links,
-            sizes=[[float(s.nbytes), round(1000 * s.whole.wall, 4)] for s in self._samples],
+            sizes=[[s.nbytes / s.count, round(1000 * s.whole.wall / s.count, 4)] for s in self._samples],
             unsplit=chain.unsplit if chain else "",
             files=self._files.figures(count),
         )
@@ -181,13 +191,28 @@ def _by_link(calls: Iterable[_Timed], chain: Chain) -> Iterator[tuple[int, _Time
     yield from search(calls)
 
 
-def _by_name(calls: Iterable[_Timed]) -> Iterator[tuple[str, _Timed]]:
+def _by_name(calls: Iterable[_Timed], parts: Mapping[str, float]) -> Iterator[tuple[str, _Timed]]:
+    """The calls with their names, or those inside them where these are most of it; see :func:`_parts`."""
     for call in calls:
-        parts = sum(inner.wall for inner in call.inner)
-        if call.inner and parts >= _MADE_OF_PARTS * call.wall and not decides_at_random(call.fn):
-            yield from _by_name(call.inner)
+        name = label(call.fn)
+        if call.inner and parts.get(name, 0.0) >= _MADE_OF_PARTS and not decides_at_random(call.fn):
+            yield from _by_name(call.inner, parts)
         else:
-            yield label(call.fn), call
+            yield name, call
+
+
+def _parts(calls: Iterable[_Timed]) -> dict[str, float]:
+    """By name, the part of the time of all calls that the calls inside them take: of one call chance decides."""
+    wholes: dict[str, float] = {}
+    inner: dict[str, float] = {}
+    left = list(calls)
+    while left:
+        call = left.pop()
+        left += call.inner
+        name = label(call.fn)
+        wholes[name] = wholes.get(name, 0.0) + call.wall
+        inner[name] = inner.get(name, 0.0) + sum(one.wall for one in call.inner)
+    return {name: inner[name] / whole for name, whole in wholes.items() if whole > 0}
 
 
 def _mean(calls: list[_Timed], count: int) -> Cost:

@@ -6,6 +6,7 @@ kept between windows as that of the measured feed is.
 
 from __future__ import annotations
 
+import math
 import multiprocessing
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
@@ -34,6 +35,8 @@ _MOST, _LEAST, _AGAIN = 64, 8, 16
 _CERTIFYING = 30.0
 #: Batches that may lie ready on the device when the loop comes back to the rung.
 _READY = 4
+#: Seconds in which a batch comes that lay ready.
+_AT_ONCE = 2e-3
 
 
 class RemediedFeed:
@@ -48,6 +51,10 @@ class RemediedFeed:
         self._aside = aside
         self._clock = clock
         self._iterator: Iterator[Any] | None = None
+
+    @property
+    def ready(self) -> int:
+        return 0  # it cannot be seen from here
 
     @property
     def workers(self) -> int:
@@ -68,8 +75,10 @@ class RemediedFeed:
         except Exception as error:
             self.close()
             return Delivery(None, REMEDIED, False, NO_COST, 0, f"under the remedy: {type(error).__name__}: {error}")
-        self.waited += self._clock.now() - asked
-        return Delivery(batch, REMEDIED, True, NO_COST, 0)
+        came = self._clock.now()
+        self.waited += came - asked
+        lay_ready = came - asked < _AT_ONCE
+        return Delivery(batch, REMEDIED, True, NO_COST, 0, made=-math.inf if lay_ready else came)
 
     def renew(self) -> None:
         """Begin the data anew."""

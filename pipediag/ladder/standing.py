@@ -23,7 +23,6 @@ def standings(loader: DataLoader[Any], on_cpu: bool, excluded: Mapping[str, str]
     absent: dict[str, str] = {}
     if loader.num_workers == 0:
         absent["worker"] = "num_workers=0: batches are made in the training process, nothing is handed over"
-        absent["device+load"] = "num_workers=0: there are no workers beside the training process"
     if on_cpu:
         absent["host"] = "training runs on the CPU: there is no transfer"
     reasons = dict(excluded)

@@ -7,6 +7,7 @@ cell for the rung at the beginning of every batch; nothing else tells a worker t
 from __future__ import annotations
 
 import itertools
+import operator
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
@@ -28,6 +29,8 @@ from .spying import Recorder, spied
 
 #: Samples at the beginning of a batch that are not timed.
 _FIRST = 2
+#: Samples of one batch that are looked into: few, so that no batch takes much longer than the others.
+_LOOKED_INTO = 8
 
 
 class Station:
@@ -51,10 +54,9 @@ class Station:
         self._looks_inside = looks_inside
         self._benches: dict[int, Bench] = {}
         self._collate_slots: list[Slot] | None = None
-        self._inspection: Inspection | None = None
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_benches": {}, "_collate_slots": None, "_inspection": None}
+        return {**self.__dict__, "_benches": {}, "_collate_slots": None}
 
     # Beginning and end of a batch
 
@@ -84,7 +86,12 @@ class Station:
         rung = bench.rung
         assert rung is not None
         try:
-            batch = bench.parcel if rung == "worker" and bench.stable else self._collated(bench, samples)
+            if rung == "worker" and bench.stable:
+                batch = bench.fresh(bench.parcel)
+            else:
+                began = time.perf_counter()
+                batch = self._collated(bench, samples)
+                bench.collating = time.perf_counter() - began
         finally:
             bench.rung = None
         notes, bench.notes = bench.notes, None
@@ -126,7 +133,7 @@ class Station:
                 return bench.serve(count)
         if bench.rung == "warm" and bench.complete:
             return self._fetch(bench.draw(bench.indices, count))
-        return self._fetch(indices, bench if bench.rung == "baseline" and bench.times_samples else None)
+        return self._fetched(bench, indices) if bench.rung == "baseline" else self._fetch(indices)
 
     def sample(self, index: Any) -> Any:
         """One item of a loader without automatic batching, where the dataset's item is the batch."""
@@ -143,7 +150,7 @@ class Station:
             return self._replay(bench, bench.draw(pool, 1)[0])
         if bench.rung == "warm" and bench.complete:
             return self.dataset[bench.draw(bench.indices, 1)[0]]
-        return self._timed(bench, index) if bench.rung == "baseline" else self.dataset[index]
+        return self._timed(bench, index, look=True) if bench.rung == "baseline" else self.dataset[index]
 
     def _start_with(self, indices: Sequence[Any]) -> Bench:
         """Begin a batch; remember some of its indices, for as long as nothing has been made of those remembered."""
@@ -155,19 +162,35 @@ class Station:
             bench.stable = not needed
         return bench
 
-    def _fetch(self, indices: Sequence[Any], timed: Bench | None = None) -> Any:
-        """As torch's own fetcher does it; where samples are made one by one, ``timed`` takes their times down."""
+    def _fetch(self, indices: Sequence[Any]) -> Any:
+        """As torch's own fetcher does it."""
+        many = getattr(self.dataset, "__getitems__", None)
+        return many(indices) if many else [self.dataset[i] for i in indices]
+
+    def _fetched(self, bench: Bench, indices: Sequence[Any]) -> Any:
+        """The same under the baseline: samples are timed as a whole, and some of them looked into."""
+        inspection = self._inspection(bench)
         many = getattr(self.dataset, "__getitems__", None)
         if many:
-            return many(indices)
-        if timed is None or len(indices) <= _FIRST:
-            return [self.dataset[i] for i in indices]
-        # The first samples of a batch are made while the batch before is still being sent.
-        return [self.dataset[i] if n < _FIRST else self._timed(timed, i) for n, i in enumerate(indices)]
+            samples = inspection.time(partial(many, indices), len(indices))
+        else:
+            # The first samples of a batch are made while the batch before is still being sent; the first batch of a
+            # worker begins with what is loaded once.
+            first = len(indices) // 2 if bench.batches == 1 else min(_FIRST, len(indices) - 1)
+            samples = []
+            for n, index in enumerate(indices):
+                look = inspection.times and first <= n < first + _LOOKED_INTO
+                if look or (n >= _FIRST and bench.times_samples):
+                    samples.append(self._timed(bench, index, look))
+                else:
+                    samples.append(self.dataset[index])
+        self._tell_inside(bench)
+        return samples
 
-    def _timed(self, bench: Bench, index: Any) -> Any:
+    def _timed(self, bench: Bench, index: Any, look: bool) -> Any:
         began = time.perf_counter()
-        sample = self.dataset[index]
+        make = partial(operator.getitem, self.dataset, index)
+        sample = self._inspection(bench).time(make) if look else self.dataset[index]
         bench.timed(time.perf_counter() - began, index)
         return sample
 
@@ -210,9 +233,17 @@ class Station:
         bench.why_not = bench.raw_trouble
         return bench.raw_mode
 
-    def _inspects(self, bench: Bench) -> bool:
-        """Whether this worker looks into the dataset's code: one of them is enough."""
-        return self._looks_inside and bench.worker <= 0
+    def _inspection(self, bench: Bench) -> Inspection:
+        """What looks into the dataset's code in this worker; the lines are traced in one of them."""
+        if bench.inspection is None:
+            slots = find_slots(self.dataset) if self._looks_inside else []
+            bench.inspection = Inspection(slots, bench.clock, self._looks_inside, bench.worker <= 0)
+        return bench.inspection
+
+    def _tell_inside(self, bench: Bench) -> None:
+        """Send what was found with the next batch, until the samples are taken apart."""
+        if bench.inspection is not None and bench.inspection.news and not bench.raw_mode:
+            bench.note().inside = bench.inspection.figures(bench.chain)
 
     def _take_apart(self, bench: Bench) -> tuple[str, str]:
         slots = find_slots(self.dataset)
@@ -229,11 +260,11 @@ class Station:
             bench.chain = Chain(unsplit=_replay_failed(error))
             return "impossible", bench.chain.unsplit
         finally:
-            self._look_inside(bench, slots)
+            self._look_inside(bench)
 
-    def _look_inside(self, bench: Bench, slots: list[Slot]) -> None:
-        """Make some samples under the instruments; the user's code must not fail for what they do to it."""
-        inspection = Inspection(slots, bench.clock, self._inspects(bench))
+    def _look_inside(self, bench: Bench) -> None:
+        """Make some samples again under the instruments; the user's code must not fail for what they do to it."""
+        inspection = self._inspection(bench)
         for index in itertools.cycle(bench.indices):
             if inspection.complete:
                 break
@@ -271,77 +302,65 @@ class Station:
                 except StopIteration:
                     bench.rung = None
                     return
-            if bench.rung == "sample":
-                self._keep(bench, item)
-            yield item
+            yield self._kept(bench, item) if bench.rung == "sample" else item
 
     def _next_of(self, bench: Bench) -> Any:
-        """The next item of the stream; timed under the baseline, and looked into while a cache is filled."""
-        source = bench.source
-        if bench.rung == "sample":
-            if self._inspection is None:
-                slots = find_slots(self.dataset)
-                # A stream may be short, and what was taken from it does not come back: the items cached must do.
-                self._inspection = Inspection(slots, bench.clock, self._inspects(bench), MIN_ITEMS - 3, 2)
-            try:
-                return self._inspection.make(partial(next, source))
-            except StopIteration:
+        """The next item of the stream; timed and looked into under the baseline, and while a cache is filled."""
+        inspection = self._stream_inspection(bench)
+        try:
+            if bench.rung == "sample":
+                return inspection.make(partial(next, bench.source))
+            began = time.perf_counter()
+            item = inspection.make(partial(next, bench.source)) if inspection.times else next(bench.source)
+        except StopIteration:
+            raise
+        except Exception:
+            if inspection.complete:
                 raise
-            except Exception:
-                if self._inspection.complete:
-                    raise
-                # The instruments may be what the stream has failed of, and a stream that has failed is over.
-                self._inspection.give_up()
-                bench.source = iter(self.dataset)
-                return next(bench.source)
-        began = time.perf_counter()
-        item = next(source)
+            # The instruments may be what the stream has failed of, and a stream that has failed is over.
+            inspection.give_up()
+            bench.source = iter(self.dataset)
+            return next(bench.source)
         if bench.rung == "baseline":
             bench.timed(time.perf_counter() - began, None)
+            self._tell_inside(bench)
         return item
 
-    def _keep(self, bench: Bench, item: Any) -> None:
-        assert self._inspection is not None
+    def _stream_inspection(self, bench: Bench) -> Inspection:
+        """A stream may be short, and what was taken from it does not come back: the items cached must do."""
+        if bench.inspection is None:
+            slots, lines = find_slots(self.dataset) if self._looks_inside else [], bench.worker <= 0
+            bench.inspection = Inspection(slots, bench.clock, self._looks_inside, lines, MIN_ITEMS - 3, 2)
+        return bench.inspection
+
+    def _kept(self, bench: Bench, item: Any) -> Any:
+        """Cache an item, as far as there is room; the loop gets what it may change."""
         bench.stable = False
         room = (1 - RAW_SHARE - CUT_SHARE) * self.cell.pool_bytes
         if not bench.samples or tree.nbytes(bench.samples) + tree.nbytes(item) < room:
             bench.samples.append(item)
+            item = bench.safe(item)
             full = False
         else:
             full = True
         bench.complete = full or len(bench.samples) >= MIN_ITEMS
-        if bench.complete:
-            bench.note().inside = self._inspection.figures(bench.chain)
+        if bench.complete and bench.inspection is not None:
+            bench.note().inside = bench.inspection.figures(bench.chain)
+        return item
 
     # Collating
 
     def _collated(self, bench: Bench, samples: Any) -> Any:
         if bench.rung != "sample" and not self._transforms_anew(bench):
             return self.collate(samples)
-        batch = self._collated_from_caches(bench, samples)
-        if bench.passes_on is None:
-            bench.stable, bench.passes_on = False, tree.share_memory(samples, batch)
-        return batch
-
-    def _collated_from_caches(self, bench: Bench, samples: Any) -> Any:
-        if bench.rung != "sample":
-            return self.collate(samples)
         with ExitStack() as stack:
-            if self._collate_transforms(bench):
+            if bench.rung == "sample" and self._collate_transforms(bench):
                 for slot in self._collate_slots or []:
                     if slot.name in bench.stubs:
-                        stack.enter_context(slot.replaced(_Stub(bench.stubs[slot.name])))
-            return self._collated_untouched(bench, samples)
-
-    def _collated_untouched(self, bench: Bench, samples: Any) -> Any:
-        """Collate, without the cache being emptied by a function that takes its samples' dicts to pieces."""
-        if bench.takes_apart is False:
-            return self.collate(samples)
-        loose = tree.map_leaves(samples, lambda leaf: leaf)  # containers made anew
-        before = [id(leaf) for leaf in tree.leaves(samples)]
-        batch = self.collate(loose)
-        if bench.takes_apart is None:
-            bench.stable, bench.takes_apart = False, [id(leaf) for leaf in tree.leaves(loose)] != before
+                        safe = partial(bench.safe, kind=slot.name)
+                        stack.enter_context(slot.replaced(_Stub(bench.stubs[slot.name], safe)))
+            batch = self.collate(samples)
+        bench.learn(batch)
         return batch
 
     def _collate_transforms(self, bench: Bench) -> bool:
@@ -354,7 +373,7 @@ class Station:
             with spied(self._collate_slots, recorder):
                 self.collate(self._fetch(bench.indices))
             for one in recorder.seen[:MAX_ITEMS]:
-                bench.stubs.setdefault(one.call.name, []).append(one.result)
+                bench.stubs.setdefault(one.call.name, []).append(one.looked)
         return bool(bench.stubs)
 
     # The cached batch
@@ -373,10 +392,11 @@ def _replay_failed(error: Exception) -> str:
 
 
 class _Stub:
-    """Returns a transform's earlier results in its place."""
+    """Returns a transform's earlier results in its place, as ``safe`` lets them be given away."""
 
-    def __init__(self, results: Sequence[Any]) -> None:
+    def __init__(self, results: Sequence[Any], safe: Callable[[Any], Any]) -> None:
         self._results = itertools.cycle(results)
+        self._safe = safe
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        return next(self._results)
+        return self._safe(next(self._results))

@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+import math
+
 from ..measure.clock import Clock
 from ..measure.device import Device
-from ..measure.evidence import Evidence, Gpu, worker_figures
-from ..measure.window import MIN_STEPS, Stopwatch
+from ..measure.evidence import BatchCost, Evidence, Gpu, worker_figures
+from ..measure.steps import StepClock
+from ..measure.window import FEW_STEPS, MIN_STEPS, SLOW, Stopwatch
 from ..session import Window
 from .feed import Source
 
-#: Of one batch in a worker, in seconds: wall, on a CPU, waiting for a core, copying cached items.
-Cost = tuple[float, float, float, float]
+#: Rounds of the workers that a window keeps apart at most; longer windows keep several in one block.
+_BLOCKS = 32
 
 
 class OpenWindow:
-    """A window of ``rung``, from the moment it is made.
+    """A window of ``rung``, from the moment it is made: one or more stretches of the loop, each with its end seen.
 
     ``wanted`` is how many batches it is to have, ``longest`` how many seconds it may take; ``optimizer_steps`` and
     ``draws_of_others`` are how far those counters stood.
@@ -35,29 +38,80 @@ class OpenWindow:
         self.rung = rung
         self.wanted = wanted
         self.longest = longest
-        self.watch = Stopwatch(clock, device.synchronize)
-        self.costs: list[Cost] = []
+        self.costs: list[BatchCost] = []
         self.optimizer_steps = optimizer_steps
         self.draws_of_others = draws_of_others
+        self._clock = clock
+        self._device = device
+        self._watch = Stopwatch(clock, device.synchronize)
+        self._steps = StepClock(clock, device)
+        self._spans: list[tuple[float, float]] = []
         self._source = source
         self._waited, self._stalled = source.waited, source.stalled
         self._evidence = Evidence(source.worker_pids, gpu)
 
+    # One stretch
+
+    def start(self) -> None:
+        """The loop has just asked for a batch: a stretch begins."""
+        self._watch.start()
+        self._steps.asks()
+
+    def gets(self) -> None:
+        """The loop is about to get the batch it asked for."""
+        self._steps.gets()
+
+    def count(self) -> None:
+        """The loop has made a step, and asks for the next batch."""
+        self._watch.count()
+        self._steps.asks()
+
+    def stop(self) -> None:
+        """Keep the stretch."""
+        self._watch.stop()
+        self._spans += self._steps.take()
+        self._steps.breaks()
+
+    def drop(self) -> None:
+        """Forget the stretch: its end was not seen."""
+        self._watch.drop()
+        self._steps = StepClock(self._clock, self._device)
+
+    # The whole window
+
+    @property
+    def steps(self) -> int:
+        """Steps so far, those of the open stretch included."""
+        return self._watch.total_steps
+
     @property
     def full(self) -> bool:
-        return self.watch.total_steps >= self.wanted
+        return self.steps >= self.wanted
+
+    @property
+    def seconds(self) -> float:
+        """What the stretches that were kept took."""
+        return self._watch.seconds
+
+    @property
+    def worth_keeping(self) -> bool:
+        """Whether the stretches that were kept make a window, though the loop has ended."""
+        steps, seconds = self._watch.steps, self._watch.seconds
+        return steps >= (FEW_STEPS if seconds > SLOW * steps else MIN_STEPS)
 
     def shorten(self) -> None:
-        """Be content with the batches there are, if these are enough for a window."""
-        if self.watch.total_steps >= MIN_STEPS:
-            self.wanted = self.watch.total_steps
+        """End the window with the next look at it, if it has enough batches."""
+        if self.steps >= MIN_STEPS:
+            self.wanted = self.steps
 
     def evidence(self, waits: bool) -> dict[str, float]:
         """The figures from the beginning up to now; ``waits`` says that the loop waited for the workers' batches."""
-        steps = self.watch.steps
+        steps = self._watch.steps
         figures = {**self._evidence.finish(steps), **worker_figures(self.costs)}
+        if waits and self._spans:
+            figures["wait_ms"] = round(1000 * sum(waited for _, waited in self._spans) / len(self._spans), 4)
         if waits and steps:
-            figures["wait_ms"] = round(1000 * (self._source.waited - self._waited) / steps, 4)
+            figures["next_ms"] = round(1000 * (self._source.waited - self._waited) / steps, 4)
             figures["stalled_ms"] = round(1000 * (self._source.stalled - self._stalled) / steps, 4)
         return figures
 
@@ -66,9 +120,17 @@ class OpenWindow:
         return Window(
             rung=self.rung,
             round=round_,
-            steps=self.watch.steps,
-            seconds=self.watch.seconds,
+            steps=self._watch.steps,
+            seconds=self._watch.seconds,
             optimizer_steps=optimizer_steps,
             attempt=attempt,
             evidence=evidence,
+            blocks=self._blocks(),
         )
+
+    def _blocks(self) -> list[float]:
+        """Milliseconds a step in each round of the workers; what is left over at the end is in none."""
+        workers = max(1, self._source.workers)
+        size = workers * max(1, math.ceil(len(self._spans) / workers / _BLOCKS))
+        rounds = [self._spans[i : i + size] for i in range(0, len(self._spans) - size + 1, size)]
+        return [round(1000 * sum(seconds for seconds, _ in spans) / len(spans), 4) for spans in rounds]

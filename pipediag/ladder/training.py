@@ -27,6 +27,10 @@ class Training:
         """A batch of this loader (by its ordinal) has been handed to the script."""
         self._drawn.add(loader)
 
+    def ended(self, loader: int) -> None:
+        """Its epoch is over: what was drawn from it and not trained on by now will not be, as after a validation."""
+        self._drawn.discard(loader)
+
     @contextmanager
     def watching(self) -> Iterator[None]:
         """Hooks every optimizer of the process meanwhile."""

@@ -113,6 +113,20 @@ def _clone_leaf(leaf: Any) -> Any:
     return _deep_copy(leaf) if moves_itself(leaf) else leaf
 
 
+def copied(obj: Any, kinds: tuple[type, ...] = (object,)) -> Any:
+    """The same structure in containers of its own, with copies of the leaves of these types."""
+    return map_leaves(obj, lambda leaf: _copied_leaf(leaf) if isinstance(leaf, kinds) else leaf)
+
+
+def _copied_leaf(leaf: Any) -> Any:
+    if isinstance(leaf, torch.Tensor):
+        return leaf.detach().clone()
+    try:
+        return _deep_copy(leaf)
+    except Exception:  # a lock, a file, a generator: what cannot be copied is handed out as it is
+        return leaf
+
+
 def clone_pinned(batch: Any) -> Any:
     """As :func:`clone`, and what was pinned is pinned again. Not for workers: asking whether memory is pinned wakes
     CUDA, which a forked process must not do.
@@ -127,8 +141,17 @@ def _clone_leaf_pinned(leaf: Any) -> Any:
 
 
 def in_shared_memory(batch: Any) -> Any:
-    """A copy whose tensors other processes can map."""
-    return map_leaves(batch, lambda leaf: leaf.clone().share_memory_() if isinstance(leaf, torch.Tensor) else leaf)
+    """A copy whose tensors other processes can map; what moves by a ``.to`` of its own is shared when sent."""
+    return map_leaves(batch, _shared_leaf)
+
+
+def _shared_leaf(leaf: Any) -> Any:
+    if not isinstance(leaf, torch.Tensor):
+        return _clone_leaf(leaf)
+    if leaf.layout != torch.strided or leaf.device.type != "cpu" or type(leaf) is not torch.Tensor:
+        return leaf.detach().clone().share_memory_()
+    storage = torch.UntypedStorage._new_shared(leaf.numel() * leaf.element_size())  # as torch's own collating does it
+    return torch.empty(0, dtype=leaf.dtype).set_(storage, 0, leaf.shape).copy_(leaf)
 
 
 def versions(batch: Any) -> tuple[int, ...]:

@@ -42,13 +42,13 @@ class Turns:
     ) -> None:
         self.feed = feed
         self.epochs = epochs
-        #: Set while another thread takes batches from the feed, which must not be rebuilt then.
-        self.feed_is_lent = False
         self._training = training
         self._ordinal = ordinal
         self._before_taking = before_taking
         self._beside: dict[str, Source] = {}
-        self._steps_before_epoch = training.steps
+        self._taken = 0
+        #: The delivery that the loop has been handed, if it waited for that one only, as it does in training.
+        self.plain: Delivery | None = None
 
     def serve(self, rung: str, source: Source) -> None:
         """Let the batches of ``rung`` come from ``source`` instead of the feed."""
@@ -58,17 +58,11 @@ class Turns:
         """Undo :meth:`serve`."""
         self._beside.pop(rung, None)
 
-    @property
-    def alternate(self) -> bool:
-        """Whether the loop is fed from several sources in turn, so that batches lie ready in those that rest."""
-        return bool(self._beside)
-
     def source(self, rung: str) -> Source:
         return self._beside.get(rung, self.feed)
 
     def begin_epoch(self, length: int | None) -> None:
         self.epochs.begin(length)
-        self._steps_before_epoch = self._training.steps
 
     def hand(self, batch: Any) -> Generator[Any, None, bool]:
         """Give the loop a batch, ending its epoch first when that is due.
@@ -76,11 +70,15 @@ class Turns:
         Returns False when the loop did not come back for more in the same epoch.
         """
         if self.epochs.complete:
-            yield from self._end_epoch()
+            yield from self.end_epoch()
         serial = self.epochs.serial
+        if self._taken != 1 or self.epochs.handed == 0:
+            self.plain = None
+        self._taken = 0
         self.epochs.hand()
         self._training.drew(self._ordinal)
         yield batch
+        self.plain = None
         return self.epochs.serial == serial
 
     def take(self, rung: str) -> Generator[Any, None, Delivery | None]:
@@ -90,6 +88,7 @@ class Turns:
         """
         self._before_taking()
         source = self.source(rung)
+        self._taken += 1
         try:
             delivery = source.take()
         except Exception as error:
@@ -98,7 +97,7 @@ class Turns:
         if delivery is None:
             rebuilt = False
             if self.epochs.length is None:
-                rebuilt = yield from self._end_epoch()
+                rebuilt = yield from self.end_epoch()
             if not rebuilt or source is not self.feed:
                 source.renew()
         return delivery
@@ -106,24 +105,19 @@ class Turns:
     def take_fitting(self, rung: str) -> Generator[Any, None, Delivery | None]:
         """The next delivery if it was made under ``rung`` throughout; None otherwise."""
         delivery = yield from self.take(rung)
-        return delivery if delivery is not None and delivery.fits(rung) else None
+        if delivery is None or not delivery.fits(rung):
+            return None
+        self.plain = delivery if rung == "baseline" else None
+        return delivery
 
-    def await_training(self) -> Turn:
-        """Plain batches until an optimizer has stepped in this epoch: the loop may be evaluating."""
-        while self._training.steps == self._steps_before_epoch:
-            self.feed.cell.switch("baseline")
-            delivery = yield from self.take_fitting("baseline")
-            if delivery is not None:
-                yield from self.hand(delivery.batch)
-
-    def _end_epoch(self) -> Generator[Any, None, bool]:
+    def end_epoch(self) -> Generator[Any, None, bool]:
         """Tell the loop that its epoch is over; True when the workers were started anew for the next one."""
         self.epochs.end()
         ended = self.epochs.serial
         while self.epochs.serial == ended:
             yield END
         loader = self.feed.loader
-        fresh = loader.num_workers > 0 and not loader.persistent_workers and not self.feed_is_lent
+        fresh = loader.num_workers > 0 and not loader.persistent_workers
         if not fresh or len(self.feed.startups) >= _STARTUPS:
             return False
         self.feed.open()

@@ -11,8 +11,9 @@ from typing import Any, Protocol
 
 from ..measure.clock import Clock
 from ..measure.device import Device
+from ..measure.evidence import BatchCost
 from ..measure.schedule import Schedule
-from ..measure.window import MIN_STEPS, window_steps
+from ..measure.window import window_steps
 from ..session import Rung, cut_of, fed_apart
 from . import tree
 from .batchfacts import describe
@@ -20,23 +21,40 @@ from .caches import BatchCache, Caches
 from .caveats import OTHER_LOADERS, WRITES_IN_PLACE
 from .collecting import collected
 from .deadline import Deadline, OutOfTime
-from .feed import Drain, Feed, Source
+from .delivery import NO_COST, Delivery
+from .feed import Feed, Source
 from .plan import Plan
 from .standing import NOTHING_TO_MOVE, TOO_LARGE
-from .timing import Cost, OpenWindow
+from .timing import OpenWindow
 from .training import Training
 from .turns import Turn, Turns
 
 #: Rungs whose batches the loop gets from a cache in this process.
-_CACHED = ("device", "host", "device+load")
+_CACHED = ("device", "host")
 #: Windows thrown away because something else ran in them, before such windows are taken as they are.
 _TOLERATED = 3
 #: How many times as long as it is meant to be a window may become, when its steps are slower than expected.
 _LONGEST = 3.0
+#: Rounds of the workers in a window of a loop that waits for them. Workers stay in phase, so a round is one
+#: observation, however many batches it holds.
+_ROUNDS = 3
+#: The part of the budget that these rounds may take; a window of slower workers has fewer.
+_SHARE = 0.15
+#: Steps under a rung before its window if no worker holds the loop up.
+_WARM = 2
+#: Seconds that settling takes at least before the first window of a rung.
+_FIRST_SECONDS = 1.0
+#: The part of the budget for which a window is put off while workers still fill their queues for another rung.
+_QUIET_SHARE = 0.05
 #: Batches dropped in search of a stable one before a rung is given up.
 _PATIENCE = 200
 #: Cached batches whose contents are looked at.
 _DESCRIBED = 2
+
+
+def _made_under(rung: str) -> str:
+    """The rung that the workers make batches under meanwhile."""
+    return "baseline" if rung == "supply" else rung
 
 
 class Setting(Protocol):
@@ -104,9 +122,10 @@ class Windows:
         self._workers: int = feed.loader.num_workers
         self._writes_in_place = writes_in_place
         self._recorded = recorded
-        self._drain: Drain | None = None
         self._thrown_away = 0
         self._fed_by: str | None = None  # the rung that the loop was settled under last
+        self._settled_for = 0.0  # seconds that settling took
+        self._keeps_up = False  # whether a round of the workers lay ready then, although the loop took batches
 
     def measure(self, rung: str) -> Generator[Any, None, str]:
         """One window of ``rung``; returns why there is none, or the empty string."""
@@ -114,11 +133,8 @@ class Windows:
             yield from self.fill_caches()
         if rung in _CACHED and not self.cache(rung):
             self.unavailable(rung, TOO_LARGE)
-        if rung == "worker" and self.caches is not None:
-            if self.caches.shared:
-                self._feed.share(self.caches.shared)
-            else:
-                self.unavailable(rung, TOO_LARGE)
+        if rung == "worker" and self.caches is not None and not self.caches.shared:
+            self.unavailable(rung, TOO_LARGE)
         if not self.rounds.schedule.allows(rung):
             return ""
         if rung == "supply":
@@ -127,38 +143,28 @@ class Windows:
 
     def _measure_loop(self, rung: str) -> Generator[Any, None, str]:
         window: OpenWindow | None = None
+        settled = False
         try:
             while window is None or not window.full:
-                rested = window is None and (self._turns.alternate or self._fed_by is None)
-                trouble = yield from self.settle(rung, rested)
-                if trouble:
-                    return trouble
-                drained: list[Cost] = []
-                try:
-                    if rung == "device+load":
-                        self._drain, self._turns.feed_is_lent = Drain(self._feed), True
-                        yield from self._hand_cached(rung, max(2, self._workers))
-                    window = window or self._open(rung)
-                    yield from self._stretch(window)
-                finally:
-                    drained = self._stop_drain()
-                    if window is not None:
-                        window.costs += drained
+                if not settled:
+                    trouble = yield from self.settle(rung)
+                    if trouble:
+                        return trouble
+                window = window or self._open(rung)
+                settled = yield from self._stretch(window)
+                if not settled:
+                    self.disturb()
         except (GeneratorExit, OutOfTime):  # the script has ended, or the time; what was timed in full is worth keeping
-            if window is not None and window.watch.steps >= MIN_STEPS:
+            if window is not None and window.worth_keeping:
                 self._close(window)
             raise
         return self._close(window)
 
     def _open(self, rung: str) -> OpenWindow:
-        # The pace of a rung's first window is guessed from its settling, and often guessed too fast.
-        measured = bool(self.rounds.schedule.session.windows_of(rung))
-        target = self.rounds.target if measured or rung == "supply" else self.rounds.target / 2
-        if rung == "device+load":  # the workers' queues are full when it begins; what follows is what counts
-            target *= 2
+        target = max(self.rounds.target, self._settled_for)
         return OpenWindow(
             rung,
-            window_steps(self.pace[rung], target, self._turns.source(rung).workers),
+            self._wanted(rung, target),
             _LONGEST * target,
             self._turns.source(rung),
             self._clock,
@@ -167,6 +173,15 @@ class Windows:
             self._setting.training.steps,
             self._setting.draws_of_others(self._ordinal),
         )
+
+    def _wanted(self, rung: str, target: float) -> int:
+        """Batches in a window: at least as long as settling took, and whole rounds of workers if it waits for them."""
+        pace = self.pace[rung]
+        if rung in _CACHED or self._keeps_up:
+            return window_steps(pace, target, 0)
+        workers = max(1, self._turns.source(rung).workers)
+        rounds = min(float(_ROUNDS), _SHARE * self._setting.plan.budget / max(1e-6, workers * pace))
+        return window_steps(pace, max(target, max(1.0, rounds) * workers * pace), workers)
 
     def _close(self, window: OpenWindow) -> str:
         """Record the window, unless other code than the training loop ran in it; returns why not, or ""."""
@@ -182,29 +197,61 @@ class Windows:
         self._record(window, steps, evidence)
         return ""
 
-    def _stretch(self, window: OpenWindow) -> Turn:
-        """Time the loop until the window is full or the epoch ends; a stretch whose end is not seen is dropped."""
-        watch, rung = window.watch, window.rung
-        watch.start()
+    def _stretch(self, window: OpenWindow) -> Generator[Any, None, bool]:
+        """Time the loop until the window is full or the epoch ends; a stretch whose end is not seen is dropped.
+
+        Returns whether the loop is still in the rung's steady state.
+        """
+        rung, trained = window.rung, self._setting.training.steps
+        window.start()
         began = self._clock.now()
         while not window.full and not self._epochs.last_chance:
-            if rung in _CACHED:
-                batch = self.cache(rung).next()
-                self._let_drain()
-            else:
-                delivery = yield from self._turns.take_fitting(rung)
-                if delivery is None:
-                    watch.drop()
-                    return
-                window.costs.append(delivery.cost)
-                batch = self._own(delivery.batch, rung)
+            batch = yield from self._next(rung, window.costs)
+            if batch is None:
+                window.drop()
+                return False
+            window.gets()
             back = yield from self._turns.hand(batch)
+            del batch  # giving shared memory back takes its time, which is none of the next wait
             if not back:
-                watch.drop()
-                return
-            watch.count()
+                window.drop()
+                return rung in _CACHED
+            window.count()
             self._end_in_time(window, began)
-        watch.stop()
+        evaluates = self._epochs.complete and trained == self._setting.training.steps
+        if evaluates and not self._setting.plan.inference:
+            window.drop()  # a whole epoch without a step of the optimizer
+        else:
+            window.stop()
+        return window.full or (yield from self._into_next_epoch(rung))
+
+    def _next(self, rung: str, costs: list[BatchCost]) -> Turn:
+        """A batch as the loop gets it under ``rung``; None if the workers sent one of another kind."""
+        if rung in _CACHED:
+            return self.cache(rung).next()
+        delivery = yield from self._turns.take_fitting(rung)
+        if delivery is None:
+            return None
+        costs.append(delivery.cost)
+        return self._own(delivery.batch, rung)
+
+    def _into_next_epoch(self, rung: str) -> Generator[Any, None, bool]:
+        """Let the loop end its epoch and begin another, and the workers be where they were.
+
+        They go on between the epochs, which they do not in training: what that adds is taken out of the queues. False
+        if they were started anew instead: they have to settle.
+        """
+        serial, ready = self._epochs.serial, self._turns.source(rung).ready
+        while self._epochs.serial == serial and self._epochs.last_chance:
+            if self._epochs.complete:
+                if (yield from self._turns.end_epoch()) and rung not in _CACHED:
+                    return False
+            elif (batch := (yield from self._next(rung, []))) is not None:  # it is about to leave by itself
+                yield from self._turns.hand(batch)
+        if rung not in _CACHED:
+            for _ in range(self._turns.source(rung).ready - ready):
+                yield from self._turns.take(rung)
+        return True
 
     def _measure_supply(self) -> Generator[Any, None, str]:
         """The loader alone: batches are taken and dropped while the loop waits in one ``next()``."""
@@ -212,124 +259,142 @@ class Windows:
         if trouble:
             return str(trouble)
         window = self._open("supply")
-        window.watch.start()
+        window.start()
         began = self._clock.now()
         while not window.full:
             delivery = yield from self._turns.take("supply")
             if delivery is None:
                 return "the data ended"
             window.costs.append(delivery.cost)
-            window.watch.count()
+            window.count()
             self._end_in_time(window, began)
             if self._deadline.passed:
                 break
-        window.watch.stop()
-        self._record(window, 0, window.evidence(waits=True))
+        window.stop()
+        self._record(window, 0, window.evidence(waits=False))
         return ""
 
     def _end_in_time(self, window: OpenWindow, began: float) -> None:
-        """Be content with the whole rounds of the workers that there are where their pace was guessed too fast."""
+        """End the window early, after a whole round of the workers, if the pace was overestimated."""
         workers = max(1, self._turns.source(window.rung).workers)
-        if self._clock.now() - began > window.longest and window.watch.total_steps % workers == 0:
+        if self._clock.now() - began > window.longest and window.steps % workers == 0:
             window.shorten()
 
     # Before a window
 
-    def settle(self, rung: str, rested: bool = False) -> Generator[Any, None, str]:
+    def settle(self, rung: str) -> Generator[Any, None, str]:
         """Bring loop and workers into the rung's steady state; returns why that cannot be done, or "".
 
-        ``rested``: batches lie ready, because the loop was fed from elsewhere, or was slow as long as its device warmed
-        up; they are taken out of the way first, and the queues get the time to be as full as this rung keeps them.
-        Where it was fed from elsewhere, the workers there fill theirs meanwhile, on cores that the window's own workers
-        are to have to themselves.
+        Batches that lie ready, or are being made for another rung, are taken out of the way without a step: a loop
+        hardly faster than its workers would live on them for minutes. Requests that the workers have not begun are
+        served under the new rung. Then the loop takes one round of the workers, and is where it will be a round later.
         """
-        if not self._setting.plan.inference:
-            yield from self._turns.await_training()
-        self._feed.cell.switch(rung)
-        before, self._fed_by = self._fed_by, rung
-        if rung in ("device", "host"):
-            yield from self._hand_cached(rung, 2)
+        if self._fed_by == rung and not self._epochs.complete:
             return ""
-        expected = "baseline" if rung in ("supply", "device+load") else rung
-        handing = rung not in ("supply", "device+load")
+        switched = self._clock.now()
+        before, self._fed_by = self._fed_by, rung
         source = self._turns.source(rung)
-        backlog = source.backlog
-        if rested and self._epochs.horizon is None:
-            yield from self._take_what_lies_ready(source, rung)
-        needed, stable, dropped = self._settling_round(source.workers, backlog if rested else 0), 0, 0
-        quiet = self._clock.now() + (self._refilling(before, source) if rested else 0.0)
+        busy, quiet = self._refilling(rung, before)
+        quiet += switched
+        # Workers whose batches nobody wants fill their queues with what costs them next to nothing.
+        idle = rung in _CACHED and self.caches is not None and bool(self.caches.shared)
+        self._feed.cell.switch("worker" if idle else rung)
+        self._keeps_up = False
+        first: Delivery | None = None
+        if rung not in _CACHED:
+            first = yield from self._first_of(rung, source, switched)
+            if not first.fits(_made_under(rung)):
+                return first.why_not
+        made = first.cost.wall if first is not None else 0.0
         # A loop that never waits for its device runs ahead of it: without these, a step would seem to take no time.
         self._device.synchronize()
-        began = self._clock.now()
-        while stable < needed or self._clock.now() < quiet:
+        began, steps = self._clock.now(), 0
+        wanted = _WARM if rung in _CACHED else self._settling_round(source.workers)
+        warm = began
+        if rung not in self.pace:  # what a step does for the first time under a rung takes longer
+            warm += min(_FIRST_SECONDS, _QUIET_SHARE * self._setting.plan.budget)
+        while steps < wanted or self._clock.now() < warm or not self._is_quiet(busy, quiet):
+            if first is not None:
+                batch, first = self._own(first.batch, rung), None
+            elif rung == "supply":
+                batch = yield from self._turns.take(rung)
+            else:
+                batch = yield from self._next(rung, [])
+            if batch is None:
+                continue
+            steps += 1
+            if rung != "supply":
+                yield from self._turns.hand(batch)
+            self._keeps_up = 0 < source.workers <= source.ready
+            if steps >= _WARM and self._keeps_up and self._clock.now() >= warm and self._is_quiet(busy, quiet):
+                break
+        self._device.synchronize()
+        self.pace.setdefault(rung, self._pace(self._clock.now() - began, steps, made, source.workers))
+        self._settled_for = self._clock.now() - switched
+        if rung in _CACHED and self.cache(rung).writes_in_place:
+            self._setting.send("warning", WRITES_IN_PLACE)
+        return ""
+
+    @staticmethod
+    def _pace(seconds: float, steps: int, made: float, workers: int) -> float:
+        """Seconds a step, as settling shows it: it began when the first batch was there, which took so long to make."""
+        if not workers:
+            return (made + seconds) / max(1, steps)
+        return max(seconds / max(1, steps), made / workers)
+
+    def _first_of(self, rung: str, source: Source, switched: float) -> Generator[Any, None, Delivery]:
+        """Take batches out of the queues up to the first that was begun under ``rung`` and made since.
+
+        A rung that cannot be served gives a delivery that does not fit, and says why.
+        """
+        in_flight, taken = source.backlog + source.workers, 0
+        while True:
             delivery = yield from self._turns.take(rung)
             if delivery is None:
                 continue
-            if delivery.why_not and delivery.rung == rung:
-                self.unavailable(rung, delivery.why_not)
-                return delivery.why_not
-            if not delivery.fits(expected):
-                stable, dropped, began = 0, dropped + 1, self._clock.now()
-                if dropped > _PATIENCE + 4 * backlog:
-                    return "the workers did not follow the switch"
+            taken += 1
+            why_not = delivery.why_not if delivery.rung == rung else ""
+            if why_not:
+                self.unavailable(rung, why_not)
+            elif delivery.fits(_made_under(rung)):
+                if delivery.made >= switched or taken > in_flight:
+                    return delivery
                 continue
-            stable += 1
-            if handing:
-                yield from self._turns.hand(self._own(delivery.batch, rung))
-        if handing:
-            self._device.synchronize()
-        if rung != "device+load":  # there the loop sets the pace, which has not been asked yet
-            self.pace.setdefault(rung, (self._clock.now() - began) / max(1, stable))
-        return ""
+            elif taken > _PATIENCE + 4 * in_flight:
+                why_not = "the workers did not follow the switch"
+            if why_not:
+                return Delivery(None, rung, False, NO_COST, delivery.worker, why_not)
 
-    def _take_what_lies_ready(self, source: Source, rung: str) -> Turn:
-        """Empty the queues without a step for each batch.
+    def _refilling(self, rung: str, before: str | None) -> tuple[Source, float]:
+        """Workers that the loop was fed by before still fill their queues, on the same cores: whose, and for how long.
 
-        A loop hardly faster than its workers would use up for minutes what lies ready, and look as fast as if it always
-        did. Workers that are the faster ones have filled the queues again when the window begins.
+        It is not waited for longer than those seconds.
         """
-        for _ in range(source.backlog):
-            delivery = yield from self._turns.take(rung)
-            if delivery is not None and delivery.why_not:
-                return
-
-    def _refilling(self, before: str | None, source: Source) -> float:
-        """Seconds until the queues are full that the loop was fed from under ``before``."""
-        if before is None or self._epochs.horizon is not None:
-            return 0.0
+        source = self._turns.source(rung)
+        if before is None and rung in _CACHED:  # the workers have made batches all along
+            before = "baseline"
+        if before is None or before in _CACHED or self._epochs.horizon is not None:
+            return source, 0.0
         other = self._turns.source(before)
-        if other is source:
-            return 0.0
-        return other.backlog * self.pace.get(before, 0.0)
+        if other is source and rung not in _CACHED:
+            return source, 0.0
+        most = _QUIET_SHARE * self._setting.plan.budget
+        if not fed_apart(before):
+            return other, most
+        return other, min(most, other.backlog * self.pace.get(before, 0.0))
 
-    def _settling_round(self, workers: int, backlog: int) -> int:
-        """One batch of each worker beyond the backlog; fewer where the loop leaves too early for that."""
-        whole, horizon = backlog + max(1, workers), self._epochs.horizon
+    def _is_quiet(self, busy: Source, until: float) -> bool:
+        return self._clock.now() >= until or busy.ready >= busy.backlog - 1
+
+    def disturb(self) -> None:
+        """The loop was fed otherwise since it was settled."""
+        self._fed_by = None
+
+    def _settling_round(self, workers: int) -> int:
+        """One batch of each worker; fewer where the loop leaves too early for that."""
+        horizon = self._epochs.horizon
+        whole = max(_WARM, workers)
         return whole if horizon is None else min(whole, max(1, (horizon - 2) // 3))
-
-    def _stop_drain(self) -> list[Cost]:
-        """End the draining thread, if there is one, and return what the batches it took have cost."""
-        drain, self._drain = self._drain, None
-        self._turns.feed_is_lent = False
-        if drain is None:
-            return []
-        drain.stop()
-        return drain.costs
-
-    def _let_drain(self) -> None:
-        if self._drain is not None:
-            self._drain.step()
-
-    def _hand_cached(self, rung: str, count: int) -> Turn:
-        self._device.synchronize()
-        began = self._clock.now()
-        for _ in range(count):
-            self._let_drain()
-            yield from self._turns.hand(self.cache(rung).next())
-        self._device.synchronize()
-        self.pace.setdefault(rung, (self._clock.now() - began) / count)
-        if self.cache(rung).writes_in_place:
-            self._setting.send("warning", WRITES_IN_PLACE)
 
     def cache(self, rung: str) -> BatchCache:
         assert self.caches is not None
@@ -343,6 +408,7 @@ class Windows:
         """Keep batches of the loop's, once."""
         if self.caches is not None:
             return
+        self.disturb()
         batches, plan = yield from collected(self._turns, self._clock, self._workers, self._device.is_cpu)
         self._feed.cell.pool_bytes = plan.pool_bytes
         self._setting.send("caches", {**vars(plan), "held_bytes": plan.held_bytes})
@@ -350,8 +416,9 @@ class Windows:
             self._setting.send("batch", asdict(describe(batches[:_DESCRIBED], self._device, self._clock)))
         self.caches = caches = Caches(batches, plan, self._device.torch_device, self._writes_in_place)
         if caches.device and not caches.moves:
-            for rung in ("device", "device+load"):
-                self.unavailable(rung, NOTHING_TO_MOVE)
+            self.unavailable("device", NOTHING_TO_MOVE)
+        if caches.shared:
+            self._feed.share(caches.shared)
 
     # Reporting
 

@@ -22,6 +22,15 @@ class Device:
         if self._module is not None:
             self._module.synchronize(self.torch_device)
 
+    def event(self) -> Any | None:
+        """An event recorded on the current stream, which notes when the device gets there; None on the CPU."""
+        make = getattr(self._module, "Event", None)
+        if make is None:
+            return None
+        event = make(enable_timing=True)
+        event.record()
+        return event
+
     def forget_peak(self) -> None:
         """Let :meth:`peak_bytes` count from now on."""
         reset = getattr(self._module, "reset_peak_memory_stats", None)

@@ -6,8 +6,11 @@ Keys of :attr:`pipediag.session.Window.evidence`:
 ``worker_cpu``     share of that time spent on a CPU (0 to 1; above 1 when the worker runs threads)
 ``worker_blocked`` share of it spent waiting: for storage, the network, a lock, a sleep
 ``worker_queued``  share of it spent runnable without a core to run on (Linux)
-``copy_ms``        milliseconds per batch spent copying cached raw samples for transforms that change their input
-``wait_ms``        milliseconds of each step in which the loop waited in ``next()``
+``collate_ms``     milliseconds of ``worker_ms`` spent in the collate function
+``copy_ms``        milliseconds per batch spent copying cached items, which training without pipediag does not do
+``wait_ms``        milliseconds of each step that went into waiting for a batch: on a device with events those in which
+                   it had nothing to do (see :mod:`.steps`), else those that the loop spent in ``next()``
+``next_ms``        milliseconds of each step that the loop spent in ``next()``, whether the device had work or not
 ``stalled_ms``     the part of that in which later batches were ready and one slow batch held them up
 ``process_cpu``    cores used by the training process itself
 ``cores_used``     cores used by the training process and its workers together
@@ -21,9 +24,19 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import psutil
+
+
+class BatchCost(NamedTuple):
+    """Seconds that a worker spent on one batch: wall, on a CPU, waiting for a core, copying cached items, collating."""
+
+    wall: float = 0.0
+    cpu: float = 0.0
+    queued: float = 0.0
+    copy: float = 0.0
+    collate: float = 0.0
 
 
 class Evidence:
@@ -58,11 +71,11 @@ class Evidence:
         return {key: round(value, 4) for key, value in figures.items()}
 
 
-def worker_figures(costs: Sequence[tuple[float, float, float, float]]) -> dict[str, float]:
-    """Averages over batches of (wall, cpu, queued, copy) seconds, as workers report them with every batch."""
+def worker_figures(costs: Sequence[BatchCost]) -> dict[str, float]:
+    """Averages over batches of what workers report with every one."""
     if not costs:
         return {}
-    wall, cpu, queued, copy = (sum(column) for column in zip(*costs, strict=True))
+    wall, cpu, queued, copy, collate = (sum(column) for column in zip(*costs, strict=True))
     if wall <= 0:
         return {}
     figures = {
@@ -71,6 +84,8 @@ def worker_figures(costs: Sequence[tuple[float, float, float, float]]) -> dict[s
         "worker_queued": queued / wall,
         "worker_blocked": max(0.0, wall - cpu - queued) / wall,
     }
+    if collate > 0:
+        figures["collate_ms"] = 1000 * collate / len(costs)
     if copy > 0:
         figures["copy_ms"] = 1000 * copy / len(costs)
     return {key: round(value, 4) for key, value in figures.items()}

@@ -2,23 +2,23 @@
 
 from __future__ import annotations
 
-import random
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from ..session import Session, cut_of
 
+#: Whether the loop starves, then which of the two sides holds it up, then where on that side.
+_FIRST = ("device", "worker", "baseline", "host", "sample", "raw", "warm", "supply")
 #: A rung given up this often without a complete window is withdrawn.
 MAX_FAILURES = 4
 
 
 class Schedule:
-    """Picks rungs in rounds of varied order until there is nothing left that is worth a round.
+    """Picks rungs in rounds until there is nothing left that is worth a round.
 
-    The first round has all ``rungs``. ``choose`` names those of every later one, given what was measured in the
-    rounds before; of the rungs that were not there from the beginning, it may name cuts of the transform chain. The
-    position follows from the windows that the session holds, so a later pass of the script goes on where the one
-    before ended.
+    ``choose`` names the rungs of each round, given what was measured in the rounds before: some of ``rungs``, and cuts
+    of the transform chain that were not there from the beginning. The position follows from the windows that the
+    session holds, so a later pass of the script goes on where the one before ended.
     """
 
     def __init__(
@@ -55,22 +55,18 @@ class Schedule:
         return None
 
     def _members(self, round_: int) -> list[str]:
-        if round_ == 0:
-            return self.rungs
         if self._chosen[0] != round_:
             before = replace(self.session, windows=[w for w in self.session.windows if w.round < round_])
             self._chosen = round_, self._choose(before)
         return [name for name in self._chosen[1] if self.allows(name)]
 
     def _order(self, round_: int, members: list[str]) -> list[str]:
-        """The baseline first in the first round, so that an early end leaves the most useful window; then shuffled."""
-        names = list(reversed(members))
-        if round_ > 0:
-            random.Random(round_).shuffle(names)
-        elif "baseline" in names:
-            names.remove("baseline")
-            names.insert(0, "baseline")
-        return names
+        """What answers most first: an early end then leaves the most useful windows.
+
+        Every second round goes the other way, so that a drift of the machine falls on neighbours alike.
+        """
+        order = sorted(members, key=lambda name: _FIRST.index(name) if name in _FIRST else len(_FIRST))
+        return order[::-1] if round_ % 2 else order
 
     def withdraw(self, rung: str) -> None:
         """Take a rung out: it cannot be measured on this loader."""

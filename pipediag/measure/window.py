@@ -9,6 +9,8 @@ from .clock import Clock
 
 #: Shortest and longest window, in batches.
 MIN_STEPS, MAX_STEPS = 4, 1000
+#: Seconds from which on a step is slow, and the batches that a window of such steps has at least.
+SLOW, FEW_STEPS = 1.0, 2
 
 
 class Stopwatch:
@@ -64,5 +66,5 @@ def window_steps(seconds_per_step: float, target_seconds: float, num_workers: in
     """
     round_ = max(1, num_workers)
     wanted = target_seconds / max(seconds_per_step, 1e-6)
-    steps = min(max(wanted, MIN_STEPS), MAX_STEPS)
+    steps = min(max(wanted, FEW_STEPS if seconds_per_step > SLOW else MIN_STEPS), MAX_STEPS)
     return round_ * max(1, math.ceil(steps / round_))

@@ -9,7 +9,7 @@ from .text import warning_texts
 
 def render_markdown(diagnosis: Diagnosis) -> str:
     verdict = diagnosis.verdict
-    lines = [f"# {rows.headline(diagnosis)}" + (" (PARTIAL)" if diagnosis.partial else "")]
+    lines = [f"# {rows.headline(diagnosis)}{rows.level(diagnosis)}"]
     lines += ["", f"`{rows.setting(diagnosis)}`", "", verdict.sentence]
     if verdict.culprit is not None:
         where = f" at `{verdict.culprit.where}`" if verdict.culprit.where else ""
@@ -17,10 +17,17 @@ def render_markdown(diagnosis: Diagnosis) -> str:
     step = rows.step_line(diagnosis)
     if step:
         lines += ["", step]
-    table = rows.ladder_rows(diagnosis)
+    table = rows.stage_rows(diagnosis)
     if table:
-        lines += ["", "| rung | steps/s | adds stage | ms | 95 % interval | share |", "|---|--:|---|--:|---|--:|"]
-        lines += [f"| {r.rung} | {r.steps_per_s} | {r.stage} | {r.cost} | {r.interval} | {r.share} |" for r in table]
+        lines += [
+            "",
+            "| where a step goes | ms | 95 % interval | share | steps/s without it |",
+            "|---|--:|---|--:|--:|",
+        ]
+        lines += [f"| {r.stage} | {r.cost} | {r.interval} | {r.share} | {r.without} |" for r in table]
+    rungs = rows.rung_line(diagnosis)
+    if rungs:
+        lines += ["", rungs]
     inside = rows.worker_rows(diagnosis)
     if inside:
         lines += ["", "## Inside a worker, ms for each sample", ""]

@@ -8,19 +8,21 @@ from dataclasses import dataclass
 from ..analysis import Diagnosis
 from ..analysis.chain import why_unsplit
 from ..analysis.diagnosis import Stage
-from ..analysis.intervals import Interval
+from ..analysis.intervals import Interval, total
+from ..analysis.ladder import known
 from ..analysis.sentences import number
 from ..session import CONTROLS, RUNG_MEANING, Session, ordered, settings_of
 
 
 @dataclass(frozen=True)
-class Row:
-    rung: str
-    steps_per_s: str
+class StageRow:
+    """A piece of the baseline step; ``without`` is steps a second without it, with a ~ where it is predicted."""
+
     stage: str
     cost: str
     interval: str
     share: str
+    without: str
     bar: float  # share of the baseline step, 0 to 1
 
 
@@ -29,6 +31,12 @@ def headline(diagnosis: Diagnosis) -> str:
     bottleneck = diagnosis.verdict.bottleneck
     names = {"none": "NOT STARVED", "inconclusive": "INCONCLUSIVE"}
     return names.get(bottleneck, f"BOTTLENECK: {bottleneck.upper()}")
+
+
+def level(diagnosis: Diagnosis) -> str:
+    """How surely the verdict is known, behind the headline."""
+    level = diagnosis.verdict.level
+    return f"  ({level})" if level else ""
 
 
 def setting(diagnosis: Diagnosis) -> str:
@@ -47,41 +55,62 @@ def setting(diagnosis: Diagnosis) -> str:
 
 
 def step_line(diagnosis: Diagnosis) -> str:
-    """The step as compute and wait."""
+    """The step as compute and wait, and how that is known."""
     ladder = diagnosis.ladder
-    if not ladder.has("baseline") or len(ladder.rungs) < 2:
+    if not ladder.intervened:
         return ""
-    base, best = ladder.ms("baseline").value, ladder.ms(ladder.rungs[0]).value
+    base, best = ladder.ms("baseline").value, ladder.ms(ladder.ceiling).value
     return (
         f"step {ms(base)} = compute {ms(best)} + input {ms(base - best)};  "
         f"{number(1000 / base)} steps/s now, {number(1000 / best)} with cached batches"
     )
 
 
-def ladder_rows(diagnosis: Diagnosis) -> list[Row]:
-    """One row a measured rung, fastest first, then what is left over."""
+def rung_line(diagnosis: Diagnosis) -> str:
+    """Steps a second under every measured rung, fastest first."""
     ladder = diagnosis.ladder
-    rows = []
-    pieces = {p.rung: p for p in diagnosis.waterfall if p.rung}
-    for rung in ladder.rungs:
-        rate = ladder.ms(rung).inverse(1000.0)
-        rows.append(_row(rung, number(rate.value), pieces.get(rung)))
-    rows += [_row("", "", p) for p in diagnosis.waterfall if p.stage == "residual"]
+    rates = [f"{rung} {number(ladder.ms(rung).inverse(1000.0).value)}" for rung in ladder.rungs]
+    return f"steps/s by rung: {', '.join(rates)}" if len(rates) > 1 else ""
+
+
+def stage_rows(diagnosis: Diagnosis) -> list[StageRow]:
+    """One row a piece of the step, from the device outwards; transforms that cost next to nothing share one."""
+    rows, small = [], [p for p in diagnosis.waterfall if p.stage == "transform" and p.share < _SMALL]
+    for piece in diagnosis.waterfall:
+        if len(small) > 1 and piece in small:
+            if piece is small[-1]:
+                rows.append(_row(_merged(small)))
+            continue
+        rows.append(_row(piece))
     return rows
 
 
-def _row(rung: str, rate: str, piece: Stage | None) -> Row:
-    if piece is None:
-        return Row(rung, rate, "", "", "", "", 0.0)
-    # Compute is a rung's own time; the others are differences, and may be below nothing by chance.
-    sign = "+" if piece.stage != "compute" and piece.ms.value >= 0 else ""
+#: Transforms below this share of a step have no row of their own.
+_SMALL = 0.01
+
+
+def _merged(pieces: list[Stage]) -> Stage:
+    links = [name for piece in reversed(pieces) for name in piece.links]
+    share = sum(piece.share for piece in pieces)
+    return Stage("transform", total([piece.ms for piece in pieces]), share, None, ["transform"], "", links)
+
+
+def _row(piece: Stage) -> StageRow:
     covers = [c for c in piece.covers if c != piece.stage]
     stage = piece.stage + (f" (with {', '.join(covers)})" if covers else "")
-    if piece.links and piece.rung != "sample":
+    if piece.links:
         stage += f": {_links(piece.links)}"
-    between = "" if piece.stage == "residual" else between_ms(piece.ms)
-    share = f"{100 * piece.share:.0f} %"
-    return Row(rung, rate, stage, sign + number(piece.ms.value), between, share, max(0.0, min(1.0, piece.share)))
+    without = ""
+    if piece.without is not None:
+        without = ("" if piece.without.measured else "~") + number(piece.without.steps_per_s)
+    return StageRow(
+        stage,
+        number(piece.ms.value),
+        between_ms(piece.ms),
+        f"{100 * piece.share:.0f} %",
+        without,
+        min(1.0, piece.share),
+    )
 
 
 #: Longer names of several transforms in one cell are cut.
@@ -134,7 +163,7 @@ def hot_lines(diagnosis: Diagnosis) -> list[str]:
 def not_measured(diagnosis: Diagnosis) -> list[str]:
     """Rungs without a row, with the reason."""
     ladder, lines = diagnosis.ladder, []
-    for name in ordered({*RUNG_MEANING, *diagnosis.session.rungs}):
+    for name in filter(known, ordered({*RUNG_MEANING, *diagnosis.session.rungs})):
         standing = diagnosis.session.rungs.get(name)
         if standing is not None and not ladder.has(name) and standing.exists and settings_of(name) is None:
             lines.append(f"{name}: {standing.why_not or 'not reached'}")
@@ -152,11 +181,13 @@ def evidence_lines(diagnosis: Diagnosis) -> list[str]:
     lines = []
     if "worker_ms" in seen:
         who = "a worker" if session.loader and session.loader.num_workers else "the training process"
-        parts = [f"{_percent(seen['worker_cpu'])} on a CPU"]
-        if seen["worker_queued"] >= 0.01:
+        parts = [f"{_percent(seen['worker_cpu'])} on a CPU"] if "worker_cpu" in seen else []
+        if seen.get("worker_queued", 0.0) >= 0.01:
             parts.append(f"{_percent(seen['worker_queued'])} waiting for a core")
-        parts.append(f"{_percent(seen['worker_blocked'])} blocked (storage, network, sleep)")
-        lines.append(f"making a batch takes {who} {ms(seen['worker_ms'])}: {', '.join(parts)}")
+        if "worker_blocked" in seen:
+            parts.append(f"{_percent(seen['worker_blocked'])} blocked (storage, network, sleep)")
+        told = f": {', '.join(parts)}" if parts else ""
+        lines.append(f"making a batch takes {who} {ms(seen['worker_ms'])}{told}")
     if "wait_ms" in seen:
         stalled = seen.get("stalled_ms", 0.0)
         behind = f", {ms(stalled)} of it for one slow batch while later ones were ready" if stalled >= 0.01 else ""

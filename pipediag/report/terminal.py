@@ -21,7 +21,7 @@ def render_terminal(diagnosis: Diagnosis, colour: bool = False, fancy: bool = Fa
     title = rows.headline(diagnosis)
     if colour and verdict.band in _COLOURS:
         title = f"\x1b[1;{_COLOURS[verdict.band]}m{title}\x1b[0m"
-    lines = [title + ("  (PARTIAL)" if diagnosis.partial else ""), rows.setting(diagnosis), ""]
+    lines = [title + rows.level(diagnosis), rows.setting(diagnosis), ""]
     lines += textwrap.wrap(verdict.sentence, WIDTH)
     if verdict.culprit is not None:
         where = f"  {verdict.culprit.where}" if verdict.culprit.where else ""
@@ -29,9 +29,12 @@ def render_terminal(diagnosis: Diagnosis, colour: bool = False, fancy: bool = Fa
     step = rows.step_line(diagnosis)
     if step:
         lines += ["", step]
-    table = rows.ladder_rows(diagnosis)
+    table = rows.stage_rows(diagnosis)
     if table:
         lines += ["", _table(table, "█" if fancy else "#")]
+    rungs = rows.rung_line(diagnosis)
+    if rungs:
+        lines += ["", *textwrap.wrap(rungs, WIDTH, subsequent_indent="  ", break_on_hyphens=False)]
     inside = rows.worker_rows(diagnosis)
     if inside:
         lines += ["", "inside a worker, ms for each sample:", _worker_table(inside)]
@@ -75,14 +78,13 @@ def encoding_of(stream: object) -> str:
     return encoding
 
 
-def _table(table: list[rows.Row], mark: str) -> str:
-    cells = [[r.rung, r.steps_per_s, r.stage, r.cost, r.interval, r.share, mark * round(_BAR * r.bar)] for r in table]
+def _table(table: list[rows.StageRow], mark: str) -> str:
     return tabulate(
-        cells,
-        headers=["rung", "steps/s", "adds stage", "ms", "95 % interval", "share", ""],
+        [[r.stage, r.cost, r.interval, r.share, r.without, mark * round(_BAR * r.bar)] for r in table],
+        headers=["where a step goes", "ms", "95 % interval", "share", "steps/s without it", ""],
         tablefmt="simple",
         disable_numparse=True,
-        colalign=("left", "right", "left", "right", "left", "right", "left"),
+        colalign=("left", "right", "left", "right", "right", "left"),
     )
 
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from types import SimpleNamespace
 from typing import Any
 
-from pipediag.ladder.delivery import Delivery, Notes
+from pipediag.ladder.delivery import NO_COST, Delivery, Notes
 from pipediag.ladder.findings import Findings
 from pipediag.ladder.hearsay import Hearsay
-from pipediag.session import Inside, Link, Session, Startup
+from pipediag.session import NOT_YET, Inside, Link, Session, Startup
 
 
 class Told:
@@ -20,7 +20,7 @@ class Told:
         self.findings = Findings(self.feed, lambda kind, data: self.events.append((kind, data)), 2, known)
 
     def hear(self, notes: Notes, worker: int = 0) -> None:
-        self.feed.hearsay.take(Delivery(None, "baseline", True, (0.0, 0.0, 0.0, 0.0), worker, notes=notes))
+        self.feed.hearsay.take(Delivery(None, "baseline", True, NO_COST, worker, notes=notes))
 
     def now(self) -> list[str]:
         """What is told when it is asked for now."""
@@ -76,6 +76,25 @@ def test_the_inside_is_not_told_where_it_is_known() -> None:
     told = Told(known=True)
     told.hear(Notes(inside=Inside(samples=32)))
     assert told.now() == []
+
+
+def test_the_inside_again_when_there_is_more_of_it() -> None:
+    """A worker tells with each batch what it has timed so far, and at last what the chain is."""
+    told = Told()
+    for inside in (Inside(samples=2, unsplit=NOT_YET), Inside(samples=8, unsplit=NOT_YET), Inside(samples=32)):
+        told.hear(Notes(inside=inside))
+        assert told.now() == ["inside"]
+        assert told.session().inside == inside
+        assert told.now() == []
+
+
+def test_what_was_heard_between_two_tellings_is_told_at_once() -> None:
+    told = Told()
+    for samples in (2, 4, 6):
+        told.hear(Notes(inside=Inside(samples=samples, unsplit=NOT_YET)))
+    assert told.now() == ["inside"]
+    inside = told.session().inside
+    assert inside is not None and inside.samples == 6
 
 
 def test_the_tail_whenever_there_is_more_of_it() -> None:

@@ -7,13 +7,13 @@ import random
 import pytest
 
 from pipediag.ladder import hearsay
-from pipediag.ladder.delivery import Delivery, Notes
+from pipediag.ladder.delivery import NO_COST, Delivery, Notes
 from pipediag.ladder.hearsay import Hearsay
 from pipediag.session import Inside, Slow
 
 
 def delivery(notes: Notes | None, worker: int = 0) -> Delivery:
-    return Delivery(None, "baseline", True, (0.0, 0.0, 0.0, 0.0), worker, notes=notes)
+    return Delivery(None, "baseline", True, NO_COST, worker, notes=notes)
 
 
 def told(*batches: list[float]) -> Hearsay:
@@ -86,3 +86,10 @@ class TestInsides:
         heard.take(delivery(Notes(), 0))
         heard.take(delivery(Notes(inside=Inside()), 1))
         assert heard.insides == {0: Inside(samples=3), 1: Inside()}
+        assert heard.revision == 2
+
+    def test_the_last_word_of_a_worker_counts(self) -> None:
+        heard = Hearsay()
+        for samples in (2, 8):
+            heard.take(delivery(Notes(inside=Inside(samples=samples))))
+        assert (heard.insides, heard.revision) == ({0: Inside(samples=8)}, 2)

@@ -14,7 +14,7 @@ from torch.utils.data import DataLoader, Dataset
 
 from pipediag.analysis.halving import best
 from pipediag.analysis.knobs import Candidates
-from pipediag.analysis.remedy import FEWEST
+from pipediag.analysis.remedy import FEWEST, FIRST_LOOK
 from pipediag.analysis.stopping import next_round
 from pipediag.errors import AnalysisOver
 from pipediag.ladder import knobs
@@ -94,7 +94,7 @@ class TestClone:
         seen: list[float] = []
         for _ in range(6):
             delivery = feed.take()
-            assert delivery is not None and delivery.fits("settings:1") and delivery.cost[0] > 0
+            assert delivery is not None and delivery.fits("settings:1") and delivery.cost.wall > 0
             seen += delivery.batch[:, 0].tolist()
         assert sorted(seen[:12]) == sorted(seen[12:]) == [float(n) for n in range(12)]
         assert (feed.workers, feed.backlog, len(feed.worker_pids)) == (2, 8, 2)
@@ -254,11 +254,11 @@ def test_the_race_on_a_running_loop(monkeypatch: pytest.MonkeyPatch, length: int
     assert found is not None and found.rung == "settings:2"
     assert found.speedup is not None and found.speedup.value == pytest.approx(100 / 35, rel=1e-6)
     rounds = {rung: race.session.windows_of(rung) for rung in ("baseline", *map(settings_rung, (1, 2, 3)))}
-    assert [len(rounds[settings_rung(n)]) for n in (1, 2, 3)] == [4, 4, 4], "a look decides it: there is no noise"
+    assert [len(rounds[settings_rung(n)]) for n in (1, 2, 3)] == [FIRST_LOOK] * 3, "there is no noise"
     for rung, ms in (("settings:1", 60.0), ("settings:2", 35.0), ("settings:3", 110.0)):
-        assert [window.ms_per_step for window in rounds[rung]] == pytest.approx([ms] * 4)
-    assert [window.ms_per_step for window in rounds["baseline"][3:]] == pytest.approx([100.0] * 4)
-    assert {window.round for window in rounds["settings:1"]} == {3, 4, 5, 6}
+        assert [window.ms_per_step for window in rounds[rung]] == pytest.approx([ms] * FIRST_LOOK)
+    assert [window.ms_per_step for window in rounds["baseline"][3:]] == pytest.approx([100.0] * FIRST_LOOK)
+    assert {window.round for window in rounds["settings:1"]} == {*range(3, 3 + FIRST_LOOK)}
     assert race.session.knobs is not None
     assert [one.startup for one in race.session.knobs.tried] == pytest.approx([0.05, 0.025, 0.1])
     assert {*race.closed} == {"settings:1", "settings:2", "settings:3"}, "all workers are ended"
@@ -276,17 +276,18 @@ def test_the_budget_ends_it(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_later_pass_goes_on_with_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    race = Race(monkeypatch, [0.05], 3.0, 100_000)
+    race = Race(monkeypatch, [0.05], 2.0, 100_000)
     race.run()
     before = len(race.session.windows_of("settings:1"))
     race.plan = Plan(budget=60.0, climbed=True, knobs=60.0, attempt=2)
     race.run()
     attempts = [window.attempt for window in race.session.windows_of("settings:1")]
-    assert attempts == [1] * before + [2] * (4 - before)
+    assert 0 < before < FIRST_LOOK
+    assert attempts == [1] * before + [2] * (FIRST_LOOK - before)
     found = best(race.session)
     assert found is not None and found.rung == "settings:1"
     race.run()
-    assert len(race.session.windows_of("settings:1")) == 4, "it is decided"
+    assert len(race.session.windows_of("settings:1")) == FIRST_LOOK, "it is decided"
 
 
 def test_nothing_is_tried_where_that_is_switched_off(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -19,7 +18,7 @@ from pipediag.ladder.chain import Chain, chain_of, take_apart
 from pipediag.ladder.inside import Inspection, threads
 from pipediag.ladder.probe import Probe
 from pipediag.ladder.slots import find_slots
-from pipediag.session import Cost, Files, Inside
+from pipediag.session import NOT_YET, Cost, Files, Inside
 
 from .things import Items, Transformed
 
@@ -81,6 +80,10 @@ class Compose:
         for part in self.parts:
             x = part(x)
         return x
+
+
+class Scales(Compose):
+    """A compose of another name: what takes its time is seen by name."""
 
 
 class Dataset(Items):
@@ -297,10 +300,10 @@ class TestData:
             return native(data)
 
         monkeypatch.setattr(probe.tree, "nbytes", slow)
-        dataset = Dataset(clock, Compose(clock, Crop(clock, 2), Compose(clock, Blur(clock, 3), own=1)), 5)
+        dataset = Dataset(clock, Compose(clock, Crop(clock, 2), Scales(clock, Blur(clock, 3), own=1)), 5)
         inside = probed(dataset, clock)
         assert inside.whole == Cost(11, 11)
-        assert costs(inside) == {"Crop": (2, 2), "Compose": (4, 4)}
+        assert costs(inside) == {"Crop": (2, 2), "Scales": (4, 4)}
 
     def test_files(self, clock: Clock, tmp_path: Any) -> None:
         (tmp_path / "x.jpg").write_bytes(bytes(50))
@@ -359,31 +362,87 @@ class TestSamples:
 
 
 class TestInspection:
-    """Timers first, then the line tracer; and only in the worker that looks closely."""
+    """Timers first, in every worker; then the line tracer, in one; and nothing where all is known."""
 
-    def inspect(self, clock: Clock, thorough: bool, make: Callable[[], Any] = lambda: None) -> tuple[int, Inspection]:
-        inspection = Inspection([], clock.cpu_seconds, thorough, timed=3, traced=2)
+    def inspect(self, clock: Clock, looks: bool = True, traces: bool = True) -> tuple[int, Inspection]:
+        inspection = Inspection([], clock.cpu_seconds, looks, traces, timed=3, traced=2)
         made = 0
         while not inspection.complete:
-            inspection.make(make)
+            inspection.make(lambda: None)
             made += 1
         return made, inspection
 
     def test_how_many_samples_it_takes(self, clock: Clock) -> None:
         """Three timed, two traced, and the one by which the tracer notices that it is through."""
-        made, inspection = self.inspect(clock, True)
+        made, inspection = self.inspect(clock)
         assert made == 6
         assert inspection.figures(Chain()).samples == 3
 
+    def test_a_worker_that_traces_no_lines(self, clock: Clock) -> None:
+        made, inspection = self.inspect(clock, traces=False)
+        assert made == 3
+        assert (inspection.figures(Chain()).samples, inspection.figures(Chain()).lines) == (3, [])
+
     def test_a_worker_that_does_not_look(self, clock: Clock) -> None:
-        made, inspection = self.inspect(clock, False)
-        assert made == 0
+        made, inspection = self.inspect(clock, looks=False)
+        assert made == 0 and not inspection.times
+        assert inspection.time(lambda: "sample") == "sample" and not inspection.news
         assert inspection.figures(Chain(unsplit="why")) == Inside(threads=threads(), unsplit="why")
 
     def test_samples_made_afterwards_are_not_looked_at(self, clock: Clock) -> None:
-        _, inspection = self.inspect(clock, True)
+        _, inspection = self.inspect(clock)
         assert inspection.make(lambda: "sample") == "sample"
         assert inspection.figures(Chain()).samples == 3
+
+    def test_samples_that_training_gets(self, clock: Clock) -> None:
+        """Under the timers only, and there is news until it has been told."""
+        inspection = Inspection([], clock.cpu_seconds, True, True, timed=3, traced=2)
+        assert not inspection.news
+        for timed in (1, 2, 3):
+            assert inspection.times and inspection.time(lambda: "sample") == "sample"
+            assert inspection.news
+            found = inspection.figures(Chain())
+            assert (found.samples, found.unsplit, found.lines) == (timed, NOT_YET, [])
+            assert not inspection.news
+        assert not inspection.times and not inspection.complete
+        assert inspection.time(lambda: "sample") == "sample" and not inspection.news
+
+    def test_samples_made_at_once(self, clock: Clock) -> None:
+        inspection = Inspection([], clock.cpu_seconds, True, True, timed=3, traced=2)
+        inspection.time(lambda: clock.work(8), samples=4)
+        found = inspection.figures(Chain())
+        assert (found.samples, found.whole) == (4, Cost(2, 2)) and not inspection.times
+
+    def test_what_fails_under_the_timers_is_made_without(self, clock: Clock) -> None:
+        inspection = Inspection([], clock.cpu_seconds, True, True)
+        outcomes = iter([TypeError("spied upon"), "sample"])
+
+        def make() -> Any:
+            outcome = next(outcomes)
+            if isinstance(outcome, Exception):
+                raise outcome
+            return outcome
+
+        assert inspection.time(make) == "sample"
+        assert inspection.complete, "it is not tried again"
+
+    def test_the_users_own_failure_is_the_users(self, clock: Clock) -> None:
+        def fails() -> Any:
+            raise OSError("disk on fire")
+
+        with pytest.raises(OSError, match="disk on fire"):
+            Inspection([], clock.cpu_seconds, True, True).time(fails)
+
+    def test_a_stream_that_ends_is_not_asked_again(self, clock: Clock) -> None:
+        asked: list[int] = []
+
+        def ends() -> Any:
+            asked.append(1)
+            raise StopIteration
+
+        with pytest.raises(StopIteration):
+            Inspection([], clock.cpu_seconds, True, True).time(ends)
+        assert asked == [1]
 
     def test_threads(self) -> None:
         assert threads()["torch"] == torch.get_num_threads()

@@ -15,6 +15,7 @@ from pipediag.session import (
     Leaf,
     Link,
     Loader,
+    Observed,
     Place,
     Rung,
     Script,
@@ -73,6 +74,26 @@ def leaf(path: str = "[0]", dtype: str = "float32", nbytes: int = 1 << 20, items
     return Leaf(path, shape, dtype, itemsize, nbytes, **{**seen, **more})
 
 
+def waits(baseline: float, worker: float | None = None, **more: float) -> dict[str, dict[str, float]]:
+    """Evidence of what the loop waits for batches, milliseconds a step, as it is and under the rung ``worker``.
+
+    ``more`` is of the baseline too: ``worker_ms``, ``collate_ms`` and so on.
+    """
+    seen = {"baseline": {"wait_ms": baseline, **more}}
+    return seen if worker is None else {**seen, "worker": {"wait_ms": worker}}
+
+
+def blocks(
+    count: int, ms: float, wait_ms: float, worker_ms: float = 0.0, *, steps: int = 4, noise: float = 0.0, seed: int = 1
+) -> list[Observed]:
+    """So many blocks of the loop's own steps, as they were observed: of a step's ``ms`` it waited ``wait_ms``."""
+    draw, found = random.Random(seed), []
+    for _ in range(count):
+        longer = max(0.0, wait_ms * (1 + draw.gauss(0, noise)))
+        found.append(Observed(steps, steps * (ms - wait_ms + longer) / 1000, steps * longer / 1000, worker_ms))
+    return found
+
+
 def make(
     ladder: Mapping[str, float],
     *,
@@ -90,6 +111,7 @@ def make(
     device: str = "cuda",
     inside: Inside | None = None,
     leaves: Sequence[Leaf] | None = None,
+    observed: Sequence[Observed] = (),
 ) -> Session:
     """A session in which each rung of ``ladder`` has one window a round, ``noise`` being the relative deviation.
 
@@ -115,6 +137,7 @@ def make(
         startups=[one if isinstance(one, Startup) else Startup(one) for one in startups],
         inside=inside,
         batch=None if leaves is None else BatchFacts(list(leaves)),
+        observed=list(observed),
     )
     for round_ in range(rounds):
         for rung, ms in ladder.items():

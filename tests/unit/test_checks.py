@@ -7,7 +7,7 @@ import pytest
 from pipediag.analysis import diagnose_session
 from pipediag.session import RUNGS, BatchStep, Cost, Session, Slow, Tail, Warning_
 
-from .made import FLAT, climbing, cut, inside, make, without
+from .made import FLAT, blocks, climbing, cut, inside, make, waits, without
 
 
 def codes(session: Session) -> list[str]:
@@ -21,21 +21,32 @@ def test_nothing_to_warn_of() -> None:
 
 
 def test_partial() -> None:
-    session = make(FLAT, rounds=2)
+    session = make(FLAT)
+    session.windows.clear()
     diagnosis = diagnose_session(session)
     assert diagnosis.partial
     (warning,) = diagnosis.warnings
     assert warning.code == "partial"
-    assert "PARTIAL" in warning.message
-    assert all(name in warning.message for name in RUNGS)
+    assert warning.message == f"PARTIAL: not measured for want of time: {', '.join(RUNGS)}"
+    assert warning.help == "", "the loop ended"
+    session.ended = "budget"
+    (warning,) = diagnose_session(session).warnings
     assert "--budget" in warning.help
+
+
+def test_what_was_only_observed_is_not_measured() -> None:
+    session = make(without(FLAT, *RUNGS), observed=blocks(3, 100.0, 20.0))
+    assert codes(session) == []
+    session.rungs = make(FLAT).rungs
+    (warning,) = diagnose_session(session).warnings
+    assert warning.message.endswith("device, host, worker, sample, raw, warm, baseline")
 
 
 def test_partial_names_only_what_lacks_windows() -> None:
     session = make(FLAT)
-    session.windows = [w for w in session.windows if w.rung != "raw" or w.round < 2]
+    session.windows = [w for w in session.windows if w.rung not in ("raw", "warm") or (w.rung, w.round) == ("warm", 0)]
     (warning,) = diagnose_session(session).warnings
-    assert warning.message.endswith("for raw")
+    assert warning.message.endswith("of time: raw")
 
 
 def test_a_rung_that_cannot_be_measured_is_not_lacking() -> None:
@@ -54,21 +65,22 @@ def test_not_monotone() -> None:
 
 def test_not_monotone_within_the_noise_is_nothing() -> None:
     assert codes(make(FLAT | {"warm": 99.0}, noise=0.02)) == []
-    assert codes(make(FLAT | {"warm": 80.0}, rounds=1)) == ["partial"]
+    waiting = {rung: {"wait_ms": 90.0 if rung != "warm" else 70.0} for rung in RUNGS[2:]}
+    assert codes(make(FLAT | {"warm": 80.0}, rounds=1, evidence=waiting)) == [], "windows of workers differ by that"
 
 
 def test_controls_are_not_lacking() -> None:
-    """They stand beside the ladder, and need not be repeated."""
-    session = make(FLAT | {"supply": 30.0, "device+load": 100.0})
-    session.windows = [w for w in session.windows if w.rung in RUNGS or w.round == 0]
+    """They stand beside the ladder."""
+    session = make(FLAT | {"supply": 30.0})
+    session.windows = [w for w in session.windows if w.rung in RUNGS]
     assert codes(session) == []
 
 
 def test_a_cut_that_lacks_windows() -> None:
     session = make(cut(climbing(raw=30.0), (10.0, 20.0)), inside=inside(10.0, 20.0))
-    session.windows = [w for w in session.windows if w.rung != "transform:1" or w.round < 2]
+    session.windows = [w for w in session.windows if w.rung != "transform:1"]
     (warning,) = diagnose_session(session).warnings
-    assert warning.message.endswith("for transform:1")
+    assert warning.message.endswith("of time: transform:1")
 
 
 class TestFullCpu:
@@ -149,6 +161,81 @@ class TestFullCpu:
     def test_only_the_baseline_measured(self) -> None:
         evidence = {"baseline": {"cores_busy": 3.8}}
         assert codes(make({"baseline": 30.0}, evidence=evidence, environment={"cores": 4})) == ["full-cpu"]
+
+
+class TestDisagreement:
+    """Rungs that are not where a worker's time for a batch would have them."""
+
+    def session(self, raw: float, worker_ms: float = 100.0, rounds: int = 3, **more: object) -> Session:
+        """Workers take 200 ms a batch with the loading and so many without, and the loop waits for them."""
+        seen = {**waits(50.0, worker_ms=200.0, collate_ms=0.0), "raw": {"worker_ms": worker_ms, "wait_ms": 10.0}}
+        ladder = {"device": 50.0, "host": 50.0, "worker": 50.0, "raw": raw, "baseline": 100.0}
+        found = inside(10.0, load=10.0)
+        return make(ladder, rounds=rounds, noise=0.0, evidence=seen, inside=found, **more)  # type: ignore[arg-type]
+
+    def test_where_it_should_be(self) -> None:
+        assert codes(self.session(51.0)) == []
+
+    def test_far_from_it(self) -> None:
+        (warning,) = diagnose_session(self.session(90.0)).warnings
+        assert warning.code == "rungs-disagree"
+        assert warning.message == ("under the rung raw a step takes 90 ms, where the workers' time for a batch says 50")
+
+    def test_the_verdict_is_not_proven_then(self) -> None:
+        levels = [diagnose_session(self.session(raw)).verdict.level for raw in (51.0, 90.0)]
+        assert levels == ["proven", "intervened"]
+
+    def test_no_less_than_the_training_process_needs(self) -> None:
+        """Workers that would be five times as fast do not make the loop so."""
+        assert codes(self.session(51.0, worker_ms=40.0)) == []
+
+    def test_not_where_the_loop_does_not_wait(self) -> None:
+        session = self.session(90.0)
+        for window in session.windows_of("baseline"):
+            window.evidence["wait_ms"] = 2.0
+        assert "rungs-disagree" not in codes(session)
+
+    def test_not_without_workers(self) -> None:
+        assert "rungs-disagree" not in codes(self.session(90.0, workers=0))
+
+    def test_not_without_their_time(self) -> None:
+        session = self.session(90.0)
+        for window in session.windows:
+            window.evidence.pop("worker_ms", None)
+        assert codes(session) == []
+
+
+class TestForeignLoad:
+    """Cores that are in use by others."""
+
+    def found(
+        self, busy: float, used: float | None = 4.0, cores: int | None = 16, quota: float | None = None
+    ) -> list[str]:
+        seen = {"cores_busy": busy, "process_cpu": 1.0, **({} if used is None else {"cores_used": used})}
+        environment = {"cgroup_quota": quota, **({} if cores is None else {"cores": cores})}
+        return codes(make(climbing(raw=30.0), evidence={"baseline": seen}, environment=environment))
+
+    def test_said_with_its_numbers(self) -> None:
+        seen = {"cores_busy": 9.0, "cores_used": 4.0}
+        (warning,) = diagnose_session(make(climbing(raw=30.0), evidence={"baseline": seen})).warnings
+        assert warning.code == "foreign-load"
+        assert warning.message == ("other processes used 5.0 of 16 cores meanwhile, the script and its workers 4.0")
+
+    @pytest.mark.parametrize("busy, cores", [(5.0, 16), (4.3, 4), (4.0, 16), (3.0, 16)])
+    def test_not_for_next_to_nothing(self, busy: float, cores: int) -> None:
+        assert "foreign-load" not in self.found(busy, cores=cores)
+
+    def test_the_least_that_is_said(self) -> None:
+        assert self.found(5.7) == ["foreign-load"]
+        assert "foreign-load" in self.found(1.5, used=1.0, cores=2)
+
+    def test_not_under_a_quota(self) -> None:
+        """What others do on other cores takes nothing from it."""
+        assert self.found(9.0, quota=8.0) == []
+
+    def test_not_without_the_figures(self) -> None:
+        assert self.found(9.0, used=None) == []
+        assert self.found(9.0, cores=None) == []
 
 
 class TestHeavyTail:
@@ -253,7 +340,8 @@ def test_written_files() -> None:
 
 
 def test_warnings_of_the_measurement_come_first_and_are_not_added_to() -> None:
-    session = make(FLAT, rounds=2)
+    session = make(FLAT)
+    session.windows = [w for w in session.windows if w.rung != "raw"]
     session.warn("writes-in-place", "it does")
     assert codes(session) == ["writes-in-place", "partial"]
     assert codes(session) == ["writes-in-place", "partial"]

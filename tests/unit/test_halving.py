@@ -112,11 +112,6 @@ class TestWhoWins:
         session = raced([3.0], FEWEST - 1)
         assert best(session) is None and arms(session)[0].verdict == "open"
 
-    def test_a_race_that_ends_before_its_first_look_is_judged_by_what_it_has(self) -> None:
-        session = raced([3.0], FEWEST, noise=0.01)
-        assert FEWEST < FIRST_LOOK and next_settings(session) == names(1)
-        assert best(session) == arms(session)[0]
-
     def test_rounds_without_the_loader_as_it_is_do_not_count(self) -> None:
         session = raced([3.0], FEWEST)
         session.windows.remove(session.windows_of("baseline")[0])
@@ -124,7 +119,7 @@ class TestWhoWins:
 
     def test_the_best_of_many_needs_a_clearer_lead(self) -> None:
         """The very same windows of one setting, alone and among six."""
-        alone = raced([1.125], FIRST_LOOK, noise=0.035, seed=9)
+        alone = raced([1.15], FIRST_LOOK, noise=0.035, seed=9)
         assert arms(alone)[0].pays
         among = Session(windows=list(alone.windows), knobs=Knobs([LoaderSettings(2 + k, 2) for k in range(6)]))
         among.windows += [Window(settings_rung(k), 7, 10, 1.0) for k in range(2, 7)]

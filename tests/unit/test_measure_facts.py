@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from pipediag.measure.evidence import Evidence, worker_figures
+from pipediag.measure.evidence import BatchCost, Evidence, worker_figures
 from pipediag.measure.machine import cgroup_quota, environment
 
 
 def test_worker_figures_exactly() -> None:
-    costs = [(0.2, 0.1, 0.02, 0.0), (0.3, 0.2, 0.03, 0.0)]
+    costs = [BatchCost(0.2, 0.1, 0.02), BatchCost(0.3, 0.2, 0.03)]
     assert worker_figures(costs) == {
         "worker_ms": 250.0,
         "worker_cpu": 0.6,
@@ -22,13 +22,18 @@ def test_worker_figures_exactly() -> None:
 
 
 def test_worker_figures_with_copies() -> None:
-    figures = worker_figures([(0.1, 0.1, 0.0, 0.004), (0.1, 0.1, 0.0, 0.002)])
+    figures = worker_figures([BatchCost(0.1, 0.1, copy=0.004), BatchCost(0.1, 0.1, copy=0.002)])
     assert figures["copy_ms"] == 3.0
+
+
+def test_worker_figures_with_collating() -> None:
+    figures = worker_figures([BatchCost(0.1, 0.1, collate=0.02), BatchCost(0.1, 0.1, collate=0.03)])
+    assert figures["collate_ms"] == 25.0
 
 
 def test_worker_figures_of_a_worker_with_threads() -> None:
     """More CPU than wall time: nothing was blocked, rather than less than nothing."""
-    assert worker_figures([(0.1, 0.25, 0.0, 0.0)]) == {
+    assert worker_figures([BatchCost(0.1, 0.25)]) == {
         "worker_ms": 100.0,
         "worker_cpu": 2.5,
         "worker_queued": 0.0,
@@ -36,8 +41,8 @@ def test_worker_figures_of_a_worker_with_threads() -> None:
     }
 
 
-@pytest.mark.parametrize("costs", [[], [(0.0, 0.0, 0.0, 0.0)]])
-def test_worker_figures_of_nothing(costs: list[tuple[float, float, float, float]]) -> None:
+@pytest.mark.parametrize("costs", [[], [BatchCost()]])
+def test_worker_figures_of_nothing(costs: list[BatchCost]) -> None:
     assert worker_figures(costs) == {}
 
 

@@ -2,13 +2,33 @@
 
 from __future__ import annotations
 
-from typing import Any
+import os
+from pathlib import Path
+from typing import Any, ClassVar
 
 import pytest
 
-from pipediag.host.passes import Outcome, _failed_under, _give_up_remedy, _give_up_settings, _next, _Watch
+from pipediag.host.passes import (
+    MAX_BARREN,
+    PROLOGUE,
+    PROLOGUE_AGAIN,
+    Outcome,
+    Request,
+    _failed_under,
+    _Folders,
+    _give_up_remedy,
+    _give_up_settings,
+    _next,
+    _nothing,
+    _nth,
+    _patience,
+    _trouble,
+    _Watch,
+    _worth_it,
+)
+from pipediag.host.script import Target
 from pipediag.ladder.plan import Plan
-from pipediag.session import REMEDIED, Rung, Session
+from pipediag.session import REMEDIED, Rung, Session, Window
 
 LOADER = {"ordinal": 1, "where": "train.py:3", "draws": 50, "credits": 40}
 STORY = {"loaders": [LOADER], "target": 1, "optimizer_steps": 40, "rung": "baseline", "horizon": None}
@@ -55,6 +75,12 @@ class TestNext:
         failed = ended(exit_code=1, story={**STORY, "rung": "device", "error": "TypeError: no"})
         plan = _next(Plan(budget=30.0), failed, Session())
         assert plan is not None and "TypeError: no" in plan.excluded["device"]
+
+    def test_a_loader_of_a_parent_is_not_measured_where_its_children_train(self) -> None:
+        story = {**STORY, "target": None, "optimizer_steps": 0}
+        plan = _next(Plan(budget=30.0), ended(story=story), Session())
+        assert plan is not None and plan.inference and plan.loader == 1
+        assert _next(Plan(budget=30.0), ended(story=story, trainers=["train, train.py:3"]), Session()) is None
 
     def test_a_failure_of_the_scripts_own_is_the_end(self) -> None:
         failed = ended(exit_code=1, story={**STORY, "error": "TypeError: no"})
@@ -137,3 +163,143 @@ class TestWatch:
         clock[0] = late
         assert watch.overdue() and outcome.reason == "budget"
         assert [warning.code for warning in session.warnings] == ["hung"]
+
+    def test_a_script_that_waits_for_a_lock_in_a_later_pass_is_ended_sooner(self, clock: list[float]) -> None:
+        patience = _patience([ended(prologue=20.0)])
+        assert (_patience([]), _patience([ended(prologue=2.0)]), patience) == (PROLOGUE, PROLOGUE_AGAIN, 80.0)
+        outcome = Outcome()
+        watch = _Watch(Plan(budget=30.0, attempt=2), Session(), outcome, lambda *event: None, patience)
+        clock[0] = 79.0
+        assert not watch.overdue()
+        clock[0] = 81.0
+        assert watch.overdue() and outcome.hung == 81.0 and outcome.reason == "budget"
+        assert _trouble([ended(), outcome]) == "asked for no batch in its 2nd run and was ended after 81 s"
+
+
+class TestWhetherAnotherPassIsWorthIt:
+    """A pass that gave no window is repeated for something else only; where others gave some, for better luck too."""
+
+    @pytest.mark.parametrize(
+        ("following", "windows", "barren", "worth"),
+        [
+            (Plan(budget=20.0, attempt=2), False, 0, True),
+            (Plan(budget=20.0, attempt=2), False, 1, False),
+            (Plan(budget=20.0, attempt=2), True, 1, True),
+            (Plan(budget=20.0, attempt=2), True, MAX_BARREN + 1, False),
+            (Plan(budget=20.0, attempt=2, horizon=5), False, 1, True),
+            (Plan(budget=20.0, attempt=2, inference=True, loader=1), False, 1, True),
+            (Plan(budget=20.0, attempt=2, excluded={"device": "no"}), False, 1, True),
+            (Plan(budget=20.0, attempt=2, horizon=5), False, MAX_BARREN + 1, False),
+        ],
+    )
+    def test_it(self, following: Plan, windows: bool, barren: int, worth: bool) -> None:
+        session = Session(windows=[Window("baseline", 0, 10, 1.0)] if windows else [])
+        assert _worth_it(Plan(budget=30.0), following, session, barren) is worth
+
+
+class TestTrouble:
+    """A run that fails after one that did not."""
+
+    FAILED: ClassVar[dict[str, Any]] = {"exit_code": 1, "story": {**STORY, "error": "TypeError: no"}}
+
+    def test_the_first_run_is_no_trouble_but_a_failure(self) -> None:
+        assert _trouble([ended(**self.FAILED)]) == ""
+
+    def test_it_is_told_in_the_scripts_words(self) -> None:
+        assert _trouble([ended(), ended(**self.FAILED)]) == "failed in its 2nd run: TypeError: no"
+        assert _trouble([ended(), ended(), ended(exit_code=3)]).endswith("in its 3rd run: it ended with exit code 3")
+        assert _trouble([ended(), ended(exit_code=137, killed=9)]).endswith("it was killed by SIGKILL")
+
+    def test_a_script_that_always_fails_once_it_trains_has_failed(self) -> None:
+        assert _trouble([ended(**self.FAILED), ended(**self.FAILED)]) == ""
+
+    def test_a_run_that_came_to_no_batch_after_one_that_failed_under_a_rung(self) -> None:
+        assert _trouble([ended(**self.FAILED), ended(exit_code=1, batches=False)])
+
+    def test_what_was_stopped_is_none(self) -> None:
+        assert _trouble([ended(), ended(reason="settled")]) == ""
+        assert _trouble([ended(), ended(exit_code=130, interrupted=2, batches=False)]) == ""
+
+    def test_a_refusal_is_not_put_down_to_the_rung_under_way(self) -> None:
+        story = {**STORY, "rung": "device", "error": "FileExistsError: there", "refused": True}
+        assert _failed_under(ended(exit_code=1, story=story)) is None
+
+
+@pytest.mark.parametrize(("number", "written"), [(1, "1st"), (2, "2nd"), (3, "3rd"), (4, "4th"), (11, "11th")])
+def test_ordinals(number: int, written: str) -> None:
+    assert _nth(number) == written
+
+
+class TestFolders:
+    def test_a_fresh_one_holds_what_was_there_before(self, tmp_path: Path) -> None:
+        (tmp_path / "data").mkdir()
+        folders = _Folders(str(tmp_path))
+        (tmp_path / "runs").mkdir()
+        assert folders.renew(3) and folders.apart and folders.now is not None
+        assert os.path.basename(folders.now).startswith("pass-3-") and os.listdir(folders.now) == ["data"]
+        assert folders.hold("runs") and not folders.hold("none")
+        third = folders.now
+        assert folders.renew(4) and folders.now != third
+
+    def test_there_is_none_without_a_workdir(self) -> None:
+        folders = _Folders(None)
+        assert not folders.renew(3) and not folders.apart and folders.now is None
+
+
+class TestNothing:
+    """Each way to end with nothing has a sentence of its own, with what to do."""
+
+    OTHER: ClassVar[dict[str, Any]] = {"ordinal": 2, "where": "train.py:9", "draws": 5, "credits": 0}
+    UNTRAINED: ClassVar[dict[str, Any]] = {**STORY, "target": None, "optimizer_steps": 0}
+
+    @pytest.mark.parametrize(
+        ("outcome", "loader", "words"),
+        [
+            (ended(), None, ["ended by itself", "train for more batches"]),
+            (ended(stopped=True, reason="budget"), None, ["the budget of 7 s", "a longer --budget"]),
+            (ended(stopped=True, story=UNTRAINED), None, ["the budget of 7 s", "a longer --budget"]),
+            (
+                ended(stopped=True, story={**UNTRAINED, "optimizer_steps": 1, "loaders": [{**LOADER, "credits": 1}]}),
+                None,
+                ["the budget of 7 s", "a longer --budget"],
+            ),
+            (ended(hung=61.0, batches=False, reason="budget"), None, ["no batch in 61 s"]),
+            (ended(hung=61.0, reason="budget"), None, ["stopped asking for batches", "a longer --budget"]),
+            (ended(batches=False, story={}), None, ["no torch DataLoader", "one trainer runs"]),
+            (
+                ended(batches=False, story={"loaders": [{**LOADER, "draws": 0}]}),
+                None,
+                ["train.py:3 gave no batch", "empty"],
+            ),
+            (ended(batches=False, story={}, trainers=["train, hog.py:3"]), None, ["(train, hog.py:3)", "no loader"]),
+            (
+                ended(story=UNTRAINED, trainers=["train, hog.py:3"]),
+                None,
+                ["starts itself (train, hog.py:3)", "only the loader at train.py:3, which does not train"],
+            ),
+            (ended(story={**STORY, "target": None}), 7, ["--loader 7", "1 loader(s): 1 at train.py:3"]),
+            (
+                ended(story={**STORY, "target": None, "loaders": [LOADER, OTHER]}),
+                2,
+                ["--loader 2", "at train.py:9", "--loader 1, at train.py:3"],
+            ),
+            (
+                ended(story={**STORY, "target": None, "optimizer_steps": 1, "loaders": [{**LOADER, "credits": 1}]}),
+                None,
+                ["1 optimizer step(s)", "train for more batches"],
+            ),
+            (
+                ended(story={**STORY, "target": None, "optimizer_steps": 40, "loaders": [{**LOADER, "credits": 1}]}),
+                None,
+                ["stepped 40 times", "kept in memory"],
+            ),
+        ],
+    )
+    def test_it_says_why(self, outcome: Outcome, loader: int | None, words: list[str]) -> None:
+        said = _nothing([outcome], Request(Target("train.py"), 7.0, loader))
+        assert all(part in said for part in words), said
+
+    def test_a_refused_run_after_one_that_was_too_short(self) -> None:
+        failed = ended(exit_code=1, batches=False, story={"error": "FileExistsError: there"})
+        said = _nothing([ended(), failed], Request(Target("train.py")))
+        assert "failed in its 2nd run: FileExistsError: there" in said and "1st run was too short" in said

@@ -35,7 +35,7 @@ from pipediag.session import (
     Window,
 )
 
-from .made import FLAT, climbing, inside, leaf, make, torchvisions, without
+from .made import FLAT, blocks, climbing, inside, leaf, make, torchvisions, waits, without
 
 #: 50 ms of compute; the workers give a batch every 120 ms and take 400 ms to make one.
 STARVED = {**climbing(host=0.5, worker=0.5, sample=0.5), "raw": 120.0, "warm": 120.0, "baseline": 120.0}
@@ -756,15 +756,18 @@ class TestThreads:
             "torch.set_num_threads(4) or OMP_NUM_THREADS=4"
         )
 
+    LOST = "without any waiting, a step takes 24.8 ms longer beside the workers than it does with cached batches"
+
     def test_the_loop_is_slowed(self) -> None:
         session = make(
-            {**climbing(raw=30.0), "device+load": 75.0, "supply": 60.0},
+            {**climbing(raw=30.0), "supply": 60.0},
+            evidence=waits(5.8),
             noise=0.0,
             inside=inside(4.0, threads={"torch": 8}),
             environment={"cores": 8},
         )
         one = advice(session)["threads"]
-        assert "with batches on the device already, a step takes 24.8 ms longer while the workers run" in one.evidence
+        assert self.LOST in one.evidence
 
     @pytest.mark.parametrize(
         "session_of",
@@ -781,15 +784,13 @@ class TestThreads:
 
 class TestFewerWorkers:
     def session(self, supply: float, busy: float = 100.0) -> Session:
-        ladder = {**climbing(raw=30.0), "device+load": 75.0, "supply": supply}
-        return make(ladder, noise=0.0, workers=8, evidence={"baseline": {**BUSY, "worker_ms": busy}})
+        ladder = {**climbing(raw=30.0), "supply": supply}
+        return make(ladder, noise=0.0, workers=8, evidence={"baseline": {**BUSY, "worker_ms": busy, "wait_ms": 5.8}})
 
     def test_in_the_way(self) -> None:
         one = advice(self.session(supply=12.5))["fewer-workers"]
         assert one.title == "num_workers=2 instead of 8"
-        assert (
-            one.evidence[0] == "with batches on the device already, a step takes 24.8 ms longer while the workers run"
-        )
+        assert one.evidence[0] == TestThreads.LOST
         assert one.evidence[1].endswith("the loop takes one every 50.4 ms at best: 2 are enough")
         assert one.predicted is not None
         assert one.predicted.low < one.predicted.value < one.predicted.high
@@ -922,7 +923,7 @@ class TestOrder:
 
     @settings(max_examples=60)
     @given(
-        st.dictionaries(st.sampled_from((*RUNGS, "supply", "device+load")), st.floats(0.5, 300), min_size=3),
+        st.dictionaries(st.sampled_from((*RUNGS, "supply")), st.floats(0.5, 300), min_size=3),
         st.integers(1, 4),
         st.integers(0, 8),
         st.integers(0, 20),
@@ -951,12 +952,25 @@ class TestNothingToGain:
             "loader, 50 ms with cached batches, and transform costs most with 1 ms."
         )
 
+    def test_transforms_are_one_cost(self) -> None:
+        """Each of them costs less than the loading, and all of them more."""
+        seen = waits(1.6, worker_ms=240.0, collate_ms=0.0)
+        session = make(climbing(raw=1.0), noise=0.0, evidence=seen, inside=inside(1.0, 1.0, 1.0, load=1.5))
+        assert self.told(session).endswith("and transform costs most with 1.07 ms.")
+
+    def test_only_observed(self) -> None:
+        starves, well = (make({}, observed=blocks(9, 100.0, wait, noise=0.02)) for wait in (50.0, 1.0))
+        assert self.told(starves) == (
+            "What a change would bring can be told once the loop was fed from a cache, and it ended before that."
+        )
+        assert self.told(well) == "Nothing to gain here, because the loop waits for data 1 % of a step (1 to 1 %)."
+
     def test_too_little_was_measured(self) -> None:
-        assert self.told(Session()).startswith("Nothing can be recommended yet. Too little was measured")
+        assert self.told(Session()).startswith("Nothing can be recommended yet. Too little is known")
 
     def test_undecided(self) -> None:
         assert self.told(make(climbing(raw=4.0), rounds=3, noise=0.1)).startswith(
-            "Nothing can be recommended yet. Cannot tell"
+            "Nothing can be recommended yet. It is open whether the loop starves"
         )
 
     def test_starved_for_reasons_unknown(self) -> None:

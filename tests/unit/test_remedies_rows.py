@@ -175,7 +175,7 @@ class TestBounds:
         assert found["reached_in_trial"] == pytest.approx(0.8)
 
     def test_the_loop_limits_where_it_is_slower(self) -> None:
-        found = self.bounds(16.0, raw_pinned=[20.0, 20.0, 20.0])
+        found = self.bounds(16.0, run=[16.0, 16.0, 16.0], raw_pinned=[20.0, 20.0, 20.0])
         assert found["raw_supply"] == 20.0 and found["reached"]["value"] == found["reached_in_trial"] == 1.0
 
     def test_without_a_raw_supply_there_is_no_bound(self) -> None:

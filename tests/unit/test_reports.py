@@ -21,7 +21,7 @@ from pipediag.report import RENDERERS, check_output, read, write
 from pipediag.report.terminal import render_for, render_terminal
 from pipediag.session import BatchStep, Files, HotLine, Session, Slow, Startup, Tail
 
-from .made import FLAT, climbing, cut, inside, leaf, make, torchvisions, without
+from .made import FLAT, blocks, climbing, cut, inside, leaf, make, torchvisions, without
 
 GOLDEN = Path(__file__).parent / "golden"
 VERDICTS = {
@@ -32,7 +32,7 @@ VERDICTS = {
 def fixed_session() -> Session:
     """A session with something in every part of a report."""
     costs = {"host": 2.0, "worker": 3.0, "sample": 1.5, "warm": 34.0, "baseline": 21.0}
-    ladder = {**climbing(**costs), "device+load": 53.0, "supply": 108.0}
+    ladder = {**climbing(**costs), "supply": 108.0}
     session = make(
         without(ladder, "raw"),
         rounds=4,
@@ -47,7 +47,7 @@ def fixed_session() -> Session:
                 "worker_cpu": 0.71,
                 "worker_queued": 0.05,
                 "worker_blocked": 0.24,
-                "wait_ms": 61.3,
+                "wait_ms": 55.1,
                 "stalled_ms": 1.75,
                 "process_cpu": 0.9,
                 "cores_used": 4.1,
@@ -70,7 +70,7 @@ def fixed_session() -> Session:
 def chain_session() -> Session:
     """A session of a chain of transforms that was cut, with all that is found out beside the ladder."""
     costs = (1.0, 0.5, 24.0, 0.75, 6.0)
-    ladder = {**climbing(host=2.0, worker=3.0, sample=1.5, raw=sum(costs), warm=9.0), "device+load": 53.0}
+    ladder = climbing(host=2.0, worker=3.0, sample=1.5, raw=sum(costs), warm=9.0)
     seen = {"process_cpu": 0.9, "cores_used": 7.6, "cores_busy": 7.9}
     session = make(
         cut(ladder, costs, 2, 3),
@@ -150,7 +150,29 @@ def advised_session() -> Session:
     return session
 
 
-SESSIONS = {"report": fixed_session, "chain": chain_session, "advice": advised_session}
+def observed_session() -> Session:
+    """A session of a script that ended before anything could be cached: its own steps are all there is."""
+    session = make(
+        {},
+        length=5000,
+        startups=[Startup(3.5, launch=0.5, ready=2.75)],
+        environment={"python": "3.11.7", "platform": "Linux", "cpus": 8, "cores": 8},
+        inside=inside(2.5, 0.25, 1.25, load=2.5),
+        observed=blocks(3, 112.0, 62.0, 248.0, noise=0.1, seed=3),
+    )
+    session.rungs = make(FLAT).rungs
+    session.script.argv = ["train.py", "--steps", "12"]
+    session.device = {"type": "cuda", "index": 0, "name": "NVIDIA H200"}
+    session.ended = "script"
+    return session
+
+
+SESSIONS = {
+    "report": fixed_session,
+    "chain": chain_session,
+    "advice": advised_session,
+    "observed": observed_session,
+}
 
 
 @pytest.fixture
@@ -235,14 +257,18 @@ class TestJson:
         assert load["culprit"] == {"name": "Photos.__getitem__", "where": "data.py:5"}
         base = next(rung for rung in data["rungs"] if rung["name"] == "baseline")["ms_per_step"]["value"]
         assert sum(piece["ms"]["value"] for piece in data["waterfall"]) == pytest.approx(base, abs=1e-4)
-        assert data["waterfall"][-1]["stage"] == "residual"
+        assert all(piece["ms"]["value"] >= 0 for piece in data["waterfall"])
+        without = {piece["stage"]: piece["without"] for piece in data["waterfall"]}
+        assert without.pop("compute") is None
+        assert all(one.keys() == {"steps_per_s", "measured"} for one in without.values())
 
     def test_verdict(self, data: dict[str, Any]) -> None:
         verdict = data["verdict"]
         assert verdict.keys() >= {
-            "bottleneck", "culprit", "starved", "band", "co_bottlenecks", "next_ceiling", "sentence",
+            "bottleneck", "culprit", "level", "starved", "band", "co_bottlenecks", "next_ceiling", "sentence",
         }  # fmt: skip
         assert verdict["bottleneck"] in VERDICTS
+        assert verdict["level"] in ("observed", "intervened", "proven")
         assert verdict["starved"].keys() == {"value", "low", "high"}
         assert verdict["next_ceiling"].keys() == {"stage", "steps_per_s"}
 
@@ -251,9 +277,11 @@ class TestJson:
         data = json.loads(RENDERERS[".json"](diagnose_session(chain_session())))
         pieces = [(piece["rung"], piece["links"]) for piece in data["waterfall"] if piece["stage"] == "transform"]
         assert pieces == [
-            ("transform:3", ["ToDtype", "GaussianNoise"]),
-            ("transform:2", ["RandomApply"]),
-            ("raw", ["RandomResizedCrop", "RandomHorizontalFlip"]),
+            ("", ["GaussianNoise"]),
+            ("", ["ToDtype"]),
+            ("", ["RandomApply"]),
+            ("", ["RandomHorizontalFlip"]),
+            ("", ["RandomResizedCrop"]),
         ]
         assert [rung["name"] for rung in data["rungs"]][3:7] == ["sample", "transform:3", "transform:2", "raw"]
         assert data["verdict"]["culprit"] == {"name": "RandomApply", "where": "aug.py:30"}
@@ -294,11 +322,19 @@ class TestJson:
         assert all(w.keys() == {"code", "message", "help"} for w in data["warnings"])
 
     @pytest.mark.parametrize(
-        "session", [Session(), make({"baseline": 1.0}, rounds=1), make(climbing(raw=30.0), rounds=1)]
+        "session, bottleneck, level",
+        [
+            (Session(), "inconclusive", None),
+            (make({"baseline": 1.0}, rounds=1), "inconclusive", None),
+            (make(climbing(raw=3.0), rounds=1), "inconclusive", "intervened"),
+            (make(climbing(raw=30.0), rounds=1), "transform", "proven"),
+            (make({}, observed=blocks(1, 100.0, 40.0)), "load", "observed"),
+        ],
+        ids=["nothing", "nothing to compare", "too uncertain", "one window", "one block of steps"],
     )
-    def test_is_json_also_when_little_was_measured(self, session: Session) -> None:
+    def test_is_json_also_when_little_was_measured(self, session: Session, bottleneck: str, level: str | None) -> None:
         data = json.loads(RENDERERS[".json"](diagnose_session(session)), parse_constant=pytest.fail)
-        assert data["verdict"]["bottleneck"] == "inconclusive"
+        assert (data["verdict"]["bottleneck"], data["verdict"]["level"]) == (bottleneck, level)
 
 
 class TestStream:
@@ -309,7 +345,7 @@ class TestStream:
 
     def test_colour_on_a_terminal(self, diagnosis: Diagnosis) -> None:
         text = render_for(diagnosis, Stream("utf-8", tty=True))
-        assert text.startswith("\x1b[1;31mBOTTLENECK: LOAD\x1b[0m\n")
+        assert text.startswith("\x1b[1;31mBOTTLENECK: LOAD\x1b[0m  (proven)\n")
         assert re.sub(r"\x1b\[[0-9;]*m", "", text) == render_for(diagnosis, Stream("utf-8"))
 
     @pytest.mark.parametrize("encoding", ["ascii", "latin-1", "no-such-encoding", None])
@@ -336,7 +372,7 @@ class TestStream:
 
 
 class TestTerminal:
-    @pytest.mark.parametrize("name, most", [("report", 55), ("chain", 90), ("advice", 75)])
+    @pytest.mark.parametrize("name, most", [("report", 55), ("chain", 90), ("advice", 75), ("observed", 45)])
     def test_one_screen(self, name: str, most: int) -> None:
         assert len(render_terminal(diagnose_session(SESSIONS[name]())).splitlines()) <= most
 
@@ -344,6 +380,8 @@ class TestTerminal:
         "name",
         [
             "report",
+            "advice",
+            "observed",
             pytest.param("chain", marks=pytest.mark.xfail(strict=True, reason="names of transforms are long")),
         ],
     )
@@ -352,7 +390,7 @@ class TestTerminal:
 
     def test_the_verdict_is_first_and_warnings_are_last(self, diagnosis: Diagnosis) -> None:
         text = render_terminal(diagnosis)
-        assert text.startswith("BOTTLENECK: LOAD\n")
+        assert text.startswith("BOTTLENECK: LOAD  (proven)\n")
         assert text.index("warnings:") > text.index("what would help:") > text.index("seen beside the clock:")
         assert text.index("seen beside the clock:") > text.index("baseline")
 
@@ -370,11 +408,13 @@ class TestTerminal:
         assert "  1. not predicted  Look at the model's own step next\n" in text
 
     def test_partial_is_said(self) -> None:
-        text = render_terminal(diagnose_session(make(climbing(raw=30.0), rounds=2)))
-        assert "PARTIAL" in text.splitlines()[0]
+        session = make(climbing(raw=30.0))
+        session.windows = [window for window in session.windows if window.rung != "raw"]
+        text = render_terminal(diagnose_session(session))
+        assert "PARTIAL: not measured for want of time: raw" in text.partition("warnings:")[2]
 
     def test_not_starved(self) -> None:
-        assert render_terminal(diagnose_session(make(FLAT))).startswith("NOT STARVED\n")
+        assert render_terminal(diagnose_session(make(FLAT))).startswith("NOT STARVED  (proven)\n")
 
     @pytest.mark.parametrize("ending", [".txt", ".md"])
     @pytest.mark.parametrize("factor", [30.0, 0.01], ids=["steps of seconds", "thousands of steps a second"])

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pipediag.measure.clock import SystemClock
-from pipediag.measure.window import MAX_STEPS, MIN_STEPS, Stopwatch, window_steps
+from pipediag.measure.window import FEW_STEPS, MAX_STEPS, MIN_STEPS, SLOW, Stopwatch, window_steps
 
 
 class FakeDevice:
@@ -120,7 +120,10 @@ def test_system_clock_does_not_go_back() -> None:
         (0.1, 1.0, 4, 12),
         (0.1, 1.0, 5, 10),
         (0.1, 1.0, 16, 16),
-        (5.0, 1.0, 0, 4),
+        (0.9, 1.0, 0, 4),
+        (5.0, 1.0, 0, 2),
+        (5.0, 1.0, 4, 4),
+        (5.0, 60.0, 0, 12),
         (0.0, 1.0, 0, 1000),
     ],
 )
@@ -132,4 +135,5 @@ def test_window_steps(pace: float, target: float, workers: int, steps: int) -> N
 def test_window_is_whole_rounds_of_the_workers_within_bounds(pace: float, target: float, workers: int) -> None:
     steps = window_steps(pace, target, workers)
     assert steps % max(1, workers) == 0
-    assert MIN_STEPS <= steps < MAX_STEPS + max(1, workers)
+    least = FEW_STEPS if pace > SLOW else MIN_STEPS
+    assert least <= steps < MAX_STEPS + max(1, workers)

@@ -98,7 +98,7 @@ def share_of_step(ladder: LadderView, slow: str, fast: str) -> Interval:
 
 def margin(ladder: LadderView) -> Interval:
     """How many times as many batches the loader makes by itself as the loop takes when they lie ready."""
-    return ladder.ratio(ladder.rungs[0], "supply")
+    return ladder.ratio(ladder.ceiling, "supply")
 
 
 #: Said of an interval that holds the bound.

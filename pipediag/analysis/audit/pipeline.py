@@ -29,7 +29,7 @@ def starvation(check: Check) -> Item:
     if starved is None:
         return Item("starvation", title, UNMEASURABLE, check.diagnosis.verdict.sentence)
     status = against(starved, check.gate)
-    base, best = number(ladder.ms("baseline").value), number(ladder.ms(ladder.rungs[0]).value)
+    base, best = number(ladder.ms("baseline").value), number(ladder.ms(ladder.ceiling).value)
     told = (
         f"{percent(max(0.0, starved.value))} ({span(starved)}): {base} ms with the loader, {best} with cached batches"
     )
@@ -53,7 +53,7 @@ def supply(check: Check) -> Item:
     if why:
         return Item("supply", title, UNMEASURABLE, why)
     found = margin(ladder)
-    makes, takes = (number(1000.0 / ladder.ms(rung).value) for rung in ("supply", ladder.rungs[0]))
+    makes, takes = (number(1000.0 / ladder.ms(rung).value) for rung in ("supply", ladder.ceiling))
     told = f"it makes {number(found.value)}x {_between(found)} what the training consumes at its best: "
     told += f"{makes} against {takes} batches/s"
     status = against(found.inverse(), 1.0)

@@ -6,10 +6,13 @@ from collections.abc import Iterator
 
 from ...session import Session, fed_apart, ordered
 from ..intervals import Interval
-from ..ladder import ENOUGH_WINDOWS, LadderView
+from ..ladder import LadderView
 from ..thresholds import GATE
 from ..verdict import starved_share
 from .item import UNMEASURABLE, against, margin, share_of_step
+
+#: Windows that each rung gets in any case.
+_ENOUGH = 2
 
 
 def next_round(session: Session, gate: float) -> list[str]:
@@ -21,7 +24,7 @@ def next_round(session: Session, gate: float) -> list[str]:
     """
     ladder = LadderView(session)
     refused = {rung.name for rung in session.rungs.values() if not rung.available}
-    wanted = {name for name in session.rungs if not fed_apart(name) and ladder.windows(name) < ENOUGH_WINDOWS}
+    wanted = {name for name in session.rungs if not fed_apart(name) and ladder.windows(name) < _ENOUGH}
     if "baseline" in ladder.rungs and len(ladder.rungs) > 1:
         for pair, interval, bound in _compared(ladder, gate):
             if not pair & refused and against(interval, bound) == UNMEASURABLE:
@@ -32,7 +35,9 @@ def next_round(session: Session, gate: float) -> list[str]:
 def _compared(ladder: LadderView, gate: float) -> Iterator[tuple[set[str], Interval, float]]:
     """Pairs of rungs, what is told of them, and the bound that it is held against."""
     top = ladder.rungs[0]
-    yield {"baseline", top}, starved_share(ladder), gate
+    starved = starved_share(ladder)
+    if starved is not None:
+        yield {"baseline", top}, starved, gate
     if {"device", "host"} <= {*ladder.rungs}:
         yield {"device", "host"}, share_of_step(ladder, "host", "device"), GATE
     if ladder.has("supply") and ladder.has("worker"):

@@ -13,6 +13,7 @@ from ..diagnosis import Recommendation, Stage, Verdict
 from ..ladder import LadderView
 from ..sentences import number, percent, span
 from ..thresholds import WORTH as WORTH
+from ..waterfall import by_stage
 from ..whatif import WhatIf, what_if
 from . import loading, model, transfer, transforms, tried, workers
 from .view import View
@@ -53,13 +54,14 @@ def recommend(ladder: LadderView, pieces: list[Stage], verdict: Verdict) -> tupl
     """
     numbers = what_if(ladder)
     if numbers is None:
-        return [], f"Nothing can be recommended yet. {verdict.sentence}"
-    view = View(ladder.session, ladder, pieces, verdict, numbers)
+        return [], _unknown(verdict)
+    stages = by_stage(ladder, pieces)
+    view = View(ladder.session, ladder, stages, verdict, numbers)
     found = [made for rule in RULES if (made := rule(view)) is not None and _worth_it(made)]
     found.sort(key=_rank)
     if any(one.stage != "compute" for one in found):
         return found, ""
-    return found, _nothing(numbers, pieces, verdict)
+    return found, _nothing(numbers, stages, verdict)
 
 
 def _worth_it(one: Recommendation) -> bool:
@@ -73,13 +75,23 @@ def _rank(one: Recommendation) -> float:
     return math.inf if gain is None else -round(gain.value, 2)
 
 
+def _unknown(verdict: Verdict) -> str:
+    """Why nothing is recommended where the loop was not fed from a cache."""
+    if verdict.bottleneck == "inconclusive" or verdict.starved is None:
+        return f"Nothing can be recommended yet. {verdict.sentence}"
+    if verdict.bottleneck == "none":
+        share = f"{percent(verdict.starved.value)} of a step ({span(verdict.starved)})"
+        return f"Nothing to gain here, because the loop waits for data {share}."
+    return "What a change would bring can be told once the loop was fed from a cache, and it ended before that."
+
+
 def _nothing(numbers: WhatIf, pieces: list[Stage], verdict: Verdict) -> str:
     """Why nothing can be gained from the input pipeline, or nothing is known that would."""
     if verdict.bottleneck == "inconclusive":
         return f"Nothing can be recommended yet. {verdict.sentence}"
     base, compute = number(numbers.base), number(numbers.compute)
     told = f"{base} ms a step with the loader, {compute} ms with cached batches"
-    costs = [piece for piece in pieces if piece.stage not in ("compute", "residual")]
+    costs = [piece for piece in pieces if piece.stage != "compute"]
     if costs:
         most = max(costs, key=lambda piece: piece.ms.value)
         told += f", and {most.stage} costs most with {number(most.ms.value)} ms"

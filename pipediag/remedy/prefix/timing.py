@@ -9,7 +9,8 @@ from typing import Any
 
 import torch
 
-from ...analysis.intervals import Interval, ratio
+from ...analysis.estimate import UNKNOWN, paired_ratio
+from ...analysis.intervals import Interval
 from ...ladder import tree
 from ...measure.clock import Clock, SystemClock
 from ...measure.device import Device
@@ -118,7 +119,7 @@ def compare(
     steps = bench.steps(partial(step, batch, split.forward))
     pairs = [(bench.window(serially, steps), bench.window(ahead, steps)) for _ in range(rounds)]
     _check(split)
-    return ratio([slow for slow, _ in pairs], [fast for _, fast in pairs])
+    return paired_ratio([slow for slow, _ in pairs], [fast for _, fast in pairs], UNKNOWN)
 
 
 def _rest_with(split: Split, features: Any, batch: Any) -> Any:

@@ -1,0 +1,124 @@
+"""How long a loader takes to start, by a clock that the test moves: until the first batch was made, not taken."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from torch.utils.data import DataLoader
+
+from pipediag.ladder.delivery import NO_COST, Delivery, Notes
+from pipediag.ladder.feed import Feed
+from pipediag.session import Startup
+
+from .things import Transformed
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.seconds = 100.0
+
+    def now(self) -> float:
+        return self.seconds
+
+
+class Iterator:
+    """torch's iterator: starting it takes ``launch`` seconds, and its batches are made ``after`` seconds from then."""
+
+    def __init__(self, clock: Clock, launch: float, after: list[float], ready: float | None) -> None:
+        self._clock, self._after, self._ready = clock, list(after), ready
+        self.ended = 0.0
+        clock.seconds += launch
+        self.began = clock.seconds
+
+    def __next__(self) -> Delivery:
+        if not self._after:
+            raise StopIteration
+        made = self.began + self._after.pop(0)
+        self._clock.seconds = max(self._clock.seconds, made)
+        notes = Notes(ready=self.began + self._ready) if self._ready is not None else None
+        self._ready = None
+        return Delivery(None, "baseline", True, NO_COST, 0, notes=notes, made=made)
+
+    def _reset(self, loader: Any) -> None:
+        self.began = self._clock.seconds
+        self._after += [0.25, 0.5]
+
+    def _shutdown_workers(self) -> None:
+        self._clock.seconds += 3.0
+
+
+def feed_of(clock: Clock, launch: float, after: list[float], ready: float | None = None, **options: Any) -> Feed:
+    loader = DataLoader(Transformed(), batch_size=4, num_workers=2, **options)
+    return Feed(loader, lambda loader: Iterator(clock, launch, after, ready), clock)
+
+
+def test_from_iter_until_the_first_batch_is_there() -> None:
+    clock = Clock()
+    feed = feed_of(clock, 0.5, [2.0, 2.25], ready=1.5)
+    assert feed.take() is not None and feed.take() is not None
+    assert feed.startups == [Startup(2.5, launch=0.5, ready=2.0)], "once"
+
+
+def test_a_batch_that_was_ready_before_it_was_asked_for() -> None:
+    """The loop prepares for a minute between ``iter()`` and its first ``next()``: that is not the loader's."""
+    clock = Clock()
+    feed = feed_of(clock, 0.5, [2.0], ready=1.5)
+    feed.open()
+    clock.seconds += 60.0
+    feed.take()
+    assert feed.startups == [Startup(2.5, launch=0.5, ready=2.0)]
+
+
+def test_clocks_that_disagree_give_no_time_before_the_beginning() -> None:
+    clock = Clock()
+    feed = feed_of(clock, 0.5, [-9.0])
+    feed.take()
+    assert feed.startups[0].seconds == 0.0
+
+
+@pytest.mark.parametrize("pause", [0.0, 60.0])
+def test_without_workers_nothing_is_made_before_it_is_asked_for(pause: float) -> None:
+    clock = Clock()
+
+    class Slow(Transformed):
+        def __getitem__(self, index: int) -> Any:
+            clock.seconds += 0.25
+            return super().__getitem__(index)
+
+    feed = Feed(DataLoader(Slow(), batch_size=4), DataLoader._get_iterator, clock)
+    feed.open()
+    clock.seconds += pause
+    assert feed.take() is not None and feed.take() is not None
+    assert feed.startups == [Startup(1.0, launch=0.0, ready=0.0)]
+
+
+def test_workers_that_are_kept_begin_anew() -> None:
+    clock = Clock()
+    feed = feed_of(clock, 0.5, [2.0], ready=1.5, persistent_workers=True)
+    assert feed.take() is not None
+    assert feed.take() is None, "the epoch is over"
+    feed.renew()
+    clock.seconds += 60.0
+    assert feed.take() is not None and feed.take() is not None
+    assert feed.startups == [Startup(2.5, launch=0.5, ready=2.0), Startup(0.25, renewed=True)]
+
+
+def test_workers_that_are_ended_for_the_next_epoch() -> None:
+    """Ending them takes 3 s, which belong to the next start."""
+    clock = Clock()
+    feed = feed_of(clock, 0.5, [2.0], ready=1.5)
+    assert feed.take() is not None and feed.take() is None
+    feed._iterator._workers = [SimpleNamespace(pid=1)]
+    feed.renew()
+    feed.take()
+    assert feed.startups == [Startup(2.5, launch=0.5, ready=2.0), Startup(2.5, launch=0.5, ready=2.0, shutdown=3.0)]
+
+
+def test_waiting() -> None:
+    clock = Clock()
+    feed = feed_of(clock, 0.5, [2.0, 2.25])
+    feed.take()
+    feed.take()
+    assert feed.waited == 2.25 and feed.stalled == 0.0

@@ -1,0 +1,178 @@
+"""What is seen of the loop before anything is cached, on a clock that the test moves: which steps, in which blocks."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+
+from pipediag.ladder import observing
+from pipediag.ladder.delivery import Delivery
+from pipediag.ladder.observing import Observer
+from pipediag.measure.evidence import BatchCost
+from pipediag.session import Observed
+
+CPU = torch.device("cpu")
+
+
+class FakeClock:
+    def __init__(self) -> None:
+        self.seconds = 100.0
+
+    def now(self) -> float:
+        return self.seconds
+
+
+class Loop:
+    """A training loop: each batch is waited for, then worked on."""
+
+    def __init__(self, workers: int = 2, attempt: int = 1) -> None:
+        self.clock = FakeClock()
+        self.observer = Observer(self.clock, workers, attempt)
+
+    def epoch(self, batches: int, wait: float = 0.25, work: float = 0.5, made: float = 0.75) -> None:
+        """As the loader's iterator tells of it: the first batch is the start-up, and the end is no batch."""
+        for number in range(batches):
+            self.observer.asks(CPU)
+            self.clock.seconds += 7.0 if number == 0 else wait
+            if number == 0:
+                self.observer.breaks()
+            else:
+                self.observer.gets(Delivery(None, "baseline", True, BatchCost(wall=made), 0))
+            self.clock.seconds += work
+        self.observer.asks(CPU)
+        self.observer.breaks()
+
+
+def block(steps: int, wait: float = 0.25, work: float = 0.5, made: float = 0.75, attempt: int = 1) -> Observed:
+    return Observed(steps, steps * (wait + work), steps * wait, 1000 * made, attempt)
+
+
+def test_blocks_of_one_round_without_the_first_batch() -> None:
+    loop = Loop(workers=3, attempt=2)
+    loop.epoch(8)
+    assert loop.observer.take() == [block(3, attempt=2), block(3, attempt=2)]
+    assert loop.observer.take() == [], "each block is given once"
+    assert loop.observer.seen == 7
+    assert loop.observer.take(last=True) == [block(1, attempt=2)]
+
+
+def test_blocks_without_workers() -> None:
+    loop = Loop(workers=0)
+    loop.epoch(10)
+    assert loop.observer.take() == [block(4), block(4)]
+
+
+def test_from_the_second_step_on() -> None:
+    loop = Loop(workers=8)
+    loop.epoch(2)
+    assert loop.observer.take() == []
+    assert loop.observer.take(last=True) == [block(1)]
+
+
+@pytest.mark.parametrize("batches", [0, 1])
+def test_one_step_tells_nothing(batches: int) -> None:
+    loop = Loop()
+    loop.epoch(batches)
+    assert loop.observer.take(last=True) == []
+
+
+def test_blocks_go_on_over_epochs() -> None:
+    """Validation, and what else happens between epochs, is in none."""
+    loop = Loop(workers=2)
+    for wait in (0.25, 0.75):
+        loop.epoch(4, wait)
+        loop.clock.seconds += 60.0
+    assert loop.observer.take(last=True) == [
+        block(2),
+        Observed(2, 0.75 + 1.25, 0.25 + 0.75, 750.0),
+        block(2, wait=0.75),
+    ]
+
+
+def test_a_loop_that_is_left() -> None:
+    """It asks for its next batch in a new epoch only: the last step before that was not seen to end."""
+    loop = Loop(workers=2)
+    for _ in range(3):
+        for number in range(4):
+            loop.observer.asks(CPU)
+            loop.clock.seconds += 0.25
+            if number == 0:
+                loop.observer.breaks()
+            else:
+                loop.observer.gets(Delivery(None, "baseline", True, BatchCost(wall=0.75), 0))
+            loop.clock.seconds += 0.5
+        loop.observer.breaks()  # told when the next epoch begins
+        loop.clock.seconds += 60.0
+    assert loop.observer.take(last=True) == [block(2)] * 3
+
+
+def test_batches_that_come_in_another_way_are_in_none() -> None:
+    """While a rung is measured the loop is fed from elsewhere."""
+    loop = Loop(workers=2)
+    loop.epoch(3)
+    for _ in range(10):
+        loop.observer.asks(CPU)
+        loop.clock.seconds += 9.0
+        loop.observer.breaks()
+    loop.epoch(3)
+    assert loop.observer.take(last=True) == [block(2)] * 2
+
+
+def test_steps_observed_at_most(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(observing, "_MOST", 5)
+    loop = Loop(workers=2)
+    loop.epoch(20)
+    assert loop.observer.take(last=True) == [block(2), block(2), block(1)]
+    assert loop.observer.seen == 5
+
+
+def test_batches_of_workers_that_tell_nothing() -> None:
+    loop = Loop(workers=2)
+    loop.epoch(3, made=0.0)
+    assert loop.observer.take() == [block(2, made=0.0)]
+
+
+def test_the_device_is_waited_for_at_the_end_only(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its events take a second to pass; with the last ones the device is synchronised."""
+    loop = Loop(workers=2)
+    synchronized: list[float] = []
+
+    class Event:
+        def __init__(self) -> None:
+            self.at = loop.clock.now()
+
+        def query(self) -> bool:
+            return bool(synchronized) or loop.clock.now() >= self.at + 1.0
+
+        def elapsed_time(self, other: Event) -> float:
+            return 1000.0 * (other.at - self.at)
+
+    class Device:
+        def __init__(self, device: torch.device) -> None:
+            pass
+
+        def event(self) -> Any:
+            return Event()
+
+        def synchronize(self) -> None:
+            synchronized.append(loop.clock.now())
+
+    monkeypatch.setattr(observing, "Device", Device)
+    loop.epoch(4)
+    assert loop.observer.take() == []
+    loop.observer.asks(CPU)
+    assert loop.observer.take() == [] and not synchronized
+    assert loop.observer.take(last=True) == [block(2), block(1)]
+    assert len(synchronized) == 1
+
+
+def test_the_device_may_become_known_later() -> None:
+    """The first steps are timed by the host's clock; what was open is not mixed with events."""
+    loop = Loop(workers=2)
+    loop.observer.asks(None)
+    loop.clock.seconds += 7.0
+    loop.observer.breaks()
+    loop.epoch(5)
+    assert sum(one.steps for one in loop.observer.take(last=True)) == 4
