@@ -64,9 +64,10 @@ _script = _all(click.argument("script"), click.argument("args", nargs=-1, type=c
 _hosted = _all(
     _module,
     click.option("--loader", type=click.IntRange(min=1), help="The N-th loader iterated, not the one that trains."),
-    click.option("--workdir", type=click.Path(exists=True, file_okay=False), help="Run the script in this directory."),
+    click.option("--workdir", type=click.Path(exists=True, file_okay=False),
+                 help="Run the script in this directory; one that is refused there is repeated in a folder inside it."),
     _script,
-)
+)  # fmt: skip
 
 
 @cli.command(context_settings=_SCRIPT)

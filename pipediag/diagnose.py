@@ -80,10 +80,11 @@ def diagnose(
                     step_fn(batch)
         except AnalysisOver as over:
             session.ended = str(over)
+        measurement.conclude()
     if measurement.training.device is None:
         session.device.setdefault("type", default_device().type)
-    if not session.windows:
-        raise NothingMeasured("no window could be measured: the loader is empty, or the budget too short for one")
+    if not session.anything_seen:
+        raise NothingMeasured("no step was seen: the loader is empty")
     return diagnose_session(session)
 
 

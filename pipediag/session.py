@@ -53,6 +53,9 @@ RUNG_MEANING = {
 #: Why the chain of transforms has no rungs of its own yet; see :attr:`Inside.unsplit`.
 NOT_YET = "they were not taken apart yet"
 
+#: The part of a step that a loop waits which lives on what its workers make, not on what lies ready.
+_WAITS = 0.1
+
 _CUT, _SETTINGS = "transform:", "settings:"
 _T = TypeVar("_T")
 
@@ -111,6 +114,13 @@ class Window:
     @property
     def ms_per_step(self) -> float:
         return 1000.0 * self.seconds / self.steps
+
+    @property
+    def ms_per_batch(self) -> float:
+        """Milliseconds for each batch made meanwhile: the same, but steadier, where the loop waits for them."""
+        waits = self.evidence.get("wait_ms", 0.0) > _WAITS * self.ms_per_step
+        made = self.steps + self.evidence.get("stock", 0.0)
+        return 1000.0 * self.seconds / made if waits and made > 0 else self.ms_per_step
 
 
 @dataclass
@@ -573,6 +583,11 @@ class Session:
     remedy: Remedy | None = None
     ended: str = ""  # settled, budget, interrupted, script-ended, script-failed
     schema_version: int = SCHEMA_VERSION
+
+    @property
+    def anything_seen(self) -> bool:
+        """Whether a step of the training loop was timed, under a rung or as it is."""
+        return bool(self.windows or self.observed)
 
     def windows_of(self, rung: str) -> list[Window]:
         return [w for w in self.windows if w.rung == rung]

@@ -108,11 +108,20 @@ def current(loader: Loader) -> LoaderSettings:
 
 def _workers(ladder: LadderView, numbers: WhatIf, bottleneck: str) -> list[int]:
     """Other numbers of workers, the most promising first."""
+    if _better_alone(numbers):
+        return [0]
     if numbers.waits:
         return _more(ladder, numbers)
     seen = ladder.evidence("baseline")
     in_the_way = bottleneck == "contention" or numbers.lost.low > GATE * numbers.base
     return _fewer(numbers) if in_the_way or seen.get("worker_queued", 0.0) > QUEUED else []
+
+
+def _better_alone(numbers: WhatIf) -> bool:
+    """Whether the training process makes a batch sooner than it takes one over from a worker."""
+    if not numbers.workers or numbers.work is None or numbers.handoff is None:
+        return False
+    return numbers.handoff.value - numbers.work.run > GATE * numbers.base
 
 
 def _more(ladder: LadderView, numbers: WhatIf) -> list[int]:
@@ -149,6 +158,8 @@ def _pinning_matters(session: Session, loader: Loader) -> bool:
 
 def _step(numbers: WhatIf, one: LoaderSettings) -> float:
     """Milliseconds of a step by the model, which knows only of the number of workers."""
+    if numbers.workers and not one.num_workers and numbers.work is not None and numbers.handoff is not None:
+        return numbers.loop - max(0.0, numbers.handoff.value) + numbers.work.run
     change = Change() if one.num_workers == numbers.workers else Change(workers=one.num_workers)
     return min(numbers.base, numbers.step(change).value)
 

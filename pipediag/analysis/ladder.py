@@ -30,6 +30,8 @@ LOUD = PACE.sd / math.sqrt(2)
 
 #: PACE is that of windows of three rounds; of one that is alone it is not known how many it holds.
 _ROUNDS = 3
+#: Steps that count as a round where there are fewer workers or none.
+_FEW = 4
 
 #: Workers that take this many times as long for a batch as they do later are warming up: far more than neighbouring
 #: windows of recorded runs differ by.
@@ -160,7 +162,10 @@ class LadderView:
         parts = [min(w.evidence["wait_ms"], w.ms_per_step) * w.steps for w in seen]
         value = sum(parts) / sum(wholes)
         # The loop's own part of the step is quiet: the step varies by as much of it as is wait.
-        noise = Noise(LOUD * math.sqrt(_ROUNDS) * value * (1 - value), PACE.degrees)
+        loader = self.session.loader
+        round_ = max(_FEW, loader.num_workers if loader is not None else 0)
+        few = max(1.0, round_ * len(seen) / sum(w.steps for w in seen))
+        noise = Noise(LOUD * math.sqrt(_ROUNDS * few) * value * (1 - value), PACE.degrees)
         return share_of_sums(parts, wholes, noise=noise)
 
     def _noise(self, rung: str) -> Noise:

@@ -81,8 +81,8 @@ def _rounds(session: Session) -> int:
 
 
 def paired(session: Session, before: str, after: str) -> dict[int, tuple[float, float]]:
-    """Milliseconds a step under two rungs, by each round that has both, in the order of the rounds."""
-    one, other = ({w.round: w.ms_per_step for w in session.windows_of(rung)} for rung in (before, after))
+    """Milliseconds a batch under two rungs, by each round that has both, in the order of the rounds."""
+    one, other = ({w.round: w.ms_per_batch for w in session.windows_of(rung)} for rung in (before, after))
     return {round_: (one[round_], other[round_]) for round_ in sorted(one.keys() & other.keys())}
 
 

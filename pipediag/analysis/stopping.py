@@ -9,7 +9,7 @@ from ..session import CONTROLS, Link, Session, cut_of, cut_rung, ordered
 from .chain import why_unsplit
 from .ladder import LadderView, known
 from .thresholds import GATE, RESOLUTION
-from .verdict import decided, disagreements, judge, starved_share
+from .verdict import disagreements, judge, starved_share, starves
 from .waterfall import OF_THE_WORKERS, by_stage, sides, waterfall
 
 #: A link that takes at least this part of its range's time in the workers is cut out at once; else ranges are halved.
@@ -74,7 +74,7 @@ def _headline(ladder: LadderView) -> set[str]:
     pair = {"baseline", ladder.ceiling}
     starved = starved_share(ladder)
     drifts = not ladder.steady and ladder.windows("baseline") <= _ENOUGH
-    if starved is None or decided(starved) is None or starved.high - starved.low > _WIDE or drifts:
+    if starved is None or starves(ladder, starved) is None or starved.high - starved.low > _WIDE or drifts:
         return pair
     return {rung for rung in pair if ladder.windows(rung) < _HEADLINE}
 

@@ -29,9 +29,9 @@ def judge(ladder: LadderView, pieces: list[Stage]) -> Verdict:
         reverse=True,
     )
     top = _costliest(ladder, ranked)
-    starves = decided(starved)
+    starving = starves(ladder, starved)
     if startup is not None and startup > (top.ms.value if top else 0.0) and startup / (base.value + startup) > GATE:
-        beside = top.stage if top is not None and starves else ""
+        beside = top.stage if top is not None and starving else ""
         return Verdict(
             "startup",
             sentences.startup(session, startup, base),
@@ -42,9 +42,9 @@ def judge(ladder: LadderView, pieces: list[Stage]) -> Verdict:
             [beside] if beside else [],
             (beside or "compute", 1000.0 / base.value),
         )
-    if starves is None or (starves and top is None):
+    if starving is None or (starving and top is None):
         return Verdict("inconclusive", sentences.undecided(ladder, starved, top), level, None, starved, band)
-    if not starves or top is None:
+    if not starving or top is None:
         proven = level == INTERVENED and ladder.windows("baseline") > 1
         sentence = sentences.not_starved(ladder, starved)
         ceiling = ("compute", 1000.0 / base.value)
@@ -52,7 +52,7 @@ def judge(ladder: LadderView, pieces: list[Stage]) -> Verdict:
     if level == INTERVENED and _agrees(ladder, top):
         level = PROVEN
     others = [piece.stage for piece in ranked if piece is not top and _rivals(piece, top, base)]
-    best = 1000.0 / ladder.ms(ladder.ceiling).value if ladder.intervened else 0.0
+    best = 1000.0 / (base.value * max(1e-3, 1 - starved.value)) if ladder.intervened else 0.0
     after = top.without.steps_per_s if top.without is not None else 1000.0 / base.value
     after = min(after, best) if best else after
     following = _following(ladder, ranked, top, after, best)
@@ -63,6 +63,14 @@ def judge(ladder: LadderView, pieces: list[Stage]) -> Verdict:
         sentence += sentences.within(session, top, pieces)
         sentence += "" if best else sentences.only_observed(ladder)
     return Verdict(top.stage, sentence, level, top.culprit, starved, band, others, (following, after))
+
+
+def starves(ladder: LadderView, starved: Interval) -> bool | None:
+    """Whether the loop starves; None while that is open. A loop that certainly does not wait is believed sooner."""
+    waited, known = ladder.waited("baseline"), decided(starved)
+    if known is None and waited is not None and waited.high < GATE and starved.value < GATE and starved.high < SEVERE:
+        return False
+    return known
 
 
 def decided(starved: Interval) -> bool | None:
@@ -149,6 +157,8 @@ def starved_share(ladder: LadderView) -> Interval | None:
     share = ladder.share("baseline", ladder.ceiling)
     if waited is None or waited.low <= share.low:
         return share
+    if ladder.ceiling not in ("device", "host", "worker") and waited.value > share.value:
+        return waited  # under such a rung the loop waits for its workers as well
     return Interval(share.value, min(waited.low, share.value), max(share.high, waited.low))
 
 

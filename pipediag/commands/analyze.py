@@ -10,7 +10,7 @@ import click
 from .. import report
 from ..analysis import diagnose_session
 from ..analysis.remedy import outcome
-from ..host.passes import Request, anything_seen
+from ..host.passes import Request
 from ..remedy import saved
 from ..report.terminal import render_for
 from ..session import Session
@@ -37,7 +37,7 @@ def analyze(request: Request, outputs: Sequence[str], fail_over: float | None, p
         report.check_writable("--profile", request.profile)
     session = measure(request)
     code = exit_code(session)
-    if not anything_seen(session):
+    if not session.anything_seen:
         say_how_it_failed(session)
         return code
     if plan is not None:

@@ -12,7 +12,7 @@ from ..analysis.audit import audit as go_through
 from ..host.passes import Request
 from ..report.audit import render_text
 from ..report.terminal import fitting
-from .measuring import exit_code, gated, measure, show
+from .measuring import exit_code, gated, measure, say_how_it_failed, show
 
 
 def audit(request: Request, outputs: Sequence[str], percent: float) -> int:
@@ -29,7 +29,8 @@ def audit(request: Request, outputs: Sequence[str], percent: float) -> int:
         report.check_output(path)
     session = measure(replace(request, audit=percent / 100, knobs=True))
     code = exit_code(session)
-    if not session.windows:
+    if not session.anything_seen:
+        say_how_it_failed(session)
         return code
     diagnosis = diagnose_session(session)
     checked = go_through(diagnosis, percent / 100)

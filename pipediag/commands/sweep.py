@@ -66,7 +66,7 @@ def _analyzed(request: Request, setting: Setting) -> tuple[Run, int]:
     except (NothingMeasured, UsageError) as error:
         return Run(setting, argv, None, error.exit_code, str(error)), EXIT_OK
     code = exit_code(session)
-    diagnosis = diagnose_session(session) if session.windows else None
+    diagnosis = diagnose_session(session) if session.anything_seen else None
     if session.ended == "interrupted":
         return Run(setting, argv, diagnosis, code, "interrupted"), code
     why = f"the script ended with exit code {code}{f': {session.script.error}' if session.script.error else ''}"

@@ -37,6 +37,8 @@ OVERDUE = 15.0
 MAX_PASSES = 40
 #: Rungs given up because the script failed under them; a further failure is the script's own.
 MAX_EXCLUDED = 2
+#: Optimizer steps of which none can be timed from one batch to the next but one.
+_FEW_STEPS = 2
 #: Further passes in a row that may add no window before the analysis ends.
 MAX_BARREN = 2
 _FAILED_UNDER = "the script failed when it was fed this way"
@@ -124,14 +126,9 @@ def analyze_script(request: Request, progress: Progress) -> Session:
                 break
             plan = following
     _close(session, history, folders, request)
-    if not session.script.exit_code and not outcome.interrupted and not anything_seen(session):
+    if not session.script.exit_code and not outcome.interrupted and not session.anything_seen:
         raise NothingMeasured(_nothing(history, request))
     return session
-
-
-def anything_seen(session: Session) -> bool:
-    """Whether there is anything to judge: a window, or a training loop that was seen stepping."""
-    return bool(session.windows or getattr(session, "observed", None))
 
 
 class _Folders:
@@ -278,7 +275,7 @@ def _tell(trouble: str, history: list[Outcome], session: Session, workdir: str |
         return
     gave = sorted({window.attempt for window in session.windows}) or [1]
     passes = f"pass{'es' * (len(gave) > 1)} {', '.join(map(str, gave))}"
-    kept = f" ({passes} gave what is reported)" if anything_seen(session) else ""
+    kept = f" ({passes} gave what is reported)" if session.anything_seen else ""
     session.warn("later-pass-failed", f"your script {trouble}{kept}", _how_to_run_twice(history[-1], workdir))
 
 
@@ -342,7 +339,8 @@ def _nothing(history: list[Outcome], request: Request) -> str:
         return _trains_elsewhere(outcome.trainers, loaders)
     if not outcome.batches:
         return _no_batch(outcome)
-    if outcome.story.get("target") is None:
+    few = 0 < int(outcome.story.get("optimizer_steps", 0)) <= _FEW_STEPS
+    if outcome.story.get("target") is None or (few and not outcome.stopped):
         why = _not_that_loader(request.loader, loaders) if request.loader else ""
         if why := why or _no_training_loader(outcome, loaders):
             return why

@@ -47,6 +47,7 @@ class OpenWindow:
         self._steps = StepClock(clock, device)
         self._spans: list[tuple[float, float]] = []
         self._source = source
+        self._lay_ready = self._stock = 0
         self._waited, self._stalled = source.waited, source.stalled
         self._evidence = Evidence(source.worker_pids, gpu)
 
@@ -55,6 +56,7 @@ class OpenWindow:
     def start(self) -> None:
         """The loop has just asked for a batch: a stretch begins."""
         self._watch.start()
+        self._lay_ready = self._source.ready
         self._steps.asks()
 
     def gets(self) -> None:
@@ -69,6 +71,7 @@ class OpenWindow:
     def stop(self) -> None:
         """Keep the stretch."""
         self._watch.stop()
+        self._stock += self._source.ready - self._lay_ready
         self._spans += self._steps.take()
         self._steps.breaks()
 
@@ -111,6 +114,7 @@ class OpenWindow:
         if waits and self._spans:
             figures["wait_ms"] = round(1000 * sum(waited for _, waited in self._spans) / len(self._spans), 4)
         if waits and steps:
+            figures["stock"] = float(self._stock)
             figures["next_ms"] = round(1000 * (self._source.waited - self._waited) / steps, 4)
             figures["stalled_ms"] = round(1000 * (self._source.stalled - self._stalled) / steps, 4)
         return figures

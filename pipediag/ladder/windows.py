@@ -5,6 +5,7 @@ What a window stands for, and which comes next, is decided elsewhere (:mod:`.cli
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Generator
 from dataclasses import asdict, dataclass
 from typing import Any, Protocol
@@ -44,6 +45,8 @@ _SHARE = 0.15
 _WARM = 2
 #: Seconds that settling takes at least before the first window of a rung.
 _FIRST_SECONDS = 1.0
+#: Steps of the loop that this, and waiting for other workers, may take.
+_FIRST_STEPS = 12
 #: The part of the budget for which a window is put off while workers still fill their queues for another rung.
 _QUIET_SHARE = 0.05
 #: Batches dropped in search of a stable one before a rung is given up.
@@ -289,7 +292,7 @@ class Windows:
         hardly faster than its workers would live on them for minutes. Requests that the workers have not begun are
         served under the new rung. Then the loop takes one round of the workers, and is where it will be a round later.
         """
-        if self._fed_by == rung and not self._epochs.complete:
+        if self._fed_by == rung and rung in self.pace and not self._epochs.complete:
             return ""
         switched = self._clock.now()
         before, self._fed_by = self._fed_by, rung
@@ -311,9 +314,11 @@ class Windows:
         began, steps = self._clock.now(), 0
         wanted = _WARM if rung in _CACHED else self._settling_round(source.workers)
         warm = began
-        if rung not in self.pace:  # what a step does for the first time under a rung takes longer
+        if rung not in self.pace and self._epochs.horizon is None:  # what is done for the first time takes longer
             warm += min(_FIRST_SECONDS, _QUIET_SHARE * self._setting.plan.budget)
-        while steps < wanted or self._clock.now() < warm or not self._is_quiet(busy, quiet):
+        apart = fed_apart(rung) or (before is not None and fed_apart(before))
+        most = math.inf if apart else max(wanted, _FIRST_STEPS)  # a short script's steps are needed for its windows
+        while steps < wanted or (steps < most and not (self._clock.now() >= warm and self._is_quiet(busy, quiet))):
             if first is not None:
                 batch, first = self._own(first.batch, rung), None
             elif rung == "supply":

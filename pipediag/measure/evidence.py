@@ -11,6 +11,7 @@ Keys of :attr:`pipediag.session.Window.evidence`:
 ``wait_ms``        milliseconds of each step that went into waiting for a batch: on a device with events those in which
                    it had nothing to do (see :mod:`.steps`), else those that the loop spent in ``next()``
 ``next_ms``        milliseconds of each step that the loop spent in ``next()``, whether the device had work or not
+``stock``          batches that lay ready at the end beyond those that did at the beginning
 ``stalled_ms``     the part of that in which later batches were ready and one slow batch held them up
 ``process_cpu``    cores used by the training process itself
 ``cores_used``     cores used by the training process and its workers together

@@ -116,7 +116,8 @@ def test_a_refused_run_is_run_again_in_a_folder_of_its_own(analyze: Callable[...
         "runs_once.py", "makedirs", "--reads", "words.txt",
         rungs="device,baseline", budget=8, options=("--workdir", str(aside)), crashes=True,
     )  # fmt: skip
-    attempts = {window["attempt"] for window in done.json["session"]["windows"]}
+    session = done.json["session"]
+    attempts = {seen["attempt"] for seen in session["windows"] + session["observed"]}
     assert {1, 3} <= attempts and 2 not in attempts
     assert done.measured == {"device", "baseline"}
     folders = sorted(aside.glob("pass-*"))

@@ -59,7 +59,8 @@ def test_what_cannot_be_told_apart_is_said_with_the_way_out(results: Results, fo
     assert not raw["available"] and raw["windows"] == 0 and raw["ms_per_step"] is None
     assert raw["why_not"].startswith("not separable: ") and "pipediag.stage(" in raw["why_not"]
     assert "pipediag.stage(" in done.stdout.replace("\n    ", " ")
-    assert done.bottleneck == "load", "the whole of the dataset's code is one stage then"
+    # There is no rung of its own for the transforms; what was timed in the workers may still name one.
+    assert done.bottleneck in ("load", "transform"), done.stdout
     assert {"device", "warm", "baseline"} <= done.measured
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from pipediag.analysis.chain import dominant, heaviest, joined, merged, why_unsplit
-from pipediag.session import Cost, Inside, Link, Place, Session
+from pipediag.session import NOT_YET, Cost, Inside, Link, Place, Session
 
 from .made import inside
 
@@ -51,8 +51,25 @@ class TestMerged:
         assert merged([inside(10.0, 20.0), other]).unsplit == "the workers found different chains of transforms"
 
     def test_a_worker_that_has_not_taken_its_chain_apart_does_not_contradict(self) -> None:
-        looked, other = inside(10.0, 20.0), Inside(unsplit="they were not taken apart yet")
+        looked, other = inside(10.0, 20.0), Inside(unsplit=NOT_YET)
         assert merged([looked, other]) == looked
+
+    def test_all_that_have_taken_it_apart_are_compared(self) -> None:
+        """Also those whose chain has no rungs, or that have timed no sample."""
+        looked, chain = inside(10.0, 20.0), [Link("A", "aug.py:10"), Link("B", "aug.py:20")]
+        apart = "the workers found different chains of transforms"
+        assert merged([looked, Inside(links=chain, unsplit="samples differ")]).unsplit == apart
+        assert merged([looked, inside(10.0, 20.0, 5.0)]).unsplit == apart
+        assert merged([looked, Inside(links=chain)]).unsplit == ""
+        assert merged([looked, inside(30.0, 5.0)]).unsplit == ""
+
+    def test_what_has_not_taken_it_apart_is_not_compared_whatever_it_saw(self) -> None:
+        looked, early = inside(10.0, 20.0, samples=40), inside(10.0, samples=8, unsplit=NOT_YET)
+        assert merged([looked, early]) == merged([early, looked]) == looked
+
+    def test_nobody_has_taken_it_apart(self) -> None:
+        early = [Inside(samples=samples, unsplit=NOT_YET) for samples in (2, 8)]
+        assert (merged(early).unsplit, merged(early).samples) == (NOT_YET, 10)
 
     def test_costs_are_averages_over_the_samples_of_all(self) -> None:
         found = merged([inside(10.0, 20.0, samples=30), inside(40.0, 20.0, samples=10)])

@@ -123,6 +123,49 @@ def test_share_of_one_block_is_open() -> None:
     assert share([1.0], [4.0]) == Interval(0.25, 0.0, 1.0)
 
 
+def test_share_of_one_block_with_noise_known() -> None:
+    """Nothing was seen of how blocks differ: it is as uncertain as was known."""
+    found = share([1.0], [4.0], noise=Noise(0.02, 4))
+    arm = student_t(4) * 0.02
+    assert [found.value, found.low, found.high] == pytest.approx([0.25, 0.25 - arm, 0.25 + arm])
+
+
+def test_share_of_two_blocks_with_noise_known() -> None:
+    """Blocks of 0.25 and 0.35: residuals of 0.2 / 4 = 0.05 to either side, on top of four degrees of what is known."""
+    found = share([1.0, 1.4], [4.0, 4.0], noise=Noise(0.02, 4))
+    arm = student_t(5) * math.sqrt((4 * 0.02**2 + 2 * 0.05**2) / 5 / 2)
+    assert [found.value, found.low, found.high] == pytest.approx([0.3, 0.3 - arm, 0.3 + arm])
+    plain = share([1.0, 1.4], [4.0, 4.0])
+    assert plain.high - plain.low > 2 * (found.high - found.low), "two blocks alone say little"
+
+
+def test_share_of_many_blocks_with_noise_known() -> None:
+    """A group of five blocks is known to differ by less than a block; what was seen soon outweighs it."""
+    quiet = share([1.0] * 20, [4.0] * 20, noise=Noise(0.02, 4))
+    arm = student_t(7) * math.sqrt(4 * 0.02**2 / 5 / 7 / 4)
+    assert [quiet.value, quiet.low, quiet.high] == pytest.approx([0.25, 0.25 - arm, 0.25 + arm])
+    loud = [1.0 + (-1) ** (n // 5) * 0.4 for n in range(20)]
+    found, plain = share(loud, [4.0] * 20, noise=Noise(0.02, 4)), share(loud, [4.0] * 20)
+    assert quiet.high - quiet.low < found.high - found.low < plain.high - plain.low
+    assert found.low < 0.2 and found.high > 0.3
+
+
+@pytest.mark.parametrize("blocks", [1, 2, 5, 40])
+def test_noise_known_of_shares_covers(blocks: int) -> None:
+    """Blocks as noisy as is known: 95 % of the intervals hold the truth."""
+    draw, held, tries = random.Random(5), 0, 400
+    for _ in range(tries):
+        found = share([4 * (0.3 + draw.gauss(0, 0.05)) for _ in range(blocks)], [4.0] * blocks, noise=Noise(0.05, 4))
+        held += found.low <= 0.3 <= found.high
+    assert held >= 0.92 * tries
+
+
+def test_a_share_with_noise_known_is_a_share() -> None:
+    for part in (0.0, 0.02, 4.0):
+        found = share([part], [4.0], noise=Noise(0.3, 4))
+        assert 0 <= found.low <= found.value <= found.high <= 1
+
+
 def test_neighbours_are_merged() -> None:
     parts, wholes = [1.0, 3.0, 2.0, 2.0, 3.0, 1.0, 0.0, 4.0], [10.0] * 8
     assert share(parts, wholes).low == share(parts, wholes).high == pytest.approx(0.2)

@@ -15,6 +15,7 @@ from pipediag.analysis.diagnosis import Recommendation
 from pipediag.analysis.knobs import MOST, Memory, candidates, current, left_out, makes_way
 from pipediag.analysis.ladder import LadderView
 from pipediag.analysis.remedy import FEWEST
+from pipediag.analysis.whatif import what_if
 from pipediag.host.passes import Request
 from pipediag.host.progress import ProgressLine
 from pipediag.measure import memory
@@ -49,6 +50,12 @@ def starved(workers: int = 4, ladder: Any = STARVED, seen: Any = BUSY, **more: A
     assert session.loader is not None
     session.loader.prefetch_factor = 2 if workers else None
     return session
+
+
+def small(made: float = 0.87, **more: Any) -> Session:
+    """Batches that are handed over in 7.6 ms and made in so many; the device needs 2 ms for one."""
+    ladder = {"device": 2.0, "host": 2.2, "worker": 9.8, "sample": 9.9, "raw": 9.9, "warm": 10.0, "baseline": 10.0}
+    return starved(4, ladder, {**BUSY, "worker_ms": made, "wait_ms": 7.7}, **more)
 
 
 def proposed(session: Session) -> list[tuple[int, int | None, bool]]:
@@ -92,6 +99,35 @@ class TestCandidates:
             (4, 2, False),
         ]
 
+    def test_none_where_a_batch_is_sooner_made_than_handed_over(self) -> None:
+        """7.6 ms to take a batch from a worker, 0.87 ms to make one: no other number of workers is as good."""
+        session = small()
+        numbers = what_if(LadderView(session))
+        assert numbers is not None and numbers.handoff is not None and numbers.work is not None
+        assert (numbers.handoff.value, numbers.work.run) == (pytest.approx(7.6), pytest.approx(0.87))
+        assert proposed(session) == [(0, None, False)]
+        found = candidates(session)
+        assert (found.base, found.steps) == (pytest.approx(10.0), (pytest.approx(9.8 - 7.6 + 0.87),))
+        assert makes_way(session)
+
+    @pytest.mark.parametrize("made", [7.6, 8.0, 40.0])
+    def test_some_where_making_it_takes_longer(self, made: float) -> None:
+        assert not [one for one in proposed(small(made)) if one[0] == 0]
+
+    def test_some_where_it_would_hardly_be_sooner(self) -> None:
+        """By less than 5 % of a step."""
+        assert not [one for one in proposed(small(7.2)) if one[0] == 0]
+        assert proposed(small(7.0)) == [(0, None, False)]
+
+    @pytest.mark.parametrize("missing", ["worker", "worker_ms"])
+    def test_some_where_one_of_the_two_is_not_known(self, missing: str) -> None:
+        session = small()
+        session.windows = [w for w in session.windows if w.rung != missing]
+        for window in session.windows:
+            window.evidence.pop(missing, None)
+        session.inside = None
+        assert not [one for one in proposed(session) if one[0] == 0]
+
     def test_pinned_memory_where_copies_matter(self) -> None:
         ladder = {**climbing(host=20.0), "supply": 30.0}
         assert proposed(starved(4, ladder)) == [(4, 2, True)]
@@ -134,7 +170,7 @@ class TestMakesWay:
         assert not makes_way(session)
 
     def test_not_while_the_verdict_is_open(self) -> None:
-        session = make(climbing(raw=8.0), rounds=4, noise=0.1, evidence={"baseline": BUSY}, inside=inside(4.0))
+        session = make(climbing(raw=1.6), rounds=3, noise=0.03, evidence={"baseline": BUSY}, inside=inside(4.0))
         assert diagnose_session(session).verdict.bottleneck == "inconclusive" and not makes_way(session)
 
     def test_not_where_there_is_nothing_to_try(self) -> None:
@@ -186,9 +222,15 @@ class TestMemory:
         assert memory.own_bytes([2**22 + 1]) == 0
 
 
-def tried(settings: Sequence[LoaderSettings], gains: Sequence[float], rounds: int = 8, **more: Any) -> Session:
+def tried(
+    settings: Sequence[LoaderSettings],
+    gains: Sequence[float],
+    rounds: int = 8,
+    session: Session | None = None,
+    **more: Any,
+) -> Session:
     """A starved loop that was tried with these settings, which made so many times the steps of the loader as it is."""
-    session = starved(**more)
+    session = session or starved(**more)
     session.knobs = Knobs(list(settings))
     for round_ in range(20, 20 + rounds):
         jitter = 1 + 0.002 * (round_ % 3)
@@ -238,6 +280,39 @@ class TestRecommended:
     def test_each_by_its_own_name(self, one: LoaderSettings, id: str, title: str, stage: str) -> None:
         found = advice(tried([one], [1.3]))[id]
         assert (found.title, found.stage) == (title, stage)
+
+    def test_no_workers(self) -> None:
+        session = tried([LoaderSettings(0)], [3.0], session=small())
+        one = advice(session)["no-workers"]
+        assert one.title == "num_workers=0, prefetch_factor=None instead of 4, 2"
+        assert (one.stage, one.predicted) == ("ipc", None)
+        assert one.measured is not None and one.measured.value == pytest.approx(3.0, rel=0.01)
+        assert one.how == "num_workers=0, prefetch_factor=None in the DataLoader that is iterated at train.py:10"
+        assert one.risk == "a batch that takes longer to make than usual holds the loop up"
+        assert not {"fewer-workers", "num-workers", "prefetch-factor"} & {*advice(session)}
+
+    def test_no_workers_to_keep(self) -> None:
+        """torch refuses to keep workers where there are none."""
+        arm = LoaderSettings(0, startup=3.0)
+        assert "persistent" not in advice(tried([arm], [3.0], session=small(length=100)))["no-workers"].how
+        kept = tried([arm], [3.0], session=small(length=100, persistent=True))
+        assert advice(kept)["no-workers"].how.startswith(
+            "num_workers=0, prefetch_factor=None, persistent_workers=False in the DataLoader"
+        )
+
+    def test_no_workers_that_do_not_pay_vanish(self) -> None:
+        session = tried([LoaderSettings(0)], [0.8], session=small())
+        assert "no-workers" not in advice(session)
+        assert advice(tried([LoaderSettings(0)], [0.8]))["num-workers"].measured is None
+
+    def test_none_at_all_says_nothing_of_fewer(self) -> None:
+        """Workers that are in the way: that none is worse does not tell of half of them."""
+        ladder = {**climbing(raw=30.0), "supply": 12.5}
+        seen = {**BUSY, "worker_ms": 100.0, "wait_ms": 5.8}
+        before = advice(starved(8, ladder, seen))["fewer-workers"]
+        assert advice(tried([LoaderSettings(0)], [0.5], session=starved(8, ladder, seen)))["fewer-workers"] == before
+        best = advice(tried([LoaderSettings(0)], [2.0], session=starved(8, ladder, seen)))
+        assert "no-workers" in best and "fewer-workers" not in best
 
     def test_what_does_not_pay_vanishes(self) -> None:
         assert "num-workers" in advice(starved())

@@ -61,7 +61,7 @@ def fixed_session() -> Session:
     session.script.argv = ["train.py", "--epochs", "3"]
     session.script.wrote = ["out/model.pt"]
     session.device = {"type": "cuda", "index": 0, "name": "NVIDIA H200"}
-    session.caches = {"batch_bytes": 1 << 20, "limit_bytes": 300 << 20, "device": 8, "host": 8, "shared": 2}
+    session.caches = {"batch_bytes": 1 << 20, "held_bytes": 18 << 20, "device": 8, "host": 8, "shared": 2}
     session.warn("writes-in-place", "the training loop changes its batches in place", "cached rungs hand out copies")
     session.ended = "settled"
     return session

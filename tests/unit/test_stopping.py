@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from dataclasses import replace
 from typing import ClassVar
 
 import pytest
@@ -39,7 +40,10 @@ class TestEnough:
         windows, session.windows = session.windows, []
         assert next_round(session) == ["device", "worker", "baseline"]
         session.windows = [w for w in windows if w.rung in ("device", "worker", "baseline")]
-        assert next_round(session) == ["host", "sample", "raw", "baseline"], "it may begin unlike it goes on"
+        beside = ["device", "host", "sample", "raw", "baseline"]
+        assert next_round(session) == beside, "loop and machine may begin unlike they go on"
+        session.windows += [replace(w, round=1) for w in windows if w.rung in beside]
+        assert next_round(session) == ["warm"]
         session.windows = [w for w in windows if w.rung != "worker"]
         assert next_round(session) == ["worker"]
 
@@ -53,7 +57,8 @@ class TestEnough:
         assert next_round(make(climbing(raw=2.7), rounds=3, noise=0.01))
 
     def test_noise(self) -> None:
-        assert next_round(make(climbing(raw=30.0), rounds=3, noise=0.3))
+        noisy = [make(climbing(raw=30.0), rounds=3, noise=0.3, seed=seed) for seed in range(20)]
+        assert sum(bool(next_round(session)) for session in noisy) >= 15
 
     def test_small_stages_that_sum_to_the_gate(self) -> None:
         """Each stage is certainly below the gate, but whether the pipeline as a whole is below is open."""
@@ -148,16 +153,17 @@ class TestWaits:
         assert "raw" not in next_round(self.late(90.0, 3, made=60.0))
 
     def test_one_that_agrees_is_not(self) -> None:
-        assert next_round(self.late(56.25, 2)) == []
+        assert "raw" not in next_round(self.late(56.25, 2))
+        assert next_round(self.late(56.25, 3)) == []
 
     def test_not_where_the_loop_is_not_late(self) -> None:
         assert "raw" not in next_round(self.late(90.0, 2, made=60.0, wait=1.0))
 
     def test_storage_or_loading(self) -> None:
         """Which of them it is depends on warm files being faster: once is chance."""
-        session = self.late(56.25, 2)
+        session = self.late(56.25, 3)
         session.inside = inside(1.0, load=15.0)
-        session.windows = [w for w in session.windows if (w.rung, w.round) != ("warm", 1)]
+        session.windows = [w for w in session.windows if w.rung != "warm" or w.round < 1]
         assert next_round(session) == ["warm", "baseline"]
 
     def test_whether_workers_are_in_the_way(self) -> None:

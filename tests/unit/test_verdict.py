@@ -195,9 +195,11 @@ def test_one_window_of_each_rung_near_the_gate_is_not() -> None:
 
 
 def test_inconclusive_in_noise() -> None:
-    verdict = judged(make(climbing(raw=4.0), rounds=3, noise=0.1)).verdict
-    assert verdict.bottleneck == "inconclusive"
-    assert "--budget" in verdict.sentence
+    """The pipeline costs 5 % of a step, and windows differ by as much."""
+    found = [judged(make(climbing(raw=1.6), rounds=3, noise=0.05, seed=seed)).verdict for seed in range(20)]
+    open_ones = [verdict for verdict in found if verdict.bottleneck == "inconclusive"]
+    assert len(open_ones) >= 15
+    assert all("--budget" in verdict.sentence for verdict in open_ones)
 
 
 def test_starved_though_what_costs_it_is_uncertain() -> None:
@@ -233,15 +235,69 @@ def test_next_ceiling_names_a_smaller_stage_that_is_worth_it() -> None:
 
 
 def test_what_others_hide_brings_nothing_alone() -> None:
-    """Workers take 81 ms for a batch: whatever the training process needs less, a step takes no less."""
+    """Workers take 81 ms for a batch, and are hardly waited for: with less to copy, a step would take no less."""
     ladder = climbing(host=20.0, raw=10.0)
-    verdict = judged(make(ladder, noise=0.0, evidence=waits(10.6))).verdict
+    verdict = judged(make(ladder, noise=0.0, evidence=waits(2.4))).verdict
     assert verdict.bottleneck == "transfer"
     assert verdict.next_ceiling == ("transform", pytest.approx(1000 / 81.0, rel=0.01))
     assert (
         "Without it alone the loop would be no faster, limited by transform; with no input cost at all, 20 steps/s."
         in verdict.sentence
     )
+
+
+@pytest.mark.parametrize(
+    "wait, bottleneck", [(None, "inconclusive"), (3.0, "inconclusive"), (1.0, "none"), (0.0, "none")]
+)
+def test_a_loop_that_certainly_does_not_wait_is_believed_sooner(wait: float | None, bottleneck: str) -> None:
+    """By its pace alone one window of each rung leaves it open: 2.6 ms of 52.6, more or less."""
+    seen = None if wait is None else waits(wait, 0.0)
+    verdict = judged(make(climbing(raw=1.4), rounds=1, noise=0.0, evidence=seen)).verdict
+    assert verdict.starved is not None and decided(verdict.starved) is None
+    assert verdict.bottleneck == bottleneck
+
+
+def test_under_a_rung_that_workers_feed_the_loop_waits_as_well() -> None:
+    """Neither was fed from this process: that raw is hardly faster says nothing of how fast the loop would be."""
+    verdict = judged(make({"raw": 90.0, "baseline": 100.0}, noise=0.0, evidence=waits(50.0))).verdict
+    assert verdict.starved is not None and verdict.starved.value == pytest.approx(0.5)
+    cached = judged(make({"host": 90.0, "baseline": 100.0}, noise=0.0, evidence=waits(50.0))).verdict
+    assert cached.starved is not None and cached.starved.value == pytest.approx(0.1)
+
+
+class TestTheSideThatBinds:
+    """Where the loop certainly waits for its workers, what it needs itself is hidden, however much that is."""
+
+    LADDER: ClassVar = climbing(host=20.0, raw=10.0)
+
+    def test_the_workers(self) -> None:
+        diagnosis = judged(make(self.LADDER, noise=0.0, evidence=waits(10.6)))
+        pieces = {piece.stage: piece for piece in diagnosis.waterfall}
+        assert pieces["transfer"].ms.value == pytest.approx(20.0), "the larger one"
+        assert pieces["transfer"].without is not None
+        assert pieces["transfer"].without.steps_per_s == pytest.approx(1000 / 80.8), "and yet it would bring nothing"
+        verdict = diagnosis.verdict
+        assert (verdict.bottleneck, verdict.co_bottlenecks) == ("transform", ["transfer"])
+        assert verdict.next_ceiling == ("transfer", pytest.approx(1000 / 70.2, rel=0.01))
+        assert "Without it the loop would run at about 14.2 steps/s, limited next by transfer" in verdict.sentence
+
+    def test_the_training_process(self) -> None:
+        """It waits 0.4 ms, which is not worth a word."""
+        verdict = judged(make(climbing(host=20.0), noise=0.0, evidence=waits(0.4))).verdict
+        assert verdict.bottleneck == "transfer"
+        assert verdict.next_ceiling == ("compute", pytest.approx(1000 / 51.0, rel=0.01))
+
+    def test_the_largest_while_it_is_open(self) -> None:
+        """It may wait 13 % of its step or nothing: the windows differ by that."""
+        session = make(self.LADDER, noise=0.0, evidence=waits(10.6))
+        for window, wait in zip(session.windows_of("baseline"), (0.0, 25.0, 1.0, 27.0, 0.0), strict=True):
+            window.evidence["wait_ms"] = wait
+        assert judged(session).verdict.bottleneck == "transfer"
+
+    def test_without_workers_there_is_one_side(self) -> None:
+        session = make(without(self.LADDER, "worker"), workers=0, noise=0.0, absent=["worker"], evidence=waits(10.6))
+        verdict = judged(session).verdict
+        assert (verdict.bottleneck, verdict.co_bottlenecks) == ("transfer", ["transform"])
 
 
 def test_sentence_has_the_numbers() -> None:

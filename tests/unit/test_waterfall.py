@@ -244,14 +244,15 @@ def test_no_baseline_no_waterfall() -> None:
 
 
 def test_costs_are_paired_within_rounds() -> None:
-    """A machine that doubles its speed between rounds does not blur a cost."""
+    """A machine that halves its speed between rounds does not blur a cost."""
     session = make({"device": 50.0, "baseline": 60.0}, rounds=4, noise=0.0)
     for window in session.windows:
-        window.seconds /= 2**window.round  # on both
+        window.seconds *= 2**window.round  # on both
     ladder = LadderView(session)
     share = ladder.share("baseline", "device")
     assert [share.value, share.low, share.high] == pytest.approx([1 / 6] * 3)
-    assert ladder.cost("baseline", "device").value == pytest.approx(10.0 * (1 + 1 / 2 + 1 / 4 + 1 / 8) / 4)
+    cost = ladder.cost("baseline", "device")
+    assert [cost.value, cost.low, cost.high] == pytest.approx([10.0 * (1 + 2 + 4 + 8) / 4] * 3)
 
 
 def test_no_round_in_common() -> None:

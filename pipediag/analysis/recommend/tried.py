@@ -15,13 +15,17 @@ from .view import View, listed
 #: Whether settings make the change that a recommendation is for, given the loader as it is.
 _CHANGES: dict[str, Callable[[LoaderSettings, Loader], bool]] = {
     "num-workers": lambda one, now: one.num_workers > now.num_workers,
-    "fewer-workers": lambda one, now: one.num_workers < now.num_workers,
-    "prefetch-factor": lambda one, now: bool(now.num_workers) and one.prefetch_factor != now.prefetch_factor,
+    "no-workers": lambda one, now: not one.num_workers and now.num_workers > 0,
+    "fewer-workers": lambda one, now: 0 < one.num_workers < now.num_workers,
+    "prefetch-factor": lambda one, now: (
+        bool(now.num_workers and one.num_workers) and one.prefetch_factor != now.prefetch_factor
+    ),
     "pin-memory": lambda one, now: one.pin_memory != now.pin_memory,
 }
 #: What each of these changes risks.
 RISKS = {
     "num-workers": "every worker holds the dataset's objects and prefetch_factor batches in memory",
+    "no-workers": "a batch that takes longer to make than usual holds the loop up",
     "fewer-workers": "less is in reserve when a few samples take longer",
     "prefetch-factor": "more batches lie in host memory",
     "pin-memory": "pinned memory is not swapped out, and filling it takes a thread of the training process",
@@ -39,10 +43,13 @@ def settings(view: View) -> Recommendation | None:
     id = next(name for name, changes in _CHANGES.items() if changes(one, now))
     written = _written(one, now)
     alone = id in ("num-workers", "fewer-workers") and len(written) == 1
-    stages = {"fewer-workers": "contention", "pin-memory": "transfer"}
+    stages = {"no-workers": "ipc", "fewer-workers": "contention", "pin-memory": "transfer"}
     before, after = rate(view.session, "baseline"), rate(view.session, arm.rung)
     assert before is not None and after is not None, "what pays has rounds"
     keep = _keeping(view, arm)
+    kept = ["persistent_workers=True"] if keep else []
+    if now.persistent_workers and not one.num_workers:
+        kept = ["persistent_workers=False"]  # torch takes it with workers only
     copies = (
         f'; .to("{view.device}", non_blocking=True) in the loop may gain more' if "pin_memory=True" in written else ""
     )
@@ -57,7 +64,7 @@ def settings(view: View) -> Recommendation | None:
             *_others(view, arm),
             *keep,
         ],
-        f"{', '.join(written + ['persistent_workers=True'] * len(keep))} {view.in_the_loader}{copies}",
+        f"{', '.join(written + kept)} {view.in_the_loader}{copies}",
         RISKS[id],
         arm.speedup,
     )
@@ -129,7 +136,9 @@ def _others(view: View, chosen: Arm) -> list[str]:
 def _keeping(view: View, arm: Arm) -> list[str]:
     """Why the workers should be kept from epoch to epoch: what their start would cost, which no steady window holds."""
     loader, startup, after = view.loader, arm.settings.startup, rate(view.session, arm.rung)
-    if loader.persistent_workers or not loader.length or startup is None or after is None:
+    if loader.persistent_workers or not arm.settings.num_workers:
+        return []
+    if not loader.length or startup is None or after is None:
         return []
     each = 1000.0 * startup / loader.length
     if each <= GATE * 1000.0 / after.value:

@@ -13,7 +13,7 @@ from ..sentences import number, percent
 from ..thresholds import GATE, QUEUED
 from ..verdict import startup_ms
 from ..whatif import Change, WhatIf
-from .tried import RISKS, judged, predicted_only
+from .tried import RISKS, found_best, judged, predicted_only
 from .view import HALVED, View
 
 #: Part of their time that workers are blocked from which on it is not CPU time that they lack.
@@ -175,7 +175,7 @@ def fewer_workers(view: View) -> Recommendation | None:
     if view.verdict.bottleneck != "contention" or model.work is None or model.lost.value <= 0:
         return None
     enough = max(1, math.ceil(model.workers * model.supply / model.loop))
-    if enough >= model.workers or judged(view, "fewer-workers"):
+    if enough >= model.workers or judged(view, "fewer-workers") or found_best(view, "no-workers"):
         return None
     gone = model.lost.value * (1 - enough / model.workers)
     return view.made(
