@@ -147,7 +147,8 @@ def _stage(
     links: list[str] | None = None,
 ) -> Stage:
     share = ms.value / ladder.ms("baseline").value
-    return Stage(stage, ms, share, place or culprit(ladder.session, stage), covers or [stage], rung, links or [])
+    added_by = rung if ladder.has(rung) else ""
+    return Stage(stage, ms, share, place or culprit(ladder.session, stage), covers or [stage], added_by, links or [])
 
 
 def _of_the_workers(ladder: LadderView, found: Sides) -> list[Stage]:

@@ -225,9 +225,9 @@ def _worth_it(plan: Plan, following: Plan, session: Session, barren: int) -> boo
     """Whether another pass can bring a window: the one before did, or this one asks for something else.
 
     A script that gave none at all gives none when it is asked for the same again: it is too short. One that gave some
-    may have had bad luck.
+    may have had bad luck. The first pass watches the loop as it is before it measures, which a second need not.
     """
-    if barren == 0:
+    if barren == 0 or (plan.attempt == 1 and session.observed):
         return True
     return barren <= MAX_BARREN and (bool(session.windows) or _asked(following) != _asked(plan))
 

@@ -314,10 +314,12 @@ class Windows:
         began, steps = self._clock.now(), 0
         wanted = _WARM if rung in _CACHED else self._settling_round(source.workers)
         warm = began
-        if rung not in self.pace and self._epochs.horizon is None:  # what is done for the first time takes longer
+        short = self._epochs.horizon is not None or self._setting.plan.attempt > 1
+        if rung not in self.pace and not short:  # what is done for the first time takes longer
             warm += min(_FIRST_SECONDS, _QUIET_SHARE * self._setting.plan.budget)
         apart = fed_apart(rung) or (before is not None and fed_apart(before))
-        most = math.inf if apart else max(wanted, _FIRST_STEPS)  # a short script's steps are needed for its windows
+        # A short script's steps are needed for its windows.
+        most = math.inf if apart else wanted if short else max(wanted, _FIRST_STEPS)
         while steps < wanted or (steps < most and not (self._clock.now() >= warm and self._is_quiet(busy, quiet))):
             if first is not None:
                 batch, first = self._own(first.batch, rung), None

@@ -30,7 +30,7 @@ CASES: dict[str, tuple[list[str], dict[str, Any]]] = {
     "inference": (["inference.py"], {"rungs": QUICK, "budget": PATIENT}),
     "exact-steps": (["onecycle.py"], {"rungs": "device,sample,baseline"}),
     "exact-steps-workers": (["onecycle.py", "--workers", "2"], {"rungs": "device,sample,baseline"}),
-    "few-exact-steps": (["onecycle.py", "--epochs", "3"], {"rungs": QUICK, "budget": 6}),
+    "few-exact-steps": (["onecycle.py", "--epochs", "3"], {"rungs": QUICK, "budget": 15}),
     "contract": (["worker_contract.py"], {"rungs": IN_WORKERS, "budget": 4}),
     "contract-distributed": (
         ["worker_contract.py", "--persistent", "--sampler", "distributed"],
