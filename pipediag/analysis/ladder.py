@@ -23,8 +23,10 @@ from .estimate import share as share_of_sums
 from .intervals import Interval, student_t
 
 #: Standard deviation of the logarithm of one window that waits for no worker, from its neighbour in time: windows fed
-#: from the device hold to a hundredth or two (DESIGN figures of one H200; twice that on shared CPUs).
+#: from the device held to a hundredth or two on an H200.
 QUIET = 0.02
+#: The same where training takes the CPU's time: its steps drift as the host does.
+QUIET_CPU = 0.05
 #: The same of a window that does nothing but wait for workers; PACE is of the ratio of two.
 LOUD = PACE.sd / math.sqrt(2)
 
@@ -66,22 +68,24 @@ class LadderView:
         self.rungs = [name for name in ordered(self._ms) if name in RUNGS or cut_of(name) is not None]
 
     def _leave_out_warm_up(self) -> None:
-        """Drop the first window of the baseline if its workers were far slower than those of every later one.
+        """Drop the first windows of the baseline whose workers were far slower than they are later.
 
-        The same goes for the first window fed from a cache, whose steps do not depend on anybody's load.
+        The same goes for the first windows fed from a cache, whose steps do not depend on anybody's load.
         Pages that are touched for the first time, cold files and clocks make a training begin unlike it goes on.
         """
         for rung, apart in (("baseline", _WARM_UP), ("device", _COLD), ("host", _COLD)):
             windows = self._windows.get(rung, {})
-            if len(windows) < 2:
-                continue
-            first = min(windows)
-            took = {
-                n: w.evidence.get("worker_ms", 0.0) if rung == "baseline" else w.ms_per_step for n, w in windows.items()
-            }
-            later = [ms for round_, ms in took.items() if round_ != first]
-            if min(later) > 0 and took[first] > apart * max(later):
+            took = [
+                (n, w.evidence.get("worker_ms", 0.0) if rung == "baseline" else w.ms_per_step)
+                for n, w in sorted(windows.items())
+            ]
+            while len(took) > 1:
+                (first, slow), *later = took
+                usual = statistics.median(ms for _, ms in later)
+                if not 0 < apart * usual < slow:
+                    break
                 del self._windows[rung][first], self._ms[rung][first]
+                took = later
 
     @property
     def steady(self) -> bool:
@@ -170,11 +174,12 @@ class LadderView:
 
     def _noise(self, rung: str) -> Noise:
         """The noise of a window as known beforehand: a loop that waits for its workers is as unsteady as they are."""
+        quiet = QUIET_CPU if self.session.device.get("type") == "cpu" else QUIET
         if rung in ("device", "host"):
-            return Noise(QUIET, PACE.degrees)
+            return Noise(quiet, PACE.degrees)
         waits = [w.evidence["wait_ms"] / w.ms_per_step for w in self._windows[rung].values() if "wait_ms" in w.evidence]
         part = min(1.0, statistics.median(waits)) if waits else 0.0
-        return Noise(QUIET + (LOUD - QUIET) * part, PACE.degrees)
+        return Noise(quiet + (LOUD - quiet) * part, PACE.degrees)
 
     def below(self, rung: str) -> str | None:
         """The measured rung next to ``rung`` on the fast side."""

@@ -106,7 +106,7 @@ class TestStarvation:
         [
             (run(without(WELL, "baseline")), "Too little is known"),
             (run(rounds=1), "too uncertain to tell"),
-            (run(climbing(baseline=2.0), noise=0.04), "too uncertain to tell"),
+            (run(climbing(baseline=2.0), noise=0.03), "too uncertain to tell"),
         ],
         ids=["no baseline", "one window", "open"],
     )

@@ -280,7 +280,7 @@ def test_copies_never_use_up_the_step() -> None:
 
 
 def test_evidence_is_the_median() -> None:
-    session = make({"baseline": 90.0}, rounds=3, evidence={"baseline": {"worker_ms": 1.0}})
+    session = make({"baseline": 90.0}, rounds=3, evidence={"baseline": {"worker_ms": 3.9}})
     session.windows[0].evidence = {"worker_ms": 5.0, "copy_ms": 2.0}
     session.windows[1].evidence = {"worker_ms": 4.0}
     assert LadderView(session).evidence("baseline") == {"worker_ms": 4.0, "copy_ms": 2.0}
