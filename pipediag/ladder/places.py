@@ -5,7 +5,9 @@ from __future__ import annotations
 import ast
 import functools
 import inspect
+import linecache
 import os
+import re
 import sys
 import sysconfig
 from collections.abc import Sequence
@@ -112,10 +114,26 @@ def _source(target: Any) -> tuple[str, int] | None:
         return code.co_filename, code.co_firstlineno
     try:
         file = inspect.getsourcefile(target)
-        line = inspect.getsourcelines(target)[1]
+        line = _class_line(target, file) if isinstance(target, type) and file else 0
+        line = line or inspect.getsourcelines(target)[1]
     except (OSError, TypeError):
         return None
     return (file, line) if file else None
+
+
+def _class_line(cls: type, file: str) -> int:
+    """The line of a class statement; 0 if it is not certain.
+
+    ``inspect`` parses the whole file for it, which takes tenths of a second for a large one, in a worker that is making
+    a batch.
+    """
+    methods = [fn.__code__.co_firstlineno for fn in vars(cls).values() if inspect.isfunction(fn)]
+    if not methods:
+        return 0
+    statement = re.compile(rf"\s*class\s+{re.escape(cls.__name__)}\b")
+    before = enumerate(linecache.getlines(file)[: min(methods)], 1)
+    found = [number for number, line in before if statement.match(line)]
+    return found[-1] if found else 0
 
 
 def _file_is_users(fn: Any) -> bool:
