@@ -154,12 +154,17 @@ def starved_share(ladder: LadderView) -> Interval | None:
     waited = ladder.waited("baseline")
     if not ladder.intervened:
         return waited
-    share = ladder.share("baseline", ladder.ceiling)
+    share = _not_negative(ladder.share("baseline", ladder.ceiling))
     if waited is None or waited.low <= share.low:
         return share
     if ladder.ceiling not in ("device", "host", "worker") and waited.value > share.value:
         return waited  # under such a rung the loop waits for its workers as well
     return Interval(share.value, min(waited.low, share.value), max(share.high, waited.low))
+
+
+def _not_negative(share: Interval) -> Interval:
+    """A loop that is faster than its ceiling by chance costs nothing."""
+    return Interval(max(0.0, share.value), max(0.0, share.low), max(0.0, share.high))
 
 
 def startup_ms(session: Session) -> float | None:
