@@ -6,6 +6,8 @@ import argparse
 import json
 import os
 import subprocess
+import sysconfig
+import tempfile
 import time
 from pathlib import Path
 from typing import Any
@@ -47,6 +49,14 @@ def one(recipe: Recipe, at: Place, args: argparse.Namespace, row: dict[str, Any]
     row["load_average"] = os.getloadavg()[0]
 
 
+def _portable(text: str, data: Path, sources: Path) -> str:
+    """Results without the paths of the machine that they were measured on."""
+    places = {str(sources.resolve()): "SOURCES", str(data.resolve()): "DATA", f"{sysconfig.get_path('purelib')}/": ""}
+    for path, name in {**places, f"{_ROOT}/": ""}.items():
+        text = text.replace(path, name)
+    return text
+
+
 def main() -> None:
     import torch
 
@@ -60,7 +70,7 @@ def main() -> None:
     parser.add_argument("--limit", type=float, default=300, help="seconds for the truth of a recipe at most")
     parser.add_argument("--until", type=float, help="begin no recipe after so many seconds")
     parser.add_argument("--workers", type=int, help="default: 2 on a CPU, else the cores less one, 15 at most")
-    parser.add_argument("--data", type=Path, default=Path("/tmp/recipes-data"))
+    parser.add_argument("--data", type=Path, default=Path(tempfile.gettempdir()) / "recipes-data")
     parser.add_argument("--sources", type=Path, default=_ROOT / ".recipes")
     parser.add_argument("--fetch", action="store_true", help="get the sources from GitHub, and end")
     parser.add_argument("--list", action="store_true", help="list the recipes, and end")
@@ -115,7 +125,8 @@ def main() -> None:
         else:
             one(recipe, at, args, row)
         rows[recipe.name] = row
-        output.write_text(json.dumps({**facts, "rows": list(rows.values())}, indent=1) + "\n")
+        text = json.dumps({**facts, "rows": list(rows.values())}, indent=1) + "\n"
+        output.write_text(_portable(text, args.data, args.sources))
         print(table.line(row), flush=True)
     data.forget(args.data)
 
