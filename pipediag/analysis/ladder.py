@@ -126,7 +126,7 @@ class LadderView:
         values = self.values(rung)
         noise = self._noise(rung)
         if len(values) == 1:
-            return _around(values[0], noise, 1)
+            return _around(values[0], noise)
         level = mean_rate(values, noise)
         steps = [window.steps for window in self._windows[rung].values()]
         mean = sum(ms * n for ms, n in zip(values, steps, strict=True)) / sum(steps)
@@ -145,9 +145,9 @@ class LadderView:
         common = sorted(self._ms[slow].keys() & self._ms[fast].keys())
         value = self.ms(slow).value / self.ms(fast).value
         if not common or (slow == "baseline" and not self.session.windows_of(slow)):
-            found = _around(value, noise, 1)
+            found = _around(value, noise)
         elif len(common) == 1:
-            found = _around(self._ms[slow][common[0]] / self._ms[fast][common[0]], noise, 1)
+            found = _around(self._ms[slow][common[0]] / self._ms[fast][common[0]], noise)
         else:
             found = paired_ratio([self._ms[slow][r] for r in common], [self._ms[fast][r] for r in common], noise)
         return found.times(value / found.value) if found.low <= value <= found.high else found
@@ -236,9 +236,9 @@ def _window(one: Observed) -> Window:
     return Window("baseline", -1, one.steps, one.seconds, one.steps, one.attempt, seen)
 
 
-def _around(value: float, noise: Noise, count: int) -> Interval:
+def _around(value: float, noise: Noise) -> Interval:
     """One value, or ratio of a pair, as uncertain as what is known of such windows beforehand makes it."""
-    arm = student_t(noise.degrees) * noise.sd / math.sqrt(count)
+    arm = student_t(noise.degrees) * noise.sd
     return Interval(value, value * math.exp(-arm), value * math.exp(arm))
 
 

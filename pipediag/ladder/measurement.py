@@ -7,7 +7,7 @@ import sys
 import weakref
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import Any
 
 from torch.utils.data import DataLoader
@@ -50,7 +50,6 @@ class Track:
         self.where = where  # the last one: a loader may be looked through before it is trained on
         self.dataset = loader.dataset
         self.draws = 0
-        self.batch_bytes = 0
         self.writes_in_place = False
         self.climb: Climb | None = None
         self.facts: Loader | None = None  # as it was when it gave its first batch
@@ -180,7 +179,8 @@ class Measurement:
         self._target = track
         self.send("device", Device(device).facts())
         self.send("environment", {"threads": threads()})
-        self.send("loader", asdict(describe(feed.loader, track.where, track.batch_bytes)))
+        assert track.facts is not None, "a loader is promoted after its first batches"
+        self.send("loader", asdict(replace(track.facts, where=track.where)))
         if track.writes_in_place:
             self.send("warning", WRITES_IN_PLACE)
         track.climb = Climb(feed, track.ordinal, self, device, handed, track.writes_in_place)
@@ -362,8 +362,7 @@ class LoaderIterator(_BaseDataLoaderIter):  # type: ignore[misc]
         if not self._track.writes_in_place:
             self._watched = (delivery.batch, tree.versions(delivery.batch))
         if self._track.facts is None:
-            self._track.batch_bytes = tree.nbytes(delivery.batch)
-            self._track.facts = describe(self._loader, self._track.where, self._track.batch_bytes)
+            self._track.facts = describe(self._loader, self._track.where, tree.nbytes(delivery.batch))
         return delivery.batch
 
     def _look_back(self) -> None:

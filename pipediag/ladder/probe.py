@@ -100,13 +100,9 @@ class Probe:
         self._slots = slots
         self._clock = clock
         self._samples: list[_Sample] = []
+        self.count = 0
         self._files = OpenedFiles()
         self._spent = 0.0
-
-    @property
-    def count(self) -> int:
-        """Samples timed so far."""
-        return sum(sample.count for sample in self._samples)
 
     @property
     def complete(self) -> bool:
@@ -121,6 +117,7 @@ class Probe:
             wall, cpu = time.perf_counter() - wall - timer.weighing, self._clock() - cpu - timer.weighing
             whole = _Timed(None, wall, max(0.0, cpu))
         self._spent += whole.wall
+        self.count += samples
         self._samples.append(_Sample(whole, timer.calls, tree.nbytes(sample), samples))
         return sample
 

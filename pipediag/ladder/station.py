@@ -23,7 +23,9 @@ from .cell import Cell
 from .chain import Apart, Chain, CutSample, chain_of, take_apart
 from .delivery import Delivery
 from .dissect import NotSeparable, RawSample
+from .hotlines import TRACED
 from .inside import Inspection
+from .probe import TIMED
 from .slots import Slot, find_slots, function_slots
 from .spying import Recorder, spied
 
@@ -177,13 +179,14 @@ class Station:
             # The first samples of a batch are made while the batch before is still being sent; the first batch of a
             # worker begins with what is loaded once.
             first = len(indices) // 2 if bench.batches == 1 else min(_FIRST, len(indices) - 1)
-            samples = []
-            for n, index in enumerate(indices):
-                look = inspection.times and first <= n < first + _LOOKED_INTO
-                if look or (n >= _FIRST and bench.times_samples):
-                    samples.append(self._timed(bench, index, look))
-                else:
-                    samples.append(self.dataset[index])
+            looked = range(first, first + _LOOKED_INTO) if inspection.times else range(0)
+            timed = bench.times_samples
+            samples = [
+                self._timed(bench, index, n in looked)
+                if n in looked or (timed and n >= _FIRST)
+                else self.dataset[index]
+                for n, index in enumerate(indices)
+            ]
         self._tell_inside(bench)
         return samples
 
@@ -233,11 +236,11 @@ class Station:
         bench.why_not = bench.raw_trouble
         return bench.raw_mode
 
-    def _inspection(self, bench: Bench) -> Inspection:
+    def _inspection(self, bench: Bench, timed: int = TIMED, traced: int = TRACED) -> Inspection:
         """What looks into the dataset's code in this worker; the lines are traced in one of them."""
         if bench.inspection is None:
-            slots = find_slots(self.dataset) if self._looks_inside else []
-            bench.inspection = Inspection(slots, bench.clock, self._looks_inside, bench.worker <= 0)
+            slots, traces = find_slots(self.dataset) if self._looks_inside else [], bench.worker <= 0
+            bench.inspection = Inspection(slots, bench.clock, self._looks_inside, traces, timed, traced)
         return bench.inspection
 
     def _tell_inside(self, bench: Bench) -> None:
@@ -306,7 +309,8 @@ class Station:
 
     def _next_of(self, bench: Bench) -> Any:
         """The next item of the stream; timed and looked into under the baseline, and while a cache is filled."""
-        inspection = self._stream_inspection(bench)
+        # A stream may be short, and what was taken from it does not come back: the items cached must do.
+        inspection = self._inspection(bench, MIN_ITEMS - 3, 2)
         try:
             if bench.rung == "sample":
                 return inspection.make(partial(next, bench.source))
@@ -325,13 +329,6 @@ class Station:
             bench.timed(time.perf_counter() - began, None)
             self._tell_inside(bench)
         return item
-
-    def _stream_inspection(self, bench: Bench) -> Inspection:
-        """A stream may be short, and what was taken from it does not come back: the items cached must do."""
-        if bench.inspection is None:
-            slots, lines = find_slots(self.dataset) if self._looks_inside else [], bench.worker <= 0
-            bench.inspection = Inspection(slots, bench.clock, self._looks_inside, lines, MIN_ITEMS - 3, 2)
-        return bench.inspection
 
     def _kept(self, bench: Bench, item: Any) -> Any:
         """Cache an item, as far as there is room; the loop gets what it may change."""
