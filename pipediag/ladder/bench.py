@@ -79,6 +79,7 @@ class Bench:
     spied: bool = False
     turn: int = 0
     # the batch being made
+    count: int = 0  # its samples
     rung: str | None = None
     stable: bool = True
     why_not: str = ""

@@ -13,7 +13,7 @@ from torch.utils.data import DataLoader, IterableDataset
 from ..measure.clock import Clock
 from ..session import Startup
 from . import tree
-from .cell import Cell
+from .cell import PAUSE, Cell
 from .delivery import Delivery
 from .hearsay import Hearsay
 from .station import Station
@@ -53,6 +53,13 @@ class Source(Protocol):
     def ready(self) -> int:
         """Batches that lie ready now, as far as that can be seen."""
 
+    @property
+    def at_work(self) -> int:
+        """Batches that are being made now, as far as that can be seen."""
+
+    def pause(self) -> None:
+        """Let the workers begin no further batch for some seconds, or until one is taken, where that can be done."""
+
     def take(self) -> Delivery | None: ...
 
     def renew(self) -> None: ...
@@ -71,7 +78,7 @@ class Feed:
     ) -> None:
         self.loader = loader
         self._timeout = timeout
-        self.cell = Cell()
+        self.cell = Cell(int(loader.num_workers))
         self.hearsay = Hearsay()
         #: One for each time that the data was begun.
         self.startups: list[Startup] = []
@@ -89,6 +96,7 @@ class Feed:
         self._shared: list[Any] = []
         self._sampler: EndlessSampler | None = None
         self._endless = False
+        self._paused_at: float | None = None
 
     @property
     def endless(self) -> bool:
@@ -136,6 +144,7 @@ class Feed:
         """The next batch as the workers send it; None when the epoch's data is used up."""
         if self._iterator is None:
             self.open()
+        self._resume()
         asked = self._clock.now()
         try:
             delivery: Delivery = next(self._iterator)
@@ -223,15 +232,32 @@ class Feed:
             return early
 
     @property
+    def at_work(self) -> int:
+        return self.cell.at_work if self._iterator is not None else 0
+
+    def pause(self) -> None:
+        now = self._clock.now()
+        if self._paused_at is None or now - self._paused_at > PAUSE / 4:
+            self._paused_at = now
+            self.cell.pause()
+
+    def _resume(self) -> None:
+        if self._paused_at is not None:
+            self._paused_at = None
+            self.cell.resume()
+
+    @property
     def worker_pids(self) -> list[int]:
         return [w.pid for w in getattr(self._iterator, "_workers", []) if getattr(w, "pid", None)]
 
     def close(self) -> None:
         """End the workers. Safe to call twice."""
+        self._resume()
         iterator, self._iterator = self._iterator, None
         shutdown = getattr(iterator, "_shutdown_workers", None)
         if shutdown is not None:
             shutdown()
+        self.cell.forget()
         for queue in self._parcels:
             queue.cancel_join_thread()
             queue.close()

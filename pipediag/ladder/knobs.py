@@ -70,6 +70,13 @@ class ClonedFeed:
         return self._feed.ready
 
     @property
+    def at_work(self) -> int:
+        return self._feed.at_work
+
+    def pause(self) -> None:
+        self._feed.pause()
+
+    @property
     def startup(self) -> float | None:
         """Seconds from ``iter()`` to the first batch; None before that."""
         return self._feed.startups[0].seconds if self._feed.startups else None

@@ -57,6 +57,13 @@ class RemediedFeed:
         return 0  # it cannot be seen from here
 
     @property
+    def at_work(self) -> int:
+        return 0  # nor that
+
+    def pause(self) -> None:
+        """Its workers fill their queues, and have nothing to do then."""
+
+    @property
     def workers(self) -> int:
         return int(self._offloaded.num_workers)
 

@@ -27,7 +27,7 @@ from .hotlines import TRACED
 from .inside import Inspection
 from .probe import TIMED
 from .slots import Slot, find_slots, function_slots
-from .spying import Recorder, spied
+from .spying import Recorder, Seen, spied
 
 #: Samples at the beginning of a batch that are not timed.
 _FIRST = 2
@@ -66,8 +66,13 @@ class Station:
         """Start a batch, unless one is under way, and fix the rung it is made under."""
         bench = self._bench()
         if bench.rung is None:
+            self.cell.begin(bench.worker)
             bench.begin(self.cell.rung)
         return bench
+
+    def _end(self, bench: Bench) -> None:
+        bench.rung = None
+        self.cell.end(bench.worker)
 
     def ready(self) -> None:
         """The worker has started, and could make its first batch now."""
@@ -79,7 +84,7 @@ class Station:
         try:
             yield
         except BaseException:
-            self._bench().rung = None
+            self._end(self._bench())
             raise
 
     def deliver(self, samples: Any) -> Delivery:
@@ -95,7 +100,7 @@ class Station:
                 batch = self._collated(bench, samples)
                 bench.collating = time.perf_counter() - began
         finally:
-            bench.rung = None
+            self._end(bench)
         notes, bench.notes = bench.notes, None
         stable = bench.stable and self.cell.rung == rung
         return Delivery(batch, rung, stable, bench.cost(), bench.worker, bench.why_not, notes)
@@ -157,6 +162,7 @@ class Station:
     def _start_with(self, indices: Sequence[Any]) -> Bench:
         """Begin a batch; remember some of its indices, for as long as nothing has been made of those remembered."""
         bench = self.begin()
+        bench.count = len(indices)
         needed = bench.rung in ("warm", "sample", "raw") or cut_of(bench.rung or "") is not None
         if not bench.settled:
             bench.remember(indices)
@@ -206,8 +212,7 @@ class Station:
         if bench.samples or not bench.complete:
             return bool(bench.samples)
         bench.stable = False
-        room = (1 - RAW_SHARE - CUT_SHARE) * self.cell.pool_bytes
-        bench.samples = list(within(map(self._one, bench.indices), tree.nbytes, room))
+        bench.samples = list(within(map(self._one, bench.indices), tree.nbytes, self._samples_room))
         return True
 
     def _transforms_anew(self, bench: Bench) -> bool:
@@ -303,7 +308,7 @@ class Station:
                 try:
                     item = self._next_of(bench)
                 except StopIteration:
-                    bench.rung = None
+                    self._end(bench)
                     return
             yield self._kept(bench, item) if bench.rung == "sample" else item
 
@@ -333,8 +338,7 @@ class Station:
     def _kept(self, bench: Bench, item: Any) -> Any:
         """Cache an item, as far as there is room; the loop gets what it may change."""
         bench.stable = False
-        room = (1 - RAW_SHARE - CUT_SHARE) * self.cell.pool_bytes
-        if not bench.samples or tree.nbytes(bench.samples) + tree.nbytes(item) < room:
+        if not bench.samples or tree.nbytes(bench.samples) + tree.nbytes(item) < self._samples_room:
             bench.samples.append(item)
             item = bench.safe(item)
             full = False
@@ -350,6 +354,8 @@ class Station:
     def _collated(self, bench: Bench, samples: Any) -> Any:
         if bench.rung != "sample" and not self._transforms_anew(bench):
             return self.collate(samples)
+        if not bench.indices:
+            bench.count = len(samples)
         with ExitStack() as stack:
             if bench.rung == "sample" and self._collate_transforms(bench):
                 for slot in self._collate_slots or []:
@@ -366,21 +372,35 @@ class Station:
             self._collate_slots = function_slots(self.collate)
         if self._collate_slots and not bench.spied and bench.complete:
             bench.spied, bench.stable = True, False
-            recorder = Recorder()
-            with spied(self._collate_slots, recorder):
-                self.collate(self._fetch(bench.indices))
-            for one in recorder.seen[:MAX_ITEMS]:
+            # Of a stream there are no indices, but samples that it gave before.
+            items = list(self._fetch(bench.indices) if bench.indices else map(tree.copied, bench.samples))
+            seen, whole = self._collate_calls(items), bench.count / len(items)
+            if 0 < len(seen) < len(items) and whole != 1:  # it transforms batches, not samples
+                fits = whole * sum(tree.nbytes(one.looked) for one in seen) < self._samples_room
+                copies = (tree.copied(item) for item in itertools.cycle(items))
+                seen = self._collate_calls(list(itertools.islice(copies, bench.count))) if fits else []
+            for one in seen[:MAX_ITEMS]:
                 bench.stubs.setdefault(one.call.name, []).append(one.looked)
         return bool(bench.stubs)
+
+    def _collate_calls(self, items: list[Any]) -> list[Seen]:
+        """The transforms that the collate function calls on these samples."""
+        recorder = Recorder()
+        with spied(self._collate_slots or [], recorder):
+            self.collate(items)
+        return recorder.seen
+
+    @property
+    def _samples_room(self) -> float:
+        """Bytes that processed samples, or what the collate function makes of them, may take in this worker."""
+        return (1 - RAW_SHARE - CUT_SHARE) * self.cell.pool_bytes
 
     # The cached batch
 
     def _receive(self, bench: Bench) -> bool:
         """Whether this worker holds the cached batch; fetches it from the main process the first time."""
         if bench.parcel is None and 0 <= bench.worker < len(self._parcels):
-            bench.stable = False
             bench.parcel = self._parcels[bench.worker].get(timeout=60)
-            return False
         return bench.parcel is not None
 
 

@@ -19,8 +19,8 @@ _BLOCKS = 32
 class OpenWindow:
     """A window of ``rung``, from the moment it is made: one or more stretches of the loop, each with its end seen.
 
-    ``wanted`` is how many batches it is to have, ``longest`` how many seconds it may take; ``optimizer_steps`` and
-    ``draws_of_others`` are how far those counters stood.
+    ``wanted`` is how many batches it is to have, ``longest`` how many seconds it may take; ``optimizer_steps`` is how
+    far that counter stood, and ``interrupted`` whether batches of other loaders were drawn while it was timed.
     """
 
     def __init__(
@@ -33,14 +33,13 @@ class OpenWindow:
         device: Device,
         gpu: Gpu | None,
         optimizer_steps: int = 0,
-        draws_of_others: int = 0,
     ) -> None:
         self.rung = rung
         self.wanted = wanted
         self.longest = longest
         self.costs: list[BatchCost] = []
         self.optimizer_steps = optimizer_steps
-        self.draws_of_others = draws_of_others
+        self.interrupted = False
         self._clock = clock
         self._device = device
         self._watch = Stopwatch(clock, device.synchronize)

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import wraps
 from typing import Any
 
 import torch
+from torch.amp.grad_scaler import GradScaler
 from torch.nn.modules.module import register_module_forward_pre_hook
 from torch.optim.optimizer import register_optimizer_step_post_hook
 
@@ -34,10 +36,21 @@ class Training:
     @contextmanager
     def watching(self) -> Iterator[None]:
         """Hooks every optimizer of the process meanwhile."""
-        handle = register_optimizer_step_post_hook(self._stepped)
+        handle, scaled = register_optimizer_step_post_hook(self._stepped), GradScaler.step
+
+        @wraps(scaled)
+        def step(scaler: GradScaler, optimizer: torch.optim.Optimizer, *args: Any, **kwargs: Any) -> Any:
+            before = self.steps
+            result = scaled(scaler, optimizer, *args, **kwargs)
+            if self.steps == before:  # gradients overflowed: the loop trains all the same
+                self._stepped(optimizer, args, kwargs)
+            return result
+
+        GradScaler.step = step
         try:
             yield
         finally:
+            GradScaler.step = scaled
             handle.remove()
 
     @contextmanager

@@ -46,6 +46,7 @@ class Turns:
         self._ordinal = ordinal
         self._before_taking = before_taking
         self._beside: dict[str, Source] = {}
+        self._paused: list[Source] = []
         self._taken = 0
         #: The delivery that the loop has been handed, if it waited for that one only, as it does in training.
         self.plain: Delivery | None = None
@@ -60,6 +61,15 @@ class Turns:
 
     def source(self, rung: str) -> Source:
         return self._beside.get(rung, self.feed)
+
+    def only(self, source: Source | None) -> None:
+        """Let only the workers of ``source`` begin batches: those of others would take the loop's cores. None: nobody.
+
+        A source goes on when a batch is taken from it.
+        """
+        self._paused = [one for one in (self.feed, *self._beside.values()) if one is not source]
+        for one in self._paused:
+            one.pause()
 
     def begin_epoch(self, length: int | None) -> None:
         self.epochs.begin(length)
@@ -77,6 +87,8 @@ class Turns:
         self._taken = 0
         self.epochs.hand()
         self._training.drew(self._ordinal)
+        for one in self._paused:  # a pause ends by itself where it is not renewed
+            one.pause()
         yield batch
         self.plain = None
         return self.epochs.serial == serial
@@ -89,6 +101,8 @@ class Turns:
         self._before_taking()
         source = self.source(rung)
         self._taken += 1
+        if source in self._paused:
+            self._paused.remove(source)
         try:
             delivery = source.take()
         except Exception as error:

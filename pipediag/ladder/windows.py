@@ -5,7 +5,6 @@ What a window stands for, and which comes next, is decided elsewhere (:mod:`.cli
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Generator
 from dataclasses import asdict, dataclass
 from typing import Any, Protocol
@@ -15,7 +14,7 @@ from ..measure.device import Device
 from ..measure.evidence import BatchCost
 from ..measure.schedule import Schedule
 from ..measure.window import window_steps
-from ..session import Rung, cut_of, fed_apart
+from ..session import REMEDIED, Rung, cut_of, fed_apart
 from . import tree
 from .batchfacts import describe
 from .caches import BatchCache, Caches
@@ -45,10 +44,16 @@ _SHARE = 0.15
 _WARM = 2
 #: Seconds that settling takes at least before the first window of a rung.
 _FIRST_SECONDS = 1.0
-#: Steps of the loop that this, and waiting for other workers, may take.
+#: Steps of the loop that this may take.
 _FIRST_STEPS = 12
-#: The part of the budget for which a window is put off while workers still fill their queues for another rung.
+#: The part of the budget for which a window is put off until workers are idle, or have filled their queues.
 _QUIET_SHARE = 0.05
+#: Seconds between two looks at them, and for which nothing may come from them any more.
+_POLL, _STILL = 0.02, 0.1
+#: Workers fill their queues if they need less than this part of the time in which the loop takes a batch.
+_FASTER = 0.9
+#: Rungs under which they do not: what lies ready would pass for the loader's own pace, or cannot be seen.
+_UNFILLED = ("supply", REMEDIED)
 #: Batches dropped in search of a stable one before a rung is given up.
 _PATIENCE = 200
 #: Cached batches whose contents are looked at.
@@ -157,6 +162,8 @@ class Windows:
                 settled = yield from self._stretch(window)
                 if not settled:
                     self.disturb()
+                    if window.worth_keeping and 2 * window.steps >= window.wanted:
+                        break  # settling anew would take longer than what is missing
         except (GeneratorExit, OutOfTime):  # the script has ended, or the time; what was timed in full is worth keeping
             if window is not None and window.worth_keeping:
                 self._close(window)
@@ -164,7 +171,8 @@ class Windows:
         return self._close(window)
 
     def _open(self, rung: str) -> OpenWindow:
-        target = max(self.rounds.target, self._settled_for)
+        quiet = rung in _CACHED or self._keeps_up  # such windows are alike, however long they are
+        target = self.rounds.target if quiet else max(self.rounds.target, self._settled_for)
         return OpenWindow(
             rung,
             self._wanted(rung, target),
@@ -174,11 +182,10 @@ class Windows:
             self._device,
             self._gpu,
             self._setting.training.steps,
-            self._setting.draws_of_others(self._ordinal),
         )
 
     def _wanted(self, rung: str, target: float) -> int:
-        """Batches in a window: at least as long as settling took, and whole rounds of workers if it waits for them."""
+        """Batches in a window of so many seconds: whole rounds of the workers if the loop waits for them."""
         pace = self.pace[rung]
         if rung in _CACHED or self._keeps_up:
             return window_steps(pace, target, 0)
@@ -190,12 +197,11 @@ class Windows:
         """Record the window, unless other code than the training loop ran in it; returns why not, or ""."""
         evidence = window.evidence(waits=window.rung not in _CACHED)
         steps = self._setting.training.steps - window.optimizer_steps
-        interrupted = self._setting.draws_of_others(self._ordinal) != window.draws_of_others
-        if interrupted or (steps == 0 and not self._setting.plan.inference):
+        if window.interrupted or (steps == 0 and not self._setting.plan.inference):
             self._thrown_away += 1
             if self._thrown_away <= _TOLERATED:
                 return "other code ran in every window"
-            if interrupted:
+            if window.interrupted:
                 self._setting.send("warning", OTHER_LOADERS)
         self._record(window, steps, evidence)
         return ""
@@ -206,6 +212,7 @@ class Windows:
         Returns whether the loop is still in the rung's steady state.
         """
         rung, trained = window.rung, self._setting.training.steps
+        others = self._setting.draws_of_others(self._ordinal)
         window.start()
         began = self._clock.now()
         while not window.full and not self._epochs.last_chance:
@@ -221,6 +228,7 @@ class Windows:
                 return rung in _CACHED
             window.count()
             self._end_in_time(window, began)
+        window.interrupted |= self._setting.draws_of_others(self._ordinal) != others
         evaluates = self._epochs.complete and trained == self._setting.training.steps
         if evaluates and not self._setting.plan.inference:
             window.drop()  # a whole epoch without a step of the optimizer
@@ -288,39 +296,41 @@ class Windows:
     def settle(self, rung: str) -> Generator[Any, None, str]:
         """Bring loop and workers into the rung's steady state; returns why that cannot be done, or "".
 
-        Batches that lie ready, or are being made for another rung, are taken out of the way without a step: a loop
-        hardly faster than its workers would live on them for minutes. Requests that the workers have not begun are
-        served under the new rung. Then the loop takes one round of the workers, and is where it will be a round later.
+        Nobody's workers but the rung's own make batches meanwhile. Batches that lie ready for another rung, or were
+        begun for it, are taken out of the way without a step; requests that the workers have not begun are served
+        under the new rung. Workers that are faster than the loop fill their queues first, as they would in training:
+        that takes no step, and with it what is done for the first time, as pinning memory, is behind them. Otherwise
+        the loop takes one round of the workers, and is where it will be a round later.
         """
         if self._fed_by == rung and rung in self.pace and not self._epochs.complete:
             return ""
         switched = self._clock.now()
         before, self._fed_by = self._fed_by, rung
         source = self._turns.source(rung)
-        busy, quiet = self._refilling(rung, before)
-        quiet += switched
-        # Workers whose batches nobody wants fill their queues with what costs them next to nothing.
-        idle = rung in _CACHED and self.caches is not None and bool(self.caches.shared)
-        self._feed.cell.switch("worker" if idle else rung)
+        cached = rung in _CACHED
+        self._feed.cell.switch(rung)
+        self._turns.only(None if cached else source)
+        self._wait_until_idle(before, None if cached else source)
         self._keeps_up = False
         first: Delivery | None = None
-        if rung not in _CACHED:
+        if not cached:
             first = yield from self._first_of(rung, source, switched)
             if not first.fits(_made_under(rung)):
                 return first.why_not
         made = first.cost.wall if first is not None else 0.0
+        fills = not cached and rung not in _UNFILLED
+        full = fills and self._outpaces_loop(made, source) and self._fill_up(source)
         # A loop that never waits for its device runs ahead of it: without these, a step would seem to take no time.
         self._device.synchronize()
         began, steps = self._clock.now(), 0
-        wanted = _WARM if rung in _CACHED else self._settling_round(source.workers)
+        wanted = _WARM if cached or full else self._settling_round(source.workers)
         warm = began
         short = self._epochs.horizon is not None or self._setting.plan.attempt > 1
         if rung not in self.pace and not short:  # what is done for the first time takes longer
             warm += min(_FIRST_SECONDS, _QUIET_SHARE * self._setting.plan.budget)
-        apart = fed_apart(rung) or (before is not None and fed_apart(before))
         # A short script's steps are needed for its windows.
-        most = math.inf if apart else wanted if short else max(wanted, _FIRST_STEPS)
-        while steps < wanted or (steps < most and not (self._clock.now() >= warm and self._is_quiet(busy, quiet))):
+        most = wanted if short else max(wanted, _FIRST_STEPS)
+        while steps < wanted or (steps < most and self._clock.now() < warm):
             if first is not None:
                 batch, first = self._own(first.batch, rung), None
             elif rung == "supply":
@@ -332,13 +342,13 @@ class Windows:
             steps += 1
             if rung != "supply":
                 yield from self._turns.hand(batch)
-            self._keeps_up = 0 < source.workers <= source.ready
-            if steps >= _WARM and self._keeps_up and self._clock.now() >= warm and self._is_quiet(busy, quiet):
+            self._keeps_up = full or self._queues_full(source, made)
+            if steps >= _WARM and self._keeps_up and self._clock.now() >= warm:
                 break
         self._device.synchronize()
         self.pace.setdefault(rung, self._pace(self._clock.now() - began, steps, made, source.workers))
         self._settled_for = self._clock.now() - switched
-        if rung in _CACHED and self.cache(rung).writes_in_place:
+        if cached and self.cache(rung).writes_in_place:
             self._setting.send("warning", WRITES_IN_PLACE)
         return ""
 
@@ -372,26 +382,46 @@ class Windows:
             if why_not:
                 return Delivery(None, rung, False, NO_COST, delivery.worker, why_not)
 
-    def _refilling(self, rung: str, before: str | None) -> tuple[Source, float]:
-        """Workers that the loop was fed by before still fill their queues, on the same cores: whose, and for how long.
+    def _wait_until_idle(self, before: str | None, fed_by: Source | None) -> None:
+        """Let the workers that the loop was fed by before finish what they are at: they share its cores."""
+        other = self._turns.source(before or "baseline")
+        if other is fed_by or before in _CACHED or not other.workers:
+            return
+        # Of workers that cannot be seen at work it is known how long they take to fill their queues.
+        refilled = other.backlog * self.pace.get(before, 0.0) if before is not None and fed_apart(before) else 0.0
+        began = idle = self._clock.now()
+        ready = other.ready
+        while (now := self._clock.now()) < min(began + self._patience, max(idle + _STILL, began + refilled)):
+            self._clock.sleep(_POLL)
+            if other.at_work or other.ready != ready:  # what they made is still on its way
+                idle, ready = now, other.ready
 
-        It is not waited for longer than those seconds.
-        """
-        source = self._turns.source(rung)
-        if before is None and rung in _CACHED:  # the workers have made batches all along
-            before = "baseline"
-        if before is None or before in _CACHED or self._epochs.horizon is not None:
-            return source, 0.0
-        other = self._turns.source(before)
-        if other is source and rung not in _CACHED:
-            return source, 0.0
-        most = _QUIET_SHARE * self._setting.plan.budget
-        if not fed_apart(before):
-            return other, most
-        return other, min(most, other.backlog * self.pace.get(before, 0.0))
+    def _outpaces_loop(self, made: float, source: Source) -> bool:
+        """Whether workers that take ``made`` seconds for a batch are faster than the loop, as far as that is known."""
+        own = self._own_paces
+        return source.workers > 0 and bool(own) and made < _FASTER * source.workers * max(own)
 
-    def _is_quiet(self, busy: Source, until: float) -> bool:
-        return self._clock.now() >= until or busy.ready >= busy.backlog - 1
+    @property
+    def _own_paces(self) -> list[float]:
+        """Seconds a step of the loop where it never waited for work to be done."""
+        return [self.pace[rung] for rung in ("worker", *_CACHED) if rung in self.pace]
+
+    def _fill_up(self, source: Source) -> bool:
+        """Wait until the workers have filled their queues; whether they have, in time."""
+        until = self._clock.now() + self._patience
+        while source.ready < source.backlog - 1 and self._clock.now() < until:
+            self._clock.sleep(_POLL)
+        return source.ready >= source.backlog - 1
+
+    def _queues_full(self, source: Source, made: float) -> bool:
+        """Whether workers keep up with the loop: one round of them is no sign of that, since it comes all at once."""
+        slower = bool(self._own_paces) and not self._outpaces_loop(made, source)
+        return not slower and 0 < max(source.workers + 1, source.backlog - 1) <= source.ready
+
+    @property
+    def _patience(self) -> float:
+        """The seconds that waiting for workers may take, each time."""
+        return _QUIET_SHARE * self._setting.plan.budget
 
     def disturb(self) -> None:
         """The loop was fed otherwise since it was settled."""

@@ -11,7 +11,14 @@ class Clock(Protocol):
         """Seconds since an arbitrary, fixed moment; never goes back."""
         ...
 
+    def sleep(self, seconds: float) -> None:
+        """Let so many seconds go by."""
+        ...
+
 
 class SystemClock:
     def now(self) -> float:
         return time.perf_counter()
+
+    def sleep(self, seconds: float) -> None:
+        time.sleep(seconds)

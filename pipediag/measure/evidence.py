@@ -60,12 +60,10 @@ class Evidence:
         wall, process, used, busy, disk = (b - a for a, b in zip(before, after, strict=True))
         if wall <= 0:
             return {}
-        figures = {
-            "process_cpu": process / wall,
-            "cores_used": used / wall,
-            "cores_busy": busy / wall,
-            "disk_read_mb": max(0.0, disk) / 1e6 / max(1, steps),
-        }
+        figures = {"process_cpu": process / wall, "cores_busy": busy / wall}
+        if all(worker.is_running() for worker in self._workers):  # an epoch's end may have ended them
+            figures["cores_used"] = used / wall
+            figures["disk_read_mb"] = max(0.0, disk) / 1e6 / max(1, steps)
         utilization = self._gpu.utilization() if self._gpu else None
         if utilization is not None:
             figures["gpu_utilization"] = utilization

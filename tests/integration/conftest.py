@@ -76,10 +76,11 @@ def _hooks() -> list[Any]:
     if loaders is None:
         return []
     import torch
+    from torch.amp import GradScaler
     from torch.nn.modules import module
     from torch.optim import optimizer
 
     native = loaders.DataLoader._get_iterator
     assert native.__module__ == loaders.__name__, f"{native} stands in for torch's own _get_iterator"
     hooks = [optimizer._global_optimizer_post_hooks, module._global_forward_pre_hooks]
-    return [native, torch.save, list(sys.meta_path), *map(dict, hooks)]
+    return [native, torch.save, GradScaler.step, list(sys.meta_path), *map(dict, hooks)]

@@ -77,9 +77,14 @@ def test_iterable_datasets(results: Results, kind: str) -> None:
 
 
 def test_two_views_in_workers(analyze: Analyze) -> None:
-    done = analyze("separable.py", "two-views", "--workers", "2", rungs="sample,raw,baseline", budget=3)
-    assert done.ms("sample") < 5 < 9 < done.ms("raw") < 13
-    assert done.ms("baseline") > 13
+    """Four times as slow: a batch takes 32 ms to load and 80 ms to transform, and there are two workers.
+
+    A rung may have a single window, and share the cores with whatever else runs on the machine.
+    """
+    arguments = ("two-views", "--workers", "2", "--slower", "4")
+    done = analyze("separable.py", *arguments, rungs="sample,raw,baseline", budget=5)
+    assert done.ms("sample") < 16 < 38 < done.ms("raw") < 48
+    assert done.ms("baseline") > 52
 
 
 def test_lambdas_in_forked_workers(analyze: Analyze) -> None:

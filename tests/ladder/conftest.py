@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 import torch
 from hypothesis import settings
+from torch.amp import GradScaler
 from torch.nn.modules import module as modules
 from torch.optim import optimizer as optimizers
 from torch.utils.data import DataLoader
@@ -22,6 +23,7 @@ def installed() -> tuple[Any, ...]:
     """Everything of the process that pipediag ever hooks."""
     return (
         DataLoader._get_iterator,
+        GradScaler.step,
         marker.recorder,
         dict(optimizers._global_optimizer_post_hooks),
         dict(modules._global_forward_pre_hooks),

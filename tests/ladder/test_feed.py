@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from torch.utils.data import DataLoader
 
+from pipediag.ladder.cell import PAUSE, Cell
 from pipediag.ladder.delivery import NO_COST, Delivery, Notes
 from pipediag.ladder.feed import Feed
 from pipediag.session import Startup
@@ -21,6 +22,9 @@ class Clock:
 
     def now(self) -> float:
         return self.seconds
+
+    def sleep(self, seconds: float) -> None:
+        self.seconds += seconds
 
 
 class Iterator:
@@ -122,3 +126,65 @@ def test_waiting() -> None:
     feed.take()
     feed.take()
     assert feed.waited == 2.25 and feed.stalled == 0.0
+
+
+class TestPausing:
+    """What is done to the cell; what that does to workers is the cell's."""
+
+    @pytest.fixture
+    def paused(self, monkeypatch: pytest.MonkeyPatch) -> list[float]:
+        """When the workers were told to pause, since the last time that this was ended."""
+        told: list[float] = []
+        monkeypatch.setattr(Cell, "pause", lambda cell: told.append(self.clock.seconds))
+        monkeypatch.setattr(Cell, "resume", lambda cell: told.clear())
+        return told
+
+    def feed(self) -> Feed:
+        self.clock = Clock()
+        return feed_of(self.clock, 0.5, [2.0, 2.25, 2.5])
+
+    def test_is_renewed_long_before_it_ends(self, paused: list[float]) -> None:
+        """The loop asks for that with every batch, which may be a thousand times a second."""
+        feed = self.feed()
+        began = self.clock.seconds
+        for _ in range(81):
+            feed.pause()
+            self.clock.seconds += PAUSE / 80
+        assert [told - began for told in paused] == [0.0, 21 * PAUSE / 80, 42 * PAUSE / 80, 63 * PAUSE / 80]
+
+    def test_ends_when_a_batch_is_taken(self, paused: list[float]) -> None:
+        feed = self.feed()
+        feed.take()
+        feed.pause()
+        assert len(paused) == 1
+        feed.take()
+        assert paused == []
+        feed.pause()
+        assert len(paused) == 1, "at once, however short the time since"
+
+    def test_ends_with_the_workers(self, paused: list[float]) -> None:
+        feed = self.feed()
+        feed.take()
+        feed.cell.begin(1)
+        feed.pause()
+        feed.close()
+        assert paused == [] and feed.at_work == feed.cell.at_work == 0
+
+    def test_survives_a_change_of_rungs(self) -> None:
+        """From one cached rung to another in less time than a pause is renewed after."""
+        feed = self.feed()
+        feed.take()
+        for rung in ("device", "host"):
+            feed.cell.switch(rung)
+            feed.pause()
+            assert feed.cell._is_paused()
+        feed.take()
+        assert not feed.cell._is_paused()
+
+    def test_workers_at_work(self) -> None:
+        feed = self.feed()
+        feed.cell.begin(1)
+        assert feed.at_work == 0, "there are none"
+        feed.take()
+        feed.cell.begin(1)
+        assert feed.at_work == 1

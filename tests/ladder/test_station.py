@@ -700,13 +700,9 @@ class TestWorkerRung:
         parcel = {"x": torch.ones(2)}
         parcels[0].put(parcel)
         bench = Bench(Transformed(), parcels=parcels)
-        first = bench.batch("worker")
-        assert not first.stable
-        assert not same(first.batch, parcel)
-        bench.dataset.fetched.clear()
         sent: list[Any] = []
         for _ in range(3):
-            delivery = bench.batch()
+            delivery = bench.batch("worker")
             assert delivery.fits("worker")
             assert same(delivery.batch, parcel)
             assert not tree.share_memory(delivery.batch, [parcel, sent]), "new memory, as in training"
@@ -728,9 +724,7 @@ class TestWorkerRung:
         parcels: Any = [queue.Queue()]
         parcels[0].put("parcel")
         bench = Bench(Transformed(), lambda samples: calls.append(len(samples)), parcels=parcels)
-        bench.stable("worker")
-        calls.clear()
-        bench.batch()
+        bench.batch("worker")
         assert calls == []
 
 
@@ -906,6 +900,30 @@ class TestTransformsInCollate:
             assert transform.calls == before + calls, rung
             assert delivery.batch[0].shape == (4, 2, 3)
 
+    @pytest.mark.parametrize("kind", ["map", "stream"])
+    def test_of_whole_batches(self, kind: str) -> None:
+        """As MixUp is used: eight samples are cached, a batch has four."""
+        transform = Double()
+
+        def collate(samples: Any) -> Any:
+            images, labels = default_collate(samples)
+            return transform(images), labels
+
+        bench = Bench(Plain(), collate) if kind == "map" else Stream(Numbers(), collate=collate)
+        bench.stable("sample")
+        before = transform.calls
+        assert len(bench.batch().batch[0]) == 4
+        assert transform.calls == before
+
+    def test_whole_batches_that_there_is_no_room_for(self) -> None:
+        """What the collate function does to them counts as collating, then."""
+        transform = Double()
+        bench = Bench(Plain(), lambda samples: transform(default_collate([x for x, _ in samples])), pool_bytes=100)
+        bench.stable("sample")
+        before = transform.calls
+        assert bench.batch().batch.shape == (4, 2, 3)
+        assert transform.calls == before + 1
+
     def test_raw_and_sample_do_not_load(self) -> None:
         bench = Bench(Plain(), collate_with(Double()))
         for rung in ("raw", "sample"):
@@ -1009,9 +1027,8 @@ class TestStream:
         parcels: Any = [queue.Queue()]
         parcels[0].put("parcel")
         bench = Stream(Numbers(), parcels=parcels)
-        bench.stable("worker")
         drawn = bench.dataset.drawn
-        assert bench.batch().batch == "parcel"
+        assert bench.batch("worker").batch == "parcel"
         assert bench.dataset.drawn == drawn
 
     def test_the_end(self) -> None:
@@ -1131,42 +1148,3 @@ def test_fits(rung: str, stable: bool, fits: bool) -> None:
 def test_queue_clock_goes_forward() -> None:
     clock = queue_clock()
     assert 0 <= clock() <= clock()
-
-
-class TestCell:
-    def test_begins_with_the_baseline(self) -> None:
-        cell = Cell()
-        assert (cell.rung, cell.pool_bytes) == ("baseline", 0)
-
-    @pytest.mark.parametrize("rung", ["worker", "sample", "raw", "warm", "baseline"])
-    def test_rungs_that_workers_serve(self, rung: str) -> None:
-        cell = Cell()
-        cell.switch(rung)
-        assert cell.rung == rung
-
-    @pytest.mark.parametrize("links", [1, 2, 17, 999])
-    def test_cuts_of_the_chain(self, links: int) -> None:
-        cell = Cell()
-        cell.switch(cut_rung(links))
-        assert cell.rung == f"transform:{links}"
-        cell.switch("raw")
-        assert cell.rung == "raw"
-
-    @pytest.mark.parametrize("rung", ["device", "host", "supply"])
-    def test_rungs_that_workers_do_not_serve(self, rung: str) -> None:
-        cell = Cell()
-        cell.switch("transform:3")
-        cell.switch(rung)
-        assert cell.rung == "baseline"
-
-    @pytest.mark.parametrize("rung", ["nonsense", "transform", "transform:", "transform:x", "transform:-1"])
-    def test_unknown_rung(self, rung: str) -> None:
-        with pytest.raises(ValueError):
-            Cell().switch(rung)
-
-    def test_is_in_shared_memory(self) -> None:
-        cell = Cell()
-        assert cell._shared.is_shared()
-        cell.pool_bytes = 1 << 40
-        assert cell.pool_bytes == 1 << 40
-        assert cell.rung == "baseline"

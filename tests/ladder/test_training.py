@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
+from torch.amp import GradScaler
 from torch.nn.modules import module as modules
 from torch.optim import optimizer as optimizers
 
@@ -95,6 +96,60 @@ def test_a_failing_step_is_no_step() -> None:
         with pytest.raises(ValueError):
             sgd.step(closure)
         assert training.steps == 0
+
+
+def scaled_step(scaler: GradScaler, sgd: torch.optim.Optimizer, gradient: float) -> float:
+    """One step of mixed-precision training with such a gradient; by how much the parameter has changed."""
+    (parameter,) = sgd.param_groups[0]["params"]
+    before = parameter.item()
+    sgd.zero_grad()
+    scaler.scale((parameter * gradient).sum()).backward()
+    scaler.step(sgd)
+    scaler.update()
+    return parameter.item() - before
+
+
+@pytest.mark.parametrize("gradient, skipped", [(1.0, False), (float("inf"), True)])
+def test_a_step_of_a_scaler_counts_once(gradient: float, skipped: bool) -> None:
+    """It skips those whose gradients overflowed, the first ones as a rule: the loop trains all the same."""
+    training, sgd, scaler = Training(), optimizer(), GradScaler("cpu", init_scale=8.0)
+    with training.watching():
+        for number in range(1, 4):
+            training.drew(5)
+            assert (scaled_step(scaler, sgd, gradient) == 0.0) is skipped
+            assert training.steps == number
+    assert training.credits == {5: 3}
+    assert training.device == torch.device("cpu")
+
+
+def test_a_scaler_that_does_not_scale() -> None:
+    training, sgd = Training(), optimizer()
+    with training.watching():
+        assert scaled_step(GradScaler("cpu", enabled=False), sgd, 1.0) != 0.0
+    assert training.steps == 1
+
+
+def test_what_a_scaler_returns_and_raises_is_its_own() -> None:
+    training, sgd, scaler = Training(), optimizer(), GradScaler("cpu")
+    with training.watching():
+        with pytest.raises(AssertionError, match="No inf checks"):
+            scaler.scale(torch.zeros(1))
+            scaler.step(sgd)  # without gradients
+        assert training.steps == 0
+        (parameter,) = sgd.param_groups[0]["params"]
+        scaler.scale(parameter.sum()).backward()
+        with pytest.raises(RuntimeError, match="Closure"):
+            scaler.step(sgd, closure=lambda: 1.0)
+    assert training.steps == 0
+
+
+def test_scalers_are_themselves_again() -> None:
+    training, sgd, scaler, theirs = Training(), optimizer(), GradScaler("cpu", init_scale=8.0), GradScaler.step
+    with training.watching():
+        assert GradScaler.step is not theirs and GradScaler.step.__doc__ == theirs.__doc__
+    assert GradScaler.step is theirs
+    assert scaled_step(scaler, sgd, float("inf")) == 0.0
+    assert training.steps == 0
 
 
 @pytest.mark.parametrize("fails", [False, True])
