@@ -206,6 +206,10 @@ def so_far(session: Session) -> str:
     if waited is None:
         return ""
     text = f"the loop waits for data {percent(waited.value)} of each step of {number(ladder.ms('baseline').value)} ms"
+    workers = session.loader.num_workers if session.loader is not None else 0
+    made = ladder.evidence("baseline").get("worker_ms", 0.0)
+    if workers and made:  # at first the loop lives on batches that were made while the first step took its time
+        text += f", its {workers} workers make a batch every {number(made / workers)} ms"
     inside = session.inside
     if inside is None or inside.whole.wall_ms <= 0:
         return text

@@ -146,8 +146,8 @@ def disagreements(ladder: LadderView) -> list[tuple[str, float, float]]:
 def starved_share(ladder: LadderView) -> Interval | None:
     """Share of the baseline step that the input pipeline costs; None if neither rungs nor the loop's waiting tell it.
 
-    ``1 - device / baseline``, with the ceiling for ``device``. It is no less than what the loop was seen to wait, and
-    that is all there is where the loop was not fed from a cache.
+    ``1 - device / baseline``, with the ceiling for ``device``. It is no less than what the loop was seen to wait, which
+    is all there is where the loop was not fed from a cache.
     """
     if not ladder.has("baseline"):
         return None
@@ -155,11 +155,9 @@ def starved_share(ladder: LadderView) -> Interval | None:
     if not ladder.intervened:
         return waited
     share = _not_negative(ladder.share("baseline", ladder.ceiling))
-    if waited is None or waited.low <= share.low:
+    if waited is None:
         return share
-    if ladder.ceiling not in ("device", "host", "worker") and waited.value > share.value:
-        return waited  # under such a rung the loop waits for its workers as well
-    return Interval(share.value, min(waited.low, share.value), max(share.high, waited.low))
+    return Interval(max(share.value, waited.value), max(share.low, waited.low), max(share.high, waited.high))
 
 
 def _not_negative(share: Interval) -> Interval:

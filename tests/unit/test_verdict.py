@@ -257,12 +257,12 @@ def test_a_loop_that_certainly_does_not_wait_is_believed_sooner(wait: float | No
     assert verdict.bottleneck == bottleneck
 
 
-def test_under_a_rung_that_workers_feed_the_loop_waits_as_well() -> None:
-    """Neither was fed from this process: that raw is hardly faster says nothing of how fast the loop would be."""
-    verdict = judged(make({"raw": 90.0, "baseline": 100.0}, noise=0.0, evidence=waits(50.0))).verdict
+@pytest.mark.parametrize("rung", ["raw", "host"])
+def test_the_loop_starves_no_less_than_it_waits(rung: str) -> None:
+    """Under ``raw`` it waits for its workers as well, and cached windows may have met another process's load."""
+    verdict = judged(make({rung: 90.0, "baseline": 100.0}, noise=0.0, evidence=waits(50.0))).verdict
     assert verdict.starved is not None and verdict.starved.value == pytest.approx(0.5)
-    cached = judged(make({"host": 90.0, "baseline": 100.0}, noise=0.0, evidence=waits(50.0))).verdict
-    assert cached.starved is not None and cached.starved.value == pytest.approx(0.1)
+    assert verdict.starved.low > 0.4
 
 
 class TestTheSideThatBinds:
