@@ -42,7 +42,8 @@ def one(recipe: Recipe, at: Place, args: argparse.Namespace, row: dict[str, Any]
     if "truth" in parts:
         row["truth"] = truth.measure(recipe, at, args.seconds, args.limit)
     if "analyse" in parts:
-        row["analyse"] = asking.ask(recipe, at, args.budget, tuple(args.options.split()))
+        keep = args.sessions and args.sessions / f"{recipe.name}.json"
+        row["analyse"] = asking.ask(recipe, at, args.budget, tuple(args.options.split()), keep)
     if "apply" in parts and recipe.loader:
         options = ("--no-knobs", "--apply", "--plan", str(at.work.parent / f"{recipe.name}.plan"))
         row["apply"] = asking.ask(recipe, at, args.budget, options)
@@ -75,6 +76,7 @@ def main() -> None:
     parser.add_argument("--fetch", action="store_true", help="get the sources from GitHub, and end")
     parser.add_argument("--list", action="store_true", help="list the recipes, and end")
     parser.add_argument("--skip-done", action="store_true", help="keep the rows of an earlier file that have the part")
+    parser.add_argument("--sessions", type=Path, metavar="DIR", help="keep the whole session of each analysis there")
     parser.add_argument("-o", "--output", type=Path, help="default: results/recipes-DEVICE.json")
     parser.add_argument("--table", nargs="+", type=Path, metavar="FILE", help="print results, and end")
     args = parser.parse_args()
@@ -106,6 +108,9 @@ def main() -> None:
     rows: dict[str, dict[str, Any]] = {}
     if output.exists():
         rows = {row["name"]: row for row in json.loads(output.read_text())["rows"]}
+        for row in rows.values():  # by the rules as they are now
+            if row.get("truth", {}).get("phases"):
+                row["truth"].update(truth.concluded(row["truth"]))
     began = time.monotonic()
     for recipe in recipes:
         at = places[recipe.name]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
 import tempfile
 from pathlib import Path
 from typing import Any
@@ -27,8 +28,13 @@ _VERDICT = re.compile(r"^(BOTTLENECK|VERDICT|INCONCLUSIVE|NO BOTTLENECK|NOT STAR
 _GRACE = 240.0  # seconds beside the budget for starting, further passes and the report
 
 
-def ask(recipe: Recipe, at: Place, budget: float, options: tuple[str, ...] = ()) -> dict[str, Any]:
-    """``pipediag analyze`` on the script; verdict, shares, seconds and what it said on the way."""
+def ask(
+    recipe: Recipe, at: Place, budget: float, options: tuple[str, ...] = (), keep: Path | None = None
+) -> dict[str, Any]:
+    """``pipediag analyze`` on the script; verdict, shares, seconds and what it said on the way.
+
+    The whole session is copied to ``keep``, if given.
+    """
     running.ready(recipe, at)
     said: list[tuple[float, str]] = []
 
@@ -45,6 +51,9 @@ def ask(recipe: Recipe, at: Place, budget: float, options: tuple[str, ...] = ())
         limit = 2 * budget + _GRACE if recipe.loader else budget + _GRACE / 4
         ran = running.run(arguments, running.cwd(recipe, at), env, limit, heard)
         told = json.loads(report.read_text()) if report.exists() else {}
+        if told and keep is not None:
+            keep.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy(report, keep)
     answer: dict[str, Any] = {"code": ran.code, "took": round(ran.seconds, 1), "said": said[:60]}
     first = next((when for when, line in said if any(mark in line for mark in _FIRST_BATCH)), None)
     useful = next((when for when, line in said if _USEFUL.search(line) and "pipediag" in line), None)
