@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import signal
+import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -54,6 +55,9 @@ class FakeClock:
     def now(self) -> float:
         return self.seconds
 
+    def sleep(self, seconds: float) -> None:
+        self.seconds += seconds
+
 
 def make(workers: int = 0, **settings: Any) -> DataLoader[Any]:
     return DataLoader(Numbers(), batch_size=4, shuffle=True, num_workers=workers, **settings)
@@ -102,6 +106,25 @@ class TestClone:
         feed.close()
         feed.close()
         assert feed.worker_pids == []
+
+    def test_its_workers_are_its_own_to_pause(self) -> None:
+        """Those of the loader that is measured have a cell of their own."""
+        measured = feed_of(make())
+        clone = measured.beside(cloned(measured.loader, TWO, 30.0), 30.0)
+        feed = ClonedFeed("settings:1", clone)
+        assert feed.at_work == 0
+        feed.take()
+        feed.pause()
+        assert clone.cell._is_paused() and not measured.cell._is_paused()
+        feed.take()
+        assert not clone.cell._is_paused()
+        until = time.monotonic() + 10.0
+        while feed.ready < feed.backlog and time.monotonic() < until:
+            time.sleep(0.01)
+        clone.cell.begin(1)
+        assert (feed.at_work, measured.at_work) == (1, 0)
+        feed.close()
+        assert feed.at_work == 0
 
     def test_more_workers_than_cores_are_meant(self, recwarn: pytest.WarningsRecorder) -> None:
         loader = make()

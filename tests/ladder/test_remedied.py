@@ -66,6 +66,16 @@ def test_batches_go_on_beyond_the_epoch(workers: int) -> None:
     assert vars(loader) == kept
 
 
+def test_its_workers_are_neither_seen_nor_paused() -> None:
+    """They fill their queues, and have nothing to do then."""
+    feed = feed_of(trial(make(1)))
+    for _ in range(3):
+        assert feed.take() is not None
+        feed.pause()
+        assert (feed.ready, feed.at_work) == (0, 0)
+    feed.close()
+
+
 def test_without_a_length_the_data_ends() -> None:
     feed = feed_of(trial(make(), endless=False))
     assert [feed.take() is not None for _ in range(4)] == [True, True, True, False]

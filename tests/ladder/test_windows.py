@@ -503,6 +503,13 @@ class TestFilling:
         assert (trouble, steps) == ("", 2)
         assert seconds == 1 / 16 + 1 / 32 + 2 / 8
 
+    def test_queues_that_were_not_full_in_time_are_not_taken_for_full(self) -> None:
+        """In 3/16 s the workers have made six batches, of which the loop has taken two."""
+        loop = self.loop(budget=5 / 8, step=3 / 64)
+        assert loop.settle("sample") == ("", 2, 8 + 2, 1 / 16 + 1 / 32 + 2 * 3 / 64)
+        assert loop.feed.ready == 4
+        assert not loop.windows._keeps_up
+
     def test_what_lies_ready_is_no_supply(self) -> None:
         """The loader alone makes two batches a second, however slow the loop is."""
         loop = self.loop(step=4.0)
