@@ -3,14 +3,14 @@
 ``python probe.py SCRIPT ARGUMENTS``, with a JSON object in the environment: ``out`` (the file for the result),
 ``phases`` and ``seconds`` (how long to time each). No line of pipediag is involved. The loop is timed from optimizer
 step to optimizer step, with the device synchronised at both ends of a stretch; what an epoch's beginning and the
-validation take is left out. One process goes through all phases, so that they are neighbours in time:
+validation take is left out. One process goes through all phases, so that they are neighbours in time, and those that
+say whether the loop starves come three times, in turn (``plain:2`` is the second time):
 
 ========  ============================================================================================
 plain     the script as it is
 sample    each worker hands out one batch of finished samples again and again: collating and sending stay
 no-load   ``PIL.Image.open`` hands out decoded pictures: reading and decoding are gone, transforms stay
-again     plain once more, to see the drift
-host      a few batches, again and again; the workers are ended
+host      a few batches, again and again; the workers have nothing to do
 alone     no training: one thread makes samples, and the parts of that are timed
 device    the batches of ``host``, already on the GPU
 ========  ============================================================================================
@@ -65,7 +65,7 @@ class Probe:
 
     @property
     def replaying(self) -> bool:
-        return self.phase in ("host", "device")
+        return self.phase.partition(":")[0] in ("host", "device")
 
     def stepped(self, optimizer: Any) -> None:
         """After an optimizer's step."""
@@ -204,9 +204,18 @@ def install(probe: Probe) -> None:
         return iterator
 
     def replayed(loader: Any) -> Iterator[Any]:
-        endless = itertools.count() if not _length(loader) else range(_length(loader))
-        for _ in endless:
-            yield probe.replay()
+        iterator = None
+        for _ in range(_length(loader)) if _length(loader) else itertools.count():
+            if iterator is None and not probe.replaying:  # the phase has ended in the middle of the epoch
+                iterator = begun(loader)
+            if iterator is None:
+                yield probe.replay()
+                continue
+            try:
+                batch = next(iterator)
+            except StopIteration:
+                break
+            yield batch
         probe.pause(synchronize=True)
 
     def drawn(iterator: Any) -> Any:
@@ -216,9 +225,6 @@ def install(probe: Probe) -> None:
         trains = bool(probe.key) and _key(loader) == probe.key
         iterator.probe_count += 1
         if trains and probe.replaying:
-            if hasattr(iterator, "_shutdown_workers") and not getattr(iterator, "_shutdown", True):
-                iterator._shutdown_workers()
-                probe._enter()  # ending them took a while
             if _length(loader) and iterator.probe_count > _length(loader):
                 probe.pause(synchronize=True)
                 raise StopIteration
@@ -233,7 +239,7 @@ def install(probe: Probe) -> None:
         if iterator.probe_count == 1:
             started = time.perf_counter() - iterator.probe_began
             probe.result["startups"] = [*probe.result["startups"], [_key(loader), round(started, 4)]][-20:]
-        elif trains and probe.phase == "again" and len(probe.batches) < BATCHES:
+        elif trains and probe.phase == "plain" and len(probe.batches) < BATCHES:
             probe.batches.append(_copied(batch))
         probe.drawn = (_key(loader), loader)
         if "drew" not in probe.result:

@@ -11,10 +11,10 @@ from . import running
 from .catalogue import Place, Recipe
 from .probe import VARIABLE
 
-PHASES = ("plain", "sample", "no-load", "again", "host", "alone", "device")
+PHASES = ("plain", "host", "plain:2", "host:2", "sample", "no-load", "plain:3", "host:3", "alone", "device")
 #: Below this share of starvation nothing is to be named, and this close to the greatest cost a stage may be named too.
 STARVED, CLOSE = 0.05, 0.75
-#: A truth whose two plain phases differ by more is marked: the machine did something else meanwhile.
+#: A truth that differs by more from time to time is marked: the machine did something else meanwhile.
 UNSTEADY = 0.15
 #: Seconds after which a script that has drawn from no loader is believed to have none.
 NO_LOADER = 45.0
@@ -44,16 +44,22 @@ def measure(recipe: Recipe, at: Place, seconds: float, limit: float) -> dict[str
 
 def concluded(found: dict[str, Any]) -> dict[str, Any]:
     """Starvation, the shares of a plain step, and which stages may be named the bottleneck."""
-    rates = {name: entry["rate"] for name, entry in found.get("phases", {}).items()}
-    if "plain" not in rates or "host" not in rates:
+    steps: dict[str, list[float]] = {}  # seconds of one, each time that a phase came
+    for name, entry in found.get("phases", {}).items():
+        base = name.partition(":")[0]
+        steps.setdefault("plain" if base == "again" else base, []).append(1.0 / entry["rate"])
+    if "plain" not in steps or "host" not in steps:
         return {}
-    plain = 2.0 / (rates["plain"] + rates["again"]) if "again" in rates else 1.0 / rates["plain"]
-    host = min(1.0 / rates["host"], plain)
-    device = min(1.0 / rates.get("device", rates["host"]), host)
+    each = {name: sum(seconds) / len(seconds) for name, seconds in steps.items()}
+    plain = each["plain"]
+    host = min(each["host"], plain)
+    device = min(each.get("device", host), host)
+    pairs = [1.0 - fed / own for own, fed in zip(steps["plain"], steps["host"], strict=False)]
+    spread = max(steps["plain"]) / min(steps["plain"]) - 1.0 if len(steps["host"]) == 1 else max(pairs) - min(pairs)
     starved = 1.0 - device / plain
     shares = {"compute": device / plain, "transfer": (host - device) / plain}
     left = max(0.0, plain - host)
-    handing = min(left, max(0.0, 1.0 / rates["sample"] - host)) if "sample" in rates else 0.0
+    handing = min(left, max(0.0, each["sample"] - host)) if "sample" in each else 0.0
     shares["hand-off"] = handing / plain
     alone = found.get("alone") or {}
     worker: dict[str, float] = {}
@@ -72,17 +78,16 @@ def concluded(found: dict[str, Any]) -> dict[str, Any]:
     startup = 0.0
     if begun and found.get("length"):
         startup = sum(begun) / len(begun) / (sum(begun) / len(begun) + plain * found["length"])
-    drift = rates["again"] / rates["plain"] - 1.0 if "again" in rates else 0.0
     return {
         "rate": 1.0 / plain,
-        "unsteady": abs(drift) > UNSTEADY,
-        "drift": drift,
+        "unsteady": spread > UNSTEADY,
+        "spread": spread,
         "ceiling": 1.0 / device,
         "starved": starved,
         "shares": shares,
         "shares_by_worker": by_worker,
         "worker": worker,
-        "no_load_rate": rates.get("no-load") if found["phases"].get("no-load", {}).get("used") else None,
+        "no_load_rate": 1.0 / each["no-load"] if found["phases"].get("no-load", {}).get("used") else None,
         "startup_share": startup,
         "bottlenecks": named(starved, startup, shares, by_worker),
     }
