@@ -72,8 +72,12 @@ def concluded(found: dict[str, Any]) -> dict[str, Any]:
         whole = sum(worker.values())
         worker = {name: part / whole for name, part in worker.items()}
     # the same by the workers' time alone: everything that the loop waits for is theirs
-    by_worker = {"compute": shares["compute"], "transfer": shares["transfer"]}
-    by_worker.update({name: left / plain * part for name, part in worker.items()})
+    waits = left
+    if alone and not found.get("workers"):  # nothing is made beside the loop: the time adds up, whatever the host does
+        waits = min(plain - (host - device), found["batch"] * (alone["sample_ms"] + alone["collate_ms"]) / 1000)
+    direct = (waits + host - device) / plain
+    by_worker = {"compute": 1.0 - direct, "transfer": shares["transfer"]}
+    by_worker.update({name: waits / plain * part for name, part in worker.items()})
     begun = [took for key, took in found.get("startups", []) if key == found["loader"]]
     startup = 0.0
     if begun and found.get("length"):
@@ -89,16 +93,17 @@ def concluded(found: dict[str, Any]) -> dict[str, Any]:
         "worker": worker,
         "no_load_rate": 1.0 / each["no-load"] if found["phases"].get("no-load", {}).get("used") else None,
         "startup_share": startup,
-        "bottlenecks": named(starved, startup, shares, by_worker),
+        "starved_direct": direct,
+        "bottlenecks": named((starved, direct), startup, shares, by_worker),
     }
 
 
-def named(starved: float, startup: float, *views: dict[str, float]) -> list[str]:
+def named(starved: tuple[float, float], startup: float, *views: dict[str, float]) -> list[str]:
     """Which answers are right: the greatest cost of each view, and those that come close to it."""
     right = []
-    if starved < 2 * STARVED:
+    if min(starved) < 2 * STARVED:
         right.append("none")
-    if starved > STARVED / 2:
+    if max(starved) > STARVED / 2:
         for view in views:
             costs = {stage: share for stage, share in view.items() if stage != "compute" and share > 0}
             greatest = max(costs.values(), default=0.0)
