@@ -23,11 +23,11 @@ from torch.optim.optimizer import register_optimizer_step_post_hook
 from torch.utils.data import DataLoader, IterableDataset
 
 from ..errors import PipediagError, PlanRefused, RunOver, UsageError
-from ..ladder.places import caller
 from ..ladder.training import EVIDENCE
 from ..remedy.saved import SavedPlan
 from ..remedy.standin import StandIn
 from ..remedy.told import class_name
+from ..usercode.places import caller
 
 Native = Callable[[Any], Any]
 

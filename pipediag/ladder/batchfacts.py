@@ -18,8 +18,8 @@ from torch.utils.data._utils.pin_memory import pin_memory
 from ..measure.clock import Clock
 from ..measure.device import Device
 from ..session import BatchFacts, Leaf, Padding
-from . import tree
-from .paths import Attribute, Path, walk
+from ..usercode import tree
+from ..usercode.paths import Attribute, Path, walk
 
 #: Elements of a tensor that are looked at, and those whose distinct values are counted.
 ELEMENTS, _COUNTED = 1 << 22, 1 << 18

@@ -12,12 +12,12 @@ from typing import Any
 import torch
 
 from ..measure.evidence import BatchCost
-from . import tree
-from .chain import Chain, CutSample
+from ..usercode import tree
+from ..usercode.chain import Chain, CutSample
+from ..usercode.dissect import RawSample
+from ..usercode.paths import same
 from .delivery import Notes
-from .dissect import RawSample
 from .inside import Inspection
-from .paths import same
 
 #: Distinct items a worker caches: enough to span the sizes of varied data, few enough to make quickly.
 MIN_ITEMS, MAX_ITEMS = 8, 32

@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-from . import tree
+from ..usercode import tree
 
 LIMIT_BYTES = 1 << 30
 LIMIT_BATCHES = 64

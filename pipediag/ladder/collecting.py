@@ -6,7 +6,7 @@ from collections.abc import Generator
 from typing import Any
 
 from ..measure.clock import Clock
-from . import tree
+from ..usercode import tree
 from .caches import CachePlan, plan_caches
 from .turns import Turns
 

@@ -10,9 +10,9 @@ import torch
 from torch.utils.data import ConcatDataset, DataLoader, Dataset
 
 from ..session import Loader, Place
+from ..usercode.places import definition, place_of
+from ..usercode.slots import find_slots
 from .feed import epoch_length, is_iterable
-from .places import definition, place_of
-from .slots import find_slots
 
 
 def describe(loader: DataLoader[Any], where: str, batch_bytes: int) -> Loader:

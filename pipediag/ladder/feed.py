@@ -12,7 +12,7 @@ from torch.utils.data import DataLoader, IterableDataset
 
 from ..measure.clock import Clock
 from ..session import Startup
-from . import tree
+from ..usercode import tree
 from .cell import PAUSE, Cell
 from .delivery import Delivery
 from .hearsay import Hearsay

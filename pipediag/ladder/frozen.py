@@ -16,7 +16,7 @@ from torch.nn.modules.module import register_module_forward_pre_hook
 
 from ..errors import PipediagError
 from ..session import Prefix
-from . import tree
+from ..usercode import tree
 from .caches import BatchCache
 from .turns import Turns
 from .uses import why_unwatched

@@ -16,7 +16,7 @@ from types import FrameType
 from typing import Any
 
 from ..session import HotLine
-from .places import is_users, short
+from ..usercode.places import is_users, short
 
 #: Samples that are traced at most, and seconds after which no further one is.
 TRACED, _SECONDS = 4, 0.5

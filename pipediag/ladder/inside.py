@@ -9,10 +9,10 @@ from typing import Any
 import torch
 
 from ..session import NOT_YET, Inside
-from .chain import Chain
+from ..usercode.chain import Chain
+from ..usercode.slots import Slot
 from .hotlines import TRACED, HotLines
 from .probe import TIMED, Probe
-from .slots import Slot
 
 
 class Inspection:

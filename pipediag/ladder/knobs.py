@@ -22,9 +22,9 @@ from ..measure.memory import free_bytes, own_bytes, shared_bytes
 from ..measure.schedule import Schedule
 from ..measure.window import window_seconds, window_steps
 from ..session import Knobs, LoaderSettings, Rung, Session, settings_of, settings_rung
+from ..usercode.randomness import undisturbed
 from .delivery import NO_COST, Delivery
 from .feed import Feed
-from .randomness import undisturbed
 from .twin import detached_twin, with_own_generators
 
 #: Seconds that starting a worker takes, where the loader as it is has none to tell by.

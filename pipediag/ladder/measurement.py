@@ -19,7 +19,8 @@ from ..measure.clock import Clock, SystemClock
 from ..measure.device import Device, default_device
 from ..measure.schedule import Schedule
 from ..session import NOT_YET, REMEDIED, Loader, Session, Startup
-from . import tree
+from ..usercode import tree
+from ..usercode.places import caller
 from .caveats import WRITES_IN_PLACE
 from .climb import Climb
 from .facts import describe
@@ -28,7 +29,6 @@ from .findings import Findings
 from .hearsay import Hearsay
 from .inside import threads
 from .observing import Observer
-from .places import caller
 from .plan import Plan
 from .training import EVIDENCE, Training
 from .turns import END, Failure

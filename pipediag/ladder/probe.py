@@ -11,12 +11,12 @@ from typing import Any
 import torch
 
 from ..session import Cost, Inside, Link
-from . import tree
-from .chain import Chain, decides_at_random
+from ..usercode import tree
+from ..usercode.chain import Chain, decides_at_random
+from ..usercode.places import label, origin, places_of
+from ..usercode.slots import Slot
+from ..usercode.spying import is_path, spied
 from .opened import OpenedFiles
-from .places import label, origin, places_of
-from .slots import Slot
-from .spying import is_path, spied
 
 #: Samples that are timed, and seconds that this may take.
 TIMED, _SECONDS = 32, 2.0

@@ -17,17 +17,17 @@ from typing import Any
 from torch.utils.data import get_worker_info
 
 from ..session import cut_of
-from . import tree
+from ..usercode import tree
+from ..usercode.chain import Apart, Chain, CutSample, chain_of, take_apart
+from ..usercode.dissect import NotSeparable, RawSample
+from ..usercode.slots import Slot, find_slots, function_slots
+from ..usercode.spying import Recorder, Seen, spied
 from .bench import CUT_SHARE, MAX_ITEMS, MIN_ITEMS, RAW_SHARE, Bench, queue_clock, within
 from .cell import Cell
-from .chain import Apart, Chain, CutSample, chain_of, take_apart
 from .delivery import Delivery
-from .dissect import NotSeparable, RawSample
 from .hotlines import TRACED
 from .inside import Inspection
 from .probe import TIMED
-from .slots import Slot, find_slots, function_slots
-from .spying import Recorder, Seen, spied
 
 #: Samples at the beginning of a batch that are not timed.
 _FIRST = 2

@@ -20,10 +20,10 @@ from torch.nn.modules.module import register_module_forward_pre_hook
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from ..session import BatchFacts, Leaf
-from . import tree
+from ..usercode import tree
+from ..usercode.dispatch import switched_on
 from .batchfacts import is_pinned, leaves_of, path_text
 from .caches import BatchCache
-from .dispatch import switched_on
 from .turns import Turn, Turns
 
 #: Batches handed out under watch, and those of them that are judged: a loop may read a batch some steps later.

@@ -9,7 +9,7 @@ from typing import Any
 from ..measure import syncs
 from ..measure.device import Device
 from ..session import SyncCall, Syncs
-from . import tree
+from ..usercode import tree
 from .caches import BatchCache
 from .turns import Turns
 

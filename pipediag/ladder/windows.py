@@ -15,7 +15,7 @@ from ..measure.evidence import BatchCost
 from ..measure.schedule import Schedule
 from ..measure.window import window_steps
 from ..session import REMEDIED, Rung, cut_of, fed_apart
-from . import tree
+from ..usercode import tree
 from .batchfacts import describe
 from .caches import BatchCache, Caches
 from .caveats import OTHER_LOADERS, WRITES_IN_PLACE

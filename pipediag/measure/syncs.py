@@ -21,7 +21,7 @@ from typing import Any
 import torch
 
 from ..frames import is_ours
-from ..ladder.places import is_users, short
+from ..usercode.places import is_users, short
 from . import suspects
 from .clock import Clock, SystemClock
 from .synclog import SyncLog

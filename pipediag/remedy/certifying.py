@@ -15,8 +15,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ..ladder import tree
-from ..ladder.randomness import moved
+from ..usercode import tree
+from ..usercode.randomness import moved
 from .packing import Packed, pack_ops
 from .plan import Plan
 from .replay import replay, replay_on

@@ -17,8 +17,8 @@ from typing import Any
 
 import torch
 
-from ..ladder.places import is_users, short
 from ..session import Edit
+from ..usercode.places import is_users, short
 
 _MODULE = "<module>"
 _FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)

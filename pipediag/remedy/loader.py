@@ -10,7 +10,7 @@ import torch
 from torch.utils.data import DataLoader, IterableDataset
 
 from ..errors import UsageError
-from ..ladder.places import label
+from ..usercode.places import label
 from .certifying import Certificate, certify
 from .custom import Moved, prove
 from .plan import Place, Plan, slot_at

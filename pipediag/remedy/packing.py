@@ -20,7 +20,7 @@ from torch import Tensor
 from torch.utils.data import get_worker_info
 from torchvision import tv_tensors
 
-from ..ladder import tree
+from ..usercode import tree
 from .fuse import fused, programs
 from .images import RecordingImage, RecordingMask, RecordingPicture, RecordingStack, is_recording
 from .kernels import RAGGED

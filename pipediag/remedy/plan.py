@@ -7,8 +7,8 @@ from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
-from ..ladder.places import label
-from ..ladder.slots import Slot, find_slots, inner_slots
+from ..usercode.places import label
+from ..usercode.slots import Slot, find_slots, inner_slots
 from .custom import Moved, Shapes
 from .drawing import Draw
 from .hooks import recording

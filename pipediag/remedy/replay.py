@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ..ladder import tree
+from ..usercode import tree
 from . import kernels
 from .batched import mixing
 from .custom import Moved

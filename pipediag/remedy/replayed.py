@@ -9,8 +9,8 @@ from typing import Any
 import torch
 from torch.utils.data import DataLoader
 
-from ..ladder import tree
 from ..ladder.wrappers import InitWorker, StagedDataset
+from ..usercode import tree
 from .packed import Packed
 from .plan import Plan
 from .repeated import Repeats

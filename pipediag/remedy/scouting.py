@@ -20,9 +20,9 @@ import torch
 from torch import Tensor
 from torch.utils._pytree import tree_leaves
 
-from ..ladder import randomness, tree
-from ..ladder.places import label
-from ..ladder.slots import Slot, find_slots, inner_slots
+from ..usercode import randomness, tree
+from ..usercode.places import label
+from ..usercode.slots import Slot, find_slots, inner_slots
 from .custom import Shapes
 from .images import RecordingStack, is_recording
 from .ops import NotRecordable

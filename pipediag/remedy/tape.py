@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from ..ladder.places import label
+from ..usercode.places import label
 from .ops import NotRecordable, Op, State, Track, is_exact, state_of
 
 

@@ -17,7 +17,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ..ladder import randomness
+from ..usercode import randomness
 from .images import IN_PLACE, blank
 from .ops import ENCODERS, PREPARED, NotRecordable, Op, State
 from .tape import Call, Tape, session

@@ -6,8 +6,8 @@ import math
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from ..ladder.places import places_of
 from ..session import Apart, Kept, Place, Proof, Remedy
+from ..usercode.places import places_of
 from .certifying import Certificate, Verdict
 from .fingerprint import moved_links
 from .loader import OffloadedLoader

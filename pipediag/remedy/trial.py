@@ -22,8 +22,8 @@ import torch
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset, Sampler
 
-from ..ladder import randomness
 from ..ladder.wrappers import InitWorker
+from ..usercode import randomness
 from .files import own_positions
 from .ops import NotRecordable
 from .plan import Place, Plan

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 from torch import Tensor
 from torchvision.transforms import functional as older
 
-from ..ladder import randomness, tree
+from ..usercode import randomness, tree
 from .images import RecordingStack, is_recording
 from .ops import Op
 from .packing import Packed, pack

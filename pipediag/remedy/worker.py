@@ -14,8 +14,8 @@ from typing import Any
 from torch.utils.data import DataLoader
 from torch.utils.data._utils.pin_memory import pin_memory
 
-from ..ladder import randomness
-from ..ladder.slots import Slot
+from ..usercode import randomness
+from ..usercode.slots import Slot
 from .packed import Packed
 from .packing import pack, pack_plain
 from .plan import Plan

@@ -16,12 +16,12 @@ from hypothesis import strategies as st
 from PIL import Image
 
 from pipediag.ladder import bench as benches
-from pipediag.ladder import tree
 from pipediag.ladder.bench import FILL_SECONDS, MAX_ITEMS, MIN_ITEMS, Bench, Habits, within
-from pipediag.ladder.chain import chain_of, take_apart
 from pipediag.ladder.delivery import Notes
-from pipediag.ladder.slots import find_slots
 from pipediag.measure.evidence import BatchCost
+from pipediag.usercode import tree
+from pipediag.usercode.chain import chain_of, take_apart
+from pipediag.usercode.slots import find_slots
 
 from .things import Compose, Double, Items, Sample, Shift, same
 

@@ -22,9 +22,9 @@ from torchvision.transforms import v2
 import pipediag.demo.train
 import pipediag.ladder.station
 from pipediag import frames
-from pipediag.ladder import places
-from pipediag.ladder.places import caller, definition, is_users, label, place_of, places_of
 from pipediag.session import Place
+from pipediag.usercode import places
+from pipediag.usercode.places import caller, definition, is_users, label, place_of, places_of
 
 from .things import Double
 

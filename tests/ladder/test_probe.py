@@ -14,11 +14,11 @@ from torchvision.transforms import v2
 
 import pipediag
 from pipediag.ladder import probe
-from pipediag.ladder.chain import Chain, chain_of, take_apart
 from pipediag.ladder.inside import Inspection, threads
 from pipediag.ladder.probe import Probe
-from pipediag.ladder.slots import find_slots
 from pipediag.session import NOT_YET, Cost, Files, Inside
+from pipediag.usercode.chain import Chain, chain_of, take_apart
+from pipediag.usercode.slots import find_slots
 
 from .things import Items, Transformed
 

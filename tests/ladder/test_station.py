@@ -18,7 +18,6 @@ from PIL import Image
 from torch.utils.data import IterableDataset, default_collate
 
 from pipediag.ladder import station as stations
-from pipediag.ladder import tree
 from pipediag.ladder.bench import MAX_ITEMS, MIN_ITEMS, queue_clock
 from pipediag.ladder.cell import Cell
 from pipediag.ladder.delivery import NO_COST, Delivery
@@ -27,6 +26,7 @@ from pipediag.ladder.station import Station
 from pipediag.ladder.wrappers import StagedCollate, StagedDataset, StagedIterable
 from pipediag.measure.evidence import BatchCost
 from pipediag.session import NOT_YET, Inside, cut_rung
+from pipediag.usercode import tree
 
 from .things import Compose, Double, DoubleInPlace, Items, Sample, Shift, Transformed, same, scene
 

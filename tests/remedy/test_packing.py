@@ -15,7 +15,6 @@ from torch.utils.data import default_collate
 from torchvision import tv_tensors
 from torchvision.transforms import v2
 
-from pipediag.ladder import tree
 from pipediag.remedy.hooks import recording, register
 from pipediag.remedy.kernels import RAGGED
 from pipediag.remedy.ops import NotRecordable
@@ -24,6 +23,7 @@ from pipediag.remedy.packing import pack, pack_plain
 from pipediag.remedy.recorder import Recorder
 from pipediag.remedy.replay import replay
 from pipediag.remedy.stacking import Parts, stacking
+from pipediag.usercode import tree
 
 CPU = torch.device("cpu")
 

@@ -30,7 +30,6 @@ from torchvision.transforms import v2
 from waiting import synchronising_forbidden
 
 from pipediag.errors import PipediagError, UsageError
-from pipediag.ladder import tree
 from pipediag.ladder.wrappers import InitWorker, StagedDataset
 from pipediag.remedy import ring as ring_module
 from pipediag.remedy.packed import Packed
@@ -39,6 +38,7 @@ from pipediag.remedy.replay import replay
 from pipediag.remedy.ring import Lease, Ring, shared_memory
 from pipediag.remedy.scouting import find
 from pipediag.remedy.worker import Station, Unrecorded, handed_on, packing
+from pipediag.usercode import tree
 
 CPU = torch.device("cpu")
 

@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ...ladder.paths import same
+from ...usercode.paths import same
 from .inside import LEAVES, cells, class_values, closed_over, globals_of, is_library, is_record, slot_values
 from .refusal import Refused
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from ...ladder.slots import names_in
+from ...usercode.slots import names_in
 
 #: Values and code that hold nothing to be watched or taken along.
 LEAVES = (

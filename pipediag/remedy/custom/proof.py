@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
-from ...ladder.randomness import undisturbed
+from ...usercode.randomness import undisturbed
 from ..threads import as_in_a_worker
 from .agreement import largest_difference
 from .carried import carried

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 from torch.overrides import TorchFunctionMode
 
-from ...ladder.randomness import moved, state
+from ...usercode.randomness import moved, state
 from .held import Held
 from .refusal import Refused, told
 from .shapes import Kind

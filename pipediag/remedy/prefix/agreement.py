@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from ...errors import PipediagError
-from ...ladder import randomness, tree
+from ...usercode import randomness, tree
 from .rewinding import generator_state, rewound
 from .structure import tensors_in
 

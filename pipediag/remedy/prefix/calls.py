@@ -10,8 +10,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from ...ladder import tree
-from ...ladder.naming import call_site
+from ...usercode import tree
+from ...usercode.naming import call_site
 from .origins import Origins
 from .patches import Patch, patch_for, running
 from .structure import rebuilt, tensors_in

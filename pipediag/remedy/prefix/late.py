@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ...ladder import tree
+from ...usercode import tree
 from .agreement import SplitDiffers
 from .structure import Like, tensors_in
 

@@ -13,8 +13,8 @@ import torch
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from ...ladder import randomness, tree
-from ...ladder.dispatch import switched_on
+from ...usercode import randomness, tree
+from ...usercode.dispatch import switched_on
 from .memory import UNKNOWN, Keys
 from .operations import operands, written_by
 from .rewinding import generator_state

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from ...ladder import randomness
+from ...usercode import randomness
 from .memory import memory_of
 
 

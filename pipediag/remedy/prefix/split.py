@@ -14,7 +14,7 @@ import torch
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
-from ...ladder import tree
+from ...usercode import tree
 from ..autocast import casts_made_anew
 from .agreement import Agreement, SplitDiffers, Surroundings, agreement
 from .cut import Action, Cut, cut

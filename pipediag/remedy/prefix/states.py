@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from ...ladder import tree
+from ...usercode import tree
 from .memory import memory_of
 
 #: Where a module keeps parameters and buffers; these are compared by their own names.

@@ -20,7 +20,7 @@ _PLAIN = (int, float, complex, str, bytes, bool, type(None), torch.dtype, torch.
 def rebuilt(obj: Any, fn: Callable[[Any], Any]) -> Any:
     """The same structure with ``fn`` applied to all that is not a tuple, list, dict or dataclass; those are made anew.
 
-    Unlike :func:`pipediag.ladder.tree.map_leaves` it takes no subclass apart whose making it does not know, but for
+    Unlike :func:`pipediag.usercode.tree.map_leaves` it takes no subclass apart whose making it does not know, but for
     dataclasses that are mappings, as model libraries return them.
     """
     if type(obj) is tuple:

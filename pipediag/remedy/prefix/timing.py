@@ -11,9 +11,9 @@ import torch
 
 from ...analysis.estimate import UNKNOWN, paired_ratio
 from ...analysis.intervals import Interval
-from ...ladder import tree
 from ...measure.clock import Clock, SystemClock
 from ...measure.device import Device
+from ...usercode import tree
 from .gain import Costs
 from .split import Split
 from .weights import NotFrozen

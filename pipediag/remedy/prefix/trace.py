@@ -17,7 +17,7 @@ from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from ...errors import UsageError
-from ...ladder import randomness, tree
+from ...usercode import randomness, tree
 from .cut import Call, Op, Trace
 from .memory import UNKNOWN, Keys
 from .operations import operands, written_by

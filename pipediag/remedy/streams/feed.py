@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 from torch.utils.data import DataLoader, Sampler
 
-from ...ladder import tree
+from ...usercode import tree
 from .handover import Ready, moved, tensors
 
 

@@ -15,7 +15,7 @@ from torch.nn.modules.dropout import _DropoutNd
 from torch.nn.modules.module import register_module_forward_pre_hook
 
 from ...errors import UsageError
-from ...ladder import tree
+from ...usercode import tree
 
 
 class Frozen:

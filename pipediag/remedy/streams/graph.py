@@ -16,8 +16,8 @@ import torch
 from torch import Tensor
 
 from ...errors import UsageError
-from ...ladder import randomness, tree
-from ...ladder.places import label
+from ...usercode import randomness, tree
+from ...usercode.places import label
 from .capture import captured
 
 Work = Callable[[Any], Any]

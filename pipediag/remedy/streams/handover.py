@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ...ladder import tree
+from ...usercode import tree
 
 
 @dataclass

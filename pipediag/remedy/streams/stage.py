@@ -9,8 +9,8 @@ from typing import Any
 import torch
 
 from ...errors import UsageError
-from ...ladder import tree
-from ...ladder.places import label
+from ...usercode import tree
+from ...usercode.places import label
 from .frozen import Frozen
 from .graph import Graphed
 from .handover import Ready, hand_over

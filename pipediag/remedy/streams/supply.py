@@ -16,7 +16,7 @@ from typing import Any, Protocol
 import torch
 from torch.cuda import Event
 
-from ...ladder import tree
+from ...usercode import tree
 from .handover import Ready
 
 #: Turns what a source yields into a batch on the device, launching on streams of its own.
