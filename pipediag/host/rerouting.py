@@ -23,7 +23,7 @@ from torch.optim.optimizer import register_optimizer_step_post_hook
 from torch.utils.data import DataLoader, IterableDataset
 
 from ..errors import PipediagError, PlanRefused, RunOver, UsageError
-from ..ladder.training import EVIDENCE
+from ..loop.training import EVIDENCE
 from ..remedy.saved import SavedPlan
 from ..remedy.standin import StandIn
 from ..remedy.told import class_name

@@ -27,7 +27,7 @@ from . import modelside, windows
 from .batchsteps import batch_steps
 from .deadline import Deadline, OutOfTime
 from .delivery import Delivery
-from .epochs import Epochs
+from ..loop.epochs import Epochs
 from .feed import Feed, epoch_length
 from .findings import Findings
 from .knobs import LoaderTrial, proposal

@@ -17,7 +17,7 @@ from .cell import PAUSE, Cell
 from .delivery import Delivery
 from .hearsay import Hearsay
 from .station import Station
-from .wrappers import EndlessSampler, InitWorker, StagedCollate, StagedDataset, StagedIterable
+from ..loop.wrappers import EndlessSampler, InitWorker, StagedCollate, StagedDataset, StagedIterable
 
 NativeIterator = Callable[[Any], Any]  # DataLoader._get_iterator, unpatched
 

@@ -25,7 +25,7 @@ from ..session import Knobs, LoaderSettings, Rung, Session, settings_of, setting
 from ..usercode.randomness import undisturbed
 from .delivery import NO_COST, Delivery
 from .feed import Feed
-from .twin import detached_twin, with_own_generators
+from ..loop.copies import detached_twin, with_own_generators
 
 #: Seconds that starting a worker takes, where the loader as it is has none to tell by.
 _START = 0.1

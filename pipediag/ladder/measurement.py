@@ -30,7 +30,7 @@ from .hearsay import Hearsay
 from .inside import threads
 from .observing import Observer
 from .plan import Plan
-from .training import EVIDENCE, Training
+from ..loop.training import EVIDENCE, Training
 from .turns import END, Failure
 
 Send = Callable[[str, dict[str, Any]], None]

@@ -20,8 +20,8 @@ from ..measure.clock import Clock
 from ..measure.device import Device
 from ..session import REMEDIED, Remedy, Session
 from .delivery import NO_COST, Delivery
-from .twin import detached_twin, wrap_sampler
-from .wrappers import EndlessSampler
+from ..loop.copies import detached_twin, wrap_sampler
+from ..loop.wrappers import EndlessSampler
 
 if TYPE_CHECKING:
     from ..remedy import OffloadedLoader

@@ -10,9 +10,9 @@ from collections.abc import Callable, Generator
 from typing import Any
 
 from .delivery import Delivery
-from .epochs import Epochs
+from ..loop.epochs import Epochs
 from .feed import Feed, Source
-from .training import Training
+from ..loop.training import Training
 
 #: Handed to the loop's iterator in place of a batch: the epoch ends here.
 END = object()

@@ -26,7 +26,7 @@ from .feed import Feed, Source
 from .plan import Plan
 from .standing import NOTHING_TO_MOVE, TOO_LARGE
 from .timing import OpenWindow
-from .training import Training
+from ..loop.training import Training
 from .turns import Turn, Turns
 
 #: Rungs whose batches the loop gets from a cache in this process.

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch.utils.data import DataLoader
 
-from ..ladder.wrappers import InitWorker, StagedDataset
+from ..loop.wrappers import InitWorker, StagedDataset
 from ..usercode import tree
 from .packed import Packed
 from .plan import Plan

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager
 from typing import Any
 
-from ..ladder.twin import plain_twin, wrap_sampler
+from ..loop.copies import plain_twin, wrap_sampler
 from ..measure.clock import Clock
 from .certifying import Certificate, certify
 from .loader import OffloadedLoader

@@ -16,7 +16,7 @@ import torch
 from torch.utils.data import DataLoader
 from torch.utils.data.dataloader import _BaseDataLoaderIter
 
-from ..ladder.twin import plain_twin, wrap_sampler
+from ..loop.copies import plain_twin, wrap_sampler
 from ..measure.clock import Clock, SystemClock
 from .fingerprint import moved_links
 from .loader import OffloadedLoader, offload

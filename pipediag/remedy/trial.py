@@ -22,7 +22,7 @@ import torch
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset, Sampler
 
-from ..ladder.wrappers import InitWorker
+from ..loop.wrappers import InitWorker
 from ..usercode import randomness
 from .files import own_positions
 from .ops import NotRecordable

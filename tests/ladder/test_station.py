@@ -23,7 +23,7 @@ from pipediag.ladder.cell import Cell
 from pipediag.ladder.delivery import NO_COST, Delivery
 from pipediag.ladder.probe import TIMED
 from pipediag.ladder.station import Station
-from pipediag.ladder.wrappers import StagedCollate, StagedDataset, StagedIterable
+from pipediag.loop.wrappers import StagedCollate, StagedDataset, StagedIterable
 from pipediag.measure.evidence import BatchCost
 from pipediag.session import NOT_YET, Inside, cut_rung
 from pipediag.usercode import tree

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from pipediag.ladder.delivery import NO_COST, Delivery
-from pipediag.ladder.epochs import Epochs
+from pipediag.loop.epochs import Epochs
 from pipediag.ladder.turns import Failure, Turns
 
 

@@ -13,7 +13,7 @@ from pipediag.ladder import windows as module
 from pipediag.ladder.caveats import OTHER_LOADERS
 from pipediag.ladder.cell import PAUSE
 from pipediag.ladder.delivery import Delivery
-from pipediag.ladder.epochs import Epochs
+from pipediag.loop.epochs import Epochs
 from pipediag.ladder.turns import END, Turns
 from pipediag.ladder.windows import Rounds, Windows
 from pipediag.measure.device import Device

@@ -19,11 +19,11 @@ from torch.utils.data import (
     default_collate,
 )
 
-from pipediag.ladder import wrappers
+from pipediag.loop import wrappers
 from pipediag.ladder.cell import Cell
 from pipediag.ladder.feed import Feed
 from pipediag.ladder.station import Station
-from pipediag.ladder.wrappers import EndlessSampler, InitWorker, StagedDataset, StagedIterable
+from pipediag.loop.wrappers import EndlessSampler, InitWorker, StagedDataset, StagedIterable
 from pipediag.measure.clock import SystemClock
 
 from .things import Transformed, same

@@ -30,7 +30,7 @@ from torchvision.transforms import v2
 from waiting import synchronising_forbidden
 
 from pipediag.errors import PipediagError, UsageError
-from pipediag.ladder.wrappers import InitWorker, StagedDataset
+from pipediag.loop.wrappers import InitWorker, StagedDataset
 from pipediag.remedy import ring as ring_module
 from pipediag.remedy.packed import Packed
 from pipediag.remedy.plan import Plan

@@ -10,9 +10,6 @@ from typing import Any, Protocol
 
 from torch.utils.data import get_worker_info
 
-from .delivery import Delivery
-from .station import Station
-
 
 class Fetching(Protocol):
     """What makes samples in a worker, of a dataset of the user's."""
@@ -25,6 +22,14 @@ class Fetching(Protocol):
 
     def ready(self) -> None:
         """The worker is about to begin."""
+
+
+class Serving(Fetching, Protocol):
+    """The same, of streams too, with a say in how a batch is sent."""
+
+    def stream(self) -> Iterator[Any]: ...
+
+    def deliver(self, samples: Any) -> Any: ...
 
 
 class StagedDataset:
@@ -51,7 +56,7 @@ class StagedDataset:
 class StagedIterable:
     """An iterable dataset under the current rung."""
 
-    def __init__(self, station: Station) -> None:
+    def __init__(self, station: Serving) -> None:
         self._station = station
 
     def __iter__(self) -> Iterator[Any]:
@@ -66,10 +71,10 @@ class StagedIterable:
 class StagedCollate:
     """The collate function; its result carries the story of the batch."""
 
-    def __init__(self, station: Station) -> None:
+    def __init__(self, station: Serving) -> None:
         self._station = station
 
-    def __call__(self, samples: Any) -> Delivery:
+    def __call__(self, samples: Any) -> Any:
         return self._station.deliver(samples)
 
 
