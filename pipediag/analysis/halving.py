@@ -103,8 +103,8 @@ def _arm(session: Session, number: int, rounds: Sequence[int] | None) -> Arm:
 
 
 def _why_not(session: Session, rung: str) -> str:
-    standing = session.rungs.get(rung)
-    return standing.why_not if standing is not None and not standing.available else ""
+    this = session.rungs.get(rung)
+    return this.why_not if this is not None and not this.available else ""
 
 
 def best(session: Session) -> Arm | None:

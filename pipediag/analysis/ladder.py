@@ -211,8 +211,8 @@ class LadderView:
         return self.session.links[cut_of(rung) or 0 : behind]
 
     def _exists(self, rung: str) -> bool:
-        standing = self.session.rungs.get(rung)
-        return standing is None or standing.exists
+        this = self.session.rungs.get(rung)
+        return this is None or this.exists
 
     def evidence(self, rung: str) -> dict[str, float]:
         """Median over the rung's windows of every figure seen beside the clock."""

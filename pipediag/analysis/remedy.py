@@ -41,9 +41,9 @@ def outcome(session: Session) -> Outcome | None:
     if remedy.why_not:
         return Outcome(False, why_not=remedy.why_not)
     measured = speedup(session)
-    standing = session.rungs.get(REMEDIED)
-    if standing is not None and not standing.available:
-        return Outcome(False, measured, reverted=standing.why_not)
+    found = session.rungs.get(REMEDIED)
+    if found is not None and not found.available:
+        return Outcome(False, measured, reverted=found.why_not)
     if measured is None or _rounds(session) < FEWEST:
         return Outcome(False, measured, reverted="there was no time for enough windows; give a longer --apply-budget")
     gains = _sure(session, last=True)

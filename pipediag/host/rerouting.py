@@ -24,9 +24,9 @@ from torch.utils.data import DataLoader, IterableDataset
 
 from ..errors import PipediagError, PlanRefused, RunOver, UsageError
 from ..loop.training import EVIDENCE
+from ..remedy.remedied_run import RemediedRun
 from ..remedy.saved import SavedPlan
-from ..remedy.standin import StandIn
-from ..remedy.told import class_name
+from ..remedy.summary import class_name
 from ..usercode.places import caller
 
 Native = Callable[[Any], Any]
@@ -37,7 +37,7 @@ class _Seen:
 
     def __init__(self, loader: DataLoader[Any], where: str) -> None:
         self.where = where
-        self.stand_in: StandIn | None = None
+        self.stand_in: RemediedRun | None = None
         self.was_tried = False
         self.with_gradients = True
         self.credits = 0
@@ -129,7 +129,7 @@ class Rerouting:
         seen.where = where
         return seen
 
-    def _stand_in(self, seen: _Seen, loader: DataLoader[Any], native: Native) -> StandIn | None:
+    def _stand_in(self, seen: _Seen, loader: DataLoader[Any], native: Native) -> RemediedRun | None:
         others = (other.credits for other in self._seen if other is not seen)
         if seen.stand_in is not None and not self._plan and not seen.credits and max(others, default=0) >= EVIDENCE:
             self._say(f"the loader at {seen.where} does not train: it is left alone")
@@ -159,12 +159,12 @@ class Rerouting:
             return None
         return training_device() if seen.credits >= EVIDENCE or is_training() else None
 
-    def _made(self, seen: _Seen, loader: DataLoader[Any], device: torch.device, native: Native) -> StandIn | None:
+    def _made(self, seen: _Seen, loader: DataLoader[Any], device: torch.device, native: Native) -> RemediedRun | None:
         nothing = f"nothing was moved of the loader at {seen.where}"
         try:
             if self._plan is not None:
                 self._plan.check_device(device.type)
-            made = StandIn(loader, device, native, self.aside, self._say)
+            made = RemediedRun(loader, device, native, self.aside, self._say)
             if self._plan is not None:
                 self._plan.check_moved(made.links)
         except PlanRefused as refused:

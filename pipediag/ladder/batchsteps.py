@@ -8,7 +8,7 @@ from typing import Any
 from ..measure.clock import Clock
 from ..measure.device import Device
 from .caches import BatchCache
-from .turns import Turns
+from .loop_side import LoopSide
 
 #: Steps on each batch, the first of them untimed.
 _REPEATS = 3
@@ -17,7 +17,7 @@ _LEAST = 4
 
 
 def batch_steps(
-    turns: Turns, cache: BatchCache, device: Device, clock: Clock, pace: float, seconds: float
+    loop_side: LoopSide, cache: BatchCache, device: Device, clock: Clock, pace: float, seconds: float
 ) -> Generator[Any, None, list[dict[str, Any]]]:
     """Time steps on every cached batch by itself, where at ``pace`` seconds a step that takes no more than ``seconds``.
 
@@ -33,7 +33,7 @@ def batch_steps(
         for repeat in range(_REPEATS):
             device.synchronize()
             began = clock.now()
-            back = yield from turns.hand(cache.at(number))
+            back = yield from loop_side.hand(cache.at(number))
             device.synchronize()
             if back and repeat:
                 times.append(1000.0 * (clock.now() - began))

@@ -19,23 +19,23 @@ from torch.utils.data import DataLoader
 from ..analysis.knobs import makes_way
 from ..analysis.thresholds import GATE
 from ..analysis.whatif import transfer_matters
+from ..loop.epochs import Epochs
 from ..measure.device import Device
 from ..measure.schedule import Schedule
 from ..measure.window import window_seconds
 from ..session import REMEDIED, Rung, Session, cut_of
 from . import modelside, windows
+from .availability import availability
 from .batchsteps import batch_steps
 from .deadline import Deadline, OutOfTime
 from .delivery import Delivery
-from ..loop.epochs import Epochs
 from .feed import Feed, epoch_length
 from .findings import Findings
-from .knobs import LoaderTrial, proposal
-from .remedied import Trial
-from .standing import standings
-from .turns import Turn, Turns
-from .uses import watch_uses
-from .waits import watch_syncs
+from .loop_side import LoopSide, Turn
+from .remedy_trial import Trial
+from .settings_trial import SettingsTrial, proposal
+from .sync_watch import watch_syncs
+from .tensor_uses import watch_uses
 from .windows import Rounds, Windows
 
 #: The longest that comparing single batches may take, in seconds and as a part of the budget.
@@ -78,11 +78,19 @@ class Climb:
         self._session: Session = setting.schedule.session
         self._deadline = Deadline(setting.clock, setting.plan.budget)
         self._epochs = Epochs(epoch_length(feed.loader), handed, setting.plan.horizon)
-        self._turns = Turns(feed, self._epochs, setting.training, ordinal, self._deadline.check)
+        self._loop_side = LoopSide(feed, self._epochs, setting.training, ordinal, self._deadline.check)
         self._device = Device(device)
         ladder = Rounds(setting.schedule, window_seconds(setting.plan.budget, len(setting.schedule.rungs)))
         self._windows = Windows(
-            feed, self._turns, setting, self._device, self._deadline, ladder, ordinal, writes_in_place, self._recorded
+            feed,
+            self._loop_side,
+            setting,
+            self._device,
+            self._deadline,
+            ladder,
+            ordinal,
+            writes_in_place,
+            self._recorded,
         )
         self._findings = Findings(feed, setting.send, setting.plan.attempt, not setting.looks_inside)
         self._trial: Trial | None = None
@@ -98,7 +106,7 @@ class Climb:
     @property
     def plain(self) -> Delivery | None:
         """The batch that the loop has just got, if it got it as it does in training."""
-        return self._turns.plain
+        return self._loop_side.plain
 
     # Called by the loop's iterator
 
@@ -118,7 +126,7 @@ class Climb:
     def begin_epoch(self, loader: DataLoader[Any]) -> None:
         """The loop has called ``iter()``, perhaps on a loader rebuilt for the new epoch."""
         self.feed.loader = loader
-        self._turns.begin_epoch(epoch_length(loader))
+        self._loop_side.begin_epoch(epoch_length(loader))
         self.feed.endless = self._epochs.length is not None
 
     # The climb itself
@@ -127,8 +135,8 @@ class Climb:
         ended, until = "settled", self._deadline.at
         if not self._plan.climbed:
             rungs = self._windows.rounds.schedule.rungs
-            for standing in standings(self.feed.loader, self._device.is_cpu, self._plan.excluded, rungs):
-                self._windows.announce(standing)
+            for rung in availability(self.feed.loader, self._device.is_cpu, self._plan.excluded, rungs):
+                self._windows.announce(rung)
             if not self._session.windows and not self._session.observed:
                 yield from self._observe()
             ended = yield from self._rounds(until - self._plan.knobs)
@@ -145,9 +153,9 @@ class Climb:
         until = self._clock.now() + min(_OBSERVE_SECONDS, _OBSERVE_SHARE * self._plan.budget)
         steps = max(_OBSERVE_STEPS, self.feed.workers)
         while steps > 0 and self._clock.now() < until:
-            delivery = yield from self._turns.take_fitting("baseline")
+            delivery = yield from self._loop_side.take_fitting("baseline")
             if delivery is not None:
-                yield from self._turns.hand(delivery.batch)
+                yield from self._loop_side.hand(delivery.batch)
                 steps -= 1
         self._tell()
 
@@ -193,7 +201,7 @@ class Climb:
         yield from self._windows.settle("device")
         cache = self._windows.cache("device")
         self._windows.disturb()
-        yield from modelside.look_at_model(self._turns, cache, self._device, self._clock, plan, session, send)
+        yield from modelside.look_at_model(self._loop_side, cache, self._device, self._clock, plan, session, send)
         self.rung = "baseline"
 
     def _try_settings(self, until: float) -> Turn:
@@ -206,7 +214,7 @@ class Climb:
         if session.knobs is None:
             for kind, data in proposal(self.feed, session, seconds):
                 self._setting.send(kind, data)
-        trial = LoaderTrial(self.feed, session, seconds)
+        trial = SettingsTrial(self.feed, session, seconds)
         if not trial.feeds:
             return
         self._setting.send("trying", {"budget": seconds})
@@ -215,7 +223,7 @@ class Climb:
         try:
             for rung, feed in trial.feeds.items():
                 self.rung = rung
-                self._turns.serve(rung, feed)
+                self._loop_side.serve(rung, feed)
                 yield from self._begin(rung)
                 self._setting.send("knobs", asdict(trial.started(rung)))
             yield from self._rounds()
@@ -224,7 +232,7 @@ class Climb:
         finally:
             trial.close()
             for rung in trial.feeds:
-                self._turns.dismiss(rung)
+                self._loop_side.dismiss(rung)
             self._windows.rounds, self._deadline.at = ladder, before
         self.rung = "baseline"  # not where the script has failed under another
 
@@ -244,7 +252,7 @@ class Climb:
         if trial.feed is None:
             return
         self._trial = trial
-        self._turns.serve(REMEDIED, trial.feed)
+        self._loop_side.serve(REMEDIED, trial.feed)
         schedule = self._setting.trial_schedule(begins)
         self._windows.rounds = Rounds(schedule, window_seconds(self._plan.apply, len(schedule.rungs)))
         self._windows.announce(Rung(REMEDIED))
@@ -275,7 +283,7 @@ class Climb:
             yield from self._watch_uses()
         if rung == "host" and self._plan.audit is not None and session.syncs is None:
             measured.disturb()
-            found = yield from watch_syncs(self._turns, measured.cache("host"), self._device, measured.pace["host"])
+            found = yield from watch_syncs(self._loop_side, measured.cache("host"), self._device, measured.pace["host"])
             self._setting.send("syncs", asdict(found))
         if rung == "device" and self._compares_batches:
             self._compares_batches = False
@@ -292,7 +300,7 @@ class Climb:
         if not asked and not transfer_matters(session, GATE / 2):
             return
         self._windows.disturb()
-        yield from watch_uses(self._turns, self._windows.cache("host"), facts, self._device.torch_device)
+        yield from watch_uses(self._loop_side, self._windows.cache("host"), facts, self._device.torch_device)
         self._setting.send("batch", asdict(facts))
 
     def _compare_batches(self) -> Turn:
@@ -300,7 +308,7 @@ class Climb:
         seconds = min(_COMPARE_SECONDS, _COMPARE_SHARE * self._plan.budget)
         cache, pace = self._windows.cache("device"), self._windows.pace["device"]
         self._windows.disturb()
-        found = yield from batch_steps(self._turns, cache, self._device, self._clock, pace, seconds)
+        found = yield from batch_steps(self._loop_side, cache, self._device, self._clock, pace, seconds)
         for one in found:
             self._setting.send("batch-step", one)
 

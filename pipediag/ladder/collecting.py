@@ -8,22 +8,22 @@ from typing import Any
 from ..measure.clock import Clock
 from ..usercode import tree
 from .caches import CachePlan, plan_caches
-from .turns import Turns
+from .loop_side import LoopSide
 
 #: Seconds spent on distinct batches; what is there by then has to do.
 _SECONDS = 5.0
 
 
 def collected(
-    turns: Turns, clock: Clock, workers: int, on_cpu: bool
+    loop_side: LoopSide, clock: Clock, workers: int, on_cpu: bool
 ) -> Generator[Any, None, tuple[list[Any], CachePlan]]:
     """Distinct batches straight from the workers, as many as time and memory allow, and the plan that follows."""
-    turns.feed.cell.switch("baseline")
+    loop_side.feed.rung_switch.set("baseline")
     batches: list[Any] = []
     plan: CachePlan | None = None
     until = clock.now() + _SECONDS
     while plan is None or len(batches) < plan.distinct:
-        delivery = yield from turns.take_fitting("baseline")
+        delivery = yield from loop_side.take_fitting("baseline")
         if delivery is None:
             continue
         batches.append(delivery.batch)

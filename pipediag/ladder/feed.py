@@ -10,14 +10,14 @@ from typing import Any, Protocol
 import torch
 from torch.utils.data import DataLoader, IterableDataset
 
+from ..loop.wrappers import EndlessSampler, InitWorker, StagedCollate, StagedDataset, StagedIterable
 from ..measure.clock import Clock
 from ..session import Startup
 from ..usercode import tree
-from .cell import PAUSE, Cell
 from .delivery import Delivery
-from .hearsay import Hearsay
-from .station import Station
-from ..loop.wrappers import EndlessSampler, InitWorker, StagedCollate, StagedDataset, StagedIterable
+from .rung_switch import PAUSE, RungSwitch
+from .worker_reports import WorkerReports
+from .worker_side import WorkerSide
 
 NativeIterator = Callable[[Any], Any]  # DataLoader._get_iterator, unpatched
 
@@ -78,8 +78,8 @@ class Feed:
     ) -> None:
         self.loader = loader
         self._timeout = timeout
-        self.cell = Cell(int(loader.num_workers))
-        self.hearsay = Hearsay()
+        self.rung_switch = RungSwitch(int(loader.num_workers))
+        self.reports = WorkerReports()
         #: One for each time that the data was begun.
         self.startups: list[Startup] = []
         #: Seconds spent waiting for batches so far, and the part of them in which later batches were there already.
@@ -92,7 +92,7 @@ class Feed:
         self._started: float | None = None
         self._shutdown = 0.0
         self._launched: float | None = None  # None where the workers go on
-        self._parcels: list[Any] = []
+        self._batch_queues: list[Any] = []
         self._shared: list[Any] = []
         self._sampler: EndlessSampler | None = None
         self._endless = False
@@ -118,13 +118,15 @@ class Feed:
         loader = self.loader
         self._started = self._clock.now()
         self._shutdown = self._started - ending if ended_idle else 0.0
-        self._parcels = _parcels(loader)
-        station = Station(loader.dataset, loader.collate_fn, self.cell, self._parcels, self._looks_inside)
+        self._batch_queues = _batch_queues(loader)
+        worker_side = WorkerSide(
+            loader.dataset, loader.collate_fn, self.rung_switch, self._batch_queues, self._looks_inside
+        )
         iterable = is_iterable(loader)
         attributes: dict[str, Any] = {
-            "dataset": StagedIterable(station) if iterable else StagedDataset(station),
-            "collate_fn": StagedCollate(station),
-            "worker_init_fn": InitWorker(station, loader.worker_init_fn),
+            "dataset": StagedIterable(worker_side) if iterable else StagedDataset(worker_side),
+            "collate_fn": StagedCollate(worker_side),
+            "worker_init_fn": InitWorker(worker_side, loader.worker_init_fn),
             # Filling a cache takes longer than making a batch.
             "timeout": loader.timeout and max(loader.timeout, self._timeout),
         }
@@ -138,7 +140,7 @@ class Feed:
             self._iterator = self._native(loader)
         self._launched = self._clock.now()
         if self._shared:
-            self._post_parcels()
+            self._post_batches()
 
     def take(self) -> Delivery | None:
         """The next batch as the workers send it; None when the epoch's data is used up."""
@@ -156,7 +158,7 @@ class Feed:
             self.stalled += max(0.0, came - max(asked, self._overtaken_at()))
         if self._started is not None:
             self._note_startup(self._started, asked, came, delivery)
-        self.hearsay.take(delivery)
+        self.reports.take(delivery)
         return delivery
 
     def _overtaken_at(self) -> float:
@@ -203,13 +205,13 @@ class Feed:
         """Give every worker its cached batch, now and whenever the workers are started anew."""
         if not self._shared:
             self._shared = batches
-            self._post_parcels()
+            self._post_batches()
 
-    def _post_parcels(self) -> None:
+    def _post_batches(self) -> None:
         # Neighbouring workers get different batches where there are two, and no reference is kept here: a batch
         # that arrives must be mapped anew, as a fresh one would be.
         copies = [tree.in_shared_memory(batch) for batch in self._shared]
-        for number, queue in enumerate(self._parcels):
+        for number, queue in enumerate(self._batch_queues):
             queue.put(copies[number % len(copies)])
 
     @property
@@ -233,18 +235,18 @@ class Feed:
 
     @property
     def at_work(self) -> int:
-        return self.cell.at_work if self._iterator is not None else 0
+        return self.rung_switch.at_work if self._iterator is not None else 0
 
     def pause(self) -> None:
         now = self._clock.now()
         if self._paused_at is None or now - self._paused_at > PAUSE / 4:
             self._paused_at = now
-            self.cell.pause()
+            self.rung_switch.pause()
 
     def _resume(self) -> None:
         if self._paused_at is not None:
             self._paused_at = None
-            self.cell.resume()
+            self.rung_switch.resume()
 
     @property
     def worker_pids(self) -> list[int]:
@@ -257,11 +259,11 @@ class Feed:
         shutdown = getattr(iterator, "_shutdown_workers", None)
         if shutdown is not None:
             shutdown()
-        self.cell.forget()
-        for queue in self._parcels:
+        self.rung_switch.forget()
+        for queue in self._batch_queues:
             queue.cancel_join_thread()
             queue.close()
-        self._parcels = []
+        self._batch_queues = []
         self._started = None
 
     @property
@@ -281,7 +283,7 @@ def _swapped(loader: DataLoader[Any], attributes: dict[str, Any]) -> Iterator[No
         loader.__dict__.update(before)
 
 
-def _parcels(loader: DataLoader[Any]) -> list[Any]:
+def _batch_queues(loader: DataLoader[Any]) -> list[Any]:
     if loader.num_workers == 0:
         return []
     context = loader.multiprocessing_context

@@ -18,26 +18,26 @@ from ..errors import PipediagError
 from ..session import Prefix
 from ..usercode import tree
 from .caches import BatchCache
-from .turns import Turns
-from .uses import why_unwatched
+from .loop_side import LoopSide
+from .tensor_uses import why_unwatched
 
 #: Steps that are watched, and times that it is tried, where an epoch ends in the middle.
 _WATCHED, _TRIES = 2, 3
 
 
 def frozen_prefix(
-    turns: Turns, cache: BatchCache, device: torch.device, step_ms: float, seconds: float
+    loop_side: LoopSide, cache: BatchCache, device: torch.device, step_ms: float, seconds: float
 ) -> Generator[Any, None, Prefix | None]:
     """The frozen prefix of the loop's step, tried where that takes no more than about ``seconds``.
 
     None where no parameter is frozen or none is trained. Whatever goes wrong, there is no prefix, and the reason.
     """
     try:
-        modules = yield from _outermost(turns, cache)
+        modules = yield from _outermost(loop_side, cache)
         parameters = [weight for module in modules for weight in module.parameters()]
         if all(one.requires_grad for one in parameters) or not any(one.requires_grad for one in parameters):
             return None
-        found: Prefix = yield from _look(turns, cache, device, modules, step_ms, seconds)
+        found: Prefix = yield from _look(loop_side, cache, device, modules, step_ms, seconds)
     except PipediagError as error:
         return _none(str(error))
     except Exception as error:  # the loop goes on, whatever its model does when it is run beside it
@@ -50,7 +50,12 @@ def _none(why: str) -> Prefix:
 
 
 def _look(
-    turns: Turns, cache: BatchCache, device: torch.device, modules: list[nn.Module], step_ms: float, seconds: float
+    loop_side: LoopSide,
+    cache: BatchCache,
+    device: torch.device,
+    modules: list[nn.Module],
+    step_ms: float,
+    seconds: float,
 ) -> Generator[Any, None, Prefix]:
     from ..remedy.prefix.calls import Step
     from ..remedy.prefix.trying import Candidate, NotTried, seconds_needed, why_untried
@@ -65,7 +70,7 @@ def _look(
         whole, orders = True, []
         for _ in range(_WATCHED):
             batch = tree.clone(cache.next())
-            back = yield from _handed(turns, cache, batch, step)
+            back = yield from _handed(loop_side, cache, batch, step)
             whole = whole and back
             orders.append([call.module for call in step.calls])
         if whole or step.trouble:
@@ -79,26 +84,26 @@ def _look(
     try:
         candidate = Candidate(step, device)
         for _ in range(_WATCHED):  # a teacher that follows its student shows by being changed
-            yield from turns.hand(cache.next())
+            yield from loop_side.hand(cache.next())
         return candidate.tried(step_ms, compared=seconds_needed(step_ms, True) <= seconds)
     except NotTried as reason:
         return _none(str(reason))
 
 
-def _handed(turns: Turns, cache: BatchCache, batch: Any, step: Any) -> Generator[Any, None, bool]:
+def _handed(loop_side: LoopSide, cache: BatchCache, batch: Any, step: Any) -> Generator[Any, None, bool]:
     """Let the loop have ``batch`` under watch; whether it came back for more in the same epoch."""
-    if turns.epochs.complete:  # what the loop does between two epochs is no part of a step
-        yield from turns.hand(cache.next())
+    if loop_side.epochs.complete:  # what the loop does between two epochs is no part of a step
+        yield from loop_side.hand(cache.next())
     with step.watched(batch):
-        back = yield from turns.hand(batch)
+        back = yield from loop_side.hand(batch)
     return back
 
 
-def _outermost(turns: Turns, cache: BatchCache) -> Generator[Any, None, list[nn.Module]]:
+def _outermost(loop_side: LoopSide, cache: BatchCache) -> Generator[Any, None, list[nn.Module]]:
     """The modules called in one step that are in no other of them, in the order of their calls."""
     called: dict[int, nn.Module] = {}
     with _noting(called):
-        yield from turns.hand(cache.next())
+        yield from loop_side.hand(cache.next())
     inside = {id(part) for module in called.values() for part in module.modules() if part is not module}
     return [module for module in called.values() if id(module) not in inside]
 

@@ -15,6 +15,7 @@ from torch.utils.data.dataloader import _BaseDataLoaderIter
 
 from ..errors import AnalysisOver
 from ..frames import users_text
+from ..loop.training import EVIDENCE, Training
 from ..measure.clock import Clock, SystemClock
 from ..measure.device import Device, default_device
 from ..measure.schedule import Schedule
@@ -23,15 +24,14 @@ from ..usercode import tree
 from ..usercode.places import caller
 from .caveats import WRITES_IN_PLACE
 from .climb import Climb
-from .facts import describe
 from .feed import Feed, NativeIterator, epoch_length
 from .findings import Findings
-from .hearsay import Hearsay
-from .inside import threads
+from .loader_facts import describe
+from .loop_side import END, Failure
 from .observing import Observer
 from .plan import Plan
-from ..loop.training import EVIDENCE, Training
-from .turns import END, Failure
+from .sample_inspection import threads
+from .worker_reports import WorkerReports
 
 Send = Callable[[str, dict[str, Any]], None]
 
@@ -53,7 +53,7 @@ class Track:
         self.writes_in_place = False
         self.climb: Climb | None = None
         self.facts: Loader | None = None  # as it was when it gave its first batch
-        self.hearsay = Hearsay()
+        self.reports = WorkerReports()
         self.startups: list[Startup] = []
         self._kind = (type(loader.dataset), loader.batch_size, loader.num_workers)
         self._likeness = (type(loader.sampler), epoch_length(loader))
@@ -308,7 +308,7 @@ class LoaderIterator(_BaseDataLoaderIter):  # type: ignore[misc]
         self._track = track
         self._measurement = measurement
         self._feed = Feed(loader, native, measurement.clock, measurement.looks_inside)
-        self._feed.hearsay, self._feed.startups = track.hearsay, track.startups
+        self._feed.reports, self._feed.startups = track.reports, track.startups
         self._handed = 0
         self._watched: tuple[Any, tuple[int, ...]] | None = None
         self._ended = False

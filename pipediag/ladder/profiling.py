@@ -24,9 +24,9 @@ from ..measure.clock import Clock
 from ..measure.device import Device
 from ..session import Profile
 from .caches import BatchCache
-from .labels import Labels, path_in
-from .turns import Turns
-from .uses import why_unwatched
+from .loop_side import LoopSide
+from .module_labels import Labels, path_in
+from .tensor_uses import why_unwatched
 
 #: Steps before those that are recorded, while the profiler makes itself ready, and those.
 WARM_UP, STEPS = 3, 5
@@ -49,7 +49,7 @@ def why_unrecorded() -> str:
 
 
 def profile_steps(
-    turns: Turns, cache: BatchCache, device: Device, clock: Clock, step_ms: float, file: str
+    loop_side: LoopSide, cache: BatchCache, device: Device, clock: Clock, step_ms: float, file: str
 ) -> Generator[Any, None, Profile]:
     """Record steps on cached batches, write the trace to ``file``, and say what they consist of.
 
@@ -59,11 +59,11 @@ def profile_steps(
     if why_not:
         return Profile(why_not=why_not)
     for attempt in range(_TRIES):
-        if turns.epochs.complete:  # the loop's work between two epochs is no part of a step
-            yield from turns.hand(cache.next())
+        if loop_side.epochs.complete:  # the loop's work between two epochs is no part of a step
+            yield from loop_side.hand(cache.next())
         recording = _Recording(device, clock)
         try:
-            whole = yield from recording.run(turns, cache)
+            whole = yield from recording.run(loop_side, cache)
         except RuntimeError as error:
             return Profile(why_not=f"torch's profiler failed: {error}")
         if whole or attempt + 1 == _TRIES:
@@ -83,7 +83,7 @@ class _Recording:
         self._profiler: profile
         self._ms = 0.0
 
-    def run(self, turns: Turns, cache: BatchCache) -> Generator[Any, None, bool]:
+    def run(self, loop_side: LoopSide, cache: BatchCache) -> Generator[Any, None, bool]:
         """Whether all recorded steps were of one epoch."""
         whole, begun = True, 0.0
         with ExitStack() as stack:
@@ -99,7 +99,7 @@ class _Recording:
                 if number == WARM_UP:
                     self._device.synchronize()
                     self._labels.counting, begun = True, self._clock.now()
-                back = yield from turns.hand(cache.next())
+                back = yield from loop_side.hand(cache.next())
                 whole = whole and (back or number < WARM_UP)
                 if number == WARM_UP + STEPS - 1:
                     self._device.synchronize()

@@ -9,6 +9,7 @@ from collections.abc import Callable, Generator
 from dataclasses import asdict, dataclass
 from typing import Any, Protocol
 
+from ..loop.training import Training
 from ..measure.clock import Clock
 from ..measure.device import Device
 from ..measure.evidence import BatchCost
@@ -16,6 +17,7 @@ from ..measure.schedule import Schedule
 from ..measure.window import window_steps
 from ..session import REMEDIED, Rung, cut_of, fed_apart
 from ..usercode import tree
+from .availability import NOTHING_TO_MOVE, TOO_LARGE
 from .batchfacts import describe
 from .caches import BatchCache, Caches
 from .caveats import OTHER_LOADERS, WRITES_IN_PLACE
@@ -23,11 +25,9 @@ from .collecting import collected
 from .deadline import Deadline, OutOfTime
 from .delivery import NO_COST, Delivery
 from .feed import Feed, Source
+from .loop_side import LoopSide, Turn
+from .open_window import OpenWindow
 from .plan import Plan
-from .standing import NOTHING_TO_MOVE, TOO_LARGE
-from .timing import OpenWindow
-from ..loop.training import Training
-from .turns import Turn, Turns
 
 #: Rungs whose batches the loop gets from a cache in this process.
 _CACHED = ("device", "host")
@@ -106,7 +106,7 @@ class Windows:
     def __init__(
         self,
         feed: Feed,
-        turns: Turns,
+        loop_side: LoopSide,
         setting: Setting,
         device: Device,
         deadline: Deadline,
@@ -119,8 +119,8 @@ class Windows:
         self.pace = {w.rung: w.seconds / w.steps for w in rounds.schedule.session.windows}
         self.caches: Caches | None = None
         self._feed = feed
-        self._turns = turns
-        self._epochs = turns.epochs
+        self._loop_side = loop_side
+        self._epochs = loop_side.epochs
         self._setting = setting
         self._clock = setting.clock
         self._device = device
@@ -177,7 +177,7 @@ class Windows:
             rung,
             self._wanted(rung, target),
             _LONGEST * target,
-            self._turns.source(rung),
+            self._loop_side.source(rung),
             self._clock,
             self._device,
             self._gpu,
@@ -189,7 +189,7 @@ class Windows:
         pace = self.pace[rung]
         if rung in _CACHED or self._keeps_up:
             return window_steps(pace, target, 0)
-        workers = max(1, self._turns.source(rung).workers)
+        workers = max(1, self._loop_side.source(rung).workers)
         rounds = min(float(_ROUNDS), _SHARE * self._setting.plan.budget / max(1e-6, workers * pace))
         return window_steps(pace, max(target, max(1.0, rounds) * workers * pace), workers)
 
@@ -221,7 +221,7 @@ class Windows:
                 window.drop()
                 return False
             window.gets()
-            back = yield from self._turns.hand(batch)
+            back = yield from self._loop_side.hand(batch)
             del batch  # giving shared memory back takes its time, which is none of the next wait
             if not back:
                 window.drop()
@@ -240,7 +240,7 @@ class Windows:
         """A batch as the loop gets it under ``rung``; None if the workers sent one of another kind."""
         if rung in _CACHED:
             return self.cache(rung).next()
-        delivery = yield from self._turns.take_fitting(rung)
+        delivery = yield from self._loop_side.take_fitting(rung)
         if delivery is None:
             return None
         costs.append(delivery.cost)
@@ -252,16 +252,16 @@ class Windows:
         They go on between the epochs, which they do not in training: what that adds is taken out of the queues. False
         if they were started anew instead: they have to settle.
         """
-        serial, ready = self._epochs.serial, self._turns.source(rung).ready
+        serial, ready = self._epochs.serial, self._loop_side.source(rung).ready
         while self._epochs.serial == serial and self._epochs.last_chance:
             if self._epochs.complete:
-                if (yield from self._turns.end_epoch()) and rung not in _CACHED:
+                if (yield from self._loop_side.end_epoch()) and rung not in _CACHED:
                     return False
             elif (batch := (yield from self._next(rung, []))) is not None:  # it is about to leave by itself
-                yield from self._turns.hand(batch)
+                yield from self._loop_side.hand(batch)
         if rung not in _CACHED:
-            for _ in range(self._turns.source(rung).ready - ready):
-                yield from self._turns.take(rung)
+            for _ in range(self._loop_side.source(rung).ready - ready):
+                yield from self._loop_side.take(rung)
         return True
 
     def _measure_supply(self) -> Generator[Any, None, str]:
@@ -273,7 +273,7 @@ class Windows:
         window.start()
         began = self._clock.now()
         while not window.full:
-            delivery = yield from self._turns.take("supply")
+            delivery = yield from self._loop_side.take("supply")
             if delivery is None:
                 return "the data ended"
             window.costs.append(delivery.cost)
@@ -287,7 +287,7 @@ class Windows:
 
     def _end_in_time(self, window: OpenWindow, began: float) -> None:
         """End the window early, after a whole round of the workers, if the pace was overestimated."""
-        workers = max(1, self._turns.source(window.rung).workers)
+        workers = max(1, self._loop_side.source(window.rung).workers)
         if self._clock.now() - began > window.longest and window.steps % workers == 0:
             window.shorten()
 
@@ -306,10 +306,10 @@ class Windows:
             return ""
         switched = self._clock.now()
         before, self._fed_by = self._fed_by, rung
-        source = self._turns.source(rung)
+        source = self._loop_side.source(rung)
         cached = rung in _CACHED
-        self._feed.cell.switch(rung)
-        self._turns.only(None if cached else source)
+        self._feed.rung_switch.set(rung)
+        self._loop_side.only(None if cached else source)
         self._wait_until_idle(before, None if cached else source)
         self._keeps_up = False
         first: Delivery | None = None
@@ -334,14 +334,14 @@ class Windows:
             if first is not None:
                 batch, first = self._own(first.batch, rung), None
             elif rung == "supply":
-                batch = yield from self._turns.take(rung)
+                batch = yield from self._loop_side.take(rung)
             else:
                 batch = yield from self._next(rung, [])
             if batch is None:
                 continue
             steps += 1
             if rung != "supply":
-                yield from self._turns.hand(batch)
+                yield from self._loop_side.hand(batch)
             self._keeps_up = full or self._queues_full(source, made)
             if steps >= _WARM and self._keeps_up and self._clock.now() >= warm:
                 break
@@ -366,7 +366,7 @@ class Windows:
         """
         in_flight, taken = source.backlog + source.workers, 0
         while True:
-            delivery = yield from self._turns.take(rung)
+            delivery = yield from self._loop_side.take(rung)
             if delivery is None:
                 continue
             taken += 1
@@ -384,7 +384,7 @@ class Windows:
 
     def _wait_until_idle(self, before: str | None, fed_by: Source | None) -> None:
         """Let the workers that the loop was fed by before finish what they are at: they share its cores."""
-        other = self._turns.source(before or "baseline")
+        other = self._loop_side.source(before or "baseline")
         if other is fed_by or before in _CACHED or not other.workers:
             return
         # Of workers that cannot be seen at work it is known how long they take to fill their queues.
@@ -446,8 +446,8 @@ class Windows:
         if self.caches is not None:
             return
         self.disturb()
-        batches, plan = yield from collected(self._turns, self._clock, self._workers, self._device.is_cpu)
-        self._feed.cell.pool_bytes = plan.pool_bytes
+        batches, plan = yield from collected(self._loop_side, self._clock, self._workers, self._device.is_cpu)
+        self._feed.rung_switch.pool_bytes = plan.pool_bytes
         self._setting.send("caches", {**vars(plan), "held_bytes": plan.held_bytes})
         if self.rounds.schedule.session.batch is None and plan.device:
             self._setting.send("batch", asdict(describe(batches[:_DESCRIBED], self._device, self._clock)))

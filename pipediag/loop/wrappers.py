@@ -33,64 +33,64 @@ class Serving(Fetching, Protocol):
 
 
 class StagedDataset:
-    """A map-style dataset whose samples a station makes; everything but fetching goes to the user's dataset."""
+    """A map-style dataset whose samples are made on the worker side; everything but fetching goes to the user's dataset."""
 
-    def __init__(self, station: Fetching) -> None:
-        self._station = station
+    def __init__(self, worker_side: Fetching) -> None:
+        self._worker_side = worker_side
 
     def __getitems__(self, indices: Sequence[Any]) -> Any:
-        return self._station.samples(indices)
+        return self._worker_side.samples(indices)
 
     def __getitem__(self, index: Any) -> Any:
-        return self._station.sample(index)
+        return self._worker_side.sample(index)
 
     def __len__(self) -> int:
-        return len(self._station.dataset)
+        return len(self._worker_side.dataset)
 
     def __getattr__(self, name: str) -> Any:
-        if name.startswith("__") or name == "_station":
+        if name.startswith("__") or name == "_worker_side":
             raise AttributeError(name)
-        return getattr(self._station.dataset, name)
+        return getattr(self._worker_side.dataset, name)
 
 
 class StagedIterable:
     """An iterable dataset under the current rung."""
 
-    def __init__(self, station: Serving) -> None:
-        self._station = station
+    def __init__(self, worker_side: Serving) -> None:
+        self._worker_side = worker_side
 
     def __iter__(self) -> Iterator[Any]:
-        return self._station.stream()
+        return self._worker_side.stream()
 
     def __getattr__(self, name: str) -> Any:
-        if name.startswith("__") or name == "_station":
+        if name.startswith("__") or name == "_worker_side":
             raise AttributeError(name)
-        return getattr(self._station.dataset, name)
+        return getattr(self._worker_side.dataset, name)
 
 
 class StagedCollate:
     """The collate function; its result carries the story of the batch."""
 
-    def __init__(self, station: Serving) -> None:
-        self._station = station
+    def __init__(self, worker_side: Serving) -> None:
+        self._worker_side = worker_side
 
     def __call__(self, samples: Any) -> Any:
-        return self._station.deliver(samples)
+        return self._worker_side.deliver(samples)
 
 
 class InitWorker:
     """Runs first in each worker, so that ``get_worker_info().dataset`` is the user's own dataset there."""
 
-    def __init__(self, station: Fetching, user: Callable[[int], None] | None) -> None:
-        self._station, self._user = station, user
+    def __init__(self, worker_side: Fetching, user: Callable[[int], None] | None) -> None:
+        self._worker_side, self._user = worker_side, user
 
     def __call__(self, worker_id: int) -> None:
         info = get_worker_info()
         if info is not None:
-            object.__setattr__(info, "dataset", self._station.dataset)
+            object.__setattr__(info, "dataset", self._worker_side.dataset)
         if self._user is not None:
             self._user(worker_id)
-        self._station.ready()
+        self._worker_side.ready()
 
 
 class EndlessSampler:

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Any
 from ..errors import UsageError
 
 if TYPE_CHECKING:
-    from .by_hand import PerSample
     from .certifying import Certificate
     from .loader import OffloadedLoader, certificate, offload
     from .ops import NotRecordable
+    from .per_sample import PerSample
 
 __all__ = ["Certificate", "NotRecordable", "OffloadedLoader", "PerSample", "certificate", "offload"]
 

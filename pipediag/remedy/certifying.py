@@ -1,8 +1,8 @@
 """Proof that a replay gives the pixels that the CPU would have made, measured on the user's own samples.
 
-Each sample was made twice under one random state, for real and recorded (:mod:`pipediag.remedy.witness`). What was
-recorded must be all that was done; each op is held against torchvision's own call on the CPU with the same parameters;
-the whole batch is held against the batch of real samples.
+Each sample was made twice under one random state, for real and recorded
+(:mod:`pipediag.remedy.certificate_samples`). The recording must cover all that was done; each op is compared with
+torchvision's own call on the CPU with the same parameters; the whole batch is compared with the batch of real samples.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from torch import Tensor
 
 from ..usercode import tree
 from ..usercode.randomness import moved
+from .certificate_samples import Real, Recorded, Step, Told, images, tensor_of
 from .packing import Packed, pack_ops
 from .plan import Plan
 from .replay import replay, replay_on
 from .threads import as_in_a_worker
-from .witness import Real, Recorded, Step, Told, images, tensor_of
 
 #: The largest difference of floating point results, as a share of their range.
 FLOAT_TOLERANCE = 1e-5

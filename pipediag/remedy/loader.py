@@ -15,10 +15,10 @@ from .certifying import Certificate, certify
 from .custom import Moved, prove
 from .plan import Place, Plan, slot_at
 from .recorder import links_of
-from .replayed import Replayed
 from .streams.executor import Executor
 from .streams.feed import Copied, Feed
 from .streams.pipeline import placed
+from .to_device import ToDevice
 from .trial import TrialFailed, found, images_given_to, witnesses
 from .triton import available
 
@@ -49,7 +49,7 @@ class OffloadedLoader:
         self.plan = plan
         self.device = placed(device)
         self.certificate: Certificate | None = None
-        self.feed: Feed = Replayed(loader, plan, self.device) if plan.pieces else Copied(loader, self.device)
+        self.feed: Feed = ToDevice(loader, plan, self.device) if plan.pieces else Copied(loader, self.device)
         self._executor = Executor(self.feed, (), _DEPTH)
 
     def __iter__(self) -> Iterator[Any]:
@@ -57,11 +57,11 @@ class OffloadedLoader:
 
     @property
     def unrecorded(self) -> int:
-        return self.feed.unrecorded if isinstance(self.feed, Replayed) else 0
+        return self.feed.unrecorded if isinstance(self.feed, ToDevice) else 0
 
     @property
     def why(self) -> str:
-        return self.feed.why if isinstance(self.feed, Replayed) else ""
+        return self.feed.why if isinstance(self.feed, ToDevice) else ""
 
     def __len__(self) -> int:
         return len(self.loader)

@@ -17,7 +17,7 @@ from ..usercode import tree
 from . import kernels
 from .batched import mixing
 from .custom import Moved
-from .packed import Launch, Leaf, Packed, Plain, Result, Section, Selection, Source
+from .packed_batch import Launch, Leaf, Packed, Plain, Result, Section, Selection, Source
 
 #: The user's own links as they work on the device.
 Own = Mapping[Any, Moved]

@@ -24,12 +24,12 @@ from torch.utils.data import DataLoader, Dataset, Sampler
 
 from ..loop.wrappers import InitWorker
 from ..usercode import randomness
+from .certificate_samples import Real, Recorded, real, recorded
 from .files import own_positions
 from .ops import NotRecordable
 from .plan import Place, Plan
 from .scouting import Found, find, given_to
-from .witness import Real, Recorded, real, recorded
-from .worker import Station, handed_on
+from .worker import PackingSide, handed_on
 
 Collate = Callable[[Any], Any]
 Task = Callable[[Any, Collate, list[Any]], Iterator[Any]]
@@ -55,7 +55,7 @@ def images_given_to(loader: DataLoader[Any], place: Place, samples: int) -> list
 def witnesses(
     loader: DataLoader[Any], plan: Plan, samples: int, seed: int | None = None
 ) -> Iterator[tuple[Real, Recorded]]:
-    """Samples made both ways, each in a process of its own: see :mod:`pipediag.remedy.witness`.
+    """Samples made both ways, each in a process of its own: see :mod:`pipediag.remedy.certificate_samples`.
 
     ``seed`` is the workers'; by default it follows from the process's own.
     """
@@ -103,7 +103,7 @@ def _tried(loader: DataLoader[Any], task: Task, samples: int, seed: int = 0) -> 
             num_workers=1,
             prefetch_factor=1,
             collate_fn=handed_on,
-            worker_init_fn=InitWorker(Station(loader.dataset, loader.collate_fn, Plan()), user),
+            worker_init_fn=InitWorker(PackingSide(loader.dataset, loader.collate_fn, Plan()), user),
             multiprocessing_context=loader.multiprocessing_context or _context(loader),
             generator=torch.Generator().manual_seed(seed),
         )

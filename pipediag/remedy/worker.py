@@ -16,7 +16,7 @@ from torch.utils.data._utils.pin_memory import pin_memory
 
 from ..usercode import randomness
 from ..usercode.slots import Slot
-from .packed import Packed
+from .packed_batch import Packed
 from .packing import pack, pack_plain
 from .plan import Plan
 from .recorder import Recorder, unhidden
@@ -79,7 +79,7 @@ def packing(loader: DataLoader[Any], ring: Ring) -> DataLoader[Any]:
     return twin
 
 
-class Station:
+class PackingSide:
     """One process's half of the remedy: fetches, collates and packs.
 
     A plan of which nothing is recorded is as good as any: the batches are packed all the same. ``ring`` is the

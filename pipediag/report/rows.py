@@ -164,9 +164,9 @@ def not_measured(diagnosis: Diagnosis) -> list[str]:
     """Rungs without a row, with the reason."""
     ladder, lines = diagnosis.ladder, []
     for name in filter(known, ordered({*RUNG_MEANING, *diagnosis.session.rungs})):
-        standing = diagnosis.session.rungs.get(name)
-        if standing is not None and not ladder.has(name) and standing.exists and settings_of(name) is None:
-            lines.append(f"{name}: {standing.why_not or 'not reached'}")
+        found = diagnosis.session.rungs.get(name)
+        if found is not None and not ladder.has(name) and found.exists and settings_of(name) is None:
+            lines.append(f"{name}: {found.why_not or 'not reached'}")
     unsplit = why_unsplit(diagnosis.session)
     if unsplit:
         lines.append(f"single transforms: {unsplit}")

@@ -43,7 +43,7 @@ class Epochs:
     complete = False
 
 
-class Turns:
+class LoopSide:
     """A loop that gets batches; ``leaves`` are the numbers of the steps after which its epoch is over."""
 
     def __init__(self, leaves: tuple[int, ...] = ()) -> None:
@@ -121,8 +121,8 @@ def driven(turning: Generator[Any, None, Any], step: Callable[[Any], None]) -> A
         step(batch)
 
 
-def looked_at(task: Task, turns: Any = None, step_ms: float = 1.0, seconds: float = 60.0) -> Prefix | None:
-    turning = frozen_prefix(turns or Turns(), batches(device=task.device), task.device, step_ms, seconds)
+def looked_at(task: Task, loop_side: Any = None, step_ms: float = 1.0, seconds: float = 60.0) -> Prefix | None:
+    turning = frozen_prefix(loop_side or LoopSide(), batches(device=task.device), task.device, step_ms, seconds)
     found: Prefix | None = driven(turning, task.step)
     return found
 
@@ -228,14 +228,14 @@ class TestFound:
 
     def test_the_loop_trains_as_it_does_without(self, form: type[Task]) -> None:
         """Losses, weights, statistics, gradients, the optimizer and all draws, bit by bit."""
-        watched, turns = form(), Turns()
+        watched, loop_side = form(), LoopSide()
         random.seed(0)
-        found = looked_at(watched, turns)
+        found = looked_at(watched, loop_side)
         assert found is not None and found.modules
         seen = watched.state()
         plain = form()
         random.seed(0)
-        for batch in turns.handed:
+        for batch in loop_side.handed:
             plain.step(batch)
         assert len(plain.losses) > 4
         expected = plain.state()
@@ -306,26 +306,26 @@ class TestNothingToFind:
     def test_all_is_trained(self) -> None:
         task = Task()
         task.encoder.requires_grad_(True)
-        turns = Turns()
-        assert looked_at(task, turns) is None
-        assert len(turns.handed) == 1  # the cheap check, and nothing else
+        loop_side = LoopSide()
+        assert looked_at(task, loop_side) is None
+        assert len(loop_side.handed) == 1  # the cheap check, and nothing else
 
     def test_nothing_is_trained(self) -> None:
         class Evaluating(Task):
             def step(self, batch: Any) -> None:
                 self.encoder(batch[0] / 255)
 
-        turns = Turns()
-        assert looked_at(Evaluating(), turns) is None
-        assert len(turns.handed) == 1
+        loop_side = LoopSide()
+        assert looked_at(Evaluating(), loop_side) is None
+        assert len(loop_side.handed) == 1
 
     def test_no_modules(self) -> None:
-        turns = Turns()
-        assert driven(frozen_prefix(turns, batches(), CPU, 1.0, 9.0), lambda batch: None) is None
+        loop_side = LoopSide()
+        assert driven(frozen_prefix(loop_side, batches(), CPU, 1.0, 9.0), lambda batch: None) is None
 
 
-def refused(task: Task, turns: Any = None, **more: Any) -> str:
-    found = looked_at(task, turns, **more)
+def refused(task: Task, loop_side: Any = None, **more: Any) -> str:
+    found = looked_at(task, loop_side, **more)
     assert found is not None
     assert (found.modules, found.least, found.most) == ([], 0.0, 0.0)
     assert found.why_not
@@ -404,14 +404,14 @@ class TestRefused:
     def test_hooks_of_the_scripts(self) -> None:
         task, calls = Task(), []
         task.encoder[0].register_forward_hook(lambda *args: calls.append(1))
-        turns = Turns()
-        assert "a hook of the script's" in refused(task, turns)
-        assert len(calls) == len(turns.handed)
+        loop_side = LoopSide()
+        assert "a hook of the script's" in refused(task, loop_side)
+        assert len(calls) == len(loop_side.handed)
 
     def test_steps_that_are_too_long(self) -> None:
-        turns = Turns()
-        assert "too long" in refused(Task(), turns, step_ms=5_000.0, seconds=10.0)
-        assert len(turns.handed) == 1
+        loop_side = LoopSide()
+        assert "too long" in refused(Task(), loop_side, step_ms=5_000.0, seconds=10.0)
+        assert len(loop_side.handed) == 1
 
     def test_several_processes(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(torch.distributed, "is_initialized", lambda: True)
@@ -445,36 +445,36 @@ class TestRefused:
             raise torch.cuda.OutOfMemoryError("no room")
 
         monkeypatch.setattr(trying, "measure", fails)
-        task, turns = Task(), Turns()
-        assert "no room" in refused(task, turns)
+        task, loop_side = Task(), LoopSide()
+        assert "no room" in refused(task, loop_side)
         plain = Task()
-        for batch in turns.handed:
+        for batch in loop_side.handed:
             plain.step(batch)
         assert plain.losses == task.losses
 
 
 class TestEpochs:
     def test_a_step_at_the_end_of_an_epoch_is_watched_again(self) -> None:
-        turns = Turns(leaves=(2,))
-        found = looked_at(Task(), turns)
+        loop_side = LoopSide(leaves=(2,))
+        found = looked_at(Task(), loop_side)
         assert found is not None and found.modules == ["self.encoder"]
-        assert len(turns.handed) == 1 + 2 + 2 + 2
+        assert len(loop_side.handed) == 1 + 2 + 2 + 2
 
     def test_epochs_of_a_step(self) -> None:
-        assert "from step to step" in refused(Task(), Turns(leaves=tuple(range(99))))
+        assert "from step to step" in refused(Task(), LoopSide(leaves=tuple(range(99))))
 
     def test_the_end_of_an_epoch_is_not_watched(self) -> None:
         """What the loop does between two epochs comes with the batch before."""
-        turns = Turns()
-        turns.epochs.complete = True
-        looked_at(Task(), turns)
-        assert len(turns.handed) == 1 + 2 * 2 + 2
+        loop_side = LoopSide()
+        loop_side.epochs.complete = True
+        looked_at(Task(), loop_side)
+        assert len(loop_side.handed) == 1 + 2 * 2 + 2
 
 
 def test_the_loop_may_end_at_any_step() -> None:
     for steps in range(1, 6):
         task = Task()
-        turning = frozen_prefix(Turns(), batches(), CPU, 1.0, 60.0)
+        turning = frozen_prefix(LoopSide(), batches(), CPU, 1.0, 60.0)
         for _ in range(steps):
             task.step(next(turning))
         turning.close()
@@ -490,7 +490,7 @@ def test_cached_batches_stay_as_they_are() -> None:
     cache = batches()
     before = copy.deepcopy(cache._batches)
     task = InPlace()
-    driven(frozen_prefix(Turns(), cache, CPU, 1.0, 60.0), task.step)
+    driven(frozen_prefix(LoopSide(), cache, CPU, 1.0, 60.0), task.step)
     for one, other in zip(before, cache._batches, strict=True):
         assert torch.equal(one[0], other[0]) and torch.equal(one[1], other[1])
 

@@ -18,7 +18,7 @@ from torchvision.transforms import v2
 from pipediag.remedy.hooks import recording, register
 from pipediag.remedy.kernels import RAGGED
 from pipediag.remedy.ops import NotRecordable
-from pipediag.remedy.packed import Packed, Plain, Section
+from pipediag.remedy.packed_batch import Packed, Plain, Section
 from pipediag.remedy.packing import pack, pack_plain
 from pipediag.remedy.recorder import Recorder
 from pipediag.remedy.replay import replay

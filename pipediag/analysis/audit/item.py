@@ -77,8 +77,8 @@ class Check:
         """Why the first of these rungs without a window has none; empty where all were measured."""
         for rung in rungs:
             if not self.ladder.has(rung):
-                standing = self.session.rungs.get(rung)
-                why = standing.why_not if standing is not None else ""
+                found = self.session.rungs.get(rung)
+                why = found.why_not if found is not None else ""
                 return f"{rung} was not measured: {why or 'not reached; give a longer --budget'}"
         return ""
 

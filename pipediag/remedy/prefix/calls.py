@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from ...usercode import tree
-from ...usercode.naming import call_site
+from ...usercode.call_sites import call_site
 from .origins import Origins
 from .patches import Patch, patch_for, running
 from .structure import rebuilt, tensors_in

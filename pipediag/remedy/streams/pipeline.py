@@ -88,9 +88,9 @@ def _feed_of(loader: Any, device: torch.device) -> Feed:
     from_workers = isinstance(loader, DataLoader) and loader.num_workers > 0 and device.type == "cuda"
     if from_workers and importlib.util.find_spec("torchvision") is not None:
         from ..plan import Plan
-        from ..replayed import Replayed
+        from ..to_device import ToDevice
 
-        return Replayed(loader, Plan(), device)
+        return ToDevice(loader, Plan(), device)
     return Copied(loader, device)
 
 

@@ -246,7 +246,7 @@ def replayed_without_telling() -> None:
         ready = [made.feed.arrive(sent) for sent in made.feed.begin()]
     finally:
         torch.Tensor.record_stream = native  # type: ignore[method-assign]
-    assert isinstance(made.feed, replayed.Replayed) and len(ready) == COUNT
+    assert isinstance(made.feed, replayed.ToDevice) and len(ready) == COUNT
 
 
 SCENARIOS: dict[str, Callable[[], None]] = {

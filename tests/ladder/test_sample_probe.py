@@ -14,8 +14,8 @@ from torchvision.transforms import v2
 
 import pipediag
 from pipediag.ladder import probe
-from pipediag.ladder.inside import Inspection, threads
-from pipediag.ladder.probe import Probe
+from pipediag.ladder.sample_inspection import Inspection, threads
+from pipediag.ladder.sample_probe import Probe
 from pipediag.session import NOT_YET, Cost, Files, Inside
 from pipediag.usercode.chain import Chain, chain_of, take_apart
 from pipediag.usercode.slots import find_slots

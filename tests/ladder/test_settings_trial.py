@@ -20,9 +20,9 @@ from pipediag.analysis.stopping import next_round
 from pipediag.errors import AnalysisOver
 from pipediag.ladder import knobs
 from pipediag.ladder.feed import Feed
-from pipediag.ladder.knobs import ClonedFeed, LoaderTrial, cloned, proposal
 from pipediag.ladder.measurement import Measurement
 from pipediag.ladder.plan import Plan
+from pipediag.ladder.settings_trial import ClonedFeed, SettingsTrial, cloned, proposal
 from pipediag.measure.clock import SystemClock
 from pipediag.session import Knobs, Loader, LoaderSettings, Rung, Session, Startup, Window, settings_rung
 
@@ -115,13 +115,13 @@ class TestClone:
         assert feed.at_work == 0
         feed.take()
         feed.pause()
-        assert clone.cell._is_paused() and not measured.cell._is_paused()
+        assert clone.rung_switch._is_paused() and not measured.rung_switch._is_paused()
         feed.take()
-        assert not clone.cell._is_paused()
+        assert not clone.rung_switch._is_paused()
         until = time.monotonic() + 10.0
         while feed.ready < feed.backlog and time.monotonic() < until:
             time.sleep(0.01)
-        clone.cell.begin(1)
+        clone.rung_switch.begin(1)
         assert (feed.at_work, measured.at_work) == (1, 0)
         feed.close()
         assert feed.at_work == 0
@@ -221,12 +221,12 @@ class TestTrial:
     def test_only_of_what_is_in_the_race(self) -> None:
         session = known(TWO, LoaderSettings(4, 2))
         session.rungs["settings:1"] = Rung("settings:1", False, "no memory")
-        trial = LoaderTrial(feed_of(make()), session, 10.0)
+        trial = SettingsTrial(feed_of(make()), session, 10.0)
         assert list(trial.feeds) == ["settings:2"] and trial.feeds["settings:2"].workers == 4
         assert trial.schedule().round == 3, "the first round is none of the ladder's"
 
     def test_nothing(self) -> None:
-        assert LoaderTrial(feed_of(make()), known(), 10.0).feeds == {}
+        assert SettingsTrial(feed_of(make()), known(), 10.0).feeds == {}
 
 
 class Race:

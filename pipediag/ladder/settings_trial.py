@@ -18,6 +18,7 @@ from torch.utils.data import DataLoader
 from ..analysis.halving import next_settings
 from ..analysis.knobs import Candidates, Memory, candidates, current, left_out
 from ..analysis.remedy import FIRST_LOOK
+from ..loop.copies import detached_twin, with_own_generators
 from ..measure.memory import free_bytes, own_bytes, shared_bytes
 from ..measure.schedule import Schedule
 from ..measure.window import window_seconds, window_steps
@@ -25,7 +26,6 @@ from ..session import Knobs, LoaderSettings, Rung, Session, settings_of, setting
 from ..usercode.randomness import undisturbed
 from .delivery import NO_COST, Delivery
 from .feed import Feed
-from ..loop.copies import detached_twin, with_own_generators
 
 #: Seconds that starting a worker takes, where the loader as it is has none to tell by.
 _START = 0.1
@@ -119,7 +119,7 @@ def _short(error: Exception) -> str:
     return text[-1] if text[-1].startswith(name) else f"{name}: {text[-1]}"
 
 
-class LoaderTrial:
+class SettingsTrial:
     """The clones of one pass over the script: of those settings that are still in the race.
 
     ``feeds`` has their batches, by rung; none where nothing is to be tried, or that is decided.

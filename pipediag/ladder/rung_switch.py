@@ -20,7 +20,7 @@ _LOOK = 0.002
 _RUNG, _POOL, _PAUSED_UNTIL, _FIRST_WORKER = range(4)
 
 
-class Cell:
+class RungSwitch:
     """Shared integers: the rung that the workers serve, how many bytes each may cache, and which of them are busy.
 
     Reading is one memory access; nothing is restarted when the rung changes. The object travels to workers inside
@@ -29,9 +29,9 @@ class Cell:
 
     def __init__(self, workers: int = 0) -> None:
         self._shared = torch.zeros(_FIRST_WORKER + workers, dtype=torch.int64).share_memory_()
-        self.switch("baseline")
+        self.set("baseline")
 
-    def switch(self, rung: str) -> None:
+    def set(self, rung: str) -> None:
         """Let the workers serve ``rung`` from their next batch on; a pause goes on."""
         links = cut_of(rung)
         done = "baseline" if fed_apart(rung) else _WORKERS_DO.get(rung, rung)

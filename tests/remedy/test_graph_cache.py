@@ -10,13 +10,13 @@ from sameness import Images, check_same, loader, seen
 from torch.utils.data import DataLoader, default_collate
 from torchvision.transforms import v2
 
+from pipediag.remedy.graph_cache import kind_of
 from pipediag.remedy.loader import OffloadedLoader
-from pipediag.remedy.packed import Packed
+from pipediag.remedy.packed_batch import Packed
 from pipediag.remedy.plan import Plan
-from pipediag.remedy.repeated import kind_of
-from pipediag.remedy.replayed import Replayed
 from pipediag.remedy.scouting import find
-from pipediag.remedy.worker import Station
+from pipediag.remedy.to_device import ToDevice
+from pipediag.remedy.worker import PackingSide
 
 UNIFORM = v2.Compose(
     [v2.ToDtype(torch.float32), v2.RandomCrop(24), v2.Resize(32), v2.RandomRotation(30.0), v2.GaussianBlur(5)]
@@ -30,7 +30,7 @@ def plan_for(chain: Any, fuse: bool = False) -> Plan:
 
 def keys(chain: Any, batches: int = 6) -> set[Any]:
     dataset = Images(chain, length=100)
-    station = Station(dataset, default_collate, plan_for(chain))
+    station = PackingSide(dataset, default_collate, plan_for(chain))
     found = set()
     for number in range(batches):
         sent = station.samples(range(8 * number, 8 * number + 8))
@@ -58,13 +58,13 @@ def test_the_users_own_code_is_never_alike() -> None:
     chain = v2.Compose([v2.RandomCrop(24), v2.ToDtype(torch.float32), Halved()])
     offloaded = offload(loader(Images(chain, length=64)), "cpu")
     assert offloaded.plan.moved
-    for sent in Replayed(loader(Images(chain, length=64)), offloaded.plan, torch.device("cpu")).begin():
+    for sent in ToDevice(loader(Images(chain, length=64)), offloaded.plan, torch.device("cpu")).begin():
         assert isinstance(sent, Packed)
         assert kind_of(sent) is None
 
 
 def repeats(offloaded: OffloadedLoader) -> int:
-    assert isinstance(offloaded.feed, Replayed)
+    assert isinstance(offloaded.feed, ToDevice)
     return len(offloaded.feed._repeats._graphs)
 
 

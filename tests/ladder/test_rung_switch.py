@@ -16,9 +16,9 @@ import pytest
 import torch
 from torch.utils.data import DataLoader, Dataset, IterableDataset, get_worker_info
 
-from pipediag.ladder import cell as module
-from pipediag.ladder.cell import PAUSE, Cell
+from pipediag.ladder import rung_switch as module
 from pipediag.ladder.feed import Feed
+from pipediag.ladder.rung_switch import PAUSE, RungSwitch
 from pipediag.measure.clock import SystemClock
 from pipediag.session import cut_rung
 
@@ -36,41 +36,41 @@ def eventually(look: Callable[[], Any], patience: float = PATIENCE) -> bool:
 
 class TestSwitching:
     def test_begins_with_the_baseline(self) -> None:
-        cell = Cell()
-        assert (cell.rung, cell.pool_bytes) == ("baseline", 0)
+        rung_switch = RungSwitch()
+        assert (rung_switch.rung, rung_switch.pool_bytes) == ("baseline", 0)
 
     @pytest.mark.parametrize("rung", ["worker", "sample", "raw", "warm", "baseline"])
     def test_rungs_that_workers_serve(self, rung: str) -> None:
-        cell = Cell()
-        cell.switch(rung)
-        assert cell.rung == rung
+        rung_switch = RungSwitch()
+        rung_switch.set(rung)
+        assert rung_switch.rung == rung
 
     @pytest.mark.parametrize("links", [1, 2, 17, 999])
     def test_cuts_of_the_chain(self, links: int) -> None:
-        cell = Cell()
-        cell.switch(cut_rung(links))
-        assert cell.rung == f"transform:{links}"
-        cell.switch("raw")
-        assert cell.rung == "raw"
+        rung_switch = RungSwitch()
+        rung_switch.set(cut_rung(links))
+        assert rung_switch.rung == f"transform:{links}"
+        rung_switch.set("raw")
+        assert rung_switch.rung == "raw"
 
     @pytest.mark.parametrize("rung", ["device", "host", "supply", "remedied", "settings:2"])
     def test_rungs_that_workers_do_not_serve(self, rung: str) -> None:
-        cell = Cell()
-        cell.switch("transform:3")
-        cell.switch(rung)
-        assert cell.rung == "baseline"
+        rung_switch = RungSwitch()
+        rung_switch.set("transform:3")
+        rung_switch.set(rung)
+        assert rung_switch.rung == "baseline"
 
     @pytest.mark.parametrize("rung", ["nonsense", "transform", "transform:", "transform:x", "transform:-1"])
     def test_unknown_rung(self, rung: str) -> None:
         with pytest.raises(ValueError):
-            Cell().switch(rung)
+            RungSwitch().set(rung)
 
     def test_is_in_shared_memory(self) -> None:
-        cell = Cell(3)
-        assert cell._shared.is_shared()
-        cell.pool_bytes = 1 << 40
-        assert cell.pool_bytes == 1 << 40
-        assert (cell.rung, cell.at_work) == ("baseline", 0)
+        rung_switch = RungSwitch(3)
+        assert rung_switch._shared.is_shared()
+        rung_switch.pool_bytes = 1 << 40
+        assert rung_switch.pool_bytes == 1 << 40
+        assert (rung_switch.rung, rung_switch.at_work) == ("baseline", 0)
 
 
 class Time:
@@ -98,9 +98,9 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Time:
     return clock
 
 
-def begins_after(cell: Cell, worker: int, clock: Time) -> float:
+def begins_after(rung_switch: RungSwitch, worker: int, clock: Time) -> float:
     began = clock.seconds
-    cell.begin(worker)
+    rung_switch.begin(worker)
     return clock.seconds - began
 
 
@@ -108,94 +108,100 @@ class TestPausing:
     """By a clock that only waiting moves."""
 
     def test_no_pause(self, clock: Time) -> None:
-        assert begins_after(Cell(2), 0, clock) == 0.0
+        assert begins_after(RungSwitch(2), 0, clock) == 0.0
 
     def test_it_ends_by_itself(self, clock: Time) -> None:
         """Workers of a training process that has died must not wait for ever."""
-        cell = Cell(2)
-        cell.pause()
-        assert begins_after(cell, 0, clock) == PAUSE
-        assert begins_after(cell, 1, clock) == 0.0, "it is over for all"
+        rung_switch = RungSwitch(2)
+        rung_switch.pause()
+        assert begins_after(rung_switch, 0, clock) == PAUSE
+        assert begins_after(rung_switch, 1, clock) == 0.0, "it is over for all"
 
     def test_it_ends_when_it_is_ended(self, clock: Time) -> None:
-        cell = Cell(2)
-        cell.pause()
-        clock.look = lambda: clock.seconds >= 1003.0 and cell.resume()
-        assert begins_after(cell, 0, clock) == 3.25
+        rung_switch = RungSwitch(2)
+        rung_switch.pause()
+        clock.look = lambda: clock.seconds >= 1003.0 and rung_switch.resume()
+        assert begins_after(rung_switch, 0, clock) == 3.25
 
     def test_it_is_renewed(self, clock: Time) -> None:
-        cell = Cell(2)
-        cell.pause()
-        clock.look = lambda: clock.seconds <= 1006.0 and cell.pause()
-        assert begins_after(cell, 0, clock) == 6.0 + PAUSE
+        rung_switch = RungSwitch(2)
+        rung_switch.pause()
+        clock.look = lambda: clock.seconds <= 1006.0 and rung_switch.pause()
+        assert begins_after(rung_switch, 0, clock) == 6.0 + PAUSE
 
     def test_a_pause_after_a_pause(self, clock: Time) -> None:
-        cell = Cell(2)
-        cell.pause()
-        cell.resume()
-        assert begins_after(cell, 0, clock) == 0.0
-        cell.pause()
-        assert begins_after(cell, 0, clock) == PAUSE
+        rung_switch = RungSwitch(2)
+        rung_switch.pause()
+        rung_switch.resume()
+        assert begins_after(rung_switch, 0, clock) == 0.0
+        rung_switch.pause()
+        assert begins_after(rung_switch, 0, clock) == PAUSE
 
     @pytest.mark.parametrize("rung", ["device", "host", "sample", "remedied"])
     def test_it_goes_on_when_the_rung_changes(self, clock: Time, rung: str) -> None:
         """From one cached rung to the next, workers have no batch to begin."""
-        cell = Cell(2)
-        cell.pause()
-        cell.switch(rung)
-        assert begins_after(cell, 0, clock) == PAUSE
+        rung_switch = RungSwitch(2)
+        rung_switch.pause()
+        rung_switch.set(rung)
+        assert begins_after(rung_switch, 0, clock) == PAUSE
 
     def test_the_training_process_is_never_paused(self, clock: Time) -> None:
         """It makes a batch when it wants one, and would wait for itself."""
-        cell = Cell(2)
-        cell.pause()
-        assert begins_after(cell, -1, clock) == 0.0
-        assert cell.at_work == 0, "nor is it one of the workers, of which it would be the last"
-        cell.end(-1)
-        assert begins_after(cell, 1, clock) == PAUSE, "nor does it end a pause"
-        cell.end(-1)
-        assert cell.at_work == 1
+        rung_switch = RungSwitch(2)
+        rung_switch.pause()
+        assert begins_after(rung_switch, -1, clock) == 0.0
+        assert rung_switch.at_work == 0, "nor is it one of the workers, of which it would be the last"
+        rung_switch.end(-1)
+        assert begins_after(rung_switch, 1, clock) == PAUSE, "nor does it end a pause"
+        rung_switch.end(-1)
+        assert rung_switch.at_work == 1
 
     def test_workers_beyond_those_that_are_counted(self, clock: Time) -> None:
         """A loop may rebuild its loader with more of them."""
-        cell = Cell(2)
-        cell.pause()
-        assert begins_after(cell, 2, clock) == PAUSE
-        assert cell.at_work == 0
+        rung_switch = RungSwitch(2)
+        rung_switch.pause()
+        assert begins_after(rung_switch, 2, clock) == PAUSE
+        assert rung_switch.at_work == 0
 
 
 class TestAtWork:
     def test_from_the_beginning_to_the_end_of_a_batch(self) -> None:
-        cell, counts = Cell(3), []
-        for call, worker in [(cell.begin, 0), (cell.begin, 2), (cell.end, 0), (cell.begin, 1), (cell.end, 0)]:
+        rung_switch, counts = RungSwitch(3), []
+        for call, worker in [
+            (rung_switch.begin, 0),
+            (rung_switch.begin, 2),
+            (rung_switch.end, 0),
+            (rung_switch.begin, 1),
+            (rung_switch.end, 0),
+        ]:
             call(worker)
-            counts.append(cell.at_work)
+            counts.append(rung_switch.at_work)
         assert counts == [1, 2, 1, 2, 2]
 
     def test_who_waits_is_not_at_work(self, clock: Time) -> None:
-        cell, counts = Cell(2), []
-        cell.begin(1)
-        cell.pause()
-        clock.look = lambda: counts.append(cell.at_work)
-        cell.begin(0)
-        assert set(counts) == {1} and cell.at_work == 2
+        rung_switch, counts = RungSwitch(2), []
+        rung_switch.begin(1)
+        rung_switch.pause()
+        clock.look = lambda: counts.append(rung_switch.at_work)
+        rung_switch.begin(0)
+        assert set(counts) == {1} and rung_switch.at_work == 2
 
     def test_who_sees_no_pause_is_seen_at_work(self, monkeypatch: pytest.MonkeyPatch) -> None:
         """In this order: else a worker could begin a batch that nobody sees coming."""
-        cell = Cell(1)
+        rung_switch = RungSwitch(1)
         seen = []
-        monkeypatch.setattr(cell, "_is_paused", lambda: seen.append(cell.at_work))
-        cell.begin(0)
+        monkeypatch.setattr(rung_switch, "_is_paused", lambda: seen.append(rung_switch.at_work))
+        rung_switch.begin(0)
         assert seen == [1]
 
     def test_workers_that_have_ended_are_forgotten(self) -> None:
-        cell = Cell(2)
-        cell.pool_bytes = 7
-        cell.switch("sample")
-        cell.begin(0)
-        cell.begin(1)
-        cell.forget()
-        assert (cell.at_work, cell.rung, cell.pool_bytes) == (0, "sample", 7)
+        rung_switch = RungSwitch(2)
+        rung_switch.pool_bytes = 7
+        rung_switch.set("sample")
+        rung_switch.begin(0)
+        rung_switch.begin(1)
+        rung_switch.forget()
+        assert (rung_switch.at_work, rung_switch.rung, rung_switch.pool_bytes) == (0, "sample", 7)
 
 
 class Counting(Dataset[int]):
@@ -251,7 +257,7 @@ class TestRealWorkers:
             assert begun < 2 * feed.backlog, "they have requests left"
             time.sleep(0.3)
             assert (feed.at_work, int(data.begun.sum())) == (0, begun)
-            feed.cell.switch("host")
+            feed.rung_switch.set("host")
             feed.pause()
             time.sleep(0.1)
             assert (feed.at_work, int(data.begun.sum())) == (0, begun)
@@ -356,7 +362,7 @@ def feed_until_killed(pause: float) -> None:
         assert eventually(lambda: feed.at_work == 0)
         print(*feed.worker_pids, flush=True)
         while True:
-            feed.cell.pause()
+            feed.rung_switch.pause()
             time.sleep(0.1)
 
 

@@ -14,13 +14,13 @@ from torch.utils._python_dispatch import _get_current_dispatch_mode
 from pipediag.ladder import uses
 from pipediag.ladder.batchfacts import describe_leaves
 from pipediag.ladder.caches import BatchCache
-from pipediag.ladder.uses import WATCHED, Uses, watch_uses, why_unwatched
+from pipediag.ladder.tensor_uses import WATCHED, Uses, watch_uses, why_unwatched
 from pipediag.session import BatchFacts, Leaf
 
 DEVICE = torch.device("meta")
 
 
-class Turns:
+class LoopSide:
     """A loop that gets batches and does one thing with each."""
 
     def hand(self, batch: Any) -> Iterator[Any]:
@@ -32,7 +32,7 @@ def watched(loop: Callable[..., Any], *batch: Any, drain: Callable[[], Any] = la
     """What is found out while a loop is called with the tensors of every batch."""
     facts = BatchFacts(describe_leaves([list(batch)]))
     handed = 0
-    for one in watch_uses(Turns(), BatchCache([list(batch)]), facts, DEVICE):  # type: ignore[arg-type]
+    for one in watch_uses(LoopSide(), BatchCache([list(batch)]), facts, DEVICE):  # type: ignore[arg-type]
         loop(*one)
         handed += 1
     assert handed == WATCHED or facts.unwatched

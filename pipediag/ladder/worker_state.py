@@ -17,7 +17,7 @@ from ..usercode.chain import Chain, CutSample
 from ..usercode.dissect import RawSample
 from ..usercode.paths import same
 from .delivery import Notes
-from .inside import Inspection
+from .sample_inspection import Inspection
 
 #: Distinct items a worker caches: enough to span the sizes of varied data, few enough to make quickly.
 MIN_ITEMS, MAX_ITEMS = 8, 32
@@ -57,7 +57,7 @@ class Habits:
 
 
 @dataclass
-class Bench:
+class WorkerState:
     """One worker's state."""
 
     worker: int
@@ -72,7 +72,7 @@ class Bench:
     raw_mode: str = ""  # how the raw rung is served: replay, collate, or impossible
     chain: Chain = field(default_factory=Chain)
     cuts: dict[int, list[CutSample]] = field(default_factory=dict)
-    parcel: Any = None
+    cached_batch: Any = None
     source: Iterator[Any] = field(default_factory=lambda: iter(()))  # of an iterable dataset
     habits: dict[str, Habits] = field(default_factory=dict)  # as seen once, by what is cached; see :meth:`safe`
     stubs: dict[str, list[Any]] = field(default_factory=dict)

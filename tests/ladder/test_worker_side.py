@@ -18,11 +18,11 @@ from PIL import Image
 from torch.utils.data import IterableDataset, default_collate
 
 from pipediag.ladder import station as stations
-from pipediag.ladder.bench import MAX_ITEMS, MIN_ITEMS, queue_clock
-from pipediag.ladder.cell import Cell
 from pipediag.ladder.delivery import NO_COST, Delivery
-from pipediag.ladder.probe import TIMED
-from pipediag.ladder.station import Station
+from pipediag.ladder.rung_switch import RungSwitch
+from pipediag.ladder.sample_probe import TIMED
+from pipediag.ladder.worker_side import WorkerSide
+from pipediag.ladder.worker_state import MAX_ITEMS, MIN_ITEMS, queue_clock
 from pipediag.loop.wrappers import StagedCollate, StagedDataset, StagedIterable
 from pipediag.measure.evidence import BatchCost
 from pipediag.session import NOT_YET, Inside, cut_rung
@@ -43,13 +43,13 @@ class Bench:
         *,
         batch: int | None = 4,
         pool_bytes: int = 64 * MIB,
-        parcels: list[Any] | None = None,
+        batch_queues: list[Any] | None = None,
         looks_inside: bool = True,
     ) -> None:
         self.dataset = dataset
-        self.cell = Cell()
-        self.cell.pool_bytes = pool_bytes
-        self.station = Station(dataset, collate, self.cell, parcels or [], looks_inside)
+        self.rung_switch = RungSwitch()
+        self.rung_switch.pool_bytes = pool_bytes
+        self.station = WorkerSide(dataset, collate, self.rung_switch, batch_queues or [], looks_inside)
         self._staged = StagedDataset(self.station)
         self._collate = StagedCollate(self.station)
         self._batch = batch
@@ -58,7 +58,7 @@ class Bench:
     def batch(self, rung: str | None = None) -> Delivery:
         """The next batch of a sequential sampler, under ``rung`` from now on."""
         if rung is not None:
-            self.cell.switch(rung)
+            self.rung_switch.set(rung)
         count = self._batch or 1
         indices = [i % len(self.dataset) for i in range(self._next, self._next + count)]
         self._next += count
@@ -155,7 +155,7 @@ class TestRungs:
     def test_a_batch_is_of_the_rung_it_was_begun_under(self) -> None:
         bench = Bench(Transformed())
         samples = StagedDataset(bench.station).__getitems__([0, 1])
-        bench.cell.switch("sample")
+        bench.rung_switch.set("sample")
         delivery = StagedCollate(bench.station)(samples)
         assert delivery.rung == "baseline"
         assert not delivery.stable
@@ -696,16 +696,16 @@ def test_getitems_is_used_where_there_is_one(rung: str) -> None:
 class TestWorkerRung:
     @pytest.mark.usefixtures("as_worker")
     def test_sends_the_parcel(self) -> None:
-        parcels: Any = [queue.Queue(), queue.Queue()]
-        parcel = {"x": torch.ones(2)}
-        parcels[0].put(parcel)
-        bench = Bench(Transformed(), parcels=parcels)
+        batch_queues: Any = [queue.Queue(), queue.Queue()]
+        cached_batch = {"x": torch.ones(2)}
+        batch_queues[0].put(cached_batch)
+        bench = Bench(Transformed(), batch_queues=batch_queues)
         sent: list[Any] = []
         for _ in range(3):
             delivery = bench.batch("worker")
             assert delivery.fits("worker")
-            assert same(delivery.batch, parcel)
-            assert not tree.share_memory(delivery.batch, [parcel, sent]), "new memory, as in training"
+            assert same(delivery.batch, cached_batch)
+            assert not tree.share_memory(delivery.batch, [cached_batch, sent]), "new memory, as in training"
             assert delivery.cost.copy > 0
             assert delivery.worker == 0
             sent.append(delivery.batch)
@@ -713,17 +713,17 @@ class TestWorkerRung:
 
     @pytest.mark.usefixtures("as_worker")
     def test_without_automatic_batching(self) -> None:
-        parcels: Any = [queue.Queue()]
-        parcels[0].put("parcel")
-        bench = Bench(Transformed(), lambda sample: sample, batch=None, parcels=parcels)
+        batch_queues: Any = [queue.Queue()]
+        batch_queues[0].put("parcel")
+        bench = Bench(Transformed(), lambda sample: sample, batch=None, batch_queues=batch_queues)
         assert bench.stable("worker").batch == "parcel"
 
     @pytest.mark.usefixtures("as_worker")
     def test_the_users_collate_is_not_called(self) -> None:
         calls = []
-        parcels: Any = [queue.Queue()]
-        parcels[0].put("parcel")
-        bench = Bench(Transformed(), lambda samples: calls.append(len(samples)), parcels=parcels)
+        batch_queues: Any = [queue.Queue()]
+        batch_queues[0].put("parcel")
+        bench = Bench(Transformed(), lambda samples: calls.append(len(samples)), batch_queues=batch_queues)
         bench.batch("worker")
         assert calls == []
 
@@ -859,7 +859,7 @@ class TestImpossible:
         bench = Bench(Transformed(), collate)
         with pytest.raises(ValueError, match="ragged"):
             bench.batch("baseline")
-        bench.cell.switch("sample")
+        bench.rung_switch.set("sample")
         assert bench.station.begin().rung == "sample"
 
     def test_an_error_of_the_dataset_ends_the_batch_it_belongs_to(self) -> None:
@@ -870,7 +870,7 @@ class TestImpossible:
         bench = Bench(Dataset())
         with pytest.raises(OSError, match="disk on fire"):
             bench.batch("baseline")
-        bench.cell.switch("warm")
+        bench.rung_switch.set("warm")
         assert bench.station.begin().rung == "warm"
 
 
@@ -989,7 +989,7 @@ class Stream(Bench):
 
     def batch(self, rung: str | None = None) -> Delivery:
         if rung is not None:
-            self.cell.switch(rung)
+            self.rung_switch.set(rung)
         samples = []
         for _ in range(self._size):
             try:
@@ -1024,9 +1024,9 @@ class TestStream:
 
     @pytest.mark.usefixtures("as_worker")
     def test_worker(self) -> None:
-        parcels: Any = [queue.Queue()]
-        parcels[0].put("parcel")
-        bench = Stream(Numbers(), parcels=parcels)
+        batch_queues: Any = [queue.Queue()]
+        batch_queues[0].put("parcel")
+        bench = Stream(Numbers(), batch_queues=batch_queues)
         drawn = bench.dataset.drawn
         assert bench.batch("worker").batch == "parcel"
         assert bench.dataset.drawn == drawn
@@ -1036,7 +1036,7 @@ class TestStream:
         assert [len(bench.batch("baseline").batch[1]) for _ in range(2)] == [4, 2]
         with pytest.raises(StopIteration):
             bench.batch()
-        bench.cell.switch("sample")
+        bench.rung_switch.set("sample")
         assert bench.station.begin().rung == "sample"
 
     def test_a_cached_rung_has_no_end(self) -> None:
@@ -1115,7 +1115,7 @@ class TestTravelling:
         bench = Bench(Transformed(Double()), default_collate)
         bench.stable("sample")
         assert bench.station._benches
-        twin = Station.__new__(Station)
+        twin = WorkerSide.__new__(WorkerSide)
         state = bench.station.__getstate__()
         twin.__dict__.update(state)
         assert twin._benches == {}

@@ -14,7 +14,7 @@ from torch.utils.data.dataloader import _BaseDataLoaderIter
 from torchvision.transforms import v2
 
 from pipediag.remedy import certifying
-from pipediag.remedy.standin import StandIn
+from pipediag.remedy.remedied_run import RemediedRun
 
 CPU = torch.device("cpu")
 NATIVE: Callable[[Any], Any] = DataLoader._get_iterator
@@ -40,8 +40,8 @@ class Told(list[str]):
         self.append(line)
 
 
-def stand_in(loader: DataLoader[Any], said: Told | None = None, **settings: Any) -> StandIn:
-    return StandIn(loader, CPU, NATIVE, contextlib.nullcontext, said if said is not None else Told(), **settings)
+def stand_in(loader: DataLoader[Any], said: Told | None = None, **settings: Any) -> RemediedRun:
+    return RemediedRun(loader, CPU, NATIVE, contextlib.nullcontext, said if said is not None else Told(), **settings)
 
 
 def make(workers: int, dataset: Dataset[Any] | None = None, **settings: Any) -> DataLoader[Any]:

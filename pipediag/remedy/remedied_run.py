@@ -27,7 +27,7 @@ from .streams.feed import fetches_ahead
 _SETTINGS = ("dataset", "batch_sampler", "sampler", "collate_fn", "worker_init_fn", "num_workers", "generator")
 
 
-class StandIn:
+class RemediedRun:
     """A loader's batches under the remedy, and without it once there is a doubt.
 
     Args:
@@ -84,9 +84,9 @@ class StandIn:
         self._fetch_as(loader)
         self._check.follow(self.offloaded)
 
-    def iterator(self) -> StandInIterator:
+    def iterator(self) -> RemediedIterator:
         """What ``iter(loader)`` returns. Random numbers are drawn now that the loader would draw now."""
-        return StandInIterator(self)
+        return RemediedIterator(self)
 
     def epoch(self) -> Iterator[Any]:
         if not self.given_up:
@@ -160,7 +160,7 @@ def _settings(loader: DataLoader[Any]) -> dict[str, Any]:
 class _Epoch:
     """One epoch's batches: remedied, and plain from where the remedy was given up."""
 
-    def __init__(self, owner: StandIn, batches: Iterator[Any], drawn: _Drawn) -> None:
+    def __init__(self, owner: RemediedRun, batches: Iterator[Any], drawn: _Drawn) -> None:
         self._owner = owner
         self._batches: Iterator[Any] | None = batches
         self._drawn = drawn
@@ -195,16 +195,16 @@ class _Epoch:
             self._owner.give_up(f"a spot check failed with {type(error).__name__}: {error}")
 
 
-class StandInIterator(_BaseDataLoaderIter):  # type: ignore[misc]
+class RemediedIterator(_BaseDataLoaderIter):  # type: ignore[misc]
     """What the script's loop iterates. A loader with persistent workers keeps it and begins it anew."""
 
-    def __init__(self, owner: StandIn) -> None:
+    def __init__(self, owner: RemediedRun) -> None:
         # The parent's constructor would draw a seed and begin the sampler; the twin's iterator does both.
         self._owner = owner
         self._num_yielded = 0
         self._batches = owner.epoch()
 
-    def __iter__(self) -> StandInIterator:
+    def __iter__(self) -> RemediedIterator:
         return self
 
     def __len__(self) -> int:

@@ -14,13 +14,13 @@ import torch
 
 from pipediag.ladder import waits
 from pipediag.ladder.caches import BatchCache
-from pipediag.ladder.waits import watch_syncs
+from pipediag.ladder.sync_watch import watch_syncs
 from pipediag.measure.device import Device
 from pipediag.measure.synclog import SyncLog
 from pipediag.session import SyncCall, Syncs
 
 
-class Turns:
+class LoopSide:
     """A loop that gets batches; it need not come back in the same epoch."""
 
     def hand(self, batch: Any) -> Iterator[Any]:
@@ -50,7 +50,7 @@ def watched(
 ) -> tuple[Syncs, int]:
     """What comes of it, and the number of batches that the loop got."""
     cache = BatchCache(batches or [torch.zeros(3), torch.ones(3)])
-    climb = watch_syncs(Turns(), cache, Device(torch.device(device)), pace)  # type: ignore[arg-type]
+    climb = watch_syncs(LoopSide(), cache, Device(torch.device(device)), pace)  # type: ignore[arg-type]
     handed = 0
     while True:
         try:
@@ -108,7 +108,7 @@ def test_only_cuda_tells(device: str, logs: list[SyncLog], monkeypatch: pytest.M
 
 def test_a_script_that_ends_meanwhile(logs: list[SyncLog]) -> None:
     cache = BatchCache([torch.zeros(3)])
-    climb = watch_syncs(Turns(), cache, Device(torch.device("cuda")), 0.01)  # type: ignore[arg-type]
+    climb = watch_syncs(LoopSide(), cache, Device(torch.device("cuda")), 0.01)  # type: ignore[arg-type]
     next(climb)
     assert len(logs) == 1
     climb.close()

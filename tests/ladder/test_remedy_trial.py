@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 
-from pipediag.ladder.remedied import RemediedFeed, Trial
+from pipediag.ladder.remedy_trial import RemediedFeed, Trial
 from pipediag.measure.clock import SystemClock
 from pipediag.measure.device import Device
 from pipediag.session import REMEDIED, Cost, Inside, Session

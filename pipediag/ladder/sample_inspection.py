@@ -12,7 +12,7 @@ from ..session import NOT_YET, Inside
 from ..usercode.chain import Chain
 from ..usercode.slots import Slot
 from .hotlines import TRACED, HotLines
-from .probe import TIMED, Probe
+from .sample_probe import TIMED, Probe
 
 
 class Inspection:

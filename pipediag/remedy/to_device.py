@@ -11,20 +11,20 @@ from torch.utils.data import DataLoader
 
 from ..loop.wrappers import InitWorker, StagedDataset
 from ..usercode import tree
-from .packed import Packed
+from .graph_cache import GraphCache
+from .packed_batch import Packed
 from .plan import Plan
-from .repeated import Repeats
 from .replay import replay
 from .ring import Ring
 from .streams.feed import fetches_ahead
 from .streams.handover import Ready, moved
-from .worker import Sent, Station, Unrecorded, handed_on, packing
+from .worker import PackingSide, Sent, Unrecorded, handed_on, packing
 
 #: Slots that a worker may have beyond those on their way: for batches that are being copied.
 _HELD = 3
 
 
-class Replayed:
+class ToDevice:
     """A feed of the loader's own batches, of whose transforms the device does its part; with an empty plan, none.
 
     From workers to a GPU they come through a ring of page-locked memory, without torch's pinning thread.
@@ -46,7 +46,7 @@ class Replayed:
         on_gpu = device.type == "cuda"
         self._copying = torch.cuda.Stream(device) if on_gpu else None
         self._replaying = torch.cuda.Stream(device) if on_gpu else None
-        self._repeats = Repeats(device)
+        self._repeats = GraphCache(device)
 
     def begin(self) -> Iterator[Sent]:
         plan = self._plan
@@ -88,12 +88,12 @@ def _sending(loader: DataLoader[Any], plan: Plan, device: torch.device) -> DataL
         ring = Ring(loader.num_workers, (loader.prefetch_factor or 2) + _HELD, device)
         if not plan.pieces:
             return packing(loader, ring)
-    station = Station(loader.dataset, loader.collate_fn, plan, ring)
+    packing_side = PackingSide(loader.dataset, loader.collate_fn, plan, ring)
     twin = copy.copy(loader)
     twin.__dict__.update(  # a loader refuses assignments once it is made
-        dataset=StagedDataset(station),
+        dataset=StagedDataset(packing_side),
         collate_fn=handed_on,
-        worker_init_fn=InitWorker(station, loader.worker_init_fn),
+        worker_init_fn=InitWorker(packing_side, loader.worker_init_fn),
         pin_memory=ring is None and (loader.pin_memory or device.type == "cuda"),
         _iterator=None,
     )

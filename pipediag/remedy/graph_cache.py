@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from .packed import Packed
+from .packed_batch import Packed
 from .replay import results_of
 from .streams.capture import captured
 
@@ -24,7 +24,7 @@ _SEEN = 3
 _MOST, _COUNTED = 2, 64
 
 
-class Repeats:
+class GraphCache:
     """The graphs of one loader's replays.
 
     Batches arrive in a thread of their own, while capturing belongs into the loop's: the device's random generator is

@@ -16,7 +16,7 @@ from ..usercode.chain import Chain, decides_at_random
 from ..usercode.places import label, origin, places_of
 from ..usercode.slots import Slot
 from ..usercode.spying import is_path, spied
-from .opened import OpenedFiles
+from .opened_files import OpenedFiles
 
 #: Samples that are timed, and seconds that this may take.
 TIMED, _SECONDS = 32, 2.0

@@ -11,14 +11,14 @@ from ..measure.device import Device
 from ..session import SyncCall, Syncs
 from ..usercode import tree
 from .caches import BatchCache
-from .turns import Turns
+from .loop_side import LoopSide
 
 #: Steps watched at most and at least, and the seconds that they may take where fewer do as well. A loop that reads
 #: its loss every ten steps is to be told apart from one that does so in each.
 _MOST, _LEAST, _SECONDS = 16, 4, 3.0
 
 
-def watch_syncs(turns: Turns, cache: BatchCache, device: Device, pace: float) -> Generator[Any, None, Syncs]:
+def watch_syncs(loop_side: LoopSide, cache: BatchCache, device: Device, pace: float) -> Generator[Any, None, Syncs]:
     """Hand the loop copies of cached host batches, and note which of its calls make it wait for the device.
 
     ``pace`` is the seconds that a step takes. Batches come from host memory, so that the loop copies them as it does
@@ -30,6 +30,6 @@ def watch_syncs(turns: Turns, cache: BatchCache, device: Device, pace: float) ->
     steps = max(_LEAST, min(_MOST, int(_SECONDS / max(pace, 1e-6))))
     with syncs.watch() as log:
         for number in range(steps):
-            yield from turns.hand(tree.clone_pinned(cache.at(number)))
+            yield from loop_side.hand(tree.clone_pinned(cache.at(number)))
             log.step()
     return Syncs(log.steps, [SyncCall(**asdict(found)) for found in log.report()])

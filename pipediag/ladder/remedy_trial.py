@@ -16,12 +16,12 @@ import torch
 from torch.utils.data import DataLoader
 
 from ..errors import UsageError
+from ..loop.copies import detached_twin, wrap_sampler
+from ..loop.wrappers import EndlessSampler
 from ..measure.clock import Clock
 from ..measure.device import Device
 from ..session import REMEDIED, Remedy, Session
 from .delivery import NO_COST, Delivery
-from ..loop.copies import detached_twin, wrap_sampler
-from ..loop.wrappers import EndlessSampler
 
 if TYPE_CHECKING:
     from ..remedy import OffloadedLoader
@@ -156,7 +156,7 @@ def _samples(session: Session) -> int:
 def _offloaded(loader: DataLoader[Any], device: torch.device, samples: int) -> tuple[Remedy, OffloadedLoader | None]:
     try:
         from ..remedy import offload
-        from ..remedy.told import told
+        from ..remedy.summary import told
 
         offloaded = offload(loader, device, samples=samples)
     except UsageError as unusable:

@@ -14,7 +14,7 @@ _KEPT = 8192
 _NAMED = 8
 
 
-class Hearsay:
+class WorkerReports:
     """Takes in deliveries' notes.
 
     Attributes:

@@ -6,9 +6,9 @@ import random
 
 import pytest
 
-from pipediag.ladder import hearsay
+from pipediag.ladder import reports
 from pipediag.ladder.delivery import NO_COST, Delivery, Notes
-from pipediag.ladder.hearsay import Hearsay
+from pipediag.ladder.worker_reports import WorkerReports
 from pipediag.session import Inside, Slow
 
 
@@ -16,9 +16,9 @@ def delivery(notes: Notes | None, worker: int = 0) -> Delivery:
     return Delivery(None, "baseline", True, NO_COST, worker, notes=notes)
 
 
-def told(*batches: list[float]) -> Hearsay:
+def told(*batches: list[float]) -> WorkerReports:
     """Batches of sample times in seconds; a sample is called by its number in its batch."""
-    heard = Hearsay()
+    heard = WorkerReports()
     for times in batches:
         slowest = max((seconds, str(i)) for i, seconds in enumerate(times)) if times else None
         heard.take(delivery(Notes(times, slowest)))
@@ -37,7 +37,7 @@ class TestTail:
         assert told(*batches).tail is None
 
     def test_batches_without_notes(self) -> None:
-        heard = Hearsay()
+        heard = WorkerReports()
         heard.take(delivery(None))
         assert heard.tail is None
         assert heard.insides == {}
@@ -48,7 +48,7 @@ class TestTail:
         assert tail.slowest == [Slow("0", 500.0), Slow("2", 400.0), Slow("1", 300.0)]
 
     def test_a_few_are_named(self) -> None:
-        heard = Hearsay()
+        heard = WorkerReports()
         for number in range(30):
             heard.take(delivery(Notes([0.01 * number], (0.01 * number, f"i{number}"))))
         tail = heard.tail
@@ -61,7 +61,7 @@ class TestTail:
         assert tail.slowest == [Slow("1", 500.0)]
 
     def test_an_index_that_is_slow_again_is_named_once(self) -> None:
-        heard = Hearsay()
+        heard = WorkerReports()
         for epoch in range(20):
             heard.take(delivery(Notes([0.5], (0.5 + epoch / 1000, "7"))))
             heard.take(delivery(Notes([0.4], (0.4 + epoch / 1000, "12"))))
@@ -70,7 +70,7 @@ class TestTail:
         assert [slow.index for slow in tail.slowest] == ["7", "12"]
 
     def test_a_choice_of_many_stands_for_all(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(hearsay, "_KEPT", 500)
+        monkeypatch.setattr(reports, "_KEPT", 500)
         draw = random.Random(1)
         tail = told(*[[draw.uniform(0, 1) for _ in range(10)] for _ in range(2000)]).tail
         assert tail is not None
@@ -81,7 +81,7 @@ class TestTail:
 
 class TestInsides:
     def test_by_worker(self) -> None:
-        heard = Hearsay()
+        heard = WorkerReports()
         heard.take(delivery(Notes(inside=Inside(samples=3)), 0))
         heard.take(delivery(Notes(), 0))
         heard.take(delivery(Notes(inside=Inside()), 1))
@@ -89,7 +89,7 @@ class TestInsides:
         assert heard.revision == 2
 
     def test_the_last_word_of_a_worker_counts(self) -> None:
-        heard = Hearsay()
+        heard = WorkerReports()
         for samples in (2, 8):
             heard.take(delivery(Notes(inside=Inside(samples=samples))))
         assert (heard.insides, heard.revision) == ({0: Inside(samples=8)}, 2)

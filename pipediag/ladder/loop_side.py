@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Callable, Generator
 from typing import Any
 
-from .delivery import Delivery
 from ..loop.epochs import Epochs
-from .feed import Feed, Source
 from ..loop.training import Training
+from .delivery import Delivery
+from .feed import Feed, Source
 
 #: Handed to the loop's iterator in place of a batch: the epoch ends here.
 END = object()
@@ -29,7 +29,7 @@ class Failure:
         self.error = error
 
 
-class Turns:
+class LoopSide:
     """One loop over one loader. ``before_taking`` runs before the workers are asked for a batch."""
 
     def __init__(

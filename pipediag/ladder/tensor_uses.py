@@ -24,7 +24,7 @@ from ..usercode import tree
 from ..usercode.dispatch import switched_on
 from .batchfacts import is_pinned, leaves_of, path_text
 from .caches import BatchCache
-from .turns import Turn, Turns
+from .loop_side import LoopSide, Turn
 
 #: Batches handed out under watch, and those of them that are judged: a loop may read a batch some steps later.
 WATCHED, _JUDGED = 4, 2
@@ -186,7 +186,7 @@ def why_unwatched() -> str:
     return "parts of the script are compiled, and what compiled code reads is not seen" if graphs else ""
 
 
-def watch_uses(turns: Turns, cache: BatchCache, facts: BatchFacts, device: torch.device) -> Turn:
+def watch_uses(loop_side: LoopSide, cache: BatchCache, facts: BatchFacts, device: torch.device) -> Turn:
     """Hand the loop copies of some cached host batches, and complete ``facts`` with what it did with them."""
     facts.unwatched = why_unwatched()
     if facts.unwatched:
@@ -196,7 +196,7 @@ def watch_uses(turns: Turns, cache: BatchCache, facts: BatchFacts, device: torch
         batch = tree.clone_pinned(cache.at(number))
         uses.follow(batch)
         with uses.watching():
-            yield from turns.hand(batch)
+            yield from loop_side.hand(batch)
         del batch
     facts.unwatched = uses.trouble
     if not uses.trouble:

@@ -16,8 +16,8 @@ from hypothesis import strategies as st
 from PIL import Image
 
 from pipediag.ladder import bench as benches
-from pipediag.ladder.bench import FILL_SECONDS, MAX_ITEMS, MIN_ITEMS, Bench, Habits, within
 from pipediag.ladder.delivery import Notes
+from pipediag.ladder.worker_state import FILL_SECONDS, MAX_ITEMS, MIN_ITEMS, Habits, WorkerState, within
 from pipediag.measure.evidence import BatchCost
 from pipediag.usercode import tree
 from pipediag.usercode.chain import chain_of, take_apart
@@ -43,9 +43,9 @@ def clocks(monkeypatch: pytest.MonkeyPatch) -> Clocks:
     return found
 
 
-def bench(clocks: Clocks | None = None) -> Bench:
+def bench(clocks: Clocks | None = None) -> WorkerState:
     held = clocks or Clocks()
-    return Bench(0, lambda: held.cpu, lambda: held.queued)
+    return WorkerState(0, lambda: held.cpu, lambda: held.queued)
 
 
 KIB = 1 << 10
@@ -62,7 +62,7 @@ class Kilobytes(Items):
         return self.transform(torch.full((KIB // 4,), float(index)))
 
 
-def with_cuts(links: int = 5, samples: int = 12) -> Bench:
+def with_cuts(links: int = 5, samples: int = 12) -> WorkerState:
     found = bench()
     dataset = Kilobytes(links)
     slots = find_slots(dataset)
@@ -189,7 +189,7 @@ class TestTimes:
 
     def test_the_clock_is_asked_for_samples_that_stand_out_only(self) -> None:
         asked = []
-        own = Bench(0, lambda: 0.0, lambda: asked.append(1) or 0.0)  # type: ignore[func-returns-value]
+        own = WorkerState(0, lambda: 0.0, lambda: asked.append(1) or 0.0)  # type: ignore[func-returns-value]
         for _ in range(50):
             own.timed(0.01, 0)
         assert len(asked) == 1
@@ -320,11 +320,11 @@ class TestSafe:
 
 def test_a_cached_batch_is_sent_in_new_memory_each_time(clocks: Clocks) -> None:
     own = bench()
-    parcel = {"x": torch.arange(6.0).reshape(2, 3).t().share_memory_(), "label": 3}
-    one, other = own.fresh(parcel), own.fresh(parcel)
-    assert same(one, parcel) and same(other, parcel)
-    assert len({batch["x"].data_ptr() for batch in (one, other, parcel)}) == 3
-    assert not tree.share_memory(parcel, [one, other]) and not tree.share_memory(one, other)
+    cached_batch = {"x": torch.arange(6.0).reshape(2, 3).t().share_memory_(), "label": 3}
+    one, other = own.fresh(cached_batch), own.fresh(cached_batch)
+    assert same(one, cached_batch) and same(other, cached_batch)
+    assert len({batch["x"].data_ptr() for batch in (one, other, cached_batch)}) == 3
+    assert not tree.share_memory(cached_batch, [one, other]) and not tree.share_memory(one, other)
     assert one["x"].is_shared() and other["x"].is_shared() and one["x"].is_contiguous()
 
 
