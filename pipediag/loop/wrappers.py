@@ -33,7 +33,7 @@ class Serving(Fetching, Protocol):
 
 
 class StagedDataset:
-    """A map-style dataset whose samples are made on the worker side; everything but fetching goes to the user's dataset."""
+    """A map-style dataset whose samples the worker side makes; all but fetching goes to the user's dataset."""
 
     def __init__(self, worker_side: Fetching) -> None:
         self._worker_side = worker_side
