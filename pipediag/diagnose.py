@@ -13,8 +13,9 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING, Any
 
+from . import analysis
 from ._version import __version__
-from .analysis import Diagnosis, diagnose_session
+from .analysis import diagnose_session
 from .analysis.remedy import outcome
 from .analysis.stopping import next_round
 from .errors import AnalysisOver, NothingMeasured, UsageError
@@ -25,6 +26,22 @@ if TYPE_CHECKING:
     from torch.utils.data import DataLoader
 
     from .remedy import OffloadedLoader
+
+
+class Diagnosis(analysis.Diagnosis):
+    """What is known of a training loop; made by :func:`diagnose`, or of a saved session by :meth:`of`."""
+
+    @classmethod
+    def of(cls, session: Session) -> Diagnosis:
+        """Judge a session."""
+        return cls(**vars(diagnose_session(session)))
+
+    def apply(self, loader: DataLoader[Any]) -> DataLoader[Any] | OffloadedLoader:
+        """Return the loader with its transforms on the device, or the loader itself if that was measured not to pay.
+
+        See :func:`apply_remedy`.
+        """
+        return apply_remedy(self, loader)
 
 
 def diagnose(
@@ -85,10 +102,10 @@ def diagnose(
         session.device.setdefault("type", default_device().type)
     if not session.anything_seen:
         raise NothingMeasured("no step was seen: the loader is empty")
-    return diagnose_session(session)
+    return Diagnosis.of(session)
 
 
-def apply_remedy(diagnosis: Diagnosis, loader: DataLoader[Any]) -> DataLoader[Any] | OffloadedLoader:
+def apply_remedy(diagnosis: analysis.Diagnosis, loader: DataLoader[Any]) -> DataLoader[Any] | OffloadedLoader:
     """What :func:`pipediag.offload` makes of a loader for the device that the diagnosed loop trains on.
 
     Where ``pipediag analyze --apply`` has measured that this does not pay, or where nothing can be moved, it is the

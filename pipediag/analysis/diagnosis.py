@@ -111,15 +111,6 @@ class Diagnosis:
     recommendations: list[Recommendation] = field(default_factory=list)
     nothing_to_gain: str = ""
 
-    def apply(self, loader: Any) -> Any:
-        """The loader with its transforms on the device; itself where that was measured not to pay.
-
-        See :func:`pipediag.diagnose.apply_remedy`.
-        """
-        from ..diagnose import apply_remedy
-
-        return apply_remedy(self, loader)
-
     def to_dict(self) -> dict[str, Any]:
         """The published JSON: times in milliseconds, rates in steps per second, intervals as value, low, high.
 

@@ -6,6 +6,7 @@ import math
 import statistics
 
 from ..session import (
+    CACHED,
     CONTROLS,
     RUNGS,
     STAGE_OF_RUNG,
@@ -103,7 +104,7 @@ class LadderView:
     @property
     def ceiling(self) -> str:
         """The rung that says how fast the loop is without its input: of those fed in this process the fastest."""
-        cached = [rung for rung in ("device", "host") if rung in self._ms]
+        cached = [rung for rung in CACHED if rung in self._ms]
         return min(cached, key=lambda rung: self.ms(rung).value) if cached else self.rungs[0]
 
     def has(self, rung: str) -> bool:
@@ -175,7 +176,7 @@ class LadderView:
     def _noise(self, rung: str) -> Noise:
         """The noise of a window as known beforehand: a loop that waits for its workers is as unsteady as they are."""
         quiet = QUIET_CPU if self.session.device.get("type") == "cpu" else QUIET
-        if rung in ("device", "host"):
+        if rung in CACHED:
             return Noise(quiet, PACE.degrees)
         waits = [w.evidence["wait_ms"] / w.ms_per_step for w in self._windows[rung].values() if "wait_ms" in w.evidence]
         part = min(1.0, statistics.median(waits)) if waits else 0.0

@@ -23,7 +23,7 @@ from ..loop.epochs import Epochs
 from ..measure.device import Device
 from ..measure.schedule import Schedule
 from ..measure.window import window_seconds
-from ..session import REMEDIED, Rung, Session, cut_of
+from ..session import CACHED, REMEDIED, Rung, Session, cut_of
 from . import modelside, windows
 from .availability import availability
 from .batchsteps import batch_steps
@@ -279,7 +279,7 @@ class Climb:
         if trouble or not measured.rounds.schedule.allows(rung):
             measured.disturb()
             return trouble
-        if rung in ("device", "host"):
+        if rung in CACHED:
             yield from self._watch_uses()
         if rung == "host" and self._plan.audit is not None and session.syncs is None:
             measured.disturb()

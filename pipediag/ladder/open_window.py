@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import math
-
 from ..measure.clock import Clock
 from ..measure.device import Device
 from ..measure.evidence import BatchCost, Evidence, Gpu, worker_figures
@@ -11,9 +9,6 @@ from ..measure.steps import StepClock
 from ..measure.window import FEW_STEPS, MIN_STEPS, SLOW, Stopwatch
 from ..session import Window
 from .feed import Source
-
-#: Rounds of the workers that a window keeps apart at most; longer windows keep several in one block.
-_BLOCKS = 32
 
 
 class OpenWindow:
@@ -128,12 +123,4 @@ class OpenWindow:
             optimizer_steps=optimizer_steps,
             attempt=attempt,
             evidence=evidence,
-            blocks=self._blocks(),
         )
-
-    def _blocks(self) -> list[float]:
-        """Milliseconds a step in each round of the workers; what is left over at the end is in none."""
-        workers = max(1, self._source.workers)
-        size = workers * max(1, math.ceil(len(self._spans) / workers / _BLOCKS))
-        rounds = [self._spans[i : i + size] for i in range(0, len(self._spans) - size + 1, size)]
-        return [round(1000 * sum(seconds for seconds, _ in spans) / len(spans), 4) for spans in rounds]

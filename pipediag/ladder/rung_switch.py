@@ -6,13 +6,11 @@ import time
 
 import torch
 
-from ..session import CONTROLS, RUNGS, cut_of, cut_rung, fed_apart
+from ..session import CONTROLS, RUNGS, cut_of, cut_rung, workers_make
 
 _CODES = (*RUNGS, *CONTROLS)
 #: Codes from here on are cuts of the transform chain.
 _CUTS = 1000
-#: What workers make that are not paused while the training loop itself is fed from a cache, or not at all.
-_WORKERS_DO = dict.fromkeys(("device", "host", "supply"), "baseline")
 #: Seconds after which a pause ends by itself: workers whose training process has died must not wait for ever.
 PAUSE = 10.0
 #: Seconds between two looks at whether a pause is over.
@@ -34,8 +32,7 @@ class RungSwitch:
     def set(self, rung: str) -> None:
         """Let the workers serve ``rung`` from their next batch on; a pause goes on."""
         links = cut_of(rung)
-        done = "baseline" if fed_apart(rung) else _WORKERS_DO.get(rung, rung)
-        self._shared[_RUNG] = _CODES.index(done) if links is None else _CUTS + links
+        self._shared[_RUNG] = _CODES.index(workers_make(rung)) if links is None else _CUTS + links
 
     @property
     def rung(self) -> str:

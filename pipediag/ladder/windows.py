@@ -15,7 +15,7 @@ from ..measure.device import Device
 from ..measure.evidence import BatchCost
 from ..measure.schedule import Schedule
 from ..measure.window import window_steps
-from ..session import REMEDIED, Rung, cut_of, fed_apart
+from ..session import CACHED, REMEDIED, Rung, cut_of, fed_apart, workers_make
 from ..usercode import tree
 from .availability import NOTHING_TO_MOVE, TOO_LARGE
 from .batchfacts import describe
@@ -29,8 +29,6 @@ from .loop_side import LoopSide, Turn
 from .open_window import OpenWindow
 from .plan import Plan
 
-#: Rungs whose batches the loop gets from a cache in this process.
-_CACHED = ("device", "host")
 #: Windows thrown away because something else ran in them, before such windows are taken as they are.
 _TOLERATED = 3
 #: How many times as long as it is meant to be a window may become, when its steps are slower than expected.
@@ -58,11 +56,6 @@ _UNFILLED = ("supply", REMEDIED)
 _PATIENCE = 200
 #: Cached batches whose contents are looked at.
 _DESCRIBED = 2
-
-
-def _made_under(rung: str) -> str:
-    """The rung that the workers make batches under meanwhile."""
-    return "baseline" if rung == "supply" else rung
 
 
 class Setting(Protocol):
@@ -139,7 +132,7 @@ class Windows:
         """One window of ``rung``; returns why there is none, or the empty string."""
         if rung != "baseline" and not fed_apart(rung):
             yield from self.fill_caches()
-        if rung in _CACHED and not self.cache(rung):
+        if rung in CACHED and not self.cache(rung):
             self.unavailable(rung, TOO_LARGE)
         if rung == "worker" and self.caches is not None and not self.caches.shared:
             self.unavailable(rung, TOO_LARGE)
@@ -171,7 +164,7 @@ class Windows:
         return self._close(window)
 
     def _open(self, rung: str) -> OpenWindow:
-        quiet = rung in _CACHED or self._keeps_up  # such windows are alike, however long they are
+        quiet = rung in CACHED or self._keeps_up  # such windows are alike, however long they are
         target = self.rounds.target if quiet else max(self.rounds.target, self._settled_for)
         return OpenWindow(
             rung,
@@ -187,7 +180,7 @@ class Windows:
     def _wanted(self, rung: str, target: float) -> int:
         """Batches in a window of so many seconds: whole rounds of the workers if the loop waits for them."""
         pace = self.pace[rung]
-        if rung in _CACHED or self._keeps_up:
+        if rung in CACHED or self._keeps_up:
             return window_steps(pace, target, 0)
         workers = max(1, self._loop_side.source(rung).workers)
         rounds = min(float(_ROUNDS), _SHARE * self._setting.plan.budget / max(1e-6, workers * pace))
@@ -195,7 +188,7 @@ class Windows:
 
     def _close(self, window: OpenWindow) -> str:
         """Record the window, unless other code than the training loop ran in it; returns why not, or ""."""
-        evidence = window.evidence(waits=window.rung not in _CACHED)
+        evidence = window.evidence(waits=window.rung not in CACHED)
         steps = self._setting.training.steps - window.optimizer_steps
         if window.interrupted or (steps == 0 and not self._setting.plan.inference):
             self._thrown_away += 1
@@ -225,7 +218,7 @@ class Windows:
             del batch  # giving shared memory back takes its time, which is none of the next wait
             if not back:
                 window.drop()
-                return rung in _CACHED
+                return rung in CACHED
             window.count()
             self._end_in_time(window, began)
         window.interrupted |= self._setting.draws_of_others(self._ordinal) != others
@@ -238,7 +231,7 @@ class Windows:
 
     def _next(self, rung: str, costs: list[BatchCost]) -> Turn:
         """A batch as the loop gets it under ``rung``; None if the workers sent one of another kind."""
-        if rung in _CACHED:
+        if rung in CACHED:
             return self.cache(rung).next()
         delivery = yield from self._loop_side.take_fitting(rung)
         if delivery is None:
@@ -255,11 +248,11 @@ class Windows:
         serial, ready = self._epochs.serial, self._loop_side.source(rung).ready
         while self._epochs.serial == serial and self._epochs.last_chance:
             if self._epochs.complete:
-                if (yield from self._loop_side.end_epoch()) and rung not in _CACHED:
+                if (yield from self._loop_side.end_epoch()) and rung not in CACHED:
                     return False
             elif (batch := (yield from self._next(rung, []))) is not None:  # it is about to leave by itself
                 yield from self._loop_side.hand(batch)
-        if rung not in _CACHED:
+        if rung not in CACHED:
             for _ in range(self._loop_side.source(rung).ready - ready):
                 yield from self._loop_side.take(rung)
         return True
@@ -307,7 +300,7 @@ class Windows:
         switched = self._clock.now()
         before, self._fed_by = self._fed_by, rung
         source = self._loop_side.source(rung)
-        cached = rung in _CACHED
+        cached = rung in CACHED
         self._feed.rung_switch.set(rung)
         self._loop_side.only(None if cached else source)
         self._wait_until_idle(before, None if cached else source)
@@ -315,7 +308,7 @@ class Windows:
         first: Delivery | None = None
         if not cached:
             first = yield from self._first_of(rung, source, switched)
-            if not first.fits(_made_under(rung)):
+            if not first.fits(workers_make(rung)):
                 return first.why_not
         made = first.cost.wall if first is not None else 0.0
         fills = not cached and rung not in _UNFILLED
@@ -373,7 +366,7 @@ class Windows:
             why_not = delivery.why_not if delivery.rung == rung else ""
             if why_not:
                 self.unavailable(rung, why_not)
-            elif delivery.fits(_made_under(rung)):
+            elif delivery.fits(workers_make(rung)):
                 if delivery.made >= switched or taken > in_flight:
                     return delivery
                 continue
@@ -385,7 +378,7 @@ class Windows:
     def _wait_until_idle(self, before: str | None, fed_by: Source | None) -> None:
         """Let the workers that the loop was fed by before finish what they are at: they share its cores."""
         other = self._loop_side.source(before or "baseline")
-        if other is fed_by or before in _CACHED or not other.workers:
+        if other is fed_by or before in CACHED or not other.workers:
             return
         # Of workers that cannot be seen at work it is known how long they take to fill their queues.
         refilled = other.backlog * self.pace.get(before, 0.0) if before is not None and fed_apart(before) else 0.0
@@ -404,7 +397,7 @@ class Windows:
     @property
     def _own_paces(self) -> list[float]:
         """Seconds a step of the loop where it never waited for work to be done."""
-        return [self.pace[rung] for rung in ("worker", *_CACHED) if rung in self.pace]
+        return [self.pace[rung] for rung in ("worker", *CACHED) if rung in self.pace]
 
     def _fill_up(self, source: Source) -> bool:
         """Wait until the workers have filled their queues; whether they have, in time."""

@@ -536,9 +536,6 @@ class TestLength:
         window = self.window(Loop())
         assert (window["steps"], window["seconds"]) == (6, 3.0)
 
-    def test_blocks_are_rounds(self) -> None:
-        assert self.window(Loop(workers=5))["blocks"] == pytest.approx([1000 / 5] * 3)
-
     def test_rounds_are_fewer_where_they_would_take_too_much_of_the_budget(self) -> None:
         """15 % of 4 s are less than a round; one there is, four batches at least, and as much as settling took."""
         assert self.window(Loop(budget=4.0, workers=5))["steps"] == 10
@@ -650,7 +647,6 @@ class TestEpochs:
         assert (trouble, steps) == ("", 2 + 6 + 2 + 6), "the loop is settled in each"
         assert (window["steps"], window["optimizer_steps"] - 2) == (12, 12)
         assert window["seconds"] == window["steps"] / 2
-        assert set(window["blocks"]) == {500.0}
 
     def test_half_a_window_is_enough_where_they_are(self) -> None:
         """Six steps of twelve: settling anew would take as long as the rest of the window."""

@@ -656,7 +656,7 @@ class TestOlderSessions:
         for name in ("observed",):
             del data[name]
         for window in data["windows"]:
-            del window["blocks"]
+            window["blocks"] = [1000.0]
         for rung in ("device+load", "shuffled", "transform:x"):
             data["rungs"][rung] = {"name": rung, "available": True, "why_not": "", "exists": True}
             data["windows"] += [

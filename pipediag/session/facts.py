@@ -1,92 +1,15 @@
-"""What was measured, as plain dataclasses, and its JSON form.
-
-This is the one contract between measuring and everything else: the host, the ladder and the clocks write a
-:class:`Session`; analysis and reports only read it. Pure Python: importing this module loads no torch.
-"""
+"""What was measured, as plain dataclasses: windows, rungs, the loader, its workers' inside, the remedy."""
 
 from __future__ import annotations
 
-import dataclasses
-import math
-import types
-import typing
-from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, TypeVar
-
-from .errors import SessionFileError
-
-SCHEMA_VERSION = 1
-
-#: The ladder, fastest rung first. Each rung adds one stage of the input pipeline to the rung before it. Between
-#: ``sample`` and ``raw`` stand the cuts of the transform chain, ``transform:k``, as far as they are measured.
-RUNGS = ("device", "host", "worker", "sample", "raw", "warm", "baseline")
-#: Measured beside the ladder.
-CONTROLS = ("supply",)
-#: The loop under the remedy, measured against a baseline of its own rounds once the ladder is known. So are the
-#: ``settings:k``, the loop on loaders like its own with other settings.
-REMEDIED = "remedied"
-
-#: The stage whose cost to training appears when a rung is compared with the rung before it.
-STAGE_OF_RUNG = {
-    "device": "compute",
-    "host": "transfer",
-    "worker": "ipc",
-    "sample": "collate",
-    "raw": "transform",
-    "warm": "load",
-    "baseline": "storage",
-}
-
-#: What the training loop receives under each rung, for people.
-RUNG_MEANING = {
-    "device": "batches cached on the training device",
-    "host": "batches cached in host memory",
-    "worker": "a cached batch, sent again by the workers",
-    "sample": "cached processed samples, collated anew",
-    "raw": "cached raw samples, transformed anew",
-    "warm": "the whole dataset code, on a few items whose files are in the page cache",
-    "baseline": "the loader as it is",
-    "supply": "the loader alone, without the training step",
-}
+from typing import Any
 
 #: Why the chain of transforms has no rungs of its own yet; see :attr:`Inside.unsplit`.
 NOT_YET = "they were not taken apart yet"
 
 #: The part of a step that a loop waits which lives on what its workers make, not on what lies ready.
 _WAITS = 0.1
-
-_CUT, _SETTINGS = "transform:", "settings:"
-_T = TypeVar("_T")
-
-
-def cut_rung(links: int) -> str:
-    """The rung whose samples have their first ``links`` transforms behind them."""
-    return f"{_CUT}{links}"
-
-
-def cut_of(rung: str) -> int | None:
-    """How many transforms lie behind the samples of a rung ``transform:k``; None for every other rung."""
-    return _number(rung, _CUT)
-
-
-def settings_rung(number: int) -> str:
-    """The rung on which the loop is fed by a loader with other settings: those tried as the ``number``-th, from 1."""
-    return f"{_SETTINGS}{number}"
-
-
-def settings_of(rung: str) -> int | None:
-    """Which settings a rung ``settings:k`` is under, from 1; None for every other rung."""
-    return _number(rung, _SETTINGS)
-
-
-def fed_apart(rung: str) -> bool:
-    """Whether the loop is fed under this rung by another loader than the script's, beside the ladder."""
-    return rung == REMEDIED or settings_of(rung) is not None
-
-
-def _number(rung: str, prefix: str) -> int | None:
-    return int(rung[len(prefix) :]) if rung.startswith(prefix) and rung[len(prefix) :].isdecimal() else None
 
 
 @dataclass
@@ -105,7 +28,6 @@ class Window:
     optimizer_steps: int = 0
     attempt: int = 1  # which pass of the script
     evidence: dict[str, float] = field(default_factory=dict)
-    blocks: list[float] = field(default_factory=list)  # milliseconds a step, one round of the workers after another
 
     def __post_init__(self) -> None:
         if not (self.steps > 0 and self.seconds > 0):
@@ -555,165 +477,3 @@ class Warning_:
     code: str
     message: str
     help: str = ""
-
-
-@dataclass
-class Session:
-    """Everything one analysis measured, before any judgement."""
-
-    tool_version: str = ""
-    script: Script = field(default_factory=Script)
-    environment: dict[str, Any] = field(default_factory=dict)
-    device: dict[str, Any] = field(default_factory=dict)
-    loader: Loader | None = None
-    rungs: dict[str, Rung] = field(default_factory=dict)
-    windows: list[Window] = field(default_factory=list)
-    observed: list[Observed] = field(default_factory=list)
-    startups: list[Startup] = field(default_factory=list)
-    warnings: list[Warning_] = field(default_factory=list)
-    caches: dict[str, Any] = field(default_factory=dict)
-    inside: Inside | None = None
-    tail: Tail | None = None
-    batch_steps: list[BatchStep] = field(default_factory=list)
-    batch: BatchFacts | None = None
-    syncs: Syncs | None = None
-    prefix: Prefix | None = None
-    profile: Profile | None = None
-    knobs: Knobs | None = None
-    remedy: Remedy | None = None
-    ended: str = ""  # settled, budget, interrupted, script-ended, script-failed
-    schema_version: int = SCHEMA_VERSION
-
-    @property
-    def anything_seen(self) -> bool:
-        """Whether a step of the training loop was timed, under a rung or as it is."""
-        return bool(self.windows or self.observed)
-
-    def windows_of(self, rung: str) -> list[Window]:
-        return [w for w in self.windows if w.rung == rung]
-
-    def measured(self) -> list[str]:
-        """Names of the ladder's rungs that have at least one window, fastest rung first."""
-        seen = {w.rung for w in self.windows}
-        return [name for name in ordered(seen) if name not in CONTROLS and not fed_apart(name)]
-
-    @property
-    def links(self) -> list[Link]:
-        """The transform chain, as far as it is known."""
-        return self.inside.links if self.inside else []
-
-    def warn(self, code: str, message: str, help: str = "") -> None:
-        """Add a warning once: a later one with the same code and message is dropped."""
-        if not any(w.code == code and w.message == message for w in self.warnings):
-            self.warnings.append(Warning_(code, message, help))
-
-    def apply(self, kind: str, data: Mapping[str, Any]) -> None:
-        """Take in one event of the measurement. Unknown kinds are ignored, so that versions may differ."""
-        if kind in _ENTRIES:
-            name, cls = _ENTRIES[kind]
-            getattr(self, name).append(_build(cls, data))
-        elif kind in _PARTS:
-            setattr(self, kind, _build(_PARTS[kind], data))
-        elif kind in _FACTS:
-            getattr(self, kind).update(data)
-        elif kind == "rung":
-            self.rungs[data["name"]] = _build(Rung, data)
-        elif kind == "warning":
-            self.warn(data["code"], data["message"], data.get("help", ""))
-        elif kind == "wrote" and data["path"] not in self.script.wrote:
-            self.script.wrote.append(data["path"])
-
-    def to_dict(self) -> dict[str, Any]:
-        return dataclasses.asdict(self)
-
-    @classmethod
-    def from_dict(cls, data: Mapping[str, Any]) -> Session:
-        """Rebuild a session from its JSON form.
-
-        Raises:
-            SessionFileError: the data is no session, or was written by a newer pipediag.
-        """
-        version = data.get("schema_version")
-        if isinstance(version, int) and version > SCHEMA_VERSION:
-            raise SessionFileError("the session was written by a newer pipediag; update this one")
-        try:
-            if "windows" not in data or "rungs" not in data:
-                raise TypeError("it holds no windows")
-            return _build(cls, data)
-        except (TypeError, ValueError) as error:
-            raise SessionFileError(
-                f"not a pipediag session ({error}); write one with: pipediag analyze -o session.json SCRIPT"
-            ) from None
-
-
-#: Events that add an entry to a list of the session's, that are a part of it, and that complete one of its tables.
-_ENTRIES: dict[str, tuple[str, type]] = {
-    "window": ("windows", Window),
-    "observed": ("observed", Observed),
-    "startup": ("startups", Startup),
-    "batch-step": ("batch_steps", BatchStep),
-}
-_PARTS: dict[str, type] = {
-    "loader": Loader,
-    "inside": Inside,
-    "tail": Tail,
-    "knobs": Knobs,
-    "remedy": Remedy,
-    "batch": BatchFacts,
-    "syncs": Syncs,
-    "prefix": Prefix,
-    "profile": Profile,
-}
-_FACTS = frozenset({"environment", "device", "caches"})
-
-
-def _build(cls: type[_T], data: Any) -> _T:
-    """Make a dataclass of plain data. Unknown keys are left out, so that versions may differ; wrong types are not.
-
-    Raises:
-        TypeError, ValueError: the data does not fit the class.
-    """
-    if not isinstance(data, Mapping):
-        raise TypeError(f"{cls.__name__} is not an object")
-    hints = typing.get_type_hints(cls)
-    fields = {f.name for f in dataclasses.fields(cls)}  # type: ignore[arg-type]
-    known = {name: _fit(hints[name], value, name) for name, value in data.items() if name in fields}
-    return cls(**known)
-
-
-def _fit(hint: Any, value: Any, name: str) -> Any:
-    """The value as its annotation wants it."""
-    arguments = typing.get_args(hint)
-    kind = typing.get_origin(hint) or hint
-    if kind is Any:
-        return value
-    if kind in (types.UnionType, typing.Union):
-        if value is None and type(None) in arguments:
-            return None
-        return _fit(arguments[0], value, name)
-    if dataclasses.is_dataclass(kind):
-        return _build(kind, value)  # type: ignore[arg-type]
-    if kind is float and isinstance(value, int) and not isinstance(value, bool):
-        value = float(value)
-    if not isinstance(value, kind) or (isinstance(value, bool) and kind is not bool):
-        raise TypeError(f"{name} is {value!r:.40}")
-    if kind is float and not math.isfinite(value):
-        raise ValueError(f"{name} is not finite")
-    if kind is list:
-        return [_fit(arguments[0], item, name) for item in value]
-    if kind is dict:
-        return {key: _fit(arguments[1], item, name) for key, item in value.items()}
-    return value
-
-
-def ordered(names: Iterable[str]) -> list[str]:
-    """Rung names in ladder order, then controls, then what stands beside the ladder."""
-    rank = {name: i for i, name in enumerate(RUNGS + CONTROLS)}
-
-    def place(name: str) -> tuple[int, int]:
-        links = cut_of(name)
-        if links is not None:
-            return rank["sample"], 1_000_000 - links
-        return rank.get(name, len(rank)), settings_of(name) or 0
-
-    return sorted(names, key=place)
