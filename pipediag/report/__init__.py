@@ -3,34 +3,14 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 from ..analysis import Diagnosis, diagnose_session
-from ..analysis.audit import Audit
-from ..analysis.compare import Comparison
-from ..analysis.sweep import Sweep
 from ..errors import SessionFileError, UsageError
 from ..session import Session
-from .audit import RENDERERS as AUDITS
-from .comparison import RENDERERS as COMPARISONS
-from .markdown import render_markdown
-from .sweep import RENDERERS as SWEEPS
-from .terminal import render_terminal
-from .text import render_json
+from .formats import RENDERERS, Subject
 
-RENDERERS: dict[str, Callable[[Diagnosis], str]] = {
-    ".json": render_json,
-    ".md": render_markdown,
-    ".txt": render_terminal,
-}
-_RENDERERS: dict[type, dict[str, Callable[[Any], str]]] = {
-    Diagnosis: RENDERERS,
-    Comparison: COMPARISONS,
-    Audit: AUDITS,
-    Sweep: SWEEPS,
-}
+__all__ = ["RENDERERS", "check_output", "check_writable", "read", "write"]
 
 
 def check_output(path: str) -> None:
@@ -62,13 +42,13 @@ def check_writable(option: str, path: str) -> None:
         raise UsageError(f"{option} {path}: cannot be written ({error.strerror})") from None
 
 
-def write(subject: Diagnosis | Comparison | Audit | Sweep, path: str) -> None:
+def write(subject: Subject, path: str) -> None:
     """Write the report that the file's ending asks for; of a sweep also while it is not complete.
 
     Raises:
         SessionFileError: the file cannot be written.
     """
-    text = _RENDERERS[type(subject)][Path(path).suffix](subject)
+    text = RENDERERS[Path(path).suffix](subject)
     try:
         Path(path).write_text(text, encoding="utf-8", errors="backslashreplace")
     except OSError as error:

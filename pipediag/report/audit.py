@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 from ..analysis.audit import FAILED, PASSED, UNMEASURABLE, Audit, Item
 from . import advice, rows
 from .tables import cell
-from .text import bullet, render_json, warning_texts, wrapped
+from .text import bullet, warning_texts, wrapped
 
 _STATUSES = (FAILED, PASSED, UNMEASURABLE)
 _COLOURS = {FAILED: "31", PASSED: "32", UNMEASURABLE: "33"}
@@ -51,13 +49,6 @@ def render_markdown(audit: Audit) -> str:
     if audit.diagnosis.warnings:
         lines += ["", "## Warnings", "", *(f"- {warning}" for warning in warning_texts(audit.diagnosis.warnings))]
     return "\n".join(lines) + "\n"
-
-
-RENDERERS: dict[str, Callable[[Audit], str]] = {
-    ".json": render_json,
-    ".md": render_markdown,
-    ".txt": render_text,
-}
 
 
 def todo(item: Item) -> list[str]:

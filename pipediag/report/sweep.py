@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 from tabulate import tabulate
 
 from ..analysis.intervals import Interval
 from ..analysis.sentences import number, percent, times
 from ..analysis.sweep import Run, Sweep
 from .tables import cell
-from .text import bullet, render_json
+from .text import bullet
 
 _RATES = ("steps/s", "samples/s")
 
@@ -90,13 +88,6 @@ def render_markdown(sweep: Sweep) -> str:
         lines += ["", sentence(sweep)]
     lines += ["", *(f"- {note}" for note in notes(sweep))] if notes(sweep) else []
     return "\n".join(lines) + "\n"
-
-
-RENDERERS: dict[str, Callable[[Sweep], str]] = {
-    ".json": render_json,
-    ".md": render_markdown,
-    ".txt": render_text,
-}
 
 
 def _title(sweep: Sweep) -> str:
