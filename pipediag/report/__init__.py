@@ -1,4 +1,4 @@
-"""Reports: each a function of a diagnosis, chosen by a file's ending. Pure; nothing is measured here."""
+"""Write and read reports: pure functions of a diagnosis, chosen by the file's ending."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ __all__ = ["RENDERERS", "check_output", "check_writable", "read", "write"]
 
 
 def check_output(path: str) -> None:
-    """Fail before anything is measured, not after.
+    """Check, before measuring, that a report can be written to ``path``.
 
     Raises:
         UsageError: no report has this ending, or the file cannot be written.
@@ -26,10 +26,10 @@ def check_output(path: str) -> None:
 
 
 def check_writable(option: str, path: str) -> None:
-    """Fail before anything is measured, not after.
+    """Check, before measuring, that the file of ``option`` can be written.
 
     Raises:
-        UsageError: the file that ``option`` names cannot be written.
+        UsageError: the file cannot be written.
     """
     file = Path(path)
     existed = file.exists()
@@ -43,7 +43,7 @@ def check_writable(option: str, path: str) -> None:
 
 
 def write(subject: Subject, path: str) -> None:
-    """Write the report that the file's ending asks for; of a sweep also while it is not complete.
+    """Write the report in the format of the file's ending. A sweep may be incomplete.
 
     Raises:
         SessionFileError: the file cannot be written.
@@ -56,10 +56,10 @@ def write(subject: Subject, path: str) -> None:
 
 
 def read(path: str) -> Diagnosis:
-    """The diagnosis of a saved session, judged anew from its windows.
+    """Return the diagnosis of a saved session, recomputed from its windows.
 
     Raises:
-        SessionFileError: the file is missing, unreadable, or no session.
+        SessionFileError: the file is missing, unreadable, or not a session.
     """
     try:
         data = json.loads(Path(path).read_text(encoding="utf-8"))

@@ -1,4 +1,4 @@
-"""What would help, for people: the first few recommendations with how to follow them, the rest by a line each."""
+"""Render the recommendations: the first few with instructions, the rest with one line each."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from ..analysis.diagnosis import Recommendation
 from ..analysis.sentences import number, times
 from .text import wrapped
 
-#: Recommendations that are told in full.
+#: Number of recommendations with instructions.
 _IN_FULL = 3
 _TITLE = "what would help"
 
 
 def terminal(diagnosis: Diagnosis) -> list[str]:
-    """Lines of plain text; none where nothing was measured."""
+    """Return lines of plain text; empty if nothing was measured."""
     if not diagnosis.recommendations and not diagnosis.nothing_to_gain:
         return []
     lines = ["", f"{_TITLE}:"]
@@ -29,7 +29,7 @@ def terminal(diagnosis: Diagnosis) -> list[str]:
 
 
 def markdown(diagnosis: Diagnosis) -> list[str]:
-    """The same as Markdown, with all that is known of each."""
+    """Return the same as Markdown, with all details of each recommendation."""
     if not diagnosis.recommendations and not diagnosis.nothing_to_gain:
         return []
     lines = ["", f"## {_TITLE.capitalize()}"]
@@ -43,7 +43,7 @@ def markdown(diagnosis: Diagnosis) -> list[str]:
 
 
 def gain_text(one: Recommendation) -> str:
-    """The speedup that was measured, else the predicted one."""
+    """Return the measured speedup as text, or the predicted one."""
     if one.measured is not None:
         return f"{times(one.measured)} measured" + (
             f", {number(one.predicted.value)}x predicted" if one.predicted else ""

@@ -1,4 +1,4 @@
-"""A comparison of two runs, as text, Markdown or JSON."""
+"""Render a comparison of two runs as text, Markdown or JSON."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The formats of reports: one entry each, with a function for everything that can be reported."""
+"""Define the report formats: one entry each, with a function for every kind of subject."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ Subject = Diagnosis | Comparison | Audit | Sweep
 
 @dataclass(frozen=True)
 class Format:
-    """A format of reports.
+    """A report format.
 
     Attributes:
-        ending: of a file's name, which chooses the format.
-        diagnosis, comparison, audit, sweep: the text of each subject.
+        ending: the file name ending that chooses the format.
+        diagnosis, comparison, audit, sweep: functions that return the text of each subject.
     """
 
     ending: str
@@ -45,5 +45,5 @@ FORMATS = (
     Format(".md", markdown.render_markdown, comparison.render_markdown, audit.render_markdown, sweep.render_markdown),
     Format(".txt", terminal.render_terminal, comparison.render_text, audit.render_text, sweep.render_text),
 )
-#: How each ending is rendered.
+#: Render function for each ending.
 RENDERERS = {one.ending: one.render for one in FORMATS}

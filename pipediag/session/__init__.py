@@ -1,7 +1,7 @@
-"""What was measured, as plain dataclasses, and its JSON form.
+"""Hold all measurements of one analysis as plain dataclasses, and convert them to and from JSON.
 
-This is the one contract between measuring and everything else: the host, the ladder and the clocks write a
-:class:`Session`; analysis and reports only read it. Pure Python: importing this package loads no torch.
+This is the only interface between measuring and the rest: the host, the ladder and the clocks write a :class:`Session`;
+analysis and reports only read it. Pure Python: importing this package does not load torch.
 """
 
 from __future__ import annotations
@@ -126,7 +126,7 @@ SCHEMA_VERSION = 1
 
 @dataclass
 class Session:
-    """Everything one analysis measured, before any judgement."""
+    """All measurements of one analysis, before any judgement."""
 
     tool_version: str = ""
     script: Script = field(default_factory=Script)
@@ -153,29 +153,29 @@ class Session:
 
     @property
     def anything_seen(self) -> bool:
-        """Whether a step of the training loop was timed, under a rung or as it is."""
+        """True if a step of the training loop was timed, under a rung or without intervention."""
         return bool(self.windows or self.observed)
 
     def windows_of(self, rung: str) -> list[Window]:
         return [w for w in self.windows if w.rung == rung]
 
     def measured(self) -> list[str]:
-        """Names of the ladder's rungs that have at least one window, fastest rung first."""
+        """Return the ladder's rungs that have at least one window, fastest rung first."""
         seen = {w.rung for w in self.windows}
         return [name for name in ordered(seen) if name not in CONTROLS and not fed_apart(name)]
 
     @property
     def links(self) -> list[Link]:
-        """The transform chain, as far as it is known."""
+        """The known links of the transform chain."""
         return self.inside.links if self.inside else []
 
     def warn(self, code: str, message: str, help: str = "") -> None:
-        """Add a warning once: a later one with the same code and message is dropped."""
+        """Add a warning, unless one with the same code and message exists."""
         if not any(w.code == code and w.message == message for w in self.warnings):
             self.warnings.append(Warning_(code, message, help))
 
     def apply(self, kind: str, data: Mapping[str, Any]) -> None:
-        """Take in one event of the measurement. Unknown kinds are ignored, so that versions may differ."""
+        """Apply one event of the measurement. Ignore unknown kinds, so that versions may differ."""
         if kind in _ENTRIES:
             name, cls = _ENTRIES[kind]
             getattr(self, name).append(build(cls, data))
@@ -198,7 +198,7 @@ class Session:
         """Rebuild a session from its JSON form.
 
         Raises:
-            SessionFileError: the data is no session, or was written by a newer pipediag.
+            SessionFileError: the data is not a session, or a newer pipediag wrote it.
         """
         version = data.get("schema_version")
         if isinstance(version, int) and version > SCHEMA_VERSION:
@@ -213,7 +213,7 @@ class Session:
             ) from None
 
 
-#: Events that add an entry to a list of the session's, that are a part of it, and that complete one of its tables.
+#: Event kinds: `_ENTRIES` append to a list of the session, `_PARTS` set one attribute, `_FACTS` update a dict.
 _ENTRIES: dict[str, tuple[str, type]] = {
     "window": ("windows", Window),
     "observed": ("observed", Observed),

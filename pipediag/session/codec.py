@@ -1,4 +1,4 @@
-"""Plain data, as it comes from a JSON file, made into dataclasses; types are checked, unknown keys left out."""
+"""Build dataclasses from the plain data of a JSON file: check types, ignore unknown keys."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _T = TypeVar("_T")
 
 
 def build(cls: type[_T], data: Any) -> _T:
-    """Make a dataclass of plain data. Unknown keys are left out, so that versions may differ; wrong types are not.
+    """Build a dataclass from plain data. Ignore unknown keys, so that versions may differ.
 
     Raises:
         TypeError, ValueError: the data does not fit the class.
@@ -27,7 +27,7 @@ def build(cls: type[_T], data: Any) -> _T:
 
 
 def _fit(hint: Any, value: Any, name: str) -> Any:
-    """The value as its annotation wants it."""
+    """Return the value converted to its annotated type."""
     arguments = typing.get_args(hint)
     kind = typing.get_origin(hint) or hint
     if kind is Any:

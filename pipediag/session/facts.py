@@ -1,14 +1,14 @@
-"""What was measured, as plain dataclasses: windows, rungs, the loader, its workers' inside, the remedy."""
+"""Define the dataclasses of a session: windows, rungs, the loader, the work inside a worker, the remedy."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
 from typing import Any
 
-#: Why the chain of transforms has no rungs of its own yet; see :attr:`Inside.unsplit`.
+#: Why the transform chain has no rungs of its own yet; see :attr:`Inside.unsplit`.
 NOT_YET = "they were not taken apart yet"
 
-#: The part of a step that a loop waits which lives on what its workers make, not on what lies ready.
+#: Share of a step above which waiting means that the workers' output limits the loop, not queued batches.
 _WAITS = 0.1
 
 
@@ -16,9 +16,9 @@ _WAITS = 0.1
 class Window:
     """One timed stretch of the training loop under one rung.
 
-    ``steps`` counts batches drawn from the loader; ``optimizer_steps`` the optimizer steps seen meanwhile
+    ``steps`` counts batches drawn from the loader; ``optimizer_steps`` counts the optimizer steps in the same stretch
     (fewer under gradient accumulation). ``seconds`` is wall time with the device synchronised at both ends.
-    ``evidence`` holds what was seen beside the clock; see :mod:`pipediag.measure.evidence` for the keys.
+    ``evidence`` holds the other figures of the window; see :mod:`pipediag.measure.evidence` for the keys.
     """
 
     rung: str
@@ -26,7 +26,7 @@ class Window:
     steps: int
     seconds: float
     optimizer_steps: int = 0
-    attempt: int = 1  # which pass of the script
+    attempt: int = 1  # number of the pass over the script
     evidence: dict[str, float] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -39,7 +39,10 @@ class Window:
 
     @property
     def ms_per_batch(self) -> float:
-        """Milliseconds for each batch made meanwhile: the same, but steadier, where the loop waits for them."""
+        """Milliseconds per batch made in the window if the loop waits for batches, else :attr:`ms_per_step`.
+
+        Batches made are the steps plus the growth of the queue; per batch, the time varies less.
+        """
         waits = self.evidence.get("wait_ms", 0.0) > _WAITS * self.ms_per_step
         made = self.steps + self.evidence.get("stock", 0.0)
         return 1000.0 * self.seconds / made if waits and made > 0 else self.ms_per_step
@@ -47,12 +50,11 @@ class Window:
 
 @dataclass
 class Observed:
-    """Consecutive steps of the training loop as it is, with nothing cached: one round of the workers, or less.
+    """Consecutive steps of the unmodified training loop, with nothing cached: at most one round of the workers.
 
-    ``seconds`` is what the ``steps`` took, ``waited`` the part of it in which the loop waited for batches. On a device
-    with a clock of its own both are times of the device, and ``waited`` is how long the device had nothing to do.
-    ``worker_ms`` is what a worker took for one of these batches, 0 if unknown. The first batch of an epoch is not in
-    it; see :class:`Startup`.
+    ``seconds`` is the time of the ``steps``, ``waited`` the part of it in which the loop waited for batches. On a
+    device with a clock of its own both are device times, and ``waited`` is the device's idle time. ``worker_ms`` is a
+    worker's time for one of these batches, 0 if unknown. The first batch of an epoch is excluded; see :class:`Startup`.
     """
 
     steps: int
@@ -68,10 +70,9 @@ class Observed:
 
 @dataclass
 class Rung:
-    """Whether a rung can be measured on this loader, and if not, why not and what would help.
+    """Availability of a rung on this loader, and if it is not available, why and what would help.
 
-    ``exists`` is false where the pipeline has no such stage at all: no transfer on the CPU, no hand-off without
-    workers.
+    ``exists`` is false if the pipeline has no such stage: no transfer on the CPU, no hand-off without workers.
     """
 
     name: str
@@ -82,11 +83,11 @@ class Rung:
 
 @dataclass
 class Startup:
-    """One beginning of the loader's data: seconds from ``iter()`` to the first batch.
+    """One start of an epoch's data: seconds from ``iter()`` to the first batch.
 
-    ``launch`` of them went by until the workers' processes had been started, ``ready`` until the last of them had
-    imported its modules and run its init function; the rest is the first batch. ``renewed`` is true where the
-    workers of the epoch before went on; ``shutdown`` is how long it took to end them where they did not.
+    ``launch`` is the time until all worker processes were started. ``ready`` is the time until the last worker had
+    imported its modules and run its init function; the rest of ``seconds`` is the first batch. ``renewed`` is true if
+    the workers of the previous epoch were kept; if not, ``shutdown`` is the time to end them.
     """
 
     seconds: float
@@ -99,7 +100,7 @@ class Startup:
 
 @dataclass
 class Place:
-    """A named piece of the user's code: ``where`` is ``file:line``."""
+    """A named piece of the user's code; ``where`` is ``file:line``."""
 
     name: str
     where: str = ""
@@ -107,7 +108,7 @@ class Place:
 
 @dataclass
 class Cost:
-    """What one piece of work takes in a worker, in milliseconds for each sample: averages over the probed samples."""
+    """A worker's time for one piece of work, in milliseconds per sample: averages over the probed samples."""
 
     wall_ms: float = 0.0
     cpu_ms: float = 0.0
@@ -118,8 +119,8 @@ class Link:
     """One transform of the chain, in the order in which a sample passes through it.
 
     ``whole`` says why a link that holds other callables was not split further. ``origin`` is the module that defines
-    it, ``given`` what it gets: ``picture`` (Pillow's), ``tensor``, ``array``, or the name of another type.
-    ``bytes_in`` and ``bytes_out`` are the data that goes in and comes out, averages over the probed calls.
+    it, ``given`` its input: ``picture`` (Pillow's), ``tensor``, ``array``, or the name of another type. ``bytes_in``
+    and ``bytes_out`` are the sizes of input and output, averages over the probed calls.
     """
 
     name: str
@@ -134,7 +135,7 @@ class Link:
 
 @dataclass
 class HotLine:
-    """A line of the user's code, or a library's function, and its share of the time to make a sample."""
+    """A line of the user's code, or a library function, and its share of the time to make a sample."""
 
     where: str
     text: str
@@ -143,10 +144,10 @@ class HotLine:
 
 @dataclass
 class Files:
-    """Files that were opened for reading while samples were made: averages for each of them.
+    """Files opened for reading while samples are made.
 
-    ``opened`` counts them, ``nbytes`` is the size of one of them, ``endings`` says how many there were by the end of
-    their names.
+    ``opened`` is their average number per sample, ``nbytes`` the average size of a file, ``endings`` the total number
+    of files for the most frequent file name endings.
     """
 
     opened: float = 0.0
@@ -156,11 +157,11 @@ class Files:
 
 @dataclass
 class Inside:
-    """What a worker does to make one sample, timed there: the cost to the CPU, where the ladder shows that to training.
+    """A worker's work for one sample, timed in the worker: CPU-side costs, whereas the ladder gives costs to training.
 
-    ``whole`` is the dataset's code with its transforms, ``load`` that without them, ``between`` what the code that
-    holds the chain together takes by itself. ``sizes`` pairs the probed samples' bytes with the milliseconds each
-    took. ``threads`` counts the threads that libraries would use in a worker.
+    ``whole`` is the dataset's code with its transforms, ``load`` the same without them, ``between`` the code that
+    applies the chain. ``sizes`` pairs each probed sample's bytes with its milliseconds. ``threads`` is the number of
+    threads that each library would use in a worker.
     """
 
     samples: int = 0
@@ -171,13 +172,13 @@ class Inside:
     lines: list[HotLine] = field(default_factory=list)
     sizes: list[list[float]] = field(default_factory=list)
     threads: dict[str, int] = field(default_factory=dict)
-    unsplit: str = ""  # why the chain has no rungs of its own
-    files: Files | None = None  # None where that was not looked at
+    unsplit: str = ""  # why the chain has no rungs of its own; empty if it can
+    files: Files | None = None  # None if not examined
 
 
 @dataclass
 class Slow:
-    """A sample that took long: its index and the milliseconds."""
+    """A slow sample: its index and its milliseconds."""
 
     index: str
     ms: float
@@ -185,7 +186,7 @@ class Slow:
 
 @dataclass
 class Tail:
-    """How the time to make a sample is spread under the baseline, and which indices take longest."""
+    """Distribution of the time to make a sample under the baseline, and the slowest indices."""
 
     samples: int = 0
     p50_ms: float = 0.0
@@ -205,7 +206,7 @@ class BatchStep:
 class Padding:
     """A constant that fills samples of a batch up to a common size, on one side.
 
-    ``share`` is the part of the tensor that it fills, ``beyond_longest`` the part that no sample of the batch reaches.
+    ``share`` is the part of the tensor that is padding, ``beyond_longest`` the part that lies beyond every sample.
     """
 
     value: float
@@ -215,17 +216,17 @@ class Padding:
 
 @dataclass
 class Leaf:
-    """One tensor of a batch, as seen on a few of the batches that were cached.
+    """One tensor of a batch, as seen on a few of the cached batches. None means not known.
 
-    What is None was not found out. ``path`` leads to it in the batch, ``shape`` and ``nbytes`` are the first batch's.
-    ``levels`` counts the distinct values (of each channel, where there are few channels), None where they are more
-    than a byte can tell apart. ``bytes_over_255`` says that every value is a whole number divided by 255, ``one_hot``
-    how many classes stand as zeros and a one each.
+    ``path`` leads to it in the batch; ``shape`` and ``nbytes`` are those of the first batch. ``levels`` is the number
+    of distinct values (per channel if there are few channels), or None if a byte cannot hold that many.
+    ``bytes_over_255`` is true if every value is a whole number divided by 255; ``one_hot`` is the number of one-hot
+    encoded classes.
 
-    The rest is what the training loop did with it in single watched steps: whether it was copied to the device, by a
-    copy that lets the loop go on (``non_blocking`` and from pinned memory), in what type it arrived there
-    (``arrives``), the type that everything which read it there turned it into first (``turned_into``), and whether
-    anything read it at all.
+    The other fields say what the training loop did with it in single watched steps: whether it was copied to the
+    device, whether the copy was asynchronous (``non_blocking`` and from pinned memory), its dtype on the device
+    (``arrives``), the dtype to which every reader there first converted it (``turned_into``), and whether anything read
+    it.
     """
 
     path: str
@@ -250,11 +251,11 @@ class Leaf:
 
 @dataclass
 class BatchFacts:
-    """What is in a batch, and what became of it.
+    """The contents of a batch, and how the training loop uses it.
 
-    The times are milliseconds to copy one batch, the device synchronised at both ends: to the device as the loader
-    gives it, to the device from pinned memory, and from the device to the device. ``autocast`` is the type that
-    autocast was set to in the model, empty where it was off; ``unwatched`` says why no step was watched.
+    The times are milliseconds to copy one batch, with the device synchronised at both ends: to the device as the loader
+    gives it, to the device from pinned memory, and from device to device. ``autocast`` is the autocast dtype in the
+    model, empty if autocast was off; ``unwatched`` says why no step was watched.
     """
 
     leaves: list[Leaf] = field(default_factory=list)
@@ -287,7 +288,7 @@ class Prefix:
 
 @dataclass
 class Share:
-    """An operator, kernel or module, and what it takes of a step: calls, and milliseconds of the device's time."""
+    """An operator, kernel or module and its share of a step: number of calls, and milliseconds of device time."""
 
     name: str
     calls: float
@@ -296,11 +297,11 @@ class Share:
 
 @dataclass
 class Profile:
-    """What ``steps`` steps on batches that lie on the device consist of, as torch's profiler recorded them.
+    """The contents of ``steps`` steps on device-cached batches, as torch's profiler recorded them.
 
-    ``step_ms`` is what shares are parts of: the step as the ladder measured it; on the CPU, where recording slows the
-    operators themselves, the recorded one. ``busy_ms`` is what all operators take of the device's time in a step. The
-    lists hold the heaviest; a module's time includes its backward pass. ``trace`` is the file for a trace viewer;
+    ``step_ms`` is the step that shares refer to: the ladder's measurement, or the recorded step on the CPU, where
+    recording slows the operators themselves. ``busy_ms`` is the device time of all operators in a step. The lists hold
+    the heaviest entries; a module's time includes its backward pass. ``trace`` is the file for a trace viewer;
     ``why_not`` says why there is none.
     """
 
@@ -318,8 +319,8 @@ class Profile:
 class SyncCall:
     """A call of the training loop that makes the host wait for the device; see :mod:`pipediag.measure.synclog`.
 
-    ``per_step`` is how often it happens in a step, ``ms_per_step`` what the host spends in it, None where that was not
-    seen. ``help`` says what to do instead.
+    ``per_step`` is the number of calls per step, ``ms_per_step`` the host's time in them, or None if it was not
+    measured. ``help`` says what to do instead.
     """
 
     call: str
@@ -332,7 +333,7 @@ class SyncCall:
 
 @dataclass
 class Syncs:
-    """Calls that synchronise in (nearly) every one of the ``steps`` watched. ``unwatched`` says why none was."""
+    """Calls that synchronise in (nearly) every watched step, of ``steps``; ``unwatched`` says why none was watched."""
 
     steps: int = 0
     calls: list[SyncCall] = field(default_factory=list)
@@ -341,7 +342,7 @@ class Syncs:
 
 @dataclass
 class Loader:
-    """The training loader, as it was found."""
+    """The script's training loader, with its original settings."""
 
     dataset: str = ""
     batch_size: int | None = None
@@ -351,7 +352,7 @@ class Loader:
     persistent_workers: bool = False
     start_method: str = ""
     iterable: bool = False
-    length: int | None = None  # batches in an epoch, when the loader knows
+    length: int | None = None  # batches in an epoch, or None if the loader does not know
     where: str = ""
     batch_bytes: int = 0
     dataset_code: Place | None = None
@@ -361,9 +362,9 @@ class Loader:
 
 @dataclass
 class LoaderSettings:
-    """How a loader is set.
+    """Settings of a loader.
 
-    ``startup`` is how many seconds it took from ``iter()`` to the first batch, where it was tried.
+    ``startup`` is the time in seconds from ``iter()`` to the first batch, or None if the settings were not tried.
     """
 
     num_workers: int = 0
@@ -373,7 +374,7 @@ class LoaderSettings:
 
     @property
     def written(self) -> str:
-        """As keyword arguments of the loader."""
+        """The settings as keyword arguments of the loader."""
         parts = [f"num_workers={self.num_workers}"]
         if self.num_workers:
             parts.append(f"prefetch_factor={self.prefetch_factor}")
@@ -382,10 +383,10 @@ class LoaderSettings:
 
 @dataclass
 class Knobs:
-    """Other settings of the loader that the running loop was tried with.
+    """Other loader settings that were tried on the running loop.
 
-    Windows of the rung ``settings:k`` are under ``tried[k - 1]``; what came of them follows from the windows.
-    ``why_not`` says why nothing was tried.
+    Windows of the rung ``settings:k`` belong to ``tried[k - 1]``; the results follow from the windows. ``why_not`` says
+    why nothing was tried.
     """
 
     tried: list[LoaderSettings] = field(default_factory=list)
@@ -394,7 +395,7 @@ class Knobs:
 
 @dataclass
 class Kept:
-    """A transform that stays in the workers, and why; without a name, why more cannot be moved."""
+    """A transform that stays in the workers, and why. Without a name: why no more transforms can move."""
 
     name: str
     why: str = ""
@@ -402,10 +403,10 @@ class Kept:
 
 @dataclass
 class Apart:
-    """How far results under the remedy are from the CPU's: of one function, or of whole batches of one dtype.
+    """Difference between results under the remedy and on the CPU: of one function, or of whole batches of one dtype.
 
-    ``largest`` is a share of the results' range, or levels where they are integers (``levels``); None where they
-    cannot be compared at all. ``off`` is the share of elements beyond the tolerance (integers: that differ).
+    ``largest`` is a share of the results' range, or a number of levels for integers (``levels`` is true), or None if
+    they cannot be compared. ``off`` is the share of elements beyond the tolerance (for integers: that differ).
     """
 
     name: str
@@ -418,7 +419,7 @@ class Apart:
 
 @dataclass
 class Proof:
-    """The certificate in short: ``unrecorded`` of the ``samples`` could not be recorded, for the reason ``why``."""
+    """Summary of the certificate; ``unrecorded`` of the ``samples`` could not be recorded, for the reason ``why``."""
 
     passed: bool = False
     samples: int = 0
@@ -430,7 +431,7 @@ class Proof:
 
 @dataclass
 class Edit:
-    """How to keep the remedy: a unified diff of the script, or why there is none that is certainly right."""
+    """A unified diff of the script that keeps the remedy, or the reason why no certainly correct diff exists."""
 
     diff: str = ""
     why_not: str = ""
@@ -438,11 +439,11 @@ class Edit:
 
 @dataclass
 class Remedy:
-    """What was tried on the training loader with ``--apply``; whether it pays follows from the windows.
+    """The change that ``--apply`` tried on the training loader; its gain follows from the windows.
 
-    ``why_not`` says why nothing could be tried. ``memory_bytes`` is what the loop takes more of the device's memory
-    at its peak. ``plan`` is what ``pipediag run --plan`` needs, see :mod:`pipediag.remedy.saved`; ``plan_file`` is
-    where it was written to.
+    ``why_not`` says why nothing could be tried. ``memory_bytes`` is the increase of the loop's peak device memory.
+    ``plan`` is the input of ``pipediag run --plan``, see :mod:`pipediag.remedy.saved`; ``plan_file`` is the file it was
+    written to.
     """
 
     device: str = ""
@@ -458,9 +459,9 @@ class Remedy:
 
 @dataclass
 class Script:
-    """The command that was analysed; empty ``argv`` when the loop ran in this process.
+    """The analysed command; ``argv`` is empty if the loop ran in this process.
 
-    ``error`` is the last line of what it raised, where it ended by that.
+    ``error`` is the last line of the exception that ended the script, if one did.
     """
 
     argv: list[str] = field(default_factory=list)
@@ -472,7 +473,7 @@ class Script:
 
 @dataclass
 class Warning_:
-    """Something worth knowing about the measurement: what was seen, and what helps."""
+    """A warning about the measurement: what was seen, and what helps."""
 
     code: str
     message: str

@@ -1,4 +1,4 @@
-"""The rungs: one table that says what each is, and everything else follows from it."""
+"""Define the rungs in one table; all other facts about rungs derive from it."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from typing import Literal
 
 @dataclass(frozen=True)
 class RungKind:
-    """One rung of the ladder, or a control beside it.
+    """One rung of the ladder, or a control outside it.
 
     Attributes:
-        name: as in reports, sessions and ``--rungs``.
-        stage: the stage whose cost appears when the rung is compared with the rung before it; empty for a control.
-        meaning: what the training loop receives, for people.
-        fed_by: where the loop's batches come from: a ``cache`` in the training process, or the ``workers``.
-        workers_make: the rung that workers serve meanwhile; its own if empty.
+        name: as used in reports, sessions and ``--rungs``.
+        stage: the stage whose cost is the difference from the rung before; empty for a control.
+        meaning: what the training loop receives, in words for the report.
+        fed_by: the source of the loop's batches: a ``cache`` in the training process, or the ``workers``.
+        workers_make: the rung that the workers serve while this one is measured; empty for this rung itself.
     """
 
     name: str
@@ -26,8 +26,8 @@ class RungKind:
     workers_make: str = ""
 
 
-#: The ladder, fastest rung first. Each rung adds one stage of the input pipeline to the rung before it. Between
-#: ``sample`` and ``raw`` stand the cuts of the transform chain, ``transform:k``, as far as they are measured.
+#: The ladder, fastest rung first. Each rung adds one stage of the input pipeline to the rung before it. The cuts of
+#: the transform chain, ``transform:k``, lie between ``sample`` and ``raw`` if they are measured.
 LADDER = (
     RungKind("device", "compute", "batches cached on the training device", "cache", "baseline"),
     RungKind("host", "transfer", "batches cached in host memory", "cache", "baseline"),
@@ -37,10 +37,10 @@ LADDER = (
     RungKind("warm", "load", "the whole dataset code, on a few items whose files are in the page cache"),
     RungKind("baseline", "storage", "the loader as it is"),
 )
-#: Measured beside the ladder.
+#: Controls, measured in addition to the ladder.
 BESIDE = (RungKind("supply", "", "the loader alone, without the training step", "workers", "baseline"),)
-#: The loop under the remedy, measured against a baseline of its own rounds once the ladder is known. So are the
-#: ``settings:k``, the loop on loaders like its own with other settings.
+#: The loop under the remedy. It is measured after the ladder, in rounds that include a baseline of their own. The
+#: same holds for the rungs ``settings:k``: the loop on copies of its loader with other settings.
 REMEDIED = "remedied"
 
 RUNG = {kind.name: kind for kind in (*LADDER, *BESIDE)}
@@ -48,14 +48,14 @@ RUNGS = tuple(kind.name for kind in LADDER)
 CONTROLS = tuple(kind.name for kind in BESIDE)
 STAGE_OF_RUNG = {kind.name: kind.stage for kind in LADDER}
 RUNG_MEANING = {name: kind.meaning for name, kind in RUNG.items()}
-#: Rungs under which the training process feeds its loop itself.
+#: Rungs whose batches come from a cache in the training process.
 CACHED = tuple(name for name, kind in RUNG.items() if kind.fed_by == "cache")
 
 _CUT, _SETTINGS = "transform:", "settings:"
 
 
 def workers_make(rung: str) -> str:
-    """The rung that the workers serve while ``rung`` is measured."""
+    """Return the rung that the workers serve while ``rung`` is measured."""
     if fed_apart(rung):
         return "baseline"
     kind = RUNG.get(rung)
@@ -63,27 +63,27 @@ def workers_make(rung: str) -> str:
 
 
 def cut_rung(links: int) -> str:
-    """The rung whose samples have their first ``links`` transforms behind them."""
+    """Return the name of the rung whose cached samples have passed the first ``links`` transforms."""
     return f"{_CUT}{links}"
 
 
 def cut_of(rung: str) -> int | None:
-    """How many transforms lie behind the samples of a rung ``transform:k``; None for every other rung."""
+    """Return how many transforms the cached samples of a rung ``transform:k`` have passed; None for any other rung."""
     return _number(rung, _CUT)
 
 
 def settings_rung(number: int) -> str:
-    """The rung on which the loop is fed by a loader with other settings: those tried as the ``number``-th, from 1."""
+    """Return the name of the rung for the ``number``-th loader settings tried, counted from 1."""
     return f"{_SETTINGS}{number}"
 
 
 def settings_of(rung: str) -> int | None:
-    """Which settings a rung ``settings:k`` is under, from 1; None for every other rung."""
+    """Return the number k of a rung ``settings:k``, counted from 1; None for any other rung."""
     return _number(rung, _SETTINGS)
 
 
 def fed_apart(rung: str) -> bool:
-    """Whether the loop is fed under this rung by another loader than the script's, beside the ladder."""
+    """Return whether the rung is outside the ladder and another loader than the script's feeds the loop."""
     return rung == REMEDIED or settings_of(rung) is not None
 
 
@@ -92,7 +92,7 @@ def _number(rung: str, prefix: str) -> int | None:
 
 
 def ordered(names: Iterable[str]) -> list[str]:
-    """Rung names in ladder order, then controls, then what stands beside the ladder."""
+    """Return rung names in ladder order, then controls, then the rungs outside the ladder."""
     rank = {name: i for i, name in enumerate(RUNGS + CONTROLS)}
 
     def place(name: str) -> tuple[int, int]:
