@@ -1,4 +1,4 @@
-"""Which rungs can be measured on a loader, as far as that is known beforehand."""
+"""Determine which rungs can be measured on a loader, to the extent that this is known beforehand."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _NO_INDEX = (
 def availability(
     loader: DataLoader[Any], on_cpu: bool, excluded: Mapping[str, str], rungs: Sequence[str]
 ) -> list[Rung]:
-    """Every rung of ``rungs``, and whether it can be measured; ``excluded`` gives reasons found in an earlier pass."""
+    """Return every rung of ``rungs`` with its availability; ``excluded`` gives reasons found in an earlier pass."""
     absent: dict[str, str] = {}
     if loader.num_workers == 0:
         absent["worker"] = "num_workers=0: batches are made in the training process, nothing is handed over"

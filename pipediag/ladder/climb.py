@@ -1,8 +1,7 @@
-"""Climbing the ladder on one loader, driven by the training loop's own calls of ``next()``.
+"""Climb the ladder on one loader, driven by the training loop's own ``next()`` calls.
 
-:class:`Climb` is a generator at heart: each ``yield`` hands the loop one batch, and what stands after the yield runs
-when the loop comes back for the next. So a window is a plain loop with a stopwatch around it, although it is the
-user's code that turns the handle.
+:class:`Climb` wraps a generator: each ``yield`` hands the loop one batch, and the code after it runs when the loop asks
+for the next. A window is thus a plain timed loop, although the user's code drives it.
 """
 
 from __future__ import annotations
@@ -38,15 +37,15 @@ from .sync_watch import watch_syncs
 from .tensor_uses import watch_uses
 from .windows import Rounds, Windows
 
-#: The longest that comparing single batches may take, in seconds and as a part of the budget.
+#: Maximum time for comparing single batches, in seconds and as a share of the budget.
 _COMPARE_SECONDS, _COMPARE_SHARE = 3.0, 0.05
-#: Steps that the loop makes before anything is cached, one round of the workers at least, and the longest that this may
-#: take, in seconds and as a part of the budget.
+#: Steps of the loop before anything is cached (at least one round of the workers), and their maximum time, in seconds
+#: and as a share of the budget.
 _OBSERVE_STEPS, _OBSERVE_SECONDS, _OBSERVE_SHARE = 4, 6.0, 0.1
 
 
 class Setting(windows.Setting, Protocol):
-    """What a climb needs of the analysis it is part of."""
+    """The parts of the analysis that a climb uses."""
 
     schedule: Schedule
 
@@ -59,7 +58,7 @@ class Setting(windows.Setting, Protocol):
 
 
 class Climb:
-    """The measurement on the training loader. ``handed`` is how far the loop is in its epoch when it begins."""
+    """The measurement on the training loader. ``handed`` is the number of batches already yielded in the epoch."""
 
     def __init__(
         self,
@@ -100,31 +99,31 @@ class Climb:
 
     @property
     def horizon(self) -> int | None:
-        """After how many batches the loop leaves its epochs early, if it does; see :class:`Epochs`."""
+        """Number of batches after which the loop leaves its epochs early, or None; see :class:`Epochs`."""
         return self._epochs.seen_horizon
 
     @property
     def plain(self) -> Delivery | None:
-        """The batch that the loop has just got, if it got it as it does in training."""
+        """The batch that the loop has just received, if it came as in training."""
         return self._loop_side.plain
 
     # Called by the loop's iterator
 
     def next(self) -> Any:
-        """One turn of the loop: a batch, :data:`END`, or a :class:`Failure`."""
+        """Return the loop's next turn: a batch, :data:`END`, or a :class:`Failure`."""
         if self._deadline.passed:
             return self._climbing.throw(OutOfTime())
         return next(self._climbing)
 
     def close(self) -> None:
-        """Undo what a window under way has started."""
+        """Undo what an open window has started."""
         try:
             self._climbing.close()
-        except ValueError:  # it is the climb itself that is ending the analysis
+        except ValueError:  # the climb itself is ending the analysis
             pass
 
     def begin_epoch(self, loader: DataLoader[Any]) -> None:
-        """The loop has called ``iter()``, perhaps on a loader rebuilt for the new epoch."""
+        """Note that the loop has called ``iter()``, perhaps on a loader rebuilt for the new epoch."""
         self.feed.loader = loader
         self._loop_side.begin_epoch(epoch_length(loader))
         self.feed.endless = self._epochs.length is not None
@@ -148,7 +147,7 @@ class Climb:
         self._setting.finish(ended)
 
     def _observe(self) -> Turn:
-        """Let the loop train as it does, for the first answer: how long it waits, and what its workers are at."""
+        """Let the loop train as it does, for the first answer: how long it waits, and what its workers do."""
         self._setting.send("progress", {"rung": "baseline", "round": 0})
         until = self._clock.now() + min(_OBSERVE_SECONDS, _OBSERVE_SHARE * self._plan.budget)
         steps = max(_OBSERVE_STEPS, self.feed.workers)
@@ -164,9 +163,9 @@ class Climb:
         self._setting.tell_observed()
 
     def _rounds(self, makes_way_from: float = math.inf) -> Generator[Any, None, str]:
-        """Window after window, as the schedule wants them; returns why there are no more.
+        """Measure window after window as the schedule asks; return why there are no more.
 
-        The ladder makes way for the trial of other settings from a certain time on, where that is called for.
+        From the time ``makes_way_from`` on, the ladder ends after a round if trying other settings is worth more.
         """
         schedule = self._windows.rounds.schedule
         round_ = schedule.round
@@ -191,11 +190,11 @@ class Climb:
         return "settled"
 
     def _look_at_model(self) -> Turn:
-        """What a step fed from the device consists of; see :mod:`.modelside`."""
+        """Analyze the step that is fed from the device; see :mod:`.modelside`."""
         session, plan, send = self._session, self._plan, self._setting.send
         if not modelside.wanted(plan, session) or modelside.why_not(plan, session, send):
             return
-        self._deadline.lift()  # each look keeps to a time of its own
+        self._deadline.lift()  # each part limits its own time
         self.rung = "device"
         yield from self._windows.fill_caches()
         yield from self._windows.settle("device")
@@ -205,9 +204,9 @@ class Climb:
         self.rung = "baseline"
 
     def _try_settings(self, until: float) -> Turn:
-        """The loop on loaders with other settings against the loop as it is, in rounds of their own; see :mod:`.knobs`.
+        """Compare the loop under other loader settings with the loop as it is, in rounds of their own.
 
-        ``until`` is when the budget ends.
+        ``until`` is when the budget ends. See :mod:`.settings_trial`.
         """
         session, ladder, before = self._session, self._windows.rounds, self._deadline.at
         seconds = min(self._plan.knobs, until - self._clock.now())
@@ -228,17 +227,17 @@ class Climb:
                 self._setting.send("knobs", asdict(trial.started(rung)))
             yield from self._rounds()
         except OutOfTime:
-            pass  # what was measured by then is what is known
+            pass  # keep what was measured until then
         finally:
             trial.close()
             for rung in trial.feeds:
                 self._loop_side.dismiss(rung)
             self._windows.rounds, self._deadline.at = ladder, before
-        self.rung = "baseline"  # not where the script has failed under another
+        self.rung = "baseline"  # a later failure of the script is not attributed to a setting
 
     def _try_remedy(self, ended: str) -> Turn:
-        """The loop under the remedy against the loop as it is, in rounds and with a budget of their own."""
-        self._deadline.lift()  # a trial in the workers takes the time that it takes
+        """Compare the loop under the remedy with the loop as it is, with rounds and a budget of their own."""
+        self._deadline.lift()  # a trial in the workers is not limited by the budget
         self._setting.send("applying", {"ended": ended})
         session = self._session
         begins = session.remedy is None
@@ -267,13 +266,13 @@ class Climb:
             trial.feed.close()
 
     def _begin(self, rung: str) -> Turn:
-        """Start the workers of a source of its own; what that takes says nothing of its pace."""
+        """Start the workers of a separate source; their start-up does not count as pace."""
         yield from self._windows.settle(rung)
         self._windows.pace.pop(rung, None)
         self._windows.disturb()
 
     def _measure(self, rung: str) -> Generator[Any, None, str]:
-        """A window of ``rung`` and what is looked at beside it; returns why there is none, or the empty string."""
+        """Measure a window of ``rung`` and its side measurements; return why there is none, or ""."""
         measured, session = self._windows, self._session
         trouble = yield from measured.measure(rung)
         if trouble or not measured.rounds.schedule.allows(rung):
@@ -291,7 +290,7 @@ class Climb:
         return ""
 
     def _watch_uses(self) -> Turn:
-        """What the loop does with each tensor of a batch, once, where copying to the device may matter to it."""
+        """Watch how the loop uses each tensor of a batch, once, if the copy to the device may matter."""
         session = self._session
         facts = session.batch
         if facts is None or facts.unwatched or facts.autocast is not None:
@@ -304,7 +303,7 @@ class Climb:
         self._setting.send("batch", asdict(facts))
 
     def _compare_batches(self) -> Turn:
-        """Single steps on each cached batch, once: does the model's step depend on the batch?"""
+        """Time single steps on each cached batch, once, to find whether the model's step depends on the batch."""
         seconds = min(_COMPARE_SECONDS, _COMPARE_SHARE * self._plan.budget)
         cache, pace = self._windows.cache("device"), self._windows.pace["device"]
         self._windows.disturb()

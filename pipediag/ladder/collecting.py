@@ -1,4 +1,4 @@
-"""Collecting the batches that the cached rungs are served from."""
+"""Collect the batches that the cached rungs serve."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from ..usercode import tree
 from .caches import CachePlan, plan_caches
 from .loop_side import LoopSide
 
-#: Seconds spent on distinct batches; what is there by then has to do.
+#: Seconds after which no more distinct batches are collected.
 _SECONDS = 5.0
 
 
 def collected(
     loop_side: LoopSide, clock: Clock, workers: int, on_cpu: bool
 ) -> Generator[Any, None, tuple[list[Any], CachePlan]]:
-    """Distinct batches straight from the workers, as many as time and memory allow, and the plan that follows."""
+    """Return distinct batches from the workers, as many as time and memory allow, and the cache plan they follow."""
     loop_side.feed.rung_switch.set("baseline")
     batches: list[Any] = []
     plan: CachePlan | None = None

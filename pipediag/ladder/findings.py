@@ -1,4 +1,4 @@
-"""Passing on what was found out beside the windows: startups, the inside of the dataset's code, slow samples."""
+"""Send findings from outside the windows: startups, the inside of the dataset's code, slow samples."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from .worker_reports import WorkerReports
 
 
 class Found(Protocol):
-    """Where findings are gathered: a feed, or what is known of its loader."""
+    """The holder of findings: a feed, or the track of its loader."""
 
     startups: list[Startup]
     reports: WorkerReports
 
 
 class Findings:
-    """Sends each finding once it is there, and again when it has changed."""
+    """The sender of findings: sends each one when it appears and when it changes."""
 
     def __init__(self, feed: Found, send: Callable[[str, dict[str, Any]], None], attempt: int, known: bool) -> None:
         self._feed = feed

@@ -1,4 +1,4 @@
-"""Describing a loader: what it is made of, and where its parts come from."""
+"""Describe a loader: its settings and the source locations of its parts."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def describe(loader: DataLoader[Any], where: str, batch_bytes: int) -> Loader:
 
 
 def _dataset_place(dataset: Any) -> Place:
-    """The innermost dataset's item method: wrappers such as Subset are not where the work is done."""
+    """Return the innermost dataset's item method: wrappers such as Subset do not do the work."""
     inner = dataset
     for _ in range(8):
         below = getattr(inner, "dataset", None)

@@ -1,7 +1,7 @@
-"""The training loop, seen from behind its ``next()``: handing it batches, taking them from the workers.
+"""Drive the training loop through its ``next()``: hand it batches, take batches from the workers.
 
-Everything here is a generator: each ``yield`` hands something to the loop, and what stands after it runs when the
-loop comes back.
+Most methods are generators: each ``yield`` hands something to the loop, and the code after it runs when the loop comes
+back.
 """
 
 from __future__ import annotations
@@ -14,23 +14,23 @@ from ..loop.training import Training
 from .delivery import Delivery
 from .feed import Feed, Source
 
-#: Handed to the loop's iterator in place of a batch: the epoch ends here.
+#: Handed to the loop's iterator instead of a batch: the epoch ends here.
 END = object()
-#: Iterators built for the sake of measuring their startup, before the workers are simply kept.
+#: Maximum number of iterators built to measure startup; after that the workers are kept.
 _STARTUPS = 3
 
 Turn = Generator[Any, None, Any]
 
 
 class Failure:
-    """An exception of the loader's, to be raised from the loop's ``next()`` without ending the measurement."""
+    """An exception of the loader, raised from the loop's ``next()`` without ending the measurement."""
 
     def __init__(self, error: Exception) -> None:
         self.error = error
 
 
 class LoopSide:
-    """One loop over one loader. ``before_taking`` runs before the workers are asked for a batch."""
+    """One loop over one loader. ``before_taking`` runs before each request for a batch."""
 
     def __init__(
         self,
@@ -48,11 +48,11 @@ class LoopSide:
         self._beside: dict[str, Source] = {}
         self._paused: list[Source] = []
         self._taken = 0
-        #: The delivery that the loop has been handed, if it waited for that one only, as it does in training.
+        #: The delivery that the loop has just been handed, if it waited for this one only, as in training.
         self.plain: Delivery | None = None
 
     def serve(self, rung: str, source: Source) -> None:
-        """Let the batches of ``rung`` come from ``source`` instead of the feed."""
+        """Take the batches of ``rung`` from ``source`` instead of the feed."""
         self._beside[rung] = source
 
     def dismiss(self, rung: str) -> None:
@@ -63,9 +63,9 @@ class LoopSide:
         return self._beside.get(rung, self.feed)
 
     def only(self, source: Source | None) -> None:
-        """Let only the workers of ``source`` begin batches: those of others would take the loop's cores. None: nobody.
+        """Let only the workers of ``source`` begin batches (None: no workers): others would take the loop's cores.
 
-        A source goes on when a batch is taken from it.
+        A paused source resumes when a batch is taken from it.
         """
         self._paused = [one for one in (self.feed, *self._beside.values()) if one is not source]
         for one in self._paused:
@@ -75,9 +75,9 @@ class LoopSide:
         self.epochs.begin(length)
 
     def hand(self, batch: Any) -> Generator[Any, None, bool]:
-        """Give the loop a batch, ending its epoch first when that is due.
+        """Give the loop a batch, ending its epoch first if that is due.
 
-        Returns False when the loop did not come back for more in the same epoch.
+        Returns False if the loop did not come back for more in the same epoch.
         """
         if self.epochs.complete:
             yield from self.end_epoch()
@@ -87,16 +87,16 @@ class LoopSide:
         self._taken = 0
         self.epochs.hand()
         self._training.drew(self._ordinal)
-        for one in self._paused:  # a pause ends by itself where it is not renewed
+        for one in self._paused:  # a pause ends by itself if it is not renewed
             one.pause()
         yield batch
         self.plain = None
         return self.epochs.serial == serial
 
     def take(self, rung: str) -> Generator[Any, None, Delivery | None]:
-        """The workers' next delivery, of whatever rung it is, from where those of ``rung`` come from.
+        """Take the next delivery, of whatever rung, from the source of ``rung``.
 
-        None when the data had to be begun anew, which ends an epoch without length.
+        Returns None if the loader raised an error, or if the data was restarted, which ends an epoch without length.
         """
         self._before_taking()
         source = self.source(rung)
@@ -117,7 +117,7 @@ class LoopSide:
         return delivery
 
     def take_fitting(self, rung: str) -> Generator[Any, None, Delivery | None]:
-        """The next delivery if it was made under ``rung`` throughout; None otherwise."""
+        """Return the next delivery if it was made under ``rung`` throughout, otherwise None."""
         delivery = yield from self.take(rung)
         if delivery is None or not delivery.fits(rung):
             return None
@@ -125,7 +125,7 @@ class LoopSide:
         return delivery
 
     def end_epoch(self) -> Generator[Any, None, bool]:
-        """Tell the loop that its epoch is over; True when the workers were started anew for the next one."""
+        """Tell the loop that its epoch is over; return True if the workers were restarted for the next one."""
         self.epochs.end()
         ended = self.epochs.serial
         while self.epochs.serial == ended:

@@ -1,4 +1,4 @@
-"""Labels in a profiler's recording that say which module an operator was called in."""
+"""Label a profiler's recording with the module that calls each operator."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ _PREFIX, _BETWEEN = "module: ", " > "
 
 
 def path_in(label: str) -> Path:
-    """The module that a label stands for; empty where it is none of ours."""
+    """Return the module path of a label, or () if the label is not ours."""
     return tuple(label[len(_PREFIX) :].split(_BETWEEN)) if label.startswith(_PREFIX) else ()
 
 
 class Labels:
-    """Puts a label around every call of a module.
+    """Labels around every call of a module.
 
     Attributes:
-        calls: how often each module was called while :attr:`counting`.
+        calls: number of calls of each module while :attr:`counting`.
     """
 
     def __init__(self) -> None:
@@ -38,7 +38,7 @@ class Labels:
 
     @contextmanager
     def on(self) -> Iterator[None]:
-        """Every module of the process is labelled inside."""
+        """Label every module of the process within the context."""
         begin = register_module_forward_pre_hook(self._begin)
         end = register_module_forward_hook(self._end, always_call=True)
         try:
@@ -63,18 +63,18 @@ class Labels:
             stack.pop()[2].__exit__(None, None, None)
 
     def _name(self, root: nn.Module, around: Path) -> None:
-        """Name a module that is called for the first time, and those in it."""
+        """Name a module that is called for the first time, and its submodules."""
         whole = (*around, call_site(root)[0])
         self._paths[id(root)] = root, whole
         try:
             for path, part in root.named_modules():
                 self._paths.setdefault(id(part), (part, (*whole, *filter(None, path.split(".")))))
-        except Exception:  # the loop goes on, whatever a module of its own does when it is asked
+        except Exception:  # a module that raises here must not stop the loop
             return
 
 
 class _Open(threading.local):
-    """The calls under way in a thread."""
+    """The open calls of a thread."""
 
     def __init__(self) -> None:
         self.stack: list[tuple[nn.Module, Path, record_function]] = []

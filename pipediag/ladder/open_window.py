@@ -1,4 +1,4 @@
-"""A window while it is being timed: its stopwatch, and what is seen beside the clock."""
+"""Time a window: its stopwatch, and the evidence gathered during it."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from .feed import Source
 
 
 class OpenWindow:
-    """A window of ``rung``, from the moment it is made: one or more stretches of the loop, each with its end seen.
+    """A window of ``rung`` that is being timed: one or more stretches of the loop, each with its end seen.
 
-    ``wanted`` is how many batches it is to have, ``longest`` how many seconds it may take; ``optimizer_steps`` is how
-    far that counter stood, and ``interrupted`` whether batches of other loaders were drawn while it was timed.
+    ``wanted`` is its target number of batches, ``longest`` its maximum number of seconds; ``optimizer_steps`` is that
+    counter at its beginning; ``interrupted`` is True if batches of other loaders were drawn during it.
     """
 
     def __init__(
@@ -48,29 +48,29 @@ class OpenWindow:
     # One stretch
 
     def start(self) -> None:
-        """The loop has just asked for a batch: a stretch begins."""
+        """Begin a stretch: the loop has just asked for a batch."""
         self._watch.start()
         self._lay_ready = self._source.ready
         self._steps.asks()
 
     def gets(self) -> None:
-        """The loop is about to get the batch it asked for."""
+        """Note that the loop is about to get the batch it asked for."""
         self._steps.gets()
 
     def count(self) -> None:
-        """The loop has made a step, and asks for the next batch."""
+        """Count a step: the loop has completed it and asks for the next batch."""
         self._watch.count()
         self._steps.asks()
 
     def stop(self) -> None:
-        """Keep the stretch."""
+        """End the stretch and keep it."""
         self._watch.stop()
         self._stock += self._source.ready - self._lay_ready
         self._spans += self._steps.take()
         self._steps.breaks()
 
     def drop(self) -> None:
-        """Forget the stretch: its end was not seen."""
+        """Discard the stretch: its end was not seen."""
         self._watch.drop()
         self._steps = StepClock(self._clock, self._device)
 
@@ -78,7 +78,7 @@ class OpenWindow:
 
     @property
     def steps(self) -> int:
-        """Steps so far, those of the open stretch included."""
+        """Number of steps so far, including the open stretch."""
         return self._watch.total_steps
 
     @property
@@ -87,22 +87,22 @@ class OpenWindow:
 
     @property
     def seconds(self) -> float:
-        """What the stretches that were kept took."""
+        """Seconds of the stretches that were kept."""
         return self._watch.seconds
 
     @property
     def worth_keeping(self) -> bool:
-        """Whether the stretches that were kept make a window, though the loop has ended."""
+        """True if the kept stretches suffice for a window although the loop has ended."""
         steps, seconds = self._watch.steps, self._watch.seconds
         return steps >= (FEW_STEPS if seconds > SLOW * steps else MIN_STEPS)
 
     def shorten(self) -> None:
-        """End the window with the next look at it, if it has enough batches."""
+        """End the window at its current number of steps, if it has enough."""
         if self.steps >= MIN_STEPS:
             self.wanted = self.steps
 
     def evidence(self, waits: bool) -> dict[str, float]:
-        """The figures from the beginning up to now; ``waits`` says that the loop waited for the workers' batches."""
+        """Return the figures so far; ``waits`` is True if the loop waited for the workers' batches."""
         steps = self._watch.steps
         figures = {**self._evidence.finish(steps), **worker_figures(self.costs)}
         if waits and self._spans:
@@ -114,7 +114,7 @@ class OpenWindow:
         return figures
 
     def closed(self, round_: int, attempt: int, optimizer_steps: int, evidence: dict[str, float]) -> Window:
-        """The window as it is recorded."""
+        """Return the window as it is recorded."""
         return Window(
             rung=self.rung,
             round=round_,

@@ -1,4 +1,4 @@
-"""Which files are opened for reading while a sample is made, as far as Python opens them."""
+"""Count the files that Python opens for reading while a sample is made."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from typing import Any
 
 from ..session import Files
 
-#: Endings that are told of.
+#: Number of file extensions that are reported.
 _ENDINGS = 4
 
 
 class OpenedFiles:
-    """Counts files while :meth:`watched`. What libraries open by themselves, outside of Python, is not seen."""
+    """A counter of files opened while :meth:`watched`. Files that libraries open outside Python are not seen."""
 
     def __init__(self) -> None:
         self._sizes: list[int] = []
@@ -26,7 +26,7 @@ class OpenedFiles:
 
     @contextmanager
     def watched(self) -> Iterator[None]:
-        """Stand in for ``open``, which ``builtins`` and ``io`` both hold, meanwhile."""
+        """Replace ``open`` in ``builtins`` and ``io`` within the context."""
         natives = [(module, module.open) for module in (builtins, io)]
 
         def noting(native: Any) -> Any:
@@ -49,12 +49,12 @@ class OpenedFiles:
     def _note(self, path: str, opened: Any) -> None:
         try:
             self._sizes.append(os.fstat(opened.fileno()).st_size)
-        except (OSError, AttributeError):  # no file of the system's
+        except (OSError, AttributeError):  # not a file of the operating system
             return
         self._endings[PurePath(path).suffix.lower()] += 1
 
     def figures(self, samples: int) -> Files:
-        """Averages over so many samples."""
+        """Return averages over ``samples`` samples."""
         count = len(self._sizes)
         return Files(
             opened=round(count / samples, 4),

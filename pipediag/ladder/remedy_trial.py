@@ -1,7 +1,7 @@
-"""The rung ``remedied``: the training loop on the batches of a loader under the remedy, beside the ladder.
+"""Serve the rung ``remedied``: feed the training loop from a loader under the remedy.
 
-That loader is made of the user's own settings, with workers of its own; the user's is not touched. Its iterator is
-kept between windows as that of the measured feed is.
+That loader has the user's settings but its own workers; the user's loader is not touched. Its iterator is kept between
+windows, as the measured feed's is.
 """
 
 from __future__ import annotations
@@ -26,25 +26,25 @@ from .delivery import NO_COST, Delivery
 if TYPE_CHECKING:
     from ..remedy import OffloadedLoader
 
-#: Makes the hooks of an analysis overlook the loaders that are iterated inside.
+#: Returns a context within which an analysis ignores iterated loaders.
 Aside = Callable[[], AbstractContextManager[None]]
 
-#: Samples that the certificate is made from at most, at least, and in a pass after the one that made it.
+#: Samples to certify on: at most, at least, and in a pass after the one that made the certificate.
 _MOST, _LEAST, _AGAIN = 64, 8, 16
-#: Seconds that making them, each twice, may take where fewer do as well.
+#: Maximum seconds for making them, each twice, unless that leaves fewer than ``_LEAST``.
 _CERTIFYING = 30.0
-#: Batches that may lie ready on the device when the loop comes back to the rung.
+#: Maximum number of batches that are ready on the device when the loop comes back to the rung.
 _READY = 4
-#: Seconds in which a batch comes that lay ready.
+#: A batch that arrives within this many seconds was already queued.
 _AT_ONCE = 2e-3
 
 
 class RemediedFeed:
-    """Batches of an offloaded loader, in the form in which a climb takes them."""
+    """The batches of an offloaded loader, as a :class:`Source` for a climb."""
 
     def __init__(self, offloaded: OffloadedLoader, backlog: int, aside: Aside, clock: Clock) -> None:
         self.waited = 0.0
-        self.stalled = 0.0  # whether later batches are ready cannot be seen from here
+        self.stalled = 0.0  # batches queued here cannot be seen
         self.backlog = backlog
         self.worker_pids: list[int] = []
         self._offloaded = offloaded
@@ -54,23 +54,23 @@ class RemediedFeed:
 
     @property
     def ready(self) -> int:
-        return 0  # it cannot be seen from here
+        return 0  # cannot be seen
 
     @property
     def at_work(self) -> int:
-        return 0  # nor that
+        return 0  # cannot be seen
 
     def pause(self) -> None:
-        """Its workers fill their queues, and have nothing to do then."""
+        """Do nothing: its workers fill their queues and then idle."""
 
     @property
     def workers(self) -> int:
         return int(self._offloaded.num_workers)
 
     def take(self) -> Delivery | None:
-        """The next batch, on the device; None when the data is used up.
+        """Return the next batch, on the device, or None if the data is used up.
 
-        What goes wrong here is no error of the script's: the delivery says why the rung cannot be served.
+        An error here is not the script's: the delivery says why the rung cannot be served.
         """
         asked = self._clock.now()
         try:
@@ -88,7 +88,7 @@ class RemediedFeed:
         return Delivery(batch, REMEDIED, True, NO_COST, 0, made=-math.inf if lay_ready else came)
 
     def renew(self) -> None:
-        """Begin the data anew."""
+        """Restart the data."""
         self.close()
 
     def close(self) -> None:
@@ -108,11 +108,11 @@ class RemediedFeed:
 
 
 class Trial:
-    """The remedy, tried on the loader that is being measured; ``session`` is what is known of it so far.
+    """A trial of the remedy on the measured loader; ``session`` holds what is known so far.
 
     Attributes:
-        remedy: what came of it, as it goes into the session.
-        feed: gives the remedied batches; None where nothing can be moved.
+        remedy: the result, as it goes into the session.
+        feed: serves the remedied batches, or None if nothing can be moved.
     """
 
     def __init__(
@@ -132,13 +132,13 @@ class Trial:
             from ..remedy.streams.feed import fetches_ahead
 
             self.remedy.edit = edit_for(loader, device.torch_device)
-            offloaded.feed.ahead = fetches_ahead(loader)  # the sampler around the user's own is no reason against it
+            offloaded.feed.ahead = fetches_ahead(loader)  # EndlessSampler does not prevent it
             in_flight = int(loader.num_workers * (loader.prefetch_factor or 1))
             self.feed = RemediedFeed(offloaded, in_flight + _READY, aside, clock)
-        device.forget_peak()  # trying it took memory that training does not need
+        device.forget_peak()  # trying the remedy took memory that training does not need
 
     def measured(self) -> Remedy:
-        """The remedy, after a window under it."""
+        """Return the remedy, after a window under it."""
         peak = self._device.peak_bytes()
         if peak is not None and self._peak_before is not None:
             self.remedy.memory_bytes = max(0, peak - self._peak_before)
@@ -146,7 +146,7 @@ class Trial:
 
 
 def _samples(session: Session) -> int:
-    """How many samples to certify it on, by what a worker takes for one."""
+    """Return the number of samples to certify on, from the seconds that a worker takes for one."""
     if session.remedy is not None:
         return _AGAIN
     each = session.inside.whole.wall_ms / 1000 if session.inside is not None else 0.0
@@ -161,7 +161,7 @@ def _offloaded(loader: DataLoader[Any], device: torch.device, samples: int) -> t
         offloaded = offload(loader, device, samples=samples)
     except UsageError as unusable:
         return Remedy(device=str(device), why_not=str(unusable)), None
-    except Exception as error:  # it is none of the script's
+    except Exception as error:  # not an error of the script
         return Remedy(device=str(device), why_not=f"trying it failed with {type(error).__name__}: {error}"), None
     remedy = told(offloaded)
     return remedy, None if remedy.why_not else offloaded

@@ -1,4 +1,4 @@
-"""The current rung, in memory shared with the workers: this is the live switch."""
+"""Hold the current rung in memory shared with the workers, so that they switch rungs while running."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ from ..session import CONTROLS, RUNGS, cut_of, cut_rung, workers_make
 _CODES = (*RUNGS, *CONTROLS)
 #: Codes from here on are cuts of the transform chain.
 _CUTS = 1000
-#: Seconds after which a pause ends by itself: workers whose training process has died must not wait for ever.
+#: Seconds after which a pause ends by itself: workers must not wait forever if their training process has died.
 PAUSE = 10.0
-#: Seconds between two looks at whether a pause is over.
+#: Seconds between two checks whether a pause is over.
 _LOOK = 0.002
 _RUNG, _POOL, _PAUSED_UNTIL, _FIRST_WORKER = range(4)
 
 
 class RungSwitch:
-    """Shared integers: the rung that the workers serve, how many bytes each may cache, and which of them are busy.
+    """Integers shared with the workers: the rung, the bytes each may cache, the pause, and which workers are busy.
 
-    Reading is one memory access; nothing is restarted when the rung changes. The object travels to workers inside
-    the wrapped dataset, by fork or by pickle.
+    Reading is one memory access; nothing restarts when the rung changes. The object travels to workers inside the
+    wrapped dataset, by fork or by pickle.
     """
 
     def __init__(self, workers: int = 0) -> None:
@@ -30,7 +30,7 @@ class RungSwitch:
         self.set("baseline")
 
     def set(self, rung: str) -> None:
-        """Let the workers serve ``rung`` from their next batch on; a pause goes on."""
+        """Let the workers serve ``rung`` from their next batch on; a pause continues."""
         links = cut_of(rung)
         self._shared[_RUNG] = _CODES.index(workers_make(rung)) if links is None else _CUTS + links
 
@@ -50,7 +50,7 @@ class RungSwitch:
     # Pausing: called by the training process
 
     def pause(self) -> None:
-        """Let workers begin no batch, from now on for :data:`PAUSE` seconds; those under way are made."""
+        """Keep workers from beginning batches for :data:`PAUSE` seconds; batches under way are finished."""
         self._shared[_PAUSED_UNTIL] = int(1000 * (time.monotonic() + PAUSE))
 
     def resume(self) -> None:
@@ -59,23 +59,23 @@ class RungSwitch:
 
     @property
     def at_work(self) -> int:
-        """How many workers are making a batch."""
+        """Number of workers that are making a batch."""
         return int(self._shared[_FIRST_WORKER:].sum())
 
     def forget(self) -> None:
-        """The workers have ended, whatever they were at."""
+        """Mark all workers as idle, since they have ended."""
         self._shared[_FIRST_WORKER:] = 0
 
     # Called by a worker
 
     def begin(self, worker: int) -> None:
-        """A worker wants to begin a batch: it waits here as long as the pause lasts.
+        """Mark a worker as busy with a batch, waiting first if there is a pause.
 
-        A negative number is the training process itself, which makes a batch when it wants one.
+        A negative number means the training process itself, which never waits.
         """
         if worker < 0:
             return
-        self._mark(worker, 1)  # before the look: who pauses and sees nobody at work can rely on it
+        self._mark(worker, 1)  # before the check: a caller that pauses and then sees no busy worker can rely on it
         if self._is_paused():
             self._mark(worker, 0)
             while self._is_paused():
@@ -83,7 +83,7 @@ class RungSwitch:
             self._mark(worker, 1)
 
     def end(self, worker: int) -> None:
-        """The batch is made, or will not be."""
+        """Mark the worker as idle: its batch is finished or has failed."""
         self._mark(worker, 0)
 
     def _is_paused(self) -> bool:

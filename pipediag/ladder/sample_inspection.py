@@ -1,4 +1,4 @@
-"""Looking inside a worker: what a sample costs there, link by link, and which lines take the time."""
+"""Inspect samples inside a worker: their cost by link, and the lines that take the time."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from .sample_probe import TIMED, Probe
 
 
 class Inspection:
-    """Makes samples under one instrument after another: first timers, then, if it ``traces``, a line tracer.
+    """A sequence of instruments for making samples: first timers, then, if it ``traces``, a line tracer.
 
-    Timers cost microseconds, so samples that training gets anyway are made under them. One worker traces lines; the
-    others need not, since theirs are the same samples in the same code. ``looks`` is false where all of it is known.
+    Timers cost microseconds, so they run on samples that training gets anyway. Only one worker traces lines: the others
+    run the same code. ``looks`` is False if everything is already known.
     """
 
     def __init__(
@@ -39,7 +39,7 @@ class Inspection:
 
     @property
     def times(self) -> bool:
-        """Whether further samples are to be timed."""
+        """True if further samples are to be timed."""
         return self._looks and not self._probe.complete
 
     @property
@@ -48,17 +48,17 @@ class Inspection:
 
     @property
     def news(self) -> bool:
-        """Whether samples were timed since the figures were made last."""
+        """True if samples were timed since the last figures."""
         return self._probe.count > self._told
 
     def give_up(self) -> None:
-        """Look no further: the code minds being looked at."""
+        """Stop inspecting: the code fails under the instruments."""
         self._looks = False
 
     def time(self, make: Callable[[], Any], samples: int = 1) -> Any:
-        """Make samples that training gets, under the timers as long as more are to be timed.
+        """Make samples that training gets, under the timers if more are needed.
 
-        What fails under them is made once more without, and fails there if it is the user's own failure.
+        If this fails, make them again without timers: the user's own errors are raised there.
         """
         if not self.times:
             return make()
@@ -71,9 +71,9 @@ class Inspection:
             return make()
 
     def make(self, sample: Callable[[], Any], again: bool = False) -> Any:
-        """Make one sample under the instrument whose turn it is.
+        """Make one sample under the current instrument.
 
-        With ``again`` a sample can be made once more, and is, without instruments, where it fails under them.
+        With ``again``, a sample that fails under the instrument is made once more without.
         """
         if self.complete:
             return sample()
@@ -86,7 +86,7 @@ class Inspection:
             return sample()
 
     def figures(self, chain: Chain) -> Inside:
-        """What was found, with the links of ``chain``; only these from a worker that did not look."""
+        """Return the findings with the links of ``chain``; only the links if nothing was timed."""
         self._told = self._probe.count
         inside = self._probe.figures(chain)
         if not chain.samples and not chain.unsplit:
@@ -97,7 +97,7 @@ class Inspection:
 
 
 def threads() -> dict[str, int]:
-    """How many threads each library would use in this process."""
+    """Return the number of threads that each library would use in this process."""
     found = {"torch": torch.get_num_threads()}
     opencv = sys.modules.get("cv2")
     if opencv is not None and hasattr(opencv, "getNumThreads"):

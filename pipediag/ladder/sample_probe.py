@@ -1,4 +1,4 @@
-"""What one sample costs a worker, call by call: timed while the dataset's own code runs, with nothing cached."""
+"""Time what one sample costs a worker, call by call, while the dataset's own code runs without caches."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ from ..usercode.slots import Slot
 from ..usercode.spying import is_path, spied
 from .opened_files import OpenedFiles
 
-#: Samples that are timed, and seconds that this may take.
+#: Maximum number of timed samples, and maximum seconds spent on them.
 TIMED, _SECONDS = 32, 2.0
-#: A transform whose parts take at least this share of its time is shown by its parts, where no chain is proven.
+#: If no chain is proven, a transform is shown by its parts if these take at least this share of its time.
 _MADE_OF_PARTS = 0.8
 
 
 @dataclass
 class _Timed:
-    """One call: its wall and CPU seconds, what it was given, the bytes of that and of its result, and inner calls."""
+    """One call: its wall and CPU seconds, its kind of input, the bytes of input and result, and its inner calls."""
 
     fn: Any
     wall: float = 0.0
@@ -38,10 +38,10 @@ class _Timed:
 
 
 class Timer:
-    """A recorder that times, and weighs data outside of that. ``clock`` gives CPU seconds of the worker.
+    """A recorder that times calls and measures data sizes outside of them. ``clock`` gives the worker's CPU seconds.
 
     Attributes:
-        weighing: seconds spent on weighing, which are nobody's.
+        weighing: seconds spent on measuring sizes, which count for no call.
     """
 
     def __init__(self, clock: Callable[[], float]) -> None:
@@ -74,7 +74,7 @@ class Timer:
 
 
 def _kind(data: Any) -> str:
-    """What a transform is given, as far as it matters what can be done with it elsewhere."""
+    """Return the kind of a transform's input, which determines where else the transform could run."""
     if isinstance(data, torch.Tensor):
         return "tensor"
     if hasattr(data, "getbands"):  # Pillow's
@@ -84,7 +84,7 @@ def _kind(data: Any) -> str:
 
 @dataclass
 class _Sample:
-    """What was made at once: ``count`` samples, one in most datasets."""
+    """The samples made in one call: ``count`` of them, one in most datasets."""
 
     whole: _Timed
     calls: list[_Timed]
@@ -93,7 +93,7 @@ class _Sample:
 
 
 class Probe:
-    """Times samples one by one, as they are made, and sums the figures up."""
+    """A timer of samples as they are made, which aggregates the figures."""
 
     def __init__(self, slots: list[Slot], clock: Callable[[], float], most: int = TIMED) -> None:
         self._most = most
@@ -109,7 +109,7 @@ class Probe:
         return self.count >= self._most or self._spent > _SECONDS
 
     def time(self, make: Callable[[], Any], samples: int = 1) -> Any:
-        """Make one sample, or so many at once, and take the times down."""
+        """Make ``samples`` samples in one call and record the times."""
         timer = Timer(self._clock)
         with spied(self._slots, timer, deep=True), self._files.watched():
             cpu, wall = self._clock(), time.perf_counter()
@@ -122,7 +122,7 @@ class Probe:
         return sample
 
     def figures(self, chain: Chain | None = None) -> Inside:
-        """Averages for each sample, by the links of ``chain`` where it is proven, else by the calls as they came."""
+        """Return averages per sample, by the links of ``chain`` if it is proven, else by the calls as recorded."""
         count = self.count
         if not count:
             return Inside(links=list(chain.links) if chain else [], unsplit=chain.unsplit if chain else "")
@@ -156,7 +156,7 @@ class Probe:
             samples=count,
             whole=whole,
             load=_less(whole, [outer]),
-            # Code that only hands samples on takes the same each time, so the median keeps interruptions out.
+            # Code that only passes samples on takes the same time each call, so the median excludes interruptions.
             between=Cost(*(statistics.median(getattr(b, f) for b in between) for f in ("wall_ms", "cpu_ms"))),
             links=links,
             sizes=[[s.nbytes / s.count, round(1000 * s.whole.wall / s.count, 4)] for s in self._samples],
@@ -166,7 +166,7 @@ class Probe:
 
 
 def _by_link(calls: Iterable[_Timed], chain: Chain) -> Iterator[tuple[int, _Timed]]:
-    """The calls that are links, each with the link's number; what such a call calls is inside its time."""
+    """Yield the calls that are links, each with the link's number; inner calls of a link count for the link."""
     numbers: dict[int, list[int]] = {}
     for apart in chain.samples:
         own: dict[int, list[int]] = {}
@@ -189,7 +189,7 @@ def _by_link(calls: Iterable[_Timed], chain: Chain) -> Iterator[tuple[int, _Time
 
 
 def _by_name(calls: Iterable[_Timed], parts: Mapping[str, float]) -> Iterator[tuple[str, _Timed]]:
-    """The calls with their names, or those inside them where these are most of it; see :func:`_parts`."""
+    """Yield the calls with their names, or their inner calls if these take most of the time; see :func:`_parts`."""
     for call in calls:
         name = label(call.fn)
         if call.inner and parts.get(name, 0.0) >= _MADE_OF_PARTS and not decides_at_random(call.fn):
@@ -199,7 +199,7 @@ def _by_name(calls: Iterable[_Timed], parts: Mapping[str, float]) -> Iterator[tu
 
 
 def _parts(calls: Iterable[_Timed]) -> dict[str, float]:
-    """By name, the part of the time of all calls that the calls inside them take: of one call chance decides."""
+    """Return the share of the time that inner calls take, by name and over all calls: a single call may be atypical."""
     wholes: dict[str, float] = {}
     inner: dict[str, float] = {}
     left = list(calls)
@@ -220,7 +220,7 @@ def _mean(calls: list[_Timed], count: int) -> Cost:
 
 
 def _less(whole: Cost, parts: list[Cost]) -> Cost:
-    """What is left of ``whole``; never below nothing, since clocks are read at slightly different moments."""
+    """Return ``whole`` minus ``parts``, at least 0, since clocks are read at slightly different moments."""
     return Cost(
         round(max(0.0, whole.wall_ms - sum(part.wall_ms for part in parts)), 4),
         round(max(0.0, whole.cpu_ms - sum(part.cpu_ms for part in parts)), 4),

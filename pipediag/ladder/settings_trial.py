@@ -1,8 +1,8 @@
-"""The rungs ``settings:k``: the training loop on loaders like its own with other settings, beside the ladder.
+"""Serve the rungs ``settings:k``: feed the training loop from clones of its loader with other settings.
 
-Each is a clone of the user's loader with workers of its own. Between its windows these have nothing to do: torch asks
-a worker for another batch only when one was taken. What is worth a try is found in :mod:`pipediag.analysis.knobs`,
-which of it is measured next in :mod:`pipediag.analysis.halving`.
+Each clone has its own workers. Between its windows they idle: torch asks a worker for another batch only after one was
+taken. :mod:`pipediag.analysis.knobs` selects the settings to try, :mod:`pipediag.analysis.halving` the ones to measure
+next.
 """
 
 from __future__ import annotations
@@ -27,16 +27,16 @@ from ..usercode.randomness import undisturbed
 from .delivery import NO_COST, Delivery
 from .feed import Feed
 
-#: Seconds that starting a worker takes, where the loader as it is has none to tell by.
+#: Seconds for starting a worker, if the user's loader has no workers to measure this on.
 _START = 0.1
-#: The shortest trial, in seconds.
+#: Minimum length of a trial in seconds.
 _LEAST = 1.0
 
 
 class ClonedFeed:
-    """Batches of a clone under the rung that they are for.
+    """The batches of a clone, tagged with its rung.
 
-    What goes wrong with them is no error of the script's: the delivery says why the rung cannot be served.
+    An error here is not the script's: the delivery says why the rung cannot be served.
     """
 
     def __init__(self, rung: str, feed: Feed) -> None:
@@ -78,11 +78,11 @@ class ClonedFeed:
 
     @property
     def startup(self) -> float | None:
-        """Seconds from ``iter()`` to the first batch; None before that."""
+        """Seconds from ``iter()`` to the first batch, or None before that."""
         return self._feed.startups[0].seconds if self._feed.startups else None
 
     def take(self) -> Delivery | None:
-        """The next batch; None when the data is used up."""
+        """Return the next batch, or None if the data is used up."""
         if not self._trouble:
             try:
                 return self._taken()
@@ -94,9 +94,9 @@ class ClonedFeed:
     def _taken(self) -> Delivery | None:
         if not self._begun:
             self._begun = True
-            # A sampler of the user's own may draw from the process-wide generators.
+            # A user-defined sampler may draw from the process-wide generators.
             with undisturbed(), warnings.catch_warnings():
-                warnings.filterwarnings("ignore", "This DataLoader will create")  # more workers than cores are meant
+                warnings.filterwarnings("ignore", "This DataLoader will create")  # more workers than cores are intended
                 self._feed.open()
         delivery = self._feed.take()
         if delivery is not None:
@@ -104,7 +104,7 @@ class ClonedFeed:
         return delivery
 
     def renew(self) -> None:
-        """Begin the data anew."""
+        """Restart the data."""
         if not self._trouble:
             self._feed.renew()
 
@@ -114,15 +114,15 @@ class ClonedFeed:
 
 
 def _short(error: Exception) -> str:
-    """The error in a line; the text of one from a worker is that worker's whole traceback."""
+    """Return the error in one line; the text of a worker's error is its whole traceback."""
     name, text = type(error).__name__, str(error).strip().splitlines() or [""]
     return text[-1] if text[-1].startswith(name) else f"{name}: {text[-1]}"
 
 
 class SettingsTrial:
-    """The clones of one pass over the script: of those settings that are still in the race.
+    """The clones of one pass over the script, for the settings that are still being compared.
 
-    ``feeds`` has their batches, by rung; none where nothing is to be tried, or that is decided.
+    ``feeds`` maps rungs to their batches; it is empty if nothing is to be tried or the comparison is decided.
     """
 
     def __init__(self, feed: Feed, session: Session, seconds: float) -> None:
@@ -138,14 +138,14 @@ class SettingsTrial:
         }
 
     def schedule(self) -> Schedule:
-        """Of the rounds of the race. They are none of the ladder's."""
+        """Return the schedule of the comparison, whose rounds follow the ladder's."""
         schedule = Schedule(("baseline", *self.feeds), self._session, self._next)
         if not any(settings_of(window.rung) for window in self._session.windows):
             schedule.round += 1
         return schedule
 
     def _next(self, session: Session) -> list[str]:
-        """What the next round has; the workers of what has left the race are ended."""
+        """Return the rungs of the next round; end the workers of those that were dropped."""
         running = next_settings(session)
         for rung, feed in self.feeds.items():
             if rung not in running:
@@ -153,7 +153,7 @@ class SettingsTrial:
         return running
 
     def started(self, rung: str) -> Knobs:
-        """What is tried, with the time that the first batch under ``rung`` took to come."""
+        """Return the settings tried, with the startup time under ``rung`` filled in."""
         knobs, number = self._session.knobs, settings_of(rung)
         assert knobs is not None and number is not None, "only what was proposed is tried"
         knobs.tried[number - 1].startup = self.feeds[rung].startup
@@ -166,10 +166,9 @@ class SettingsTrial:
 
 
 def cloned(loader: DataLoader[Any], settings: LoaderSettings, patience: float) -> DataLoader[Any]:
-    """A loader like the user's under other settings, which iterating does not disturb.
+    """Return a loader like the user's with other settings, whose iteration does not disturb the user's.
 
-    Workers that do not answer within ``patience`` seconds are given up: code that has never run in a worker may hang
-    there.
+    Its ``timeout`` is ``patience`` seconds: code that has never run in a worker may hang there.
     """
     twin = with_own_generators(detached_twin(loader))
     twin.__dict__.update(
@@ -182,9 +181,9 @@ def cloned(loader: DataLoader[Any], settings: LoaderSettings, patience: float) -
 
 
 def proposal(feed: Feed, session: Session, seconds: float) -> Iterator[tuple[str, dict[str, Any]]]:
-    """What is to be tried in so many seconds, as events of the session; none where the loop does not certainly starve.
+    """Yield the settings to try in ``seconds`` as session events; nothing if the loop does not certainly starve.
 
-    Settings that there is no memory or no time for are told as rungs that cannot be measured.
+    Settings without enough memory or time are reported as unavailable rungs.
     """
     found = candidates(session)
     why_not = found.why_not
@@ -205,13 +204,13 @@ def proposal(feed: Feed, session: Session, seconds: float) -> Iterator[tuple[str
 
 
 def _memory(feed: Feed, session: Session) -> Memory:
-    """As it is now; without workers the process itself bounds what a copy of it may come to take."""
+    """Return the current memory figures; without workers, the process itself is the upper bound for one worker."""
     batch = session.loader.batch_bytes if session.loader is not None else 0
     return Memory(own_bytes(feed.worker_pids or [os.getpid()]), batch, free_bytes(), shared_bytes())
 
 
 def _too_long(found: Candidates, session: Session, seconds: float) -> list[int]:
-    """Which settings, by their position, would not come to their first look beside those before them."""
+    """Return the positions of settings for whose first look no time is left after those before them."""
     assert session.loader is not None, "there are no candidates without a loader"
     now = current(session.loader)
     target = window_seconds(seconds, 1 + len(found.settings))
@@ -227,13 +226,13 @@ def _too_long(found: Candidates, session: Session, seconds: float) -> list[int]:
 
 
 def _window(one: LoaderSettings, ms: float, target: float) -> float:
-    """Seconds that a window takes, and settling before it, with steps of so many milliseconds."""
+    """Return the seconds of a window and of settling before it, at ``ms`` milliseconds per step."""
     steps = one.num_workers * (one.prefetch_factor or 1) + max(1, one.num_workers)
     return (steps + window_steps(ms / 1000, target, one.num_workers)) * ms / 1000
 
 
 def _startup(one: LoaderSettings, session: Session) -> float:
-    """Seconds until a first batch comes, by how long the loader's own workers took."""
+    """Return the seconds until the first batch, estimated from the startup of the loader's own workers."""
     seen = [startup.seconds for startup in session.startups if not startup.renewed]
     workers = session.loader.num_workers if session.loader is not None else 0
     if not workers or not seen:

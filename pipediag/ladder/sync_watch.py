@@ -1,4 +1,4 @@
-"""Which calls of the training loop wait for the device, seen in single steps outside the timed windows."""
+"""Watch which calls of the training loop wait for the device, in single steps outside the timed windows."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from ..usercode import tree
 from .caches import BatchCache
 from .loop_side import LoopSide
 
-#: Steps watched at most and at least, and the seconds that they may take where fewer do as well. A loop that reads
-#: its loss every ten steps is to be told apart from one that does so in each.
+#: Maximum and minimum steps watched, and their maximum seconds unless fewer than the minimum remain. The steps must
+#: distinguish a loop that reads its loss every ten steps from one that reads it in each.
 _MOST, _LEAST, _SECONDS = 16, 4, 3.0
 
 
 def watch_syncs(loop_side: LoopSide, cache: BatchCache, device: Device, pace: float) -> Generator[Any, None, Syncs]:
-    """Hand the loop copies of cached host batches, and note which of its calls make it wait for the device.
+    """Hand the loop copies of cached host batches, and record which of its calls wait for the device.
 
-    ``pace`` is the seconds that a step takes. Batches come from host memory, so that the loop copies them as it does
-    in training. Only CUDA tells of waiting: on any other device nothing is watched.
+    ``pace`` is seconds per step. Batches come from host memory, so that the loop copies them as in training. Only CUDA
+    reports waits: on any other device nothing is watched.
     """
     kind = device.torch_device.type
     if kind != "cuda":

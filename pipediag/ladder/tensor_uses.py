@@ -1,8 +1,7 @@
-"""What the training loop does with each tensor of a batch: copied how, read in what type, or never read at all.
+"""Find how the training loop uses each tensor of a batch: how it is copied, and in which dtype it is read, if at all.
 
-A dispatch mode sees every operation of torch's, those of the backward pass included. It is switched on for a few steps
-outside the timed windows. What compiled code does with a tensor it would not see, so nothing is watched where some has
-been compiled.
+A dispatch mode sees every torch operation, including the backward pass. It is enabled for a few steps outside the timed
+windows. It does not see what compiled code does with a tensor, so nothing is watched if any code is compiled.
 """
 
 from __future__ import annotations
@@ -28,34 +27,34 @@ from .loop_side import LoopSide, Turn
 
 #: Batches handed out under watch, and those of them that are judged: a loop may read a batch some steps later.
 WATCHED, _JUDGED = 4, 2
-#: Operations that give a tensor of the same memory another look, or tell about it, without reading it.
+#: Operations that return a tensor with the same memory, or inspect it, without reading it.
 _NO_READS = frozenset({"detach", "alias", "record_stream", "is_pinned", "is_same_size", "lift_fresh"})
 _PINNING = frozenset({"pin_memory", "_pin_memory"})
 
 
 @dataclass
 class _Use:
-    """What was seen of one tensor of one batch."""
+    """The observed use of one tensor of one batch."""
 
     copied: bool = False
     non_blocking: bool = True
     arrives: str = ""
     read: bool = False
-    turned_into: set[str] = field(default_factory=set)  # types it was first turned into; "" for being read as it is
+    turned_into: set[str] = field(default_factory=set)  # dtypes it was first converted to; "" for being read as it is
     copies: list[StorageWeakRef] = field(default_factory=list)
 
     @property
     def gone(self) -> bool:
-        """Whether nothing holds the copies on the device any more."""
+        """True if no reference to the copies on the device is left."""
         return all(copy.expired() for copy in self.copies)
 
 
 class Uses(TorchDispatchMode):  # type: ignore[misc]
-    """Follows the tensors of batches from the host to the device, and what reads them there.
+    """A dispatch mode that follows the tensors of batches to the device and records what reads them there.
 
     Attributes:
-        autocast: the type that autocast was set to when a module was called; empty where it was off.
-        trouble: why it is not known what became of the batches; empty if all is well.
+        autocast: the dtype of autocast when a module was called, or "" if it was off.
+        trouble: why the use of the batches is unknown, or "".
     """
 
     def __init__(self, device: torch.device) -> None:
@@ -71,7 +70,7 @@ class Uses(TorchDispatchMode):  # type: ignore[misc]
 
     @contextmanager
     def watching(self) -> Iterator[None]:
-        """Switched on meanwhile. Code that runs in another thread by the end is watched no more, but not unwatched."""
+        """Watch within the context. Code still running in another thread at its end is no longer recorded."""
         with switched_on(self):
             hook = register_module_forward_pre_hook(self._called)
             self._listening = True
@@ -82,7 +81,7 @@ class Uses(TorchDispatchMode):  # type: ignore[misc]
                 hook.remove()
 
     def follow(self, batch: Any) -> None:
-        """Watch what becomes of this batch's tensors."""
+        """Follow the tensors of this batch."""
         uses: dict[str, _Use] = {}
         for path, tensor in leaves_of(batch):
             ref = _storage(tensor)
@@ -99,12 +98,12 @@ class Uses(TorchDispatchMode):  # type: ignore[misc]
         if self._listening:
             try:
                 self._note(func, [*args, *kwargs.values()], kwargs, result)
-            except Exception as error:  # the loop goes on, whatever a tensor of its own kind does when it is asked
+            except Exception as error:  # the loop must continue, whatever a custom tensor type raises
                 self._listening, self.trouble = False, f"{func} could not be followed ({type(error).__name__}: {error})"
         return result
 
     def _called(self, module: torch.nn.Module, args: Any) -> None:
-        """A module is about to run; operations themselves are dispatched with autocast behind them."""
+        """Note autocast before a module runs; operations are dispatched after autocast has been applied."""
         if self._casts and not self.autocast and torch.is_autocast_enabled(self._device.type):
             self.autocast = str(torch.get_autocast_dtype(self._device.type)).removeprefix("torch.")
 
@@ -129,7 +128,7 @@ class Uses(TorchDispatchMode):  # type: ignore[misc]
         kwargs: Mapping[str, Any],
         results: list[Tensor],
     ) -> None:
-        """An operation on what the loader gave: a copy to the device is followed, and so is pinning."""
+        """Record an operation on a host tensor; follow its copies to the device and its pinned copies."""
         for result in results:
             ref = _storage(result)
             if ref is None:
@@ -152,7 +151,7 @@ class Uses(TorchDispatchMode):  # type: ignore[misc]
         use.turned_into.add(str(results[0].dtype).removeprefix("torch.") if turned else "")
 
     def tell(self, leaves: Sequence[Leaf]) -> None:
-        """Write down what was seen, in the description of each tensor of the batches."""
+        """Write the observations into the description of each tensor."""
         judged = self._uses[:_JUDGED]
         for leaf in leaves:
             uses = [uses[leaf.path] for uses in judged if leaf.path in uses]
@@ -163,14 +162,14 @@ class Uses(TorchDispatchMode):  # type: ignore[misc]
                 continue
             leaf.non_blocking = all(use.non_blocking for use in uses)
             leaf.arrives = uses[0].arrives
-            # What is still held may yet be read; what was let go of unread, never.
+            # A copy that is still referenced may yet be read; one released without a read never is.
             leaf.read = True if any(use.read for use in uses) else False if all(use.gone for use in uses) else None
             turned = set().union(*(use.turned_into for use in uses))
             leaf.turned_into = next(iter(turned)) if len(turned) == 1 and "" not in turned else None
 
 
 def _storage(tensor: Tensor) -> StorageWeakRef | None:
-    """A reference to the tensor's memory that does not keep it; None where it has none of its own."""
+    """Return a weak reference to the tensor's storage, or None if it has none of its own."""
     if tensor.layout != torch.strided:
         return None
     try:
@@ -180,14 +179,14 @@ def _storage(tensor: Tensor) -> StorageWeakRef | None:
 
 
 def why_unwatched() -> str:
-    """Why a step cannot be watched; empty where it can."""
+    """Return why a step cannot be watched, or ""."""
     dynamo = sys.modules.get("torch._dynamo.utils")
     graphs = dynamo.counters["stats"].get("unique_graphs", 0) if dynamo is not None else 0
     return "parts of the script are compiled, and what compiled code reads is not seen" if graphs else ""
 
 
 def watch_uses(loop_side: LoopSide, cache: BatchCache, facts: BatchFacts, device: torch.device) -> Turn:
-    """Hand the loop copies of some cached host batches, and complete ``facts`` with what it did with them."""
+    """Hand the loop copies of some cached host batches, and complete ``facts`` with how it used them."""
     facts.unwatched = why_unwatched()
     if facts.unwatched:
         return

@@ -1,4 +1,4 @@
-"""What the workers tell beside their batches, gathered over all of them."""
+"""Gather the findings that workers send with their batches."""
 
 from __future__ import annotations
 
@@ -8,18 +8,18 @@ import statistics
 from ..session import Inside, Slow, Tail
 from .delivery import Delivery
 
-#: Sample times kept to take percentiles of; beyond that, a random choice of all of them.
+#: Maximum number of sample times kept for percentiles; beyond it, a random subset of all of them.
 _KEPT = 8192
-#: Slow samples that are named.
+#: Number of slow samples that are named.
 _NAMED = 8
 
 
 class WorkerReports:
-    """Takes in deliveries' notes.
+    """The notes of all deliveries.
 
     Attributes:
-        insides: what each worker found out about the dataset's code, by its number.
-        revision: how often that has changed.
+        insides: findings about the dataset's code, by worker number.
+        revision: number of updates of ``insides``.
     """
 
     def __init__(self) -> None:
@@ -51,7 +51,7 @@ class WorkerReports:
 
     @property
     def tail(self) -> Tail | None:
-        """How the samples' times are spread so far; None where no sample was timed by itself."""
+        """The distribution of sample times so far, or None if fewer than two samples were timed individually."""
         if len(self._times) < 2:
             return None
         ranked = sorted(self._times)

@@ -1,7 +1,7 @@
-"""What a worker does for each rung: serve from a cache, replay, or run the user's code as it is.
+"""Make batches in a worker as the rung asks: from a cache, by replay, or by the user's code.
 
-One :class:`WorkerSide` travels to every worker inside the wrapped dataset and collate function. It asks the shared
-cell for the rung at the beginning of every batch; nothing else tells a worker that the rung has changed.
+One :class:`WorkerSide` travels to every worker inside the wrapped dataset and collate function. It reads the rung from
+shared memory at the beginning of every batch; there is no other signal that the rung has changed.
 """
 
 from __future__ import annotations
@@ -29,16 +29,16 @@ from .sample_inspection import Inspection
 from .sample_probe import TIMED
 from .worker_state import CUT_SHARE, MAX_ITEMS, MIN_ITEMS, RAW_SHARE, WorkerState, queue_clock, within
 
-#: Samples at the beginning of a batch that are not timed.
+#: Untimed samples at the beginning of a batch.
 _FIRST = 2
-#: Samples of one batch that are looked into: few, so that no batch takes much longer than the others.
+#: Inspected samples per batch: few, so that no batch takes much longer than the others.
 _LOOKED_INTO = 8
 
 
 class WorkerSide:
-    """Serves batches under the current rung. ``batch_queues`` bring each worker its cached batch.
+    """The source of batches under the current rung; ``batch_queues`` bring each worker its cached batch.
 
-    ``looks_inside`` is false where what goes on inside the dataset's code is known already, from an earlier pass.
+    ``looks_inside`` is False if an earlier pass has already inspected the dataset's code.
     """
 
     def __init__(
@@ -58,12 +58,12 @@ class WorkerSide:
         self._collate_slots: list[Slot] | None = None
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_benches": {}, "_collate_slots": None}
+        return {**self.__dict__, "_states": {}, "_collate_slots": None}
 
     # Beginning and end of a batch
 
     def begin(self) -> WorkerState:
-        """Start a batch, unless one is under way, and fix the rung it is made under."""
+        """Start a batch, unless one is under way, and fix its rung."""
         state = self._state()
         if state.rung is None:
             self.rung_switch.begin(state.worker)
@@ -75,12 +75,12 @@ class WorkerSide:
         self.rung_switch.end(state.worker)
 
     def ready(self) -> None:
-        """The worker has started, and could make its first batch now."""
+        """Note the time at which the worker could begin its first batch."""
         self._state().note().ready = time.perf_counter()
 
     @contextmanager
     def _batch_under_way(self) -> Iterator[None]:
-        """An error of the dataset's ends the batch: torch sends the error in its place."""
+        """End the batch if the dataset raises: torch sends the error instead of the batch."""
         try:
             yield
         except BaseException:
@@ -88,7 +88,7 @@ class WorkerSide:
             raise
 
     def deliver(self, samples: Any) -> Delivery:
-        """Collate, and send the batch with the story of its making."""
+        """Collate, and return the batch with its facts."""
         state = self.begin()
         rung = state.rung
         assert rung is not None
@@ -118,7 +118,7 @@ class WorkerSide:
     # Map-style datasets
 
     def samples(self, indices: Sequence[Any]) -> Any:
-        """The samples of one batch under the current rung."""
+        """Return the samples of one batch under the current rung."""
         with self._batch_under_way():
             return self._samples(indices)
 
@@ -143,7 +143,7 @@ class WorkerSide:
         return self._fetched(state, indices) if state.rung == "baseline" else self._fetch(indices)
 
     def sample(self, index: Any) -> Any:
-        """One item of a loader without automatic batching, where the dataset's item is the batch."""
+        """Return one item of a loader without automatic batching: the dataset's item is the batch."""
         with self._batch_under_way():
             return self._sample(index)
 
@@ -160,7 +160,7 @@ class WorkerSide:
         return self._timed(state, index, look=True) if state.rung == "baseline" else self.dataset[index]
 
     def _start_with(self, indices: Sequence[Any]) -> WorkerState:
-        """Begin a batch; remember some of its indices, for as long as nothing has been made of those remembered."""
+        """Begin a batch; remember some of its indices until the remembered ones are in use."""
         state = self.begin()
         state.count = len(indices)
         needed = state.rung in ("warm", "sample", "raw") or cut_of(state.rung or "") is not None
@@ -171,19 +171,19 @@ class WorkerSide:
         return state
 
     def _fetch(self, indices: Sequence[Any]) -> Any:
-        """As torch's own fetcher does it."""
+        """Fetch samples as torch's fetcher does."""
         many = getattr(self.dataset, "__getitems__", None)
         return many(indices) if many else [self.dataset[i] for i in indices]
 
     def _fetched(self, state: WorkerState, indices: Sequence[Any]) -> Any:
-        """The same under the baseline: samples are timed as a whole, and some of them looked into."""
+        """Fetch samples under the baseline: time them, and inspect some of them."""
         inspection = self._inspection(state)
         many = getattr(self.dataset, "__getitems__", None)
         if many:
             samples = inspection.time(partial(many, indices), len(indices))
         else:
-            # The first samples of a batch are made while the batch before is still being sent; the first batch of a
-            # worker begins with what is loaded once.
+            # The first samples of a batch are made while the previous batch is still being sent; the first batch of a
+            # worker includes one-time loading.
             first = len(indices) // 2 if state.batches == 1 else min(_FIRST, len(indices) - 1)
             looked = range(first, first + _LOOKED_INTO) if inspection.times else range(0)
             timed = state.times_samples
@@ -208,7 +208,7 @@ class WorkerSide:
         return many([index])[0] if many else self.dataset[index]
 
     def _fill_samples(self, state: WorkerState) -> bool:
-        """Make the processed samples once; False while there are not enough indices to make them of."""
+        """Make the processed samples, once; return False if there are not enough indices yet."""
         if state.samples or not state.complete:
             return bool(state.samples)
         state.stable = False
@@ -216,11 +216,11 @@ class WorkerSide:
         return True
 
     def _transforms_anew(self, state: WorkerState) -> bool:
-        """Whether this batch is for a rung that runs transforms on cached samples."""
+        """Return whether this batch is for a rung that runs transforms on cached samples."""
         return state.complete and (state.rung == "raw" or cut_of(state.rung or "") is not None)
 
     def _pool(self, state: WorkerState) -> Sequence[RawSample | CutSample]:
-        """The cached samples whose transforms, or those from a cut on, are run; none where there is no such cut."""
+        """Return the cached raw samples, or those cut where the rung asks; empty if this chain has no such cut."""
         links = cut_of(state.rung or "")
         if links is None:
             return state.raws
@@ -234,7 +234,7 @@ class WorkerSide:
             return []
 
     def _raw_mode(self, state: WorkerState) -> str:
-        """How this worker serves the raw rung, found out once; the delivery says why when it cannot."""
+        """Return how this worker serves the raw rung, determined once; if it cannot, the delivery says why."""
         if not state.raw_mode:
             state.stable = False
             state.raw_mode, state.raw_trouble = self._take_apart(state)
@@ -242,14 +242,14 @@ class WorkerSide:
         return state.raw_mode
 
     def _inspection(self, state: WorkerState, timed: int = TIMED, traced: int = TRACED) -> Inspection:
-        """What looks into the dataset's code in this worker; the lines are traced in one of them."""
+        """Return this worker's inspection of the dataset's code; only the first worker traces lines."""
         if state.inspection is None:
             slots, traces = find_slots(self.dataset) if self._looks_inside else [], state.worker <= 0
             state.inspection = Inspection(slots, state.clock, self._looks_inside, traces, timed, traced)
         return state.inspection
 
     def _tell_inside(self, state: WorkerState) -> None:
-        """Send what was found with the next batch, until the samples are taken apart."""
+        """Send new findings with the next batch, until the samples are taken apart."""
         if state.inspection is not None and state.inspection.news and not state.raw_mode:
             state.note().inside = state.inspection.figures(state.chain)
 
@@ -271,21 +271,21 @@ class WorkerSide:
             self._look_inside(state)
 
     def _look_inside(self, state: WorkerState) -> None:
-        """Make some samples again under the instruments; the user's code must not fail for what they do to it."""
+        """Make some samples again under inspection; an error that this causes must not reach the user's code."""
         inspection = self._inspection(state)
         for index in itertools.cycle(state.indices):
             if inspection.complete:
                 break
             try:
                 inspection.make(partial(self._one, index), again=True)
-            except Exception:  # the dataset's own; it comes again when the loop asks for that sample
+            except Exception:  # if it is the dataset's own, it comes again when the loop asks for that sample
                 break
         state.note().inside = inspection.figures(state.chain)
 
     def _replay(self, state: WorkerState, raw: RawSample | CutSample) -> Any:
         try:
             return state.replay(raw)
-        except Exception as error:  # a draw that the recorded sample does not fit; user code must not fail for it
+        except Exception as error:  # a draw that the recorded sample does not fit; this must not reach user code
             state.stable, state.raw_mode = False, "impossible"
             state.raw_trouble = state.why_not = _replay_failed(error)
             return self._one(state.indices[0])
@@ -293,7 +293,7 @@ class WorkerSide:
     # Iterable datasets
 
     def stream(self) -> Iterator[Any]:
-        """The items of an iterable dataset under the current rung; the source waits while a cache is served."""
+        """Yield the items of an iterable dataset under the current rung; the stream pauses while a cache is served."""
         state = self._state()
         state.source = iter(self.dataset)
         while True:
@@ -313,8 +313,8 @@ class WorkerSide:
             yield self._kept(state, item) if state.rung == "sample" else item
 
     def _next_of(self, state: WorkerState) -> Any:
-        """The next item of the stream; timed and looked into under the baseline, and while a cache is filled."""
-        # A stream may be short, and what was taken from it does not come back: the items cached must do.
+        """Return the next item of the stream; time and inspect it under the baseline and while a cache is filled."""
+        # A stream may be short and cannot be rewound, so inspect no more items than are cached.
         inspection = self._inspection(state, MIN_ITEMS - 3, 2)
         try:
             if state.rung == "sample":
@@ -326,7 +326,7 @@ class WorkerSide:
         except Exception:
             if inspection.complete:
                 raise
-            # The instruments may be what the stream has failed of, and a stream that has failed is over.
+            # The inspection may have caused the error, and a stream that has raised is exhausted: start a new one.
             inspection.give_up()
             state.source = iter(self.dataset)
             return next(state.source)
@@ -336,7 +336,7 @@ class WorkerSide:
         return item
 
     def _kept(self, state: WorkerState, item: Any) -> Any:
-        """Cache an item, as far as there is room; the loop gets what it may change."""
+        """Cache an item if there is room; return a copy if the loop may change it."""
         state.stable = False
         if not state.samples or tree.nbytes(state.samples) + tree.nbytes(item) < self._samples_room:
             state.samples.append(item)
@@ -367,12 +367,12 @@ class WorkerSide:
         return batch
 
     def _collate_transforms(self, state: WorkerState) -> bool:
-        """Whether the collate function runs transforms itself; found out once, keeping their results for stubs."""
+        """Return whether the collate function runs transforms; determined once, keeping their results for stubs."""
         if self._collate_slots is None:
             self._collate_slots = function_slots(self.collate)
         if self._collate_slots and not state.spied and state.complete:
             state.spied, state.stable = True, False
-            # Of a stream there are no indices, but samples that it gave before.
+            # A stream has no indices, but samples from before.
             items = list(self._fetch(state.indices) if state.indices else map(tree.copied, state.samples))
             seen, whole = self._collate_calls(items), state.count / len(items)
             if 0 < len(seen) < len(items) and whole != 1:  # it transforms batches, not samples
@@ -384,7 +384,7 @@ class WorkerSide:
         return bool(state.stubs)
 
     def _collate_calls(self, items: list[Any]) -> list[Seen]:
-        """The transforms that the collate function calls on these samples."""
+        """Return the transforms that the collate function calls on these samples."""
         recorder = Recorder()
         with spied(self._collate_slots or [], recorder):
             self.collate(items)
@@ -392,13 +392,13 @@ class WorkerSide:
 
     @property
     def _samples_room(self) -> float:
-        """Bytes that processed samples, or what the collate function makes of them, may take in this worker."""
+        """Bytes available in this worker for processed samples or the results of transforms in the collate function."""
         return (1 - RAW_SHARE - CUT_SHARE) * self.rung_switch.pool_bytes
 
     # The cached batch
 
     def _receive(self, state: WorkerState) -> bool:
-        """Whether this worker holds the cached batch; fetches it from the main process the first time."""
+        """Return whether this worker holds the cached batch; fetch it from the main process the first time."""
         if state.cached_batch is None and 0 <= state.worker < len(self._batch_queues):
             state.cached_batch = self._batch_queues[state.worker].get(timeout=60)
         return state.cached_batch is not None
@@ -409,7 +409,7 @@ def _replay_failed(error: Exception) -> str:
 
 
 class _Stub:
-    """Returns a transform's earlier results in its place, as ``safe`` lets them be given away."""
+    """A stand-in for a transform that returns its earlier results, passed through ``safe``."""
 
     def __init__(self, results: Sequence[Any], safe: Callable[[Any], Any]) -> None:
         self._results = itertools.cycle(results)

@@ -1,4 +1,4 @@
-"""What one worker keeps from batch to batch: the items it caches, and the state of the batch being made."""
+"""Keep a worker's cached items and the state of the batch being made."""
 
 from __future__ import annotations
 
@@ -19,27 +19,27 @@ from ..usercode.paths import same
 from .delivery import Notes
 from .sample_inspection import Inspection
 
-#: Distinct items a worker caches: enough to span the sizes of varied data, few enough to make quickly.
+#: Number of distinct items a worker caches: enough to span the sizes of varied data, few enough to make quickly.
 MIN_ITEMS, MAX_ITEMS = 8, 32
-#: Samples quicker than this are timed in one batch of so many only.
+#: Samples that take less than ``_QUICK_SECONDS`` are timed in one of ``_ONE_IN`` batches only.
 _QUICK_SECONDS, _ONE_IN = 200e-6, 8
-#: A sample that takes this many times the usual is looked at more closely.
+#: Multiple of the usual seconds per sample from which waiting for a core is subtracted.
 _STANDS_OUT = 1.5
 #: Seconds after which a cache that holds ``MIN_ITEMS`` is not filled further.
 FILL_SECONDS = 2.0
-#: Parts of a worker's allowance for raw samples and for those cut between two transforms; the rest is for processed
-#: ones.
+#: Shares of a worker's allowance for raw samples and for samples cut between two transforms; the rest is for processed
+#: samples.
 RAW_SHARE, CUT_SHARE = 0.4, 0.3
 
 
 @dataclass
 class Habits:
-    """What the collate function does to the samples that it gets.
+    """Effects of the collate function on the samples that it gets.
 
     Attributes:
-        passes_on: it hands their own memory on to the loop.
-        takes_apart: it changes their containers.
-        writes: types of what it writes into.
+        passes_on: True if the batch shares the samples' memory.
+        takes_apart: True if it changes their containers.
+        writes: types of the leaves it writes into.
     """
 
     passes_on: bool = False
@@ -48,7 +48,7 @@ class Habits:
 
     @property
     def copies(self) -> tuple[type, ...]:
-        """Types of what must be copied before it is handed out."""
+        """Types that must be copied before a sample is handed out."""
         return (torch.Tensor, *self.writes) if self.passes_on else self.writes
 
     @property
@@ -64,9 +64,9 @@ class WorkerState:
     clock: Callable[[], float]
     queued: Callable[[], float]
     indices: list[Any] = field(default_factory=list)
-    complete: bool = False  # the items are enough to stand for the dataset
-    settled: bool = False  # the indices are in use, and stay as they are
-    met: int = 0  # indices seen while they were being chosen
+    complete: bool = False  # there are enough items to represent the dataset
+    settled: bool = False  # the indices are in use and no longer change
+    met: int = 0  # indices seen while choosing
     samples: list[Any] = field(default_factory=list)
     raws: list[RawSample] = field(default_factory=list)
     raw_mode: str = ""  # how the raw rung is served: replay, collate, or impossible
@@ -74,11 +74,11 @@ class WorkerState:
     cuts: dict[int, list[CutSample]] = field(default_factory=dict)
     cached_batch: Any = None
     source: Iterator[Any] = field(default_factory=lambda: iter(()))  # of an iterable dataset
-    habits: dict[str, Habits] = field(default_factory=dict)  # as seen once, by what is cached; see :meth:`safe`
+    habits: dict[str, Habits] = field(default_factory=dict)  # observed once, by kind of cached item; see :meth:`safe`
     stubs: dict[str, list[Any]] = field(default_factory=dict)
     spied: bool = False
     turn: int = 0
-    # the batch being made
+    # State of the batch being made.
     count: int = 0  # its samples
     rung: str | None = None
     stable: bool = True
@@ -89,7 +89,7 @@ class WorkerState:
     collating: float = 0.0
     begun: tuple[float, float, float] = (0.0, 0.0, 0.0)
     notes: Notes | None = None
-    typical: float = 0.0  # seconds to make one sample
+    typical: float = 0.0  # usual seconds to make one sample
     batches: int = 0
     queued_before: float = 0.0
     inspection: Inspection | None = None
@@ -105,7 +105,7 @@ class WorkerState:
         self.watched = {}
 
     def cost(self) -> BatchCost:
-        """What the batch has taken since it was begun."""
+        """Return the cost of the batch since it was begun."""
         wall, cpu, queued = self.begun
         return BatchCost(
             time.perf_counter() - wall,
@@ -116,7 +116,7 @@ class WorkerState:
         )
 
     def remember(self, indices: Sequence[Any]) -> None:
-        """Choose the indices to cache: at random among all that have come by, so that they span what there is."""
+        """Choose the indices to cache by reservoir sampling from all that were seen, so that they span the data."""
         wanted = min(MAX_ITEMS, max(MIN_ITEMS, len(indices)))
         for index in indices:
             self.met += 1
@@ -127,19 +127,19 @@ class WorkerState:
         self.complete = len(self.indices) >= wanted
 
     def note(self) -> Notes:
-        """The notes that go with the next batch."""
+        """Return the notes that go with the next batch."""
         self.notes = self.notes or Notes()
         return self.notes
 
     @property
     def times_samples(self) -> bool:
-        """Whether the samples of this batch are worth timing: of quick ones, for which that would show, few are."""
+        """True if this batch's samples are to be timed: quick samples, which timing would slow down, only sometimes."""
         return self.typical == 0.0 or self.typical > _QUICK_SECONDS or self.batches % _ONE_IN == 0
 
     def timed(self, seconds: float, index: object) -> None:
-        """One sample has been made under the baseline; items of a stream have no index.
+        """Record the seconds of one sample made under the baseline; items of a stream have no index.
 
-        What it waited for a core is not its own: asked for samples that stand out only, since asking takes time.
+        The time it waited for a core is subtracted, but read only for unusually slow samples, since reading takes time.
         """
         if seconds > _STANDS_OUT * self.typical:
             queued = self.queued()
@@ -152,18 +152,18 @@ class WorkerState:
             notes.slowest = (seconds, "" if index is None else f"{index!r:.40}")
 
     def draw(self, pool: Sequence[Any], count: int) -> list[Any]:
-        """The next ``count`` items of a pool, round and round: cached by draw, not by index."""
+        """Return the next ``count`` items of a pool, cyclically and regardless of the index asked for."""
         first, self.turn = self.turn, self.turn + count
         return [pool[i % len(pool)] for i in range(first, first + count)]
 
     def serve(self, count: int) -> list[Any]:
-        """Processed samples from the pool."""
+        """Return processed samples from the pool."""
         return [self.safe(sample) for sample in self.draw(self.samples, count)]
 
     def fresh(self, batch: Any) -> Any:
-        """A cached batch in new shared memory, as a worker's collate function leaves one.
+        """Return a cached batch in new shared memory, as a worker's collate function leaves one.
 
-        Memory that the training process has mapped already would be handed over for less than training pays.
+        Memory that the training process has already mapped would be cheaper to transfer than in training.
         """
         started = time.perf_counter()
         batch = tree.in_shared_memory(batch)
@@ -171,15 +171,15 @@ class WorkerState:
         return batch
 
     def replay(self, raw: RawSample | CutSample) -> Any:
-        """A cached sample made again; copying is kept apart from the transforms' own cost."""
+        """Make a cached sample again; the time of copying is recorded apart from the transforms' own."""
         sample, copying = raw.replay()
         self.copying += copying
         return self.safe(sample)
 
     def safe(self, sample: Any, kind: str = "sample") -> Any:
-        """A cached sample as it may be given away: copied as far as the collate function or the loop would change it.
+        """Return a cached sample, with whatever the collate function or the loop would change copied.
 
-        As long as that is not known, all of it is copied, and watched. Results of transforms that the collate function
+        Until that is known, the whole sample is copied and watched. Results of transforms that the collate function
         runs are of another ``kind`` than its samples.
         """
         habits = self.habits.get(kind)
@@ -195,7 +195,7 @@ class WorkerState:
         return sample
 
     def learn(self, batch: Any) -> None:
-        """Find out what the collate function has done to what it was given first, which it has made ``batch`` of."""
+        """Learn how the collate function treated the watched samples, from which it made ``batch``."""
         for kind, watched in self.watched.items():
             self.stable = False
             self.habits[kind] = Habits(
@@ -206,9 +206,9 @@ class WorkerState:
         self.watched = {}
 
     def cut(self, links: int, room: float) -> list[CutSample]:
-        """Samples that have their first ``links`` transforms behind them, within ``room`` bytes for all cuts."""
+        """Return samples with their first ``links`` transforms applied, within ``room`` bytes for all cuts."""
         if links in self.cuts:
-            self.cuts[links] = self.cuts.pop(links)  # the one that is used last goes last
+            self.cuts[links] = self.cuts.pop(links)  # keep the order of last use
         else:
             self.stable = False
             first = CutSample(self.chain.samples[0], links)
@@ -224,7 +224,7 @@ class WorkerState:
 
 
 class _Watched:
-    """A sample that user code is about to get, and how it is before that."""
+    """A sample about to be handed to user code, with its state before that."""
 
     def __init__(self, sample: Any) -> None:
         self._sample = sample
@@ -238,7 +238,7 @@ class _Watched:
 
     @property
     def written(self) -> set[type]:
-        """Types of the leaves that are no longer as they were; a tensor counts what is written into it."""
+        """Types of the leaves that have changed; a tensor's version counts writes into it."""
         before = zip(self.leaves, self._looked, self._versions, strict=True)
         return {
             type(leaf)
@@ -248,7 +248,11 @@ class _Watched:
 
 
 def within(items: Iterator[Any], size: Callable[[Any], int], room: float) -> Iterator[Any]:
-    """Items while their sizes fit into ``room`` bytes, the first always; enough of them, and more while time allows."""
+    """Yield items while they fit into ``room`` bytes.
+
+    The first item is always yielded. After ``MIN_ITEMS`` items, the iterator also stops when :data:`FILL_SECONDS` are
+    over.
+    """
     until = time.perf_counter() + FILL_SECONDS
     for number, item in enumerate(items):
         room -= size(item)
@@ -260,7 +264,10 @@ def within(items: Iterator[Any], size: Callable[[Any], int], room: float) -> Ite
 
 
 def queue_clock() -> Callable[[], float]:
-    """Seconds this process has waited for a core, from Linux's scheduler statistics; 0 where there are none."""
+    """Return a function for the seconds this process has waited for a core, from Linux's scheduler statistics.
+
+    The function returns 0 if there are no statistics.
+    """
     try:
         fd = os.open("/proc/self/schedstat", os.O_RDONLY)
     except OSError:

@@ -1,1 +1,1 @@
-"""The running training loop: who trains, how far its epoch is, copies of its loader and shells around its parts."""
+"""Follow the running training loop: which loader trains, epoch progress, loader copies, wrappers of loader parts."""

@@ -1,4 +1,4 @@
-"""A second loader like the user's, to be iterated beside it: nothing that the script does with its own is disturbed."""
+"""Copy the user's loader for separate iteration, without disturbing the original."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ from typing import Any
 import torch
 from torch.utils.data import DataLoader, Sampler
 
-#: What a loader asks for the next indices.
+#: Attributes from which a loader draws its indices.
 _BATCHES, _SAMPLES = "batch_sampler", "sampler"
 
 
 def plain_twin(loader: DataLoader[Any]) -> DataLoader[Any]:
-    """A loader that shares everything with ``loader`` but its iterator.
+    """Return a loader that shares everything with ``loader`` except its iterator.
 
-    It is one of torch's own class: a subclass may have an ``__iter__`` that goes round on an iterator of its own,
-    which is where the twin stands in.
+    It has torch's own class: a subclass may have an ``__iter__`` over an iterator of its own, which would bypass the
+    twin.
     """
     twin: DataLoader[Any] = object.__new__(DataLoader)
     twin.__dict__.update(loader.__dict__, _iterator=None)
@@ -25,7 +25,7 @@ def plain_twin(loader: DataLoader[Any]) -> DataLoader[Any]:
 
 
 def detached_twin(loader: DataLoader[Any]) -> DataLoader[Any]:
-    """The same, with copies of the samplers and generators: drawing from it changes nothing for ``loader``."""
+    """Return a plain twin with copied samplers and generators: iterating it changes nothing for ``loader``."""
     copies: dict[int, Any] = {}
     twin = plain_twin(loader)
     for name in (_BATCHES, _SAMPLES, "generator"):
@@ -34,9 +34,10 @@ def detached_twin(loader: DataLoader[Any]) -> DataLoader[Any]:
 
 
 def with_own_generators(twin: DataLoader[Any]) -> DataLoader[Any]:
-    """The detached twin, given generators where it and torch's samplers have none and so would draw from torch's own.
+    """Give a detached twin its own generators wherever it would draw from torch's global one; return the twin.
 
-    A sampler of the user's own that draws from the process-wide generators goes on doing so.
+    This covers the twin and torch's samplers. A user-defined sampler that draws from the process-wide generators
+    continues to do so.
     """
     for holder in (twin, *_samplers(twin.__dict__[_BATCHES]), *_samplers(twin.__dict__[_SAMPLES])):
         if vars(holder).get("generator", holder) is None:
@@ -45,7 +46,7 @@ def with_own_generators(twin: DataLoader[Any]) -> DataLoader[Any]:
 
 
 def _samplers(sampler: Any) -> Iterator[Sampler[Any]]:
-    """The sampler and those inside it."""
+    """Yield the sampler and the samplers inside it."""
     if isinstance(sampler, Sampler):
         yield sampler
         for part in vars(sampler).values():
@@ -53,14 +54,14 @@ def _samplers(sampler: Any) -> Iterator[Sampler[Any]]:
 
 
 def wrap_sampler(twin: DataLoader[Any], wrap: Callable[[Any], Any]) -> Any:
-    """Put ``wrap(sampler)`` in the place of what the twin draws its indices from; returns it."""
+    """Replace the sampler that the twin draws its indices from with ``wrap(sampler)``; return it."""
     name = _SAMPLES if twin.batch_sampler is None else _BATCHES
     wrapped = twin.__dict__[name] = wrap(twin.__dict__[name])
     return wrapped
 
 
 def _copied(value: Any, copies: dict[int, Any]) -> Any:
-    """A generator where it stands, or a sampler with copies of its generators and of the samplers inside it."""
+    """Return a copied generator, a sampler copied with its generators and inner samplers, or any other value itself."""
     if not isinstance(value, (Sampler, torch.Generator)):
         return value
     if id(value) not in copies:

@@ -1,4 +1,4 @@
-"""Which loader trains, and on which device: known by evidence, the optimizer's steps, not by order or name."""
+"""Find which loader trains and on which device, from the optimizer's steps rather than from order or names."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from torch.amp.grad_scaler import GradScaler
 from torch.nn.modules.module import register_module_forward_pre_hook
 from torch.optim.optimizer import register_optimizer_step_post_hook
 
-#: Optimizer steps after which the loader drawn from between them is taken for the training loader.
+#: Credited optimizer steps after which a loader is considered the training loader.
 EVIDENCE = 2
 
 
 class Training:
-    """Counts optimizer steps and credits them to the loaders drawn from since the step before."""
+    """A counter of optimizer steps that credits each to the loaders drawn from since the previous step."""
 
     def __init__(self) -> None:
         self.steps = 0
@@ -26,16 +26,16 @@ class Training:
         self._drawn: set[int] = set()
 
     def drew(self, loader: int) -> None:
-        """A batch of this loader (by its ordinal) has been handed to the script."""
+        """Record that this loader (by its ordinal) has yielded a batch to the script."""
         self._drawn.add(loader)
 
     def ended(self, loader: int) -> None:
-        """Its epoch is over: what was drawn from it and not trained on by now will not be, as after a validation."""
+        """Record the end of a loader's epoch: batches not trained on by now never will be, as after a validation."""
         self._drawn.discard(loader)
 
     @contextmanager
     def watching(self) -> Iterator[None]:
-        """Hooks every optimizer of the process meanwhile."""
+        """Hook every optimizer of the process within the context."""
         handle, scaled = register_optimizer_step_post_hook(self._stepped), GradScaler.step
 
         @wraps(scaled)
@@ -55,7 +55,7 @@ class Training:
 
     @contextmanager
     def watching_models(self) -> Iterator[None]:
-        """Finds the device without an optimizer: that of the parameters of the first module called."""
+        """Find the device without an optimizer within the context: that of the first called module's parameters."""
         handle = register_module_forward_pre_hook(self._called)
         try:
             yield

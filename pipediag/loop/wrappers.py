@@ -1,6 +1,7 @@
-"""The thin shells that stand in for a loader's dataset, collate function, sampler and init function.
+"""Wrap a loader's dataset, collate function, sampler and init function.
 
-They are on the loader only while its iterator is constructed; afterwards ``loader.dataset`` is the user's again.
+The wrappers are on the loader only while its iterator is constructed; afterwards ``loader.dataset`` is the user's
+again.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from torch.utils.data import get_worker_info
 
 
 class Fetching(Protocol):
-    """What makes samples in a worker, of a dataset of the user's."""
+    """The maker of a dataset's samples in a worker."""
 
     dataset: Any
 
@@ -21,11 +22,11 @@ class Fetching(Protocol):
     def sample(self, index: Any) -> Any: ...
 
     def ready(self) -> None:
-        """The worker is about to begin."""
+        """Note that the worker is about to begin."""
 
 
 class Serving(Fetching, Protocol):
-    """The same, of streams too, with a say in how a batch is sent."""
+    """A :class:`Fetching` that also serves streams and sends the batches."""
 
     def stream(self) -> Iterator[Any]: ...
 
@@ -33,7 +34,7 @@ class Serving(Fetching, Protocol):
 
 
 class StagedDataset:
-    """A map-style dataset whose samples the worker side makes; all but fetching goes to the user's dataset."""
+    """A map-style dataset whose samples the worker side makes; other attributes are the user's dataset's."""
 
     def __init__(self, worker_side: Fetching) -> None:
         self._worker_side = worker_side
@@ -69,7 +70,7 @@ class StagedIterable:
 
 
 class StagedCollate:
-    """The collate function; its result carries the story of the batch."""
+    """The collate function; it returns the batch as the worker side delivers it."""
 
     def __init__(self, worker_side: Serving) -> None:
         self._worker_side = worker_side
@@ -79,7 +80,7 @@ class StagedCollate:
 
 
 class InitWorker:
-    """Runs first in each worker, so that ``get_worker_info().dataset`` is the user's own dataset there."""
+    """The init function of a worker, which makes ``get_worker_info().dataset`` the user's own dataset."""
 
     def __init__(self, worker_side: Fetching, user: Callable[[int], None] | None) -> None:
         self._worker_side, self._user = worker_side, user
@@ -94,10 +95,10 @@ class InitWorker:
 
 
 class EndlessSampler:
-    """The user's sampler, begun anew at its end while ``endless`` is set.
+    """The user's sampler, restarted at its end while ``endless`` is set.
 
-    Measuring hands out as many batches as the epoch has, but draws more from the workers; without this every few
-    batches of a short epoch would be the workers' last.
+    Measuring hands out as many batches as the epoch has, but draws more from the workers; otherwise the workers of a
+    short epoch would run out after a few batches.
     """
 
     def __init__(self, sampler: Any) -> None:

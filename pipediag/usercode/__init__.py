@@ -1,1 +1,1 @@
-"""The user's dataset, its transforms and their places in the code: found, taken apart, called again."""
+"""Find the user's dataset, its transforms and their source locations; take them apart and call them again."""

@@ -1,4 +1,4 @@
-"""The names that modules have in the user's code: those of the variables that hold them where they are called."""
+"""Find the names of modules in the user's code: the variables that hold them where they are called."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ from ..frames import is_ours
 from .places import short
 
 _TORCH = str(Path(torch.__file__).resolve().parent) + os.sep
-#: Frames of the user's that are searched, from the call outwards.
+#: Maximum number of the user's frames that are searched, from the call outwards.
 _DEPTH = 6
 
 
 def call_site(module: nn.Module) -> tuple[str, str]:
-    """What the code that is calling ``module`` calls it, and ``file:line`` of the call.
+    """Return the name of ``module`` in the code that calls it, and ``file:line`` of the call.
 
-    The name of its class, where no variable or attribute of one holds it; no place, where no code of the user's runs.
+    The name is that of its class if no variable or attribute holds it; the place is "" if no user code is on the stack.
     """
     try:
         return _looked_up(module)
-    except Exception:  # the loop goes on, whatever its frames hold
+    except Exception:  # the loop continues, whatever its frames hold
         return type(module).__name__, ""
 
 
@@ -58,7 +58,7 @@ def _name_in(frame: FrameType, module: nn.Module) -> str:
 
 
 def _attributes(value: Any) -> dict[str, Any]:
-    """What an object of the user's holds by name; looked up without running code of its own."""
+    """Return an object's attributes without running code of its own."""
     try:
         attributes = dict(object.__getattribute__(value, "__dict__"))
     except (AttributeError, TypeError):

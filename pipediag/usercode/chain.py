@@ -1,8 +1,8 @@
-"""The links of a transform chain: found by watching which transforms call which, proven by replaying them.
+"""Find the links of a transform chain by watching which transforms call which; prove them by replay.
 
 A transform that holds others (a ``Compose``, an ``nn.Sequential``, any object or function with a list of callables) is
-opened when its result consists of what its parts returned, handed on from one to the next untouched. What is not so
-stays one link, with the reason.
+opened if its result consists of what its parts returned, passed from one to the next unchanged. Otherwise it stays one
+link, with the reason.
 """
 
 from __future__ import annotations
@@ -22,28 +22,28 @@ from .places import label, origin, places_of
 from .slots import Slot, names_in
 from .spying import Recorder, Seen, spied
 
-#: A function that uses one of these names draws at random; when it also calls transforms, which ones may vary.
+#: A function that uses one of these names draws at random; if it also calls transforms, the selection may vary.
 _RANDOM = {
     *("random", "rand", "randint", "randrange", "randn", "randperm", "uniform", "bernoulli", "choice", "choices"),
     *("shuffle", "multinomial", "binomial", "permutation", "default_rng", "integers"),
 }
-#: How often a sample is taken apart before it is taken not to be separable.
+#: Attempts to take a sample apart before it counts as not separable.
 _TRIES = 3
 _VARIES = "samples pass through different transforms"
 
 
-#: A call that is one link of the chain, and why it was not opened, where it calls further transforms.
+#: A call that is one link of the chain, and why it was not opened if it calls further transforms.
 _Leaf = tuple[Seen, str]
 
 
 @dataclass
 class Apart:
-    """One sample taken apart twice: by the dataset's own calls, and by the links inside them."""
+    """A sample taken apart twice: by the dataset's own calls, and by the links inside them."""
 
     outer: RawSample
     linked: RawSample
     wholes: list[str]  # for each call of ``linked``, why it was not opened
-    positions: list[int]  # for each call of ``linked``, the number of the link that it is a call of
+    positions: list[int]  # for each call of ``linked``, the number of its link
 
     @property
     def signature(self) -> tuple[Any, ...]:
@@ -56,7 +56,7 @@ class Apart:
 
 
 def take_apart(make: Callable[[], Any], slots: list[Slot]) -> Apart:
-    """Run ``make`` (one ``__getitem__``) with all transforms recorded, those inside other transforms included.
+    """Run ``make`` (one ``__getitem__``) with all transforms recorded, including nested ones.
 
     Raises:
         NotSeparable: no transform was called, or a result is not part of the sample as it is.
@@ -85,7 +85,7 @@ def _apart(make: Callable[[], Any], slots: list[Slot]) -> Apart:
 
 
 def _share_inputs(outer: RawSample, linked: RawSample) -> None:
-    """What goes into a chain goes into its first link: kept once."""
+    """Keep equal inputs once: a chain's input is also its first link's."""
     for call in linked.calls:
         for other in outer.calls:
             if call is not other and same((call.args, call.kwargs), (other.args, other.kwargs)) is True:
@@ -98,14 +98,14 @@ def _watched(make: Callable[[], Any], slots: list[Slot]) -> tuple[list[Seen], An
         with spied(slots, recorder, deep=True):
             return recorder.seen, make()
     except Exception:
-        # Some code minds its parts being replaced. Where it is the dataset that fails, it fails again.
+        # Some code fails if its parts are replaced. If the dataset itself fails, it fails again here.
         recorder = Recorder()
         with spied(slots, recorder):
             return recorder.seen, make()
 
 
 def _leaves(one: Seen) -> Iterator[_Leaf]:
-    """The links inside a call: itself, or those of the calls that it is made of."""
+    """Yield the links inside a call: the call itself, or the links of its inner calls."""
     whole = _why_whole(one) if one.inner else ""
     if whole or not one.inner:
         yield one, whole
@@ -115,7 +115,7 @@ def _leaves(one: Seen) -> Iterator[_Leaf]:
 
 
 def _why_whole(one: Seen) -> str:
-    """Why a call cannot be replaced by the calls inside it; empty when it can."""
+    """Return why a call cannot be replaced by its inner calls, or ""."""
     if decides_at_random(one.call.fn):
         return "it decides at random which of its parts run"
     try:
@@ -130,7 +130,7 @@ def _untraced(one: Seen) -> str:
 
 
 def decides_at_random(fn: Any) -> bool:
-    """Whether a transform's own code draws at random. A user's own with ``p = 1`` has nothing to decide."""
+    """Return whether a transform's own code draws at random. A user-defined one with ``p = 1`` decides nothing."""
     chance = getattr(fn, "p", None)
     if isinstance(chance, (int, float)) and chance == 1 and not type(fn).__module__.startswith("torchvision."):
         return False
@@ -143,10 +143,10 @@ def decides_at_random(fn: Any) -> bool:
 
 
 def _positions(linked: RawSample) -> list[int]:
-    """Which link each call belongs to: calls of one transform, for several views, belong together.
+    """Return the link number of each call: calls of one transform, for several views, share a link.
 
-    Unless a call is fed by that of a later link: then the same transform stands at several places of one chain, and
-    every call is a link of its own.
+    If a call is fed by a call of a later link, the same transform occurs at several places of one chain, and every call
+    is a link of its own.
     """
     order: dict[int, int] = {}
     found = [order.setdefault(id(call.fn), len(order)) for call in linked.calls]
@@ -158,19 +158,19 @@ def _positions(linked: RawSample) -> list[int]:
 
 @dataclass
 class Chain:
-    """The links that every sample passes through; without samples when they have no rungs, ``unsplit`` saying why."""
+    """The links that every sample passes through; without rungs, ``samples`` is empty and ``unsplit`` says why."""
 
     links: list[Link] = field(default_factory=list)
     samples: list[Apart] = field(default_factory=list)
     unsplit: str = ""
 
     def cuts(self) -> range:
-        """After how many links the chain can be cut."""
+        """Return the numbers of links after which the chain can be cut."""
         return range(1, len(self.links)) if self.samples else range(0)
 
 
 def chain_of(apart: Sequence[Apart]) -> Chain:
-    """The chain that these samples have in common, proven by replaying two of them link by link."""
+    """Return the chain that these samples have in common, proven by replaying two of them link by link."""
     first = apart[0]
     _agree_on_mutation([one.outer for one in apart])
     _agree_on_mutation([one.linked for one in apart])
@@ -183,7 +183,7 @@ def chain_of(apart: Sequence[Apart]) -> Chain:
 
 
 def _agree_on_mutation(raws: Sequence[RawSample]) -> None:
-    """A transform that was seen to change its input once may do so again, whatever it did to the other samples."""
+    """Mark every transform that changed an input in any sample: it may do so again in the others."""
     changing = {id(call.fn) for raw in raws for call in raw.calls if call.mutates}
     for raw in raws:
         for call in raw.calls:
@@ -202,7 +202,7 @@ def _links(first: Apart, *others: Apart) -> list[Link]:
 
 
 def _proven(apart: Apart) -> bool:
-    """Whether the links give what the dataset's own calls give, under the same random draws."""
+    """Return whether the links give the same result as the dataset's own calls, under the same random draws."""
     with randomness.undisturbed():
         drawn = randomness.state()
         whole, _ = apart.outer.replay()
@@ -211,17 +211,17 @@ def _proven(apart: Apart) -> bool:
         by_links, _ = apart.linked.replay()
         if same(whole, by_links) is not False:
             return True
-        # A transform with a generator of its own gives another result each time, however it is called.
+        # A transform with its own generator gives a different result at each call in any case.
         randomness.restore(drawn)
         again, _ = apart.outer.replay()
         return same(whole, again) is False
 
 
 class CutSample:
-    """A sample with its first links behind it: their results are kept, the rest is run anew at every replay.
+    """A sample cut after its first links: their results are kept, the rest runs again at every replay.
 
-    A later link may write into what an earlier one returned, be it through a view of it; then every replay gets a
-    copy. ``copies`` is set when that was seen.
+    A later link may write into an earlier result, possibly through a view; if that was seen, ``copies`` is set and
+    every replay gets a copy.
     """
 
     def __init__(self, apart: Apart, links: int) -> None:
@@ -235,14 +235,14 @@ class CutSample:
         self.copies = _versions(kept) != before or same(kept, self._results) is not True
 
     def _first_results(self) -> dict[int, Any]:
-        """What the first links return, as far as it is needed afterwards."""
+        """Return those results of the first links that are needed afterwards."""
         raw = self._raw
         results, _ = raw.run(self._before, {})
         fed = {earlier for n in self._after for _, earlier, _ in raw.feeds[n]}
         return {n: results[n] for n in self._before if n in fed or raw.holes[n]}
 
     def replay(self) -> tuple[Any, float]:
-        """The sample made again, and the seconds that copying the kept results took."""
+        """Return the sample made again, and the seconds spent on copying the kept results."""
         copying = 0.0
         results = dict(self._results)
         before = _versions(results)
@@ -252,7 +252,7 @@ class CutSample:
             copying = time.perf_counter() - started
         results, more = self._raw.run(self._after, results)
         sample = self._raw.filled(results)
-        if _versions(self._results) != before:  # a link that writes once in a while
+        if _versions(self._results) != before:  # a link that writes only sometimes
             self.copies = True
             self._results = private(self._first_results())
         return sample, copying + more
@@ -262,5 +262,5 @@ class CutSample:
 
 
 def _versions(results: Mapping[int, Any]) -> tuple[int, ...]:
-    """The change counters of all tensors among the results."""
+    """Return the version counters of all tensors among the results."""
     return tree.versions(list(results.values()))

@@ -1,4 +1,4 @@
-"""Watching torch's operations for a stretch of somebody else's code."""
+"""Watch torch's operations during other code."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from torch.utils._python_dispatch import TorchDispatchMode, _get_current_dispatc
 
 @contextmanager
 def switched_on(mode: TorchDispatchMode) -> Iterator[None]:
-    """The mode hears of operations meanwhile.
+    """Enable the mode within the context.
 
-    The stretch may end in another thread, or under a mode that the code inside has left on. The mode then stays where
-    it is, and has to be deaf by itself.
+    The context may end in another thread, or under a mode that the code inside has left enabled. The mode then stays
+    enabled and has to ignore operations itself.
     """
     thread = threading.get_ident()
     mode.__enter__()

@@ -1,8 +1,8 @@
-"""Taking a sample apart: what went into the transforms, and where their results sit in the sample.
+"""Take a sample apart: record the inputs of its transforms, and locate their results in the sample.
 
-One ``__getitem__`` runs with every transform spied upon. Each call's result is then looked for, by identity, in the
-sample that came back. The sample with holes where results were, together with the recorded inputs, is the raw
-sample: replaying it means calling the transforms on the inputs again and filling the holes.
+One ``__getitem__`` runs with every transform recorded. Each call's result is then searched for, by identity, in the
+returned sample. The raw sample consists of the sample with holes in place of the results, and the recorded inputs: a
+replay calls the transforms on the inputs again and fills the holes.
 """
 
 from __future__ import annotations
@@ -18,17 +18,17 @@ from .spying import Call, Seen, identities
 
 HELP = 'mark the call whose result goes into the sample: return pipediag.stage("augment")(prepare)(raw), label'
 
-#: A call that takes less than this part of the transforms' time, or than these seconds, may be left to the loading.
+#: A call shorter than this share of the transforms' time, or than these seconds, may count as loading.
 _NEGLIGIBLE, _INSTANT = 0.02, 50e-6
 
 
 class NotSeparable(Exception):
-    """The transforms cannot be told apart from the rest of the dataset's code; the message says why."""
+    """The error raised if the transforms cannot be separated from other code of the dataset; the message says why."""
 
 
 @dataclass
 class RawSample:
-    """A sample as it was before its transforms: replay makes it again, with fresh random draws."""
+    """A sample before its transforms: a replay makes it again, with fresh random draws."""
 
     calls: list[Call]
     sample: Any
@@ -39,12 +39,12 @@ class RawSample:
     feeds: list[list[tuple[Path, int, Path]]]
 
     def replay(self) -> tuple[Any, float]:
-        """The sample made again, and the seconds that copying inputs took, which are not the transforms'."""
+        """Return the sample made again, and the seconds of copying inputs, which do not count for the transforms."""
         results, copying = self.run(range(len(self.calls)), {})
         return self.filled(results), copying
 
     def run(self, numbers: Collection[int], results: dict[int, Any]) -> tuple[dict[int, Any], float]:
-        """``results`` with those of the calls ``numbers`` added, and the seconds spent on copying inputs."""
+        """Return ``results`` with those of the calls ``numbers`` added, and the seconds spent on copying inputs."""
         copying = 0.0
         for number in numbers:
             call = self.calls[number]
@@ -59,7 +59,7 @@ class RawSample:
         return results, copying
 
     def filled(self, results: Mapping[int, Any]) -> Any:
-        """The sample with the results of all calls in its holes."""
+        """Return the sample with the results of all calls in its holes."""
         sample = self.sample
         for number, holes in enumerate(self.holes):
             for path, where in holes:
@@ -67,14 +67,15 @@ class RawSample:
         return sample
 
     def nbytes(self) -> int:
-        """Bytes kept: the recorded inputs, and the parts of the sample that no transform makes again."""
+        """Return the bytes kept: the recorded inputs, and the parts of the sample that no transform makes."""
         return tree.nbytes(self.sample) + sum(tree.nbytes((c.args, c.kwargs)) for c in self.calls)
 
 
 def link_what_counts(seen: list[Seen], sample: Any) -> tuple[list[Seen], RawSample]:
-    """:func:`link` the calls, without the negligible ones where these alone are in the way; and the calls linked.
+    """Return the linked calls and their :func:`link`, without the negligible calls if that fails with them.
 
-    What makes a number out of a label is often changed once more; left to the loading, it costs nothing there.
+    The call that turns a label into a number is an example: its result is often changed once more, and it costs nothing
+    as part of the loading.
 
     Raises:
         NotSeparable: as for :func:`link`.
@@ -88,10 +89,10 @@ def link_what_counts(seen: list[Seen], sample: Any) -> tuple[list[Seen], RawSamp
 
 
 def link(seen: Sequence[Seen], sample: Any, mutates: bool = False, looked: Any = None) -> RawSample:
-    """Connect recorded calls with each other and with the sample that came of them.
+    """Connect recorded calls with each other and with the sample made from them.
 
-    ``mutates`` says that some call is known to change its input, be it through a view that another call made of it.
-    ``looked`` is how the sample looked when it was returned, where it has been written into since.
+    ``mutates`` is True if some call is known to change its input, possibly through a view that another call made of it.
+    ``looked`` is a copy of the sample as returned, if it has been written into since.
 
     Raises:
         NotSeparable: no transform was called, or a result is not part of the sample as it is.
@@ -109,14 +110,14 @@ def link(seen: Sequence[Seen], sample: Any, mutates: bool = False, looked: Any =
     blank: list[Path] = []
     for where in sorted((where for found in holes for _, where in found), key=len):
         if not _covered(where, blank):
-            sample = replace(sample, where, None)  # what stood there is not needed any more
+            sample = replace(sample, where, None)  # the removed part is no longer needed
             blank.append(where)
     calls = [_without_fed(one.call, fed, mutates) for one, fed in zip(seen, feeds, strict=True)]
     return RawSample(calls, sample, holes, feeds)
 
 
 def _without_fed(call: Call, feeds: list[tuple[Path, int, Path]], mutates: bool) -> Call:
-    """The call without the inputs that earlier calls make anew at every replay: those need not be kept."""
+    """Return the call without the inputs that earlier calls make again at every replay."""
     inputs: Any = (call.args, call.kwargs)
     for where, _, _ in feeds:
         inputs = replace(inputs, where, None)
@@ -125,7 +126,7 @@ def _without_fed(call: Call, feeds: list[tuple[Path, int, Path]], mutates: bool)
 
 
 def _feeds(seen: Sequence[Seen]) -> list[list[tuple[Path, int, Path]]]:
-    """For each call, which of its inputs are results of earlier ones."""
+    """Return the inputs of each call that are results of earlier calls."""
     produced: dict[int, tuple[int, Path]] = {}
     feeds: list[list[tuple[Path, int, Path]]] = []
     for number, one in enumerate(seen):
@@ -139,7 +140,7 @@ def _feeds(seen: Sequence[Seen]) -> list[list[tuple[Path, int, Path]]]:
 
 
 def _holes(seen: Sequence[Seen], sample: Any, state: Any) -> list[list[tuple[Path, Path]]]:
-    """For each call, which places of the sample its result fills; the last call to fill a place has it."""
+    """Return the places of the sample that each call's result fills; the last call to fill a place has it."""
     places: dict[int, list[Path]] = {}
     for path, part in identities(sample):
         places.setdefault(id(part), []).append(path)
@@ -158,7 +159,7 @@ def _holes(seen: Sequence[Seen], sample: Any, state: Any) -> list[list[tuple[Pat
 def _matches(
     one: Seen, part: Any, looked: Any, path: Path, places: dict[int, list[Path]], later: set[int], state: Any
 ) -> Iterator[tuple[Path, Path]]:
-    """Where a part of a result sits in the sample, provided that it still is as the transform left it."""
+    """Yield where a part of a result is in the sample, provided that it is unchanged since the transform."""
     known = has_identity(part) and id(part) in places
     if known and same(follow(state, places[id(part)][0]), looked) is not False:
         yield from ((path, where) for where in places[id(part)])
@@ -173,7 +174,7 @@ def _matches(
 
 
 def changed_between(seen: Sequence[Seen], raw: RawSample) -> Seen | None:
-    """A call whose result looks otherwise when a later call is given it: other code has changed it meanwhile."""
+    """Return a call whose result was changed by other code before a later call received it, or None."""
     for one, feeds in zip(seen, raw.feeds, strict=True):
         for where, earlier, path in feeds:
             if same(follow(seen[earlier].looked, path), follow(one.given, where)) is False:
@@ -188,5 +189,5 @@ def _changed(one: Seen) -> NotSeparable:
 
 
 def _covered(path: Path, outer: list[Path]) -> bool:
-    """Whether ``path`` is, or lies inside, one of ``outer``."""
+    """Return whether ``path`` is, or lies inside, one of ``outer``."""
     return any(path[: len(o)] == o for o in outer)

@@ -1,7 +1,7 @@
-"""Places inside a sample: finding its parts, reading and replacing one by its path, copying and comparing.
+"""Address parts of a sample by path: find, read, replace, copy and compare them.
 
-A sample is a tuple, list, mapping, dataclass or object of the user's with anything inside. Arrays, tensors and images
-are its leaves, and so is everything that is code rather than data: classes, functions, datasets, modules.
+A sample is a tuple, list, mapping, dataclass or user-defined object with any content. Arrays, tensors and images are
+its leaves, as is everything that is code rather than data: classes, functions, datasets, modules.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from torch.utils.data import Dataset
 #: Steps from a container to its part: an index, a key, or an attribute's name.
 Path = tuple[Any, ...]
 
-#: How deep structures are entered.
+#: Maximum depth of nested structures.
 DEPTH = 8
 _FUNCTIONS = (types.FunctionType, types.MethodType, types.BuiltinFunctionType, functools.partial)
 _CODE = (type, types.ModuleType, enum.Enum, Dataset, torch.nn.Module, *_FUNCTIONS)
@@ -34,7 +34,7 @@ class Attribute(str):
 
 
 def parts(obj: Any) -> list[tuple[Any, Any]]:
-    """The direct parts of a container, each with the step to it; none for a leaf."""
+    """Return the direct parts of a container, each with the step to it; [] for a leaf."""
     if isinstance(obj, (tuple, list)):
         return list(enumerate(obj))
     if isinstance(obj, MutableMapping):
@@ -47,14 +47,14 @@ def parts(obj: Any) -> list[tuple[Any, Any]]:
 
 
 def _is_record(obj: Any) -> bool:
-    """An object of a class of the user's that holds data."""
+    """Return whether ``obj`` is an instance of a user-defined class that holds data."""
     if isinstance(obj, (*_CODE, Mapping)) or not hasattr(obj, "__dict__"):
         return False
     return type(obj).__module__.split(".")[0] not in _LEAF_MODULES
 
 
 def walk(obj: Any, path: Path = ()) -> Iterator[tuple[Path, Any]]:
-    """Everything inside, containers before their parts. What occurs again is named again, but not entered again."""
+    """Yield everything inside, containers before their parts. Repeated objects are yielded again but entered once."""
     return _walk(obj, path, set())
 
 
@@ -70,20 +70,20 @@ def _walk(obj: Any, path: Path, entered: set[int]) -> Iterator[tuple[Path, Any]]
 
 
 def has_identity(obj: Any) -> bool:
-    """Numbers, strings and None are shared by the interpreter: which object they are says nothing."""
+    """Return whether an object's identity is meaningful: not for code, numbers, strings and None, which are shared."""
     empty = isinstance(obj, tuple) and not obj
     return not empty and not isinstance(obj, _PLAIN) and not isinstance(obj, _CODE)
 
 
 def follow(obj: Any, path: Path) -> Any:
-    """The part at ``path``."""
+    """Return the part at ``path``."""
     for step in path:
         obj = getattr(obj, step) if isinstance(step, Attribute) else obj[step]
     return obj
 
 
 def replace(obj: Any, path: Path, value: Any) -> Any:
-    """``obj`` with ``value`` at ``path``; containers on the way are copied, the rest is shared."""
+    """Return ``obj`` with ``value`` at ``path``; containers on the path are copied, the rest is shared."""
     if not path:
         return value
     step, rest = path[0], path[1:]
@@ -93,11 +93,11 @@ def replace(obj: Any, path: Path, value: Any) -> Any:
 
 
 def _rebuilt(obj: Any, changes: Mapping[Any, Any]) -> Any:
-    """A shallow copy of a container with some of its direct parts replaced."""
+    """Return a shallow copy of a container with some of its direct parts replaced."""
     if isinstance(obj, tuple):
         items = [changes.get(i, item) for i, item in enumerate(obj)]
         return type(obj)(*items) if hasattr(obj, "_fields") else type(obj)(items)
-    # A mapping of the user's own may keep its items where a shallow copy still shares them.
+    # A shallow copy of a user-defined mapping may still share its items.
     shares = isinstance(obj, MutableMapping) and not isinstance(obj, (dict, UserDict))
     fresh = copy.deepcopy(obj) if shares else copy.copy(obj)
     for step, value in changes.items():
@@ -109,7 +109,7 @@ def _rebuilt(obj: Any, changes: Mapping[Any, Any]) -> Any:
 
 
 def private(obj: Any) -> Any:
-    """A copy deep enough that changing it leaves the original alone; code and unknown objects are shared."""
+    """Return a copy that can be changed without affecting the original; code and unknown objects are shared."""
     return _private(obj, {}, DEPTH)
 
 
@@ -119,7 +119,7 @@ def _private(obj: Any, done: dict[int, Any], depth: int) -> Any:
     inside = parts(obj) if depth else []
     if not inside:
         return _private_leaf(obj)
-    done[id(obj)] = obj  # for what refers back to it while its parts are copied
+    done[id(obj)] = obj  # for references back to it while its parts are copied
     done[id(obj)] = _rebuilt(obj, {step: _private(part, done, depth - 1) for step, part in inside})
     return done[id(obj)]
 
@@ -134,7 +134,7 @@ def _private_leaf(leaf: Any) -> Any:
 
 
 def same(left: Any, right: Any) -> bool | None:
-    """Whether two structures hold equal data; None where that cannot be told."""
+    """Return whether two structures hold equal data, or None if that is unknown."""
     return _same(left, right, set())
 
 
@@ -153,7 +153,7 @@ def _same(left: Any, right: Any, compared: set[tuple[int, int]]) -> bool | None:
 
 def _same_leaf(left: Any, right: Any) -> bool | None:
     try:
-        if hasattr(left, "getbands"):  # an image of a file becomes one in memory when it is copied
+        if hasattr(left, "getbands"):  # copying turns an image file object into an in-memory image
             return bool(left.size == right.size and left.mode == right.mode and left.tobytes() == right.tobytes())
         if type(left) is not type(right):
             return False

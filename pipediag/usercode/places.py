@@ -1,4 +1,4 @@
-"""Which line of the user's code something comes from."""
+"""Find the line of the user's code that something comes from."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ from ..session import Place
 
 _TORCH = str(Path(torch.__file__).resolve().parent) + os.sep
 _LIBRARIES = tuple({os.path.abspath(p) + os.sep for p in (sysconfig.get_paths()[k] for k in ("stdlib", "platstdlib"))})
-#: Source files that are searched for the line where a transform is constructed, and bytes in one.
+#: Maximum number of source files searched for the construction of a transform, and maximum bytes of one.
 _MOST_FILES, _MOST_BYTES = 200, 1 << 20
-#: Expressions in which the transforms of one chain stand side by side.
+#: Expressions that hold the transforms of one chain together.
 _HOLDERS = (ast.List, ast.Tuple, ast.Call)
 
 
 def is_users(file: str) -> bool:
-    """Whether a source file belongs to the user rather than to Python, an installed package, or pipediag."""
+    """Return whether a source file belongs to the user rather than to Python, an installed package, or pipediag."""
     if is_demo(file):
         return True
     if file.startswith("<") or "site-packages" in file or "dist-packages" in file or is_ours(file):
@@ -37,7 +37,7 @@ def is_users(file: str) -> bool:
 
 
 def caller() -> str:
-    """``file:line`` of the user's code that is running: the innermost frame outside torch and pipediag."""
+    """Return ``file:line`` of the running user code: the innermost frame outside torch and pipediag."""
     frame = inspect.currentframe()
     while frame is not None:
         file = frame.f_code.co_filename
@@ -48,7 +48,7 @@ def caller() -> str:
 
 
 def place_of(obj: Any) -> Place:
-    """Name and definition of a callable: a function's own, or its class's; torch's own have no place of interest."""
+    """Return name and definition of a callable (a function's own, or its class's); no definition for torch's own."""
     target = _code_behind(obj)
     name = label(obj)
     if str(getattr(target, "__module__", "")).split(".")[0] == "torch":
@@ -57,10 +57,10 @@ def place_of(obj: Any) -> Place:
 
 
 def places_of(links: Sequence[Any]) -> list[Place]:
-    """Name and line of each transform of a chain.
+    """Return name and line of each transform of a chain.
 
-    The user's own are placed at their definition. For a library's, the line is the one that constructs it in the
-    user's code, where that is certain, and else its definition in the library.
+    The user's own are located at their definition; a library's at the line of the user's code that constructs it, if
+    that is certain, otherwise at its definition in the library.
     """
     places = [Place(label(fn), place_of(fn).where) for fn in links]
     foreign = [not inspect.isroutine(fn) and not _file_is_users(fn) for fn in links]
@@ -73,28 +73,28 @@ def places_of(links: Sequence[Any]) -> list[Place]:
 
 
 def label(obj: Any) -> str:
-    """The name people know a callable by: a function's own, or its class's."""
+    """Return the familiar name of a callable: a function's own, or its class's."""
     target = _code_behind(obj)
-    if inspect.isbuiltin(target):  # its qualified name may hold a class that nobody knows
+    if inspect.isbuiltin(target):  # its qualified name may contain an unfamiliar class
         return str(target.__name__)
     name: str = getattr(target, "__qualname__", type(target).__name__)
     return name.rpartition("<locals>.")[2]
 
 
 def origin(obj: Any) -> str:
-    """The module that defines a callable, or its class."""
+    """Return the module that defines a callable, or its class."""
     return str(getattr(_code_behind(obj), "__module__", None) or "")
 
 
 def _code_behind(obj: Any) -> Any:
-    """The function or class that a callable is, or is made of."""
+    """Return the function behind a callable, or its class."""
     while isinstance(obj, functools.partial):
         obj = obj.func
     return obj if inspect.isroutine(obj) else type(obj)
 
 
 def short(file: str) -> str:
-    """A path as the user would write it: relative to the working directory where it is below it."""
+    """Return a path as the user would write it: relative if it is below the working directory."""
     try:
         relative = os.path.relpath(file)
     except ValueError:  # another drive
@@ -103,7 +103,7 @@ def short(file: str) -> str:
 
 
 def definition(target: Any) -> str:
-    """``file:line`` where a function or class is defined; empty where there is no source."""
+    """Return ``file:line`` where a function or class is defined, or "" without source."""
     source = _source(target)
     return f"{short(source[0])}:{source[1]}" if source else ""
 
@@ -122,10 +122,10 @@ def _source(target: Any) -> tuple[str, int] | None:
 
 
 def _class_line(cls: type, file: str) -> int:
-    """The line of a class statement; 0 if it is not certain.
+    """Return the line of a class statement, or 0 if it is not certain.
 
-    ``inspect`` parses the whole file for it, which takes tenths of a second for a large one, in a worker that is making
-    a batch.
+    ``inspect`` would parse the whole file, which takes tenths of a second for a large one, in a worker that is making a
+    batch.
     """
     methods = [fn.__code__.co_firstlineno for fn in vars(cls).values() if inspect.isfunction(fn)]
     if not methods:
@@ -142,10 +142,10 @@ def _file_is_users(fn: Any) -> bool:
 
 
 def _constructions(names: list[str]) -> list[str]:
-    """For each class name, the line of the user's code that constructs it; empty where several might.
+    """Return the line of the user's code that constructs each class, or "" if it is ambiguous.
 
-    Among several, the one that stands together with most of the chain's others is meant: a script often builds one
-    chain for training and another for validation.
+    Of several, the one next to most of the chain's other names is taken: a script often builds one chain for training
+    and another for validation.
     """
     candidates: dict[str, list[tuple[int, str]]] = {}
     for file in _users_files():
@@ -167,7 +167,7 @@ def _users_files() -> list[str]:
 
 
 def _calls_in(file: str) -> list[tuple[str, int, set[str]]]:
-    """Every call in a source file: the name called, its line, and the names called beside it in the same list."""
+    """Return every call in a source file: its name, its line, and the names called in the same list."""
     try:
         if os.path.getsize(file) > _MOST_BYTES:
             return []

@@ -1,4 +1,4 @@
-"""The random generators that transforms draw from: going back to where they stood."""
+"""Save, restore and compare the states of the random generators that transforms draw from."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import torch
 
 
 def state() -> tuple[Any, ...]:
-    """Where the process-wide generators of Python, torch and numpy (if it is imported) stand."""
+    """Return the states of the process-wide generators of Python, torch and numpy (if it is imported)."""
     numpy = sys.modules.get("numpy")
     return random.getstate(), torch.get_rng_state(), numpy.random.get_state() if numpy is not None else None
 
@@ -27,7 +27,7 @@ def restore(kept: tuple[Any, ...]) -> None:
 
 @contextmanager
 def undisturbed() -> Iterator[None]:
-    """What is drawn inside does not change what is drawn afterwards."""
+    """Restore the generators after the context."""
     kept = state()
     try:
         yield
@@ -36,9 +36,9 @@ def undisturbed() -> Iterator[None]:
 
 
 def moved(one: tuple[Any, ...], other: tuple[Any, ...]) -> str | None:
-    """Whose generator stands elsewhere in one result of :func:`state` than in another; None where all stand alike.
+    """Return the name of the first generator whose state differs between two results of :func:`state`, or None.
 
-    numpy counts where both hold it: before it is imported it stands nowhere.
+    numpy is compared only if both results include it: it has no state before it is imported.
     """
     if one[0] != other[0]:
         return "Python's"

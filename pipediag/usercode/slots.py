@@ -1,4 +1,4 @@
-"""Where a dataset keeps its transforms: places that hold a callable and let it be replaced for a moment."""
+"""Find where a dataset keeps its transforms: slots whose callable can be replaced temporarily."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from typing import Any
 import torch
 from torch.utils.data import Dataset, Sampler
 
-#: Attributes that make raw data rather than change it.
+#: Name parts of attributes that make raw data rather than change it.
 _LOADING = ("load", "read", "open", "decod", "fetch", "sampler", "collate", "is_valid", "filter", "find", "index")
 _DEPTH = 6
 
 
 @dataclass
 class Slot:
-    """One place that holds a transform: an attribute, an item, a global or a closure variable.
+    """A place that holds a transform: an attribute, an item, a global or a closure variable.
 
-    ``install`` puts something in its place and returns what undoes that.
+    ``install`` replaces the transform and returns a function that undoes this.
     """
 
     name: str
@@ -39,14 +39,14 @@ class Slot:
 
 
 def find_slots(dataset: Any) -> list[Slot]:
-    """Every place below ``dataset`` that may hold a transform, through wrappers such as Subset and ConcatDataset."""
+    """Return every place below ``dataset`` that may hold a transform, also inside Subset, ConcatDataset and others."""
     slots: list[Slot] = []
     _search(dataset, slots, set(), _DEPTH)
     return slots
 
 
 def function_slots(fn: Any) -> list[Slot]:
-    """Transforms that a function refers to as globals or closes over: a collate closure, for example."""
+    """Return the slots of transforms that a function uses as globals, closure variables or attributes."""
     slots: list[Slot] = []
     if isinstance(fn, functools.partial):
         given = ((name, value) for name, value in fn.keywords.items() if _is_transform(name, value))
@@ -63,13 +63,13 @@ def function_slots(fn: Any) -> list[Slot]:
 
 
 def inner_slots(fn: Any) -> list[Slot]:
-    """Places inside a transform that hold further transforms: the items of a Compose, for example."""
+    """Return the slots inside a transform that hold further transforms, such as the items of a Compose."""
     if isinstance(fn, types.MethodType) and not isinstance(fn.__self__, (type, types.ModuleType, Dataset)):
         slots: list[Slot] = []
         _from_attributes(fn.__self__, slots, set(), 1)
         return slots + function_slots(fn)
     if isinstance(fn, torch.nn.Module):
-        # Its own code is forward(); its children are kept apart from its other attributes.
+        # Its own code is forward(); its children are separate from its other attributes.
         slots = []
         _from_attributes(fn, slots, set(), 1)
         slots += [_entry(f"{name}", fn._modules, name) for name, child in fn._modules.items() if child is not None]
@@ -108,7 +108,10 @@ def _from_attributes(obj: Any, slots: list[Slot], seen: set[int], depth: int) ->
 
 
 def _from_code(fn: Any, slots: list[Slot], seen: set[int], functions: bool = False) -> None:
-    """Callable objects that a method uses by a global name or from its closure; there plain ``functions`` too."""
+    """Add slots of callable objects that a method uses as globals or closure variables.
+
+    With ``functions``, plain functions among its closure variables are added too.
+    """
     if not isinstance(fn, types.FunctionType) or id(fn) in seen:
         return
     seen.add(id(fn))
@@ -131,7 +134,7 @@ _DATA_MODULES = ("numpy", "pandas", "h5py", "pyarrow", "collections", "array")
 
 
 def names_in(code: types.CodeType) -> Iterator[str]:
-    """Global names that a function's code uses, comprehensions and inner functions included."""
+    """Yield the global names that a function's code uses, including comprehensions and inner functions."""
     yield from code.co_names
     for constant in code.co_consts:
         if isinstance(constant, types.CodeType):
@@ -157,19 +160,19 @@ def _makes_data(name: str) -> bool:
 
 
 def _is_callable_object(value: Any) -> bool:
-    """An instance with ``__call__``: global functions are code, not data, and too many to be spied on."""
+    """Return whether ``value`` is an instance with ``__call__``: global functions are too many to record."""
     return callable(value) and not isinstance(
         value, (type, types.FunctionType, types.BuiltinFunctionType, types.MethodType, types.ModuleType)
     )
 
 
 def _attribute(obj: Any, name: str) -> Slot:
-    # Past any __setattr__ of the object's own: an nn.Module refuses to replace a child by something else.
+    # Bypass the object's __setattr__: an nn.Module refuses to replace a child by another type.
     return _entry(name, obj.__dict__, name)
 
 
 def _item(obj: Any, name: str, index: int) -> Slot:
-    """An item of a list, replaced in place, or of a tuple, which is replaced as a whole."""
+    """Return the slot of a list item, replaced in place, or of a tuple item, where the whole tuple is replaced."""
 
     def install(value: Any) -> Callable[[], None]:
         items = obj.__dict__[name]
@@ -184,7 +187,7 @@ def _item(obj: Any, name: str, index: int) -> Slot:
 
 
 def _entry(shown: str, mapping: dict[Any, Any], key: Any) -> Slot:
-    """A value of a dict: one of the user's, an object's attributes, a module's globals."""
+    """Return the slot of a dict value: in a user's dict, an object's attributes, or a module's globals."""
 
     def install(value: Any) -> Callable[[], None]:
         before, mapping[key] = mapping[key], value

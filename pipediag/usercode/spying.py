@@ -1,4 +1,4 @@
-"""Watching the transforms at work: stand-ins that report every call of a transform while one sample is made."""
+"""Record every call of a transform while one sample is made, by stand-ins for the transforms."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from .. import marker
 from .paths import Path, has_identity, private, same, walk
 from .slots import Slot, inner_slots
 
-#: How deep transforms inside transforms are looked for.
+#: Maximum depth of the search for transforms inside transforms.
 _DEPTH = 4
 
 
@@ -32,7 +32,7 @@ class Call:
 
 @dataclass
 class Seen:
-    """A call as it was seen: the objects that went in and came out, how they looked, and the calls made inside it."""
+    """An observed call: its input and output objects, copies of them, and the calls made inside it."""
 
     call: Call
     inputs: list[tuple[Path, Any]]
@@ -40,13 +40,13 @@ class Seen:
     looked: Any  # a private copy of the result
     outputs: list[tuple[Path, Any]]  # the result's parts, whatever is done to the result later
     inner: list[Seen]
-    given: Any  # the inputs as they looked
+    given: Any  # a private copy of the inputs
     seconds: float
 
 
 @dataclass
 class Recorder:
-    """Collects the calls of spied transforms while one sample is made; calls inside a call stand below it."""
+    """A recorder of transform calls while one sample is made; nested calls go below the outer one."""
 
     seen: list[Seen] = field(default_factory=list)
 
@@ -60,7 +60,7 @@ class Recorder:
             result = fn(*args, **kwargs)
         finally:
             seconds, self.seen = time.perf_counter() - began, outer
-        if is_path(args):  # reads a file: that is loading, and what it calls afterwards stands for itself
+        if is_path(args):  # reads a file: that is loading, and its inner calls are recorded on their own
             outer.extend(inner)
             return result
         mutates = same((args, kwargs), kept) is not True
@@ -70,7 +70,7 @@ class Recorder:
 
 
 class Spy:
-    """Stands in for a transform while a sample is made; everything but calling it goes to the original."""
+    """A stand-in for a transform that records its calls; everything else goes to the original."""
 
     def __init__(self, name: str, fn: Callable[..., Any], recorder: marker.CallRecorder) -> None:
         self.__dict__.update(_name=name, _fn=fn, _recorder=recorder)
@@ -79,7 +79,7 @@ class Spy:
         return self._recorder.call(self._name, self._fn, args, kwargs)
 
     @property  # type: ignore[misc]
-    def __class__(self) -> type:  # a dataset may ask what its transform is
+    def __class__(self) -> type:  # a dataset may check the type of its transform
         return type(self._fn)
 
     def __getattr__(self, name: str) -> Any:
@@ -100,9 +100,9 @@ class Spy:
 
 @contextmanager
 def spied(slots: list[Slot], recorder: marker.CallRecorder, deep: bool = False) -> Iterator[None]:
-    """Every slot's transform and every marked call reports to ``recorder`` meanwhile.
+    """Record the calls of every slot's transform and every marked call with ``recorder`` within the context.
 
-    With ``deep`` the transforms inside those transforms report as well, as far as they can be found.
+    With ``deep``, nested transforms are recorded as well, to the extent that they can be found.
     """
     with ExitStack() as stack:
         found = [(slot, slot.get()) for slot in slots]
@@ -118,7 +118,7 @@ def spied(slots: list[Slot], recorder: marker.CallRecorder, deep: bool = False) 
 
 
 def _inside(fn: Any, entered: set[int], depth: int) -> list[tuple[Slot, Any]]:
-    """Places inside a transform that hold further ones, each place once, with what stands there."""
+    """Return the places inside a transform that hold further ones, each once, with their values."""
     if depth == 0 or id(fn) in entered or isinstance(fn, torch.jit.ScriptModule):
         return []
     entered.add(id(fn))
@@ -129,7 +129,7 @@ def _inside(fn: Any, entered: set[int], depth: int) -> list[tuple[Slot, Any]]:
 
 
 def identities(obj: Any) -> list[tuple[Path, Any]]:
-    """The parts that can be recognised again, with the way to each; holding them keeps their identities unique."""
+    """Return the recognizable parts with their paths; the references keep the parts' ids unique."""
     return [(path, part) for path, part in walk(obj) if has_identity(part)]
 
 

@@ -1,7 +1,7 @@
-"""Walking a batch or sample of any structure: its type and nesting are kept, only the tensors in it change.
+"""Walk and transform a batch or sample of any structure, keeping its types and nesting.
 
-A batch may be a tensor, a tuple, list or mapping of anything, a named tuple, a dataclass, or an object of the user's
-with a ``.to`` of its own (graph batches, packed sequences, tokeniser outputs). What is none of these passes through.
+A batch may be a tensor, a tuple, list or mapping of anything, a named tuple, a dataclass, or a user-defined object with
+its own ``.to`` (graph batches, packed sequences, tokenizer outputs). Anything else passes through.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ import torch
 
 
 def map_leaves(obj: Any, fn: Callable[[Any], Any]) -> Any:
-    """The same structure with ``fn`` applied to everything that is not a container; containers are made anew.
+    """Return the same structure with ``fn`` applied to every leaf; containers are created anew.
 
-    An object that knows how to move itself counts as no container, whatever else it is.
+    An object with its own ``.to`` is a leaf, even if it is also a container.
     """
     if moves_itself(obj):
         return fn(obj)
@@ -33,7 +33,7 @@ def map_leaves(obj: Any, fn: Callable[[Any], Any]) -> Any:
         items_ = {key: map_leaves(value, fn) for key, value in obj.items()}
         if type(obj) is dict or not isinstance(obj, MutableMapping):
             return items_
-        # A mapping of the user's own may keep its items where a shallow copy still shares them.
+        # A shallow copy of a user-defined mapping may still share its items.
         keeper = copy.copy(obj) if isinstance(obj, (dict, UserDict)) else copy.deepcopy(obj)
         keeper.update(items_)
         return keeper
@@ -46,7 +46,7 @@ def map_leaves(obj: Any, fn: Callable[[Any], Any]) -> Any:
 
 
 def leaves(obj: Any) -> Iterator[Any]:
-    """Everything in the structure that is not a container, in order."""
+    """Yield the leaves of the structure in order."""
     if moves_itself(obj):
         yield obj
     elif isinstance(obj, (tuple, list)):
@@ -63,7 +63,7 @@ def leaves(obj: Any) -> Iterator[Any]:
 
 
 def tensors(obj: Any) -> Iterator[torch.Tensor]:
-    """Every tensor in the structure, those held by the user's own objects included."""
+    """Yield every tensor in the structure, including those held by user-defined objects."""
     for leaf in leaves(obj):
         if isinstance(leaf, torch.Tensor):
             yield leaf
@@ -72,38 +72,38 @@ def tensors(obj: Any) -> Iterator[torch.Tensor]:
 
 
 def _insides(obj: Any) -> list[Any]:
-    """What an object holds: the items of one that is also a sequence or mapping, else its attributes."""
+    """Return the content of an object: the items of a sequence or mapping, otherwise its attributes."""
     if isinstance(obj, (tuple, list)):
         return list(obj)
     return list(obj.values() if isinstance(obj, Mapping) else getattr(obj, "__dict__", {}).values())
 
 
 def moves_itself(obj: Any) -> bool:
-    """An object, not a tensor, that knows how to move."""
+    """Return whether an object other than a tensor has its own ``.to``."""
     return not isinstance(obj, (torch.Tensor, type)) and callable(getattr(obj, "to", None))
 
 
 def move(batch: Any, device: torch.device) -> Any:
-    """The batch on ``device``; objects with a ``.to`` of their own move by it."""
+    """Return the batch on ``device``; objects with their own ``.to`` are moved by it."""
     return map_leaves(batch, lambda leaf: _move_leaf(leaf, device))
 
 
 def _move_leaf(leaf: Any, device: torch.device) -> Any:
     if isinstance(leaf, torch.Tensor):
         return leaf.to(device)
-    # Many methods called ``to`` change the object in place and return it; the cached original must stay where it is.
+    # Many ``to`` methods change the object in place and return it; the cached original must not move.
     return _deep_copy(leaf).to(device) if moves_itself(leaf) else leaf
 
 
 def _deep_copy(obj: Any) -> Any:
     try:
         return copy.deepcopy(obj)
-    except RuntimeError:  # a tensor inside that is part of a graph
+    except RuntimeError:  # a tensor inside that is part of an autograd graph
         return copy.copy(obj)
 
 
 def clone(batch: Any) -> Any:
-    """A copy whose tensors share no memory with the original's."""
+    """Return a copy whose tensors share no memory with the original's."""
     return map_leaves(batch, _clone_leaf)
 
 
@@ -114,7 +114,7 @@ def _clone_leaf(leaf: Any) -> Any:
 
 
 def copied(obj: Any, kinds: tuple[type, ...] = (object,)) -> Any:
-    """The same structure in containers of its own, with copies of the leaves of these types."""
+    """Return the same structure in new containers, with copies of the leaves of these types."""
     return map_leaves(obj, lambda leaf: _copied_leaf(leaf) if isinstance(leaf, kinds) else leaf)
 
 
@@ -123,13 +123,14 @@ def _copied_leaf(leaf: Any) -> Any:
         return leaf.detach().clone()
     try:
         return _deep_copy(leaf)
-    except Exception:  # a lock, a file, a generator: what cannot be copied is handed out as it is
+    except Exception:  # a lock, a file, a generator: returned as it is
         return leaf
 
 
 def clone_pinned(batch: Any) -> Any:
-    """As :func:`clone`, and what was pinned is pinned again. Not for workers: asking whether memory is pinned wakes
-    CUDA, which a forked process must not do.
+    """Return a :func:`clone` with pinned tensors pinned again.
+
+    Not for workers: checking whether memory is pinned initializes CUDA, which a forked process must not do.
     """
     return map_leaves(batch, _clone_leaf_pinned)
 
@@ -141,7 +142,7 @@ def _clone_leaf_pinned(leaf: Any) -> Any:
 
 
 def in_shared_memory(batch: Any) -> Any:
-    """A copy whose tensors other processes can map; what moves by a ``.to`` of its own is shared when sent."""
+    """Return a copy whose tensors other processes can map; objects with their own ``.to`` are shared when sent."""
     return map_leaves(batch, _shared_leaf)
 
 
@@ -155,19 +156,19 @@ def _shared_leaf(leaf: Any) -> Any:
 
 
 def versions(batch: Any) -> tuple[int, ...]:
-    """The change counters of every tensor: they move when user code writes into one in place."""
+    """Return the version counter of every tensor: it increases when user code writes into the tensor in place."""
     return tuple(_version(t) for t in tensors(batch))
 
 
 def _version(tensor: torch.Tensor) -> int:
     try:
         return int(tensor._version)
-    except RuntimeError:  # inference tensors do not count their changes
+    except RuntimeError:  # inference tensors have no version counter
         return 0
 
 
 def share_memory(one: Any, other: Any) -> bool:
-    """Whether a tensor of one structure lies in the memory of a tensor of the other."""
+    """Return whether a tensor of one structure shares its storage with a tensor of the other."""
     return bool(_storages(one) & _storages(other))
 
 
@@ -176,7 +177,7 @@ def _storages(obj: Any) -> set[int]:
 
 
 def nbytes(obj: Any) -> int:
-    """Bytes of data in a batch or sample: tensors, arrays, images, strings. Containers are entered once."""
+    """Return the bytes of data in a batch or sample: tensors, arrays, images, strings. Containers are entered once."""
     total = 0
     entered: set[int] = set()
     left = [obj]
@@ -194,15 +195,15 @@ def nbytes(obj: Any) -> int:
     return total
 
 
-#: What a number, a label or an object without data counts for.
+#: Bytes assumed for a number, a label or an object without data.
 _SMALL = 32
 
 
 def _leaf_bytes(leaf: Any) -> int | None:
-    """Bytes of a leaf that holds data; None for what has to be looked into."""
+    """Return the bytes of a leaf that holds data, or None if its content must be examined."""
     if isinstance(leaf, torch.Tensor):
         return int(leaf.numel() * leaf.element_size())
-    size = getattr(leaf, "nbytes", None)  # numpy and its likes
+    size = getattr(leaf, "nbytes", None)  # numpy and similar
     if isinstance(size, int):
         return size
     if isinstance(leaf, (bytes, bytearray, str)):
