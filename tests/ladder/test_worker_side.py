@@ -1119,7 +1119,7 @@ class TestTravelling:
         state = bench.station.__getstate__()
         twin.__dict__.update(state)
         assert twin._benches == {}
-        assert pickle.dumps({k: v for k, v in state.items() if k != "cell"})
+        assert pickle.dumps({k: v for k, v in state.items() if k != "rung_switch"})
 
     def test_delivery(self) -> None:
         delivery = Delivery({"x": 1}, "raw", True, BatchCost(1.0, 2.0, 3.0, 4.0, 5.0), 2, "why")
