@@ -1,4 +1,4 @@
-"""The remedy: what the workers do to images, moved to the device, with the same draws and the same pixels."""
+"""Run the workers' image transforms on the device, with the same random draws and the same pixels."""
 
 from __future__ import annotations
 
@@ -36,5 +36,5 @@ def __getattr__(name: str) -> Any:
             raise
         raise UsageError("moving transforms replays those of torchvision: install torchvision first") from error
     value = getattr(module, name)
-    globals()[name] = value  # the function, also after the module of the same name has been imported
+    globals()[name] = value  # the function, even if the submodule of the same name has been imported
     return value

@@ -1,8 +1,8 @@
-"""Samples made twice from one state, for real and recorded: what a certificate is made from.
+"""Make samples twice from one random state, with pixels and recorded, as input for a certificate.
 
-It is the half of the proof that needs the user's code. Each of the two ways has a process of its own, which begins with
-the same dataset and the same random state: what the user's objects keep from sample to sample is then the same as well.
-The device's half is in :mod:`pipediag.remedy.certifying`.
+This half of the proof runs the user's code. Each of the two ways has its own process, which starts with the same
+dataset and the same random state, so objects that keep state from sample to sample keep the same state in both. The
+device's half is in :mod:`pipediag.remedy.certifying`.
 """
 
 from __future__ import annotations
@@ -26,14 +26,15 @@ from .worker import fetched
 class Step(NamedTuple):
     """One functional call, and the ops that replay it."""
 
-    call: Call | None  # None: the user's own link at ``own``
+    call: Call | None  # None if the step is the user's own link at ``own``
     own: Place | None
     name: str
     ops: tuple[Op, ...]
 
 
 class Told:
-    """One image: its source and what was called on it. A class of its own: no container of a sample."""
+    """Record of one image: its source and the steps called on it. It is not a container type, so that tree functions
+    take it for a leaf."""
 
     def __init__(self, source: Any, steps: tuple[Step, ...]) -> None:
         self.source = source
@@ -41,26 +42,26 @@ class Told:
 
 
 class Stacked:
-    """Several of them, or of these, as they were stacked. No container of a sample either."""
+    """Stack of :class:`Told` or :class:`Stacked` parts. It is not a container type either."""
 
     def __init__(self, parts: list[Any]) -> None:
         self.parts = parts
 
 
 class Real(NamedTuple):
-    """Some samples made for real."""
+    """Samples made with pixels, and their batch."""
 
     samples: Any
     batch: Any
-    random_state: tuple[Any, ...]  # after them
+    random_state: tuple[Any, ...]  # after the samples were made
 
 
 class Recorded(NamedTuple):
-    """The same samples recorded."""
+    """The same samples, recorded."""
 
     number: int
-    packed: Packed | None  # None: they could not be recorded, for the reason that ``why`` gives
-    samples: Any  # with Told in the places of images
+    packed: Packed | None  # None if recording failed; ``why`` holds the reason
+    samples: Any  # with Told in place of images
     random_state: tuple[Any, ...]
     why: str = ""
 
@@ -71,7 +72,8 @@ def real(dataset: Any, collate: Callable[[Any], Any], indices: Sequence[Any]) ->
 
 
 def recorded(dataset: Any, collate: Callable[[Any], Any], plan: Plan, indices: Sequence[Any]) -> Recorded:
-    """As a worker records them; made for real where that cannot be done, so that what follows is as it would be."""
+    """Record the samples as a worker does. If that fails, make them with pixels, so that the random state after them is
+    right."""
     before = randomness.state()
     try:
         with plan.at_work(dataset), unhidden():
@@ -108,7 +110,7 @@ def _story(tape: Tape, owners: dict[int, Place]) -> Told:
 
 
 def images(told: Any, samples: Any) -> Iterator[tuple[Told, Any]]:
-    """What was told, and the real image that belongs to it."""
+    """Yield each :class:`Told` with the real image that belongs to it."""
     for one, sample in zip(tree.leaves(told), tree.leaves(samples), strict=True):
         yield from _images(one, sample)
 

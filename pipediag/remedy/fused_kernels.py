@@ -1,4 +1,4 @@
-"""Which fused kernel replays an op: the counterpart of :mod:`pipediag.remedy.kernels` where triton works."""
+"""Map each op to the fused kernel that replays it, if triton works; see also :mod:`pipediag.remedy.kernels`."""
 
 from __future__ import annotations
 
@@ -11,7 +11,8 @@ from .triton import pixels as programs
 
 
 def _pixels(x: Tensor, numbers: Tensor, static: Static, bulk: Tensor) -> Tensor:
-    """``numbers`` holds the flips of all samples, then the codes of each; ``bulk`` their operands."""
+    """Run the ``pixels`` programs. ``numbers`` holds the flips of all samples, then the codes of each; ``bulk`` their
+    operands."""
     dtype, mean, std, longest, contrasts = static
     samples = len(x)
     codes = numbers[samples:].view(samples, longest)
@@ -47,7 +48,8 @@ def _resample(x: Tensor, numbers: Tensor, static: Static, bulk: Tensor) -> Tenso
 
 
 def resample_ragged(memory: Tensor, numbers: Tensor, static: Static) -> Tensor:
-    """Images of different sizes that lie in ``memory`` where ``numbers`` say, all with as many channels."""
+    """Resize images of different sizes, all with the same number of channels, at the offsets in ``memory`` that
+    ``numbers`` gives."""
     height, width, interpolation, antialias, fixed, converted, *largest, channels, layout = static
     top, left, box_height, box_width, offset, image_height, image_width = numbers
     return resample.resized_crop_ragged(

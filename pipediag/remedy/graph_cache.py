@@ -1,8 +1,8 @@
-"""Replays that repeat: where every batch takes the same launches, one CUDA graph does them all.
+"""Replay repeating batches with one CUDA graph: if every batch takes the same launches, a graph does them all.
 
-What differs between two batches of such a loader lies in their memory: pixels, numbers, indices. The launches, and
-where in the memory each finds what it needs, are the same, so the host need not launch them one by one. A chain whose
-samples skip steps at random has other launches for every batch and is replayed as it is.
+Batches of such a loader differ only in memory contents: pixels, numbers, indices. The launches and their offsets in
+that memory are the same, so the host need not issue them one by one. A chain whose samples skip steps at random takes
+different launches for every batch and is replayed without a graph.
 """
 
 from __future__ import annotations
@@ -18,18 +18,18 @@ from .packed_batch import Packed
 from .replay import results_of
 from .streams.capture import captured
 
-#: Batches with the same launches after which they are captured.
+#: Number of batches with the same launches before they are captured.
 _SEEN = 3
-#: Different sequences of launches that are captured, and that are counted.
+#: Limits on captured launch sequences and on counted ones.
 _MOST, _COUNTED = 2, 64
 
 
 class GraphCache:
-    """The graphs of one loader's replays.
+    """CUDA graphs of one loader's replays.
 
-    Batches arrive in a thread of their own, while capturing belongs into the loop's: the device's random generator is
-    in a state of its own during a capture, and the loop may draw from it. So a sequence that repeats is noted by
-    :meth:`results`, and captured by :meth:`capture` when the loop next asks for a batch.
+    Batches arrive in a separate thread, but capture must happen in the loop's: during a capture the device's random
+    generator is in a special state, and the loop may draw from it. So :meth:`results` notes a sequence that repeats,
+    and :meth:`capture` captures it when the loop next asks for a batch.
     """
 
     def __init__(self, device: torch.device) -> None:
@@ -40,7 +40,7 @@ class GraphCache:
         self._refused = False
 
     def results(self, there: Packed) -> list[Tensor] | None:
-        """What the launches make of a batch whose memory is on the device; None where there is no graph for it."""
+        """Return the results for a batch whose memory is on the device, or None if there is no graph for it."""
         if self._refused:
             return None
         key = kind_of(there)
@@ -56,7 +56,7 @@ class GraphCache:
         return None
 
     def capture(self) -> None:
-        """Capture what was found to repeat, if there is any; for the thread that trains."""
+        """Capture the noted launch sequence, if any. The training thread calls this."""
         if self._wanted is None:
             return
         key, there = self._wanted
@@ -68,7 +68,7 @@ class GraphCache:
                 expected = results_of(there, there.memory)
                 graph = _Graph(there)
                 same = all(map(torch.equal, expected, graph(there.memory)))
-            except Exception:  # a kernel that cannot be captured here: the launches go on one by one
+            except Exception:  # a kernel cannot be captured: keep launching one by one
                 same = False
             stream.synchronize()
         if same:
@@ -83,18 +83,19 @@ class _Graph:
     def __init__(self, there: Packed) -> None:
         self._memory = there.memory.clone()
         self._graph, self._results = captured(lambda: results_of(there, self._memory), there.memory.device)
-        self._turn = threading.Lock()  # two epochs at once are fetched by two threads
+        self._turn = threading.Lock()  # two epochs at once fetch in two threads
 
     def __call__(self, memory: Tensor) -> list[Tensor]:
         with self._turn:
-            self._memory.record_stream(torch.cuda.current_stream(memory.device))  # another than it was made on
+            self._memory.record_stream(torch.cuda.current_stream(memory.device))  # it was allocated on another stream
             self._memory.copy_(memory)
             self._graph.replay()
             return [result.clone() for result in self._results]
 
 
 def kind_of(there: Packed) -> Any:
-    """What makes two batches take the same launches on the same places of their memory."""
+    """Return a key that is equal for batches with the same launches at the same offsets, or None if no graph is
+    possible."""
     own = any(launch.name == "custom" for launch in there.launches)  # the user's code may do anything
     return (
         None if own or not there.launches else (there.memory.numel(), *there.sources, *there.launches, *there.results)

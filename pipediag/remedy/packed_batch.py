@@ -1,7 +1,7 @@
-"""A batch on its way from a worker to the device: one piece of memory, and what is to be done with it.
+"""Carry a batch from a worker to the device: one block of memory, and the ops to apply to it.
 
-The memory holds untouched images, the numbers of all ops, drawn noise, row indices and the batch's other tensors side
-by side, so that one copy brings all of it to the device, asynchronously where its pages are locked.
+The memory holds the original images, the numbers of all ops, drawn noise, row indices and the batch's other tensors, so
+a single copy transfers everything; the copy is asynchronous if the memory is page-locked.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from .ring import Claim, Lease
 
 
 class Section(NamedTuple):
-    """A tensor inside the memory."""
+    """Tensor inside the memory."""
 
     offset: int  # in bytes
     shape: Shape
@@ -37,7 +37,7 @@ class Section(NamedTuple):
 
 
 class Selection(NamedTuple):
-    """Images of one group: all (None), a stretch, or those whose rows a section holds."""
+    """Images of one group: all of them (None), a range of rows, or the rows listed in a section."""
 
     group: int
     rows: range | Section | None
@@ -46,8 +46,8 @@ class Selection(NamedTuple):
 class Launch(NamedTuple):
     """One step of the replay, ready for the device.
 
-    ``takes`` is empty where the images are of different sizes and lie in the memory as they came: then ``numbers``
-    says where.
+    ``takes`` is empty if the images have different sizes and lie in the memory as they came; ``numbers`` then holds
+    their offsets.
     """
 
     name: str
@@ -55,23 +55,23 @@ class Launch(NamedTuple):
     shape: Shape
     dtype: torch.dtype
     takes: tuple[Selection, ...]
-    numbers: Section | None  # (samples, numbers of each), float64; as the kernel wants them for a fused one
+    numbers: Section | None  # float64 (samples, numbers per sample); for a fused kernel in that kernel's layout
     bulk: Section | None
     group: int
     in_place: bool
 
 
 class Source(NamedTuple):
-    """A group of untouched images of one shape: ``(rows, C, H, W)``, or ``(rows, H, W, C)`` from pictures."""
+    """Group of original images of one shape: ``(rows, C, H, W)``, or ``(rows, H, W, C)`` from Pillow images."""
 
     section: Section
     channels_last: bool
 
 
 class Leaf:
-    """Stands in the batch where a tensor will be: result ``number``, viewed as ``shape``, then mixed and wrapped.
+    """Placeholder in the batch for a tensor: result ``number``, viewed as ``shape``, then mixed and wrapped.
 
-    No dataclass or named tuple: those count as containers of a batch, and are walked into.
+    It is not a dataclass or named tuple, because those count as containers of a batch and are traversed.
     """
 
     __slots__ = ("mixes", "number", "shape", "wrap")
@@ -86,7 +86,7 @@ class Leaf:
 
 
 class Plain:
-    """Stands in the batch where a tensor will be that nothing is done with. ``stride``: where it is not contiguous."""
+    """Placeholder in the batch for a tensor that no op changes. ``stride`` is given if the tensor is not contiguous."""
 
     __slots__ = ("section", "stride")
 
@@ -100,7 +100,7 @@ class Plain:
 
 
 class Result(NamedTuple):
-    """The images of one leaf: those of ``takes``, brought into ``order`` where they are not."""
+    """Images of one leaf: those of ``takes``, reordered by ``order`` unless it is None."""
 
     takes: tuple[Selection, ...]
     order: Section | None
@@ -108,21 +108,22 @@ class Result(NamedTuple):
 
 @dataclass
 class Packed:
-    """Everything of one batch. What loaders do with a batch (pinning, moving between processes) works on it.
+    """Everything that belongs to one batch. It supports what loaders do with a batch: pinning, and moving between
+    processes.
 
-    Where its memory is a slot of a ring, it is used once: the slot is given back as soon as the batch is on the device,
-    or when the batch is thrown away.
+    If its memory is a slot of a ring, it can be used once: the slot is returned as soon as the batch is on the device,
+    or when the batch is discarded.
     """
 
     memory: Tensor  # uint8, 1-d
-    sources: list[Source]  # none where the images are on the device already
+    sources: list[Source]  # empty if the images are on the device already
     launches: list[Launch]
     results: list[Result]
     batch: Any
-    slot: Claim | Lease | None = None  # where the memory is one of a ring: in a worker, in the training process
+    slot: Claim | Lease | None = None  # of a ring: a Claim in a worker, a Lease in the training process
 
     def pin_memory(self, device: Any = None) -> Packed:
-        """As the loader's pinning thread asks for it. A slot that is page-locked stays where it is.
+        """Pin the batch when the loader's pinning thread asks for it. A slot that is page-locked is not copied.
 
         Raises:
             UsageError: the batch has been released, or copied to a device.
@@ -136,10 +137,11 @@ class Packed:
         return pinned
 
     def on_device(self, device: torch.device) -> Packed:
-        """The batch with its memory on ``device``; for the CPU itself. The copy runs on the current stream.
+        """Return the batch with its memory on ``device``; for the CPU, the batch itself. The copy runs on the current
+        stream.
 
-        The slot is given back when the copy is complete, for which nothing waits here. What does not lie in the memory
-        stays where it is.
+        The slot is returned when the copy is complete, without waiting here. Values outside the memory stay where they
+        are.
 
         Raises:
             UsageError: the batch has been released, or copied to a device.
@@ -156,12 +158,16 @@ class Packed:
         return replace(self, memory=memory, slot=None)
 
     def release(self) -> None:
-        """Give the slot back, now: nobody, no device either, reads the memory any more."""
+        """Return the slot now. No one, including a device, may still read the memory."""
         if isinstance(self.slot, Lease):
             self.slot.release()
 
     def _to_be_read(self) -> Lease | None:
-        """The slot, if the batch has come in one, which may still be read."""
+        """Return the slot if the batch came in one that may still be read, or None if it came in none.
+
+        Raises:
+            UsageError: the slot has been released.
+        """
         if not isinstance(self.slot, Lease):
             return None
         if self.slot.ending:
@@ -171,7 +177,7 @@ class Packed:
     def __getstate__(self) -> dict[str, Any]:
         state = dict(self.__dict__)
         if self.slot is not None:
-            state["memory"] = None  # it is the slot's
+            state["memory"] = None  # the memory belongs to the slot
         elif not self.memory.is_shared():
             state["memory"] = self.memory.numpy()
         return state

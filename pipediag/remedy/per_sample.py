@@ -1,4 +1,4 @@
-"""Any torchvision transform on a batch that is on the device already, every sample with draws of its own."""
+"""Apply any torchvision transform to a batch on the device, with separate draws for every sample."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from .triton import available
 
 
 class PerSample(nn.Module):  # type: ignore[misc]
-    """Applies a transform to a batch ``(N, C, H, W)`` as the transform would be applied to each image by itself.
+    """Module that applies a transform to a batch ``(N, C, H, W)`` as if to each image separately.
 
-    torchvision's transforms take a batch, but draw once for all of it. Here each image has its own draws, made on the
-    CPU by the transform itself in the order of the batch, and the pixels are changed a batch at a time:
+    torchvision's transforms accept a batch, but draw once for all of it. Here each image has its own draws, made on the
+    CPU by the transform itself in the order of the batch, and the pixels are transformed for the whole batch at once:
 
         augment = PerSample(v2.Compose([v2.RandomResizedCrop(224), v2.RandomHorizontalFlip(), v2.GaussianBlur(9)]))
         images = augment(images)
@@ -28,8 +28,8 @@ class PerSample(nn.Module):  # type: ignore[misc]
     No gradient flows back to the input.
 
     Raises:
-        NotRecordable: the transform needs pixels to decide what it does, or calls what has no batched kernel.
-        ValueError: the input is no batch of images, or the images come out with different sizes.
+        NotRecordable: the transform needs pixels to decide what it does, or calls a function without a batched kernel.
+        ValueError: the input is not a batch of images, or the results have different sizes.
     """
 
     def __init__(self, transform: Any) -> None:

@@ -1,7 +1,7 @@
-"""One loader's remedy in a run that trains to the end: made once, watched, and given up on any doubt.
+"""Apply one loader's remedy to a whole training run: made once, watched, and given up on any doubt.
 
-Giving up in the middle of an epoch loses no sample and takes none twice: which indices were drawn and not handed out
-yet is known, and a plain loader goes on with those.
+Giving up in the middle of an epoch neither loses nor repeats a sample: the indices that were drawn but not yet handed
+out are known, and a plain loader continues with those.
 """
 
 from __future__ import annotations
@@ -23,26 +23,26 @@ from .loader import OffloadedLoader, offload
 from .spotcheck import AFTER, EVERY, SpotCheck
 from .streams.feed import fetches_ahead
 
-#: What a loader is made of. Nothing of it is meant to change; what does was set past torch's refusal.
+#: Attributes of a loader that must not change during the run.
 _SETTINGS = ("dataset", "batch_sampler", "sampler", "collate_fn", "worker_init_fn", "num_workers", "generator")
 
 
 class RemediedRun:
-    """A loader's batches under the remedy, and without it once there is a doubt.
+    """Loader run under the remedy, and without it once there is a doubt.
 
     Args:
-        loader: the script's; it is not changed.
-        device: where it trains.
+        loader: the script's loader; it is not changed.
+        device: the training device.
         native: ``DataLoader._get_iterator``, unpatched.
-        aside: keeps loaders that are iterated inside apart from the script's.
-        say: tells the user one line.
-        every: batches between two spot checks.
-        after: seconds before the first.
+        aside: context that keeps loaders iterated inside it apart from the script's.
+        say: prints one line to the user.
+        every: number of batches between two spot checks.
+        after: seconds before the first spot check.
 
     Attributes:
-        offloaded: what :func:`pipediag.offload` made of the loader.
-        handed: batches so far.
-        given_up: why the loader is plain from then on; empty while it is not.
+        offloaded: the result of :func:`pipediag.offload` for the loader.
+        handed: number of batches handed out so far.
+        given_up: why the loader is plain from then on; empty while the remedy is active.
     """
 
     def __init__(
@@ -75,7 +75,7 @@ class RemediedRun:
         return self._links
 
     def take_over(self, loader: DataLoader[Any]) -> None:
-        """Stand for a loader that the script has built anew over the same dataset."""
+        """Replace the loader by one that the script has rebuilt over the same dataset."""
         if loader is self.loader:
             return
         before = self.offloaded
@@ -85,7 +85,7 @@ class RemediedRun:
         self._check.follow(self.offloaded)
 
     def iterator(self) -> RemediedIterator:
-        """What ``iter(loader)`` returns. Random numbers are drawn now that the loader would draw now."""
+        """Return the result of ``iter(loader)``. Random numbers that the loader draws at this point are drawn now."""
         return RemediedIterator(self)
 
     def epoch(self) -> Iterator[Any]:
@@ -105,7 +105,7 @@ class RemediedRun:
         self._say(f"back to the plain loader: {why}")
 
     def watched(self, indices: Any) -> None:
-        """A batch of these indices is handed out; afterwards the remedy may be given up."""
+        """Note that a batch of these indices is handed out; a spot check may then give up the remedy."""
         self.handed += 1
         self._check.saw(indices)
         if self._check.due:
@@ -114,9 +114,9 @@ class RemediedRun:
                 self.give_up(why)
 
     def rest(self, drawn: _Drawn) -> Iterator[Any]:
-        """A plain loader's batches of what is left of an epoch."""
+        """Return a plain loader's batches for the rest of an epoch."""
         twin = plain_twin(self.loader)
-        twin.__dict__["persistent_workers"] = False  # it serves what is left, and no epoch after that
+        twin.__dict__["persistent_workers"] = False  # it serves the rest of this epoch only
         wrap_sampler(twin, lambda sampler: _Rest(drawn.left()))
         return self._native(twin)
 
@@ -124,12 +124,12 @@ class RemediedRun:
         self.loader = loader
         self._made_of = _settings(loader)
         twin = plain_twin(loader)
-        twin.__dict__["in_order"] = True  # a batch is known by its place
+        twin.__dict__["in_order"] = True  # batches are identified by their position
         self._drawn: _DrawnIndices = wrap_sampler(twin, _DrawnIndices)
         return twin
 
     def _fetch_as(self, loader: DataLoader[Any]) -> None:
-        self.offloaded.feed.ahead = fetches_ahead(loader)  # what is around its sampler here is no reason against it
+        self.offloaded.feed.ahead = fetches_ahead(loader)  # our wrapper of the sampler allows fetching ahead
 
     def _look_for_changes(self) -> None:
         before, now = self._made_of, _settings(self.loader)
@@ -158,7 +158,7 @@ def _settings(loader: DataLoader[Any]) -> dict[str, Any]:
 
 
 class _Epoch:
-    """One epoch's batches: remedied, and plain from where the remedy was given up."""
+    """Batches of one epoch: remedied, and plain from the point where the remedy is given up."""
 
     def __init__(self, owner: RemediedRun, batches: Iterator[Any], drawn: _Drawn) -> None:
         self._owner = owner
@@ -175,7 +175,7 @@ class _Epoch:
             except StopIteration:
                 raise
             except Exception as error:
-                # It may be an error of the dataset's own: the plain loader will raise it then, where it belongs.
+                # It may be the dataset's own error: then the plain loader raises it again.
                 self._owner.give_up(f"{type(error).__name__}: {error}")
             else:
                 self._look_at(self._drawn.handed())
@@ -191,15 +191,15 @@ class _Epoch:
     def _look_at(self, indices: Any) -> None:
         try:
             self._owner.watched(indices)
-        except Exception as error:  # of the check, when the batch is there
+        except Exception as error:  # the check failed, but the batch is complete
             self._owner.give_up(f"a spot check failed with {type(error).__name__}: {error}")
 
 
 class RemediedIterator(_BaseDataLoaderIter):  # type: ignore[misc]
-    """What the script's loop iterates. A loader with persistent workers keeps it and begins it anew."""
+    """Iterator for the script's loop. A loader with persistent workers keeps it and resets it."""
 
     def __init__(self, owner: RemediedRun) -> None:
-        # The parent's constructor would draw a seed and begin the sampler; the twin's iterator does both.
+        # The parent's constructor would draw a seed and start the sampler; the twin's iterator does both.
         self._owner = owner
         self._num_yielded = 0
         self._batches = owner.epoch()
@@ -216,13 +216,13 @@ class RemediedIterator(_BaseDataLoaderIter):  # type: ignore[misc]
         return batch
 
     def _reset(self, loader: DataLoader[Any], first_iter: bool = False) -> None:
-        """Called by ``iter()`` of a loader with persistent workers."""
+        """Begin a new epoch; ``iter()`` of a loader with persistent workers calls this."""
         self._num_yielded = 0
         self._batches = self._owner.epoch()
 
 
 class _DrawnIndices:
-    """The user's sampler; what was drawn from it and has not come out as a batch yet is remembered."""
+    """Wrapper of the user's sampler that remembers drawn indices until their batch is handed out."""
 
     def __init__(self, sampler: Any) -> None:
         self.sampler = sampler
@@ -240,7 +240,7 @@ class _DrawnIndices:
 
 
 class _Drawn:
-    """One epoch's indices."""
+    """Indices of one epoch."""
 
     def __init__(self, indices: Iterator[Any]) -> None:
         self._indices = indices
@@ -255,7 +255,7 @@ class _Drawn:
         return drawn
 
     def handed(self) -> Any:
-        """The loop has got the batch of the oldest indices, which are returned."""
+        """Remove and return the oldest indices, whose batch the loop has received."""
         return self._ahead.popleft()
 
     def left(self) -> Iterator[Any]:
@@ -263,7 +263,7 @@ class _Drawn:
 
 
 class _Rest:
-    """A sampler that can be gone through once."""
+    """Sampler that can be iterated once."""
 
     def __init__(self, indices: Iterator[Any]) -> None:
         self._indices = indices

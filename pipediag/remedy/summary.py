@@ -1,4 +1,4 @@
-"""A remedy in the session's plain words: what moved, what stays and why, and how exact it is."""
+"""Summarize a remedy for the session: what moves, what stays and why, and how exact the replay is."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _NO_TRANSFORMS = "no transforms were found on the dataset that could be moved"
 
 
 def told(offloaded: OffloadedLoader) -> Remedy:
-    """What :func:`pipediag.offload` made of a loader."""
+    """Return the session's description of the result of :func:`pipediag.offload`."""
     plan, dataset = offloaded.plan, offloaded.loader.dataset
     placed = [(piece, _places(dataset, piece)) for piece in plan.pieces]
     moved = [place for piece, places in placed for place in places[piece.start :]]
@@ -36,7 +36,7 @@ def told(offloaded: OffloadedLoader) -> Remedy:
 
 
 def saved_plan(offloaded: OffloadedLoader) -> SavedPlan:
-    """What is known here of a plan to be saved: not yet by which script."""
+    """Return the plan to save, still without the script's name."""
     loader = offloaded.loader
     return SavedPlan(
         dataset=class_name(loader.dataset),
@@ -56,7 +56,7 @@ def _places(dataset: Any, piece: Piece) -> list[Place]:
 
 
 def _kept(stays: Sequence[str], reasons: Sequence[str]) -> Iterator[Kept]:
-    """A plan's reasons by the links that they name, the links before those, and reasons of no single link."""
+    """Yield a plan's reasons by the links that they name, the links before those, and reasons that name no link."""
     named: dict[str, str] = {}
     general = []
     for reason in reasons:

@@ -1,4 +1,4 @@
-"""How batches that workers have packed get to the device: copied on one stream, replayed on another."""
+"""Bring packed batches to the device: copy on one stream, replay on another."""
 
 from __future__ import annotations
 
@@ -20,17 +20,17 @@ from .streams.feed import fetches_ahead
 from .streams.handover import Ready, moved
 from .worker import PackingSide, Sent, Unrecorded, handed_on, packing
 
-#: Slots that a worker may have beyond those on their way: for batches that are being copied.
+#: Number of a worker's slots in addition to those in transit: for batches that are being copied.
 _HELD = 3
 
 
 class ToDevice:
-    """A feed of the loader's own batches, of whose transforms the device does its part; with an empty plan, none.
+    """Feed of a loader's batches that runs the moved transforms on the device; with an empty plan, it runs none.
 
-    From workers to a GPU they come through a ring of page-locked memory, without torch's pinning thread.
+    Batches go from workers to a GPU through a ring of page-locked memory, without torch's pinning thread.
 
     Attributes:
-        unrecorded: batches so far that the workers had to make for real.
+        unrecorded: number of batches so far that the workers had to make with pixels.
         why: the reason for the last of them.
     """
 
@@ -53,7 +53,7 @@ class ToDevice:
         if any(link.stale() for link in plan.moved.values()):
             self.why = "code of your own that was moved holds something else than when it was proven"
             plan, self._twin = Plan(), None
-        if self._twin is None or not self.single:  # a ring is for the workers of one iterator
+        if self._twin is None or not self.single:  # a ring serves the workers of one iterator
             self._twin = _sending(self._loader, plan, self.device)
         return iter(self._twin)
 
@@ -82,7 +82,7 @@ class ToDevice:
 
 
 def _sending(loader: DataLoader[Any], plan: Plan, device: torch.device) -> DataLoader[Any]:
-    """A loader with the same sampler, generator and workers' settings, whose batches are packed."""
+    """Return a loader with the same sampler, generator and worker settings, whose batches are packed."""
     ring = None
     if loader.num_workers and device.type == "cuda":
         ring = Ring(loader.num_workers, (loader.prefetch_factor or 2) + _HELD, device)

@@ -1,4 +1,4 @@
-"""What a stage that runs ahead of the loop must not contain: modules whose state or weights the training changes."""
+"""Refuse modules that a stage ahead of the loop must not run: those whose state or weights the training changes."""
 
 from __future__ import annotations
 
@@ -19,21 +19,21 @@ from ...usercode import tree
 
 
 class Frozen:
-    """Knows the modules that one stage runs and holds them against the rules.
+    """Checker of the modules that one stage runs.
 
     Args:
         stage: its name.
-        modules: those that it runs, where it can tell; else they are learnt from watching it once.
+        modules: the modules that it runs, if known; otherwise they are found during its first run.
 
     Raises:
-        UsageError: one of ``modules`` is in train mode and normalises by its batch or drops at random.
+        UsageError: one of ``modules`` is in train mode and uses batch statistics or random dropout.
     """
 
     def __init__(self, stage: str, modules: Sequence[nn.Module] | None) -> None:
         self._stage = stage
         self._roots = list(modules or ())
         self._names: dict[nn.Module, str] = {}
-        self._moody: list[nn.Module] = []  # those that do something else in train mode
+        self._moody: list[nn.Module] = []  # modules that behave differently in train mode
         self._weights: list[Tensor] = []
         self._versions: tuple[int, ...] = ()
         self._memory: list[int] = []
@@ -43,7 +43,8 @@ class Frozen:
             self._refuse(module)
 
     def begin(self) -> bool:
-        """A new epoch: weights may have been changed before it. Whether they lie elsewhere than in the last one."""
+        """Begin a new epoch, before which weights may have changed. Return whether weights or buffers have moved in
+        memory."""
         self._names = {part: name for root in self._roots for name, part in root.named_modules()}
         self._moody = [module for module in self._names if _learns(module) or _drops(module)]
         self._weights = [weight for module in self._names for weight in module.parameters(recurse=False)]
@@ -54,7 +55,7 @@ class Frozen:
         return changed
 
     def check(self) -> None:
-        """Raise where the loop has changed what the stage runs.
+        """Raise if the loop has changed what the stage runs.
 
         Raises:
             UsageError: a module is in train mode now, or weights have changed since the epoch began.
@@ -69,10 +70,10 @@ class Frozen:
 
     @contextmanager
     def learnt(self) -> Iterator[None]:
-        """Watch the modules that run inside, the first time.
+        """Find the modules that run inside the context, the first time.
 
         Raises:
-            UsageError: a module normalises by its batch or drops at random; it has not run then.
+            UsageError: a module uses batch statistics or random dropout; it has not run then.
         """
         if self._known:
             yield
@@ -102,7 +103,7 @@ class Frozen:
         if _learns(module):
             what = "learns the statistics of its batches"
         elif _drops(module) and any(any(True for _ in part.parameters(recurse=False)) for part in self._names):
-            what = "drops values at random"  # not in an augmentation, which has no weights: that is what it is for
+            what = "drops values at random"  # an augmentation has no weights, and is meant to draw at random
         else:
             return
         raise UsageError(
@@ -114,7 +115,7 @@ class Frozen:
 
 @contextmanager
 def _not_compiled() -> Iterator[None]:
-    """What is to be compiled runs as it is inside: hooks on all modules would become part of the compiled code."""
+    """Disable ``torch.compile`` inside the context, since global hooks would become part of the compiled code."""
     with torch.compiler.set_stance("force_eager"), warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="Using `torch.compile")
         yield
