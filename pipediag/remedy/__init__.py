@@ -18,7 +18,7 @@ _WHERE = {
     "Certificate": ".certifying",
     "NotRecordable": ".ops",
     "OffloadedLoader": ".loader",
-    "PerSample": ".by_hand",
+    "PerSample": ".per_sample",
     "certificate": ".loader",
     "offload": ".loader",
 }

@@ -191,6 +191,6 @@ def apply_ragged(memory: Tensor, numbers: Tensor, static: Static) -> Tensor:
 
 def _fast() -> Any:
     """Import the fused kernels on first use, since they need triton."""
-    from . import fast
+    from . import fused_kernels as fast
 
     return fast

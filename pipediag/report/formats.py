@@ -41,7 +41,7 @@ class Format:
 
 
 FORMATS = (
-    Format(".json", text.render_json, comparison.render_json, audit.render_json, sweep.render_json),
+    Format(".json", text.render_json, text.render_json, text.render_json, text.render_json),
     Format(".md", markdown.render_markdown, comparison.render_markdown, audit.render_markdown, sweep.render_markdown),
     Format(".txt", terminal.render_terminal, comparison.render_text, audit.render_text, sweep.render_text),
 )

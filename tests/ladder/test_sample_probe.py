@@ -13,7 +13,7 @@ from torchvision import tv_tensors
 from torchvision.transforms import v2
 
 import pipediag
-from pipediag.ladder import probe
+from pipediag.ladder import sample_probe as probe
 from pipediag.ladder.sample_inspection import Inspection, threads
 from pipediag.ladder.sample_probe import Probe
 from pipediag.session import NOT_YET, Cost, Files, Inside

@@ -18,7 +18,7 @@ from pipediag.analysis.knobs import Candidates
 from pipediag.analysis.remedy import FEWEST, FIRST_LOOK
 from pipediag.analysis.stopping import next_round
 from pipediag.errors import AnalysisOver
-from pipediag.ladder import knobs
+from pipediag.ladder import settings_trial as knobs
 from pipediag.ladder.feed import Feed
 from pipediag.ladder.measurement import Measurement
 from pipediag.ladder.plan import Plan

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import torch
 
-from pipediag.ladder import waits
+from pipediag.ladder import sync_watch as waits
 from pipediag.ladder.caches import BatchCache
 from pipediag.ladder.sync_watch import watch_syncs
 from pipediag.measure.device import Device

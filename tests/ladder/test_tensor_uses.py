@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils._python_dispatch import _get_current_dispatch_mode
 
-from pipediag.ladder import uses
+from pipediag.ladder import tensor_uses as uses
 from pipediag.ladder.batchfacts import describe_leaves
 from pipediag.ladder.caches import BatchCache
 from pipediag.ladder.tensor_uses import WATCHED, Uses, watch_uses, why_unwatched

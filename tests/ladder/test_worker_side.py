@@ -17,7 +17,7 @@ import torch
 from PIL import Image
 from torch.utils.data import IterableDataset, default_collate
 
-from pipediag.ladder import station as stations
+from pipediag.ladder import worker_side as stations
 from pipediag.ladder.delivery import NO_COST, Delivery
 from pipediag.ladder.rung_switch import RungSwitch
 from pipediag.ladder.sample_probe import TIMED
@@ -1118,7 +1118,7 @@ class TestTravelling:
         twin = WorkerSide.__new__(WorkerSide)
         state = bench.station.__getstate__()
         twin.__dict__.update(state)
-        assert twin._benches == {}
+        assert twin._states == {}
         assert pickle.dumps({k: v for k, v in state.items() if k != "rung_switch"})
 
     def test_delivery(self) -> None:

@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image
 
-from pipediag.ladder import bench as benches
+from pipediag.ladder import worker_state as benches
 from pipediag.ladder.delivery import Notes
 from pipediag.ladder.worker_state import FILL_SECONDS, MAX_ITEMS, MIN_ITEMS, Habits, WorkerState, within
 from pipediag.measure.evidence import BatchCost

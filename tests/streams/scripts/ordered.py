@@ -31,7 +31,7 @@ DEVICE = imagined.Device()
 LEDGER = pretend(DEVICE)  # before anybody takes something from torch.cuda by its name
 
 from pipediag import offload
-from pipediag.remedy import replayed
+from pipediag.remedy import to_device as replayed
 from pipediag.remedy.loader import OffloadedLoader
 from pipediag.remedy.streams import executor, stage
 from pipediag.remedy.streams.branches import fork_join
