@@ -345,21 +345,18 @@ class BatchFacts:
 
 @dataclass
 class Prefix:
-    """The part of the model's forward that needs nothing of what the loop learns.
+    """The frozen modules that a step begins with: nothing trained runs before them, and they learn nothing.
 
-    ``ms`` is what it takes of a step fed from the device, ``rest_ms`` the rest. ``least`` and ``most`` bound how many
-    times as fast such steps become when it runs a batch ahead on a stream of its own, ``measured`` is what they became,
-    where that was tried. ``why_not`` says why nothing is gained, or, without ``modules``, why there is no such part
-    although some of the model's parameters are frozen.
+    ``ms`` is what their forward passes take of a step fed from the device, ``rest_ms`` the rest of it. ``where`` is the
+    ``file:line`` at which the loop calls the first of them, or ``around``, the model that calls it. ``why_not`` says
+    why they cannot run a batch ahead, or, without ``modules``, why it is not known whether there are any.
     """
 
     modules: list[str]
     ms: float
     rest_ms: float
-    least: float
-    most: float
-    measured: float | None = None
-    how: str = ""
+    where: str = ""
+    around: str = ""
     why_not: str = ""
 
 
