@@ -17,6 +17,7 @@ from torch.nn.modules import module as modules
 from torch.utils.data import DataLoader, TensorDataset
 
 import pipediag
+from pipediag.analysis.recommend.model import lines_to_paste
 from pipediag.ladder import frozen
 from pipediag.ladder.caches import BatchCache
 from pipediag.ladder.frozen import MOST_STEPS, TRIES, frozen_prefix
@@ -268,6 +269,22 @@ class TestFound:
         loader = DataLoader(TensorDataset(torch.rand(4000, 8)), batch_size=4)
         found = pipediag.diagnose(loader, step, budget=3).session.prefix
         assert found is not None and found.modules == ["encoder"], found
+
+
+@pytest.mark.parametrize("autocast", ["", "bfloat16"])
+def test_the_lines_to_paste_run(autocast: str) -> None:
+    """With the arguments of the call filled in, and on the CPU."""
+    task, rows = Task(), [torch.rand(6, 4), torch.rand(6, 4)]
+    lines = lines_to_paste(Prefix(["task.encoder"], 3.0, 7.0), autocast).partition("\n")[2]
+    lines = lines.replace("task.encoder(...)", "task.encoder(batch)").replace('"cuda"', '"cpu"')
+    made: list[tuple[Tensor, Tensor]] = []
+    names = {"pipediag": pipediag, "torch": torch, "task": task, "loader": rows, "made": made}
+    exec(lines.replace("    ...  #", "    made.append((batch, features))  #"), names)
+    assert len(made) == len(rows)
+    for (batch, features), given in zip(made, rows, strict=True):
+        with torch.autocast("cpu", torch.bfloat16, enabled=bool(autocast)):
+            expected = task.encoder(given)
+        assert torch.equal(batch, given) and torch.equal(features, expected)
 
 
 class Unfrozen(Task):

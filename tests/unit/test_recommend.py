@@ -862,7 +862,7 @@ class TestFrozenPrefix:
             "        return batch, encoder(...)  # on the batch, as the loop calls it",
             "",
             'for batch, features in pipediag.StagePipeline(loader, [ahead], "cuda"):',
-            "    ...  # the loop as it is, without this call, on features",
+            "    ...  # the loop as it is, with features in place of what it called",
         ]
 
     def test_several_modules(self) -> None:
@@ -874,7 +874,7 @@ class TestFrozenPrefix:
         how = self.advised(modules=["model.stem", "model.body"], around="model", where="").how.splitlines()
         assert how[0] == "in place of the call:"
         assert how[3] == "        return batch, ...  # what model does up to model.body"
-        assert how[6] == "    ...  # what model does after it, on features"
+        assert how[6] == "    ...  # what model does after model.body, on features"
 
     def test_under_autocast(self) -> None:
         session = self.session(self.PREFIX)

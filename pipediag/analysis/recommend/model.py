@@ -33,22 +33,23 @@ def frozen_prefix(view: View) -> Recommendation | None:
             "that is predicted, not measured, for half of what would be hidden at most; nothing is gained where either "
             "part fills the device by itself",
         ],
-        _ahead(prefix, view.batch.autocast or ""),
+        lines_to_paste(prefix, view.batch.autocast or ""),
         f"right only if {names} need{s(prefix.modules)} nothing but the batch: not what an earlier step has left; one "
         "more batch lies in the device's memory",
     )
 
 
-def _ahead(prefix: Prefix, autocast: str) -> str:
-    """What to paste. The batch goes to the loop together with the features, so that the loop stays as it is."""
+def lines_to_paste(prefix: Prefix, autocast: str) -> str:
+    """A stage of the frozen modules. It hands the batch on beside their results, so that the loop can stay as it is."""
     last, at = prefix.modules[-1], f" at {prefix.where}" if prefix.where else ""
     cast = f', torch.autocast("cuda", torch.{autocast})' if autocast else ""
     if prefix.around:
-        made, instead = f"...  # what {prefix.around} does up to {last}", f"what {prefix.around} does after it"
+        made = f"...  # what {prefix.around} does up to {last}"
+        then = f"what {prefix.around} does after {last}, on features"
     else:
         calls = ", ".join(f"{name}(...)" for name in prefix.modules)
         made = f"{f'({calls})' if len(prefix.modules) > 1 else calls}  # on the batch, as the loop calls it"
-        instead = f"the loop as it is, without {'these calls' if len(prefix.modules) > 1 else 'this call'}"
+        then = "the loop as it is, with features in place of what it called"
     return (
         f"in place of the call{at}:\n"
         "def ahead(batch):\n"
@@ -56,7 +57,7 @@ def _ahead(prefix: Prefix, autocast: str) -> str:
         f"        return batch, {made}\n"
         "\n"
         'for batch, features in pipediag.StagePipeline(loader, [ahead], "cuda"):\n'
-        f"    ...  # {instead}, on features"
+        f"    ...  # {then}"
     )
 
 
