@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 from ..session import Session
 from .chain import heaviest
@@ -23,6 +24,8 @@ WHAT_IT_IS = {
     "startup": "starting the loader's workers for every epoch",
     "compute": "the model itself",
 }
+#: Modules that are named one by one.
+_FEW = 3
 #: Description of the load stage if the transforms cannot be separated from it.
 WHOLE_DATASET = "making the samples (the dataset's code: loading and transforms together)"
 
@@ -49,6 +52,13 @@ def times(gain: Interval) -> str:
     """Return a speedup with its interval as text."""
     high = "more" if math.isinf(gain.high) else number(gain.high)
     return f"{number(gain.value)}x ({number(gain.low)} to {high})"
+
+
+def few(names: Sequence[str]) -> str:
+    """Names in a row, of many only the first and the last."""
+    if len(names) > _FEW:
+        return f"{names[0]} to {names[-1]} ({len(names)} modules)"
+    return ", ".join(names[:-1]) + (" and " if names[:-1] else "") + names[-1]
 
 
 def what(piece: Stage) -> str:

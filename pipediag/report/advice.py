@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from ..analysis import Diagnosis
 from ..analysis.diagnosis import Recommendation
 from ..analysis.sentences import number, times
@@ -22,9 +24,9 @@ def terminal(diagnosis: Diagnosis) -> list[str]:
     for count, one in enumerate(diagnosis.recommendations, 1):
         lines.append(wrapped(f"{gain_text(one)}  {one.title}", f"  {count}. "))
         if count <= _IN_FULL:
-            lines += [
-                wrapped(f"{name}: {text}", " " * 5) for name, text in (("why", one.evidence[0]), ("how", one.how))
-            ]
+            how, *code = one.how.splitlines()
+            lines += [wrapped(f"{name}: {text}", " " * 5) for name, text in (("why", one.evidence[0]), ("how", how))]
+            lines += _indented(code, 7)
     return lines
 
 
@@ -38,8 +40,15 @@ def markdown(diagnosis: Diagnosis) -> list[str]:
     for count, one in enumerate(diagnosis.recommendations, 1):
         lines += ["", f"{count}. **{one.title}** ({one.stage}): {gain_text(one)}"]
         lines += [f"   - {text}" for text in one.evidence]
-        lines += [f"   - how: {one.how}", f"   - risk: {one.risk}"]
+        how, *code = one.how.splitlines()
+        lines += [f"   - how: {how}", *_indented(["```python", *code, "```"] if code else [], 5)]
+        lines.append(f"   - risk: {one.risk}")
     return lines
+
+
+def _indented(code: Iterable[str], columns: int) -> list[str]:
+    """Lines to be pasted stay as they are."""
+    return [" " * columns + line if line else "" for line in code]
 
 
 def gain_text(one: Recommendation) -> str:

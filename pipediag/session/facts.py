@@ -268,21 +268,18 @@ class BatchFacts:
 
 @dataclass
 class Prefix:
-    """The part of the model's forward that needs nothing of what the loop learns.
+    """The frozen modules that a step begins with: nothing trained runs before them, and they learn nothing.
 
-    ``ms`` is what it takes of a step fed from the device, ``rest_ms`` the rest. ``least`` and ``most`` bound how many
-    times as fast such steps become when it runs a batch ahead on a stream of its own, ``measured`` is what they became,
-    where that was tried. ``why_not`` says why nothing is gained, or, without ``modules``, why there is no such part
-    although some of the model's parameters are frozen.
+    ``ms`` is the time of their forward passes in a step fed from the device, ``rest_ms`` the rest of that step.
+    ``where`` is the ``file:line`` at which the loop calls the first of them, or calls ``around``, the model that
+    contains it. ``why_not`` says why they cannot run a batch ahead or, if ``modules`` is empty, why nothing is known.
     """
 
     modules: list[str]
     ms: float
     rest_ms: float
-    least: float
-    most: float
-    measured: float | None = None
-    how: str = ""
+    where: str = ""
+    around: str = ""
     why_not: str = ""
 
 

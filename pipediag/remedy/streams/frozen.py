@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -21,32 +21,27 @@ from ...usercode import tree
 class Frozen:
     """Checker of the modules that one stage runs.
 
+    They are found by watching the stage once.
+
     Args:
         stage: its name.
-        modules: the modules that it runs, if known; otherwise they are found during its first run.
-
-    Raises:
-        UsageError: one of ``modules`` is in train mode and uses batch statistics or random dropout.
     """
 
-    def __init__(self, stage: str, modules: Sequence[nn.Module] | None) -> None:
+    def __init__(self, stage: str) -> None:
         self._stage = stage
-        self._roots = list(modules or ())
+        self._roots: list[nn.Module] = []
         self._names: dict[nn.Module, str] = {}
         self._moody: list[nn.Module] = []  # modules that behave differently in train mode
         self._weights: list[Tensor] = []
         self._versions: tuple[int, ...] = ()
         self._memory: list[int] = []
-        self._known = modules is not None
-        self.begin()
-        for module in self._names:
-            self._refuse(module)
+        self._known = False
 
     def begin(self) -> bool:
         """Begin a new epoch, before which weights may have changed. Return whether weights or buffers have moved in
         memory."""
         self._names = {part: name for root in self._roots for name, part in root.named_modules()}
-        self._moody = [module for module in self._names if _learns(module) or _drops(module)]
+        self._moody = [module for module in self._names if learns(module) or drops(module)]
         self._weights = [weight for module in self._names for weight in module.parameters(recurse=False)]
         self._versions = tree.versions(self._weights)
         buffers = [buffer for module in self._names for buffer in module.buffers(recurse=False)]
@@ -100,9 +95,9 @@ class Frozen:
     def _refuse(self, module: nn.Module) -> None:
         if not module.training:
             return
-        if _learns(module):
+        if learns(module):
             what = "learns the statistics of its batches"
-        elif _drops(module) and any(any(True for _ in part.parameters(recurse=False)) for part in self._names):
+        elif drops(module) and any(any(True for _ in part.parameters(recurse=False)) for part in self._names):
             what = "drops values at random"  # an augmentation has no weights, and is meant to draw at random
         else:
             return
@@ -121,11 +116,13 @@ def _not_compiled() -> Iterator[None]:
         yield
 
 
-def _learns(module: nn.Module) -> bool:
+def learns(module: nn.Module) -> bool:
+    """Whether it updates running statistics in train mode."""
     return isinstance(module, _NormBase) and bool(module.track_running_stats)
 
 
-def _drops(module: nn.Module) -> bool:
+def drops(module: nn.Module) -> bool:
+    """Whether it draws random numbers in train mode."""
     if isinstance(module, _DropoutNd):
         return bool(module.p > 0)
     if isinstance(module, (nn.RNNBase, nn.MultiheadAttention)):

@@ -86,8 +86,7 @@ class _Frozen:
     def __init__(self, work: Work, name: str) -> None:
         self._work = work
         self._name = name
-        # The object of a bound method may list in ``frozen`` the modules that the method runs.
-        self._watch = Frozen(name, getattr(getattr(work, "__self__", None), "frozen", None))
+        self._watch = Frozen(name)
 
     def begin(self) -> bool:
         return self._watch.begin()
