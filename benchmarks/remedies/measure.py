@@ -18,9 +18,9 @@ from typing import Any
 from ..common import ENVIRONMENT
 from .cases import Case
 from .clock import PAGEABLE, PINNED, RAW
-from .loop_side import Form, Taken, take
 from .patching import DoesNotApply, applied
 from .rows import RAW_FORMS, Row, of_analysis, of_bounds, of_training
+from .turns import Form, Taken, take
 
 PIPEDIAG = (sys.executable, "-m", "pipediag")
 #: What is put into the copy of a script; without the benchmark at its other end it does nothing.

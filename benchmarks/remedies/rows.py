@@ -13,7 +13,7 @@ from pipediag.analysis.intervals import Interval
 from pipediag.session import REMEDIED, Session
 
 from .clock import PAGEABLE, PINNED
-from .loop_side import Taken
+from .turns import Taken
 
 Row = dict[str, Any]
 #: A run counts as slower than the plain one from this ratio of throughputs downwards.

@@ -15,7 +15,7 @@ from ..measure.device import Device
 from ..measure.evidence import BatchCost
 from ..measure.schedule import Schedule
 from ..measure.window import window_steps
-from ..session import CACHED, REMEDIED, Rung, cut_of, fed_apart, workers_make
+from ..session import CACHED, REMEDIED, Rung, cut_of, fed_apart, made_under
 from ..usercode import tree
 from .availability import NOTHING_TO_MOVE, TOO_LARGE
 from .batchfacts import describe
@@ -309,7 +309,7 @@ class Windows:
         first: Delivery | None = None
         if not cached:
             first = yield from self._first_of(rung, source, switched)
-            if not first.fits(workers_make(rung)):
+            if not first.fits(made_under(rung)):
                 return first.why_not
         made = first.cost.wall if first is not None else 0.0
         fills = not cached and rung not in _UNFILLED
@@ -368,7 +368,7 @@ class Windows:
             why_not = delivery.why_not if delivery.rung == rung else ""
             if why_not:
                 self.unavailable(rung, why_not)
-            elif delivery.fits(workers_make(rung)):
+            elif delivery.fits(made_under(rung)):
                 if delivery.made >= switched or taken > in_flight:
                     return delivery
                 continue

@@ -54,12 +54,15 @@ CACHED = tuple(name for name, kind in RUNG.items() if kind.fed_by == "cache")
 _CUT, _SETTINGS = "transform:", "settings:"
 
 
-def workers_make(rung: str) -> str:
-    """Return the rung that the workers serve while ``rung`` is measured."""
-    if fed_apart(rung):
-        return "baseline"
+def made_under(rung: str) -> str:
+    """Return the rung under which the workers make the batches that ``rung`` is measured with."""
     kind = RUNG.get(rung)
     return kind.workers_make or rung if kind is not None else rung
+
+
+def workers_make(rung: str) -> str:
+    """Return the rung that the workers of the script's loader serve while ``rung`` is measured."""
+    return "baseline" if fed_apart(rung) else made_under(rung)
 
 
 def cut_rung(links: int) -> str:

@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from pipediag.ladder import reports
+from pipediag.ladder import worker_reports
 from pipediag.ladder.delivery import NO_COST, Delivery, Notes
 from pipediag.ladder.worker_reports import WorkerReports
 from pipediag.session import Inside, Slow
@@ -70,7 +70,7 @@ class TestTail:
         assert [slow.index for slow in tail.slowest] == ["7", "12"]
 
     def test_a_choice_of_many_stands_for_all(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(reports, "_KEPT", 500)
+        monkeypatch.setattr(worker_reports, "_KEPT", 500)
         draw = random.Random(1)
         tail = told(*[[draw.uniform(0, 1) for _ in range(10)] for _ in range(2000)]).tail
         assert tail is not None

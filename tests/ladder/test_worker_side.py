@@ -448,7 +448,7 @@ class TestCuts:
         def fails(x: Any) -> Any:
             raise LookupError("not prepared")
 
-        for apart in bench.station._benches[-1].chain.samples:
+        for apart in bench.station._states[-1].chain.samples:
             apart.linked.calls[1].fn = fails
         delivery = bench.batch("transform:1")
         assert "LookupError: not prepared" in delivery.why_not
@@ -1114,7 +1114,7 @@ class TestTravelling:
     def test_pickled(self) -> None:
         bench = Bench(Transformed(Double()), default_collate)
         bench.stable("sample")
-        assert bench.station._benches
+        assert bench.station._states
         twin = WorkerSide.__new__(WorkerSide)
         state = bench.station.__getstate__()
         twin.__dict__.update(state)

@@ -129,14 +129,14 @@ def test_rotate_and_expand(device: torch.device, data: st.DataObject, x: Tensor,
 
 
 @property_test
-@given(x=images(), loop_side=st.integers(0, 3), fill=st.sampled_from([None, 1]))
+@given(x=images(), turns=st.integers(0, 3), fill=st.sampled_from([None, 1]))
 def test_quarter_turns_differ_by_roundings_from_those_that_move_pixels(
-    device: torch.device, x: Tensor, loop_side: int, fill: float | None
+    device: torch.device, x: Tensor, turns: int, fill: float | None
 ) -> None:
     side = min(x.shape[2:])
     x = x[:, :, :side, :side]
-    expected = one_by_one(x, lambda image, _: tv.rotate(image, 90 * loop_side))
-    matrix = numbers([warp.rotate_numbers(side, side, 90 * loop_side, False, None)[0]] * len(x), device)
+    expected = one_by_one(x, lambda image, _: tv.rotate(image, 90 * turns))
+    matrix = numbers([warp.rotate_numbers(side, side, 90 * turns, False, None)[0]] * len(x), device)
     for interpolation in ("nearest", "bilinear"):
         result = warp.rotate(x.to(device), matrix, interpolation=interpolation, fill=fill).cpu()
         exact = interpolation == "nearest" or x.dtype == torch.uint8

@@ -13,8 +13,6 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))  # the benchmarks are no installed package
 
-from benchmarks.remedies.loop_side import Taken
-
 from benchmarks.remedies.cases import EXAMPLES, PLANTED, named, quick
 from benchmarks.remedies.clock import Ask, SpotChecks, Told, _Window
 from benchmarks.remedies.patching import DoesNotApply, applied
@@ -33,6 +31,7 @@ from benchmarks.remedies.rows import (
 )
 from benchmarks.remedies.slots import divided
 from benchmarks.remedies.tables import line, of_files, predictions, summary, table
+from benchmarks.remedies.turns import Taken
 from pipediag.analysis import diagnose_session
 from pipediag.session import REMEDIED, Place, Proof, Remedy, Rung, Session, Window
 
