@@ -141,8 +141,8 @@ class _Step:
         """All modules of the process are hooked inside; the hooks never raise."""
         with ExitStack() as stack:
             stack.callback(register_module_forward_pre_hook(self._begins).remove)
-            ended = register_module_forward_hook(self._ended, with_kwargs=True, always_call=True)
-            stack.callback(ended.remove)
+            # Without keyword arguments: torch would keep a note of such a hook for good, and all calls would be slower.
+            stack.callback(register_module_forward_hook(self._ended, always_call=True).remove)
             yield
         if self._frozen:  # it was left by an exception that hooks do not see
             self.trouble = self.trouble or f"{self.calls[-1].name} was left in the middle"
@@ -173,15 +173,14 @@ class _Step:
             self.calls.append(_Call(module, name, *self._root, began=self._now()))
             self._frozen = len(self._stack)
 
-    def _ended(self, module: nn.Module, *given: Any) -> None:
-        """``given`` is what went in and what came out."""
+    def _ended(self, module: nn.Module, args: Any, result: Any) -> None:
         if self._over or not self._stack or self._stack[-1] is not module:
             return
         try:
             if len(self._stack) == self._frozen:
                 self.calls[-1].ended = self._now()
                 self._frozen = 0
-                if any(tensor.requires_grad for tensor in tree.tensors(given)):
+                if any(tensor.requires_grad for tensor in tree.tensors((args, result))):
                     self.trained = True
                     self.calls.pop()
             self._stack.pop()

@@ -144,7 +144,7 @@ def watching(task: Task, loop_side: Any = None, steps: int = MOST_STEPS) -> Gene
 
 def looked_at(task: Task, loop_side: Any = None, steps: int = MOST_STEPS) -> Prefix | None:
     found: Prefix | None = driven(watching(task, loop_side, steps), task.step)
-    assert not modules._global_forward_pre_hooks and not modules._global_forward_hooks
+    assert not modules._has_any_global_hook()
     return found
 
 
@@ -192,23 +192,26 @@ class Shared(Task):
         return self.head(self.other(self.layer(self.encoder(rows))))  # type: ignore[no-any-return]
 
 
-class Keywords(Task):
-    """A trained weight that lies in no module; what depends on it is given by keyword, where gradients are off."""
-
-    class Judge(nn.Linear):
-        def forward(self, *, rows: Tensor) -> Tensor:
-            return super().forward(rows)
+class Prompted(Task):
+    """A trained weight that lies in no module; a frozen one is given what depends on it."""
 
     def make(self) -> None:
         super().make()
         self.prompt = nn.Parameter(torch.zeros(4))
-        self.judge = frozen_(self.Judge(4, 4))
+        self.judge = frozen_(nn.Linear(4, 4))
 
     def forward(self, rows: Tensor) -> Tensor:
         mixed = self.encoder(rows) + self.prompt
         with torch.no_grad():
-            self.judge(rows=mixed)
+            self.judge(mixed)
         return self.head(mixed)  # type: ignore[no-any-return]
+
+
+class Keywords(Prompted):
+    """It is given by keyword, which shows in what comes out."""
+
+    def forward(self, rows: Tensor) -> Tensor:
+        return self.head(self.judge(input=self.encoder(rows) + self.prompt))  # type: ignore[no-any-return]
 
 
 class TestFound:
@@ -226,6 +229,7 @@ class TestFound:
     @pytest.mark.parametrize("task, names, ms", [
         (Twice, ["self.encoder"], 6.0),
         (TwiceAround, ["self.encoder"], 3.0),
+        (Prompted, ["self.encoder"], 3.0),
         (Keywords, ["self.encoder"], 3.0),
         (Shared, ["self.encoder", "self.layer", "self.other"], 6.0),
     ])  # fmt: skip
@@ -488,7 +492,7 @@ class TestTheLoop:
             task.step(next(turning))
         assert modules._global_forward_pre_hooks
         turning.close()
-        assert not modules._global_forward_pre_hooks and not modules._global_forward_hooks
+        assert not modules._has_any_global_hook()
 
     def test_an_error_in_the_step_is_the_scripts(self) -> None:
         class Failing(Task):
@@ -501,7 +505,7 @@ class TestTheLoop:
         with pytest.raises(RuntimeError, match="shapes cannot be multiplied"):
             task.step(next(turning))
         turning.close()
-        assert not modules._global_forward_pre_hooks and not modules._global_forward_hooks
+        assert not modules._has_any_global_hook()
 
     def test_an_error_that_the_loop_survives(self) -> None:
         class Trying(Task):

@@ -19,7 +19,8 @@ def frozen_prefix(view: View) -> Recommendation | None:
     if prefix is None or not prefix.modules or prefix.why_not or min(prefix.ms, prefix.rest_ms) <= 0:
         return None
     step = prefix.ms + prefix.rest_ms
-    most = compute * min(prefix.ms, prefix.rest_ms) / step
+    longer = max(prefix.ms, prefix.rest_ms)
+    most = compute * (1 - longer / step)
     names = few(prefix.modules)
     return view.made(
         "frozen-prefix",
@@ -27,11 +28,11 @@ def frozen_prefix(view: View) -> Recommendation | None:
         "compute",
         Change(compute=Interval(most / 2, 0.0, most)),
         [
-            f"{number(prefix.ms)} ms of a step of {number(step)} ms go into a frozen part that learns nothing: {names}",
-            f"beside the rest, {number(prefix.rest_ms)} ms, it would hide the shorter of the two at best: such steps "
-            f"become at most {number(step / max(prefix.ms, prefix.rest_ms))} times as fast",
-            "that is predicted, not measured, for half of what would be hidden at most; nothing is gained where either "
-            "part fills the device by itself",
+            f"{number(prefix.ms)} ms of a step of {number(step)} ms go into a frozen part that learns nothing "
+            f"({names}): run beside the rest, such steps become at most {number(step / longer)} "
+            "times as fast, as predicted, not measured",
+            f"with perfect overlap the longer of the two is left; {HALVED}, and nothing is gained where either part "
+            "fills the device by itself",
         ],
         lines_to_paste(prefix, view.batch.autocast or ""),
         f"right only if {names} need{s(prefix.modules)} nothing but the batch: not what an earlier step has left; one "
