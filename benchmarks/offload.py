@@ -36,7 +36,7 @@ from pipediag.remedy.plan import Plan
 from pipediag.remedy.recorder import Recorder
 from pipediag.remedy.replay import replay_on
 from pipediag.remedy.scouting import find
-from pipediag.remedy.worker import Station
+from pipediag.remedy.worker import PackingSide
 
 from .common import RESULTS, save
 
@@ -204,7 +204,7 @@ def record(batch: int = 32, repeats: int = 60) -> dict[str, Any]:
     for name, chain in CHAINS.items():
         dataset, bare = Images(chain()), Images(None)
         plan = find(dataset, default_collate, range(4), Plan(fuse=True)).plan
-        station = Station(dataset, default_collate, plan)
+        station = PackingSide(dataset, default_collate, plan)
         shares = {}
         for key, work in {
             "executed": lambda d=dataset: default_collate([d[i] for i in range(batch)]),

@@ -11,8 +11,7 @@ from ._version import __version__
 from .marker import stage
 
 if TYPE_CHECKING:
-    from .analysis import Diagnosis
-    from .diagnose import diagnose
+    from .diagnose import Diagnosis, diagnose
     from .remedy import offload
     from .remedy.streams.branches import fork_join
     from .remedy.streams.pipeline import StagePipeline
@@ -22,7 +21,7 @@ __all__ = ["Diagnosis", "Session", "StagePipeline", "__version__", "diagnose", "
 
 _WHERE = {
     "diagnose": ".diagnose",
-    "Diagnosis": ".analysis",
+    "Diagnosis": ".diagnose",
     "Session": ".session",
     "offload": ".remedy",
     "StagePipeline": ".remedy.streams.pipeline",

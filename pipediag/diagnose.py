@@ -1,9 +1,9 @@
-"""The whole way on one page: a loop is measured, the measurements are judged, the judgement is reported.
+"""Measure a training loop, judge the measurements and return the diagnosis.
 
     loop -> ladder (driven by the loop's own next()) -> Session -> analysis -> Diagnosis -> report
 
-:func:`diagnose` does it for a loader and a step function in this process;
-:func:`pipediag.host.passes.analyze_script` for an unmodified script in child interpreters.
+:func:`diagnose` does this for a loader and a step function in this process; :func:`pipediag.host.passes.analyze_script`
+does it for an unmodified script in child interpreters.
 """
 
 from __future__ import annotations
@@ -13,8 +13,9 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING, Any
 
+from . import analysis
 from ._version import __version__
-from .analysis import Diagnosis, diagnose_session
+from .analysis import diagnose_session
 from .analysis.remedy import outcome
 from .analysis.stopping import next_round
 from .errors import AnalysisOver, NothingMeasured, UsageError
@@ -27,6 +28,22 @@ if TYPE_CHECKING:
     from .remedy import OffloadedLoader
 
 
+class Diagnosis(analysis.Diagnosis):
+    """The diagnosis of a training loop; :func:`diagnose` makes it, or :meth:`of` from a saved session."""
+
+    @classmethod
+    def of(cls, session: Session) -> Diagnosis:
+        """Judge a session."""
+        return cls(**vars(diagnose_session(session)))
+
+    def apply(self, loader: DataLoader[Any]) -> DataLoader[Any] | OffloadedLoader:
+        """Return the loader with its transforms on the device, or the loader itself if a measurement shows no gain.
+
+        See :func:`apply_remedy`.
+        """
+        return apply_remedy(self, loader)
+
+
 def diagnose(
     loader: DataLoader[Any],
     step_fn: Callable[[Any], object],
@@ -36,14 +53,14 @@ def diagnose(
     knobs: bool = True,
     progress: Callable[[str, dict[str, Any]], None] | None = None,
 ) -> Diagnosis:
-    """Find out what the input pipeline costs a training loop, stage by stage.
+    """Measure what each stage of the input pipeline costs a training loop.
 
     Args:
-        loader: the ``DataLoader`` the loop uses; it is left as it was.
-        step_fn: does with one batch of the loader what the training loop does: copies it to the device and trains.
-        device: where the model trains; found from the optimizer that steps, when there is one.
-        budget: seconds to measure for, at most, from the first batch on.
-        knobs: try other settings of the loader, on clones of it, with what the ladder leaves of the budget.
+        loader: the ``DataLoader`` that the loop uses; it stays unchanged.
+        step_fn: processes one batch as the training loop does: copies it to the device and trains.
+        device: where the model trains; by default it is taken from the optimizer that steps, if there is one.
+        budget: maximum measuring time in seconds, counted from the first batch.
+        knobs: try other loader settings, on clones of the loader, in the part of the budget that the ladder leaves.
         progress: called with each event of the measurement as it happens.
 
     Raises:
@@ -63,7 +80,7 @@ def diagnose(
     if budget <= 0:
         raise UsageError(f"budget is in seconds and must be positive, not {budget}")
     session = Session(tool_version=__version__, environment={**environment(), "torch": torch.__version__})
-    # Whatever steps inside step_fn, this loader is the one to measure.
+    # Measure this loader, even if step_fn steps no optimizer.
     plan = Plan(budget=budget, inference=True, knobs=KNOBS_SHARE * budget if knobs else 0.0)
     measurement = Measurement(plan, session, progress or (lambda kind, data: None), next_round)
     with ExitStack() as stack:
@@ -85,17 +102,17 @@ def diagnose(
         session.device.setdefault("type", default_device().type)
     if not session.anything_seen:
         raise NothingMeasured("no step was seen: the loader is empty")
-    return diagnose_session(session)
+    return Diagnosis.of(session)
 
 
-def apply_remedy(diagnosis: Diagnosis, loader: DataLoader[Any]) -> DataLoader[Any] | OffloadedLoader:
-    """What :func:`pipediag.offload` makes of a loader for the device that the diagnosed loop trains on.
+def apply_remedy(diagnosis: analysis.Diagnosis, loader: DataLoader[Any]) -> DataLoader[Any] | OffloadedLoader:
+    """Return :func:`pipediag.offload` of the loader, for the device that the diagnosed loop trains on.
 
-    Where ``pipediag analyze --apply`` has measured that this does not pay, or where nothing can be moved, it is the
-    loader itself, and a warning tells why. Where it was not measured, the remedy is applied all the same.
+    Return the loader itself, with a warning that says why, if ``pipediag analyze --apply`` measured no gain or if no
+    transform can move. If the gain was not measured, the remedy is applied.
 
     Raises:
-        UsageError: ``loader`` is no ``DataLoader``, torchvision is missing, or the device is not here.
+        UsageError: ``loader`` is not a ``DataLoader``, torchvision is missing, or the device is not on this machine.
     """
     from .remedy import offload
 
@@ -109,13 +126,13 @@ def apply_remedy(diagnosis: Diagnosis, loader: DataLoader[Any]) -> DataLoader[An
 
 
 def _as_it_is(loader: DataLoader[Any], why: str) -> DataLoader[Any]:
-    warnings.warn(f"the loader is left as it is: {why}", stacklevel=4)  # where Diagnosis.apply is called
+    warnings.warn(f"the loader is left as it is: {why}", stacklevel=4)  # the caller of Diagnosis.apply
     return loader
 
 
 @contextmanager
 def _set_aside_iterator(loader: DataLoader[Any]) -> Iterator[None]:
-    """A loader with persistent workers that was iterated before keeps its iterator, and would not build another."""
+    """Remove the iterator kept by a loader with persistent workers, so that it builds a new one; restore it at exit."""
     kept, loader._iterator = loader._iterator, None
     try:
         yield

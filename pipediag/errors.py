@@ -1,4 +1,4 @@
-"""Typed errors. Each carries the exit code of the command line and a message that says what to do next."""
+"""Define pipediag's errors. Each has an exit code for the command line and a message that says what to do next."""
 
 from __future__ import annotations
 
@@ -6,37 +6,37 @@ EXIT_OK = 0
 EXIT_FAILED = 1
 EXIT_USAGE = 2
 EXIT_GATE = 3
-EXIT_INTERRUPTED = 130  # what a shell reports for a program ended by Ctrl-C
+EXIT_INTERRUPTED = 130  # as shells report a program that Ctrl-C ended
 
 
 class PipediagError(Exception):
-    """Anything pipediag itself reports to its user in one line."""
+    """Base class of the errors that pipediag reports to its user in one line."""
 
     exit_code = EXIT_FAILED
 
 
 class UsageError(PipediagError):
-    """The command or call cannot be carried out as it was written."""
+    """A command or call that cannot be carried out as written."""
 
     exit_code = EXIT_USAGE
 
 
 class PlanRefused(UsageError):
-    """A saved plan was made for something else than what is to be run."""
+    """A saved plan that does not fit the run it is given to."""
 
 
 class NothingMeasured(PipediagError):
-    """The script or loop ended, and neither a window of the ladder nor a training step was seen."""
+    """A script or loop that ended before any ladder window or training step was measured."""
 
 
 class SessionFileError(PipediagError):
-    """A saved session cannot be read, or a report cannot be written."""
+    """A saved session that cannot be read, or a report that cannot be written."""
 
 
 class RunOver(BaseException):
-    """Raised into a script that ``pipediag run`` cannot go on with, for ``reason``.
+    """An exception raised into a script that ``pipediag run`` cannot continue; ``reason`` says why.
 
-    A ``BaseException``, so that a training loop's ``except Exception`` lets it pass.
+    It is a ``BaseException`` so that a training loop's ``except Exception`` does not catch it.
     """
 
     def __init__(self, reason: PipediagError) -> None:
@@ -45,7 +45,7 @@ class RunOver(BaseException):
 
 
 class AnalysisOver(BaseException):
-    """Raised out of ``next()`` when the measurement is complete.
+    """An exception raised out of ``next()`` when the measurement is complete.
 
-    A ``BaseException``, so that a training loop's ``except Exception`` lets it pass.
+    It is a ``BaseException`` so that a training loop's ``except Exception`` does not catch it.
     """

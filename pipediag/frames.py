@@ -1,4 +1,4 @@
-"""Keeping pipediag's own frames out of the tracebacks of the user's code."""
+"""Remove pipediag's own frames from the tracebacks of the user's code."""
 
 from __future__ import annotations
 
@@ -8,22 +8,22 @@ from types import TracebackType
 
 _ROOT = os.path.dirname(os.path.abspath(__file__)) + os.sep
 _DEMO = _ROOT + "demo" + os.sep
-#: A frame in a formatted traceback: its line, and the source and marker lines that belong to it.
+#: One frame of a formatted traceback: its header line, and its source and marker lines.
 _FRAME = re.compile(r'^  File "(?P<file>[^"]*)", line \d+, in .*\n(?:    .*\n)*', re.MULTILINE)
 
 
 def is_ours(file: str) -> bool:
-    """Whether a source file belongs to pipediag; the demo script counts as a user's."""
+    """Return whether a source file belongs to pipediag; the demo script counts as user code."""
     return file.startswith(_ROOT) and not is_demo(file)
 
 
 def is_demo(file: str) -> bool:
-    """Whether a source file is the demo script, which plays the part of a user's wherever it is installed."""
+    """Return whether a source file is the demo script, which counts as user code wherever it is installed."""
     return file.startswith(_DEMO)
 
 
 def users_part(error: BaseException) -> BaseException:
-    """The error with our frames taken out of its traceback, as Python itself would have shown it."""
+    """Return the error without pipediag's frames in its traceback."""
     frames = []
     tb = error.__traceback__
     while tb is not None:
@@ -37,9 +37,10 @@ def users_part(error: BaseException) -> BaseException:
 
 
 def users_text(error: Exception) -> Exception:
-    """The error with our frames taken out of its message: torch puts a worker's whole traceback there."""
+    """Return the error without pipediag's frames in its message, where torch puts a worker's whole traceback."""
     if error.args and isinstance(error.args[0], str) and _ROOT in error.args[0]:
         text = _FRAME.sub(lambda frame: "" if is_ours(frame["file"]) else frame[0], error.args[0])
-        # torch wraps a KeyError's message in a class of its own, which shows its line breaks as such.
+        # torch wraps a KeyError's message in a str subclass of its own, so that its line breaks are printed; keep
+        # that class.
         error.args = (type(error.args[0])(text), *error.args[1:])
     return error

@@ -1,6 +1,6 @@
-"""``pipediag.stage``: marking a call inside ``__getitem__`` that pipediag cannot find by itself.
+"""Mark, with ``pipediag.stage``, a call inside ``__getitem__`` that pipediag cannot find by itself.
 
-Pure Python and next to free outside an analysis: one global look-up per call.
+Pure Python. Outside an analysis each call costs one global look-up.
 """
 
 from __future__ import annotations
@@ -17,22 +17,22 @@ class CallRecorder(Protocol):
     def call(self, name: str, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any: ...
 
 
-#: Set while a sample is being dissected, in the worker that does it.
+#: The active recorder, in the worker that is dissecting a sample; None at all other times.
 recorder: CallRecorder | None = None
 
 
 def stage(name: str) -> Callable[[Callable[_P, _R]], Callable[_P, _R]]:
     """Mark a function as one stage of making a sample.
 
-    Use it where a report says that the transforms are "not separable": put the work between the raw data and the
-    value that ``__getitem__`` returns into one function, and call it through the marker::
+    Use it if a report says that the transforms are "not separable": put the work between the raw data and the value
+    that ``__getitem__`` returns into one function, and call it through the marker::
 
         def __getitem__(self, index):
             raw = read(self.paths[index])
             return pipediag.stage("augment")(self.prepare)(raw), self.labels[index]
 
-    It also serves as a decorator. The marked function's result has to be part of the returned sample as it is;
-    its arguments are what gets cached.
+    It is also a decorator. The returned sample must contain the marked function's result unchanged; pipediag caches the
+    function's arguments.
     """
 
     def mark(fn: Callable[_P, _R]) -> Callable[_P, _R]:

@@ -71,7 +71,7 @@ def without_what_moves(loader: DataLoader[Any], device: str) -> Iterator[bool]:
 
 def batches(loader: DataLoader[Any], pinned: bool) -> Iterator[Any]:
     """The loader's batches, without an end."""
-    from pipediag.ladder.twin import detached_twin
+    from pipediag.loop.copies import detached_twin
 
     twin = detached_twin(loader)
     twin.__dict__.update(pin_memory=pinned, collate_fn=collate)

@@ -1,4 +1,4 @@
-"""Pure functions from a session to a diagnosis: no torch, no numpy, no clock."""
+"""Turn a session into a diagnosis with pure functions: no torch, no numpy, no clock."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ __all__ = ["Diagnosis", "diagnose_session"]
 
 
 def diagnose_session(session: Session) -> Diagnosis:
-    """Turn measurements into a waterfall, a verdict and warnings. The same session always gives the same answer."""
+    """Return the waterfall, verdict, recommendations and warnings of a session. The result is deterministic."""
     ladder = LadderView(session)
     pieces = waterfall(ladder)
     verdict = judge(ladder, pieces)

@@ -1,4 +1,4 @@
-"""Reading the transform chain and its costs inside a worker."""
+"""Read the transform chain and its costs inside a worker."""
 
 from __future__ import annotations
 
@@ -6,15 +6,15 @@ from dataclasses import replace
 
 from ..session import NOT_YET, Cost, Inside, Link, Place, Session
 
-#: The code that holds a chain together may take this part of the transforms' time, or these milliseconds; the ladder
-#: would charge more than that to the first link.
+#: The chain cannot be split if the code that applies it takes more than this share of the transforms' time and more
+#: than these milliseconds: the ladder would charge that code to the first link.
 _BETWEEN_SHARE, _BETWEEN_MS = 0.25, 0.1
-#: Part of a range's time in the workers from which on one link stands for the range.
+#: Share of a range's worker time above which one link represents the range.
 _NEARLY_ALL = 0.8
 
 
 def why_unsplit(session: Session) -> str:
-    """Why the chain has no rungs of its own; empty where it has, or has but one link."""
+    """Return why the chain has no rungs of its own; empty if it has some or fewer than two links."""
     inside = session.inside
     if inside is None or len(inside.links) < 2:
         return ""
@@ -28,10 +28,10 @@ def why_unsplit(session: Session) -> str:
 
 
 def merged(found: list[Inside]) -> Inside:
-    """What the workers found, as one: costs are averages over all that saw the same chain as the closest look.
+    """Merge the workers' findings: average the costs over all that saw the same chain as the most detailed finding.
 
     Raises:
-        ValueError: nothing was found.
+        ValueError: ``found`` is empty.
     """
     closest = max(found, key=lambda inside: (bool(inside.lines), inside.samples))
     chains = {(_chain(one), one.unsplit) for one in found if one.unsplit != NOT_YET}
@@ -57,21 +57,21 @@ def _chain(inside: Inside) -> tuple[tuple[str, str], ...]:
 
 
 def _mean(costs: list[tuple[int, Cost]]) -> Cost:
-    """The average of what so many samples cost each."""
+    """Return the average cost, weighted by the number of samples."""
     count = max(1, sum(samples for samples, _ in costs))
     wall = sum(samples * cost.wall_ms for samples, cost in costs) / count
     return Cost(round(wall, 4), round(sum(samples * cost.cpu_ms for samples, cost in costs) / count, 4))
 
 
 def joined(links: list[Link]) -> Place | None:
-    """What to call a range of links that was not cut further; None where there are none."""
+    """Return one place for a range of links that was not split further, or None if the range is empty."""
     if not links:
         return None
     return Place(", ".join(link.name for link in links), links[0].where)
 
 
 def dominant(links: list[Link]) -> Place | None:
-    """The link that takes nearly all of the time that workers spend on a range of links, if there is one."""
+    """Return the link that takes nearly all of the workers' time for a range of links, or None."""
     if len(links) == 1:
         return Place(links[0].name, links[0].where)
     total = sum(link.cost.wall_ms for link in links)
@@ -82,7 +82,7 @@ def dominant(links: list[Link]) -> Place | None:
 
 
 def heaviest(inside: Inside | None) -> tuple[Link, float] | None:
-    """The link that takes most of a worker's time, with its part of the time to make a sample."""
+    """Return the link that takes most of a worker's time, and its share of the time to make a sample, or None."""
     if inside is None or not inside.links or inside.whole.wall_ms <= 0:
         return None
     link = max(inside.links, key=lambda link: link.cost.wall_ms)

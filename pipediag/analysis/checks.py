@@ -1,4 +1,4 @@
-"""What a reader should know before trusting the numbers, found in the numbers themselves."""
+"""Find warnings in the numbers that a reader needs before trusting them."""
 
 from __future__ import annotations
 
@@ -13,20 +13,20 @@ from .thresholds import GATE
 from .verdict import disagreements
 from .waterfall import by_stage
 
-#: Cores in use from which on the machine counts as full.
+#: Share of the cores in use above which the machine counts as full.
 FULL = 0.9
-#: Part of the cores, and cores at least, that other processes use before it is said.
+#: Other processes are reported if they use at least this share of the cores and at least this many cores.
 FOREIGN, _OTHERS = 0.1, 0.4
-#: A sample is slow when it takes this many times the median.
+#: The tail is heavy if the 99th percentile is at least this many times the median.
 SLOW = 3.0
-#: Samples' sizes vary when the largest is this many times the smallest.
+#: Sample sizes vary if the largest is at least this many times the smallest.
 VARIED = 1.5
-#: Steps depend on the batch when they differ by this part of the median, and by this many times what repeats differ.
+#: Steps depend on the batch if they differ by this share of the median, and by this many times the spread of repeats.
 DEPENDENT, REPEATABLE = 0.2, 3.0
 
 
 def partial(ladder: LadderView) -> bool:
-    """Whether a rung that could be measured lacks windows."""
+    """Return whether a rung that could be measured lacks windows."""
     return bool(missing(ladder))
 
 
@@ -66,7 +66,7 @@ def _partial(ladder: LadderView) -> Warning_ | None:
 
 
 def _not_monotone(ladder: LadderView) -> list[Warning_]:
-    """A rung that is certainly faster than the one below it: the ladder's order is broken, and said so."""
+    """Warn of a rung that is certainly faster than the one below it: that breaks the ladder's order."""
     if not ladder.has("baseline"):
         return []
     gate = GATE * ladder.ms("baseline").value
@@ -87,7 +87,7 @@ def _not_monotone(ladder: LadderView) -> list[Warning_]:
 
 
 def _disagreeing(ladder: LadderView) -> list[Warning_]:
-    """Rungs that are not where the workers' time for a batch would have them."""
+    """Warn of rungs whose steps contradict the workers' time for a batch."""
     if not ladder.has("baseline"):
         return []
     return [
@@ -102,7 +102,7 @@ def _disagreeing(ladder: LadderView) -> list[Warning_]:
 
 
 def _foreign_load(ladder: LadderView) -> Warning_ | None:
-    """Other processes that take cores away: the verdict holds for the machine as loaded as it was."""
+    """Warn of other processes that take cores: the verdict holds only for a machine under the same load."""
     seen = ladder.evidence("baseline") if ladder.has("baseline") else {}
     cores = ladder.session.environment.get("cores")
     if not cores or "cores_busy" not in seen or ladder.session.environment.get("cgroup_quota"):
@@ -119,7 +119,7 @@ def _foreign_load(ladder: LadderView) -> Warning_ | None:
 
 
 def _full_cpu(ladder: LadderView, pieces: list[Stage]) -> Warning_ | None:
-    """The articles' caveat: on a full machine, the stage that tips it over may be innocent."""
+    """Warn of a full machine, where the stage that exceeds the limit may not be the cause (as in the articles)."""
     if not ladder.has("baseline") or not full(ladder, "baseline"):
         return None
     cores = ladder.session.environment["cores"]
@@ -138,13 +138,13 @@ def _full_cpu(ladder: LadderView, pieces: list[Stage]) -> Warning_ | None:
 
 
 def full(ladder: LadderView, rung: str) -> bool:
-    """Whether no core is left under a rung: whatever runs then slows something else down."""
+    """Return whether all cores are in use under a rung: any further work slows other work down."""
     cores = ladder.session.environment.get("cores") or math.inf
     return busy_cores(ladder, rung) >= FULL * cores
 
 
 def busy_cores(ladder: LadderView, rung: str) -> float:
-    """Cores in use under a rung, of those that the process may use; under a quota, only its own use counts."""
+    """Return the cores in use under a rung, of those the process may use; under a quota, only its own use counts."""
     seen, facts = ladder.evidence(rung), ladder.session.environment
     used = seen.get("cores_used", 0.0)
     return used if facts.get("cgroup_quota") else max(used, seen.get("cores_busy", 0.0))
@@ -156,7 +156,7 @@ def _costliest(ladder: LadderView, pieces: list[Stage]) -> Stage | None:
 
 
 def _shares(session: Session) -> str:
-    """The parts of a worker's CPU time, largest first."""
+    """Return the parts of a worker's CPU time as text, largest first."""
     inside = session.inside
     if inside is None or inside.whole.cpu_ms <= 0:
         return ""
@@ -166,7 +166,7 @@ def _shares(session: Session) -> str:
 
 
 def _heavy_tail(ladder: LadderView) -> Warning_ | None:
-    """A few slow samples hold up whole batches, and batches behind them that are ready."""
+    """Warn of a few slow samples that hold up whole batches and the ready batches behind them."""
     tail = ladder.session.tail
     if tail is None or tail.p50_ms <= 0 or tail.p99_ms < SLOW * tail.p50_ms or not ladder.has("baseline"):
         return None
@@ -186,7 +186,7 @@ def _heavy_tail(ladder: LadderView) -> Warning_ | None:
 
 
 def _varying_sizes(session: Session) -> Warning_ | None:
-    """Samples of different size cost different time: said by class of size."""
+    """Warn of samples that differ in size and time, with the time by class of size."""
     sizes = sorted(session.inside.sizes) if session.inside else []
     if len(sizes) < 6 or sizes[-1][0] < VARIED * max(1.0, sizes[0][0]):
         return None
@@ -208,7 +208,7 @@ def _kib(nbytes: float) -> str:
 
 
 def _varying_steps(ladder: LadderView) -> Warning_ | None:
-    """A model whose step depends on the batch: the ceiling is an average over the cached batches."""
+    """Warn of a model whose step depends on the batch: the ceiling is an average over the cached batches."""
     session = ladder.session
     steps = [(statistics.median(s.ms), max(s.ms) - min(s.ms), s.nbytes) for s in session.batch_steps if len(s.ms) > 1]
     if len(steps) < 3:

@@ -1,8 +1,8 @@
-"""Two runs side by side: which rungs and stages changed, and which of the changes are more than chance.
+"""Compare two runs: which rungs and stages changed, and which changes exceed chance.
 
-The runs were measured apart, so nothing is paired: rungs and stages are compared by the intervals of both, which are
-independent. What differs by less than the instrument can tell is not significant either. Windows of
-one run know nothing of what differs from run to run, such as other work on the machine.
+The runs are separate, so nothing is paired: rungs and stages are compared by their two independent intervals.
+Differences below the instrument's resolution are not significant either. The windows of one run do not show what varies
+from run to run, such as other work on the machine.
 """
 
 from __future__ import annotations
@@ -17,15 +17,15 @@ from .intervals import Interval, apart, total
 from .thresholds import RESOLUTION
 from .waterfall import by_stage
 
-#: Settings of the loader whose change is told.
+#: Loader settings whose change is reported.
 _SETTINGS = ("num_workers", "prefetch_factor", "pin_memory", "persistent_workers", "start_method")
 
 
 @dataclass(frozen=True)
 class RungChange:
-    """A rung before and after, in steps per second; None where it was not measured.
+    """A rung before and after, in steps per second; None if not measured.
 
-    ``speedup`` is how many times as many steps a second there are afterwards.
+    ``speedup`` is the rate after divided by the rate before.
     """
 
     rung: str
@@ -46,9 +46,10 @@ class RungChange:
 
 @dataclass(frozen=True)
 class StageChange:
-    """What a stage costs before and after, in milliseconds of a step; None where it has no place or was not measured.
+    """A stage's cost before and after, in milliseconds per step; None if the run has no such piece.
 
-    ``alone`` is false where the stage was measured together with others on one side, which leaves nothing to compare.
+    ``alone`` is false if the stage was measured together with other stages on one side, so that the costs do not
+    compare.
     """
 
     stage: str
@@ -71,7 +72,10 @@ class StageChange:
 
 @dataclass
 class Comparison:
-    """Made by :func:`compare`. ``settings`` holds what was set otherwise, as (name, before, after)."""
+    """A comparison of two runs, made by :func:`compare`.
+
+    ``settings`` holds changed settings as (name, before, after).
+    """
 
     before: Diagnosis
     after: Diagnosis
@@ -82,17 +86,17 @@ class Comparison:
 
     @property
     def loop(self) -> RungChange | None:
-        """The loop as it is; None where it was not measured on both sides."""
+        """The change of the unmodified loop, or None if one side lacks it."""
         return next((one for one in self.rungs if one.rung == "baseline" and one.speedup is not None), None)
 
     def certainly_slower(self, share: float) -> bool:
-        """Whether all of the interval lies below the steps a second of before, less that share of them."""
+        """Return whether the loop is significantly slower: its speedup's whole interval lies below ``1 - share``."""
         loop = self.loop
         return loop is not None and loop.speedup is not None and loop.significant and loop.speedup.high < 1 - share
 
     @property
     def sentence(self) -> str:
-        """What came of it, in words."""
+        """The result in words."""
         loop = self.loop
         if loop is None or loop.speedup is None:
             return "The two runs cannot be compared: one of them has no baseline."
@@ -117,7 +121,7 @@ class Comparison:
 
 
 def compare(before: Diagnosis, after: Diagnosis) -> Comparison:
-    """Hold one run against another."""
+    """Compare one run with another."""
     return Comparison(
         before, after, _rungs(before, after), _stages(before, after), _settings(before, after), _warnings(before, after)
     )
@@ -170,7 +174,7 @@ def _settings(before: Diagnosis, after: Diagnosis) -> list[tuple[str, Any, Any]]
 
 
 def _warnings(before: Diagnosis, after: Diagnosis) -> list[Warning_]:
-    """What makes the two no comparison of like with like."""
+    """Return warnings about differences that make the two runs incomparable."""
     found = []
     for code, what, help in (
         ("other-device", "device", "run both on the same device"),

@@ -1,4 +1,4 @@
-"""What the measurements mean, as plain dataclasses and the published JSON form."""
+"""Hold the meaning of the measurements as plain dataclasses, and produce the published JSON form."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from .remedy import to_dict as remedy_dict
 
 @dataclass(frozen=True)
 class Without:
-    """Steps a second that the loop would make without a stage: ``measured`` under a rung, or predicted."""
+    """Steps per second that the loop would make without a stage: ``measured`` under a rung, or predicted."""
 
     steps_per_s: float
     measured: bool
@@ -24,7 +24,7 @@ class Without:
 class Stage:
     """One piece of the baseline step, never negative; see :mod:`.waterfall`.
 
-    ``covers`` names every stage in it when they cannot be told apart, ``links`` the transforms it holds, ``rung`` the
+    ``covers`` names every stage in the piece if they cannot be separated, ``links`` the transforms in it, ``rung`` the
     rung that adds it.
     """
 
@@ -40,11 +40,11 @@ class Stage:
 
 @dataclass
 class Verdict:
-    """Where starvation originates.
+    """The origin of starvation.
 
-    ``starved`` is the share of the baseline step that the input pipeline costs. ``level`` says how that is known:
-    ``observed`` by the loop's own waiting, ``intervened`` by feeding it from a cache, ``proven`` by rungs that agree on
-    the stage; empty if nothing was seen.
+    ``starved`` is the share of the baseline step that the input pipeline costs. ``level`` is the strength of the
+    evidence: ``observed`` from the loop's own waiting, ``intervened`` from feeding the loop from a cache, ``proven``
+    from rungs that agree on the stage; empty if nothing was seen.
     """
 
     bottleneck: str
@@ -54,22 +54,22 @@ class Verdict:
     starved: Interval | None = None
     band: str = "unknown"  # none, mild, severe
     co_bottlenecks: list[str] = field(default_factory=list)
-    next_ceiling: tuple[str, float] | None = None  # the stage that limits next, and steps/s once it does
+    next_ceiling: tuple[str, float] | None = None  # the stage that limits next, and steps/s then
 
 
 @dataclass
 class Recommendation:
-    """Something that would make the loop faster.
+    """A change that would make the loop faster.
 
     Attributes:
         id: the same in every report.
-        title: what to do, in a line.
-        stage: the stage of the pipeline that it treats.
-        predicted: how many times as many steps a second, from this run's numbers; None where that cannot be told.
-        measured: the same, measured under the change; None where it was not tried.
-        evidence: sentences with what was measured.
-        how: the code or option to change, with its place where that is known.
-        risk: what may speak against it.
+        title: the change in one line.
+        stage: the pipeline stage that the change improves.
+        predicted: speedup predicted from this run's numbers; None if it cannot be predicted.
+        measured: speedup measured under the change; None if it was not tried.
+        evidence: sentences with the measurements behind it.
+        how: the code or option to change, with its place if known.
+        risk: possible drawbacks.
     """
 
     id: str
@@ -98,8 +98,8 @@ class Recommendation:
 class Diagnosis:
     """A session with its waterfall, verdict, warnings and recommendations.
 
-    ``nothing_to_gain`` says why none of these is for the input pipeline, where none is. Made by
-    :func:`pipediag.analysis.diagnose_session`.
+    ``nothing_to_gain`` says why no recommendation concerns the input pipeline, if none does.
+    :func:`pipediag.analysis.diagnose_session` makes it.
     """
 
     session: Session
@@ -111,17 +111,8 @@ class Diagnosis:
     recommendations: list[Recommendation] = field(default_factory=list)
     nothing_to_gain: str = ""
 
-    def apply(self, loader: Any) -> Any:
-        """The loader with its transforms on the device; itself where that was measured not to pay.
-
-        See :func:`pipediag.diagnose.apply_remedy`.
-        """
-        from ..diagnose import apply_remedy
-
-        return apply_remedy(self, loader)
-
     def to_dict(self) -> dict[str, Any]:
-        """The published JSON: times in milliseconds, rates in steps per second, intervals as value, low, high.
+        """Return the published JSON: times in milliseconds, rates in steps per second, intervals as value, low, high.
 
         ``session`` holds the raw windows, from which everything else follows.
         """
@@ -181,7 +172,7 @@ class Diagnosis:
         }
 
     def _evidence(self) -> dict[str, Any]:
-        """What stands beside the ladder: a worker's inside, the tail of slow samples, steps, batches, and the model."""
+        """Return the findings outside the ladder: a worker's inside, slow samples, steps, batches and the model."""
         session = self.session.to_dict()
         names = ("tail", "batch_steps", "batch", "prefix", "profile")
         return {"worker": session["inside"], **{name: session[name] for name in names}}

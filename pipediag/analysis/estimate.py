@@ -1,10 +1,11 @@
-"""Two conditions of one loop on a host whose speed drifts: how many times as fast, and since when that is certain.
+"""Estimate the speedup between two conditions of one loop on a drifting host, and decide when it is certain.
 
-The windows of the two alternate, neighbours in time make a pair, and their order is reversed from pair to pair: linear
-drift falls on both alike. Compared are the logarithms of the pairs' ratios. Few pairs say little of their spread, but
-how much neighbouring windows differ is known from recorded runs: the variance is shrunk towards that, the moderated t
-of Smyth (Statistical Applications in Genetics and Molecular Biology 3(1), 2004). benchmarks/noise.py tests coverage.
-Standard library only, as :mod:`.intervals`: it runs between two windows inside the user's own process.
+The windows of the two conditions alternate. Neighbours in time make a pair, and their order is reversed from pair to
+pair, so that linear drift affects both alike. The estimate uses the logarithms of the pairs' ratios. Few pairs say
+little about their spread, but recorded runs show how much neighbouring windows differ: the variance is shrunk towards
+that, as in the moderated t of Smyth (Statistical Applications in Genetics and Molecular Biology 3(1), 2004).
+benchmarks/noise.py tests the coverage. Like :mod:`.intervals`, this module uses only the standard library: it runs
+between two windows inside the user's own process.
 """
 
 from __future__ import annotations
@@ -18,47 +19,53 @@ from functools import lru_cache
 from .intervals import CONFIDENCE, Interval, student_t
 from .thresholds import RESOLUTION, WORTH
 
-#: Pairs after which a trial is looked at; from there on the two are doubled in turn.
+#: Numbers of pairs at the first two looks at a trial; the later looks double them in turn.
 FIRST_LOOKS = (3, 4)
-#: Two-sided chance of an error at each look, for 5 % in all: Pocock, "Group sequential methods in the design and
-#: analysis of clinical trials" (Biometrika 64(2), 1977), for nine looks: 3 to 48 pairs.
+#: Two-sided error probability per look, for 5 % in all: Pocock, "Group sequential methods in the design and analysis of
+#: clinical trials" (Biometrika 64(2), 1977), for nine looks: 3 to 48 pairs.
 PER_LOOK = 0.0112
-#: Part of the chance of an error that is given to the plain t: enough that a quiet host soon decides by itself.
+#: Share of the error probability for the plain t: enough that a quiet host soon decides by its own spread.
 SPLIT = 0.1
-#: Standard deviations from the median beyond which a pair is no noise but a hiccup.
+#: Number of standard deviations from the median beyond which a pair is an outlier.
 WILD = 3.5
-#: A step has to become shorter by more than the instrument can tell.
+#: Least speedup: a step must become shorter by more than the instrument's resolution.
 LEAST = 1.0 / (1.0 - RESOLUTION)
 
 
 @dataclass(frozen=True)
 class Noise:
-    """What is known beforehand: ``sd``, the standard deviation of the logarithm of the ratio of two neighbouring, equal
-    windows, and how many ``degrees`` of freedom that is worth; 0 for nothing known."""
+    """Prior knowledge of the noise.
+
+    ``sd`` is the standard deviation of the logarithm of the ratio of two neighbouring, equal windows; ``degrees`` is
+    the number of degrees of freedom that this is worth, 0 if nothing is known.
+    """
 
     sd: float
     degrees: int
 
 
-#: Nothing is known: the plain t.
+#: No prior knowledge: gives the plain t.
 UNKNOWN = Noise(0.0, 0)
-#: The pace of a loop over three rounds of its workers.
+#: Noise of the loop's pace over three rounds of its workers.
 PACE = Noise(0.10, 4)
-#: The same, corrected for what lay ready: time over the batches made, not over those taken.
+#: The same, corrected for queued batches: time per batch made, not per batch taken.
 PRODUCTION = Noise(0.08, 4)
-#: The workers' mean time per batch over one round or more.
+#: Noise of the workers' mean time per batch over one round or more.
 WORKERS = Noise(0.06, 4)
 
 
 def paired_ratio(slow: Sequence[float], fast: Sequence[float], noise: Noise = PACE) -> Interval:
-    """Geometric mean of the ratios ``slow[i] / fast[i]`` of neighbours, with its 95 % interval. Not without pairs."""
+    """Return the geometric mean of the neighbours' ratios ``slow[i] / fast[i]`` with its 95 % interval.
+
+    Needs at least one pair.
+    """
     return _interval(_tamed(_logs(slow, fast), noise), noise, 1 - CONFIDENCE)
 
 
 def mean_rate(values: Sequence[float], noise: Noise = PACE) -> Interval:
-    """Level of one condition from its windows: the geometric mean, with its 95 % interval. Not without values.
+    """Return the geometric mean of one condition's windows with its 95 % interval. Needs at least one value.
 
-    Of milliseconds a step or of steps a second alike; two levels have the ratio that plain pairs have.
+    It takes milliseconds per step or steps per second; two levels have the same ratio as plain pairs.
     """
     if len(values) == 1:
         return Interval(values[0], -math.inf, math.inf)
@@ -67,11 +74,14 @@ def mean_rate(values: Sequence[float], noise: Noise = PACE) -> Interval:
 
 
 def share(parts: Sequence[float], wholes: Sequence[float], groups: int = 4, noise: Noise = UNKNOWN) -> Interval:
-    """``sum(parts) / sum(wholes)`` over blocks in the order of time, with its 95 % interval, within 0 and 1.
+    """Return ``sum(parts) / sum(wholes)`` over blocks in time order, with its 95 % interval, within 0 and 1.
 
-    The ratio estimator and its linearised variance: Cochran, "Sampling Techniques" (3rd edition, 1977, section 6.4).
-    Neighbours resemble each other: they are merged into groups. ``noise`` is what is known of a block's share
-    beforehand; the variance is shrunk towards it. Not without blocks.
+    This is the ratio estimator with its linearised variance: Cochran, "Sampling Techniques" (3rd edition, 1977, section
+    6.4). Neighbouring blocks are correlated, so they are merged into ``groups``. ``noise`` is prior knowledge of a
+    block's share; the variance is shrunk towards it.
+
+    Raises:
+        ValueError: the sum of ``wholes`` is not positive.
     """
     pairs, whole = [*zip(parts, wholes, strict=True)], sum(wholes)
     if whole <= 0:
@@ -92,8 +102,10 @@ def share(parts: Sequence[float], wholes: Sequence[float], groups: int = 4, nois
 def sure_gain(
     slow: Sequence[float], fast: Sequence[float], noise: Noise = PACE, *, least: float = LEAST, last: bool = False
 ) -> bool | None:
-    """Whether ``fast`` is faster than ``slow`` by more than ``least``: what the first look says that can tell.
-    False: certainly not worth a change, or slower. None: open. ``last``: no more pairs will come, look at all of them.
+    """Return whether ``fast`` is faster than ``slow`` by more than ``least``, from the first look that can tell.
+
+    False means certainly slower or not worth a change, None means open. ``last`` adds a look at all pairs, since no
+    more will come.
     """
     logs = _logs(slow, fast)
     for n in [*looks(len(logs)), *([len(logs)] if last and logs else [])]:
@@ -104,7 +116,7 @@ def sure_gain(
 
 
 def looks(pairs: int) -> Iterator[int]:
-    """The numbers of pairs, up to this one, at which a trial is looked at: 3, 4, 6, 8, 12, 16, 24, ..."""
+    """Yield the numbers of pairs, up to ``pairs``, at which a trial is looked at: 3, 4, 6, 8, 12, 16, 24, ..."""
     now, later = FIRST_LOOKS
     while now <= pairs:
         yield now
@@ -116,15 +128,17 @@ def _logs(slow: Sequence[float], fast: Sequence[float]) -> list[float]:
 
 
 def _tamed(logs: list[float], noise: Noise) -> list[float]:
-    """A hiccup of the host moved to where noise ends: Winsorized, by the noise known or the median deviation."""
+    """Return the logarithms with outliers winsorized, by the prior noise or the median deviation."""
     middle = statistics.median(logs)
     far = WILD * max(noise.sd, 1.4826 * statistics.median(abs(x - middle) for x in logs))
     return [min(max(x, middle - far), middle + far) for x in logs] if noise.degrees else logs
 
 
 def _interval(logs: Sequence[float], noise: Noise, error: float) -> Interval:
-    """By the moderated t, or by the plain t where the host is so quiet that this is narrower; the chance of an error is
-    divided between the two, as Bonferroni does."""
+    """Return the interval of the moderated t, or of the plain t if the host is so quiet that this is narrower.
+
+    The error probability is divided between the two, as in Bonferroni's correction.
+    """
     n, centre, arm = len(logs), statistics.fmean(logs), math.inf
     squares = sum((x - centre) ** 2 for x in logs)
     for known, part in ((noise, 1 - SPLIT), (UNKNOWN, SPLIT)) if noise.degrees else ((UNKNOWN, 1.0),):
@@ -138,8 +152,11 @@ def _interval(logs: Sequence[float], noise: Noise, error: float) -> Interval:
 
 @lru_cache(maxsize=256)
 def _quantile(error: float, degrees: int) -> float:
-    """Student's t that is exceeded, to either side, with this chance: by bisection of the distribution in Abramowitz
-    and Stegun, "Handbook of Mathematical Functions" (1964), 26.7.3 and 26.7.4."""
+    """Return the value that Student's t exceeds, to either side, with probability ``error``.
+
+    Bisection of the distribution in Abramowitz and Stegun, "Handbook of Mathematical Functions" (1964), 26.7.3 and
+    26.7.4.
+    """
     low, high, odd = 0.0, math.pi / 2, degrees % 2
     for _ in range(60):
         angle = (low + high) / 2

@@ -1,16 +1,15 @@
-"""Which settings of the loader are the best: successive halving, beside the loader as it is.
+"""Find the best loader settings by successive halving, measured against the unmodified loader.
 
-A round measures the loop on the loader as it is and under every setting that is still in the race, in varied order, so
-that drift of the machine falls on all alike; what counts is by how much a setting makes the steps shorter than the
-loader as it is does in the same rounds. After :data:`~.remedy.FIRST_LOOK` rounds, and whenever their number has
-doubled, the race is looked at: the worse half leaves it, as in Jamieson and Talwalkar, "Non-stochastic Best Arm
-Identification and Hyperparameter Optimization" (AISTATS 2016), and so does what certainly cannot win any more. The
-last one is measured until its interval over the loader as it is clears :data:`~.remedy.LEAST_SPEEDUP`, or certainly
-does not reach what is worth a change; where the time ends before the first look, :data:`~.remedy.FEWEST` rounds are
-enough to say so. The best of several looks good by chance more often than one does: for that its interval is stretched,
-by Bonferroni's correction.
+A round measures the loop on the unmodified loader and under every setting still in the race, in varied order, so that
+machine drift affects all alike. A setting's score is its speedup over the unmodified loader in the same rounds. After
+:data:`~.remedy.FIRST_LOOK` rounds, and whenever their number has doubled, the worse half leaves the race, as in
+Jamieson and Talwalkar, "Non-stochastic Best Arm Identification and Hyperparameter Optimization" (AISTATS 2016), and so
+does every setting that certainly cannot win. The last setting is measured until its interval lies above
+:data:`~.remedy.LEAST_SPEEDUP`, or certainly below a worthwhile gain. A judgement needs at least :data:`~.remedy.FEWEST`
+rounds. The best of several settings looks good by chance more often than a single one; Bonferroni's correction widens
+its interval for that.
 
-Everything follows from the windows of a session, so the race goes on where an earlier pass has left it.
+Everything follows from the windows of a session, so the race continues where an earlier pass stopped.
 """
 
 from __future__ import annotations
@@ -29,16 +28,15 @@ from .thresholds import WORTH
 
 @dataclass(frozen=True)
 class Arm:
-    """One way to set the loader, and what came of it.
+    """One choice of loader settings and its result.
 
     Attributes:
         rung: the name of its windows.
-        settings: what is set.
-        speedup: how many times as many steps a second as the loader as it is, paired round by round; None where no
-            round has both.
-        rounds: how many have both.
-        rivals: how many settings were measured in all.
-        why_not: why it could not be measured; empty where it could.
+        settings: the loader settings.
+        speedup: speedup over the unmodified loader, paired round by round; None if no round has both.
+        rounds: number of rounds that have both.
+        rivals: number of settings that were measured.
+        why_not: why it could not be measured; empty if it could.
     """
 
     rung: str
@@ -50,7 +48,7 @@ class Arm:
 
     @property
     def known(self) -> bool:
-        """Whether it was measured for long enough to be judged."""
+        """True if it was measured for long enough to be judged."""
         return not self.why_not and self.rounds >= FEWEST
 
     @property
@@ -59,7 +57,7 @@ class Arm:
 
     @property
     def hopeless(self) -> bool:
-        """Whether it certainly gains less than is worth a change."""
+        """True if it certainly gains less than is worth a change."""
         return self.known and self.speedup is not None and self.speedup.high < WORTH
 
     @property
@@ -75,7 +73,7 @@ class Arm:
 
 
 def _low(speedup: Interval, rivals: int) -> float:
-    """The lower end of the interval when any of so many may be the one that looks best."""
+    """Return the lower end of the interval, corrected for choosing the best of ``rivals`` settings."""
     quantile = statistics.NormalDist().inv_cdf
     tail = (1 - CONFIDENCE) / 2
     stretch = quantile(1 - tail / rivals) / quantile(1 - tail)
@@ -83,7 +81,7 @@ def _low(speedup: Interval, rivals: int) -> float:
 
 
 def arms(session: Session, rounds: Sequence[int] | None = None) -> list[Arm]:
-    """All that was to be tried, in the order in which it was found promising; by these ``rounds`` only, if given."""
+    """Return all settings to try, most promising first, judged only by ``rounds`` if given."""
     tried = session.knobs.tried if session.knobs is not None else []
     return [_arm(session, number, rounds) for number in range(1, len(tried) + 1)]
 
@@ -103,21 +101,21 @@ def _arm(session: Session, number: int, rounds: Sequence[int] | None) -> Arm:
 
 
 def _why_not(session: Session, rung: str) -> str:
-    standing = session.rungs.get(rung)
-    return standing.why_not if standing is not None and not standing.available else ""
+    this = session.rungs.get(rung)
+    return this.why_not if this is not None and not this.available else ""
 
 
 def best(session: Session) -> Arm | None:
-    """The setting to be recommended: of those that certainly pay the fastest, or a cheaper one that is about as fast.
+    """Return the recommended setting: the fastest that certainly pays, or a cheaper one that is about as fast.
 
-    None where none certainly pays.
+    None if none certainly pays.
     """
     paying = [arm for arm in arms(session) if arm.pays]
     return _ranked(paying)[0] if paying else None
 
 
 def next_settings(session: Session) -> list[str]:
-    """The rungs of the next round: the loader as it is, and what is still in the race; none once that is decided."""
+    """Return the rungs of the next round: the baseline and the settings still in the race; empty once it is decided."""
     rounds, look = _rounds(session), FIRST_LOOK
     running = [number for number, rung in enumerate(_rungs(session), 1) if not _why_not(session, rung)]
     while running and look <= len(rounds):
@@ -136,20 +134,22 @@ def _rungs(session: Session) -> list[str]:
 
 
 def _rounds(session: Session) -> list[int]:
-    """The rounds of the race: those in which the loader as it is stands beside some other settings."""
+    """Return the rounds of the race: those with windows of the baseline and of some other settings."""
     return sorted({round_ for rung in _rungs(session) for round_ in paired(session, "baseline", rung)})
 
 
 def _stay(session: Session, running: list[Arm], rounds: Sequence[int]) -> list[Arm]:
-    """What stays in the race after a look at it: the better half, without what cannot win any more."""
+    """Return the arms that stay in the race after a look: the better half, without those that cannot win."""
     order = _ranked([arm for arm in running if arm.speedup is not None and not arm.hopeless])
     half = order[: max(1, len(running) // 2)]
     return [arm for arm in half if arm is order[0] or _may_win(session, arm, order[0], rounds)]
 
 
 def _may_win(session: Session, arm: Arm, first: Arm, rounds: Sequence[int]) -> bool:
-    """Whether it may yet turn out to be worth more than the one that ranks first: dearer, it has to be faster by what
-    is worth a change; cheaper, it may be slower by as much."""
+    """Return whether an arm may still turn out better than the first-ranked one.
+
+    It may if it can be faster by a worthwhile gain, or, for a cheaper arm, slower by at most that.
+    """
     pairs = [pair for round_, pair in paired(session, first.rung, arm.rung).items() if round_ in rounds]
     if not pairs:
         return False
@@ -158,7 +158,7 @@ def _may_win(session: Session, arm: Arm, first: Arm, rounds: Sequence[int]) -> b
 
 
 def _ranked(found: Sequence[Arm]) -> list[Arm]:
-    """The fastest first, but before it the cheapest of those that are about as fast."""
+    """Return the fastest first, but before it the cheapest of those that are about as fast."""
     order = sorted(found, key=lambda arm: -_gain(arm))
     near = [arm for arm in order if _gain(order[0]) < WORTH * _gain(arm)]
     return sorted(near, key=_price) + order[len(near) :]
@@ -169,20 +169,20 @@ def _gain(arm: Arm) -> float:
 
 
 def _price(arm: Arm) -> tuple[int, int, bool]:
-    """What it takes of the machine: processes, batches that lie ready, pinned memory."""
+    """Return the resources that an arm takes: processes, queued batches, pinned memory."""
     one = arm.settings
     return one.num_workers, one.prefetch_factor or 0, one.pin_memory
 
 
 def rate(session: Session, rung: str) -> Interval | None:
-    """Steps a second under a rung in the rounds of the race; None where it has none."""
+    """Return the steps per second under a rung in the rounds of the race, or None if it has none."""
     rounds = _rounds(session)
     ms = [window.ms_per_step for window in session.windows_of(rung) if window.round in rounds]
     return mean_rate(ms).inverse(1000.0) if ms else None
 
 
 def to_dict(session: Session) -> dict[str, Any] | None:
-    """The published form: see :meth:`pipediag.analysis.Diagnosis.to_dict`."""
+    """Return the published form; see :meth:`pipediag.analysis.Diagnosis.to_dict`."""
     if session.knobs is None:
         return None
     chosen = best(session)

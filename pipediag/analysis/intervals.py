@@ -1,7 +1,7 @@
-"""Values with their 95 % intervals, and how intervals combine. What they are estimated by is in :mod:`.estimate`.
+"""Combine values with 95 % intervals. The estimators are in :mod:`.estimate`.
 
-The standard library has to do: this runs between two windows inside the user's own process, where importing scipy would
-cost a second and hundreds of threads' worth of memory.
+Standard library only: this runs between two windows inside the user's own process, where importing scipy would cost a
+second and hundreds of threads' worth of memory.
 """
 
 from __future__ import annotations
@@ -23,22 +23,22 @@ _T = (
 
 @dataclass(frozen=True)
 class Interval:
-    """A value with its 95 % confidence interval; infinite where one window says nothing about the spread."""
+    """A value with its 95 % confidence interval; infinite if a single window says nothing about the spread."""
 
     value: float
     low: float
     high: float
 
     def shifted(self, by: float) -> Interval:
-        """The same quantity measured from another zero."""
+        """Return the interval with ``by`` added."""
         return Interval(self.value + by, self.low + by, self.high + by)
 
     def times(self, factor: float) -> Interval:
-        """The same quantity in another unit; ``factor`` is positive."""
+        """Return the interval multiplied by ``factor``, which is positive."""
         return Interval(self.value * factor, self.low * factor, self.high * factor)
 
     def widened(self, by: float) -> Interval:
-        """With an independent uncertainty of ``by`` to either side, added in quadrature."""
+        """Return the interval with an independent uncertainty of ``by`` to either side, added in quadrature."""
         return Interval(
             self.value,
             self.value - math.hypot(self.value - self.low, by),
@@ -46,7 +46,7 @@ class Interval:
         )
 
     def inverse(self, numerator: float = 1.0) -> Interval:
-        """``numerator / self``, with the ends exchanged: milliseconds to steps per second, for example."""
+        """Return ``numerator / self``, with the ends exchanged: milliseconds to steps per second, for example."""
         return Interval(
             numerator / self.value,
             0.0 if math.isinf(self.high) else numerator / self.high,
@@ -54,7 +54,7 @@ class Interval:
         )
 
     def to_dict(self) -> dict[str, float | None]:
-        """JSON has no infinity: an open end is null."""
+        """Return the JSON form. JSON has no infinity: an infinite end is null."""
         return {
             "value": round(self.value, 6),
             "low": None if math.isinf(self.low) else round(self.low, 6),
@@ -63,12 +63,12 @@ class Interval:
 
 
 def student_t(degrees: int) -> float:
-    """The 0.975 quantile of Student's t, within 0.3 % of the exact value."""
+    """Return the 0.975 quantile of Student's t, within 0.3 % of the exact value."""
     return _T[degrees - 1] if degrees <= len(_T) else _Z * (1 + (_Z**2 + 1) / (4 * degrees))
 
 
 def total(parts: Sequence[Interval]) -> Interval:
-    """The sum of independent quantities: their arms add up in quadrature."""
+    """Return the sum of independent quantities; half-widths add in quadrature."""
     value = sum(part.value for part in parts)
     below = math.hypot(*(part.value - part.low for part in parts))
     above = math.hypot(*(part.high - part.value for part in parts))
@@ -76,7 +76,7 @@ def total(parts: Sequence[Interval]) -> Interval:
 
 
 def apart(before: Interval, after: Interval) -> Interval:
-    """The ratio ``after / before`` of two independent rates: their arms add up in quadrature on the logarithm."""
+    """Return the ratio ``after / before`` of two independent rates; half-widths of the logarithms add in quadrature."""
     ratio = after.value / before.value
     below = math.hypot(_log(after.value, after.low), _log(before.high, before.value))
     above = math.hypot(_log(after.high, after.value), _log(before.value, before.low))

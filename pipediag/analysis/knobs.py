@@ -1,7 +1,7 @@
-"""Which other settings of the loader are worth a try on the running loop, by what the ladder has shown.
+"""Choose other loader settings to try on the running loop, from the ladder's results.
 
-No grid: a setting is tried only where this run has a reason for it. The reasons are those of the recommendations'
-rules; what comes of the trial is in :mod:`pipediag.analysis.halving`.
+No grid search: a setting is tried only if this run gives a reason for it. The reasons are those of the recommendation
+rules; :mod:`pipediag.analysis.halving` evaluates the trial.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from .verdict import judge
 from .waterfall import waterfall
 from .whatif import Change, WhatIf, transfer_matters, what_if
 
-#: Settings that are tried at most: more would be few windows for each.
+#: Maximum number of settings to try: more would leave few windows for each.
 MOST = 6
-#: Part of what is free of the machine's memory that the workers of all settings may take together.
+#: Share of the machine's free memory that the workers of all settings together may take.
 MEMORY_SHARE = 0.5
-#: Batches that each worker prepares ahead where a loader without workers gets some; torch's default.
+#: prefetch_factor for a loader that has no workers yet; torch's default.
 AHEAD = 2
 
 
@@ -33,10 +33,10 @@ class Candidates:
     """Settings to try, the most promising first.
 
     Attributes:
-        settings: what is to be set; none where the run gives no reason for any.
-        base: milliseconds of a step as the loader is.
-        steps: milliseconds that a step would take under each, by the model.
-        why_not: why there are none although the loop starves; empty where it does not, or where there are some.
+        settings: the settings; empty if the run gives no reason for any.
+        base: milliseconds per step with the loader's own settings.
+        steps: milliseconds per step under each, as the model predicts.
+        why_not: why there are none although the loop starves; empty if it does not starve or if there are some.
     """
 
     settings: tuple[LoaderSettings, ...] = ()
@@ -47,13 +47,13 @@ class Candidates:
 
 @dataclass(frozen=True)
 class Memory:
-    """What bounds the number of workers, in bytes.
+    """Bounds on the number of workers, in bytes.
 
     Attributes:
-        worker: what one worker takes that it does not share with others.
-        batch: one batch, as it lies ready.
-        free: what the process may still take of the machine's memory.
-        shared: what is free where batches lie that workers hand over; None where that is not known.
+        worker: memory of one worker that it does not share with others.
+        batch: one queued batch.
+        free: memory that the process may still take.
+        shared: free shared memory for the batches that workers hand over; None if unknown.
     """
 
     worker: int
@@ -63,7 +63,7 @@ class Memory:
 
 
 def candidates(session: Session) -> Candidates:
-    """The settings that this run gives a reason to try; needs a measured ladder on which the loop certainly starves."""
+    """Return the settings that this run gives a reason to try, if the ladder shows that the loop certainly starves."""
     ladder, loader = LadderView(session), session.loader
     numbers = what_if(ladder)
     if numbers is None or loader is None:
@@ -90,10 +90,10 @@ def candidates(session: Session) -> Candidates:
 
 
 def makes_way(session: Session) -> bool:
-    """Whether the ladder leaves the rest of its time to a trial of other settings.
+    """Return whether the ladder leaves the rest of its time to a trial of other settings.
 
-    It does once its verdict stands, and speaks for such a trial: what further windows would narrow then is what the
-    smaller stages cost.
+    It does once its verdict is known and speaks for a trial: further windows would only narrow the costs of smaller
+    stages.
     """
     ladder = LadderView(session)
     if partial(ladder) or judge(ladder, waterfall(ladder)).bottleneck == "inconclusive":
@@ -102,12 +102,12 @@ def makes_way(session: Session) -> bool:
 
 
 def current(loader: Loader) -> LoaderSettings:
-    """The loader as it is set."""
+    """Return the loader's own settings."""
     return LoaderSettings(loader.num_workers, loader.prefetch_factor, loader.pin_memory)
 
 
 def _workers(ladder: LadderView, numbers: WhatIf, bottleneck: str) -> list[int]:
-    """Other numbers of workers, the most promising first."""
+    """Return other numbers of workers to try, the most promising first."""
     if _better_alone(numbers):
         return [0]
     if numbers.waits:
@@ -118,17 +118,17 @@ def _workers(ladder: LadderView, numbers: WhatIf, bottleneck: str) -> list[int]:
 
 
 def _better_alone(numbers: WhatIf) -> bool:
-    """Whether the training process makes a batch sooner than it takes one over from a worker."""
+    """Return whether the training process makes a batch sooner than it takes one over from a worker."""
     if not numbers.workers or numbers.work is None or numbers.handoff is None:
         return False
     return numbers.handoff.value - numbers.work.run > GATE * numbers.base
 
 
 def _more(ladder: LadderView, numbers: WhatIf) -> list[int]:
-    """As many as the model asks for, as many as there are cores, and between the present number and the former.
+    """Return larger numbers of workers to try: the model's choice, the middle up to it, and one worker per core.
 
-    The model leaves cores to the training process as it would need them at full speed: what a few workers more do on
-    cores that it has no use for yet, only a trial can tell.
+    The model reserves the cores that the training process would need at full speed. Only a trial can tell what more
+    workers do on cores that the process does not use yet.
     """
     cores, now = int(ladder.session.environment.get("cores") or 0), numbers.workers
     wanted = numbers.workers_wanted() or 0
@@ -138,14 +138,14 @@ def _more(ladder: LadderView, numbers: WhatIf) -> list[int]:
 
 
 def _fewer(numbers: WhatIf) -> list[int]:
-    """As many as would do for the loop, and half of the present number."""
+    """Return the number of workers that suffices for the loop, and half of the present number."""
     now = numbers.workers
     enough = math.ceil(now * numbers.supply / numbers.loop) if numbers.loop > 0 else now
     return [*dict.fromkeys(count for count in (enough, now // 2) if 0 < count < now)]
 
 
 def _ahead(ladder: LadderView, numbers: WhatIf, loader: Loader) -> list[int]:
-    """Deeper queues, where batches come irregularly."""
+    """Return larger prefetch factors, if batches arrive irregularly."""
     if not loader.num_workers or not irregular(ladder, numbers):
         return []
     return [deeper * (loader.prefetch_factor or AHEAD) for deeper in (2, 4)]
@@ -157,7 +157,7 @@ def _pinning_matters(session: Session, loader: Loader) -> bool:
 
 
 def _step(numbers: WhatIf, one: LoaderSettings) -> float:
-    """Milliseconds of a step by the model, which knows only of the number of workers."""
+    """Return the predicted milliseconds per step; the model knows only the number of workers."""
     if numbers.workers and not one.num_workers and numbers.work is not None and numbers.handoff is not None:
         return numbers.loop - max(0.0, numbers.handoff.value) + numbers.work.run
     change = Change() if one.num_workers == numbers.workers else Change(workers=one.num_workers)
@@ -165,7 +165,7 @@ def _step(numbers: WhatIf, one: LoaderSettings) -> float:
 
 
 def left_out(settings: Sequence[LoaderSettings], memory: Memory) -> dict[int, str]:
-    """Which of the settings, by their position, there is no memory for, and why; those before them are there too."""
+    """Return the positions of the settings that do not fit into memory, with the reason, if all before them run too."""
     taken, queued, found = 0.0, 0.0, {}
     for position, one in enumerate(settings):
         in_flight = one.num_workers * (one.prefetch_factor or 1) * memory.batch

@@ -1,4 +1,4 @@
-"""The heaviest parts of a training step, out of what a profiler recorded of some steps. Pure."""
+"""Find the heaviest parts of a training step in a profiler's record of some steps. Pure."""
 
 from __future__ import annotations
 
@@ -8,18 +8,18 @@ from dataclasses import dataclass
 
 from ..session import Share
 
-#: Rows of a table.
+#: Maximum number of table rows.
 MOST = 8
-#: A module that takes this part of what all modules take is shown by the modules in it.
+#: A module with at least this share of all modules' time is replaced by its submodules.
 _OPENED = 0.25
 
-#: A module by its name in the script and the names on the way from there to the part.
+#: A module: its name in the script, then the names of the submodules on the path to the part.
 Path = tuple[str, ...]
 
 
 @dataclass(frozen=True)
 class Piece:
-    """One operator or kernel that ran: its name, milliseconds of the device's time, the module it is part of."""
+    """One operator or kernel that ran: its name, milliseconds of device time, and its module."""
 
     name: str
     ms: float
@@ -27,7 +27,7 @@ class Piece:
 
 
 def heaviest(pieces: Iterable[Piece], steps: int) -> list[Share]:
-    """The names that take most in ``steps`` steps, each step's part of it, the heaviest first."""
+    """Return the names that take most time, heaviest first, with calls and milliseconds per step."""
     calls: Counter[str] = Counter()
     times: Counter[str] = Counter()
     for piece in pieces:
@@ -37,10 +37,10 @@ def heaviest(pieces: Iterable[Piece], steps: int) -> list[Share]:
 
 
 def heaviest_modules(pieces: Iterable[Piece], calls: Mapping[Path, int], steps: int) -> list[Share]:
-    """The modules that take most, the heaviest first: parts that do not overlap.
+    """Return the modules that take most time, heaviest first; they do not overlap.
 
-    It begins with the outermost modules and looks into whatever takes a large part of all, so a model shows as its
-    blocks and not as itself. What such a module does beside the modules in it is a row of its own.
+    The search begins with the outermost modules and opens every module with a large share, so a model appears as its
+    blocks. The time that an opened module spends outside its submodules is a row of its own.
     """
     own: Counter[Path] = Counter()
     for piece in pieces:

@@ -1,4 +1,4 @@
-"""Whether the remedy pays: the loop under it against the loop as it is, in rounds of their own."""
+"""Decide whether the remedy pays: compare the loop under it with the unmodified loop, in rounds of their own."""
 
 from __future__ import annotations
 
@@ -10,21 +10,21 @@ from .estimate import FIRST_LOOKS, LEAST, paired_ratio, sure_gain
 from .intervals import Interval
 
 PAIR = ("baseline", REMEDIED)
-#: A step has to become shorter by more than the instrument can tell.
+#: Least speedup: a step must become shorter by more than the instrument's resolution.
 LEAST_SPEEDUP = LEAST
-#: Rounds after which a trial is looked at for the first time, and the fewest that say anything.
+#: Number of rounds before the first look at a trial, and the fewest that allow a judgement.
 FIRST_LOOK = FEWEST = FIRST_LOOKS[0]
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """What came of ``--apply``.
+    """The result of ``--apply``.
 
     Attributes:
-        applied: the loop is certainly faster under the remedy, by more than can be mistaken for it.
-        speedup: how many times as many steps a second; None where no round has both.
-        reverted: why the remedy was taken back; empty where it was not.
-        why_not: why it was not tried; empty where it was.
+        applied: true if the loop is certainly faster under the remedy, by more than the instrument's resolution.
+        speedup: measured speedup; None if no round has both rungs.
+        reverted: why the remedy was taken back; empty if it was not.
+        why_not: why it was not tried; empty if it was.
     """
 
     applied: bool
@@ -34,16 +34,16 @@ class Outcome:
 
 
 def outcome(session: Session) -> Outcome | None:
-    """What came of the remedy; None where none was asked for."""
+    """Return the result of the remedy, or None if none was requested."""
     remedy = session.remedy
     if remedy is None:
         return None
     if remedy.why_not:
         return Outcome(False, why_not=remedy.why_not)
     measured = speedup(session)
-    standing = session.rungs.get(REMEDIED)
-    if standing is not None and not standing.available:
-        return Outcome(False, measured, reverted=standing.why_not)
+    found = session.rungs.get(REMEDIED)
+    if found is not None and not found.available:
+        return Outcome(False, measured, reverted=found.why_not)
     if measured is None or _rounds(session) < FEWEST:
         return Outcome(False, measured, reverted="there was no time for enough windows; give a longer --apply-budget")
     gains = _sure(session, last=True)
@@ -57,7 +57,7 @@ def outcome(session: Session) -> Outcome | None:
 
 
 def next_trial(session: Session) -> list[str]:
-    """The rungs of another round of the trial; none once it is decided."""
+    """Return the rungs of another round of the trial; empty once it is decided."""
     refused = {rung.name for rung in session.rungs.values() if not rung.available}
     if refused & {*PAIR}:
         return []
@@ -65,13 +65,13 @@ def next_trial(session: Session) -> list[str]:
 
 
 def speedup(session: Session) -> Interval | None:
-    """How many times as many steps a second the loop makes under the remedy, paired round by round."""
+    """Return the loop's speedup under the remedy, paired round by round, or None without pairs."""
     pairs = [*paired(session, *PAIR).values()]
     return paired_ratio([plain for plain, _ in pairs], [remedied for _, remedied in pairs]) if pairs else None
 
 
 def _sure(session: Session, last: bool = False) -> bool | None:
-    """Whether the remedy pays, None while that is open; ``last`` if there will be no more rounds."""
+    """Return whether the remedy pays, or None while that is open; ``last`` if there will be no more rounds."""
     pairs = [*paired(session, *PAIR).values()]
     return sure_gain([plain for plain, _ in pairs], [remedied for _, remedied in pairs], last=last)
 
@@ -81,13 +81,13 @@ def _rounds(session: Session) -> int:
 
 
 def paired(session: Session, before: str, after: str) -> dict[int, tuple[float, float]]:
-    """Milliseconds a batch under two rungs, by each round that has both, in the order of the rounds."""
+    """Return the milliseconds per batch under two rungs, for each round that has both, in round order."""
     one, other = ({w.round: w.ms_per_batch for w in session.windows_of(rung)} for rung in (before, after))
     return {round_: (one[round_], other[round_]) for round_ in sorted(one.keys() & other.keys())}
 
 
 def to_dict(session: Session) -> dict[str, Any] | None:
-    """The published form: see :meth:`pipediag.analysis.Diagnosis.to_dict`."""
+    """Return the published form; see :meth:`pipediag.analysis.Diagnosis.to_dict`."""
     came, remedy = outcome(session), session.to_dict()["remedy"]
     if came is None:
         return None

@@ -1,8 +1,9 @@
-"""Verdicts in words a newcomer understands, each with its numbers."""
+"""Write verdicts as sentences for newcomers, each with its numbers."""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 from ..session import Session
 from .chain import heaviest
@@ -12,7 +13,7 @@ from .ladder import LadderView
 from .thresholds import CO_BOTTLENECK, GATE, RESOLUTION
 from .waterfall import ranked
 
-#: What the training loop pays for, stage by stage.
+#: Description of each stage's work.
 WHAT_IT_IS = {
     "transfer": "copying batches from host memory to the device",
     "ipc": "handing batches from the worker processes to the training process",
@@ -23,7 +24,9 @@ WHAT_IT_IS = {
     "startup": "starting the loader's workers for every epoch",
     "compute": "the model itself",
 }
-#: The load stage when the transforms could not be told apart from it.
+#: Modules that are named one by one.
+_FEW = 3
+#: Description of the load stage if the transforms cannot be separated from it.
 WHOLE_DATASET = "making the samples (the dataset's code: loading and transforms together)"
 
 
@@ -32,23 +35,30 @@ def percent(share: float) -> str:
 
 
 def number(value: float) -> str:
-    """Three significant digits, never in powers of ten; less than a thousandth of the unit is nothing."""
+    """Return three significant digits, never in powers of ten; "0" below a thousandth of the unit."""
     if abs(value) < 0.001:
         return "0"
     return f"{value:.0f}" if abs(value) >= 100 else f"{value:.3g}"
 
 
 def span(interval: Interval) -> str:
-    """The interval of a share, for people."""
+    """Return the interval of a share as text."""
     if math.isinf(interval.low) or math.isinf(interval.high):
         return "one window only"
     return f"{max(0.0, 100 * interval.low):.0f} to {min(100.0, max(0.0, 100 * interval.high)):.0f} %"
 
 
 def times(gain: Interval) -> str:
-    """A speedup with its interval."""
+    """Return a speedup with its interval as text."""
     high = "more" if math.isinf(gain.high) else number(gain.high)
     return f"{number(gain.value)}x ({number(gain.low)} to {high})"
+
+
+def few(names: Sequence[str]) -> str:
+    """Names in a row, of many only the first and the last."""
+    if len(names) > _FEW:
+        return f"{names[0]} to {names[-1]} ({len(names)} modules)"
+    return ", ".join(names[:-1]) + (" and " if names[:-1] else "") + names[-1]
 
 
 def what(piece: Stage) -> str:
@@ -71,7 +81,11 @@ def starved(
     after: float,
     best: float,
 ) -> str:
-    """``after``: steps a second without the costliest stage; ``best``: without any, 0 if that is not known."""
+    """Return the sentence for a starving loop.
+
+    ``after`` is steps per second without the costliest stage; ``best`` is the same without any input cost, 0 if
+    unknown.
+    """
     base = ladder.ms("baseline")
     text = (
         f"{device_name(ladder.session)} waits for data {percent(share.value)} of each step ({span(share)}): "
@@ -89,13 +103,13 @@ def starved(
     if following != "compute":
         return text + f", limited next by {following}; with no input cost at all, {number(best)}."
     text += f" instead of {number(1000.0 / base.value)}"
-    if after < (1 - GATE) * best:  # several small costs are left
+    if after < (1 - GATE) * best:  # several small costs remain
         return text + f"; with no input cost at all, {number(best)}."
     return text + ", limited by the model itself."
 
 
 def only_observed(ladder: LadderView) -> str:
-    """What a verdict from the loop's own waiting rests on, and what would make it surer."""
+    """Return the evidence behind a verdict from the loop's own waiting, and what would strengthen it."""
     steps = sum(one.steps for one in ladder.session.observed) or sum(w.steps for w in ladder.session.windows)
     return (
         f" This was observed in {steps} steps; the loop ended before it could be fed from a cache. "
@@ -104,7 +118,7 @@ def only_observed(ladder: LadderView) -> str:
 
 
 def within(session: Session, top: Stage, pieces: list[Stage]) -> str:
-    """Which part of the costliest stage it is, by what the workers spend their time on."""
+    """Return which part of the costliest stage dominates, by the workers' time."""
     parts = [p for p in pieces if p.stage == top.stage and p.links and p.culprit is not None and p.ms.value > 0]
     if top.stage == "transform" and len(parts) > 1:
         parts = ranked(parts)
@@ -156,7 +170,7 @@ def contention(ladder: LadderView, lost: Interval) -> str:
 
 
 def _threads(session: Session) -> str:
-    """How many threads would like to run, where that is more than there are cores."""
+    """Return the number of threads that want to run, with advice, if it exceeds the number of cores; else empty."""
     cores = session.environment.get("cores")
     workers = session.loader.num_workers if session.loader else 0
     inside = session.inside.threads if session.inside else {}
@@ -200,7 +214,7 @@ def too_little(ladder: LadderView) -> str:
 
 
 def so_far(session: Session) -> str:
-    """The answer in a line while it is still being measured; empty before the first steps were seen."""
+    """Return the interim result in one line during the measurement; empty before the first steps."""
     ladder = LadderView(session)
     waited = ladder.waited("baseline") if ladder.has("baseline") else None
     if waited is None:
@@ -208,7 +222,7 @@ def so_far(session: Session) -> str:
     text = f"the loop waits for data {percent(waited.value)} of each step of {number(ladder.ms('baseline').value)} ms"
     workers = session.loader.num_workers if session.loader is not None else 0
     made = ladder.evidence("baseline").get("worker_ms", 0.0)
-    if workers and made:  # at first the loop lives on batches that were made while the first step took its time
+    if workers and made:  # at first the loop consumes batches that were queued during the slow first step
         text += f", its {workers} workers make a batch every {number(made / workers)} ms"
     inside = session.inside
     if inside is None or inside.whole.wall_ms <= 0:

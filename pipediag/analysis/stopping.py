@@ -1,4 +1,4 @@
-"""What is worth measuring next, and when enough has been measured: whether the loop starves, then where."""
+"""Decide what to measure next and when to stop: first whether the loop starves, then where."""
 
 from __future__ import annotations
 
@@ -12,29 +12,29 @@ from .thresholds import GATE, RESOLUTION
 from .verdict import disagreements, judge, starved_share, starves
 from .waterfall import OF_THE_WORKERS, by_stage, sides, waterfall
 
-#: A link that takes at least this part of its range's time in the workers is cut out at once; else ranges are halved.
+#: A link with at least this share of its range's worker time is cut out at once; otherwise ranges are halved.
 _DOMINANT = 0.5
-#: The share of a step that the loop waits is known well enough when its interval is no wider than this.
+#: The starved share is known well enough if its interval is no wider than this.
 _WIDE = 0.25
-#: The part of a worker's time for a sample that a range of transforms takes at least to be cut further.
+#: Least share of a worker's time per sample for a range of transforms to be cut further.
 _LARGE = 0.25
-#: Windows of the two rungs that say whether the loop starves: the second shows whether the machine stays as it is.
+#: Windows of the two rungs that decide whether the loop starves: the second shows whether the machine is stable.
 _HEADLINE = 2
-#: The rungs that say whether the loop starves and on which side, and those that say where on the workers' side.
+#: The rungs that decide whether the loop starves and on which side, and those that locate the cost within a side.
 _WHETHER, _WHERE = frozenset({"device", "worker", "baseline"}), frozenset({"host", "sample", "raw"})
-#: Windows after which a rung that contradicts what a worker's time says is believed to.
+#: Number of windows after which a rung that contradicts the workers' time is accepted.
 _ENOUGH = 3
 
 
 def next_round(session: Session) -> list[str]:
-    """The rungs that deserve another window each; none when that would not change what a reader does.
+    """Return the rungs that need another window each; empty if more windows would not change the reader's decision.
 
-    First whether the loop starves: fed from the device, by workers that have nothing to do, and as it is. Then where:
-    the other rungs get a window each, and the loop as it is and at its best another one, since a machine may need a
-    while until it runs as it will. A stage of the training process is decided when its whole interval lies on one side
-    of ``GATE`` times the baseline step, or is no wider than half of that: a cost of 4.5 to 6.5 % is known well enough.
-    Rungs that contradict what the workers' time says are measured again, and a range of transforms that costs more
-    than the gate is cut.
+    First decide whether the loop starves: device-cached batches, idle workers' batches, and the unmodified loop. Then
+    locate the cost: each other rung gets a window, and the baseline and the ``device`` rung get another, since a
+    machine may need time to become stable. A stage of the training process is decided if its whole interval lies on one
+    side of ``GATE`` times the baseline step, or is no wider than half of that: a cost of 4.5 to 6.5 % is known well
+    enough. Rungs that contradict the workers' time are measured again, and a range of transforms that costs more than
+    the gate is cut.
     """
     ladder = LadderView(session)
     refused = {rung.name for rung in session.rungs.values() if not rung.available}
@@ -70,7 +70,7 @@ def next_round(session: Session) -> list[str]:
 
 
 def _headline(ladder: LadderView) -> set[str]:
-    """The rungs that say whether the loop starves, unless that is known."""
+    """Return the rungs that decide whether the loop starves, unless that is known."""
     pair = {"baseline", ladder.ceiling}
     starved = starved_share(ladder)
     drifts = not ladder.steady and ladder.windows("baseline") <= _ENOUGH
@@ -85,7 +85,7 @@ def _undecided(ladder: LadderView, slow: str, fast: str, bound: float) -> bool:
 
 
 def _cuts(ladder: LadderView, slow: str, fast: str, refused: set[str]) -> set[str]:
-    """New cuts between two rungs, if the transforms between them take a good part of the workers' time."""
+    """Return new cuts between two rungs, if the transforms between them take a large share of the workers' time."""
     session = ladder.session
     behind = len(session.links) if fast == "sample" else cut_of(fast)
     if behind is None or (slow != "raw" and cut_of(slow) is None) or why_unsplit(session):
@@ -100,7 +100,7 @@ def _cuts(ladder: LadderView, slow: str, fast: str, refused: set[str]) -> set[st
 
 
 def _places(links: Sequence[Link], first: int, behind: int) -> list[int]:
-    """After how many links to cut the range ``first .. behind``: around its costliest link, or through its middle."""
+    """Return the link counts at which to cut ``first .. behind``: around its costliest link, or in the middle."""
     weights = [link.cost.wall_ms for link in links[first:behind]]
     total = sum(weights)
     heaviest = max(range(len(weights)), key=lambda i: weights[i])
@@ -109,5 +109,5 @@ def _places(links: Sequence[Link], first: int, behind: int) -> list[int]:
         return [k for k in around if first < k < behind]
     if total <= 0:
         return [(first + behind) // 2]
-    # Where the halves are most alike in cost.
+    # Choose the cut with the most equal costs on both sides.
     return [min(range(first + 1, behind), key=lambda k: abs(2 * sum(weights[: k - first]) - total))]

@@ -1,4 +1,4 @@
-"""A script analysed under one setting after another: a row for each, with what it reaches and what holds it up."""
+"""Hold a sweep: one script analysed under several settings, with the rates and the bottleneck of each run."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ class Run:
     """One point of a sweep.
 
     Attributes:
-        setting: names and values of the arguments that were varied.
+        setting: names and values of the varied arguments.
         argv: the whole command line of the script.
-        diagnosis: None where nothing was measured.
-        exit_code: the script's own, where it failed.
-        why_not: why it failed; empty where it did not.
+        diagnosis: None if nothing was measured.
+        exit_code: the script's own exit code if it failed.
+        why_not: why it failed; empty if it did not.
     """
 
     setting: tuple[tuple[str, str], ...]
@@ -31,28 +31,28 @@ class Run:
 
     @property
     def ceiling(self) -> Interval | None:
-        """Steps a second with batches cached on the device; None where that was not measured."""
+        """Steps per second with batches cached on the device; None if not measured."""
         return self._rate("device")
 
     @property
     def baseline(self) -> Interval | None:
-        """Steps a second with the loader as it is."""
+        """Steps per second with the unmodified loader; None if not measured."""
         return self._rate("baseline")
 
     @property
     def speedup(self) -> Interval | None:
-        """How many times as many steps a second the remedy makes; None where none was measured."""
+        """Measured speedup of the remedy; None if not measured."""
         came = outcome(self.diagnosis.session) if self.diagnosis is not None else None
         return came.speedup if came is not None else None
 
     @property
     def remedied(self) -> Interval | None:
-        """Steps a second under the remedy."""
+        """Steps per second under the remedy; None if not measured."""
         return self._rate(REMEDIED)
 
     @property
     def no_remedy(self) -> str:
-        """Why there is no remedy, or none that pays, where one was asked for."""
+        """Why there is no remedy, or none that pays; empty if none was requested or it pays."""
         came = outcome(self.diagnosis.session) if self.diagnosis is not None else None
         return (came.why_not or came.reverted) if came is not None else ""
 
@@ -66,7 +66,7 @@ class Run:
         return self.diagnosis.verdict.bottleneck if self.diagnosis is not None else ""
 
     def samples(self, rate: Interval | None) -> Interval | None:
-        """Samples a second at so many steps a second; None where the loader's batch size is not known."""
+        """Return samples per second at ``rate`` steps per second, or None if the rate or the batch size is unknown."""
         loader = self.diagnosis.session.loader if self.diagnosis is not None else None
         if rate is None or loader is None or not loader.batch_size:
             return None
@@ -106,17 +106,17 @@ class Sweep:
 
     @property
     def measured(self) -> list[Run]:
-        """Those of which something is known."""
+        """The runs with a diagnosis."""
         return [run for run in self.runs if run.diagnosis is not None]
 
     @property
     def best(self) -> Run | None:
-        """The one that trains on the most samples a second as it is, where that is known of two at least."""
+        """The run with the most samples per second at baseline, or None unless at least two runs have that figure."""
         known = [(rate.value, run) for run in self.runs if (rate := run.samples(run.baseline)) is not None]
         return max(known, key=lambda pair: pair[0])[1] if len(known) > 1 else None
 
     def to_dict(self) -> dict[str, Any]:
-        """The published form. Each run's ``report`` is what ``pipediag analyze -o x.json`` writes."""
+        """Return the published form. A run's ``report`` is the content that ``pipediag analyze -o x.json`` writes."""
         return {
             "schema_version": SCHEMA_VERSION,
             "script": self.script,

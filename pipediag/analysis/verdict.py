@@ -1,4 +1,4 @@
-"""The verdict: whether the loop starves, how surely that is known, which stage costs most, and what limits next."""
+"""Judge whether the loop starves, how certain that is, which stage costs most, and what limits next."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ OBSERVED, INTERVENED, PROVEN = "observed", "intervened", "proven"
 
 
 def judge(ladder: LadderView, pieces: list[Stage]) -> Verdict:
-    """Decide from what was seen. It is ``inconclusive`` only while it is open whether the loop starves at all."""
+    """Return the verdict. It is ``inconclusive`` only while it is open whether the loop starves at all."""
     starved = starved_share(ladder)
     if starved is None:
         return Verdict("inconclusive", sentences.too_little(ladder))
@@ -66,7 +66,7 @@ def judge(ladder: LadderView, pieces: list[Stage]) -> Verdict:
 
 
 def starves(ladder: LadderView, starved: Interval) -> bool | None:
-    """Whether the loop starves; None while that is open. A loop that certainly does not wait is believed sooner."""
+    """Return whether the loop starves, or None while open. A loop that certainly does not wait needs less certainty."""
     waited, known = ladder.waited("baseline"), decided(starved)
     if known is None and waited is not None and waited.high < GATE and starved.value < GATE and starved.high < SEVERE:
         return False
@@ -74,16 +74,16 @@ def starves(ladder: LadderView, starved: Interval) -> bool | None:
 
 
 def decided(starved: Interval) -> bool | None:
-    """Whether the loop starves; None while that is open. A cost known to within the gate is known well enough."""
+    """Return whether the loop starves, or None while open. An interval no wider than the gate is precise enough."""
     if starved.low > GATE or starved.high < GATE:
         return starved.low > GATE
     return starved.value > GATE if starved.high - starved.low <= GATE else None
 
 
 def _costliest(ladder: LadderView, ranked: list[Stage]) -> Stage | None:
-    """The stage that costs most on the side that binds: the workers', if the loop certainly waits for them.
+    """Return the costliest stage on the side that limits the loop: the workers' if the loop certainly waits for them.
 
-    Workers are said to be in the way only where that is certain and most of the cost.
+    Contention is returned only if it is certain and most of the cost.
     """
     cost, found, loader = sum(piece.ms.value for piece in ranked), sides(ladder), ladder.session.loader
     gate = GATE * found.step.value
@@ -98,7 +98,7 @@ def _costliest(ladder: LadderView, ranked: list[Stage]) -> Stage | None:
 
 
 def _following(ladder: LadderView, ranked: list[Stage], top: Stage, after: float, best: float) -> str:
-    """What limits the loop once the costliest stage is gone: the largest other stage of the side that binds then."""
+    """Return what limits the loop without the costliest stage: the largest other stage of the side that limits then."""
     if best and after > (1 - GATE) * best:
         return "compute"
     found, loader, left = sides(ladder), ladder.session.loader, 1000.0 / after
@@ -111,19 +111,19 @@ def _following(ladder: LadderView, ranked: list[Stage], top: Stage, after: float
 
 
 def _agrees(ladder: LadderView, top: Stage) -> bool:
-    """Whether the rungs beside the costliest stage were measured, and are where its cost would have them."""
+    """Return whether the rungs next to the costliest stage were measured and agree with its cost."""
     if top.ms.low <= 0:
         return False
     if top.stage not in OF_THE_WORKERS:
-        return bool(top.rung) or top.stage == "contention"  # it was told by rungs
+        return bool(top.rung) or top.stage == "contention"  # rungs measured it
     return bool(ladder.has("sample") or ladder.has("raw")) and not disagreements(ladder)
 
 
 def disagreements(ladder: LadderView) -> list[tuple[str, float, float]]:
-    """Rungs whose steps are not what a worker's time would have them be: name, milliseconds expected and measured.
+    """Return rungs whose steps contradict a worker's time: name, milliseconds expected and measured.
 
-    By the law of a loop that waits for its workers: a step takes their time for a batch, divided by their number, and
-    no less than the training process needs.
+    The law for a loop that waits for its workers: a step takes their time for a batch divided by their number, and at
+    least the time that the training process needs.
     """
     loader, seen = ladder.session.loader, ladder.evidence("baseline")
     found = sides(ladder)
@@ -144,15 +144,15 @@ def disagreements(ladder: LadderView) -> list[tuple[str, float, float]]:
 
 
 def starved_share(ladder: LadderView) -> Interval | None:
-    """Share of the baseline step that the input pipeline costs; None if neither rungs nor the loop's waiting tell it.
+    """Return the share of the baseline step that the input pipeline costs, or None if unknown.
 
-    ``1 - device / baseline``, with the ceiling for ``device``. It is no less than what the loop was seen to wait, which
-    is all there is where the loop was not fed from a cache.
+    This is ``1 - ceiling / baseline``, and at least the share that the loop was seen to wait. Only the waiting counts
+    if the loop was not fed from a cache, or if the CPU makes batches and trains in turn (:attr:`.LadderView.serial`).
     """
     if not ladder.has("baseline"):
         return None
     waited = ladder.waited("baseline")
-    if not ladder.intervened:
+    if not ladder.intervened or (waited is not None and ladder.serial):
         return waited
     share = _not_negative(ladder.share("baseline", ladder.ceiling))
     if waited is None:
@@ -161,15 +161,15 @@ def starved_share(ladder: LadderView) -> Interval | None:
 
 
 def _not_negative(share: Interval) -> Interval:
-    """A loop that is faster than its ceiling by chance costs nothing."""
+    """Return the share with negative values set to 0: a loop may be faster than its ceiling by chance."""
     return Interval(max(0.0, share.value), max(0.0, share.low), max(0.0, share.high))
 
 
 def startup_ms(session: Session) -> float | None:
-    """Milliseconds per step that an epoch's beginning costs, spread over it; None where that is not known.
+    """Return the cost of an epoch's start in milliseconds per step, spread over the epoch; None if unknown.
 
-    With it goes ending the workers of the epoch before. With persistent workers only epochs after the first count:
-    there the workers are started once.
+    It includes ending the workers of the previous epoch. With persistent workers only epochs after the first count,
+    since the workers start once.
     """
     loader = session.loader
     if loader is None or not loader.length:
@@ -181,7 +181,7 @@ def startup_ms(session: Session) -> float | None:
 
 
 def _rivals(piece: Stage, top: Stage, base: Interval) -> bool:
-    """Worth naming beside the largest: of its size, or not to be told apart from it."""
+    """Return whether a stage is worth naming next to the largest: of similar size, or not distinguishable from it."""
     large = piece.ms.value >= CO_BOTTLENECK * top.ms.value
     close = piece.ms.high >= top.ms.low
     return (large or close) and piece.ms.value > GATE * base.value

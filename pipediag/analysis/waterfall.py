@@ -1,13 +1,14 @@
-"""Where a baseline step's milliseconds go: what the training process needs itself, and what it waits for its workers.
+"""Split a baseline step into the training process's own time and its waiting for the workers.
 
-What the training process needs for a step, batches lying ready, is measured by rungs: ``device`` (compute), ``host``
-(transfer), ``worker`` (hand-off). What a step takes beyond that without waiting, it loses to the workers' presence
-(contention; if a rung is missing, its stage may be in it). What it waits beyond that is the workers', and is divided by
-what a worker's time goes into: marginal costs of neighbouring rungs are no shares, since the first stage beyond what
-the loop hides gets everything. Where nothing is known of a worker's time, the rungs divide it all the same.
+Rungs measure the time that the training process needs for a step with batches ready: ``device`` (compute), ``host``
+(transfer), ``worker`` (hand-off). The rest of the step that is not waiting is the slowdown that the workers cause
+(contention; if a rung is missing, its stage may be in it). The waiting time belongs to the workers. It is divided in
+proportion to a worker's time for each of its stages, not by the marginal costs of neighbouring rungs: those give
+everything to the first stage that the loop cannot hide. The rungs divide it only if no worker times are known.
 
-No piece is negative, and they sum to the step. Beside each stands how fast the loop would be without it
-(:class:`~.diagnosis.Without`), which is not the same thing: what another stage hides costs nothing until that is gone.
+No piece is negative, and the pieces sum to the step. Each piece also says how fast the loop would be without it
+(:class:`~.diagnosis.Without`). That is not the same as its size: a stage that another stage hides costs nothing until
+the other is gone.
 """
 
 from __future__ import annotations
@@ -24,25 +25,26 @@ from .intervals import Interval, total
 from .ladder import LadderView
 from .thresholds import CO_BOTTLENECK, RESOLUTION
 
-#: Stages of the workers, and of the training process, in pipeline order.
+#: Stages that the workers run.
 OF_THE_WORKERS = ("collate", "transform", "load", "storage")
-#: How surely a stage's share of a worker's time is known: shares of one sample vary little, but cached files, other
-#: cores and the first samples make them other shares than those of the whole run (2 to 4 points on recorded runs).
+#: Half-width of the interval of a stage's share of a worker's time. Shares differ little between samples, but cached
+#: files, other cores and the first samples shift them against the whole run (2 to 4 points on recorded runs).
 _SHARE_ARM = 0.05
-#: What is left of differences that cancel out.
+#: Rounding error left by differences that cancel out.
 _DUST = 1e-9
 
 
 @dataclass(frozen=True)
 class Sides:
-    """The baseline step, in milliseconds.
+    """The two sides of the baseline step, in milliseconds.
 
     Attributes:
-        step: the whole of it.
-        compute: with batches cached as near to the device as was measured; the whole step's own part if none was.
-        ready: with batches lying ready in front of the training process, hand-off included.
-        waits: what the loop waits for its workers beyond what handing over takes.
-        lost: what the training process needs longer for a step beside working workers.
+        step: the whole step.
+        compute: the step with batches cached as near to the device as measured; if no cache was measured, the step
+            without waiting.
+        ready: the step with batches ready for the training process, hand-off included.
+        waits: waiting for the workers, beyond the hand-off.
+        lost: additional time that the training process needs per step while workers run.
     """
 
     step: Interval
@@ -53,11 +55,11 @@ class Sides:
 
 
 def sides(ladder: LadderView) -> Sides:
-    """Tell what the training process needs for a step from what it waits for its workers."""
+    """Separate the training process's own time in a step from its waiting for the workers."""
     step = ladder.ms("baseline")
     own = [rung for rung in ("worker", "host", "device") if ladder.has(rung)]
     share = ladder.waited("baseline")
-    if not own:  # the loop was not fed from a cache, or from none that is free of the workers' work
+    if not own:  # no rung excludes the workers' work
         below = ladder.rungs[0]
         if below != "baseline" and share is None:
             ready = min(step.value, ladder.ms(below).value)
@@ -68,17 +70,18 @@ def sides(ladder: LadderView) -> Sides:
     slowest = max(own, key=lambda rung: ladder.ms(rung).value)
     measured = ladder.ms(slowest).value
     loader = ladder.session.loader
-    if share is None or (loader is not None and not loader.num_workers):  # there are no workers to be in the way
+    if share is None or (loader is not None and not loader.num_workers):  # no workers, no contention
         beyond = _nothing_less(ladder.cost("baseline", slowest))
-        waits = beyond if share is None else _at_least(beyond, _part(step, share))
+        part = beyond if share is None else _part(step, share)
+        waits = part if ladder.serial else _at_least(beyond, part)
         ready = step.value - waits.value
         return Sides(step, min(ready, ladder.ms(ladder.ceiling).value), ready, waits, Interval(0.0, 0.0, 0.0))
     handed = ladder.waited(own[0])
     waits = _nothing_less(_part(step, share).shifted(-(handed.value * ladder.ms(own[0]).value if handed else 0.0)))
-    # The training process cannot need more for a step than it took: a rung measured at a busier time may say so.
+    # The training process cannot need more than the step took; a rung measured while the machine was busier may say so.
     ready = min(measured, step.value - waits.value)
     lost = step.value - waits.value - ready
-    # Of the two it is the wait that is unsteady; what is beyond both rungs is known as well as those are.
+    # The wait is the noisy one of the two; the part beyond both rungs is known as precisely as they are.
     arm = math.hypot(
         2 * RESOLUTION * step.value, measured - min(measured, ladder.ms(slowest).low), (waits.high - waits.low) / 2
     )
@@ -99,9 +102,9 @@ def _nothing_less(cost: Interval) -> Interval:
 
 
 def waterfall(ladder: LadderView) -> list[Stage]:
-    """Pieces of the baseline step from the device outwards, none negative; they sum to the step.
+    """Return the pieces of the baseline step from the device outwards. None is negative; they sum to the step.
 
-    Empty when the loop was never seen to step.
+    The list is empty if no step of the loop was seen.
     """
     if not ladder.has("baseline"):
         return []
@@ -133,7 +136,7 @@ def waterfall(ladder: LadderView) -> list[Stage]:
 
 
 def _stored(pieces: list[Stage]) -> bool:
-    """Whether storage costs something beside the loading."""
+    """Return whether storage has a cost of its own next to loading."""
     return any(piece.stage == "storage" and piece.share > RESOLUTION for piece in pieces)
 
 
@@ -152,7 +155,7 @@ def _stage(
 
 
 def _of_the_workers(ladder: LadderView, found: Sides) -> list[Stage]:
-    """What the loop waits for its workers, divided among what they do."""
+    """Return the waiting time for the workers, divided among their stages."""
     parts = _by_time(ladder) or _by_rungs(ladder)
     whole = sum(part.weight for part in parts)
     pieces = []
@@ -168,8 +171,11 @@ def _of_the_workers(ladder: LadderView, found: Sides) -> list[Stage]:
 
 @dataclass(frozen=True)
 class _Part:
-    """Part of the workers' work; ``weight`` is milliseconds of whatever all parts are measured in, ``arm`` how far it
-    may be off, beyond what shares of a worker's time are."""
+    """Part of the workers' work.
+
+    ``weight`` is milliseconds in the unit common to all parts; ``arm`` is the error of ``weight`` in addition to that
+    of worker-time shares.
+    """
 
     stage: str
     weight: float
@@ -181,7 +187,7 @@ class _Part:
 
 
 def _by_time(ladder: LadderView) -> list[_Part]:
-    """The parts of a worker's time for a batch under the baseline; none if that was not looked into."""
+    """Return the parts of a worker's time for a batch under the baseline; empty if it was not probed."""
     session, seen = ladder.session, ladder.evidence("baseline")
     inside = session.inside
     if inside is None or not inside.samples or inside.whole.wall_ms <= 0 or "worker_ms" not in seen:
@@ -195,7 +201,7 @@ def _by_time(ladder: LadderView) -> list[_Part]:
         for link in inside.links
     ]
     between = inside.between.wall_ms * each
-    if links and between > 0:  # the code that holds them together goes with them
+    if links and between > 0:  # divide the code that applies them among the links
         own = sum(part.weight for part in links) or 1.0
         links = [_Part(p.stage, p.weight * (1 + between / own), p.rung, p.covers, p.place, p.links) for p in links]
     transforms = sum(part.weight for part in links)
@@ -209,7 +215,10 @@ def _by_time(ladder: LadderView) -> list[_Part]:
 
 
 def _collating(ladder: LadderView) -> float | None:
-    """Milliseconds of a worker for a batch whose samples lie ready: where it was not told apart. None if not known."""
+    """Return a worker's milliseconds for a batch of ready samples under the rung ``sample``, or None if unknown.
+
+    It replaces the collate time if the workers did not report that.
+    """
     seen = ladder.evidence("sample") if ladder.has("sample") else {}
     if "worker_ms" not in seen:
         return None
@@ -217,9 +226,9 @@ def _collating(ladder: LadderView) -> float | None:
 
 
 def _cold(ladder: LadderView) -> float:
-    """Part of a worker's time that goes into what is not in the page cache: what it takes less on warm files.
+    """Return the share of a worker's time that goes into data outside the page cache: its saving on warm files.
 
-    Two rungs whose workers are as fast as each other differ by chance, so less than that is nothing.
+    Two rungs with equally fast workers differ by chance; a difference within that noise is returned as 0.
     """
     if not ladder.has("warm"):
         return 0.0
@@ -232,7 +241,7 @@ def _cold(ladder: LadderView) -> float:
 
 
 def _by_rungs(ladder: LadderView) -> list[_Part]:
-    """What each rung adds to the one below it, where that is all that is known."""
+    """Return each rung's cost over the rung below as a part, for sessions without worker times."""
     parts = []
     rungs = [rung for rung in ladder.rungs if rung not in ("device", "host", "worker")]
     for rung in rungs:
@@ -247,7 +256,7 @@ def _by_rungs(ladder: LadderView) -> list[_Part]:
             place = dominant(links) or (None if whole else joined(links))
         most = heaviest(ladder.session.inside)
         if stage == "load" and "transform" in covers and most is not None and most[1] >= CO_BOTTLENECK:
-            place = Place(most[0].name, most[0].where)  # by worker time, since the rungs cannot tell them apart
+            place = Place(most[0].name, most[0].where)  # by worker time: the rungs do not separate them
         names = [link.name for link in links] if stage == "transform" else []
         arm = (cost.high - cost.low) / 2
         parts.append(_Part(stage, cost.value, rung, covers, place, names, arm))
@@ -257,11 +266,11 @@ def _by_rungs(ladder: LadderView) -> list[_Part]:
 
 
 def _without(ladder: LadderView, found: Sides, stage: str, ms: float, stored: bool) -> Without:
-    """How fast the loop would be without ``ms`` of a stage.
+    """Return how fast the loop would be without ``ms`` of a stage.
 
-    A loop fed by workers is as fast as the slower of the two sides; one that makes its batches itself does one after
-    the other. Without its loading a loop runs as under the rung ``raw``, which was measured, unless storage costs
-    something besides: that is gone there too.
+    A loop with workers is as fast as the slower of the two sides; without workers the two sides run one after the
+    other. Without loading the loop runs as under the rung ``raw``, which is a measurement, unless storage has a cost of
+    its own: ``raw`` removes that too.
     """
     step = found.step.value
     own, waits = step - found.waits.value, found.waits.value
@@ -278,9 +287,9 @@ def _without(ladder: LadderView, found: Sides, stage: str, ms: float, stored: bo
 
 
 def by_stage(ladder: LadderView, pieces: list[Stage]) -> list[Stage]:
-    """The pieces with neighbours of the same stage joined: the transforms' links are one stage.
+    """Return the pieces with neighbours of the same stage joined: the links of the transforms become one stage.
 
-    Its culprit is the costliest part.
+    The culprit of a joined stage is its costliest part.
     """
     stages = []
     for stage, group in itertools.groupby(pieces, key=lambda part: part.stage):
@@ -297,12 +306,12 @@ def by_stage(ladder: LadderView, pieces: list[Stage]) -> list[Stage]:
 
 
 def ranked(parts: list[Stage]) -> list[Stage]:
-    """Parts of one stage, costliest first."""
+    """Return the parts of one stage, costliest first."""
     return sorted(parts, key=lambda part: part.ms.value, reverse=True)
 
 
 def culprit(session: Session, stage: str) -> Place | None:
-    """The user's code behind a stage, where there is one."""
+    """Return the user's code behind a stage, or None."""
     loader = session.loader
     if loader is None:
         return None

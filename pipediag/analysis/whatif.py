@@ -1,26 +1,26 @@
-"""What a change to the input pipeline would do to the training step: a model on the numbers of one run.
+"""Predict how a change to the input pipeline changes the training step, from the numbers of one run.
 
-A loop fed by worker processes is as fast as the slower of two, the loop itself with a batch always at hand, and the
-workers' supply; a loop without workers does one after the other:
+A loop with worker processes is as fast as the slower of two sides, the loop itself with a batch always ready, and the
+workers' supply. A loop without workers runs them one after the other:
 
     step = max(loop, supply)     with workers
     step = loop + supply         without
 
-This is the bound of a pipeline of two stages, and the reason why the ladder's stages do not add up: time that the
-slower side takes hides what the other does. The ladder measures both sides:
+This is the bound of a two-stage pipeline, and the reason why the ladder's stages do not add up: the slower side hides
+the work of the other. The ladder measures both sides:
 
-``loop``    the rung ``worker`` (or ``host``, or the fastest there is): compute, transfer, hand-off; on top of it what
-            the loop loses to the workers' mere presence, where that is certain (:class:`.waterfall.Sides`)
-``supply``  the baseline step where the loop waits for batches, for then nothing else decides; the loader alone (the
-            rung ``supply``) where it does not, or where that is fast enough
+``loop``    the rung ``worker`` (or ``host``, or the fastest measured): compute, transfer, hand-off; plus the time that
+            the loop loses to running workers, if that is certain (:class:`.waterfall.Sides`)
+``supply``  the baseline step if the loop waits for batches, since the supply alone decides it then; else the loader
+            alone (the rung ``supply``)
 
-What the workers do for a batch (:class:`Work`) scales the supply: with a part of it taken away the supply takes as
-many times less. The number of workers and of cores scale it by the :func:`capacity` of a machine. The rest of this
-module states where each number comes from. All times are milliseconds for each batch or step.
+A worker's time per batch (:class:`Work`) scales the supply in proportion. The number of workers and of cores scales it
+by the machine's :func:`capacity`. The rest of this module says where each number comes from. All times are milliseconds
+per batch or step.
 
-A prediction's interval holds the uncertainty of what is changed, the model's own (:data:`SAVED`, :data:`SCALING`,
-:data:`RECORDING`, :data:`LAUNCHING`), and that of the ladder. It never exceeds the ladder's ceiling, batches cached on
-the device, unless the model's own step is changed.
+The interval of a prediction includes the uncertainty of the change, of the model (:data:`SAVED`, :data:`SCALING`,
+:data:`RECORDING`, :data:`LAUNCHING`) and of the ladder. Unless the change affects the model's own step, a prediction
+never exceeds the ladder's ceiling, batches cached on the device.
 """
 
 from __future__ import annotations
@@ -35,27 +35,27 @@ from .ladder import LadderView
 from .thresholds import RESOLUTION
 from .waterfall import sides
 
-#: What a change really takes off the workers, in parts of what the removed code took: the rest may become dearer, since
-#: it finds other caches and other memory. Where the caching article's transforms were replaced by cheaper ones on one
-#: machine, the loading beside them took 1.7 times what it did before, which left 0.58 of the saving
+#: Worker time that a change saves, as a fraction of the removed code's time. It can be below 1: the remaining code may
+#: become slower, since it finds other cache and memory contents. When cheaper transforms replaced those of the caching
+#: article on one machine, loading took 1.7 times as long as before, which left 0.58 of the saving
 #: (benchmarks/results/caching_article-h200.json).
 SAVED = Interval(1.0, 0.55, 1.1)
-#: Part of the ideal gain that more workers or cores bring at least: they share caches and memory.
+#: Minimum fraction of the ideal gain from more workers or cores: they share caches and memory.
 SCALING = 0.7
-#: What a rung counts for that has one window only: the uncertainty of a whole run on a shared machine.
+#: Relative uncertainty of a rung with a single window: that of a whole run on a shared machine.
 ONE_WINDOW = 0.1
-#: Milliseconds of a worker for each sample and moved transform: recording it in place of executing it. 13 us on one
-#: machine's cores, 40 to 50 us beside seven busy workers on another's (benchmarks/results/remedies_*-h200.json).
+#: Worker milliseconds per sample and moved transform to record the transform instead of executing it: 13 us on one
+#: machine, 40 to 50 us with seven other busy workers on another (benchmarks/results/remedies_*-h200.json).
 RECORDING = Interval(0.04, 0.013, 0.08)
-#: Milliseconds of the step for each batch that is replayed, apart from the device's passes over memory: launching it
-#: beside the loop's own Python, with fused kernels at the lower end and without at the upper, and what ``next()`` does
-#: (benchmarks/results/offload-h200.json, streams_next-h200.json).
+#: Milliseconds that replaying a batch adds to the step, apart from the device's passes over memory: launch overhead
+#: that competes with the loop's own Python, and the work in ``next()``. The lower end is with fused kernels, the upper
+#: end without (benchmarks/results/offload-h200.json, streams_next-h200.json).
 LAUNCHING = Interval(1.0, 0.3, 4.3)
-#: Part of the time that a batch takes to be written into new shared memory, if it goes into a slot that is used again
-#: (benchmarks/results/ring-h200.json: 3.4 to 3.8 times as many received).
+#: Time to write a batch into a reused memory slot, as a fraction of the time to write it into new shared memory
+#: (benchmarks/results/ring-h200.json: 3.4 to 3.8 times as many batches received).
 IN_A_SLOT = 0.3
 
-#: Workers that are asked for at most, and the cores that are left to them at least.
+#: Maximum number of workers to ask for, and minimum number of cores assumed free for them.
 MOST_WORKERS, _LEAST_FREE = 64, 0.5
 
 NOTHING = Interval(0.0, 0.0, 0.0)
@@ -64,10 +64,10 @@ ALL = Interval(1.0, 1.0, 1.0)
 
 @dataclass(frozen=True)
 class Work:
-    """What one worker does for one batch: the baseline's own figures, divided by what was seen inside a worker.
+    """One worker's time for one batch: the baseline's figures, divided by the shares seen inside a worker.
 
-    ``run`` is wall time without waiting for a core, ``cpu`` the part of it on a CPU (more than ``run`` where a worker
-    uses threads). ``run`` is the sum of ``collate``, ``load``, ``between`` and the ``links``.
+    ``run`` is wall time without waiting for a core, ``cpu`` the CPU time in it (more than ``run`` if a worker uses
+    threads). ``run`` is the sum of ``collate``, ``load``, ``between`` and the ``links``.
     """
 
     run: float
@@ -79,22 +79,22 @@ class Work:
 
     @property
     def samples(self) -> float:
-        """The part that makes the samples."""
+        """Milliseconds that make the samples: all but collating."""
         return self.run - self.collate
 
 
 @dataclass(frozen=True)
 class Change:
-    """What a remedy changes.
+    """The effect of a remedy on the pipeline.
 
     Attributes:
-        work: taken off the workers, of the time that they run for a batch; below nothing where it is added.
-        loop: taken off the loop.
-        compute: taken off the model's own step, which limits the loop from below.
-        device: added on the device, in the way of the step at worst, beside it at best.
-        supply: how many times as long the supply takes, for what the workers' work does not tell.
-        workers: how many there are then; None for as many as now.
-        cores: how many cores there are then; None for as many as now.
+        work: removed from a worker's running time for a batch; negative if added.
+        loop: removed from the loop.
+        compute: removed from the model's own step, which is a lower bound of the loop.
+        device: added on the device: at worst it lengthens the step, at best it overlaps the step.
+        supply: factor on the supply time, for effects outside the workers' work.
+        workers: new number of workers; None if unchanged.
+        cores: new number of cores; None if unchanged.
     """
 
     work: Interval = NOTHING
@@ -108,21 +108,21 @@ class Change:
 
 @dataclass(frozen=True)
 class WhatIf:
-    """The numbers that predictions are made from; made by :func:`what_if`.
+    """The numbers that predictions use; :func:`what_if` makes them.
 
     Attributes:
-        base, compute: the baseline step, and that with batches cached as near to the device as was measured.
-        ceiling: how many times as fast the latter is, paired round by round.
-        loop, supply: the two sides of the pipeline, as they are now.
+        base, compute: the baseline step, and the step with batches cached as near to the device as measured.
+        ceiling: speedup of the latter over the former, paired round by round.
+        loop, supply: the two sides of the pipeline at present.
         loop_rung: the rung that gave ``loop``.
-        transfer, handoff: what copying and handing over add to the loop; None where that was not measured.
-        lost: what the loop loses to the workers' presence beside that, as far as it shows in the baseline.
-        waits: whether the loop waits because the workers are late.
-        workers: how many there are.
-        work: what a worker does for a batch; None where that is not known.
-        taken: cores that the training process and others on the machine use.
-        free: cores left for the workers; infinite where the number of cores is not known.
-        batch: samples in a batch; None where that is not known.
+        transfer, handoff: cost of copying and of handing over to the loop; None if not measured.
+        lost: the loop's slowdown by running workers in addition to that, to the extent that the baseline shows it.
+        waits: true if the loop waits because the workers are late.
+        workers: number of workers.
+        work: a worker's time for a batch; None if unknown.
+        taken: cores that the training process and other processes on the machine use.
+        free: cores left for the workers; infinite if the number of cores is unknown.
+        batch: samples in a batch; None if unknown.
     """
 
     base: float
@@ -142,12 +142,12 @@ class WhatIf:
     batch: int | None
 
     def step(self, change: Change) -> Interval:
-        """Milliseconds of a step under a change, as uncertain as the change and the model are.
+        """Return milliseconds per step under a change, with the uncertainty of the change and the model.
 
         ``max(loop', supply')`` with workers, ``loop' + supply'`` without, where
 
             loop'   = loop + lost * left * workers' / workers - change.loop - change.compute,
-                      no less than compute - change.compute, + change.device
+                      but at least compute - change.compute; then + change.device
             supply' = supply * left * capacity / capacity' * change.supply
             left    = (work - change.work) / work
         """
@@ -158,14 +158,14 @@ class WhatIf:
         return total([loop, supply]) if alone else largest(loop, supply)
 
     def faster(self, change: Change) -> Interval:
-        """How many times as many steps a second there are under a change: the model's step now by its step then."""
+        """Return the predicted speedup of a change: the model's present step divided by its step under the change."""
         return self.speedup(self.step(Change()).value, self.step(change), capped=change.compute == NOTHING)
 
     def speedup(self, now: float, then: Interval, capped: bool = True) -> Interval:
-        """How many times as many steps a second there are with steps of ``then`` in place of ``now``.
+        """Return the speedup from steps of ``now`` milliseconds to steps of ``then``.
 
-        The ladder's own uncertainty comes on top: none where nothing is gained, that of the ceiling where all of it is,
-        and in between in proportion of the logarithms. Not more than the ceiling if ``capped``.
+        The ladder's uncertainty is added: none for no gain, the ceiling's for a gain that reaches the ceiling, and in
+        between in proportion to the logarithms. If ``capped``, the result is limited to the ceiling.
         """
         gain = now / then.value
         top = math.log(self.ceiling.value) if self.ceiling.value > 1 else 0.0
@@ -183,17 +183,19 @@ class WhatIf:
         sent: float = 1.0,
         recorded: float | None = None,
     ) -> Change:
-        """The transforms ``links`` of the chain moved to the device, of which at least those of ``sure`` will move.
+        """Return the change that moves the transforms ``links`` to the device; at least those in ``sure`` will move.
 
-        ``sent`` is how many bytes the workers send of a sample then, in parts of what they send now. Collating moves
-        each of them, into memory that is used again (:data:`IN_A_SLOT`); more than now are not counted, for of what a
-        cut is given only the part that it keeps is sent. What lies between the transforms goes with them. The workers
-        keep what recording costs them (:data:`RECORDING`), ``recorded`` being how many transforms that is; by default
-        as many as are moved. The device makes one pass over the batch at least, and two for each transform at most, a
-        pass taking as long as a copy of the batch on the device, and launches kernels (:data:`LAUNCHING`). Batches are
-        fetched by a thread and copied on a stream of their own: hand-off and transfer are hidden, unless the loop
-        leaves the thread no time, or the device's memory is busy. Batches that the hand-off held back come as fast as
-        they are made then.
+        ``sent`` is the number of bytes that the workers then send per sample, relative to the present number. Collating
+        moves each of these bytes, into reused memory (:data:`IN_A_SLOT`). A ratio above 1 counts as 1, because of a
+        crop's input only the part that it keeps is sent. The code between the transforms moves with them.
+
+        The workers pay for recording (:data:`RECORDING`) ``recorded`` transforms, by default as many as move. The
+        device makes between one pass over the batch in all and two passes per transform, where a pass takes as long as
+        a device-to-device copy of the batch; launching kernels comes on top (:data:`LAUNCHING`).
+
+        A thread fetches batches and copies them on a stream of their own. This hides hand-off and transfer, unless the
+        loop leaves the thread no time or the device's memory is busy. If the hand-off limited the supply, batches then
+        come as fast as the workers make them.
         """
         assert self.work is not None
         links, sure = set(links), set(sure)
@@ -216,10 +218,10 @@ class WhatIf:
         )
 
     def lighter(self, share: float) -> Change:
-        """Batches with that part of their bytes taken away.
+        """Return the change that removes ``share`` of a batch's bytes.
 
-        Copying to the device takes that much less, as far as it costs the loop anything. Handing over and collating
-        do so at best: they move every byte too, but not only that.
+        Copying to the device gets cheaper by that share of its cost to the loop. Hand-off and collating do so only at
+        best: they also move every byte, but do other work too.
         """
         transfer = _cost(self.transfer)
         handoff = max(0.0, self.handoff.high) if self.handoff is not None else 0.0
@@ -230,14 +232,14 @@ class WhatIf:
         )
 
     def workers_wanted(self) -> int | None:
-        """The fewest workers with which the supply would keep up with the loop, or that fill the cores.
+        """Return the fewest workers whose supply keeps up with the loop, or that fill the cores.
 
-        From ``supply * capacity / capacity' <= loop``. None where the workers' work or the cores are not known.
+        From ``supply * capacity / capacity' <= loop``. None if the workers' work or the number of cores is unknown.
         """
         if self.work is None or math.isinf(self.free):
             return None
         most = MOST_WORKERS
-        if self.work.cpu > 0:  # more of them would take turns
+        if self.work.cpu > 0:  # more workers than that share the cores
             most = min(most, max(1, int(self.free * self.work.run / self.work.cpu + 1e-9)))
         for workers in range(max(1, self.workers), most):
             if self.supply_with(Change(workers=workers)).value <= self.loop + self.lost.value:
@@ -245,8 +247,9 @@ class WhatIf:
         return most
 
     def cores_wanted(self) -> float | None:
-        """Cores with which the workers would keep up with the loop: the CPU time they need for each step of it, and
-        what the training process uses itself. None where the workers' work is not known.
+        """Return the cores with which the workers keep up with the loop, or None if the workers' work is unknown.
+
+        These are the workers' CPU time per loop step and the cores that the training process uses.
         """
         return None if self.work is None else self.work.cpu / self.loop + self.taken
 
@@ -258,13 +261,13 @@ class WhatIf:
 
     def _loop_left(self, change: Change, left: Interval) -> Interval:
         workers = 1.0 if change.workers is None or not self.workers else change.workers / self.workers
-        # The workers are in the way by what they do.
+        # Contention scales with the workers' work.
         loop = self.loop + self.lost.value * left.value * workers
         taken = total([change.loop, change.compute])
         loop_left = largest(minus(exactly(loop), taken), minus(exactly(self.compute), change.compute))
         if change.device == NOTHING:
             return loop_left
-        # At best the device does it while it would otherwise idle.
+        # At best the added device work runs while the device would be idle.
         return Interval(
             loop_left.value + change.device.value,
             max(loop_left.low, change.device.low),
@@ -272,13 +275,13 @@ class WhatIf:
         )
 
     def supply_with(self, change: Change) -> Interval:
-        """The supply with other workers or cores."""
+        """Return the supply with another number of workers or cores."""
         workers = self.workers if change.workers is None else change.workers
         if self.work is None or not workers or (change.workers is None and change.cores is None):
             return exactly(self.supply)
         free = self.free if change.cores is None else max(_LEAST_FREE, change.cores - self.taken)
         then = capacity(self.work, workers, free)
-        if not self.workers:  # no supply of workers was measured: by their time for a batch
+        if not self.workers:  # no worker supply was measured: use the time per batch
             return Interval(1 / then, 1 / then, 1 / (SCALING * then))
         gain = then / capacity(self.work, self.workers, self.free)
         slowest = 1 + SCALING * (gain - 1) if gain > 1 else gain
@@ -286,7 +289,7 @@ class WhatIf:
 
 
 def capacity(work: Work, workers: int, free: float) -> float:
-    """Batches per millisecond that workers can make: ``min(workers / run, free / cpu)``.
+    """Return the batches per millisecond that workers can make: ``min(workers / run, free / cpu)``.
 
     Each worker runs one batch at a time, and all of them together have ``free`` cores.
     """
@@ -295,7 +298,7 @@ def capacity(work: Work, workers: int, free: float) -> float:
 
 
 def what_if(ladder: LadderView) -> WhatIf | None:
-    """The model of the measured pipeline; None where too little was measured for one."""
+    """Return the model of the measured pipeline, or None if too little was measured."""
     rungs, session = ladder.rungs, ladder.session
     if "baseline" not in rungs or len(rungs) < 2:
         return None
@@ -330,7 +333,7 @@ def what_if(ladder: LadderView) -> WhatIf | None:
 
 
 def _waits(ladder: LadderView, loop_rung: str, waiting: float, lost: float, workers: int) -> bool:
-    """Whether the loop waits because the workers are late: not because they slow it down, or are late now and then.
+    """Return whether the loop waits because the workers are late, not because of contention or occasional delays.
 
     Workers that alone are faster than the loop are in time on average.
     """
@@ -340,7 +343,7 @@ def _waits(ladder: LadderView, loop_rung: str, waiting: float, lost: float, work
 
 
 def _supply(ladder: LadderView, waiting: float, waits: bool, workers: int, work: Work | None) -> float:
-    """Milliseconds from batch to batch as the workers give them; without workers what making one adds to a step."""
+    """Return the workers' milliseconds per batch; without workers, the time that making a batch adds to a step."""
     base = ladder.ms("baseline").value
     if not workers:
         return max(0.0, waiting)
@@ -357,7 +360,7 @@ def _handoff(ladder: LadderView) -> Interval | None:
 
 
 def _lost(ladder: LadderView, waiting: float) -> Interval:
-    """What the loop loses to the workers' presence, where that is certain, but no more than the baseline shows."""
+    """Return the loop's slowdown by running workers, if it is certain, but at most what the baseline shows."""
     found = sides(ladder).lost
     if found.low <= 0:
         return NOTHING
@@ -365,9 +368,9 @@ def _lost(ladder: LadderView, waiting: float) -> Interval:
 
 
 def _cores_taken(ladder: LadderView, loop_rung: str) -> float:
-    """Cores that the training process uses when nothing holds it up, with those that others on the machine use.
+    """Return the cores that the unhindered training process uses, plus those that other processes use.
 
-    Under a quota the others take nothing from what the process may use.
+    Under a cgroup quota other processes do not reduce the cores that this process may use.
     """
     seen = ladder.evidence("baseline")
     process = max(seen.get("process_cpu", 0.0), ladder.evidence(loop_rung).get("process_cpu", 0.0))
@@ -376,11 +379,11 @@ def _cores_taken(ladder: LadderView, loop_rung: str) -> float:
 
 
 def work_of(ladder: LadderView) -> Work | None:
-    """What a worker does for a batch; None where nothing is known of it.
+    """Return a worker's time for a batch, or None if unknown.
 
-    The whole is the worker's own time for a batch under the baseline, less what it waited for a core; without that
-    figure, the time for a sample times the batch. Collating is what it takes under the rung ``sample``, where samples
-    lie ready. The rest is divided by the shares that loading and each transform took of a probed sample.
+    The total is the worker's own time for a batch under the baseline, less its waiting for a core; without that figure,
+    the time per sample times the batch size. The collate time comes from the workers, or else from the rung ``sample``,
+    where samples are ready. The rest is divided by the shares that loading and each transform took of a probed sample.
     """
     inside, loader = ladder.session.inside, ladder.session.loader
     known = inside is not None and inside.samples > 0 and inside.whole.wall_ms > 0
@@ -404,7 +407,7 @@ def work_of(ladder: LadderView) -> Work | None:
 
 
 def _collating(ladder: LadderView) -> float:
-    """Milliseconds of ``run`` that collating takes: as workers told, or the time that they need for ready samples."""
+    """Return the collate milliseconds within ``run``: the workers' own figure, or their time for ready samples."""
     seen = ladder.evidence("baseline")
     if "collate_ms" in seen:
         return seen["collate_ms"] * max(0.0, 1 - seen.get("worker_queued", 0.0))
@@ -416,7 +419,7 @@ def _collating(ladder: LadderView) -> float:
 
 
 def transfer_matters(session: Session, gate: float) -> bool:
-    """Whether copying to the device costs at least that part of the baseline step, as far as is known."""
+    """Return whether copying to the device costs more than ``gate`` times the baseline step; False if unknown."""
     ladder = LadderView(session)
     if not {"device", "host", "baseline"} <= {*ladder.rungs}:
         return False
@@ -424,7 +427,7 @@ def transfer_matters(session: Session, gate: float) -> bool:
 
 
 def saving(ms: float, sure: float | None = None) -> Interval:
-    """Work of ``ms`` taken away, as uncertain as :data:`SAVED` says; ``sure`` is the part that certainly goes."""
+    """Return the saving if work of ``ms`` is removed, as uncertain as :data:`SAVED`; ``sure`` is the certain part."""
     return Interval(ms * SAVED.value, (ms if sure is None else sure) * SAVED.low, ms * SAVED.high)
 
 
@@ -441,18 +444,18 @@ def least(one: Interval, other: Interval) -> Interval:
 
 
 def minus(one: Interval, other: Interval) -> Interval:
-    """The difference of independent quantities."""
+    """Return the difference of independent quantities."""
     return total([one, Interval(-other.value, -other.high, -other.low)])
 
 
 def product(one: Interval, other: Interval) -> Interval:
-    """The product of quantities that are not negative at their value."""
+    """Return the product of quantities whose values are not negative."""
     ends = [a * b for a in (one.low, one.high) for b in (other.low, other.high)]
     return Interval(one.value * other.value, min(ends), max(ends))
 
 
 def _cost(cost: Interval | None) -> Interval:
-    """What a stage costs, as far as it was measured; never less than nothing."""
+    """Return a stage's measured cost, at least 0; 0 if not measured."""
     return NOTHING if cost is None else largest(cost, NOTHING)
 
 
@@ -461,7 +464,7 @@ def _log(large: float, small: float) -> float:
 
 
 def _known(interval: Interval) -> Interval:
-    """The interval of a rung with one window only is closed by :data:`ONE_WINDOW`."""
+    """Return the interval; if a single window left it unbounded, bound it by :data:`ONE_WINDOW`."""
     if not (math.isinf(interval.low) or math.isinf(interval.high)):
         return interval
     arm = ONE_WINDOW * abs(interval.value)

@@ -1,1 +1,1 @@
-"""What the larger commands of the command line do, behind its options."""
+"""Implement the larger commands of the command line."""

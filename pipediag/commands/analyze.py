@@ -1,4 +1,4 @@
-"""``pipediag analyze``: measure a script, show and write the diagnosis, and keep the plan of a remedy that pays."""
+"""Implement ``pipediag analyze``: measure a script, report the diagnosis, and save the plan of a remedy that pays."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from .measuring import exit_code, gated, measure, say_how_it_failed, show
 
 
 def analyze(request: Request, outputs: Sequence[str], fail_over: float | None, plan: str | None = None) -> int:
-    """Measure and tell; returns the exit code.
+    """Measure the script and report the diagnosis; return the exit code.
 
     Args:
         outputs: files to write the report to.
-        fail_over: percent of a step that the input pipeline may cost; 3 is returned where it certainly costs more.
-        plan: file for the plan of the remedy, written where it pays.
+        fail_over: percentage of a step that the input pipeline may cost; the exit code is 3 if it certainly costs more.
+        plan: file for the plan of the remedy, written if the remedy pays.
 
     Raises:
         NothingMeasured, UsageError, SessionFileError: see :func:`pipediag.host.passes.analyze_script` and
@@ -50,7 +50,7 @@ def analyze(request: Request, outputs: Sequence[str], fail_over: float | None, p
 
 
 def _save_plan(session: Session, path: str) -> None:
-    """Write the plan of a remedy that pays; of any other nothing should be kept."""
+    """Write the plan of a remedy that pays; for any other, say why none is written."""
     came = outcome(session)
     if came is None or not came.applied or session.remedy is None or came.speedup is None:
         why = came.why_not or came.reverted if came is not None else "the analysis ended before a remedy was tried"

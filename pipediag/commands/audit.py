@@ -1,4 +1,4 @@
-"""``pipediag audit``: a checklist of a training script's input pipeline, before tuning it or training for long."""
+"""Implement ``pipediag audit``: check a script's input pipeline before tuning it or training for long."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from .measuring import exit_code, gated, measure, say_how_it_failed, show
 
 
 def audit(request: Request, outputs: Sequence[str], percent: float) -> int:
-    """Measure what the checklist needs, show and write it; returns the exit code.
+    """Measure what the checklist needs, show and write it; return the exit code.
 
     Args:
-        percent: of a step that the input pipeline may cost; where it certainly costs more, the exit code is 3.
+        percent: percentage of a step that the input pipeline may cost; the exit code is 3 if it certainly costs more.
 
     Raises:
         NothingMeasured, UsageError, SessionFileError: see :func:`pipediag.host.passes.analyze_script` and

@@ -1,4 +1,4 @@
-"""What commands that measure a script share: progress on standard error, what is shown, and the exit code."""
+"""Share code between the commands that measure a script: progress on standard error, output, and exit codes."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ if TYPE_CHECKING:
 
 
 def target_of(script: str, args: tuple[str, ...], module: bool, workdir: str | None) -> Target:
-    """What to run. A script is looked for from here, wherever it is to run."""
+    """Return the target to run. A script's path is resolved here, in whatever folder it will run."""
     if workdir is not None and not module:
         script = str(Path(script).resolve())
     return Target(script, list(args), module)
 
 
 def measure(request: Request) -> Session:
-    """Measure the script, showing how far it has come.
+    """Measure the script and show the progress.
 
     Raises:
         NothingMeasured, UsageError: see :func:`pipediag.host.passes.analyze_script`.
@@ -41,12 +41,12 @@ def measure(request: Request) -> Session:
 
 
 def exit_code(session: Session) -> int:
-    """The script's own exit code if its first run failed; else whether the measurement was interrupted."""
+    """Return the script's own exit code if its first run failed; otherwise whether the measurement was interrupted."""
     return session.script.exit_code or (EXIT_INTERRUPTED if session.ended == "interrupted" else EXIT_OK)
 
 
 def say_how_it_failed(session: Session) -> None:
-    """Say how a script failed that nothing was measured of, where it has not said so itself."""
+    """Say how a script failed before anything was measured, unless it has said so itself."""
     if session.script.error:
         return
     for warning in session.warnings:
@@ -55,10 +55,10 @@ def say_how_it_failed(session: Session) -> None:
 
 
 def gated(code: int, diagnosis: Diagnosis, percent: float | None) -> int:
-    """The exit code of a command with ``--fail-over``: where nothing else went wrong, the gate's.
+    """Return the exit code of a command with ``--fail-over``: the gate's code if nothing else failed.
 
     Args:
-        percent: of a step that the input pipeline may cost; None for no gate.
+        percent: percentage of a step that the input pipeline may cost; None for no gate.
     """
     starved = diagnosis.verdict.starved
     if code or percent is None or starved is None or 100 * starved.low <= percent:

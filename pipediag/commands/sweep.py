@@ -1,4 +1,4 @@
-"""``pipediag sweep``: a script analysed under one setting of its arguments after another."""
+"""Implement ``pipediag sweep``: analyze a script under several settings of its arguments."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ from .measuring import exit_code, measure, show
 
 
 def sweep(request: Request, varied: Sequence[str], outputs: Sequence[str]) -> int:
-    """Analyse the script of ``request`` once for each combination of the varied arguments, each in fresh processes.
+    """Analyze the script of ``request`` once for each combination of the varied arguments, in fresh processes.
 
-    The reports are written anew after each run, so that an interruption leaves what was measured. A run that fails is a
-    row of the table that says why, and the others go on.
+    The reports are rewritten after each run, so that an interruption keeps what was measured. A failed run becomes a
+    table row that says why, and the others continue.
 
     Returns:
         0 if anything was measured, 1 if nothing was, and 130 (or 143) after an interruption.
@@ -59,7 +59,7 @@ def sweep(request: Request, varied: Sequence[str], outputs: Sequence[str]) -> in
 
 
 def _analyzed(request: Request, setting: Setting) -> tuple[Run, int]:
-    """One run, and the exit code with which the sweep is to end after it; 0 to go on."""
+    """Return one run, and the exit code that ends the sweep after it, or 0 to continue."""
     argv = request.target.argv
     try:
         session = measure(request)
@@ -74,7 +74,7 @@ def _analyzed(request: Request, setting: Setting) -> tuple[Run, int]:
 
 
 def _announcement(runs: int, budget: float, apply: float) -> str:
-    """How many runs there will be, and how long they may take."""
+    """Return the number of runs and their maximum duration as text."""
     most = runs * (budget + apply)
     each = f"{budget:g} s" + (f" and {apply:g} s for the remedy" if apply else "")
     took = f"{most:.0f} s" if most < 120 else f"{most / 60:.0f} min"

@@ -1,1 +1,1 @@
-"""Running an unmodified script: the parent that orchestrates and the child interpreter that measures."""
+"""Run an unmodified script: the parent that orchestrates, and the child interpreter that measures."""

@@ -1,4 +1,4 @@
-"""Events from the child to the parent: one JSON object a line, over a pipe of their own."""
+"""Send events from the child to the parent: one JSON object per line, over a separate pipe."""
 
 from __future__ import annotations
 
@@ -11,8 +11,9 @@ Event = tuple[str, dict[str, Any]]
 
 
 class Sender:
-    """The child's end. What cannot be delivered is dropped: a script may close every descriptor, and use the number
-    again for a file of its own.
+    """The child's end of the pipe. Events that cannot be delivered are dropped.
+
+    A script may close every descriptor and reuse the number for a file of its own.
     """
 
     def __init__(self, fd: int) -> None:
@@ -42,7 +43,7 @@ def _identity(fd: int) -> tuple[int, int] | None:
 
 
 class Receiver:
-    """The parent's end: turns what has arrived into events. Half a line waits for its other half."""
+    """The parent's end of the pipe. An incomplete line is kept until the rest arrives."""
 
     def __init__(self, fd: int) -> None:
         self.fd = fd
@@ -50,7 +51,7 @@ class Receiver:
         self._rest = b""
 
     def events(self) -> Iterator[Event]:
-        """Every event that is complete by now."""
+        """Yield every event that has arrived completely."""
         while True:
             try:
                 chunk = os.read(self.fd, 1 << 16)

@@ -1,4 +1,4 @@
-"""The child interpreter: runs the user's script as if alone, and measures it. See :mod:`pipediag.host.entry`."""
+"""Run the user's script in the child interpreter as if alone, and measure it. See :mod:`pipediag.host.entry`."""
 
 from __future__ import annotations
 
@@ -28,17 +28,17 @@ from .script import NoSuchModule, Target, run
 if TYPE_CHECKING:
     from ..ladder.measurement import Measurement
 
-#: Errors by which a script tells that it cannot run twice, never that it cannot do with the batches it gets: what it
-#: makes is there already, its input is at its end, its lock or port is taken.
+#: Errors that show that a script cannot run twice, rather than that it cannot use its batches: its output exists
+#: already, its input is exhausted, its lock or port is taken.
 _REFUSALS = (FileExistsError, EOFError, BlockingIOError)
 _REFUSING_CODES = (errno.EEXIST, errno.ENOTEMPTY, errno.EADDRINUSE)
-#: Functions of a process's target that are looked through for training, at most.
+#: Maximum number of functions of a process's target that are searched for training.
 _LOOKED_THROUGH = 200
 _LIBRARIES = (os.path.dirname(os.__file__) + os.sep, "<frozen")
 
 
 def main(arguments: list[str]) -> int:
-    """Run the script under one plan; returns its exit code."""
+    """Run the script under one plan; return its exit code."""
     with open(arguments[0], encoding="utf-8") as file:
         order = json.load(file)
     child = Child(order, Sender(int(arguments[1])))
@@ -69,7 +69,7 @@ class Child:
                 run(target)
         except AnalysisOver as over:
             return EXIT_INTERRUPTED if str(over) == "interrupted" else 0
-        except SystemExit as leaving:  # the script's own way to end, no failure of the rung under way
+        except SystemExit as leaving:  # the script's own way to end, not a failure of the current rung
             said = leaving.code if isinstance(leaving.code, str) else ""
             raise
         except NoSuchModule as unusable:
@@ -87,7 +87,7 @@ class Child:
         return 0
 
     def _begin(self) -> None:
-        """The first loader is being iterated: torch is there, and the measurement can be set up."""
+        """Set up the measurement when the first loader is iterated: torch is imported by then."""
         import torch
 
         from ..ladder.measurement import Measurement
@@ -107,7 +107,7 @@ class Child:
     def _interrupted(self, signum: int, frame: FrameType | None) -> None:
         if os.getpid() != self._pid:  # a forked worker: torch expects it to see the interrupt
             raise KeyboardInterrupt
-        if self._was_interrupted:  # a terminal and the parent both tell of one interrupt
+        if self._was_interrupted:  # the terminal and the parent both send the same interrupt
             return
         self._was_interrupted = True
         if self._measurement is None:
@@ -116,7 +116,7 @@ class Child:
             self._measurement.finish("interrupted")
 
     def _tell_end(self, error: BaseException | None, said: str) -> None:
-        """Tell how the script ended: by ``error``, or with a word of its own on standard error."""
+        """Send how the script ended: by ``error``, or with its own message on standard error."""
         story = self._measurement.conclude() if self._measurement else {}
         if said:
             story["said"] = said.strip().splitlines()[-1]
@@ -128,9 +128,10 @@ class Child:
 
 @contextmanager
 def _trainers_told(tell: Callable[[str], None]) -> Iterator[None]:
-    """Tell of every process that the script starts by ``multiprocessing`` to train in it: its function and the place.
+    """Report function and place of every ``multiprocessing`` process that the script starts for training.
 
-    Whether it trains is read from its code, since processes are also begun to load, to log and to predict.
+    Whether a process trains is read from its code, since processes are also started for loading, logging and
+    prediction.
     """
     patched: list[tuple[Any, Any]] = []
 
@@ -139,7 +140,7 @@ def _trainers_told(tell: Callable[[str], None]) -> Iterator[None]:
         native = process_class.start
 
         def start(self: Any) -> None:
-            trainer = _trainer_in(self)  # before it starts: what it runs is forgotten then
+            trainer = _trainer_in(self)  # before it starts: the process then forgets its target
             native(self)
             if trainer is not None:
                 code = trainer.__code__
@@ -157,7 +158,7 @@ def _trainers_told(tell: Callable[[str], None]) -> Iterator[None]:
 
 
 def _trainer_in(process: Any) -> FunctionType | None:
-    """The script's own function that a process is to run, if it trains."""
+    """Return the script's own function that a process will run, if it trains."""
     target = getattr(process, "_target", None) or type(process).run
     if getattr(target, "__module__", "") == "torch.multiprocessing.spawn":  # runs the first of its arguments
         target = process._args[0]
@@ -167,7 +168,7 @@ def _trainer_in(process: Any) -> FunctionType | None:
 
 
 def _users_function(obj: Any) -> FunctionType | None:
-    """The function behind a callable; None where that is none of the script's own, which is not looked through."""
+    """Return the function behind a callable, or None if it is not the script's own: libraries are not searched."""
     if isinstance(obj, partial):
         obj = obj.func
     if isinstance(obj, (MethodType, staticmethod, classmethod)):
@@ -183,7 +184,7 @@ def _users_function(obj: Any) -> FunctionType | None:
 
 
 def _trains(function: FunctionType, owner: type) -> bool:
-    """Whether the function calls something named ``backward``: itself, or by what it calls by name in the script.
+    """Return whether the function uses the name ``backward``, itself or in script functions that it names.
 
     ``owner`` is the class whose other methods it may call.
     """

@@ -1,8 +1,8 @@
-"""Where an interpreter begins that runs a user's script: started by file path, not imported.
+"""Start the interpreter for a user's script; this file is run by path, not imported.
 
 Usage: ``python entry.py child PLAN_FILE FD SCRIPT [ARGS]...`` measures the script (:mod:`pipediag.host.child`),
-``python entry.py runner PLAN_FILE|- SCRIPT [ARGS]...`` runs it with its remedy (:mod:`pipediag.host.runner`); in the
-place of SCRIPT ``-m MODULE`` does as for Python itself.
+``python entry.py runner PLAN_FILE|- SCRIPT [ARGS]...`` runs it with its remedy (:mod:`pipediag.host.runner`); ``-m
+MODULE`` can replace SCRIPT as in Python itself.
 """
 
 from __future__ import annotations
@@ -11,8 +11,8 @@ import os
 import sys
 
 if __name__ == "__main__":
-    # Python has put this folder first; the script's own folder takes its place before the script runs. The package
-    # must stay importable for spawned workers, but behind everything of the user's.
+    # Python has put this folder first; the script's own folder replaces it before the script runs. The package must
+    # stay importable for spawned workers, but after everything of the user's.
     _root = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
     if getattr(sys.flags, "safe_path", False):
         sys.path.insert(0, _root)

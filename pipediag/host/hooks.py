@@ -1,7 +1,7 @@
-"""Getting into the script's process without being noticed: nothing is imported before the script imports it.
+"""Hook into the script's process without importing anything before the script does.
 
-A script may set ``OMP_NUM_THREADS`` and the like before its first ``import torch``; importing torch for it would make
-that too late. So the hook waits for the script's own import of the data loader's module, and even then only replaces
+A script may set ``OMP_NUM_THREADS`` and the like before its first ``import torch``; importing torch earlier would make
+that too late. So the hook waits until the script itself imports the data loader's module, and even then only replaces
 one method by a trampoline; the measurement is set up when the first loader is iterated.
 """
 
@@ -21,7 +21,7 @@ _DATALOADER = "torch.utils.data.dataloader"
 
 @contextmanager
 def on_first_iteration(begin: Callable[[], None]) -> Iterator[None]:
-    """Call ``begin`` when a DataLoader is iterated for the first time; it may then hook the class itself."""
+    """Call ``begin`` when a DataLoader is iterated for the first time; ``begin`` may then hook the class itself."""
     patched: list[tuple[Any, Any]] = []
 
     def patch(module: ModuleType) -> None:
@@ -47,7 +47,7 @@ def on_first_iteration(begin: Callable[[], None]) -> Iterator[None]:
 
 @contextmanager
 def when_imported(name: str, action: Callable[[ModuleType], None]) -> Iterator[None]:
-    """Call ``action`` with the module right after its first import, or now when it is imported already."""
+    """Call ``action`` with the module right after its first import, or now if it is already imported."""
     if name in sys.modules:
         action(sys.modules[name])
         yield
@@ -80,7 +80,7 @@ class _Finder(importlib.abc.MetaPathFinder):
 
 
 class _Loader(importlib.abc.Loader):
-    """Executes the module through its own loader, puts that back, and reports."""
+    """A loader that runs the module through its own loader, restores that loader, and calls ``action``."""
 
     def __init__(self, own: Any, action: Callable[[ModuleType], None]) -> None:
         self._own, self._action = own, action
@@ -99,14 +99,14 @@ class _Loader(importlib.abc.Loader):
         self._action(module)
 
 
-#: Places whose files are nobody's results.
+#: Folders whose files are not results of the script.
 _SYSTEM = ("/dev/", "/proc/", "/sys/")
 _UNINTERESTING = ("__pycache__", ".pyc", "torchinductor", "/.cache/", "/.triton/", "pymp-")
 _WRITING = os.O_WRONLY | os.O_RDWR
 
 
 class Writes:
-    """Notices which files the script writes, to tell of them: it runs for real, and perhaps several times."""
+    """A recorder of the files that the script writes: the script really runs, possibly several times."""
 
     def __init__(self, report: Callable[[str], None]) -> None:
         self._report = report
@@ -114,12 +114,12 @@ class Writes:
         self._pid = os.getpid()
 
     def listen(self) -> None:
-        """Begin. Python's audit hooks cannot be taken back; this one belongs to a process that ends with the script."""
+        """Start recording. Python's audit hooks cannot be removed; this one ends with the script's process."""
         sys.addaudithook(self._audit)
 
     @contextmanager
     def torch_saves(self) -> Iterator[None]:
-        """``torch.save`` opens its file outside Python, where no audit event is raised."""
+        """Record the files of ``torch.save``, which opens them outside Python, where no audit event is raised."""
         import torch
 
         save = torch.save

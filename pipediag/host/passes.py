@@ -1,7 +1,7 @@
-"""The parent: passes over the script, each in a fresh child, until every rung has its windows.
+"""Run passes over the script, each in a fresh child, until every rung has its windows.
 
-Imports no torch. Windows arrive while they are measured, so whatever becomes of a child, they are kept. A script may
-well refuse to run again; what its first run gave is an answer all the same.
+This module imports no torch. Windows arrive while they are measured, so they are kept even if a child fails. A script
+may refuse to run again; the results of its first run are still reported.
 """
 
 from __future__ import annotations
@@ -26,69 +26,69 @@ from .script import Target
 
 Progress = Callable[[str, dict[str, Any], Session], None]
 
-#: Seconds a script may take before its first batch, at least: reading indices, tokenising, compiling.
+#: Minimum seconds a script may take before its first batch: reading indices, tokenizing, compiling.
 PROLOGUE = 300.0
-#: The same for a further pass, at least: it has this long, or so many times as long as the first one took.
+#: The same for later passes: this many seconds, or this multiple of the first pass's time if that is longer.
 PROLOGUE_AGAIN, PROLOGUE_TIMES = 60.0, 4.0
-#: Seconds a child has for its own farewell once it was told to stop.
+#: Seconds a child has to end by itself after it was told to stop.
 FAREWELL = 10.0
-#: Seconds after which a child that should have stopped by itself is taken to hang.
+#: Seconds beyond the budget after which a child that has not stopped by itself counts as hung.
 OVERDUE = 15.0
 MAX_PASSES = 40
-#: Rungs given up because the script failed under them; a further failure is the script's own.
+#: Maximum number of rungs given up because the script failed under them; a further failure is the script's own.
 MAX_EXCLUDED = 2
-#: Optimizer steps of which none can be timed from one batch to the next but one.
+#: Number of optimizer steps up to which no step can be timed.
 _FEW_STEPS = 2
-#: Further passes in a row that may add no window before the analysis ends.
+#: Maximum number of consecutive passes without a new window before the analysis ends.
 MAX_BARREN = 2
 _FAILED_UNDER = "the script failed when it was fed this way"
 
 
 @dataclass
 class Request:
-    """What the user asked for."""
+    """The user's request."""
 
     target: Target
     budget: float = 120.0
     loader: int | None = None
     workdir: str | None = None
     rungs: list[str] | None = None
-    apply: float = 0.0  # seconds to measure a remedy for, beside the budget; 0: none is tried
+    apply: float = 0.0  # seconds to measure a remedy for, in addition to the budget; 0: none is tried
     audit: float | None = None  # share of a step that the input may cost, see Plan.audit
-    profile: str = ""  # the file for a trace of some steps, see Plan.profile
-    knobs: bool = False  # try other settings of the loader with what the ladder leaves of the budget
+    profile: str = ""  # file for a trace of some steps, see Plan.profile
+    knobs: bool = False  # try other settings of the loader with the rest of the budget after the ladder
 
 
 @dataclass
 class Outcome:
-    """How one pass ended."""
+    """The result of one pass."""
 
     exit_code: int = 0
-    reason: str = ""  # why the child stopped the script; empty when the script ended by itself
-    stopped: bool = False  # whether the script was stopped, for a reason or because no loader proved to train
+    reason: str = ""  # why the child stopped the script; empty if the script ended by itself
+    stopped: bool = False  # True if the script was stopped, for a reason or because no loader proved to train
     story: dict[str, Any] = field(default_factory=dict)
-    seconds: float = 0.0  # of the budget, from the first batch on
+    seconds: float = 0.0  # of the budget: in the first pass from the first batch on, in later passes from the start
     applied: float = 0.0  # seconds that a remedy was measured for
     tried: float = 0.0  # seconds of them that other settings of the loader were tried for
-    climbed: bool = False  # whether the ladder came to its end
+    climbed: bool = False  # True if the ladder is complete
     batches: bool = False
-    interrupted: int = 0  # the signal that did
-    killed: int = 0  # the signal that ended the script, where that was not ours
-    hung: float = 0.0  # seconds after which a script was ended that asked for no more batches
+    interrupted: int = 0  # the signal that interrupted the pass, or 0
+    killed: int = 0  # the signal that ended the script if it was not ours, or 0
+    hung: float = 0.0  # seconds after which a script that asked for no more batches was ended
     prologue: float = 0.0  # seconds until the first batch
-    trainers: list[str] = field(default_factory=list)  # processes of the script's own that train
+    trainers: list[str] = field(default_factory=list)  # processes started by the script that train
 
     @property
     def refused(self) -> bool:
-        """Whether the script came to no batch at all, or ended by what tells that it cannot run twice."""
+        """True if the script drew no batch, or ended with an error that shows that it cannot run twice."""
         return not self.batches or bool(self.story.get("refused"))
 
 
 def analyze_script(request: Request, progress: Progress) -> Session:
     """Measure a script and return the session.
 
-    ``session.script.exit_code`` is the script's own where its first run failed. A later run that fails takes nothing
-    from what the earlier ones gave: the code is 0 then, and the warning ``later-pass-failed`` says how it failed.
+    ``session.script.exit_code`` is the script's own if its first run failed. A failure of a later run does not affect
+    the earlier results: the code is then 0, and the warning ``later-pass-failed`` describes the failure.
 
     Raises:
         NothingMeasured: the script ended without error, and neither a window nor a training step was seen.
@@ -132,10 +132,10 @@ def analyze_script(request: Request, progress: Progress) -> Session:
 
 
 class _Folders:
-    """Where the passes run: all in ``workdir``, until one is refused there.
+    """The folders in which the passes run: ``workdir`` for all, until a pass is refused there.
 
-    From then on each has a folder of its own in it, with what ``workdir`` held before the first pass. Not from the
-    beginning: a first pass may have downloaded its data.
+    From then on each pass has its own subfolder, with links to what ``workdir`` held before the first pass. The first
+    pass never has one: it may have downloaded its data.
     """
 
     def __init__(self, workdir: str | None) -> None:
@@ -146,7 +146,7 @@ class _Folders:
         self._held = os.listdir(workdir) if workdir is not None else []
 
     def renew(self, attempt: int) -> bool:
-        """Let the pass ``attempt`` run in a folder of its own; False where there is no folder to make it in."""
+        """Let the pass ``attempt`` run in its own folder; return False if none can be made."""
         if self._workdir is None:
             return False
         workdir = os.path.abspath(self._workdir)
@@ -161,12 +161,12 @@ class _Folders:
         return True
 
     def hold(self, path: str) -> bool:
-        """Whether a file that the script wrote outlived it; scratch files are nobody's concern."""
+        """Return whether a file that the script wrote still exists; temporary files are ignored."""
         return any(os.path.exists(os.path.join(folder, path)) for folder in self._used)
 
 
 def _close(session: Session, history: list[Outcome], folders: _Folders, request: Request) -> None:
-    """Write down how the passes ended."""
+    """Record in the session how the passes ended."""
     outcome, script = history[-1], session.script
     script.passes = len(history)
     script.exit_code = 0 if _trouble(history) else outcome.exit_code
@@ -188,7 +188,7 @@ def _ending(outcome: Outcome) -> str:
 
 
 def _next(plan: Plan, outcome: Outcome, session: Session) -> Plan | None:
-    """The plan of a further pass, or None when there is nothing more to be had."""
+    """Return the plan of the next pass, or None if another pass would add nothing."""
     if outcome.interrupted or outcome.reason in ("settled", "budget"):
         return None
     following = Plan(**{**plan.to_dict(), "attempt": plan.attempt + 1})
@@ -222,10 +222,10 @@ def _next(plan: Plan, outcome: Outcome, session: Session) -> Plan | None:
 
 
 def _worth_it(plan: Plan, following: Plan, session: Session, barren: int) -> bool:
-    """Whether another pass can bring a window: the one before did, or this one asks for something else.
+    """Return whether another pass can add a window: the last one did, or the next one asks for something else.
 
-    A script that gave none at all gives none when it is asked for the same again: it is too short. One that gave some
-    may have had bad luck. The first pass watches the loop as it is before it measures, which a second need not.
+    A script without any window gives none if asked for the same again: it is too short. One with some windows may have
+    had bad luck. The first pass observes the unchanged loop before it measures; a second one need not.
     """
     if barren == 0 or (plan.attempt == 1 and session.observed):
         return True
@@ -233,26 +233,26 @@ def _worth_it(plan: Plan, following: Plan, session: Session, barren: int) -> boo
 
 
 def _asked(plan: Plan) -> dict[str, Any]:
-    """What a pass is to do, however much time it has for that."""
+    """Return what a pass is to do, regardless of its time."""
     return {**plan.to_dict(), "attempt": 0, "budget": 0.0, "knobs": plan.knobs > 0, "apply": plan.apply > 0}
 
 
 def _patience(history: list[Outcome]) -> float:
-    """Seconds that the next pass may take before its first batch. One that waits for a lock would wait for ever."""
+    """Return the maximum seconds of the next pass before its first batch: one that waits for a lock would never end."""
     return max(PROLOGUE_AGAIN, PROLOGUE_TIMES * history[0].prologue) if history else PROLOGUE
 
 
 def _elsewhere(plan: Plan, outcome: Outcome, folders: _Folders) -> Plan | None:
-    """The same again in a folder of its own, where the pass was refused in one that is not."""
+    """Return a plan to repeat a refused pass in its own folder, or None if that is impossible or already so."""
     if folders.apart or not outcome.refused or not folders.renew(plan.attempt + 1):
         return None
     return Plan(**{**plan.to_dict(), "attempt": plan.attempt + 1})
 
 
 def _trouble(history: list[Outcome]) -> str:
-    """How the last pass failed where an earlier one had not, as what follows "your script"; else nothing.
+    """Return how the last pass failed although an earlier one had not, to follow "your script"; otherwise "".
 
-    An earlier one is as good as none where it failed as this one did: after it had trained.
+    An earlier pass that failed in the same way, after training, does not count.
     """
     *earlier, outcome = history
     if not earlier or outcome.interrupted:
@@ -269,7 +269,7 @@ def _trouble(history: list[Outcome]) -> str:
 
 
 def _tell(trouble: str, history: list[Outcome], session: Session, workdir: str | None, again: str | None) -> None:
-    """Warn of a pass that failed after others had not; ``again`` is the folder where it is run again, if it is."""
+    """Warn about a pass that failed after others had not; ``again`` is the folder of its repetition, or ""."""
     if again:
         session.warn("later-pass-failed", f"your script {trouble}", f"it was run again in a folder of its own, {again}")
         return
@@ -287,45 +287,45 @@ def _how_to_run_twice(outcome: Outcome, workdir: str | None) -> str:
 
 
 def _words(outcome: Outcome) -> str:
-    """What the script itself said of its failure; nothing where it was silent."""
+    """Return the script's own message about its failure, or ""."""
     return str(outcome.story.get("error") or outcome.story.get("said") or "")
 
 
 def _failure(outcome: Outcome) -> str:
-    """How the script failed, in its own words where it had any."""
+    """Return how the script failed, in its own words if there are any."""
     if outcome.killed:
         return f"it was killed by {signal.Signals(outcome.killed).name}"
     return _words(outcome) or f"it ended with exit code {outcome.exit_code}"
 
 
 def _nth(number: int) -> str:
-    """An ordinal in figures."""
+    """Return an ordinal in figures."""
     ending = "th" if number % 100 in (11, 12, 13) else {1: "st", 2: "nd", 3: "rd"}.get(number % 10, "th")
     return f"{number}{ending}"
 
 
 def _failed_under(outcome: Outcome) -> str | None:
-    """The rung that the script raised an error under; None where that is the script's own."""
+    """Return the rung under which the script raised an error, or None if the error is the script's own."""
     rung, story = outcome.story.get("rung"), outcome.story
     return rung if rung and rung != "baseline" and "error" in story and not story.get("refused") else None
 
 
 def _give_up_remedy(outcome: Outcome, session: Session) -> None:
-    """The script cannot do with the remedy's batches. The ladder is known by then: no further pass is needed."""
+    """Give up the remedy, whose batches the script cannot use. The ladder is complete: no further pass is needed."""
     why = f"{_FAILED_UNDER}: {outcome.story['error']}"
     session.apply("rung", {"name": REMEDIED, "available": False, "why_not": why})
     outcome.exit_code, outcome.reason = 0, "settled"
 
 
 def _give_up_settings(outcome: Outcome, session: Session) -> None:
-    """The script cannot do with the batches of a loader that is set otherwise; what else is to be tried may go on."""
+    """Give up loader settings whose batches the script cannot use; the other settings are still tried."""
     why = f"{_FAILED_UNDER}: {outcome.story['error']}"
     session.apply("rung", {"name": _failed_under(outcome), "available": False, "why_not": why})
     outcome.exit_code = 0
 
 
 def _nothing(history: list[Outcome], request: Request) -> str:
-    """Why there is nothing to judge, and what to do about that."""
+    """Return why there is nothing to judge, and what to do about it."""
     if trouble := _trouble(history):
         return (
             f"your script {trouble}. Its 1st run was too short to be measured, so it would have to run again: "
@@ -390,7 +390,7 @@ def _no_batch(outcome: Outcome) -> str:
 
 
 def _not_that_loader(asked: int, loaders: list[dict[str, Any]]) -> str:
-    """Why ``--loader`` cannot be followed; nothing where it can."""
+    """Return why ``--loader`` cannot be followed, or ""."""
     known = ", ".join(f"{entry['ordinal']} at {entry['where']}" for entry in loaders)
     chosen = [entry for entry in loaders if entry["ordinal"] == asked]
     if not chosen:
@@ -405,7 +405,7 @@ def _not_that_loader(asked: int, loaders: list[dict[str, Any]]) -> str:
 
 
 def _no_training_loader(outcome: Outcome, loaders: list[dict[str, Any]]) -> str:
-    """Why no loader is known as the one that trains although an optimizer stepped; nothing where that is no riddle."""
+    """Return why no loader is known to train although an optimizer stepped, or "" if that needs no explanation."""
     steps = int(outcome.story.get("optimizer_steps", 0))
     few = steps <= max(entry["credits"] for entry in loaders)
     if not steps or (few and outcome.stopped):
@@ -428,7 +428,7 @@ def _one_pass(
     patience: float,
     progress: Progress,
 ) -> Outcome:
-    """Run the script once in ``folder``; ``patience`` is how long it may take before its first batch."""
+    """Run the script once in ``folder``; ``patience`` is the maximum number of seconds before its first batch."""
     order = os.path.join(scratch, "order.json")
     with open(order, "w", encoding="utf-8") as file:
         json.dump({"plan": plan.to_dict(), "session": session.to_dict()}, file)
@@ -463,7 +463,7 @@ def _one_pass(
         if outcome.interrupted:
             outcome.exit_code = 128 + outcome.interrupted
         elif outcome.reason or watch.killed:
-            # The stop was ours, and so is how the process ended.
+            # We stopped the script, so the exit code is not its own.
             outcome.exit_code = 0
         elif child.returncode < 0:
             outcome.killed = -child.returncode
@@ -473,7 +473,7 @@ def _one_pass(
 
 
 class _Watch:
-    """Follows one child: takes in its events and knows when it should have ended."""
+    """A monitor of one child: applies its events, and knows when it should have ended."""
 
     def __init__(
         self, plan: Plan, session: Session, outcome: Outcome, progress: Progress, patience: float = PROLOGUE
@@ -496,7 +496,7 @@ class _Watch:
             self._until = now + self._plan.budget + OVERDUE
             self._outcome.batches = True
             self._outcome.prologue = now - self._started
-        elif kind == "loader":  # the measuring begins; compiling and warming up may have taken long
+        elif kind == "loader":  # measuring begins; compiling and warming up may have taken long
             self._until = max(self._until, now + self._plan.budget + OVERDUE)
         elif kind == "trying":
             self._trial_begun = now
@@ -525,7 +525,7 @@ class _Watch:
         self._progress(kind, data, self._session)
 
     def overdue(self) -> bool:
-        """Whether the child has had all the time it may have; true once."""
+        """Return whether the child's time is over; True only once."""
         if self.killed or time.monotonic() <= self._until:
             return False
         self.killed = True

@@ -1,4 +1,4 @@
-"""The child and everything it starts: how they are begun, and how none is left."""
+"""Start the child, and end it with every process it has started."""
 
 from __future__ import annotations
 
@@ -21,26 +21,26 @@ _PR_SET_CHILD_SUBREAPER = 36
 
 
 def start_child(arguments: Sequence[str], fd: int, cwd: str | None) -> subprocess.Popen[bytes]:
-    """A fresh interpreter; input, output, terminal and environment are inherited."""
+    """Start a fresh interpreter; it inherits input, output, terminal and environment."""
     return subprocess.Popen([*interpreter(), "child", *arguments], pass_fds=[fd], cwd=cwd)
 
 
 def become_runner(arguments: Sequence[str]) -> NoReturn:
-    """Let a fresh interpreter take this process's place: signals, terminal and exit code are then the script's own."""
+    """Replace this process by a fresh interpreter: signals, terminal and exit code are then the script's own."""
     sys.stdout.flush()
     sys.stderr.flush()
     os.execv(sys.executable, [*interpreter(), "runner", *arguments])
 
 
 def interpreter() -> list[str]:
-    """How an interpreter for a user's script is started, with this one's flags."""
+    """Return the command that starts an interpreter for a user's script, with this one's flags."""
     flags = subprocess._args_from_interpreter_flags()  # type: ignore[attr-defined]
     return [sys.executable, *flags, str(_ENTRY)]
 
 
 @contextmanager
 def no_orphans() -> Iterator[None]:
-    """Whatever is started inside and still runs at the end is ended, also what its own parent has left behind."""
+    """End every process started within the context that still runs at its end, including orphans."""
     _adopt_orphans()
     terminate = signal.signal(signal.SIGTERM, _as_interrupt)
     before = {p.pid for p in psutil.Process().children(recursive=True)}
@@ -52,7 +52,7 @@ def no_orphans() -> Iterator[None]:
 
 
 class Terminated(KeyboardInterrupt):
-    """Being terminated is treated as Ctrl-C: the child ends, and what was measured is reported."""
+    """The error raised on SIGTERM, treated as Ctrl-C: the child ends, and what was measured is reported."""
 
 
 def _as_interrupt(signum: int, frame: FrameType | None) -> None:
@@ -60,7 +60,7 @@ def _as_interrupt(signum: int, frame: FrameType | None) -> None:
 
 
 def end_child(child: subprocess.Popen[bytes], patience: float) -> None:
-    """Ask the child to end, then make it end, with all it has started."""
+    """Ask the child to end, then kill it, with all it has started."""
     try:
         tree = psutil.Process(child.pid).children(recursive=True)
     except psutil.Error:
@@ -76,7 +76,7 @@ def end_child(child: subprocess.Popen[bytes], patience: float) -> None:
 
 
 def wait_quietly(child: subprocess.Popen[bytes], seconds: float) -> bool:
-    """Wait for the child to end; False when it has not. Further interrupts meanwhile change nothing."""
+    """Wait for the child to end; return whether it has. Further interrupts are ignored."""
     until = time.monotonic() + seconds
     while child.poll() is None and time.monotonic() < until:
         try:
@@ -87,7 +87,7 @@ def wait_quietly(child: subprocess.Popen[bytes], seconds: float) -> bool:
 
 
 def _end(processes: list[psutil.Process]) -> None:
-    # Helpers that end by themselves once their parent is gone, such as the resource tracker, get a moment to do so.
+    # Helpers that end by themselves after their parent, such as the resource tracker, get a moment to do so.
     _, alive = psutil.wait_procs(processes, timeout=0.5)
     for process in alive:
         try:
@@ -98,7 +98,7 @@ def _end(processes: list[psutil.Process]) -> None:
 
 
 def _adopt_orphans() -> None:
-    """On Linux, processes whose parent dies become ours, so that they can be found."""
+    """Become the parent of orphaned descendants (Linux), so that they can be found."""
     if sys.platform != "linux":
         return
     try:
@@ -108,6 +108,6 @@ def _adopt_orphans() -> None:
 
 
 def exit_code_of(child: subprocess.Popen[bytes]) -> int:
-    """The child's exit code as a shell gives it: 128 and the signal's number when a signal ended it."""
+    """Return the child's exit code as a shell does: 128 plus the signal's number if a signal ended it."""
     code = child.returncode
     return code if code >= 0 else 128 - code

@@ -1,4 +1,4 @@
-"""What the user sees while it runs, on standard error: one line that changes on a terminal, plain lines elsewhere."""
+"""Show the progress on standard error: one changing line on a terminal, plain lines elsewhere."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from typing import Any, TextIO
 from ..analysis.sentences import number, so_far
 from ..session import REMEDIED, Session, settings_of
 
-#: Seconds after which something is said again where no line can change.
+#: Seconds between plain lines if there is no terminal.
 _EVERY = 10.0
 
 
 class ProgressLine:
-    """Shows the rung, the round, the estimate so far and the time left."""
+    """The progress display: the rung, the round, the estimate so far and the time left."""
 
     def __init__(self, stream: TextIO | None = None) -> None:
         self._stream = stream or sys.stderr
@@ -77,7 +77,7 @@ class ProgressLine:
         print(f"pipediag: {text}", file=self._stream, flush=True)
 
     def clear(self) -> None:
-        """Take the live line away, so that what follows stands alone."""
+        """Remove the live line before other output."""
         if self._shown:
             self._stream.write("\r\x1b[K")
             self._stream.flush()
@@ -85,13 +85,13 @@ class ProgressLine:
 
 
 def _named(rung: str, session: Session) -> str:
-    """A rung for people: settings that are tried by what is set."""
+    """Return a readable name of a rung: a settings rung is named by its settings."""
     number = settings_of(rung)
     return rung if number is None or session.knobs is None else session.knobs.tried[number - 1].written
 
 
 def _estimate(session: Session) -> str:
-    """Baseline against ceiling as far as they are known."""
+    """Return the known speeds of baseline, ceiling and remedy as text."""
     latest = {w.rung: 1000.0 / w.ms_per_step for w in session.windows}
     parts = [f"{name} {number(latest[name])}" for name in ("baseline", "device", REMEDIED) if name in latest]
     return f" ({', '.join(parts)} steps/s)" if parts else ""

@@ -1,11 +1,10 @@
-"""Which of a script's loaders runs under the remedy, in a run that measures nothing.
+"""Find which of a script's loaders trains, and run it under the remedy, without measuring.
 
-With a plan it is the one that the plan names. Without one it has to be found out. A loader is moved from its first
-batch on where everything says that it is about to train: gradients are enabled, and there is an optimizer whose
-parameters belong to modules in training mode. One of which that cannot be said is moved from its next epoch on, once
-the optimizer has stepped on its batches; one that was moved, and that another proves to be the one that trains, is left
-alone from its next epoch on. In the middle of an epoch nothing is switched: the workers' random numbers would be others
-than without the remedy.
+With a plan, it is the loader that the plan names. Without one, a loader is moved from its first batch on if it is
+clearly about to train: gradients are enabled, and there is an optimizer whose parameters belong to modules in training
+mode. Any other loader is moved from its next epoch on once the optimizer has stepped on its batches. A moved loader is
+released from its next epoch on if another one proves to train. Nothing is switched within an epoch: the workers' random
+numbers would differ from those without the remedy.
 """
 
 from __future__ import annotations
@@ -23,21 +22,21 @@ from torch.optim.optimizer import register_optimizer_step_post_hook
 from torch.utils.data import DataLoader, IterableDataset
 
 from ..errors import PipediagError, PlanRefused, RunOver, UsageError
-from ..ladder.places import caller
-from ..ladder.training import EVIDENCE
+from ..loop.training import EVIDENCE
+from ..remedy.remedied_run import RemediedRun
 from ..remedy.saved import SavedPlan
-from ..remedy.standin import StandIn
-from ..remedy.told import class_name
+from ..remedy.summary import class_name
+from ..usercode.places import caller
 
 Native = Callable[[Any], Any]
 
 
 class _Seen:
-    """A loader of the script's, or several that it has built over one dataset, one after the other."""
+    """A loader of the script, or several that it has built over one dataset, one after the other."""
 
     def __init__(self, loader: DataLoader[Any], where: str) -> None:
         self.where = where
-        self.stand_in: StandIn | None = None
+        self.stand_in: RemediedRun | None = None
         self.was_tried = False
         self.with_gradients = True
         self.credits = 0
@@ -56,7 +55,7 @@ class _Seen:
         return iterator
 
     def credit(self) -> None:
-        """An optimizer has stepped: was a batch of this loader taken since the step before?"""
+        """Credit an optimizer step if a batch of this loader was taken since the previous step."""
         iterator = self._iterator() if self._iterator is not None else None
         yielded = getattr(iterator, "_num_yielded", 0)
         self.credits += yielded not in (0, self._yielded)
@@ -64,7 +63,7 @@ class _Seen:
 
 
 class Rerouting:
-    """Hooks every loader of the process and gives the one that trains its remedy."""
+    """Hooks on every loader of the process that give the training loader its remedy."""
 
     def __init__(self, plan: SavedPlan | None, say: Callable[[str], None]) -> None:
         self._plan = plan
@@ -75,7 +74,7 @@ class Rerouting:
 
     @contextmanager
     def installed(self) -> Iterator[None]:
-        """Everything is hooked inside, and as it was afterwards."""
+        """Hook everything within the context; restore it afterwards."""
         native: Native = DataLoader._get_iterator
 
         def hooked(loader: DataLoader[Any]) -> Any:
@@ -96,7 +95,7 @@ class Rerouting:
                 self._say(f"nothing was moved: {why}")
 
     def _tell_of_unmeasured(self) -> None:
-        """That a script can do with batches on the device, only an analysis or a plan has shown."""
+        """Say that no analysis or plan has shown that the script works with batches on the device."""
         moved = [seen.where for seen in self._seen if seen.stand_in is not None and not seen.stand_in.given_up]
         if self._plan is None and moved:
             self._say(
@@ -106,7 +105,7 @@ class Rerouting:
 
     @contextmanager
     def aside(self) -> Iterator[None]:
-        """Loaders that are iterated inside are none of the script's."""
+        """Exclude loaders iterated within the context: they are not the script's."""
         self._aside = True
         try:
             yield
@@ -129,13 +128,13 @@ class Rerouting:
         seen.where = where
         return seen
 
-    def _stand_in(self, seen: _Seen, loader: DataLoader[Any], native: Native) -> StandIn | None:
+    def _stand_in(self, seen: _Seen, loader: DataLoader[Any], native: Native) -> RemediedRun | None:
         others = (other.credits for other in self._seen if other is not seen)
         if seen.stand_in is not None and not self._plan and not seen.credits and max(others, default=0) >= EVIDENCE:
             self._say(f"the loader at {seen.where} does not train: it is left alone")
             seen.stand_in = None
         if seen.stand_in is not None:
-            # Without gradients it is evaluated, not trained on; that code was not seen to do with the device.
+            # Without gradients it is evaluated, not trained on; that code is not known to work with device batches.
             if seen.stand_in.given_up or seen.with_gradients != torch.is_grad_enabled():
                 return None
             seen.stand_in.take_over(loader)
@@ -149,7 +148,7 @@ class Rerouting:
         return seen.stand_in
 
     def _device_for(self, seen: _Seen, loader: DataLoader[Any]) -> torch.device | None:
-        """Where the loader trains, if it is to be moved now."""
+        """Return the training device if the loader is to be moved now, or None."""
         if seen.was_tried:
             return None
         if self._plan is not None:
@@ -159,12 +158,12 @@ class Rerouting:
             return None
         return training_device() if seen.credits >= EVIDENCE or is_training() else None
 
-    def _made(self, seen: _Seen, loader: DataLoader[Any], device: torch.device, native: Native) -> StandIn | None:
+    def _made(self, seen: _Seen, loader: DataLoader[Any], device: torch.device, native: Native) -> RemediedRun | None:
         nothing = f"nothing was moved of the loader at {seen.where}"
         try:
             if self._plan is not None:
                 self._plan.check_device(device.type)
-            made = StandIn(loader, device, native, self.aside, self._say)
+            made = RemediedRun(loader, device, native, self.aside, self._say)
             if self._plan is not None:
                 self._plan.check_moved(made.links)
         except PlanRefused as refused:
@@ -172,7 +171,7 @@ class Rerouting:
         except UsageError as unusable:  # no torchvision
             self._say(f"{nothing}: {unusable}")
             return None
-        except Exception as error:  # whatever it is, the script can train without
+        except Exception as error:  # whatever it is, the script can train without the remedy
             self._say(f"{nothing}: {type(error).__name__}: {error}")
             return None
         plan = made.offloaded.plan
@@ -203,13 +202,13 @@ _NO_TRANSFORMS = "no transforms were found on its dataset"
 
 
 def training_device() -> torch.device | None:
-    """The one device on which there are parameters that an optimizer is to change; None where there is no such."""
+    """Return the one device that holds all optimized parameters, or None if there is not exactly one."""
     found = {parameter.device for parameter in _optimized()}
     return found.pop() if len(found) == 1 else None
 
 
 def is_training() -> bool:
-    """Whether a module that an optimizer is to change is in training mode."""
+    """Return whether a module with optimized parameters is in training mode."""
     optimized = {id(parameter) for parameter in _optimized()}
     return any(
         getattr(module, "training", False) and any(id(one) in optimized for one in module._parameters.values())
@@ -224,5 +223,5 @@ def _optimized() -> Iterator[torch.Tensor]:
 
 
 def _alive(kind: type) -> Iterator[Any]:
-    """Every object of a class; those that only claim to be of it are not asked."""
+    """Yield every object of a class; objects that only pretend to be of it through ``__class__`` are skipped."""
     return (obj for obj in gc.get_objects() if issubclass(type(obj), kind))

@@ -1,6 +1,6 @@
-"""``pipediag run``: the user's script as if alone, its training loader under the remedy, and nothing measured.
+"""Implement ``pipediag run``: run the user's script as if alone, with its training loader under the remedy, unmeasured.
 
-There is no parent: this interpreter has taken the command's place, so that signals, terminal and exit code are the
+There is no parent: this interpreter has replaced the command's process, so that signals, terminal and exit code are the
 script's own. See :mod:`pipediag.host.entry`.
 """
 
@@ -17,12 +17,12 @@ from ..remedy import saved
 from .hooks import on_first_iteration
 from .script import NoSuchModule, Target, run
 
-#: In the place of a plan's file: there is none, and what can be moved is to be found out.
+#: Replaces the name of a plan's file: find out what can be moved.
 NO_PLAN = "-"
 
 
 def main(arguments: list[str]) -> int:
-    """Run the script; returns its exit code. Whatever it raises comes out, and is shown as Python would show it."""
+    """Run the script; return its exit code. Its exceptions propagate and are shown as Python would show them."""
     file, target = arguments[0], Target.of(arguments[1:])
     try:
         plan = None
@@ -51,7 +51,7 @@ def _run(target: Target, plan: saved.SavedPlan | None) -> None:
 
 
 def say(text: str) -> None:
-    """One line for the user, beside what the script prints."""
+    """Print one line for the user on standard error."""
     print(f"pipediag: {text}", file=sys.stderr, flush=True)
 
 
@@ -63,7 +63,7 @@ def _told(error: PipediagError) -> int:
 
 @contextmanager
 def _traceback_of_the_users() -> Iterator[None]:
-    """What is raised inside is shown without the frames that started the script, by whoever shows it."""
+    """Hide the frames that started the script from tracebacks of exceptions raised within the context."""
     try:
         yield
     except (SystemExit, RunOver, NoSuchModule):

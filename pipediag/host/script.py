@@ -1,6 +1,6 @@
-"""Running a script or module as if Python had been started with it.
+"""Run a script or module as if Python had been started with it.
 
-Not ``runpy.run_path``: it takes its module apart when it is done, and classes that live in it cannot be pickled for
+``runpy.run_path`` is unsuitable: it clears its module at the end, and classes in that module cannot be pickled for
 spawned workers. Here ``__main__`` is a real module that stays.
 """
 
@@ -18,12 +18,12 @@ from ..errors import UsageError
 
 
 class NoSuchModule(UsageError):
-    """There is no module of the name given that could be run."""
+    """The error raised if there is no runnable module of the given name."""
 
 
 @dataclass(frozen=True)
 class Target:
-    """What the user asked to run: a script's path, or with ``module`` a module's dotted name; and its arguments."""
+    """The script to run: its path, or with ``module`` a module's dotted name; and its arguments."""
 
     name: str
     args: list[str] = field(default_factory=list)
@@ -31,7 +31,7 @@ class Target:
 
     @classmethod
     def of(cls, argv: list[str]) -> Target:
-        """The target that a command line names; see :attr:`argv`."""
+        """Return the target that a command line names; see :attr:`argv`."""
         module = argv[0] == "-m"
         return cls(argv[1] if module else argv[0], argv[2:] if module else argv[1:], module)
 
@@ -40,7 +40,7 @@ class Target:
         return (["-m"] if self.module else []) + [self.name, *self.args]
 
     def check(self) -> None:
-        """Fail early, before an interpreter is started.
+        """Check the target before an interpreter is started.
 
         Raises:
             UsageError: there is no such script.
@@ -56,7 +56,7 @@ class Target:
 
 
 def run(target: Target) -> None:
-    """Execute the target as ``__main__``. Whatever it raises comes out as it is.
+    """Execute the target as ``__main__``. Its exceptions propagate unchanged.
 
     Raises:
         NoSuchModule: there is nothing to execute.
@@ -96,7 +96,7 @@ def _from_module(target: Target) -> tuple[ModuleType, CodeType]:
 
 
 def _put_first(folder: str) -> None:
-    """Replace the first entry of the path, which is ours; under ``python -P`` nothing comes in its place."""
+    """Replace the first entry of the path, which is ours; under ``python -P`` just remove it."""
     if getattr(sys.flags, "safe_path", False):
         del sys.path[0]
     else:

@@ -1,4 +1,4 @@
-"""Runs of one script that differ in some of its arguments: which they are, and the command line of each."""
+"""Vary some arguments of a script: parse them, and build the command line of each run."""
 
 from __future__ import annotations
 
@@ -8,23 +8,23 @@ from dataclasses import dataclass
 
 from ..errors import UsageError
 
-#: What is set in one run: names of arguments with their values, in the order in which they were given.
+#: The settings of one run: argument names with their values, in the given order.
 Setting = tuple[tuple[str, str], ...]
 
 
 @dataclass(frozen=True)
 class Varied:
-    """An argument of the script, as it is written there (``--batch-size``, ``-b``, ``model.width``), and its values."""
+    """An argument of the script, as written there (``--batch-size``, ``-b``, ``model.width``), and its values."""
 
     name: str
     values: tuple[str, ...]
 
 
 def parse(text: str) -> Varied:
-    """An argument and its values out of ``NAME=VALUE,VALUE,...``.
+    """Parse an argument and its values from ``NAME=VALUE,VALUE,...``.
 
     Raises:
-        UsageError: there is no name, a value is empty, or one is there twice.
+        UsageError: the name is missing, or a value is empty or repeated.
     """
     name, equals, values = text.partition("=")
     found = tuple(value.strip() for value in values.split(","))
@@ -36,7 +36,7 @@ def parse(text: str) -> Varied:
 
 
 def grid(varied: Sequence[Varied]) -> list[Setting]:
-    """Every combination of the values; the last argument varies fastest.
+    """Return every combination of the values; the last argument varies fastest.
 
     Raises:
         UsageError: an argument is varied twice.
@@ -49,10 +49,10 @@ def grid(varied: Sequence[Varied]) -> list[Setting]:
 
 
 def with_setting(args: Sequence[str], setting: Setting) -> list[str]:
-    """The script's arguments under a setting: what is there is replaced, what is not is added at the end.
+    """Return the script's arguments under a setting: replace those that are there, append the others.
 
     Raises:
-        UsageError: an argument stands at the end, without a value that could be replaced.
+        UsageError: an argument is last and has no value to replace.
     """
     changed = list(args)
     for name, value in setting:
@@ -71,6 +71,6 @@ def _put(args: list[str], name: str, value: str) -> None:
                 raise UsageError(f"--vary {name}=...: among the script's arguments {name} has no value to be replaced")
             args[place + 1] = value
             return
-    # A short option takes its value from the next argument; -bs=4 would be the value "s=4" of -b to some parsers.
+    # A short option takes its value from the next argument: some parsers read -bs=4 as the value "s=4" of -b.
     short = name.startswith("-") and not name.startswith("--")
     args += [name, value] if short else [f"{name}={value}"]

@@ -1,1 +1,1 @@
-"""The rungs: what each one caches, the live switch inside the workers, and the loop that climbs them."""
+"""Define the rungs: what each one caches, how workers switch between them, and the climb that measures them."""

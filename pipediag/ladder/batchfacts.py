@@ -1,6 +1,6 @@
-"""What is in a batch: for each of its tensors the values that it really holds, and how long it takes to copy it.
+"""Describe a batch: the values that each tensor really holds, and how long it takes to copy the batch.
 
-Found out once, on batches that were cached anyway, outside the timed windows. Large tensors are looked at in part:
+Batches that are cached anyway are examined once, outside the timed windows. Of large tensors only a part is examined:
 whole samples, spread over the batch.
 """
 
@@ -18,28 +18,28 @@ from torch.utils.data._utils.pin_memory import pin_memory
 from ..measure.clock import Clock
 from ..measure.device import Device
 from ..session import BatchFacts, Leaf, Padding
-from . import tree
-from .paths import Attribute, Path, walk
+from ..usercode import tree
+from ..usercode.paths import Attribute, Path, walk
 
-#: Elements of a tensor that are looked at, and those whose distinct values are counted.
+#: Elements of a tensor that are examined, and elements whose distinct values are counted.
 ELEMENTS, _COUNTED = 1 << 22, 1 << 18
-#: Distinct values that a byte can tell apart, and the least number of values from which that is concluded.
+#: Number of distinct values in a byte, and the minimum number of elements from which that is concluded.
 _BYTE, _FEW = 256, 1 << 12
-#: Tensors of a batch that are looked at, largest first; a batch of graphs or ragged data may hold thousands.
+#: Maximum number of tensors examined in a batch, largest first; graphs or ragged data may hold thousands.
 _LEAVES = 16
-#: Channels that may stand second in a batch of images.
+#: Maximum size of an image batch's second dimension for it to count as channels.
 _CHANNELS = 4
-#: How far a byte's value divided by 255 may be from what the loader gives, in units of 1/255.
+#: Tolerance between a byte divided by 255 and the loader's value, in units of 1/255.
 _ROUNDING = 1e-3
-#: Part of a tensor from which on a constant margin is worth telling of, and the part that may be constant on the
-#: other side too: a margin all around is a picture's background.
+#: Minimum constant share of a tensor that counts as padding, and maximum share that may be constant on the other side
+#: too: a margin on all sides is an image's background.
 _MARGIN, _OTHER_SIDE = 0.02, 0.01
-#: Copies that are timed, after one that is not, and the bytes of the largest batch that is pinned for it.
+#: Timed copies, after one untimed copy, and the bytes of the largest batch that is pinned for them.
 _COPIES, _PINNED_BYTES = 3, 256 << 20
 
 
 def leaves_of(batch: Any) -> list[tuple[Path, Tensor]]:
-    """The tensors of a batch with the way to each, the largest of them where they are many."""
+    """Return the tensors of a batch with their paths: the largest ones if there are many."""
     found = {id(part): (path, part) for path, part in walk(batch) if isinstance(part, Tensor)}
     ranked = sorted(found.values(), key=lambda leaf: tree.nbytes(leaf[1]), reverse=True)[:_LEAVES]
     chosen = {id(part) for _, part in ranked}
@@ -47,14 +47,15 @@ def leaves_of(batch: Any) -> list[tuple[Path, Tensor]]:
 
 
 def path_text(path: Path) -> str:
-    """The way to a tensor as the user would write it after the batch's name: ``[0]``, ``['image']``, ``.x``."""
+    """Return a tensor's path as the user would write it after the batch's name: ``[0]``, ``['image']``, ``.x``."""
     return "".join(f".{step}" if isinstance(step, Attribute) else f"[{step!r}]" for step in path)
 
 
 def describe_leaves(batches: Sequence[Any]) -> list[Leaf]:
-    """What each tensor of the batches holds, the first batch's structure given: a value counts if all agree on it.
+    """Return what each tensor of the batches holds, in the first batch's structure.
 
-    A tensor that later batches do not have, or have in another type, is described by the batches that do.
+    A value is given only if all batches agree. A tensor that later batches lack, or have with another dtype, is
+    described from the batches that match.
     """
     others = [{path_text(path): part for path, part in leaves_of(batch)} for batch in batches[1:]]
     found = []
@@ -79,7 +80,7 @@ def _described(name: str, tensors: list[Tensor]) -> Leaf:
         with torch.no_grad():
             try:
                 _fill_in(leaf, [_part(tensor) for tensor in tensors])
-            except RuntimeError:  # a tensor of a kind that has not all operations
+            except RuntimeError:  # a tensor type that lacks some operations
                 pass
     return leaf
 
@@ -107,7 +108,7 @@ def _can_be_looked_at(tensor: Tensor) -> bool:
 
 
 def is_pinned(tensor: Tensor) -> bool:
-    """Whether a tensor lies in page-locked memory of the host."""
+    """Return whether a tensor is in page-locked host memory."""
     try:
         return bool(tensor.device.type == "cpu" and tensor.is_pinned())
     except RuntimeError:  # no memory of its own
@@ -115,7 +116,7 @@ def is_pinned(tensor: Tensor) -> bool:
 
 
 def _part(tensor: Tensor) -> Tensor:
-    """Some samples of a large tensor, evenly spread; the first part of one that holds a single large sample."""
+    """Return evenly spread samples of a large tensor, or the first elements of one with a single large sample."""
     tensor = tensor.detach()
     if tensor.numel() <= ELEMENTS:
         return tensor
@@ -130,9 +131,10 @@ def _is_bytes_over_255(part: Tensor) -> bool:
 
 
 def _levels(looked: list[Tensor]) -> int | None:
-    """The largest number of distinct values in a channel, over all batches; None where a byte cannot tell them apart.
+    """Return the largest number of distinct values per channel over all batches.
 
-    A channel is the second dimension of images, the whole tensor otherwise. Of a few values nothing is said.
+    A channel is the second dimension of image batches, otherwise the whole tensor. The result is None if a byte cannot
+    hold that many values, or if there are too few elements to tell.
     """
     if sum(part.numel() for part in looked) < _FEW:
         return None
@@ -142,7 +144,7 @@ def _levels(looked: list[Tensor]) -> int | None:
         seen = torch.empty(0, dtype=looked[0].dtype)
         for part in looked:
             values = part.reshape(-1) if channels is None else part[:, number].reshape(-1)
-            # A few thousand values nearly always settle it.
+            # A few thousand values nearly always decide it.
             for count in (_FEW, _COUNTED):
                 chosen = values[:: max(1, values.numel() // count)]
                 seen = torch.cat([seen, chosen.unique()]).unique()
@@ -153,7 +155,7 @@ def _levels(looked: list[Tensor]) -> int | None:
 
 
 def _classes(looked: list[Tensor]) -> int | None:
-    """How many classes a tensor of zeros and ones has a place for, where exactly one of them is set everywhere."""
+    """Return the number of classes of a one-hot tensor of zeros and ones, or None if it is not one-hot."""
     for dim in range(looked[0].dim() - 1, 0, -1):
         if looked[0].shape[dim] > 2 and all(bool((part.sum(dim) == 1).all()) for part in looked):
             return int(looked[0].shape[dim])
@@ -161,7 +163,7 @@ def _classes(looked: list[Tensor]) -> int | None:
 
 
 def _padding(looked: list[Tensor]) -> Padding | None:
-    """A constant that fills the samples of each batch up, at the end or at the beginning."""
+    """Return the constant that pads the samples of each batch at the end or at the beginning, or None."""
     if looked[0].dim() < 2 or any(part.dim() != looked[0].dim() for part in looked):
         return None
     found = []
@@ -170,7 +172,7 @@ def _padding(looked: list[Tensor]) -> Padding | None:
         if value is None:
             continue
         padding, widest = _margin(looked, value, leading)
-        # A picture's background is on all sides of it; a token that every text begins with is one.
+        # An image's background is on all sides of it; a token that begins every text is only one place wide.
         background = _margin(looked, value, not leading)[0].share > _OTHER_SIDE
         if padding.share >= _MARGIN and widest > 1 and not background:
             found.append(padding)
@@ -178,7 +180,7 @@ def _padding(looked: list[Tensor]) -> Padding | None:
 
 
 def _margin(looked: list[Tensor], value: float, leading: bool) -> tuple[Padding, int]:
-    """What ``value`` fills at one end of the samples, and how many places in a row of the emptiest one."""
+    """Return what ``value`` fills at one end of the samples, and the longest run that it fills in any sample."""
     shares, beyond, widest = [], [], 0
     for part in looked:
         part = part.flip(tuple(range(1, part.dim()))) if leading else part
@@ -195,7 +197,7 @@ def _margin(looked: list[Tensor], value: float, leading: bool) -> tuple[Padding,
 
 
 def _filler(looked: list[Tensor], leading: bool) -> float | None:
-    """The value in the corners of half of the samples or more; None where there is no such value."""
+    """Return the value in the corners of at least half of the samples, or None."""
     corner = 0 if leading else -1
     corners = torch.cat([part[(slice(None), *[corner] * (part.dim() - 1))].reshape(-1) for part in looked])
     value = float(corners.to(torch.float64).mode().values)
@@ -203,7 +205,7 @@ def _filler(looked: list[Tensor], leading: bool) -> float | None:
 
 
 def describe(batches: Sequence[Any], device: Device, clock: Clock) -> BatchFacts:
-    """What is in these batches, and how long it takes to copy the first of them."""
+    """Return what these batches hold, and how long it takes to copy the first of them."""
     facts = BatchFacts(describe_leaves(batches))
     if not device.is_cpu:
         copy_times(facts, batches[0], device, clock)
@@ -211,7 +213,7 @@ def describe(batches: Sequence[Any], device: Device, clock: Clock) -> BatchFacts
 
 
 def copy_times(facts: BatchFacts, batch: Any, device: Device, clock: Clock) -> None:
-    """Time copies of a batch, with the device synchronised around each."""
+    """Time copies of a batch, synchronizing the device around each."""
 
     def timed(copy: Callable[[], Any]) -> float:
         copy()
@@ -231,6 +233,6 @@ def copy_times(facts: BatchFacts, batch: Any, device: Device, clock: Clock) -> N
     if tree.nbytes(batch) <= _PINNED_BYTES:
         try:
             pinned = pin_memory(batch)
-        except RuntimeError:  # the system gives no more of it
+        except RuntimeError:  # no more page-locked memory available
             return
         facts.pinned_copy_ms = timed(lambda: tree.move(pinned, target))

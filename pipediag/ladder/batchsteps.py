@@ -1,4 +1,4 @@
-"""Whether the model's own step depends on the batch: single steps on one cached batch after another."""
+"""Time single steps on each cached batch, to see whether the model's own step depends on the batch."""
 
 from __future__ import annotations
 
@@ -8,21 +8,20 @@ from typing import Any
 from ..measure.clock import Clock
 from ..measure.device import Device
 from .caches import BatchCache
-from .turns import Turns
+from .loop_side import LoopSide
 
-#: Steps on each batch, the first of them untimed.
+#: Steps on each batch; the first is untimed.
 _REPEATS = 3
-#: With fewer batches nothing can be said.
+#: Minimum number of batches to compare.
 _LEAST = 4
 
 
 def batch_steps(
-    turns: Turns, cache: BatchCache, device: Device, clock: Clock, pace: float, seconds: float
+    loop_side: LoopSide, cache: BatchCache, device: Device, clock: Clock, pace: float, seconds: float
 ) -> Generator[Any, None, list[dict[str, Any]]]:
-    """Time steps on every cached batch by itself, where at ``pace`` seconds a step that takes no more than ``seconds``.
+    """Time steps on every cached batch separately, on as many as fit into ``seconds`` at ``pace`` seconds per step.
 
-    The device is synchronised around each step, which windows never do: the figures are good for comparing batches
-    with each other, and for nothing else.
+    The device is synchronized around each step, unlike in windows: compare these figures only with each other.
     """
     count = min(len(cache), int(seconds / (_REPEATS * max(pace, 1e-6))))
     found: list[dict[str, Any]] = []
@@ -33,7 +32,7 @@ def batch_steps(
         for repeat in range(_REPEATS):
             device.synchronize()
             began = clock.now()
-            back = yield from turns.hand(cache.at(number))
+            back = yield from loop_side.hand(cache.at(number))
             device.synchronize()
             if back and repeat:
                 times.append(1000.0 * (clock.now() - began))

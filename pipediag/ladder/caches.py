@@ -1,4 +1,4 @@
-"""What the analysis keeps in memory, and how much of it: never more than ``LIMIT_BYTES`` or ``LIMIT_BATCHES``."""
+"""Plan and hold the cached batches, within ``LIMIT_BYTES`` and ``LIMIT_BATCHES``."""
 
 from __future__ import annotations
 
@@ -10,21 +10,21 @@ from typing import Any
 
 import torch
 
-from . import tree
+from ..usercode import tree
 
 LIMIT_BYTES = 1 << 30
 LIMIT_BATCHES = 64
-#: Kept for the samples that workers cache, whatever the size of a batch.
+#: Bytes reserved for the samples that workers cache, whatever the size of a batch.
 _POOL_RESERVE = 192 << 20
-#: Distinct batches the loop is fed under the device and host rungs, where they fit.
+#: Distinct batches under the device and host rungs, if they fit.
 _DISTINCT = 8
-#: Batches that are looked at after they were out, and the seconds after which no further one is.
+#: Maximum number of batches checked for writes after use, and maximum seconds for these checks.
 _WATCHED, _LOOKING_SECONDS = 64, 0.1
 
 
 @dataclass(frozen=True)
 class CachePlan:
-    """How many batches each cache holds, and how many bytes of samples each worker may keep."""
+    """The number of batches in each cache, and the bytes of samples each worker may keep."""
 
     device: int
     host: int
@@ -35,20 +35,20 @@ class CachePlan:
 
     @property
     def distinct(self) -> int:
-        """Batches to be collected."""
+        """Number of batches to collect."""
         return max(self.device, self.host, self.shared)
 
     @property
     def held_bytes(self) -> int:
-        """What all caches together may come to hold."""
+        """Maximum bytes in all caches together."""
         return (self.device + self.host + self.shared) * self.batch_bytes + max(1, self.workers) * self.pool_bytes
 
 
 def plan_caches(batch_bytes: int, workers: int, on_cpu: bool) -> CachePlan:
-    """Share the limits out: one batch for each cache first, then more distinct ones while they fit.
+    """Divide the limits: one batch for each cache first, then more distinct ones while they fit.
 
-    ``shared`` batches are mapped by every worker for the ``worker`` rung; two of them, so that the batch that
-    arrives is never the one the loop still holds. On the CPU host and device are one, and ``host`` stays empty.
+    ``shared`` batches are mapped by every worker for the ``worker`` rung; there are two, so that the arriving batch is
+    never the one the loop still holds. On the CPU, host and device are the same, and ``host`` stays empty.
     """
     size = max(1, batch_bytes)
     counts = {"device": 0, "host": 0, "shared": 0}
@@ -65,7 +65,7 @@ def plan_caches(batch_bytes: int, workers: int, on_cpu: bool) -> CachePlan:
 
 
 class Caches:
-    """The collected batches as each rung hands them out."""
+    """The collected batches for each rung that serves them."""
 
     def __init__(self, batches: Sequence[Any], plan: CachePlan, device: torch.device, writes_in_place: bool) -> None:
         on_cpu = device.type == "cpu"
@@ -73,18 +73,18 @@ class Caches:
         self.device = BatchCache(moved, writes_in_place)
         self.host = BatchCache(batches[: plan.host], writes_in_place)
         self.shared = list(batches[: plan.shared])
-        #: Whether anything in a batch went to the device.
+        #: True if anything in a batch moved to the device.
         self.moves = on_cpu or any(t.device.type == device.type for t in tree.tensors(moved))
 
 
 class BatchCache:
-    """Distinct batches handed out round and round.
+    """A cache of distinct batches that are handed out cyclically.
 
-    A loop may write into the batch it gets; a cached one must not change. The first batch goes out as a copy, and the
-    first batches that were out are looked at when the loop is back: once one has changed, all go out as copies. That
-    also catches what cannot be seen before, a loop that copies batches to the device and writes into the copy: given
-    a batch that is on the device already, there is no copy. A loop does to one batch what it does to the next, so a
-    few dozen tell, and then the looking, which takes long where a batch holds thousands of objects, ends.
+    A loop may write into its batch, but a cached batch must not change. The first batch is handed out as a copy, and
+    the first batches are checked after use: once one has changed, all are handed out as copies. This also finds a loop
+    that copies batches to the device and writes into the copy: for a batch already on the device there is no copy. A
+    loop treats all batches alike, so the checks, which are slow for batches of thousands of objects, end after a few
+    dozen.
     """
 
     def __init__(self, batches: Sequence[Any], writes_in_place: bool = False) -> None:
@@ -99,18 +99,18 @@ class BatchCache:
 
     @property
     def writes_in_place(self) -> bool:
-        """Whether the loop has written into a batch, the one it has now included."""
+        """True if the loop has written into a batch, including its current one."""
         if self._out is not None and not self._writes_in_place:
             batch, before = self._out
             self._writes_in_place = self._versions(batch) != before
         return self._writes_in_place
 
     def next(self) -> Any:
-        """The next batch, round and round."""
+        """Return the next batch, cyclically."""
         return self.at(self._turn)
 
     def at(self, number: int) -> Any:
-        """The batch of this number, as it may be handed out."""
+        """Return batch ``number``, as a copy if the loop may change it."""
         batch = self._batches[number % len(self._batches)]
         if self.writes_in_place or self._turn == 0:
             batch = tree.clone_pinned(batch)

@@ -1,4 +1,4 @@
-"""Warnings about the loop that its measurement finds out, as they go into the session."""
+"""Define warnings about the loop that its measurement may add to the session."""
 
 from __future__ import annotations
 

@@ -1,8 +1,7 @@
-"""Climbing the ladder on one loader, driven by the training loop's own calls of ``next()``.
+"""Climb the ladder on one loader, driven by the training loop's own ``next()`` calls.
 
-:class:`Climb` is a generator at heart: each ``yield`` hands the loop one batch, and what stands after the yield runs
-when the loop comes back for the next. So a window is a plain loop with a stopwatch around it, although it is the
-user's code that turns the handle.
+:class:`Climb` wraps a generator: each ``yield`` hands the loop one batch, and the code after it runs when the loop asks
+for the next. A window is thus a plain timed loop, although the user's code drives it.
 """
 
 from __future__ import annotations
@@ -19,34 +18,34 @@ from torch.utils.data import DataLoader
 from ..analysis.knobs import makes_way
 from ..analysis.thresholds import GATE
 from ..analysis.whatif import transfer_matters
+from ..loop.epochs import Epochs
 from ..measure.device import Device
 from ..measure.schedule import Schedule
 from ..measure.window import window_seconds
-from ..session import REMEDIED, Rung, Session, cut_of
+from ..session import CACHED, REMEDIED, Rung, Session, cut_of
 from . import modelside, windows
+from .availability import availability
 from .batchsteps import batch_steps
 from .deadline import Deadline, OutOfTime
 from .delivery import Delivery
-from .epochs import Epochs
 from .feed import Feed, epoch_length
 from .findings import Findings
-from .knobs import LoaderTrial, proposal
-from .remedied import Trial
-from .standing import standings
-from .turns import Turn, Turns
-from .uses import watch_uses
-from .waits import watch_syncs
+from .loop_side import LoopSide, Turn
+from .remedy_trial import Trial
+from .settings_trial import SettingsTrial, proposal
+from .sync_watch import watch_syncs
+from .tensor_uses import watch_uses
 from .windows import Rounds, Windows
 
-#: The longest that comparing single batches may take, in seconds and as a part of the budget.
+#: Maximum time for comparing single batches, in seconds and as a share of the budget.
 _COMPARE_SECONDS, _COMPARE_SHARE = 3.0, 0.05
-#: Steps that the loop makes before anything is cached, one round of the workers at least, and the longest that this may
-#: take, in seconds and as a part of the budget.
+#: Steps of the loop before anything is cached (at least one round of the workers), and their maximum time, in seconds
+#: and as a share of the budget.
 _OBSERVE_STEPS, _OBSERVE_SECONDS, _OBSERVE_SHARE = 4, 6.0, 0.1
 
 
 class Setting(windows.Setting, Protocol):
-    """What a climb needs of the analysis it is part of."""
+    """The parts of the analysis that a climb uses."""
 
     schedule: Schedule
 
@@ -59,7 +58,7 @@ class Setting(windows.Setting, Protocol):
 
 
 class Climb:
-    """The measurement on the training loader. ``handed`` is how far the loop is in its epoch when it begins."""
+    """The measurement on the training loader. ``handed`` is the number of batches already yielded in the epoch."""
 
     def __init__(
         self,
@@ -78,11 +77,19 @@ class Climb:
         self._session: Session = setting.schedule.session
         self._deadline = Deadline(setting.clock, setting.plan.budget)
         self._epochs = Epochs(epoch_length(feed.loader), handed, setting.plan.horizon)
-        self._turns = Turns(feed, self._epochs, setting.training, ordinal, self._deadline.check)
+        self._loop_side = LoopSide(feed, self._epochs, setting.training, ordinal, self._deadline.check)
         self._device = Device(device)
         ladder = Rounds(setting.schedule, window_seconds(setting.plan.budget, len(setting.schedule.rungs)))
         self._windows = Windows(
-            feed, self._turns, setting, self._device, self._deadline, ladder, ordinal, writes_in_place, self._recorded
+            feed,
+            self._loop_side,
+            setting,
+            self._device,
+            self._deadline,
+            ladder,
+            ordinal,
+            writes_in_place,
+            self._recorded,
         )
         self._findings = Findings(feed, setting.send, setting.plan.attempt, not setting.looks_inside)
         self._trial: Trial | None = None
@@ -92,33 +99,33 @@ class Climb:
 
     @property
     def horizon(self) -> int | None:
-        """After how many batches the loop leaves its epochs early, if it does; see :class:`Epochs`."""
+        """Number of batches after which the loop leaves its epochs early, or None; see :class:`Epochs`."""
         return self._epochs.seen_horizon
 
     @property
     def plain(self) -> Delivery | None:
-        """The batch that the loop has just got, if it got it as it does in training."""
-        return self._turns.plain
+        """The batch that the loop has just received, if it came as in training."""
+        return self._loop_side.plain
 
     # Called by the loop's iterator
 
     def next(self) -> Any:
-        """One turn of the loop: a batch, :data:`END`, or a :class:`Failure`."""
+        """Return the loop's next turn: a batch, :data:`END`, or a :class:`Failure`."""
         if self._deadline.passed:
             return self._climbing.throw(OutOfTime())
         return next(self._climbing)
 
     def close(self) -> None:
-        """Undo what a window under way has started."""
+        """Undo what an open window has started."""
         try:
             self._climbing.close()
-        except ValueError:  # it is the climb itself that is ending the analysis
+        except ValueError:  # the climb itself is ending the analysis
             pass
 
     def begin_epoch(self, loader: DataLoader[Any]) -> None:
-        """The loop has called ``iter()``, perhaps on a loader rebuilt for the new epoch."""
+        """Note that the loop has called ``iter()``, perhaps on a loader rebuilt for the new epoch."""
         self.feed.loader = loader
-        self._turns.begin_epoch(epoch_length(loader))
+        self._loop_side.begin_epoch(epoch_length(loader))
         self.feed.endless = self._epochs.length is not None
 
     # The climb itself
@@ -127,8 +134,8 @@ class Climb:
         ended, until = "settled", self._deadline.at
         if not self._plan.climbed:
             rungs = self._windows.rounds.schedule.rungs
-            for standing in standings(self.feed.loader, self._device.is_cpu, self._plan.excluded, rungs):
-                self._windows.announce(standing)
+            for rung in availability(self.feed.loader, self._device.is_cpu, self._plan.excluded, rungs):
+                self._windows.announce(rung)
             if not self._session.windows and not self._session.observed:
                 yield from self._observe()
             ended = yield from self._rounds(until - self._plan.knobs)
@@ -140,14 +147,14 @@ class Climb:
         self._setting.finish(ended)
 
     def _observe(self) -> Turn:
-        """Let the loop train as it does, for the first answer: how long it waits, and what its workers are at."""
+        """Let the loop train as it does, for the first answer: how long it waits, and what its workers do."""
         self._setting.send("progress", {"rung": "baseline", "round": 0})
         until = self._clock.now() + min(_OBSERVE_SECONDS, _OBSERVE_SHARE * self._plan.budget)
         steps = max(_OBSERVE_STEPS, self.feed.workers)
         while steps > 0 and self._clock.now() < until:
-            delivery = yield from self._turns.take_fitting("baseline")
+            delivery = yield from self._loop_side.take_fitting("baseline")
             if delivery is not None:
-                yield from self._turns.hand(delivery.batch)
+                yield from self._loop_side.hand(delivery.batch)
                 steps -= 1
         self._tell()
 
@@ -156,9 +163,9 @@ class Climb:
         self._setting.tell_observed()
 
     def _rounds(self, makes_way_from: float = math.inf) -> Generator[Any, None, str]:
-        """Window after window, as the schedule wants them; returns why there are no more.
+        """Measure window after window as the schedule asks; return why there are no more.
 
-        The ladder makes way for the trial of other settings from a certain time on, where that is called for.
+        From the time ``makes_way_from`` on, the ladder ends after a round if trying other settings is worth more.
         """
         schedule = self._windows.rounds.schedule
         round_ = schedule.round
@@ -183,30 +190,30 @@ class Climb:
         return "settled"
 
     def _look_at_model(self) -> Turn:
-        """What a step fed from the device consists of; see :mod:`.modelside`."""
+        """Analyze the step that is fed from the device; see :mod:`.modelside`."""
         session, plan, send = self._session, self._plan, self._setting.send
         if not modelside.wanted(plan, session) or modelside.why_not(plan, session, send):
             return
-        self._deadline.lift()  # each look keeps to a time of its own
+        self._deadline.lift()  # each part limits its own time
         self.rung = "device"
         yield from self._windows.fill_caches()
         yield from self._windows.settle("device")
         cache = self._windows.cache("device")
         self._windows.disturb()
-        yield from modelside.look_at_model(self._turns, cache, self._device, self._clock, plan, session, send)
+        yield from modelside.look_at_model(self._loop_side, cache, self._device, self._clock, plan, session, send)
         self.rung = "baseline"
 
     def _try_settings(self, until: float) -> Turn:
-        """The loop on loaders with other settings against the loop as it is, in rounds of their own; see :mod:`.knobs`.
+        """Compare the loop under other loader settings with the loop as it is, in rounds of their own.
 
-        ``until`` is when the budget ends.
+        ``until`` is when the budget ends. See :mod:`.settings_trial`.
         """
         session, ladder, before = self._session, self._windows.rounds, self._deadline.at
         seconds = min(self._plan.knobs, until - self._clock.now())
         if session.knobs is None:
             for kind, data in proposal(self.feed, session, seconds):
                 self._setting.send(kind, data)
-        trial = LoaderTrial(self.feed, session, seconds)
+        trial = SettingsTrial(self.feed, session, seconds)
         if not trial.feeds:
             return
         self._setting.send("trying", {"budget": seconds})
@@ -215,22 +222,22 @@ class Climb:
         try:
             for rung, feed in trial.feeds.items():
                 self.rung = rung
-                self._turns.serve(rung, feed)
+                self._loop_side.serve(rung, feed)
                 yield from self._begin(rung)
                 self._setting.send("knobs", asdict(trial.started(rung)))
             yield from self._rounds()
         except OutOfTime:
-            pass  # what was measured by then is what is known
+            pass  # keep what was measured until then
         finally:
             trial.close()
             for rung in trial.feeds:
-                self._turns.dismiss(rung)
+                self._loop_side.dismiss(rung)
             self._windows.rounds, self._deadline.at = ladder, before
-        self.rung = "baseline"  # not where the script has failed under another
+        self.rung = "baseline"  # a later failure of the script is not attributed to a setting
 
     def _try_remedy(self, ended: str) -> Turn:
-        """The loop under the remedy against the loop as it is, in rounds and with a budget of their own."""
-        self._deadline.lift()  # a trial in the workers takes the time that it takes
+        """Compare the loop under the remedy with the loop as it is, with rounds and a budget of their own."""
+        self._deadline.lift()  # a trial in the workers is not limited by the budget
         self._setting.send("applying", {"ended": ended})
         session = self._session
         begins = session.remedy is None
@@ -244,7 +251,7 @@ class Climb:
         if trial.feed is None:
             return
         self._trial = trial
-        self._turns.serve(REMEDIED, trial.feed)
+        self._loop_side.serve(REMEDIED, trial.feed)
         schedule = self._setting.trial_schedule(begins)
         self._windows.rounds = Rounds(schedule, window_seconds(self._plan.apply, len(schedule.rungs)))
         self._windows.announce(Rung(REMEDIED))
@@ -259,23 +266,23 @@ class Climb:
             trial.feed.close()
 
     def _begin(self, rung: str) -> Turn:
-        """Start the workers of a source of its own; what that takes says nothing of its pace."""
+        """Start the workers of a separate source; their start-up does not count as pace."""
         yield from self._windows.settle(rung)
         self._windows.pace.pop(rung, None)
         self._windows.disturb()
 
     def _measure(self, rung: str) -> Generator[Any, None, str]:
-        """A window of ``rung`` and what is looked at beside it; returns why there is none, or the empty string."""
+        """Measure a window of ``rung`` and its side measurements; return why there is none, or ""."""
         measured, session = self._windows, self._session
         trouble = yield from measured.measure(rung)
         if trouble or not measured.rounds.schedule.allows(rung):
             measured.disturb()
             return trouble
-        if rung in ("device", "host"):
+        if rung in CACHED:
             yield from self._watch_uses()
         if rung == "host" and self._plan.audit is not None and session.syncs is None:
             measured.disturb()
-            found = yield from watch_syncs(self._turns, measured.cache("host"), self._device, measured.pace["host"])
+            found = yield from watch_syncs(self._loop_side, measured.cache("host"), self._device, measured.pace["host"])
             self._setting.send("syncs", asdict(found))
         if rung == "device" and self._compares_batches:
             self._compares_batches = False
@@ -283,7 +290,7 @@ class Climb:
         return ""
 
     def _watch_uses(self) -> Turn:
-        """What the loop does with each tensor of a batch, once, where copying to the device may matter to it."""
+        """Watch how the loop uses each tensor of a batch, once, if the copy to the device may matter."""
         session = self._session
         facts = session.batch
         if facts is None or facts.unwatched or facts.autocast is not None:
@@ -292,15 +299,15 @@ class Climb:
         if not asked and not transfer_matters(session, GATE / 2):
             return
         self._windows.disturb()
-        yield from watch_uses(self._turns, self._windows.cache("host"), facts, self._device.torch_device)
+        yield from watch_uses(self._loop_side, self._windows.cache("host"), facts, self._device.torch_device)
         self._setting.send("batch", asdict(facts))
 
     def _compare_batches(self) -> Turn:
-        """Single steps on each cached batch, once: does the model's step depend on the batch?"""
+        """Time single steps on each cached batch, once, to find whether the model's step depends on the batch."""
         seconds = min(_COMPARE_SECONDS, _COMPARE_SHARE * self._plan.budget)
         cache, pace = self._windows.cache("device"), self._windows.pace["device"]
         self._windows.disturb()
-        found = yield from batch_steps(self._turns, cache, self._device, self._clock, pace, seconds)
+        found = yield from batch_steps(self._loop_side, cache, self._device, self._clock, pace, seconds)
         for one in found:
             self._setting.send("batch-step", one)
 

@@ -1,4 +1,4 @@
-"""Collecting the batches that the cached rungs are served from."""
+"""Collect the batches that the cached rungs serve."""
 
 from __future__ import annotations
 
@@ -6,24 +6,24 @@ from collections.abc import Generator
 from typing import Any
 
 from ..measure.clock import Clock
-from . import tree
+from ..usercode import tree
 from .caches import CachePlan, plan_caches
-from .turns import Turns
+from .loop_side import LoopSide
 
-#: Seconds spent on distinct batches; what is there by then has to do.
+#: Seconds after which no more distinct batches are collected.
 _SECONDS = 5.0
 
 
 def collected(
-    turns: Turns, clock: Clock, workers: int, on_cpu: bool
+    loop_side: LoopSide, clock: Clock, workers: int, on_cpu: bool
 ) -> Generator[Any, None, tuple[list[Any], CachePlan]]:
-    """Distinct batches straight from the workers, as many as time and memory allow, and the plan that follows."""
-    turns.feed.cell.switch("baseline")
+    """Return distinct batches from the workers, as many as time and memory allow, and the cache plan they follow."""
+    loop_side.feed.rung_switch.set("baseline")
     batches: list[Any] = []
     plan: CachePlan | None = None
     until = clock.now() + _SECONDS
     while plan is None or len(batches) < plan.distinct:
-        delivery = yield from turns.take_fitting("baseline")
+        delivery = yield from loop_side.take_fitting("baseline")
         if delivery is None:
             continue
         batches.append(delivery.batch)

@@ -1,4 +1,4 @@
-"""When what is being measured has to be done."""
+"""Keep the time limit of a measurement."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from ..measure.clock import Clock
 
 
 class OutOfTime(Exception):
-    """The budget of what is being measured is spent."""
+    """The error raised if the budget of a measurement is spent."""
 
 
 class Deadline:
-    """A moment on a clock, which may be put off.
+    """A time limit that can be moved.
 
     Attributes:
-        at: in the clock's seconds; infinite where whatever is at work keeps to a time of its own.
+        at: in the clock's seconds; infinite while the current measurement limits its own time.
     """
 
     def __init__(self, clock: Clock, seconds: float) -> None:
@@ -28,20 +28,22 @@ class Deadline:
 
     @property
     def left(self) -> float:
-        """Seconds."""
+        """Seconds left."""
         return self.at - self._clock.now()
 
     def check(self) -> None:
-        """Raises:
-        OutOfTime: it has passed.
+        """Check the time.
+
+        Raises:
+            OutOfTime: the deadline has passed.
         """
         if self.passed:
             raise OutOfTime
 
     def put(self, seconds: float) -> None:
-        """Have it so many seconds from now."""
+        """Set the deadline to ``seconds`` from now."""
         self.at = self._clock.now() + seconds
 
     def lift(self) -> None:
-        """Have none, for the time being."""
+        """Remove the deadline for now."""
         self.at = math.inf

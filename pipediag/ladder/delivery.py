@@ -1,4 +1,4 @@
-"""What a worker sends: the batch, and how it came about."""
+"""Define what a worker sends: a batch, and how it was made."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ from torch.utils.data._utils.pin_memory import pin_memory
 from ..measure.evidence import BatchCost
 from ..session import Inside
 
-#: Of a batch that no worker of the ladder's has made.
+#: The cost of a batch that none of the ladder's workers has made.
 NO_COST = BatchCost()
 
 
 @dataclass
 class Notes:
-    """What a worker tells beside a batch, when there is something to tell.
+    """A worker's findings that accompany a batch.
 
     ``times`` are the seconds each sample took under the baseline, ``slowest`` the longest of them with its index.
-    ``inside`` is what was found out about the dataset's code, told once; ``ready`` when the worker could begin
-    (``time.perf_counter``, which all processes of a machine share), told with its first batch.
+    ``inside`` describes the dataset's code, sent when there is news; ``ready`` is when the worker could begin
+    (``time.perf_counter``, which all processes of a machine share), sent with its first batch.
     """
 
     times: list[float] = field(default_factory=list)
@@ -33,10 +33,9 @@ class Notes:
 class Delivery:
     """A batch tagged with the rung it was made under.
 
-    The tag makes a switch exact: the main process sees which batches are still of the rung before, however many
-    the queues hold. ``stable`` is false while the worker was filling a cache or the rung changed meanwhile.
-    ``why_not`` says why the rung cannot be served. ``made`` is when
-    the worker had finished it (``time.perf_counter``).
+    The tag makes a switch exact: the main process sees which batches still belong to the previous rung, however many
+    are queued. ``stable`` is False if the worker was filling a cache or the rung changed during the batch. ``why_not``
+    says why the rung cannot be served. ``made`` is when the worker finished the batch (``time.perf_counter``).
     """
 
     __slots__ = ("batch", "cost", "made", "notes", "rung", "stable", "why_not", "worker")
@@ -62,7 +61,7 @@ class Delivery:
         self.made = time.perf_counter() if made is None else made
 
     def fits(self, rung: str) -> bool:
-        """Whether the batch was made under ``rung`` from beginning to end."""
+        """Return whether the batch was made under ``rung`` from beginning to end."""
         return self.stable and self.rung == rung
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -70,6 +69,6 @@ class Delivery:
         return (Delivery, (self.batch, *story))
 
     def pin_memory(self) -> Delivery:
-        """Called by the loader's pinning thread, which pins what knows how to pin itself."""
+        """Pin the batch; called by the loader's pinning thread."""
         self.batch = pin_memory(self.batch)
         return self

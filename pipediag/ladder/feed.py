@@ -1,4 +1,4 @@
-"""The main process's side of the loader: one iterator of the user's loader, built with the wrappers inside."""
+"""Feed the loop from one iterator of the user's loader, built with our wrappers inside."""
 
 from __future__ import annotations
 
@@ -10,25 +10,25 @@ from typing import Any, Protocol
 import torch
 from torch.utils.data import DataLoader, IterableDataset
 
+from ..loop.wrappers import EndlessSampler, InitWorker, StagedCollate, StagedDataset, StagedIterable
 from ..measure.clock import Clock
 from ..session import Startup
-from . import tree
-from .cell import PAUSE, Cell
+from ..usercode import tree
 from .delivery import Delivery
-from .hearsay import Hearsay
-from .station import Station
-from .wrappers import EndlessSampler, InitWorker, StagedCollate, StagedDataset, StagedIterable
+from .rung_switch import PAUSE, RungSwitch
+from .worker_reports import WorkerReports
+from .worker_side import WorkerSide
 
 NativeIterator = Callable[[Any], Any]  # DataLoader._get_iterator, unpatched
 
-#: Seconds that a loader with a timeout gives its workers at least.
+#: Minimum seconds that a loader with a timeout gives its workers.
 TIMEOUT = 120
-#: Seconds below which a wait for a batch is not worth asking what it was for.
+#: Seconds below which a wait for a batch is not attributed to a cause.
 _NOTICEABLE = 1e-4
 
 
 class Source(Protocol):
-    """Where the loop's batches come from: the measured loader's feed, or another beside it."""
+    """The source of the loop's batches: the measured loader's feed, or a separate one."""
 
     @property
     def waited(self) -> float:
@@ -36,29 +36,29 @@ class Source(Protocol):
 
     @property
     def stalled(self) -> float:
-        """The part of them in which later batches were there already."""
+        """The part of ``waited`` in which later batches were already there."""
 
     @property
     def worker_pids(self) -> list[int]: ...
 
     @property
     def workers(self) -> int:
-        """How many make batches side by side; 0 where the training process makes them."""
+        """Number of workers; 0 if the training process makes the batches."""
 
     @property
     def backlog(self) -> int:
-        """Batches that lie ready when nothing has been taken for a while."""
+        """Batches that queue up when none is taken for a while."""
 
     @property
     def ready(self) -> int:
-        """Batches that lie ready now, as far as that can be seen."""
+        """Batches that are queued now, to the extent that this is visible."""
 
     @property
     def at_work(self) -> int:
-        """Batches that are being made now, as far as that can be seen."""
+        """Batches that are being made now, to the extent that this is visible."""
 
     def pause(self) -> None:
-        """Let the workers begin no further batch for some seconds, or until one is taken, where that can be done."""
+        """Keep the workers from beginning further batches for some seconds or until one is taken, if possible."""
 
     def take(self) -> Delivery | None: ...
 
@@ -66,7 +66,7 @@ class Source(Protocol):
 
 
 class Feed:
-    """Batches of one loader under a rung that can change at any time. Workers live as long as the feed."""
+    """The batches of one loader under a rung that can change at any time. Workers live as long as the feed."""
 
     def __init__(
         self,
@@ -78,11 +78,11 @@ class Feed:
     ) -> None:
         self.loader = loader
         self._timeout = timeout
-        self.cell = Cell(int(loader.num_workers))
-        self.hearsay = Hearsay()
-        #: One for each time that the data was begun.
+        self.rung_switch = RungSwitch(int(loader.num_workers))
+        self.reports = WorkerReports()
+        #: One entry for each time the data was begun.
         self.startups: list[Startup] = []
-        #: Seconds spent waiting for batches so far, and the part of them in which later batches were there already.
+        #: Seconds spent waiting for batches so far, and the part of them in which later batches were already there.
         self.waited = 0.0
         self.stalled = 0.0
         self._looks_inside = looks_inside
@@ -91,8 +91,8 @@ class Feed:
         self._iterator: Any = None
         self._started: float | None = None
         self._shutdown = 0.0
-        self._launched: float | None = None  # None where the workers go on
-        self._parcels: list[Any] = []
+        self._launched: float | None = None  # None if the workers continue
+        self._batch_queues: list[Any] = []
         self._shared: list[Any] = []
         self._sampler: EndlessSampler | None = None
         self._endless = False
@@ -104,27 +104,29 @@ class Feed:
 
     @endless.setter
     def endless(self, value: bool) -> None:
-        """Let the sampler begin anew at its end; iterable datasets end when they end."""
+        """Set whether the sampler restarts at its end; iterable datasets end when they end."""
         self._endless = value
         if self._sampler is not None:
             self._sampler.endless = value
 
     def open(self) -> None:
-        """Build the iterator, and with it the workers. The loader is the user's own again when this returns."""
+        """Build the iterator and its workers. Afterwards the loader has its own attributes again."""
         ending = self._clock.now()
-        # At the end of an endless loader's epoch they are at work for the next one, and take longer to end.
+        # At the end of an endless loader's epoch, workers are busy with the next one and take longer to end.
         ended_idle = self._iterator is not None and bool(self.worker_pids) and not self._endless
         self.close()
         loader = self.loader
         self._started = self._clock.now()
         self._shutdown = self._started - ending if ended_idle else 0.0
-        self._parcels = _parcels(loader)
-        station = Station(loader.dataset, loader.collate_fn, self.cell, self._parcels, self._looks_inside)
+        self._batch_queues = _batch_queues(loader)
+        worker_side = WorkerSide(
+            loader.dataset, loader.collate_fn, self.rung_switch, self._batch_queues, self._looks_inside
+        )
         iterable = is_iterable(loader)
         attributes: dict[str, Any] = {
-            "dataset": StagedIterable(station) if iterable else StagedDataset(station),
-            "collate_fn": StagedCollate(station),
-            "worker_init_fn": InitWorker(station, loader.worker_init_fn),
+            "dataset": StagedIterable(worker_side) if iterable else StagedDataset(worker_side),
+            "collate_fn": StagedCollate(worker_side),
+            "worker_init_fn": InitWorker(worker_side, loader.worker_init_fn),
             # Filling a cache takes longer than making a batch.
             "timeout": loader.timeout and max(loader.timeout, self._timeout),
         }
@@ -138,10 +140,10 @@ class Feed:
             self._iterator = self._native(loader)
         self._launched = self._clock.now()
         if self._shared:
-            self._post_parcels()
+            self._post_batches()
 
     def take(self) -> Delivery | None:
-        """The next batch as the workers send it; None when the epoch's data is used up."""
+        """Return the next batch from the workers, or None if the epoch's data is used up."""
         if self._iterator is None:
             self.open()
         self._resume()
@@ -156,14 +158,14 @@ class Feed:
             self.stalled += max(0.0, came - max(asked, self._overtaken_at()))
         if self._started is not None:
             self._note_startup(self._started, asked, came, delivery)
-        self.hearsay.take(delivery)
+        self.reports.take(delivery)
         return delivery
 
     def _overtaken_at(self) -> float:
-        """When half of the batches that the workers were asked for were ready, the one waited for not among them.
+        """Return when half of the requested batches were ready, excluding the one waited for; ``inf`` if fewer are.
 
-        torch keeps those that came before their turn with their tasks. That a few do is in the nature of workers
-        side by side; with half of them ready, workers begin to run out of tasks.
+        torch keeps batches that arrive out of order with their tasks. A few always do with parallel workers; once half
+        of them are ready, workers begin to run out of tasks.
         """
         tasks = getattr(self._iterator, "_task_info", None) or {}
         early = sorted(task[1].made for task in tasks.values() if len(task) == 2 and isinstance(task[1], Delivery))
@@ -171,7 +173,7 @@ class Feed:
         return early[half - 1] if half and len(early) >= half else math.inf
 
     def _note_startup(self, started: float, asked: float, came: float, delivery: Delivery) -> None:
-        """From ``iter()`` until the first batch was there: a loop that asks for it later has lost nothing by that."""
+        """Record the seconds from ``iter()`` until the first batch was ready, even if the loop asks for it later."""
         if self.workers:
             seconds = min(came, max(started, delivery.made)) - started
         else:  # nothing is made before it is asked for
@@ -186,7 +188,7 @@ class Feed:
         self._started = None
 
     def renew(self) -> None:
-        """Begin the data anew, in the same workers where the loader keeps them."""
+        """Restart the data, in the same workers if they are persistent."""
         if self._iterator is not None and self.loader.persistent_workers and self.loader.num_workers > 0:
             self._started, self._launched = self._clock.now(), None
             self._iterator._reset(self.loader)
@@ -194,22 +196,22 @@ class Feed:
             self.open()
 
     def beside(self, loader: DataLoader[Any], timeout: float) -> Feed:
-        """A feed of another loader by the same means, whose workers get so many seconds for a batch."""
+        """Return a feed of another loader, whose workers get at least ``timeout`` seconds per batch."""
         other = Feed(loader, self._native, self._clock, looks_inside=False, timeout=timeout)
         other.endless = self.endless
         return other
 
     def share(self, batches: list[Any]) -> None:
-        """Give every worker its cached batch, now and whenever the workers are started anew."""
+        """Give every worker its cached batch, now and whenever workers are restarted."""
         if not self._shared:
             self._shared = batches
-            self._post_parcels()
+            self._post_batches()
 
-    def _post_parcels(self) -> None:
-        # Neighbouring workers get different batches where there are two, and no reference is kept here: a batch
-        # that arrives must be mapped anew, as a fresh one would be.
+    def _post_batches(self) -> None:
+        # Neighbouring workers get different batches if there are two. No reference is kept here: a batch that arrives
+        # must be newly mapped, as a fresh one would be.
         copies = [tree.in_shared_memory(batch) for batch in self._shared]
-        for number, queue in enumerate(self._parcels):
+        for number, queue in enumerate(self._batch_queues):
             queue.put(copies[number % len(copies)])
 
     @property
@@ -222,29 +224,29 @@ class Feed:
 
     @property
     def ready(self) -> int:
-        """Batches in the result queue, and those that came before their turn, which torch keeps with their tasks."""
+        """Batches in the result queue, and those that arrived out of order, which torch keeps with their tasks."""
         iterator = self._iterator
         tasks = getattr(iterator, "_task_info", None) or {}
         early = sum(1 for task in tasks.values() if len(task) == 2)
         try:
             return early + int(iterator._data_queue.qsize())
-        except (AttributeError, NotImplementedError):  # no workers; a queue of processes on macOS cannot be counted
+        except (AttributeError, NotImplementedError):  # no workers; or macOS, where a process queue cannot be counted
             return early
 
     @property
     def at_work(self) -> int:
-        return self.cell.at_work if self._iterator is not None else 0
+        return self.rung_switch.at_work if self._iterator is not None else 0
 
     def pause(self) -> None:
         now = self._clock.now()
         if self._paused_at is None or now - self._paused_at > PAUSE / 4:
             self._paused_at = now
-            self.cell.pause()
+            self.rung_switch.pause()
 
     def _resume(self) -> None:
         if self._paused_at is not None:
             self._paused_at = None
-            self.cell.resume()
+            self.rung_switch.resume()
 
     @property
     def worker_pids(self) -> list[int]:
@@ -257,22 +259,22 @@ class Feed:
         shutdown = getattr(iterator, "_shutdown_workers", None)
         if shutdown is not None:
             shutdown()
-        self.cell.forget()
-        for queue in self._parcels:
+        self.rung_switch.forget()
+        for queue in self._batch_queues:
             queue.cancel_join_thread()
             queue.close()
-        self._parcels = []
+        self._batch_queues = []
         self._started = None
 
     @property
     def native_iterator(self) -> Any:
-        """torch's own iterator underneath, for code that looks into it; None before the first batch."""
+        """torch's own iterator, for code that inspects it; None before the first batch."""
         return self._iterator
 
 
 @contextmanager
 def _swapped(loader: DataLoader[Any], attributes: dict[str, Any]) -> Iterator[None]:
-    """Put ``attributes`` on the loader for a moment, past its refusal to have them set after construction."""
+    """Set ``attributes`` on the loader within the context, bypassing its check against changes after construction."""
     before = {name: loader.__dict__[name] for name in attributes}
     loader.__dict__.update(attributes)
     try:
@@ -281,7 +283,7 @@ def _swapped(loader: DataLoader[Any], attributes: dict[str, Any]) -> Iterator[No
         loader.__dict__.update(before)
 
 
-def _parcels(loader: DataLoader[Any]) -> list[Any]:
+def _batch_queues(loader: DataLoader[Any]) -> list[Any]:
     if loader.num_workers == 0:
         return []
     context = loader.multiprocessing_context
@@ -295,9 +297,9 @@ def is_iterable(loader: DataLoader[Any]) -> bool:
 
 
 def epoch_length(loader: DataLoader[Any]) -> int | None:
-    """Batches after which the loader's own iterator ends; None where that is not known beforehand.
+    """Return the number of batches of the loader's own iterator, or None if it is not known beforehand.
 
-    A subclass may give ``len()`` another meaning, over a sampler that never ends: the sampler decides.
+    The sampler decides: a subclass may give ``len()`` another meaning over a sampler that never ends.
     """
     try:
         return len(loader) if is_iterable(loader) else len(loader._index_sampler)

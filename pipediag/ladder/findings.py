@@ -1,4 +1,4 @@
-"""Passing on what was found out beside the windows: startups, the inside of the dataset's code, slow samples."""
+"""Send findings from outside the windows: startups, the inside of the dataset's code, slow samples."""
 
 from __future__ import annotations
 
@@ -8,18 +8,18 @@ from typing import Any, Protocol
 
 from ..analysis.chain import merged
 from ..session import Startup
-from .hearsay import Hearsay
+from .worker_reports import WorkerReports
 
 
 class Found(Protocol):
-    """Where findings are gathered: a feed, or what is known of its loader."""
+    """The holder of findings: a feed, or the track of its loader."""
 
     startups: list[Startup]
-    hearsay: Hearsay
+    reports: WorkerReports
 
 
 class Findings:
-    """Sends each finding once it is there, and again when it has changed."""
+    """The sender of findings: sends each one when it appears and when it changes."""
 
     def __init__(self, feed: Found, send: Callable[[str, dict[str, Any]], None], attempt: int, known: bool) -> None:
         self._feed = feed
@@ -34,11 +34,11 @@ class Findings:
         for startup in self._feed.startups[self._startups :]:
             self._send("startup", {**asdict(startup), "attempt": self._attempt})
         self._startups = len(self._feed.startups)
-        insides = self._feed.hearsay.insides
-        if self._feed.hearsay.revision > self._heard_of and not self._inside_known:
-            self._heard_of = self._feed.hearsay.revision
+        insides = self._feed.reports.insides
+        if self._feed.reports.revision > self._heard_of and not self._inside_known:
+            self._heard_of = self._feed.reports.revision
             self._send("inside", asdict(merged(list(insides.values()))))
-        hearsay = self._feed.hearsay
-        if hearsay.samples > self._timed and (tail := hearsay.tail) is not None:
-            self._timed = hearsay.samples
+        reports = self._feed.reports
+        if reports.samples > self._timed and (tail := reports.tail) is not None:
+            self._timed = reports.samples
             self._send("tail", asdict(tail))

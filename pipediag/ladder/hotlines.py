@@ -1,8 +1,8 @@
-"""Which lines take the time while a sample is made: the user's own lines first, library functions where those lack.
+"""Find the lines that take the time of making a sample: the user's own lines first, else library functions.
 
-A line tracer is used rather than a profiler of functions because a transform is often one function: knowing that it
-is slow says nothing that the ladder has not said. Only frames of the user's files are traced, so that library code
-runs at its own speed; its time counts for the line that calls it.
+A line tracer is used rather than a function profiler because a transform is often a single function, and the ladder
+already shows that it is slow. Only frames of the user's files are traced, so that library code runs at full speed; its
+time counts for the line that calls it.
 """
 
 from __future__ import annotations
@@ -16,29 +16,29 @@ from types import FrameType
 from typing import Any
 
 from ..session import HotLine
-from .places import is_users, short
+from ..usercode.places import is_users, short
 
-#: Samples that are traced at most, and seconds after which no further one is.
+#: Maximum number of traced samples, and seconds after which no further one is traced.
 TRACED, _SECONDS = 4, 0.5
-#: Lines named, and the share of the time from which on one is worth it.
+#: Number of lines named, and the minimum share of the time of each.
 _LINES, _SHARE = 5, 0.05
-#: Below this part of the time spent in the user's own files, library functions are named as well.
+#: If the user's own files take less than this share of the time, library functions are named as well.
 _EXPLAINED = 0.5
 
 
 class HotLines:
-    """Traces samples one by one, as they are made, and ranks the lines."""
+    """A tracer of single samples that ranks the lines."""
 
     def __init__(self, most: int = TRACED) -> None:
         self._most = most
         self._tracer = _LineTracer()
         self._functions: list[HotLine] = []
         self._traced = 0
-        # A debugger or a coverage tool is there already: it has the only place for a tracer.
+        # A debugger or a coverage tool already holds the only slot for a tracer.
         self.complete = sys.gettrace() is not None or sys.getprofile() is not None or _another_profiler()
 
     def trace(self, make: Callable[[], Any]) -> Any:
-        """Make one sample under the tracer; the last one under a profiler of functions, where the lines lack."""
+        """Make one sample under the tracer; make the last one under a profiler if the lines explain too little."""
         if self._traced >= self._most or self._tracer.total > _SECONDS:
             self.complete = True
             return self._profiled(make) if self._tracer.explained < _EXPLAINED else make()
@@ -59,13 +59,13 @@ class HotLines:
 
 
 def _another_profiler() -> bool:
-    """Whether a profiler of Python 3.12's newer kind is at work."""
+    """Return whether a profiler that uses ``sys.monitoring`` (Python 3.12) is active."""
     monitoring = getattr(sys, "monitoring", None)
     return monitoring is not None and monitoring.get_tool(monitoring.PROFILER_ID) is not None
 
 
 class _LineTracer:
-    """Charges time to the line of the user's innermost frame that is running."""
+    """A tracer that charges time to the running line of the user's innermost frame."""
 
     def __init__(self) -> None:
         self._seconds: dict[tuple[str, int], float] = {}
@@ -107,7 +107,7 @@ class _LineTracer:
         return self._in_users_frame
 
     def _charge(self) -> None:
-        """The time since the last event belongs to the line that was running."""
+        """Charge the time since the last event to the line that was running."""
         if self._current:
             line = self._current[-1]
             self._seconds[line] = self._seconds.get(line, 0.0) + time.perf_counter() - self._last
@@ -115,7 +115,7 @@ class _LineTracer:
 
     @property
     def explained(self) -> float:
-        """The part of the time that was spent on lines of the user's."""
+        """Share of the time spent on the user's lines."""
         return sum(self._seconds.values()) / self.total if self.total else 0.0
 
     def lines(self) -> list[HotLine]:
@@ -127,7 +127,7 @@ class _LineTracer:
 
 
 def _functions(profile: cProfile.Profile) -> list[HotLine]:
-    """The library functions that take the time, by the time spent in each itself."""
+    """Return the library functions that take the most time themselves."""
     profile.create_stats()
     stats: dict[tuple[str, int, str], tuple[Any, ...]] = profile.stats  # type: ignore[attr-defined,unused-ignore]
     total = sum(entry[2] for entry in stats.values())

@@ -1,4 +1,4 @@
-"""One measurement in one process: hooks in, loaders seen, the training loader climbed, hooks out."""
+"""Measure a script in one process: hook its loaders, climb the ladder on the one that trains, remove the hooks."""
 
 from __future__ import annotations
 
@@ -15,45 +15,45 @@ from torch.utils.data.dataloader import _BaseDataLoaderIter
 
 from ..errors import AnalysisOver
 from ..frames import users_text
+from ..loop.training import EVIDENCE, Training
 from ..measure.clock import Clock, SystemClock
 from ..measure.device import Device, default_device
 from ..measure.schedule import Schedule
 from ..session import NOT_YET, REMEDIED, Loader, Session, Startup
-from . import tree
+from ..usercode import tree
+from ..usercode.places import caller
 from .caveats import WRITES_IN_PLACE
 from .climb import Climb
-from .facts import describe
 from .feed import Feed, NativeIterator, epoch_length
 from .findings import Findings
-from .hearsay import Hearsay
-from .inside import threads
+from .loader_facts import describe
+from .loop_side import END, Failure
 from .observing import Observer
-from .places import caller
 from .plan import Plan
-from .training import EVIDENCE, Training
-from .turns import END, Failure
+from .sample_inspection import threads
+from .worker_reports import WorkerReports
 
 Send = Callable[[str, dict[str, Any]], None]
 
-#: Part of the budget after which a script without any optimizer step is taken for an inference loop.
+#: Share of the budget after which a script without any optimizer step is treated as an inference loop.
 _INFERENCE_AFTER = 0.5
-#: ``next()`` calls answered with the stop before a script that ignores it is ended for good.
+#: Number of ``next()`` calls that raise the stop again before a script that ignores it is exited.
 _DEAF = 200
 
 
 class Track:
-    """What is known of one loader: how it was used, and the climb on it once it is the one that trains."""
+    """The facts about one loader: how it was used, and its climb once it is the one that trains."""
 
     def __init__(self, loader: DataLoader[Any], ordinal: int, where: str, observer: Observer) -> None:
         self.ordinal = ordinal
         self.observer = observer
-        self.where = where  # the last one: a loader may be looked through before it is trained on
+        self.where = where  # the latest place: a loader may be iterated elsewhere before it trains
         self.dataset = loader.dataset
         self.draws = 0
         self.writes_in_place = False
         self.climb: Climb | None = None
         self.facts: Loader | None = None  # as it was when it gave its first batch
-        self.hearsay = Hearsay()
+        self.reports = WorkerReports()
         self.startups: list[Startup] = []
         self._kind = (type(loader.dataset), loader.batch_size, loader.num_workers)
         self._likeness = (type(loader.sampler), epoch_length(loader))
@@ -63,20 +63,20 @@ class Track:
         return (*self._kind, self.where)
 
     def is_like(self, other: Track) -> bool:
-        """Whether it is the same loader made anew: as long, drawn from in the same way, iterated in the same place."""
+        """Return whether this is the same loader rebuilt: same length and sampler type, iterated in the same place."""
         return self.signature == other.signature and self._likeness == other._likeness
 
     def comes_back_as(self, loader: DataLoader[Any]) -> bool:
-        """Whether a loader is this one, or one that replaces it over the same dataset."""
+        """Return whether a loader is this one, or one that replaces it over the same dataset."""
         return self.dataset is loader.dataset and self._kind[1:] == (loader.batch_size, loader.num_workers)
 
 
 class Measurement:
-    """Hooks every DataLoader of the process and measures the one that trains, as ``plan`` asks.
+    """The measurement of one process: hooks every DataLoader and measures the one that trains, as ``plan`` asks.
 
-    ``choose`` and ``choose_trial`` say which rungs deserve another window, of the ladder and once a remedy is tried.
-    ``send`` receives events as they happen (see :meth:`pipediag.session.Session.apply`); they are applied to
-    ``session`` first, so that a schedule begun in an earlier pass goes on.
+    ``choose`` and ``choose_trial`` return the rungs that need another window, for the ladder and for the trial of a
+    remedy. ``send`` receives events as they happen (see :meth:`pipediag.session.Session.apply`); they are applied to
+    ``session`` first, so that a schedule begun in an earlier pass continues.
     """
 
     def __init__(
@@ -105,7 +105,7 @@ class Measurement:
 
     @contextmanager
     def installed(self) -> Iterator[Measurement]:
-        """Everything is hooked inside, and as it was afterwards, workers included."""
+        """Hook everything within the context; restore it afterwards, workers included."""
         native: NativeIterator = DataLoader._get_iterator
 
         def hooked(loader: DataLoader[Any]) -> Any:
@@ -130,7 +130,7 @@ class Measurement:
             self._target.climb.close()
             self._target.climb.feed.close()
 
-    # What the hook does
+    # Called by the hook
 
     def iterator_for(self, loader: DataLoader[Any], native: NativeIterator) -> LoaderIterator:
         self.check()
@@ -142,7 +142,7 @@ class Measurement:
         return iterator
 
     def check(self) -> None:
-        """Raise the stop again for as long as the script goes on asking for data."""
+        """Raise the stop again if the analysis is over; exit a script that keeps asking for data."""
         if not self.over:
             return
         self._ignored += 1
@@ -153,7 +153,7 @@ class Measurement:
         raise AnalysisOver(self.over)
 
     def drew(self, track: Track) -> None:
-        """A batch has been handed out by a loader that is not (yet) the one measured."""
+        """Record that a loader that is not (yet) the measured one has yielded a batch."""
         now = self.clock.now()
         if self._first_draw is None:
             self._first_draw = now
@@ -167,7 +167,7 @@ class Measurement:
             self.finish("no-training-loader")
 
     def promote(self, track: Track, feed: Feed, handed: int) -> Climb | None:
-        """Begin the climb when this loader turns out to be the training loader."""
+        """Begin the climb if this loader proves to be the training loader."""
         if not self._is_target(track):
             return None
         if self._target is not None and self._target.climb is not None:  # its successor in a rebuilt epoch
@@ -200,7 +200,7 @@ class Measurement:
         return self.training.credits.get(track.ordinal, 0)
 
     def _track(self, loader: DataLoader[Any]) -> Track:
-        """The loader's track: its own, or that of an earlier loader which it replaces over the same dataset."""
+        """Return the loader's track: its own, or that of an earlier loader which it replaces over the same dataset."""
         where = caller()
         for track in self._tracks:
             if track.comes_back_as(loader):
@@ -213,7 +213,7 @@ class Measurement:
         self._tracks.append(track)
         return track
 
-    # What a climb needs
+    # Used by climbs
 
     def send(self, kind: str, data: dict[str, Any]) -> None:
         self._session.apply(kind, data)
@@ -221,12 +221,12 @@ class Measurement:
 
     @property
     def looks_inside(self) -> bool:
-        """Whether it is still to be found out what goes on inside the dataset's code."""
+        """True if the inside of the dataset's code is still unknown."""
         inside = self._session.inside
         return inside is None or not inside.samples or inside.unsplit == NOT_YET
 
     def trial_schedule(self, begins: bool) -> Schedule:
-        """Of the rounds in which the remedy is measured; the first is none of the ladder's."""
+        """Return the schedule of the rounds that measure the remedy; they are counted after the ladder's rounds."""
         assert self._choose_trial is not None, "a remedy is to be measured, and nobody says for how long"
         schedule = Schedule(("baseline", REMEDIED), self._session, self._choose_trial)
         schedule.round += begins
@@ -234,7 +234,7 @@ class Measurement:
 
     @contextmanager
     def aside(self) -> Iterator[None]:
-        """Loaders that are iterated inside are none of the script's."""
+        """Exclude loaders iterated within the context: they are not the script's."""
         self._aside = True
         try:
             yield
@@ -242,18 +242,18 @@ class Measurement:
             self._aside = False
 
     def tell_observed(self, last: bool = False) -> None:
-        """Send what was seen of the training loop's own steps, if it is known by now which loader that is."""
+        """Send what was observed of the training loop's own steps, if the training loader is known."""
         if self._target is not None:
             for block in self._target.observer.take(last):
                 self.send("observed", asdict(block))
 
     def draws_of_others(self, ordinal: int) -> int:
-        """Batches drawn so far from loaders that are neither this one nor made in its place."""
+        """Return the batches drawn so far from loaders that are neither this one nor its replacements."""
         own = self._tracks[ordinal - 1]
         return sum(t.draws for t in self._tracks if t.ordinal != ordinal and not t.is_like(own))
 
     def finish(self, reason: str) -> None:
-        """Stop the script, for good: every later ``iter()`` and ``next()`` raises again."""
+        """Stop the script for good: every later ``iter()`` and ``next()`` raises again."""
         if not self.over:
             self.over = reason
             self.close()
@@ -262,9 +262,9 @@ class Measurement:
         raise AnalysisOver(reason)
 
     def conclude(self) -> dict[str, Any]:
-        """Send what is left to tell once the script has ended, and return the summary.
+        """Send the remaining facts after the script has ended, and return the summary.
 
-        A loop that ended before its loader was known for certain is that of the loader which trained most.
+        If the loop ended before its loader was certain, the loader with the most credited steps is taken.
         """
         if not self.over:
             if self._target is None:
@@ -282,7 +282,7 @@ class Measurement:
             Findings(self._target, self.send, self.plan.attempt, not self.looks_inside).tell()
 
     def summary(self) -> dict[str, Any]:
-        """What was seen of the script, for whoever decides on another pass."""
+        """Return the facts from which the parent decides on another pass."""
         climb = self._target.climb if self._target else None
         return {
             "loaders": [
@@ -297,18 +297,18 @@ class Measurement:
 
 
 class LoaderIterator(_BaseDataLoaderIter):  # type: ignore[misc]
-    """What ``iter(loader)`` returns under an analysis.
+    """The iterator that ``iter(loader)`` returns under an analysis.
 
-    Plain until its loader proves to be the training loader; from then on its batches come from the climb.
+    It is plain until its loader proves to be the training loader; from then on its batches come from the climb.
     """
 
     def __init__(self, loader: DataLoader[Any], track: Track, measurement: Measurement, native: NativeIterator) -> None:
-        # The parent's constructor would draw a seed and begin the sampler; the native iterator below does both.
+        # The parent's constructor would draw a seed and begin the sampler; the native iterator does both.
         self._loader = loader
         self._track = track
         self._measurement = measurement
         self._feed = Feed(loader, native, measurement.clock, measurement.looks_inside)
-        self._feed.hearsay, self._feed.startups = track.hearsay, track.startups
+        self._feed.reports, self._feed.startups = track.reports, track.startups
         self._handed = 0
         self._watched: tuple[Any, tuple[int, ...]] | None = None
         self._ended = False
@@ -347,7 +347,7 @@ class LoaderIterator(_BaseDataLoaderIter):  # type: ignore[misc]
         try:
             delivery = self._feed.take()
         except Exception as error:
-            raise users_text(error)  # noqa: B904 - the very error, with a cleaner message
+            raise users_text(error)  # noqa: B904 - the same error, with a cleaner message
         if delivery is None:
             self._ended = True
             self._track.observer.breaks()
@@ -366,14 +366,14 @@ class LoaderIterator(_BaseDataLoaderIter):  # type: ignore[misc]
         return delivery.batch
 
     def _look_back(self) -> None:
-        """Whether the loop has written into the batch it had; asked before the next one is fetched."""
+        """Find out whether the loop has written into its last batch; called before the next one is fetched."""
         if self._watched is not None:
             batch, before = self._watched
             self._watched = None
             self._track.writes_in_place = tree.versions(batch) != before
 
     def _reset(self, loader: DataLoader[Any], first_iter: bool = False) -> None:
-        """Called by ``iter()`` of a loader with persistent workers."""
+        """Begin an epoch; called by ``iter()`` of a loader with persistent workers."""
         self._measurement.check()
         self._handed, self._ended = 0, False
         if self._track.climb is not None:
@@ -385,7 +385,7 @@ class LoaderIterator(_BaseDataLoaderIter):  # type: ignore[misc]
         self._feed.close()
 
     def release(self) -> None:
-        """Let the loader go: one with persistent workers keeps its iterator, and must not keep this one."""
+        """Detach from the loader: one with persistent workers keeps its iterator, and must not keep this one."""
         if getattr(self._loader, "_iterator", None) is self:
             self._loader._iterator = None
             self._feed.close()

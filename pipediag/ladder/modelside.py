@@ -14,15 +14,16 @@ from ..measure.clock import Clock
 from ..measure.device import Device
 from ..session import Profile, Session
 from .caches import BatchCache
-from .frozen import frozen_prefix
+from .frozen import LEAST_STEPS, MOST_STEPS, TRIES, frozen_prefix
+from .loop_side import LoopSide, Turn
 from .plan import Plan
 from .profiling import STEPS, WARM_UP, profile_steps
-from .turns import Turn, Turns
 
 Send = Callable[[str, dict[str, Any]], None]
 
-#: The longest that trying a frozen prefix may take, in seconds and as a part of the budget, and the least.
-_PREFIX_SECONDS, _PREFIX_SHARE, _PREFIX_LEAST = 10.0, 0.1, 2.0
+#: The part of the budget that watching for a frozen prefix may take, where steps are so long that it counts, and the
+#: seconds that are allowed for beside the steps.
+_PREFIX_SHARE, _PREFIX_BESIDE = 0.1, 2.0
 #: Seconds that a profiler may take to make itself ready and to write, and by how much it slows a step.
 _PROFILER_SECONDS, _SLOWER = 30.0, 10.0
 
@@ -46,19 +47,20 @@ def why_not(plan: Plan, session: Session, send: Send) -> str:
 
 
 def look_at_model(
-    turns: Turns, cache: BatchCache, device: Device, clock: Clock, plan: Plan, session: Session, send: Send
+    loop_side: LoopSide, cache: BatchCache, device: Device, clock: Clock, plan: Plan, session: Session, send: Send
 ) -> Turn:
     """Record a profile where one is asked for, and look for a frozen part of the model."""
     step_ms = statistics.median(window.ms_per_step for window in session.windows_of("device"))
     if _to_profile(plan, session):
         steps = 3 * (WARM_UP + STEPS) * _SLOWER * step_ms / 1000
         send("looking", {"at": f"{STEPS} steps with torch's profiler", "seconds": _PROFILER_SECONDS + steps})
-        found = yield from profile_steps(turns, cache, device, clock, step_ms, plan.profile)
+        found = yield from profile_steps(loop_side, cache, device, clock, step_ms, plan.profile)
         send("profile", asdict(found))
     if session.prefix is None:
-        seconds = max(_PREFIX_LEAST, min(_PREFIX_SECONDS, _PREFIX_SHARE * plan.budget))
-        send("looking", {"at": "", "seconds": 3 * seconds})
-        prefix = yield from frozen_prefix(turns, cache, device.torch_device, step_ms, seconds)
+        steps = max(LEAST_STEPS, min(MOST_STEPS, int(1000 * _PREFIX_SHARE * plan.budget / step_ms)))
+        # Before each step that is watched another may be handed out, where an epoch has ended.
+        send("looking", {"at": "", "seconds": _PREFIX_BESIDE + 2 * TRIES * steps * step_ms / 1000})
+        prefix = yield from frozen_prefix(loop_side, cache, device, clock, step_ms, steps)
         if prefix is not None:
             send("prefix", asdict(prefix))
 

@@ -1,4 +1,4 @@
-"""What the loop itself tells before anything is cached: how long its steps take, and how much of that it waits."""
+"""Observe the loop's own steps before anything is cached: how long they take, and how much of that is waiting."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ from ..measure.steps import StepClock
 from ..session import Observed
 from .delivery import Delivery
 
-#: Steps observed at most in one pass over the script: windows tell of the rest.
+#: Maximum steps observed in one pass; windows measure the rest.
 _MOST = 256
-#: Steps in a block where there are no workers whose rounds would set its size.
+#: Steps in a block if there are no workers to set its size.
 _BLOCK = 4
 
 
 class Observer:
-    """Times the steps of one loader's loop as long as its batches come as they do in training.
+    """A timer of one loader's steps while its batches arrive as in training.
 
-    The first batch of an epoch and its step are left out: they are the loader's start-up, and the first step of all
-    warms the device up.
+    The first batch of each epoch and its step are left out: they include the loader's startup, and the very first step
+    warms up the device.
     """
 
     def __init__(self, clock: Clock, workers: int, attempt: int) -> None:
@@ -39,11 +39,11 @@ class Observer:
 
     @property
     def seen(self) -> int:
-        """Steps observed so far in this pass."""
+        """Number of steps observed so far in this pass."""
         return self._seen
 
     def asks(self, device: torch.device | None) -> None:
-        """The loop asks for a batch; ``device`` is where it trains, as far as that is known."""
+        """Note that the loop asks for a batch; ``device`` is where it trains, or None if unknown."""
         if self._seen >= _MOST:
             return
         if device is not None and self._device is None:
@@ -57,18 +57,18 @@ class Observer:
         self._sort()
 
     def gets(self, delivery: Delivery) -> None:
-        """The loop gets a batch in the way in which it does in training."""
+        """Note that the loop gets a batch in the same way as in training."""
         if self._seen < _MOST:
             self._steps.gets()
             self._got = delivery.cost.wall
 
     def breaks(self) -> None:
-        """The step under way is none of training's."""
+        """Discard the current step: it is not a training step."""
         self._steps.breaks()
         self._got = None
 
     def take(self, last: bool = False) -> list[Observed]:
-        """Blocks of one round of the workers each, every one once; with ``last``, what is left over as well."""
+        """Return the new blocks, each of one round of the workers; with ``last``, the incomplete one as well."""
         if last:
             if self._device is not None and self._seen < _MOST:
                 Device(self._device).synchronize()

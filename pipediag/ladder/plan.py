@@ -1,4 +1,4 @@
-"""What one pass over the loop is asked to measure. Plain data: it crosses from the parent to the child as JSON."""
+"""Define what one pass measures. The plan is plain data: it goes from the parent to the child as JSON."""
 
 from __future__ import annotations
 
@@ -8,21 +8,26 @@ from typing import Any
 
 from ..session import CONTROLS, RUNGS
 
-#: Part of the budget that trying other settings of the loader may take, once the ladder is known.
+#: Maximum share of the budget for trying other settings of the loader after the ladder.
 KNOBS_SHARE = 1 / 3
 
 
 @dataclass
 class Plan:
-    """``budget`` is seconds left for measuring, from the first batch on. ``loader`` picks one by the order in which
-    the script iterates them, from 1. ``inference`` measures that loader although no optimizer steps.
-    ``apply`` is seconds left for measuring the remedy after that, 0 where none is asked for; ``climbed`` says that the
-    ladder is known from earlier passes, so that what comes after it is all there is to do.
-    ``knobs`` is seconds of the budget that other settings of the loader may be tried for, 0 where none are to be.
-    ``audit`` is the share of a step that the input may cost, where that is to be audited: single steps are watched
-    then, whatever the ladder says, for how the loop copies its batches and which of its calls wait for the device.
-    ``profile`` is the file that a trace of some steps fed from the device is written to; empty where none is wanted.
-    ``horizon`` is how many batches the loop draws before it leaves an epoch early, where that is known.
+    """The order for one pass.
+
+    Attributes:
+        budget: seconds left for measuring, from the first batch on.
+        loader: number of the loader to measure, in the order in which the script iterates them, from 1; None: the one
+            that trains.
+        inference: measure that loader although no optimizer steps.
+        apply: seconds left for measuring the remedy afterwards; 0: no remedy.
+        climbed: the ladder is known from earlier passes: do only what follows it.
+        knobs: seconds of the budget for trying other settings of the loader; 0: none.
+        audit: share of a step that the input may cost, or None for no audit. An audit always watches single steps, to
+            see how the loop copies its batches and which calls wait for the device.
+        profile: file for a trace of some steps fed from the device; empty: none.
+        horizon: number of batches after which the loop leaves an epoch early, or None if unknown.
     """
 
     budget: float = 120.0

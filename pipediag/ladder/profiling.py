@@ -1,6 +1,6 @@
-"""A few steps on batches that lie on the device, as torch's profiler sees them: the model's side of a step.
+"""Record a few steps on device-resident batches with torch's profiler, to analyze the model's side of a step.
 
-They are steps of their own, outside of every timed window: recording makes them slower.
+These steps are outside every timed window, because recording slows them down.
 """
 
 from __future__ import annotations
@@ -24,24 +24,24 @@ from ..measure.clock import Clock
 from ..measure.device import Device
 from ..session import Profile
 from .caches import BatchCache
-from .labels import Labels, path_in
-from .turns import Turns
-from .uses import why_unwatched
+from .loop_side import LoopSide
+from .module_labels import Labels, path_in
+from .tensor_uses import why_unwatched
 
-#: Steps before those that are recorded, while the profiler makes itself ready, and those.
+#: Unrecorded steps while the profiler warms up, and recorded steps.
 WARM_UP, STEPS = 3, 5
-#: Recordings begun, where an epoch ends in the middle of one; the last is taken as it is.
+#: Maximum number of recordings if epochs end within them; the last one is kept anyway.
 _TRIES = 3
 _MICROSECONDS = 1000.0
 _ACTIVITIES = {"cuda": ProfilerActivity.CUDA, "xpu": ProfilerActivity.XPU}
-#: How a backward step is named in a recording.
+#: Prefix of a backward step's name in a recording.
 _BACKWARD = "autograd::engine::evaluate_function: "
-#: Profilers of ours that are not collected yet.
+#: Our own profilers that are still alive.
 _ours: weakref.WeakSet[profile] = weakref.WeakSet()
 
 
 def why_unrecorded() -> str:
-    """Why nothing can be recorded; empty where that can be. There is one profiler in a process at a time."""
+    """Return why nothing can be recorded, or "". A process can have only one profiler at a time."""
     others = (one for one in gc.get_objects() if issubclass(type(one), profile) and one not in _ours)
     if autograd_profiler._is_profiler_enabled or next(others, None) is not None:
         return "the script has a profiler of torch's of its own, and two cannot record at once"
@@ -49,21 +49,21 @@ def why_unrecorded() -> str:
 
 
 def profile_steps(
-    turns: Turns, cache: BatchCache, device: Device, clock: Clock, step_ms: float, file: str
+    loop_side: LoopSide, cache: BatchCache, device: Device, clock: Clock, step_ms: float, file: str
 ) -> Generator[Any, None, Profile]:
-    """Record steps on cached batches, write the trace to ``file``, and say what they consist of.
+    """Record steps on cached batches, write the trace to ``file``, and return their breakdown.
 
-    ``step_ms`` is what a step takes when it is not recorded. The profiler is stopped whatever becomes of the loop.
+    ``step_ms`` is the duration of an unrecorded step. The profiler is stopped in every case.
     """
     why_not = why_unrecorded()
     if why_not:
         return Profile(why_not=why_not)
     for attempt in range(_TRIES):
-        if turns.epochs.complete:  # the loop's work between two epochs is no part of a step
-            yield from turns.hand(cache.next())
+        if loop_side.epochs.complete:  # the loop's work between two epochs is not part of a step
+            yield from loop_side.hand(cache.next())
         recording = _Recording(device, clock)
         try:
-            whole = yield from recording.run(turns, cache)
+            whole = yield from recording.run(loop_side, cache)
         except RuntimeError as error:
             return Profile(why_not=f"torch's profiler failed: {error}")
         if whole or attempt + 1 == _TRIES:
@@ -72,7 +72,7 @@ def profile_steps(
 
 
 class _Recording:
-    """One recording: symmetric, whatever ends it."""
+    """One recording, which always undoes its own changes."""
 
     def __init__(self, device: Device, clock: Clock) -> None:
         kind = device.torch_device.type
@@ -83,11 +83,11 @@ class _Recording:
         self._profiler: profile
         self._ms = 0.0
 
-    def run(self, turns: Turns, cache: BatchCache) -> Generator[Any, None, bool]:
-        """Whether all recorded steps were of one epoch."""
+    def run(self, loop_side: LoopSide, cache: BatchCache) -> Generator[Any, None, bool]:
+        """Record the steps; return whether all of them were in one epoch."""
         whole, begun = True, 0.0
         with ExitStack() as stack:
-            if not why_unwatched():  # in what is compiled there are no modules any more
+            if not why_unwatched():  # compiled code has no modules any more
                 stack.enter_context(self._labels.on())
             self._profiler = profile(
                 activities=self._activities, schedule=schedule(wait=0, warmup=WARM_UP, active=STEPS, repeat=1)
@@ -99,7 +99,7 @@ class _Recording:
                 if number == WARM_UP:
                     self._device.synchronize()
                     self._labels.counting, begun = True, self._clock.now()
-                back = yield from turns.hand(cache.next())
+                back = yield from loop_side.hand(cache.next())
                 whole = whole and (back or number < WARM_UP)
                 if number == WARM_UP + STEPS - 1:
                     self._device.synchronize()
@@ -110,7 +110,7 @@ class _Recording:
     def told(self, step_ms: float, file: str) -> Profile:
         on_cpu = self._device.is_cpu
         try:
-            Path(file).write_bytes(b"")  # the profiler itself says nothing where a file cannot be opened
+            Path(file).write_bytes(b"")  # the profiler itself does not report a file that cannot be opened
             self._profiler.export_chrome_trace(file)
         except (OSError, RuntimeError) as error:
             return Profile(why_not=f"{file} could not be written ({getattr(error, 'strerror', None) or error})")
@@ -130,14 +130,14 @@ class _Recording:
 
 
 def operators(events: Sequence[FunctionEvent], on_cpu: bool) -> list[Piece]:
-    """Every operator, with its own time on the device: on the CPU without those that it called.
+    """Return every operator with its own device time; on the CPU without that of the operators it called.
 
-    A backward step belongs to the module whose forward has made it: autograd gives both the same number.
+    A backward step belongs to the module whose forward call created it: autograd gives both the same sequence number.
     """
     made: dict[int, ModulePath] = {}
     for event in sorted(events, key=lambda one: one.time_range.start):
         if event.sequence_nr >= 0 and not event.name.startswith(_BACKWARD) and not _backward_around(event):
-            made[event.sequence_nr] = _module_around(event)  # of several the last one has made the backward step
+            made[event.sequence_nr] = _module_around(event)  # of several, the last one has created the backward step
     pieces = []
     for event in events:
         times = _own_times(event, on_cpu)
@@ -150,22 +150,22 @@ def operators(events: Sequence[FunctionEvent], on_cpu: bool) -> list[Piece]:
 
 
 def _own_times(event: FunctionEvent, on_cpu: bool) -> list[tuple[str, float]]:
-    """Names and microseconds of what an event itself took of the device."""
+    """Return names and microseconds of an event's own device time."""
     if event.device_type != torch.autograd.DeviceType.CPU or event.is_async:
         return []
-    if event.is_user_annotation:  # kernels that no operator has launched are known by their own names
+    if event.is_user_annotation:  # kernels not launched by an operator go by their own names
         return [] if on_cpu else [(kernel.name, kernel.duration) for kernel in event.kernels]
     microseconds = event.self_cpu_time_total if on_cpu else sum(kernel.duration for kernel in event.kernels)
     return [(event.name, microseconds)] if microseconds > 0 else []
 
 
 def kernels_of(events: Iterable[FunctionEvent]) -> list[Piece]:
-    """Every kernel and copy that ran on the device."""
+    """Return every kernel and copy that ran on the device."""
     return [Piece(one.name, one.time_range.elapsed_us() / _MICROSECONDS) for one in events if _on_device(one)]
 
 
 def busy_ms(events: Iterable[FunctionEvent]) -> float:
-    """How long anything ran on the device, whether on one stream or on several."""
+    """Return the milliseconds in which anything ran on the device, on one stream or several."""
     spans = sorted((one.time_range.start, one.time_range.end) for one in events if _on_device(one))
     total, reached = 0.0, float("-inf")
     for start, end in spans:

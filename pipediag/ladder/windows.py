@@ -1,6 +1,6 @@
-"""Windows of the ladder's rungs on a running loop: brought into its steady state under a rung, and timed there.
+"""Settle the running loop under a rung and time windows of it.
 
-What a window stands for, and which comes next, is decided elsewhere (:mod:`.climb`, :mod:`pipediag.measure.schedule`).
+:mod:`.climb` and :mod:`pipediag.measure.schedule` decide which window comes next.
 """
 
 from __future__ import annotations
@@ -9,13 +9,15 @@ from collections.abc import Callable, Generator
 from dataclasses import asdict, dataclass
 from typing import Any, Protocol
 
+from ..loop.training import Training
 from ..measure.clock import Clock
 from ..measure.device import Device
 from ..measure.evidence import BatchCost
 from ..measure.schedule import Schedule
 from ..measure.window import window_steps
-from ..session import REMEDIED, Rung, cut_of, fed_apart
-from . import tree
+from ..session import CACHED, REMEDIED, Rung, cut_of, fed_apart, made_under
+from ..usercode import tree
+from .availability import NOTHING_TO_MOVE, TOO_LARGE
 from .batchfacts import describe
 from .caches import BatchCache, Caches
 from .caveats import OTHER_LOADERS, WRITES_IN_PLACE
@@ -23,50 +25,42 @@ from .collecting import collected
 from .deadline import Deadline, OutOfTime
 from .delivery import NO_COST, Delivery
 from .feed import Feed, Source
+from .loop_side import LoopSide, Turn
+from .open_window import OpenWindow
 from .plan import Plan
-from .standing import NOTHING_TO_MOVE, TOO_LARGE
-from .timing import OpenWindow
-from .training import Training
-from .turns import Turn, Turns
 
-#: Rungs whose batches the loop gets from a cache in this process.
-_CACHED = ("device", "host")
-#: Windows thrown away because something else ran in them, before such windows are taken as they are.
+#: Number of disturbed windows (other code ran in them) that are discarded before such windows are accepted.
 _TOLERATED = 3
-#: How many times as long as it is meant to be a window may become, when its steps are slower than expected.
+#: Maximum window length, as a multiple of the target, if steps are slower than expected.
 _LONGEST = 3.0
-#: Rounds of the workers in a window of a loop that waits for them. Workers stay in phase, so a round is one
+#: Rounds of the workers in a window of a loop that waits for them. Workers stay in phase, so one round is one
 #: observation, however many batches it holds.
 _ROUNDS = 3
-#: The part of the budget that these rounds may take; a window of slower workers has fewer.
+#: Maximum share of the budget for these rounds; a window with slower workers has fewer rounds.
 _SHARE = 0.15
-#: Steps under a rung before its window if no worker holds the loop up.
+#: Settling steps under a rung before its window if the loop does not wait for workers.
 _WARM = 2
-#: Seconds that settling takes at least before the first window of a rung.
+#: Minimum seconds of settling before the first window of a rung.
 _FIRST_SECONDS = 1.0
-#: Steps of the loop that this may take.
+#: Maximum steps of that settling.
 _FIRST_STEPS = 12
-#: The part of the budget for which a window is put off until workers are idle, or have filled their queues.
+#: Maximum share of the budget for one wait until workers are idle or have filled their queues.
 _QUIET_SHARE = 0.05
-#: Seconds between two looks at them, and for which nothing may come from them any more.
+#: Seconds between two polls of the workers, and seconds without a new batch after which they count as idle.
 _POLL, _STILL = 0.02, 0.1
-#: Workers fill their queues if they need less than this part of the time in which the loop takes a batch.
+#: Workers fill their queues if they need less than this share of the time in which the loop takes a batch.
 _FASTER = 0.9
-#: Rungs under which they do not: what lies ready would pass for the loader's own pace, or cannot be seen.
+#: Rungs under which the queues are not filled first: queued batches would hide the loader's own pace, or the queues
+#: cannot be seen.
 _UNFILLED = ("supply", REMEDIED)
-#: Batches dropped in search of a stable one before a rung is given up.
+#: Batches to drop while waiting for a stable one before the rung is given up.
 _PATIENCE = 200
-#: Cached batches whose contents are looked at.
+#: Number of cached batches that are described.
 _DESCRIBED = 2
 
 
-def _made_under(rung: str) -> str:
-    """The rung that the workers make batches under meanwhile."""
-    return "baseline" if rung == "supply" else rung
-
-
 class Setting(Protocol):
-    """What windows need of the analysis they are part of."""
+    """The parts of the analysis that windows use."""
 
     plan: Plan
     training: Training
@@ -78,11 +72,11 @@ class Setting(Protocol):
 
 @dataclass
 class Rounds:
-    """Which windows are wanted.
+    """The windows to measure.
 
     Attributes:
-        schedule: says which rung comes next, and in which round.
-        target: seconds that a window is to last.
+        schedule: selects the next rung and its round.
+        target: target length of a window in seconds.
     """
 
     schedule: Schedule
@@ -90,23 +84,23 @@ class Rounds:
 
 
 class Windows:
-    """Measures one window after the other on the loop behind ``turns``.
+    """Measurement of one window after another on a loop.
 
     Args:
-        ordinal: of the loader among all that the script has iterated.
-        writes_in_place: whether the loop writes into its batches.
-        recorded: is told of every window, by its rung.
+        ordinal: number of the loader among all that the script has iterated.
+        writes_in_place: True if the loop writes into its batches.
+        recorded: called with the rung of every recorded window.
 
     Attributes:
-        rounds: what the windows belong to now.
-        pace: seconds a step under each rung, as seen last.
-        caches: of batches, once a rung has needed one.
+        rounds: the rounds that the current windows belong to.
+        pace: latest seconds per step under each rung.
+        caches: caches of batches, or None before a rung has needed them.
     """
 
     def __init__(
         self,
         feed: Feed,
-        turns: Turns,
+        loop_side: LoopSide,
         setting: Setting,
         device: Device,
         deadline: Deadline,
@@ -119,8 +113,8 @@ class Windows:
         self.pace = {w.rung: w.seconds / w.steps for w in rounds.schedule.session.windows}
         self.caches: Caches | None = None
         self._feed = feed
-        self._turns = turns
-        self._epochs = turns.epochs
+        self._loop_side = loop_side
+        self._epochs = loop_side.epochs
         self._setting = setting
         self._clock = setting.clock
         self._device = device
@@ -131,15 +125,15 @@ class Windows:
         self._writes_in_place = writes_in_place
         self._recorded = recorded
         self._thrown_away = 0
-        self._fed_by: str | None = None  # the rung that the loop was settled under last
+        self._fed_by: str | None = None  # rung that the loop was last settled under
         self._settled_for = 0.0  # seconds that settling took
-        self._keeps_up = False  # whether a round of the workers lay ready then, although the loop took batches
+        self._keeps_up = False  # True if a round of the workers was queued then, although the loop took batches
 
     def measure(self, rung: str) -> Generator[Any, None, str]:
-        """One window of ``rung``; returns why there is none, or the empty string."""
+        """Measure one window of ``rung``; return why there is none, or ""."""
         if rung != "baseline" and not fed_apart(rung):
             yield from self.fill_caches()
-        if rung in _CACHED and not self.cache(rung):
+        if rung in CACHED and not self.cache(rung):
             self.unavailable(rung, TOO_LARGE)
         if rung == "worker" and self.caches is not None and not self.caches.shared:
             self.unavailable(rung, TOO_LARGE)
@@ -163,21 +157,21 @@ class Windows:
                 if not settled:
                     self.disturb()
                     if window.worth_keeping and 2 * window.steps >= window.wanted:
-                        break  # settling anew would take longer than what is missing
-        except (GeneratorExit, OutOfTime):  # the script has ended, or the time; what was timed in full is worth keeping
+                        break  # settling again would take longer than the missing steps
+        except (GeneratorExit, OutOfTime):  # the script or the time is over: keep the complete stretches
             if window is not None and window.worth_keeping:
                 self._close(window)
             raise
         return self._close(window)
 
     def _open(self, rung: str) -> OpenWindow:
-        quiet = rung in _CACHED or self._keeps_up  # such windows are alike, however long they are
+        quiet = rung in CACHED or self._keeps_up  # the length of such windows does not affect their pace
         target = self.rounds.target if quiet else max(self.rounds.target, self._settled_for)
         return OpenWindow(
             rung,
             self._wanted(rung, target),
             _LONGEST * target,
-            self._turns.source(rung),
+            self._loop_side.source(rung),
             self._clock,
             self._device,
             self._gpu,
@@ -185,17 +179,17 @@ class Windows:
         )
 
     def _wanted(self, rung: str, target: float) -> int:
-        """Batches in a window of so many seconds: whole rounds of the workers if the loop waits for them."""
+        """Return the batches in a window of ``target`` seconds: whole rounds if the loop waits for workers."""
         pace = self.pace[rung]
-        if rung in _CACHED or self._keeps_up:
+        if rung in CACHED or self._keeps_up:
             return window_steps(pace, target, 0)
-        workers = max(1, self._turns.source(rung).workers)
+        workers = max(1, self._loop_side.source(rung).workers)
         rounds = min(float(_ROUNDS), _SHARE * self._setting.plan.budget / max(1e-6, workers * pace))
         return window_steps(pace, max(target, max(1.0, rounds) * workers * pace), workers)
 
     def _close(self, window: OpenWindow) -> str:
-        """Record the window, unless other code than the training loop ran in it; returns why not, or ""."""
-        evidence = window.evidence(waits=window.rung not in _CACHED)
+        """Record the window, unless other code than the training loop ran in it; return why not, or ""."""
+        evidence = window.evidence(waits=window.rung not in CACHED)
         steps = self._setting.training.steps - window.optimizer_steps
         if window.interrupted or (steps == 0 and not self._setting.plan.inference):
             self._thrown_away += 1
@@ -207,7 +201,7 @@ class Windows:
         return ""
 
     def _stretch(self, window: OpenWindow) -> Generator[Any, None, bool]:
-        """Time the loop until the window is full or the epoch ends; a stretch whose end is not seen is dropped.
+        """Time the loop until the window is full or the epoch ends; drop a stretch whose end is not seen.
 
         Returns whether the loop is still in the rung's steady state.
         """
@@ -221,51 +215,51 @@ class Windows:
                 window.drop()
                 return False
             window.gets()
-            back = yield from self._turns.hand(batch)
-            del batch  # giving shared memory back takes its time, which is none of the next wait
+            back = yield from self._loop_side.hand(batch)
+            del batch  # releasing shared memory takes time, which must not count towards the next wait
             if not back:
                 window.drop()
-                return rung in _CACHED
+                return rung in CACHED
             window.count()
             self._end_in_time(window, began)
         window.interrupted |= self._setting.draws_of_others(self._ordinal) != others
         evaluates = self._epochs.complete and trained == self._setting.training.steps
         if evaluates and not self._setting.plan.inference:
-            window.drop()  # a whole epoch without a step of the optimizer
+            window.drop()  # a whole epoch without an optimizer step
         else:
             window.stop()
         return window.full or (yield from self._into_next_epoch(rung))
 
     def _next(self, rung: str, costs: list[BatchCost]) -> Turn:
-        """A batch as the loop gets it under ``rung``; None if the workers sent one of another kind."""
-        if rung in _CACHED:
+        """Return a batch as the loop gets it under ``rung``, or None if the workers sent one of another kind."""
+        if rung in CACHED:
             return self.cache(rung).next()
-        delivery = yield from self._turns.take_fitting(rung)
+        delivery = yield from self._loop_side.take_fitting(rung)
         if delivery is None:
             return None
         costs.append(delivery.cost)
         return self._own(delivery.batch, rung)
 
     def _into_next_epoch(self, rung: str) -> Generator[Any, None, bool]:
-        """Let the loop end its epoch and begin another, and the workers be where they were.
+        """Let the loop end its epoch and begin another, and restore the fill level of the queues.
 
-        They go on between the epochs, which they do not in training: what that adds is taken out of the queues. False
-        if they were started anew instead: they have to settle.
+        Unlike in training, workers continue between these epochs: the batches they add are taken out of the queues.
+        Return False if the workers were restarted instead: the loop has to settle again.
         """
-        serial, ready = self._epochs.serial, self._turns.source(rung).ready
+        serial, ready = self._epochs.serial, self._loop_side.source(rung).ready
         while self._epochs.serial == serial and self._epochs.last_chance:
             if self._epochs.complete:
-                if (yield from self._turns.end_epoch()) and rung not in _CACHED:
+                if (yield from self._loop_side.end_epoch()) and rung not in CACHED:
                     return False
-            elif (batch := (yield from self._next(rung, []))) is not None:  # it is about to leave by itself
-                yield from self._turns.hand(batch)
-        if rung not in _CACHED:
-            for _ in range(self._turns.source(rung).ready - ready):
-                yield from self._turns.take(rung)
+            elif (batch := (yield from self._next(rung, []))) is not None:  # the loop is about to leave by itself
+                yield from self._loop_side.hand(batch)
+        if rung not in CACHED:
+            for _ in range(self._loop_side.source(rung).ready - ready):
+                yield from self._loop_side.take(rung)
         return True
 
     def _measure_supply(self) -> Generator[Any, None, str]:
-        """The loader alone: batches are taken and dropped while the loop waits in one ``next()``."""
+        """Measure the loader alone: take and drop batches while the loop waits in one ``next()``."""
         trouble = yield from self.settle("supply")
         if trouble:
             return str(trouble)
@@ -273,7 +267,7 @@ class Windows:
         window.start()
         began = self._clock.now()
         while not window.full:
-            delivery = yield from self._turns.take("supply")
+            delivery = yield from self._loop_side.take("supply")
             if delivery is None:
                 return "the data ended"
             window.costs.append(delivery.cost)
@@ -286,62 +280,63 @@ class Windows:
         return ""
 
     def _end_in_time(self, window: OpenWindow, began: float) -> None:
-        """End the window early, after a whole round of the workers, if the pace was overestimated."""
-        workers = max(1, self._turns.source(window.rung).workers)
+        """End the window early, after a whole round of the workers, if it has run longer than allowed."""
+        workers = max(1, self._loop_side.source(window.rung).workers)
         if self._clock.now() - began > window.longest and window.steps % workers == 0:
             window.shorten()
 
     # Before a window
 
     def settle(self, rung: str) -> Generator[Any, None, str]:
-        """Bring loop and workers into the rung's steady state; returns why that cannot be done, or "".
+        """Bring loop and workers into the rung's steady state; return why that is impossible, or "".
 
-        Nobody's workers but the rung's own make batches meanwhile. Batches that lie ready for another rung, or were
-        begun for it, are taken out of the way without a step; requests that the workers have not begun are served
-        under the new rung. Workers that are faster than the loop fill their queues first, as they would in training:
-        that takes no step, and with it what is done for the first time, as pinning memory, is behind them. Otherwise
-        the loop takes one round of the workers, and is where it will be a round later.
+        While settling, only the rung's own workers make batches. Batches queued or begun for another rung are discarded
+        without a step; requests that the workers have not begun are served under the new rung. Workers faster than the
+        loop first fill their queues, as in training: this takes no step, and one-time work such as pinning memory is
+        then done. Otherwise the loop takes one round of the workers, so that it is at the same phase as one round
+        later.
         """
         if self._fed_by == rung and rung in self.pace and not self._epochs.complete:
             return ""
         switched = self._clock.now()
         before, self._fed_by = self._fed_by, rung
-        source = self._turns.source(rung)
-        cached = rung in _CACHED
-        self._feed.cell.switch(rung)
-        self._turns.only(None if cached else source)
+        source = self._loop_side.source(rung)
+        cached = rung in CACHED
+        self._feed.rung_switch.set(rung)
+        self._loop_side.only(None if cached else source)
         self._wait_until_idle(before, None if cached else source)
         self._keeps_up = False
         first: Delivery | None = None
         if not cached:
             first = yield from self._first_of(rung, source, switched)
-            if not first.fits(_made_under(rung)):
+            if not first.fits(made_under(rung)):
                 return first.why_not
         made = first.cost.wall if first is not None else 0.0
         fills = not cached and rung not in _UNFILLED
         full = fills and self._outpaces_loop(made, source) and self._fill_up(source)
-        # A loop that never waits for its device runs ahead of it: without these, a step would seem to take no time.
+        # A loop that never waits for its device runs ahead of it: without synchronizing, a step would seem to take no
+        # time.
         self._device.synchronize()
         began, steps = self._clock.now(), 0
         wanted = _WARM if cached or full else self._settling_round(source.workers)
         warm = began
         short = self._epochs.horizon is not None or self._setting.plan.attempt > 1
-        if rung not in self.pace and not short:  # what is done for the first time takes longer
+        if rung not in self.pace and not short:  # one-time work makes the first steps slower
             warm += min(_FIRST_SECONDS, _QUIET_SHARE * self._setting.plan.budget)
-        # A short script's steps are needed for its windows.
+        # A short script needs its steps for its windows.
         most = wanted if short else max(wanted, _FIRST_STEPS)
         while steps < wanted or (steps < most and self._clock.now() < warm):
             if first is not None:
                 batch, first = self._own(first.batch, rung), None
             elif rung == "supply":
-                batch = yield from self._turns.take(rung)
+                batch = yield from self._loop_side.take(rung)
             else:
                 batch = yield from self._next(rung, [])
             if batch is None:
                 continue
             steps += 1
             if rung != "supply":
-                yield from self._turns.hand(batch)
+                yield from self._loop_side.hand(batch)
             self._keeps_up = full or self._queues_full(source, made)
             if steps >= _WARM and self._keeps_up and self._clock.now() >= warm:
                 break
@@ -354,26 +349,26 @@ class Windows:
 
     @staticmethod
     def _pace(seconds: float, steps: int, made: float, workers: int) -> float:
-        """Seconds a step, as settling shows it: it began when the first batch was there, which took so long to make."""
+        """Return the seconds per step while settling; making the first batch took ``made`` seconds before that."""
         if not workers:
             return (made + seconds) / max(1, steps)
         return max(seconds / max(1, steps), made / workers)
 
     def _first_of(self, rung: str, source: Source, switched: float) -> Generator[Any, None, Delivery]:
-        """Take batches out of the queues up to the first that was begun under ``rung`` and made since.
+        """Discard queued batches up to the first one made under ``rung`` since the switch at ``switched``; return it.
 
-        A rung that cannot be served gives a delivery that does not fit, and says why.
+        If the rung cannot be served, return a delivery that does not fit and says why.
         """
         in_flight, taken = source.backlog + source.workers, 0
         while True:
-            delivery = yield from self._turns.take(rung)
+            delivery = yield from self._loop_side.take(rung)
             if delivery is None:
                 continue
             taken += 1
             why_not = delivery.why_not if delivery.rung == rung else ""
             if why_not:
                 self.unavailable(rung, why_not)
-            elif delivery.fits(_made_under(rung)):
+            elif delivery.fits(made_under(rung)):
                 if delivery.made >= switched or taken > in_flight:
                     return delivery
                 continue
@@ -383,52 +378,52 @@ class Windows:
                 return Delivery(None, rung, False, NO_COST, delivery.worker, why_not)
 
     def _wait_until_idle(self, before: str | None, fed_by: Source | None) -> None:
-        """Let the workers that the loop was fed by before finish what they are at: they share its cores."""
-        other = self._turns.source(before or "baseline")
-        if other is fed_by or before in _CACHED or not other.workers:
+        """Let the workers that fed the loop before finish their batches: they share its cores."""
+        other = self._loop_side.source(before or "baseline")
+        if other is fed_by or before in CACHED or not other.workers:
             return
-        # Of workers that cannot be seen at work it is known how long they take to fill their queues.
+        # For workers whose activity cannot be seen, the time to fill their queues is known.
         refilled = other.backlog * self.pace.get(before, 0.0) if before is not None and fed_apart(before) else 0.0
         began = idle = self._clock.now()
         ready = other.ready
         while (now := self._clock.now()) < min(began + self._patience, max(idle + _STILL, began + refilled)):
             self._clock.sleep(_POLL)
-            if other.at_work or other.ready != ready:  # what they made is still on its way
+            if other.at_work or other.ready != ready:  # finished batches are still in transit
                 idle, ready = now, other.ready
 
     def _outpaces_loop(self, made: float, source: Source) -> bool:
-        """Whether workers that take ``made`` seconds for a batch are faster than the loop, as far as that is known."""
+        """Return whether workers that take ``made`` seconds per batch are known to be faster than the loop."""
         own = self._own_paces
         return source.workers > 0 and bool(own) and made < _FASTER * source.workers * max(own)
 
     @property
     def _own_paces(self) -> list[float]:
-        """Seconds a step of the loop where it never waited for work to be done."""
-        return [self.pace[rung] for rung in ("worker", *_CACHED) if rung in self.pace]
+        """Seconds per step under the rungs where the loop never waited for work to be done."""
+        return [self.pace[rung] for rung in ("worker", *CACHED) if rung in self.pace]
 
     def _fill_up(self, source: Source) -> bool:
-        """Wait until the workers have filled their queues; whether they have, in time."""
+        """Wait until the workers have filled their queues; return whether they have, in time."""
         until = self._clock.now() + self._patience
         while source.ready < source.backlog - 1 and self._clock.now() < until:
             self._clock.sleep(_POLL)
         return source.ready >= source.backlog - 1
 
     def _queues_full(self, source: Source, made: float) -> bool:
-        """Whether workers keep up with the loop: one round of them is no sign of that, since it comes all at once."""
+        """Return whether workers keep up with the loop: a single round arrives all at once, so more must be queued."""
         slower = bool(self._own_paces) and not self._outpaces_loop(made, source)
         return not slower and 0 < max(source.workers + 1, source.backlog - 1) <= source.ready
 
     @property
     def _patience(self) -> float:
-        """The seconds that waiting for workers may take, each time."""
+        """Maximum seconds of one wait for workers."""
         return _QUIET_SHARE * self._setting.plan.budget
 
     def disturb(self) -> None:
-        """The loop was fed otherwise since it was settled."""
+        """Mark the loop as unsettled: it was fed by other means."""
         self._fed_by = None
 
     def _settling_round(self, workers: int) -> int:
-        """One batch of each worker; fewer where the loop leaves too early for that."""
+        """Return one batch per worker, or fewer if the loop leaves its epochs too early for that."""
         horizon = self._epochs.horizon
         whole = max(_WARM, workers)
         return whole if horizon is None else min(whole, max(1, (horizon - 2) // 3))
@@ -438,16 +433,16 @@ class Windows:
         return self.caches.host if rung == "host" else self.caches.device
 
     def _own(self, batch: Any, rung: str) -> Any:
-        """The workers' shared batch is one memory for all: a loop that writes into it gets a copy."""
+        """Return a copy of the workers' shared batch if the loop writes into it, otherwise the batch itself."""
         return tree.clone_pinned(batch) if rung == "worker" and self._writes_in_place else batch
 
     def fill_caches(self) -> Turn:
-        """Keep batches of the loop's, once."""
+        """Collect and cache batches of the loop, once."""
         if self.caches is not None:
             return
         self.disturb()
-        batches, plan = yield from collected(self._turns, self._clock, self._workers, self._device.is_cpu)
-        self._feed.cell.pool_bytes = plan.pool_bytes
+        batches, plan = yield from collected(self._loop_side, self._clock, self._workers, self._device.is_cpu)
+        self._feed.rung_switch.pool_bytes = plan.pool_bytes
         self._setting.send("caches", {**vars(plan), "held_bytes": plan.held_bytes})
         if self.rounds.schedule.session.batch is None and plan.device:
             self._setting.send("batch", asdict(describe(batches[:_DESCRIBED], self._device, self._clock)))

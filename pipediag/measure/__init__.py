@@ -1,1 +1,1 @@
-"""Clocks, windows, the interleaved schedule and what is seen beside the clock."""
+"""Measure time: clocks, windows, the interleaved schedule, and evidence from outside the clock."""

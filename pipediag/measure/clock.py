@@ -1,4 +1,4 @@
-"""Time is injected, so that everything that reads a clock can be tested exactly."""
+"""Define an injectable clock, so that code that reads the time can be tested exactly."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from typing import Protocol
 
 class Clock(Protocol):
     def now(self) -> float:
-        """Seconds since an arbitrary, fixed moment; never goes back."""
+        """Return the seconds since an arbitrary, fixed moment; never decreases."""
         ...
 
     def sleep(self, seconds: float) -> None:
-        """Let so many seconds go by."""
+        """Wait for ``seconds``."""
         ...
 
 

@@ -1,4 +1,4 @@
-"""The training device, through torch's device-agnostic calls."""
+"""Access the training device through torch's device-agnostic calls."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from .evidence import Gpu
 
 
 class Device:
-    """Synchronisation and facts for a ``torch.device`` of any kind; on the CPU there is nothing to wait for."""
+    """A ``torch.device`` of any kind with its synchronization and facts; on the CPU there is nothing to wait for."""
 
     def __init__(self, device: torch.device) -> None:
         self.torch_device = device
@@ -18,12 +18,12 @@ class Device:
         self._module = None if self.is_cpu else torch.get_device_module(device)
 
     def synchronize(self) -> None:
-        """Wait until everything queued on the device is done."""
+        """Wait until all work queued on the device is done."""
         if self._module is not None:
             self._module.synchronize(self.torch_device)
 
     def event(self) -> Any | None:
-        """An event recorded on the current stream, which notes when the device gets there; None on the CPU."""
+        """Return a timing event recorded on the current stream, or None on the CPU."""
         make = getattr(self._module, "Event", None)
         if make is None:
             return None
@@ -32,18 +32,18 @@ class Device:
         return event
 
     def forget_peak(self) -> None:
-        """Let :meth:`peak_bytes` count from now on."""
+        """Restart the peak of :meth:`peak_bytes`."""
         reset = getattr(self._module, "reset_peak_memory_stats", None)
         if reset is not None:
             reset(self.torch_device)
 
     def peak_bytes(self) -> int | None:
-        """The most memory that torch has had in use on the device; None where it does not count that."""
+        """Return the peak of bytes that torch has allocated on the device, or None if it does not count them."""
         peak = getattr(self._module, "max_memory_allocated", None)
         return int(peak(self.torch_device)) if peak is not None else None
 
     def gpu(self) -> Gpu | None:
-        """What NVML tells of the device; None where it is no NVIDIA GPU, or there is no NVML."""
+        """Return the device's NVML handle, or None if it is no NVIDIA GPU or NVML is missing."""
         if self.torch_device.type != "cuda":
             return None
         uuid = getattr(torch.cuda.get_device_properties(self.torch_device), "uuid", None)
@@ -59,6 +59,6 @@ class Device:
 
 
 def default_device() -> torch.device:
-    """The accelerator if there is one, else the CPU."""
+    """Return the accelerator if there is one, else the CPU."""
     accelerator = torch.accelerator.current_accelerator() if torch.accelerator.is_available() else None
     return accelerator if accelerator is not None else torch.device("cpu")

@@ -1,21 +1,21 @@
-"""What is seen beside the clock while a window runs. Evidence stands beside the verdict; it never makes it.
+"""Gather evidence during a window, outside the clock. Evidence accompanies the verdict; it never determines it.
 
 Keys of :attr:`pipediag.session.Window.evidence`:
 
 ``worker_ms``      wall milliseconds a worker took to make one batch
-``worker_cpu``     share of that time spent on a CPU (0 to 1; above 1 when the worker runs threads)
+``worker_cpu``     share of that time on a CPU (0 to 1; above 1 if the worker runs threads)
 ``worker_blocked`` share of it spent waiting: for storage, the network, a lock, a sleep
 ``worker_queued``  share of it spent runnable without a core to run on (Linux)
 ``collate_ms``     milliseconds of ``worker_ms`` spent in the collate function
 ``copy_ms``        milliseconds per batch spent copying cached items, which training without pipediag does not do
-``wait_ms``        milliseconds of each step that went into waiting for a batch: on a device with events those in which
-                   it had nothing to do (see :mod:`.steps`), else those that the loop spent in ``next()``
-``next_ms``        milliseconds of each step that the loop spent in ``next()``, whether the device had work or not
-``stock``          batches that lay ready at the end beyond those that did at the beginning
-``stalled_ms``     the part of that in which later batches were ready and one slow batch held them up
+``wait_ms``        milliseconds per step spent waiting for a batch: on a device with events, its idle time (see
+                   :mod:`.steps`); otherwise the loop's time in ``next()``
+``next_ms``        milliseconds per step that the loop spent in ``next()``, whether the device was busy or not
+``stalled_ms``     the part of ``next_ms`` in which later batches were ready but one slow batch held them up
+``stock``          queued batches at the end minus queued batches at the beginning
 ``process_cpu``    cores used by the training process itself
 ``cores_used``     cores used by the training process and its workers together
-``cores_busy``     cores in use by anyone, of those that the process may run on
+``cores_busy``     cores used by any process, of those that this process may run on
 ``disk_read_mb``   megabytes per batch that the workers read from storage rather than from the page cache (Linux)
 ``gpu_utilization`` share of the last second in which a kernel ran (0 to 1; NVIDIA, with nvidia-ml-py installed)
 """
@@ -55,7 +55,7 @@ class Evidence:
         return time.perf_counter(), own, own + workers, sum(map(_busy, _allowed_cpus())), disk
 
     def finish(self, steps: int) -> dict[str, float]:
-        """The figures of the window that ends now."""
+        """Return the figures of the window that ends now."""
         before, after = self._before, self._read()
         wall, process, used, busy, disk = (b - a for a, b in zip(before, after, strict=True))
         if wall <= 0:
@@ -71,7 +71,7 @@ class Evidence:
 
 
 def worker_figures(costs: Sequence[BatchCost]) -> dict[str, float]:
-    """Averages over batches of what workers report with every one."""
+    """Return averages of the costs that workers report with every batch."""
     if not costs:
         return {}
     wall, cpu, queued, copy, collate = (sum(column) for column in zip(*costs, strict=True))
@@ -91,7 +91,7 @@ def worker_figures(costs: Sequence[BatchCost]) -> dict[str, float]:
 
 
 def _allowed_cpus() -> list[Any]:
-    """The times of each core that this process may run on."""
+    """Return the CPU times of each core that this process may run on."""
     cpus = psutil.cpu_times(percpu=True)
     try:
         allowed = os.sched_getaffinity(0)
@@ -102,7 +102,7 @@ def _allowed_cpus() -> list[Any]:
 
 def _busy(times: Any) -> float:
     busy = sum(times) - times.idle - getattr(times, "iowait", 0.0)
-    # Guest time is already inside user time on Linux; counting it twice would show cores that do not exist.
+    # On Linux, user time already includes guest time; counting it twice would show cores that do not exist.
     return float(busy - getattr(times, "guest", 0.0) - getattr(times, "guest_nice", 0.0))
 
 
@@ -122,7 +122,7 @@ def _process(pid: int) -> psutil.Process | None:
 
 
 def _disk_bytes(process: psutil.Process) -> float:
-    """Bytes the process has fetched from storage; reads served by the page cache do not count."""
+    """Return the bytes the process has read from storage, without reads served by the page cache."""
     try:
         return float(process.io_counters().read_bytes)  # type: ignore[attr-defined,unused-ignore]
     except (psutil.Error, AttributeError, OSError):
@@ -130,14 +130,14 @@ def _disk_bytes(process: psutil.Process) -> float:
 
 
 class Gpu:
-    """NVIDIA's management library for one device, when ``nvidia-ml-py`` is installed."""
+    """NVIDIA's management library for one device, if ``nvidia-ml-py`` is installed."""
 
     def __init__(self, nvml: Any, handle: Any) -> None:
         self._nvml, self._handle = nvml, handle
 
     @classmethod
     def open(cls, uuid: str) -> Gpu | None:
-        """The GPU with this UUID (as torch gives it, without the ``GPU-`` prefix), or None where NVML is missing."""
+        """Return the GPU with this UUID (as torch gives it, without the ``GPU-`` prefix), or None without NVML."""
         try:
             import pynvml
 

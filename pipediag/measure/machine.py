@@ -1,4 +1,4 @@
-"""Facts about the machine that bound what a loader can do: cores, quota, affinity, memory."""
+"""Read the machine's limits for a loader: cores, quota, affinity, memory."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from typing import Any
 
 import psutil
 
-#: Where Linux tells what a control group may use.
+#: Folder in which Linux describes the limits of a control group.
 CGROUP = Path("/sys/fs/cgroup")
 
 
 def environment() -> dict[str, Any]:
-    """What the process may use. ``cores`` is the smallest of the machine's cores, the affinity and the quota."""
+    """Return the process's resources. ``cores`` is the minimum of the machine's cores, the affinity and the quota."""
     logical = os.cpu_count() or 1
     affinity = _affinity() or logical
     quota = cgroup_quota()
@@ -37,7 +37,7 @@ def _affinity() -> int | None:
 
 
 def cgroup_quota(root: Path = CGROUP) -> float | None:
-    """CPU quota of the control group in cores, from its version 2 or version 1 files; None when unlimited."""
+    """Return the control group's CPU quota in cores, from its version 2 or version 1 files, or None if unlimited."""
     try:
         limit, period = (root / "cpu.max").read_text().split()
     except (OSError, ValueError):

@@ -1,4 +1,4 @@
-"""How much memory is left, and how much a process takes for itself."""
+"""Read how much memory is left, and how much a process uses for itself."""
 
 from __future__ import annotations
 
@@ -10,21 +10,21 @@ import psutil
 
 from .machine import CGROUP
 
-#: Where torch hands batches over between processes on Linux.
+#: Folder through which torch transfers batches between processes on Linux.
 _SHARED = Path("/dev/shm")
 
 
 def free_bytes(root: Path = CGROUP) -> int:
-    """What the process may still take: the machine's, or what the limit of its control group leaves."""
+    """Return the bytes the process may still take: free on the machine, but no more than its control group allows."""
     free = int(psutil.virtual_memory().available)
     left = _left_of_limit(root)
     return free if left is None else min(free, left)
 
 
 def _left_of_limit(root: Path) -> int | None:
-    """What a control group's limit leaves, from its version 2 or version 1 files; None where there is no limit.
+    """Return the bytes left of a control group's limit, from its version 2 or version 1 files, or None if unlimited.
 
-    Pages of files that were not used lately are given back before the limit is felt.
+    Inactive file pages count as free: they are reclaimed before the limit is reached.
     """
     for limit, used, folder in (
         ("memory.max", "memory.current", root),
@@ -43,7 +43,7 @@ def _left_of_limit(root: Path) -> int | None:
 
 
 def shared_bytes(folder: Path = _SHARED) -> int | None:
-    """What is free of the memory that processes share; None where that is not limited by itself."""
+    """Return the free bytes of shared memory, or None if it has no limit of its own."""
     try:
         return shutil.disk_usage(folder).free
     except OSError:
@@ -51,7 +51,7 @@ def shared_bytes(folder: Path = _SHARED) -> int | None:
 
 
 def own_bytes(pids: Sequence[int]) -> int:
-    """The most that any of the processes has for itself alone; 0 where none can be looked at."""
+    """Return the maximum of the processes' unshared bytes; 0 if none can be read."""
     return max(map(_own, pids), default=0)
 
 

@@ -1,4 +1,4 @@
-"""Which rung is measured next: interleaved rounds, so that drift of the machine falls on every rung alike."""
+"""Schedule the rungs in interleaved rounds, so that machine drift affects every rung equally."""
 
 from __future__ import annotations
 
@@ -7,18 +7,18 @@ from dataclasses import replace
 
 from ..session import Session, cut_of
 
-#: Whether the loop starves, then which of the two sides holds it up, then where on that side.
+#: Order of rungs: whether the loop starves, then which side limits it, then where on that side.
 _FIRST = ("device", "worker", "baseline", "host", "sample", "raw", "warm", "supply")
-#: A rung given up this often without a complete window is withdrawn.
+#: Number of failed attempts after which a rung is withdrawn.
 MAX_FAILURES = 4
 
 
 class Schedule:
-    """Picks rungs in rounds until there is nothing left that is worth a round.
+    """A selector of rungs in rounds, until no rung is worth another round.
 
-    ``choose`` names the rungs of each round, given what was measured in the rounds before: some of ``rungs``, and cuts
-    of the transform chain that were not there from the beginning. The position follows from the windows that the
-    session holds, so a later pass of the script goes on where the one before ended.
+    ``choose`` returns the rungs of each round from the windows of earlier rounds: some of ``rungs``, and cuts of the
+    transform chain found later. The position follows from the session's windows, so a later pass of the script
+    continues where the previous one ended.
     """
 
     def __init__(
@@ -37,15 +37,15 @@ class Schedule:
 
     @property
     def rungs(self) -> list[str]:
-        """The rungs of the first round, as far as they have not been withdrawn."""
+        """The rungs of the first round that have not been withdrawn."""
         return [name for name in self._rungs if name not in self._withdrawn]
 
     def allows(self, rung: str) -> bool:
-        """Whether the rung is to be measured at all."""
+        """Return whether the rung is to be measured at all."""
         return rung not in self._withdrawn and (rung in self._rungs or cut_of(rung) is not None)
 
     def next_rung(self) -> str | None:
-        """The rung to measure now; None when the answer would not change any more."""
+        """Return the rung to measure now, or None if more windows would not change the answer."""
         while members := self._members(self.round):
             measured = {w.rung for w in self.session.windows if w.round == self.round}
             left = [name for name in self._order(self.round, members) if name not in measured]
@@ -61,19 +61,19 @@ class Schedule:
         return [name for name in self._chosen[1] if self.allows(name)]
 
     def _order(self, round_: int, members: list[str]) -> list[str]:
-        """What answers most first: an early end then leaves the most useful windows.
+        """Return the most informative rungs first, so that an early end leaves the most useful windows.
 
-        Every second round goes the other way, so that a drift of the machine falls on neighbours alike.
+        Every second round is reversed, so that machine drift affects neighbours equally.
         """
         order = sorted(members, key=lambda name: _FIRST.index(name) if name in _FIRST else len(_FIRST))
         return order[::-1] if round_ % 2 else order
 
     def withdraw(self, rung: str) -> None:
-        """Take a rung out: it cannot be measured on this loader."""
+        """Remove a rung that cannot be measured on this loader."""
         self._withdrawn.add(rung)
 
     def failed(self, rung: str) -> bool:
-        """Note an attempt that gave no window; True when that was one too many and the rung is withdrawn."""
+        """Record an attempt without a window; return True if the rung is now withdrawn."""
         self._failures[rung] = self._failures.get(rung, 0) + 1
         if self._failures[rung] < MAX_FAILURES:
             return False

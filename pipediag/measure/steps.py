@@ -1,10 +1,9 @@
-"""Timing single steps of the loop, and how long each waits for its batch, without synchronising the device.
+"""Time single steps of the loop and their waits for a batch, without synchronizing the device.
 
-A loop may run ahead of its device: it then waits in ``next()`` while the device still computes, which costs nothing. So
-on a device with events, one is recorded when the loop asks for a batch and one when it gets it. The device reaches the
-first when it has done all that was queued, and the second when the loop has its batch: what lies between them on the
-device's own clock is how long it had nothing to do for want of data. Elsewhere the host's clock is all there is, and is
-enough.
+A loop may run ahead of its device: it then waits in ``next()`` while the device still computes, which costs nothing. On
+a device with events, one event is therefore recorded when the loop asks for a batch and one when it gets it. The device
+reaches the first when it has finished all queued work, and the second when the loop has its batch: the time between
+them on the device's clock is how long it was idle for lack of data. Without events, the host's clock suffices.
 """
 
 from __future__ import annotations
@@ -16,16 +15,16 @@ from .clock import Clock
 
 
 class EventMaker(Protocol):
-    """Makes events that are recorded on the device's current stream; see :meth:`.device.Device.event`."""
+    """A maker of events that are recorded on the device's current stream; see :meth:`.device.Device.event`."""
 
     def event(self) -> Any | None: ...
 
 
 class StepClock:
-    """Notes when the loop asks for a batch and when it gets it.
+    """A timer of steps and their waits.
 
-    Call :meth:`asks` and :meth:`gets` in turn. A step lasts from one question to the next, the wait for its batch
-    included. Steps wait here until their events have come to pass; :meth:`take` hands out those that have.
+    Call :meth:`asks` and :meth:`gets` in turn. A step lasts from one request to the next, including the wait for its
+    batch. Steps are held back until the device has reached their events; :meth:`take` returns those that are finished.
     """
 
     def __init__(self, clock: Clock, device: EventMaker | None = None) -> None:
@@ -36,22 +35,22 @@ class StepClock:
         self._open: deque[tuple[tuple[float, Any], tuple[float, Any], tuple[float, Any]]] = deque()
 
     def asks(self) -> None:
-        """The loop asks for a batch, and so ends the step that was under way."""
+        """Note that the loop asks for a batch, which ends the current step."""
         now = self._now()
         if self._asked is not None and self._got is not None:
             self._open.append((self._asked, self._got, now))
         self._asked, self._got = now, None
 
     def gets(self) -> None:
-        """The loop gets what it asked for."""
+        """Note that the loop gets its batch."""
         self._got = self._now()
 
     def breaks(self) -> None:
-        """What follows is no step of the loop's: the epoch has ended, or its batches come from elsewhere."""
+        """Discard the current step: the epoch has ended, or batches come from elsewhere."""
         self._asked = self._got = None
 
     def take(self) -> list[tuple[float, float]]:
-        """Seconds and seconds waited of each step that is over on the device too, in order; each is given once."""
+        """Return seconds and waited seconds of each step that the device has finished, in order, once."""
         found = []
         while self._open and _passed(self._open[0][2][1]):
             asked, got, ended = self._open.popleft()
@@ -68,7 +67,7 @@ def _passed(event: Any) -> bool:
 
 
 def _between(one: tuple[float, Any], other: tuple[float, Any]) -> float:
-    """Seconds, by the device's clock where it has noted both moments."""
+    """Return the seconds between two moments, by the device's clock if it has recorded both."""
     if one[1] is not None and other[1] is not None:
         return max(0.0, float(one[1].elapsed_time(other[1])) / 1000.0)
     return other[0] - one[0]

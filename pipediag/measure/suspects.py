@@ -1,4 +1,4 @@
-"""The calls that are known to make the host wait for the device: their names, and what to do instead."""
+"""List the calls that are known to make the host wait for the device, with names and advice."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _EVENT = "Let the stream that needs the result wait instead (stream.wait_event),
 _SHAPE = "The size of its result is known on the device alone: use an operation whose result has a fixed shape."
 _LOG = "Print every N steps, and not the tensor of the step that has just been launched."
 
-#: What to do about whatever synchronises inside these functions of torch's.
+#: Advice for whatever synchronizes inside these torch functions.
 INSIDE = {
     "GradScaler.step": "Give the optimizer fused=True: it then looks at the scaler's verdict on the device.",
     "Tensor.backward": (
@@ -42,17 +42,17 @@ INSIDE = {
         " torch.autograd.set_detect_anomaly with torch.cuda.set_sync_debug_mode('error') names it."
     ),
 }
-#: What to do about a call that is not known by name.
+#: Advice for a call that is not known by name.
 UNKNOWN = "See whether its result is needed on the host in every step."
 
 
 @dataclass(frozen=True)
 class Suspect:
-    """A function that synchronises at times; torch then warns of it.
+    """A function that sometimes synchronizes; torch warns if it does.
 
     Attributes:
-        call: what people call it.
-        help: what to do instead.
+        call: its familiar name.
+        help: advice.
     """
 
     call: str
@@ -61,12 +61,12 @@ class Suspect:
     def found(
         self, args: Sequence[Any], kwargs: Mapping[str, Any], result: Any, warned: bool
     ) -> tuple[str, str] | None:
-        """What a call was that synchronised, and what to do instead; None for one that did not."""
+        """Return name and advice for a call that synchronized, or None if it did not."""
         return (self.call, self.help) if warned else None
 
 
 class _Wait(Suspect):
-    """Has no other purpose than to wait; torch does not warn of all of these."""
+    """A function whose only purpose is to wait; torch does not warn about all of these."""
 
     def found(
         self, args: Sequence[Any], kwargs: Mapping[str, Any], result: Any, warned: bool
@@ -75,7 +75,7 @@ class _Wait(Suspect):
 
 
 class _Index(Suspect):
-    """Reads or writes elements; those that a mask selects have to be counted first."""
+    """A function that reads or writes elements; those that a mask selects have to be counted first."""
 
     def found(
         self, args: Sequence[Any], kwargs: Mapping[str, Any], result: Any, warned: bool
@@ -87,7 +87,7 @@ class _Index(Suspect):
 
 
 class _Copy(Suspect):
-    """Copies between host and device. Torch warns of one that blocks, but not of one that does so unasked."""
+    """A copy between host and device, which torch reports only if it was asked to block."""
 
     def found(
         self, args: Sequence[Any], kwargs: Mapping[str, Any], result: Any, warned: bool
@@ -110,20 +110,20 @@ class _CopyInto(_Copy):
 
 
 def _staged(source: Tensor, target: Tensor) -> bool:
-    """Whether a copy that was asked not to block passes through pageable memory.
+    """Return whether a copy that was asked not to block passes through pageable memory.
 
-    The driver copies from and to page-locked memory by itself; all else, it stages with the host's help. So it does
-    with what torch first brings into order on the host.
+    The driver copies directly from and to page-locked memory only; other copies need the host, including those that
+    torch first reorders on the host.
     """
     host, other = (target, source) if source.is_cuda else (source, target)
     try:
         return host.numel() > 0 and not (host.is_pinned() and _as_it_lies(host, other))
-    except RuntimeError:  # a tensor without memory of its own, such as those a compiler traces with
+    except RuntimeError:  # a tensor without its own memory, such as those a compiler traces with
         return False
 
 
 def _as_it_lies(host: Tensor, other: Tensor) -> bool:
-    """Whether the memory of ``host`` is copied as it lies; a change of type or order can be left to the device."""
+    """Return whether the memory of ``host`` is copied unchanged; the device can change dtype or order."""
     if host.layout != torch.strided or host.shape != other.shape:
         return False
     alike = host.dtype == other.dtype and host.stride() == other.stride()
@@ -131,7 +131,7 @@ def _as_it_lies(host: Tensor, other: Tensor) -> bool:
 
 
 def _dense(tensor: Tensor) -> bool:
-    """Whether the elements fill their memory without gaps or overlaps, whatever the order of the dimensions."""
+    """Return whether the elements fill their memory without gaps or overlaps, in any order of the dimensions."""
     step = 1
     for stride, size in sorted(zip(tensor.stride(), tensor.shape, strict=True)):
         if size != 1 and stride != step:
@@ -172,7 +172,7 @@ _BOTH = {
 
 
 def suspects() -> Iterator[tuple[Any, str, Suspect]]:
-    """Every suspect: the module or class it is an attribute of, the attribute's name, and what it is."""
+    """Yield every suspect: the module or class that has it as an attribute, the attribute's name, and the suspect."""
     for name, suspect in {**_METHODS, **_BOTH}.items():
         yield torch.Tensor, name, suspect
     for name, suspect in {**_FUNCTIONS, **_BOTH}.items():

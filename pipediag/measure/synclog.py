@@ -1,4 +1,4 @@
-"""Which calls of a training loop make the host wait for the device in every step, and what they cost it."""
+"""Log which calls of a training loop make the host wait for the device in every step, and their cost."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ from ..errors import UsageError
 
 @dataclass(frozen=True)
 class Sync:
-    """A call that synchronises host and device.
+    """A call that synchronizes host and device.
 
     Attributes:
-        call: what synchronises, as people know it: ``item()``, ``boolean indexing``.
+        call: familiar name of the call: ``item()``, ``boolean indexing``.
         where: ``file:line`` of the user's code.
         line: the text of that line.
-        per_step: how often it happens in a step, on average.
-        ms_per_step: host milliseconds spent in it in a step; None where its duration was not seen.
-        help: what to do instead.
+        per_step: average number of calls per step.
+        ms_per_step: host milliseconds spent in it per step, or None if its duration was not measured.
+        help: advice.
     """
 
     call: str
@@ -41,10 +41,10 @@ class _Seen:
 
 
 class SyncLog:
-    """Collects synchronising calls step by step.
+    """A log of synchronizing calls, step by step.
 
     Attributes:
-        steps: how many have been closed.
+        steps: number of finished steps.
     """
 
     def __init__(self) -> None:
@@ -53,13 +53,13 @@ class SyncLog:
         self._open: dict[tuple[str, str], list[float | None]] = {}
 
     def note(self, call: str, where: str, line: str, help: str, seconds: float | None = None) -> None:
-        """One call, in the step that is open; ``seconds`` that the host spent in it, where they are known."""
+        """Record one call in the open step; ``seconds`` is the host time spent in it, or None if unknown."""
         key = call, where
         self._seen.setdefault(key, _Seen(line, help))
         self._open.setdefault(key, []).append(seconds)
 
     def step(self) -> None:
-        """A step is over: what comes belongs to the next."""
+        """Finish the step: later calls belong to the next one."""
         for key, calls in self._open.items():
             seen, timed = self._seen[key], [seconds for seconds in calls if seconds is not None]
             seen.steps += 1
@@ -70,16 +70,16 @@ class SyncLog:
         self.steps += 1
 
     def report(self, least: float = 0.5) -> list[Sync]:
-        """The calls that happen in (nearly) every step, the costliest first, then those of unknown cost.
+        """Return the calls that happen in (nearly) every step, the most expensive first, then those of unknown cost.
 
-        What happens once in a while, such as reading the loss every hundred steps, costs little and is left out. So
-        is what came after the last :meth:`step`.
+        Occasional calls, such as reading the loss every hundred steps, cost little and are left out, as are calls after
+        the last :meth:`step`.
 
         Args:
-            least: share of the steps (0 to 1) in which a call has to happen.
+            least: minimum share of the steps (0 to 1) in which a call happens.
 
         Raises:
-            UsageError: no step has been closed, so that nothing can be said of one.
+            UsageError: no step has been finished.
         """
         if not self.steps:
             raise UsageError("no step was seen: call step() at the end of each training step, then ask for the report")

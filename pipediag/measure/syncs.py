@@ -1,9 +1,9 @@
-"""Finding the calls of a training loop that make the host wait for the device, while the loop runs.
+"""Find the calls of a training loop that make the host wait for the device, while the loop runs.
 
-What tells: torch warns of its own synchronising operations when it is asked to (``torch.cuda.set_sync_debug_mode``);
-a warning filter takes those warnings out before anybody sees them. The usual suspects are also wrapped, which gives
-their names and durations, and finds what torch does not warn of: waiting for a device or an event, and copies from
-pageable memory that ask for ``non_blocking=True`` in vain. All of it is undone at the end.
+On request (``torch.cuda.set_sync_debug_mode``) torch warns about its own synchronizing operations; a warning filter
+catches these warnings before they are shown. Known suspects are also wrapped, which gives their names and durations,
+and finds what torch does not warn about: waiting for a device or an event, and copies from pageable memory that ask for
+``non_blocking=True`` in vain. Everything is undone at the end.
 """
 
 from __future__ import annotations
@@ -21,20 +21,20 @@ from typing import Any
 import torch
 
 from ..frames import is_ours
-from ..ladder.places import is_users, short
+from ..usercode.places import is_users, short
 from . import suspects
 from .clock import Clock, SystemClock
 from .synclog import SyncLog
 
 _SYNCHRONISED = "called a synchronizing CUDA operation"
-#: What torch says of its own accord when the warnings are switched on.
+#: Torch's own message when the warnings are switched on.
 _PROTOTYPE = "Synchronization debug mode is a prototype feature"
 _WARN, _ERROR = 1, 2
 
 
 @contextmanager
 def watch(clock: Clock | None = None) -> Iterator[SyncLog]:
-    """Note the calls of this thread that synchronise host and device, as long as the context lasts.
+    """Log the calls of this thread that synchronize host and device within the context.
 
         with syncs.watch() as seen:
             for batch in batches:
@@ -43,10 +43,10 @@ def watch(clock: Clock | None = None) -> Iterator[SyncLog]:
         for sync in seen.report():
             ...
 
-    Neither values nor warnings of the program change; other threads go about their business unseen. What Python runs
-    in autograd's own threads (hooks) is not seen either; what torch itself does there counts for the line that called
-    ``backward()``. Where there is no CUDA device nothing synchronises: the report is empty. The same goes for a program
-    that has set the mode ``"error"`` itself, which is left on, but for what that mode misses.
+    Neither values nor warnings of the program change; other threads are not watched. Python code in autograd's own
+    threads (hooks) is not seen either; torch's own work there counts for the line that called ``backward()``. Without a
+    CUDA device nothing synchronizes and the report is empty. If the program has set the mode ``"error"`` itself, that
+    mode stays on, and only what it misses is reported.
 
     Args:
         clock: for the durations.
@@ -66,12 +66,12 @@ def watch(clock: Clock | None = None) -> Iterator[SyncLog]:
 
 
 class _Watcher:
-    """Turns warnings and wrapped calls of one thread into notes.
+    """A converter of one thread's warnings and wrapped calls into log entries.
 
     Attributes:
-        busy: a wrapped call is going on; whatever synchronises inside belongs to it.
-        warned: how often torch has warned so far.
-        shown: whether the program had asked for torch's warnings itself, and so is to see them.
+        busy: True during a wrapped call; everything that synchronizes inside belongs to it.
+        warned: number of torch's warnings so far.
+        shown: True if the program itself has enabled torch's warnings and must see them.
     """
 
     def __init__(self, log: SyncLog, clock: Clock) -> None:
@@ -86,11 +86,11 @@ class _Watcher:
         return threading.get_ident() == self._thread
 
     def stop(self) -> None:
-        """Hear no more, also from wrapped functions that somebody has kept."""
+        """Stop listening, also for wrapped functions that are still referenced."""
         self._thread = None
 
     def match(self, text: str) -> bool:
-        """Stands for the regular expression in a warning filter: whether it applies to a warning."""
+        """Return whether a warning filter applies to ``text``; stands in for its regular expression."""
         if text.startswith(_PROTOTYPE):
             return True
         if not text.startswith(_SYNCHRONISED):
@@ -102,7 +102,7 @@ class _Watcher:
         return not self.shown
 
     def note(self, frame: types.FrameType | None, call: str, help: str, seconds: float | None) -> None:
-        """A synchronising call made from ``frame``; an empty ``call`` is one that is not known by name."""
+        """Log a synchronizing call made from ``frame``; ``call`` is "" if it is not known by name."""
         blamed = _blamed(frame)
         if blamed is None:
             return
@@ -113,7 +113,7 @@ class _Watcher:
 
 
 class _Watched:
-    """A function or method of torch's that is timed. It equals the original, which is a key in tables of handlers."""
+    """A timed wrapper of a torch function or method. It equals the original, which is a key in tables of handlers."""
 
     def __init__(self, watcher: _Watcher, native: Callable[..., Any], suspect: suspects.Suspect) -> None:
         self._watcher = watcher
@@ -125,7 +125,7 @@ class _Watched:
         return self if instance is None else types.MethodType(self, instance)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        # The compiler is to see the original alone; this comes first because it evaluates it while tracing.
+        # The compiler must see only the original; this check is first because the compiler evaluates it while tracing.
         if torch.compiler.is_compiling():
             return self._native(*args, **kwargs)
         watcher = self._watcher
@@ -137,7 +137,7 @@ class _Watched:
         finally:
             seconds = watcher.clock.now() - begun
             watcher.busy = False
-        with torch._C.DisableTorchFunction():  # looking at tensors is no call of the program's
+        with torch._C.DisableTorchFunction():  # our own tensor checks are not calls of the program
             found = self._suspect.found(args, kwargs, result, watcher.warned > warned)
         if found is not None:
             watcher.note(sys._getframe(1), *found, seconds)
@@ -150,7 +150,7 @@ class _Watched:
         return hash(self._native)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _as_it_is, (self._native,)  # what travels to another process is the original
+        return _as_it_is, (self._native,)  # the original is sent to other processes
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._native, name)
@@ -161,10 +161,10 @@ def _as_it_is(native: Any) -> Any:
 
 
 def _blamed(frame: types.FrameType | None) -> tuple[str, int, str] | None:
-    """File and line of the user's code that a frame was called from, and the library's function that it called there.
+    """Return file and line of the user's code that led to ``frame``, and the library function that it called there.
 
-    The function is empty where the user's code called into torch itself. Where a loop is a library's altogether, the
-    innermost code outside torch counts as the user's. None where pipediag itself is behind it.
+    The function is "" if the user's code called into torch directly. If the whole loop is a library's, the innermost
+    code outside torch counts as the user's. The result is None if pipediag itself made the call.
     """
     inside, second = "", None
     while frame is not None:
@@ -184,7 +184,7 @@ def _blamed(frame: types.FrameType | None) -> tuple[str, int, str] | None:
 
 
 def _is_wrapping(name: str) -> bool:
-    """Whether a function's name means nothing to its callers: that of a decorator's wrapper, or a private one."""
+    """Return whether a function's name means nothing to its callers: a decorator's wrapper or a private name."""
     last = name.rpartition(".")[2]
     return "<" in name or (last.startswith("_") and not last.endswith("__"))
 
@@ -196,7 +196,7 @@ def _text(file: str, number: int) -> tuple[str, str]:
 
 @contextmanager
 def _replaced(owner: Any, name: str, stand_in: Any) -> Iterator[None]:
-    """Put something in the place of an attribute; an inherited one is shadowed and comes to light again."""
+    """Replace an attribute within the context; an inherited one is shadowed and then uncovered again."""
     own = name in vars(owner)
     native = vars(owner).get(name)
     setattr(owner, name, stand_in)
@@ -211,7 +211,7 @@ def _replaced(owner: Any, name: str, stand_in: Any) -> Iterator[None]:
 
 @contextmanager
 def _first_filter(item: Any) -> Iterator[None]:
-    """Keep a warning filter before all others, also before those that the program adds meanwhile."""
+    """Keep a warning filter before all others within the context, including filters that the program adds."""
 
     def first() -> None:
         filters: list[Any] = warnings.filters  # type: ignore[assignment]
@@ -231,7 +231,7 @@ def _first_filter(item: Any) -> Iterator[None]:
         for name in ("simplefilter", "filterwarnings", "resetwarnings"):
             undoing.enter_context(_replaced(warnings, name, keeping(getattr(warnings, name))))
         first()
-        with warnings.catch_warnings():  # entering and leaving it makes Python forget what has been shown once
+        with warnings.catch_warnings():  # entering and leaving it resets Python's record of warnings already shown
             pass
         try:
             yield
@@ -242,7 +242,7 @@ def _first_filter(item: Any) -> Iterator[None]:
 
 @contextmanager
 def _warnings_on(watcher: _Watcher) -> Iterator[None]:
-    """Have torch warn of operations that synchronise, unless the program has them raise an error."""
+    """Make torch warn about synchronizing operations, unless the program has them raise an error."""
     before = torch.cuda.get_sync_debug_mode()
     watcher.shown = before == _WARN
     if before != _ERROR:

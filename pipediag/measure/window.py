@@ -1,4 +1,4 @@
-"""Timing a stretch of the training loop, and choosing how long it should be."""
+"""Time a stretch of the training loop, and choose its length."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ from collections.abc import Callable
 
 from .clock import Clock
 
-#: Shortest and longest window, in batches.
+#: Minimum and maximum length of a window, in batches.
 MIN_STEPS, MAX_STEPS = 4, 1000
-#: Seconds from which on a step is slow, and the batches that a window of such steps has at least.
+#: Seconds above which a step is slow, and the minimum batches of a window with slow steps.
 SLOW, FEW_STEPS = 1.0, 2
 
 
 class Stopwatch:
-    """Wall time of one or more stretches, with the device synchronised at both ends of each and never between."""
+    """Wall time of one or more stretches, with the device synchronized at both ends of each and never in between."""
 
     def __init__(self, clock: Clock, synchronize: Callable[[], None]) -> None:
         self._clock = clock
@@ -30,16 +30,16 @@ class Stopwatch:
         self._started = self._clock.now()
 
     def count(self) -> None:
-        """One more step has been issued."""
+        """Count one more issued step."""
         self._open_steps += 1
 
     @property
     def total_steps(self) -> int:
-        """Steps of the closed stretches and of the open one."""
+        """Steps of the finished stretches and of the open one."""
         return self.steps + self._open_steps
 
     def stop(self) -> None:
-        """Close the stretch and keep it."""
+        """Finish the stretch and keep it."""
         assert self._started is not None, "stop() without start()"
         self._synchronize()
         if self._open_steps:
@@ -48,21 +48,21 @@ class Stopwatch:
         self.drop()
 
     def drop(self) -> None:
-        """Forget the open stretch: its end was not seen."""
+        """Discard the open stretch: its end was not seen."""
         self._started = None
         self._open_steps = 0
 
 
 def window_seconds(budget: float, rungs: int) -> float:
-    """A window's share of the budget when every rung gets five rounds and half the time goes into settling."""
+    """Return a window's share of the budget if every rung gets five rounds and settling takes half the time."""
     return min(1.0, max(0.2, budget / (10 * max(1, rungs))))
 
 
 def window_steps(seconds_per_step: float, target_seconds: float, num_workers: int) -> int:
-    """Batches in a window: about ``target_seconds`` long, and whole rounds of the workers.
+    """Return the number of batches in a window: about ``target_seconds`` long, and whole rounds of the workers.
 
-    Workers that started together deliver in bursts of ``num_workers`` batches; a window that ended inside a burst
-    would see too many or too few of them.
+    Workers that started together deliver in bursts of ``num_workers`` batches; a window that ends inside a burst would
+    see too many or too few of them.
     """
     round_ = max(1, num_workers)
     wanted = target_seconds / max(seconds_per_step, 1e-6)

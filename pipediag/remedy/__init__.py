@@ -1,4 +1,4 @@
-"""The remedy: what the workers do to images, moved to the device, with the same draws and the same pixels."""
+"""Run the workers' image transforms on the device, with the same random draws and the same pixels."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Any
 from ..errors import UsageError
 
 if TYPE_CHECKING:
-    from .by_hand import PerSample
     from .certifying import Certificate
     from .loader import OffloadedLoader, certificate, offload
     from .ops import NotRecordable
+    from .per_sample import PerSample
 
 __all__ = ["Certificate", "NotRecordable", "OffloadedLoader", "PerSample", "certificate", "offload"]
 
@@ -18,7 +18,7 @@ _WHERE = {
     "Certificate": ".certifying",
     "NotRecordable": ".ops",
     "OffloadedLoader": ".loader",
-    "PerSample": ".by_hand",
+    "PerSample": ".per_sample",
     "certificate": ".loader",
     "offload": ".loader",
 }
@@ -36,5 +36,5 @@ def __getattr__(name: str) -> Any:
             raise
         raise UsageError("moving transforms replays those of torchvision: install torchvision first") from error
     value = getattr(module, name)
-    globals()[name] = value  # the function, also after the module of the same name has been imported
+    globals()[name] = value  # the function, even if the submodule of the same name has been imported
     return value

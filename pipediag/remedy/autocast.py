@@ -1,4 +1,4 @@
-"""Keeping what is run for a remedy apart from the weights that the loop's autocast keeps."""
+"""Keep the weights that a remedy casts out of the training loop's autocast cache."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ import torch
 
 @contextmanager
 def casts_made_anew() -> Iterator[None]:
-    """Autocast keeps the weights that it has cast until its context ends. Inside, it casts them each time: a graph must
-    not read what will be gone then, and the loop must not find what was cast without gradients."""
+    """Disable autocast's cache of cast weights inside the context. A CUDA graph must not read cached weights that are
+    freed when autocast ends, and the loop must not find weights that were cast without gradients."""
     kept = torch.is_autocast_cache_enabled()
     torch.set_autocast_cache_enabled(False)
     try:

@@ -1,8 +1,8 @@
-"""Proof that a replay gives the pixels that the CPU would have made, measured on the user's own samples.
+"""Prove on the user's own samples that a replay gives the same pixels as the CPU.
 
-Each sample was made twice under one random state, for real and recorded (:mod:`pipediag.remedy.witness`). What was
-recorded must be all that was done; each op is held against torchvision's own call on the CPU with the same parameters;
-the whole batch is held against the batch of real samples.
+Each sample was made twice under one random state, with pixels and recorded
+(:mod:`pipediag.remedy.certificate_samples`). The recording must cover every change to the sample. Each op is compared
+with torchvision's own call on the CPU with the same parameters, and the whole batch with the batch of real samples.
 """
 
 from __future__ import annotations
@@ -15,34 +15,34 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ..ladder import tree
-from ..ladder.randomness import moved
+from ..usercode import tree
+from ..usercode.randomness import moved
+from .certificate_samples import Real, Recorded, Step, Told, images, tensor_of
 from .packing import Packed, pack_ops
 from .plan import Plan
 from .replay import replay, replay_on
 from .threads import as_in_a_worker
-from .witness import Real, Recorded, Step, Told, images, tensor_of
 
-#: The largest difference of floating point results, as a share of their range.
+#: Largest allowed difference of floating-point results, as a fraction of their range.
 FLOAT_TOLERANCE = 1e-5
-#: Results in half precision may be off by two units in their last place.
+#: Half-precision results may differ by two units in the last place.
 _HALF_ULPS = 2
-#: Integer results may differ by one level on this share of the pixels.
+#: Integer results may differ by one level on this fraction of the pixels.
 INTEGER_SHARE = 1e-3
-#: A level that an integer op is off by grows in the ops after it, on the same few pixels.
+#: Limit for a one-level error of an integer op after later ops have amplified it, on the same few pixels.
 _GROWN = 4 / 255
-#: Two measurements of how often torchvision's own results differ between devices agree to this share of the pixels.
+#: Two measurements of how often torchvision's results differ between devices agree to this fraction of the pixels.
 _SAMPLING = 1e-4
 
 
 @dataclass(frozen=True)
 class Difference:
-    """How far results are from the CPU's.
+    """Difference between results and the CPU's results.
 
     Attributes:
-        largest: of all elements; a share of the range for floating point results, levels for integers.
-        mean: over all elements, in the same unit.
-        off: the share of elements that differ by more than the tolerance (floats) or at all (integers).
+        largest: maximum over all elements; a fraction of the range for floating-point results, levels for integers.
+        mean: mean over all elements, in the same unit.
+        off: fraction of elements that differ by more than the tolerance (floats) or at all (integers).
     """
 
     largest: float = 0.0
@@ -64,11 +64,12 @@ class Difference:
 
 @dataclass(frozen=True)
 class Verdict:
-    """One op, or the whole chain, over all samples that took it.
+    """Result for one op, or for the whole chain, over all samples that took it.
 
-    ``torchvision`` is the difference between torchvision's own results on the CPU and on the device, measured where
-    the replay's exceeds the tolerance; a replay no farther off than that passes. ``rounded`` says that an integer op
-    of the chain was off within its own tolerance, which the chain then inherits.
+    ``torchvision`` is the difference between torchvision's own results on the CPU and on the device. It is measured if
+    the replay's difference exceeds the tolerance; a replay that differs no more than torchvision itself passes.
+    ``rounded`` is True if an integer op of the chain differed within its own tolerance; the chain then inherits that
+    tolerance.
     """
 
     name: str
@@ -95,16 +96,16 @@ class Verdict:
 
 @dataclass(frozen=True)
 class Certificate:
-    """What was measured for one loader on one device.
+    """Measurements for one loader on one device.
 
     Attributes:
-        ops: every function that was replayed, on its own.
-        whole: the batches, for each dtype that they hold.
-        faithful: whether what was recorded, called on the CPU, gives the real samples exactly.
-        draws_equal: whether the random generators end where they would have.
-        samples: made both ways.
-        unrecorded: so many of them could not be recorded, for reasons such as ``why``: in training they are made for
-            real.
+        ops: one verdict for each replayed function.
+        whole: one verdict for each dtype in the batches.
+        faithful: True if the recorded calls, run on the CPU, reproduce the real samples exactly.
+        draws_equal: True if the random generators end in the same state both ways.
+        samples: number of samples made both ways.
+        unrecorded: number of these samples that could not be recorded; ``why`` gives one reason. In training the
+            workers make them with pixels.
     """
 
     ops: tuple[Verdict, ...]
@@ -140,7 +141,7 @@ class Certificate:
 
 @as_in_a_worker()
 def certify(witnesses: Iterable[tuple[Real, Recorded]], plan: Plan, device: torch.device) -> Certificate:
-    """Replay on ``device`` what was recorded, and hold it against what was made for real."""
+    """Replay the recorded samples on ``device`` and compare them with the real ones."""
     ops: dict[str, _Compared] = {}
     whole: dict[torch.dtype, _Compared] = {}
     faithful = draws_equal = True
@@ -174,12 +175,12 @@ def _equal(made: Tensor, want: Tensor) -> bool:
 
 
 def _equal_elements(one: Tensor, other: Tensor) -> Tensor:
-    """Where two tensors are equal, infinities and NaN included."""
+    """Return a mask of the elements that are equal, infinities and NaN included."""
     return (one == other) | (one.isnan() & other.isnan())
 
 
 class _Sum:
-    """Differences, added up."""
+    """Running sum of differences."""
 
     def __init__(self) -> None:
         self._largest = self._total = self._off = 0.0
@@ -189,7 +190,7 @@ class _Sum:
         self.samples = 0
 
     def add(self, ours: Tensor, reference: Tensor) -> bool:
-        """Whether the two are within the tolerance of one another."""
+        """Add a pair of results, and return whether they agree within the tolerance."""
         one = _difference(ours.as_subclass(Tensor).cpu(), reference.as_subclass(Tensor))
         self.samples += 1
         self._largest = max(self._largest, one.largest)
@@ -211,7 +212,7 @@ def _difference(ours: Tensor, reference: Tensor) -> Difference:
     tolerance = max(FLOAT_TOLERANCE, _HALF_ULPS * torch.finfo(reference.dtype).eps) if floating else FLOAT_TOLERANCE
     if ours.shape != reference.shape or ours.dtype != reference.dtype:
         return Difference(math.inf, math.inf, 1.0, floating, tolerance)
-    if torch.equal(ours, reference):  # most are, and the rest takes a hundred times as long
+    if torch.equal(ours, reference):  # usually true, and the comparison below takes a hundred times as long
         return Difference(floating=floating, tolerance=tolerance)
     want, got = reference.double(), ours.double()
     apart = (got - want).abs_().masked_fill_(_equal_elements(got, want), 0)
@@ -223,14 +224,14 @@ def _difference(ours: Tensor, reference: Tensor) -> Difference:
 
 
 def _range(values: Tensor) -> float:
-    """From the lowest to the highest finite number, and 1 at least."""
+    """Return the span from the lowest to the highest finite value, at least 1."""
     infinite = ~values.isfinite()
     extent = float(values.masked_fill(infinite, -math.inf).max() - values.masked_fill(infinite, math.inf).min())
     return max(1.0, extent)
 
 
 class _Compared:
-    """Ours against the CPU, and torchvision's own result on the device where ours is off: there alone it counts."""
+    """Our differences from the CPU, and torchvision's own for the samples where ours exceed the tolerance."""
 
     def __init__(self) -> None:
         self.ours = _Sum()
@@ -240,13 +241,14 @@ class _Compared:
         ours, theirs = self.ours.difference, self.theirs.difference
         if ours.within or not self.theirs.samples:
             return Verdict(name, self.ours.samples, ours)
-        # Of the samples where ours is within the tolerance torchvision's counts as equal.
+        # Samples within our tolerance count as equal for torchvision.
         share = self.theirs.samples / self.ours.samples
         return Verdict(name, self.ours.samples, ours, replace(theirs, mean=theirs.mean * share, off=theirs.off * share))
 
 
 def _by_op(told: Told, device: torch.device, plan: Plan, compared: dict[str, _Compared]) -> Tensor:
-    """Make the calls one by one on the CPU, and each call's ops on the device beside it; the last result."""
+    """Run the calls one by one on the CPU, and compare each call's ops on the device with it. Return the last CPU
+    result."""
     image = told.source
     for step in told.steps:
         result = _called(step, image, plan)
@@ -263,7 +265,8 @@ def _by_op(told: Told, device: torch.device, plan: Plan, compared: dict[str, _Co
 
 
 def _replayed(packed: Packed, images: Tensor, plan: Plan) -> Tensor:
-    """The result of one function's kernel; none where the device has no such kernel, which is as far off as can be."""
+    """Return the result of one function's kernel, or an empty tensor if the device has no such kernel; that fails the
+    comparison."""
     try:
         return replay_on(packed, images, plan.moved)
     except (RuntimeError, TypeError, ValueError):
@@ -275,7 +278,7 @@ def _called(step: Step, image: Any, plan: Plan) -> Any:
 
 
 def _by_torchvision(told: Told, device: torch.device, plan: Plan) -> Tensor:
-    """The whole record by torchvision's own calls, on the device from where there is a tensor on."""
+    """Run the whole record through torchvision's own calls, on the device from the first tensor on."""
     image = told.source
     for step in told.steps:
         image = _on_device(step, image, device, plan) if isinstance(image, Tensor) else _called(step, image, plan)
@@ -283,7 +286,7 @@ def _by_torchvision(told: Told, device: torch.device, plan: Plan) -> Tensor:
 
 
 def _on_device(step: Step, image: Tensor, device: torch.device, plan: Plan) -> Tensor:
-    """One call by torchvision itself, or by the user's own code, on the device."""
+    """Run one call on the device, through torchvision itself or the user's own code."""
     if step.call is None:
         return plan.moved[step.own].apply(image.to(device)[None])[0]  # type: ignore[index]
     call = step.call

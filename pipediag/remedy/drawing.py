@@ -1,12 +1,12 @@
-"""The shortest way through a chain of torchvision's transforms with one recording image.
+"""Run one recording image through a chain of torchvision transforms by the shortest path.
 
-A transform's own ``__call__`` looks for images in whatever structure it is given. With one image as the only input
-there is nothing to look for: its ``make_params`` draws, its ``transform`` records. Both are the transform's own, so the
-draws are what they would be; only classes that keep torchvision's ``forward`` are shortened, all others are called.
+A transform's own ``__call__`` searches its input for images. With a single image as input, the search is unnecessary:
+``make_params`` draws and ``transform`` records. Both are the transform's own methods, so the draws are unchanged. Only
+classes that keep torchvision's ``forward`` take the short path; all others are called.
 
-Where it can be told what ``transform`` calls (:mod:`pipediag.remedy.templates`), it is found out once, and written down
-from then on. Subclasses of the user's own go the longer way, and so does what has a hook. What has been changed since,
-an attribute of a transform, a method of its class or a functional, is found out anew.
+If the calls that ``transform`` makes can be derived (:mod:`pipediag.remedy.templates`), they are derived once and then
+written to the tape directly. The user's own subclasses, and transforms with hooks, run in full. If an attribute of a
+transform, a method of its class or a functional changes, the calls are derived again.
 """
 
 from __future__ import annotations
@@ -29,11 +29,12 @@ from .templates import Drawn, Template, fact, templates_of
 
 Draw = Callable[[Any], Any]
 
-_MOST = 256  # so many ways through a body are kept
+_MOST = 256  # limit on cached paths through one body
 
 
 def direct(link: Any) -> Draw:
-    """What to call with a recording image in place of ``link``, as long as its :func:`code_of` is the same."""
+    """Return the function to call with a recording image in place of ``link``; valid while its :func:`code_of` stays
+    the same."""
     cls: Any = type(link)
     if not _is_called_plainly(link):
         return _called(link)
@@ -47,7 +48,7 @@ def direct(link: Any) -> Draw:
 
 
 def code_of(link: Any) -> tuple[Any, ...]:
-    """All that :func:`direct` goes by but the attributes of single transforms."""
+    """Return everything that :func:`direct` depends on, except the attributes of single transforms."""
     if not isinstance(link, (v2.Transform, nn.Sequential)):
         return (id(link),)
     code = (id(link), _is_called_plainly(link), *[getattr(link, name, None) for name in _METHODS])
@@ -55,7 +56,7 @@ def code_of(link: Any) -> tuple[Any, ...]:
 
 
 def functionals() -> tuple[Any, ...]:
-    """The functions that transforms call, as they are now."""
+    """Return the functionals that transforms call, as they are bound now."""
     return tuple([getattr(F, name, None) for name in ENCODERS])
 
 
@@ -68,19 +69,19 @@ def _parts(chain: Any) -> list[Any]:
 
 
 def _is_called_plainly(link: Any) -> bool:
-    """Whether to call it is to call its class's ``forward``."""
+    """Return whether calling the link only calls its class's ``forward``."""
     if not isinstance(link, nn.Module) or type(link).__call__ is not nn.Module.__call__:
         return False
     return not (link._forward_hooks or link._forward_pre_hooks or "forward" in vars(link))
 
 
 def _is_torchs(*methods: Any) -> bool:
-    """Whether they are torch's or torchvision's own."""
+    """Return whether all methods are torch's or torchvision's own."""
     return all(str(getattr(method, "__module__", "")).startswith(("torch.", "torchvision.")) for method in methods)
 
 
 def _called(link: Any) -> Draw:
-    """The link itself, which may keep the image that it is given."""
+    """Return a function that calls the link itself, which may keep the image that it is given."""
 
     def draw(image: Any) -> Any:
         if is_recording(image):
@@ -100,14 +101,15 @@ def _in_turn(draws: list[Draw]) -> Draw:
 
 
 def _skips(p: Any) -> bool:
-    """``torch.rand(1) >= p``, as torchvision's classes decide; in numbers, which takes a third of the time."""
+    """Draw ``torch.rand(1)`` and return whether it is ``>= p``, as torchvision's classes decide. Comparing numbers
+    takes a third of the time of comparing tensors."""
     drawn = torch.rand(1)
     value = drawn.item()
     return bool(value >= p if abs(value - p) > 0.01 else drawn >= p)  # a tensor rounds p to its own dtype first
 
 
 class _Shortened:
-    """A transform with one image as its only input."""
+    """Transform called with one image as its only input."""
 
     def __init__(self, link: Any) -> None:
         self._link = link
@@ -143,7 +145,7 @@ def _has_own(link: Any, method: str) -> bool:
 
 
 class _Known(_Shortened):
-    """One of torchvision's own, whose body is not run where it is known what it calls."""
+    """One of torchvision's own transforms, whose body is skipped once its calls are known."""
 
     def __init__(self, link: Any) -> None:
         super().__init__(link)
@@ -152,16 +154,16 @@ class _Known(_Shortened):
         self._begin()
 
     def _begin(self) -> None:
-        """Nothing is known of the body with these settings."""
+        """Forget what is known about the body and note the current settings."""
         self._settings = _copied(self._own(self._attributes))
-        self._ways: dict[Any, list[Template] | None] = {}  # through the body; None for one that cannot be told
-        self._facts: tuple[str, ...] = ()  # what is drawn that decides which way it goes
-        self._checked: set[type] = set()  # images that its check has let pass, which asks for types
+        self._ways: dict[Any, list[Template] | None] = {}  # paths through the body; None if the calls cannot be derived
+        self._facts: tuple[str, ...] = ()  # names of drawn values that decide which path is taken
+        self._checked: set[type] = set()  # image types that passed its check, which looks at types only
 
     def __call__(self, image: Any) -> Any:
         try:
             changed = self._own(self._attributes) != self._settings
-        except (RuntimeError, ValueError):  # tensors and arrays are not compared with others
+        except (RuntimeError, ValueError):  # tensors and arrays cannot be compared this way
             changed = True
         if changed:
             self._begin()
@@ -216,7 +218,7 @@ class _Known(_Shortened):
 _NOTHING: Drawn = {}
 
 
-#: Transforms whose bodies only hand on what was drawn, most of them.
+#: Transforms whose bodies mostly just pass on the drawn values.
 _TOLD = frozenset(
     getattr(v2, name)
     for name in (

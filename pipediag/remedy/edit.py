@@ -1,7 +1,7 @@
-"""The two lines in the user's script that keep a remedy: an import, and the loader wrapped where it is made.
+"""Write the two lines that keep a remedy in the user's script: an import, and a call that wraps the loader.
 
-The statement has to be certain. While the loop waits for a batch the user's functions are on the stack, and a name that
-holds the loader there is known by identity; the statement is the only one that gives this name a value.
+The statement must be certain. While the loop waits for a batch, the user's functions are on the stack, and a name that
+holds the loader there is found by identity. The edit is made only if exactly one statement assigns this name.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from typing import Any
 
 import torch
 
-from ..ladder.places import is_users, short
 from ..session import Edit
+from ..usercode.places import is_users, short
 
 _MODULE = "<module>"
 _FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
@@ -27,18 +27,18 @@ _NOBODY = "no variable of the script holds the loader while it trains"
 
 
 class NotCertain(Exception):
-    """There is no statement of which it is certain that it makes the loader, for the reason given."""
+    """Error: no single statement certainly makes the loader, for the given reason."""
 
 
 @dataclass(frozen=True)
 class Holder:
-    """A name by which the loader is known in the user's code.
+    """Name by which the user's code knows the loader.
 
     Attributes:
         file: the source file.
-        function: whose variable it is; ``<module>`` for a global one. ``line`` is where that begins.
+        function: the function whose variable it is, or ``<module>`` for a global variable. ``line`` is its first line.
         name: the variable, or the attribute of the function's first argument (``self.loader``).
-        devices: other variables of the function that hold the device, and those of the module.
+        devices: variables of the function and of the module that hold the device.
     """
 
     file: str
@@ -49,7 +49,7 @@ class Holder:
 
 
 def edit_for(loader: Any, device: torch.device) -> Edit:
-    """The change as a unified diff, for a loader that is being iterated by the user's code further up the stack."""
+    """Return the change as a unified diff, for a loader that the user's code further up the stack is iterating."""
     why = _NOBODY
     for holder in holders(loader, device):
         try:
@@ -66,7 +66,7 @@ def edit_for(loader: Any, device: torch.device) -> Edit:
 
 
 def holders(loader: Any, device: torch.device) -> Iterator[Holder]:
-    """Every name that holds the loader now, in the innermost function first."""
+    """Yield every name that holds the loader now, innermost function first."""
     frame: FrameType | None = inspect.currentframe()
     while frame is not None:
         code = frame.f_code
@@ -89,7 +89,7 @@ def _holding(names: Mapping[str, Any], loader: Any) -> list[str]:
 
 
 def _holding_device(names: Mapping[str, Any], device: torch.device) -> tuple[str, ...]:
-    """Variables that hold the device, the one that is called so first."""
+    """Return the names of variables that hold the device; a variable called ``device`` comes first."""
     found = [name for name, value in list(names.items()) if isinstance(value, torch.device) and _same(value, device)]
     return tuple(sorted(found, key=lambda name: (name != "device", name)))
 
@@ -99,11 +99,12 @@ def _same(one: torch.device, other: torch.device) -> bool:
 
 
 def wrapped(source: str, holder: Holder, device_type: str) -> str:
-    """The source with the import and the wrapping line.
+    """Return the source with the import and the wrapping line added.
 
     Raises:
-        NotCertain: several statements may make the loader, or none that could be followed by another line.
-        SyntaxError: it is no Python.
+        NotCertain: several statements may make the loader, no statement does, or no line can be added after the one
+            that does.
+        SyntaxError: the source is not valid Python.
     """
     module = ast.parse(source)
     scope = _scope(module, holder)
@@ -129,7 +130,7 @@ def wrapped(source: str, holder: Holder, device_type: str) -> str:
 
 
 def _scope(module: ast.Module, holder: Holder) -> ast.AST:
-    """The function that the holder's name belongs to, its class for an attribute, or the module."""
+    """Return the function that the holder's name belongs to, its class for an attribute, or the module."""
     if holder.function == _MODULE:
         return module
     for node in ast.walk(module):
@@ -140,7 +141,7 @@ def _scope(module: ast.Module, holder: Holder) -> ast.AST:
 
 
 def _begin(function: ast.FunctionDef | ast.AsyncFunctionDef) -> int:
-    """The line that Python calls a function's first: that of its decorators, if it has any."""
+    """Return the function's first line as Python counts it: that of its first decorator, if it has any."""
     return min([function.lineno, *(decorator.lineno for decorator in function.decorator_list)])
 
 
@@ -159,7 +160,7 @@ def _only_assignment(scope: ast.AST, holder: Holder) -> ast.Assign | ast.AnnAssi
 
 
 def _stores(scope: ast.AST, name: str, statement: ast.stmt | None = None) -> Iterator[ast.stmt]:
-    """The statements that give ``name`` a value in this scope; those of its methods too where it is an attribute."""
+    """Yield the statements in this scope that assign ``name``; for an attribute, also those in its methods."""
     owner, _, attribute = name.rpartition(".")
     for node in ast.iter_child_nodes(scope):
         inside = node if isinstance(node, ast.stmt) else statement
@@ -179,12 +180,12 @@ def _stores(scope: ast.AST, name: str, statement: ast.stmt | None = None) -> Ite
 
 
 def _declares_global(function: ast.AST, name: str) -> bool:
-    """Whether a function inside, at any depth, may give a variable of an outer scope a value."""
+    """Return whether a nested function, at any depth, may assign a variable of an outer scope."""
     return any(isinstance(node, (ast.Global, ast.Nonlocal)) and name in node.names for node in ast.walk(function))
 
 
 def _is_set_before(name: str, module: ast.Module, scope: ast.AST, statement: ast.stmt) -> bool:
-    """Whether a variable has a value by the time the statement is carried out."""
+    """Return whether a variable has a value when the statement runs."""
     if isinstance(scope, _FUNCTIONS):
         arguments = scope.args
         if name in (one.arg for one in (*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs)):
@@ -197,7 +198,8 @@ def _is_set_before(name: str, module: ast.Module, scope: ast.AST, statement: ast
 
 
 def _import_place(module: ast.Module) -> int | None:
-    """After how many lines ``import pipediag`` belongs: behind the imports that the file begins with; None if there."""
+    """Return the line after which ``import pipediag`` goes (the end of the leading imports), or None if it is already
+    there."""
     place = 0
     for number, node in enumerate(module.body):
         is_import = isinstance(node, (ast.Import, ast.ImportFrom))
@@ -211,6 +213,6 @@ def _import_place(module: ast.Module) -> int | None:
 
 
 def unified(before: str, after: str, name: str) -> str:
-    """A diff for ``patch -p0``; of files whose last line has no end, too."""
+    """Return a diff for ``patch -p0``; it also handles files whose last line has no newline."""
     lines = difflib.unified_diff(before.splitlines(keepends=True), after.splitlines(keepends=True), name, name, n=3)
     return "".join(line if line.endswith("\n") else f"{line}\n\\ No newline at end of file\n" for line in lines)

@@ -1,7 +1,7 @@
-"""Files that a forked process has open: made its own.
+"""Give a forked process its own positions in the files it has open.
 
-A fork shares the position in every open file with the process it came from: reading in one moves the other. Workers
-of a loader are forked before anything was read; a trial may be forked from a process that is reading already.
+A fork shares the position in every open file with its parent: a read in one moves the other. Loader workers are forked
+before anything is read, but a trial may be forked from a process that is already reading.
 """
 
 from __future__ import annotations
@@ -11,12 +11,13 @@ import os
 import stat
 
 _TABLE = "/proc/self/fd"
-#: Input and output of the process itself stay shared.
+#: The process's standard input and output stay shared.
 _STANDARD = 2
 
 
 def own_positions() -> None:
-    """Open every regular file of this process anew, at the place where it is; for a process just forked, on Linux."""
+    """Reopen every regular file of this process at its current position. Call it right after a fork; it only acts on
+    Linux."""
     if not os.path.isdir(_TABLE):
         return
     for name in os.listdir(_TABLE):
@@ -26,7 +27,7 @@ def own_positions() -> None:
                 continue
             flags = fcntl.fcntl(descriptor, fcntl.F_GETFL) & ~(os.O_CREAT | os.O_EXCL | os.O_TRUNC)
             fresh = os.open(f"{_TABLE}/{descriptor}", flags)
-        except OSError:  # closed meanwhile, or deleted
+        except OSError:  # closed since the listing, or deleted
             continue
         os.lseek(fresh, os.lseek(descriptor, 0, os.SEEK_CUR), os.SEEK_SET)
         os.dup2(fresh, descriptor, inheritable=os.get_inheritable(descriptor))

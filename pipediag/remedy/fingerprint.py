@@ -1,7 +1,7 @@
-"""What a transform does, as a short digest: it changes when its code changes, or what the object holds.
+"""Compute a short digest of a transform that changes with its code and with the values it holds.
 
-Equal digests are no proof of equal behaviour; other code far down, in a library say, may have changed. They are what a
-plan that was saved is held against before the transforms are tried again.
+Equal digests do not prove equal behaviour: other code, in a library for example, may have changed. Before the
+transforms are tried again, the digests are compared with those of a saved plan.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ from .custom.inside import class_values, closed_over, globals_of, is_library, is
 from .plan import Plan, slot_at
 from .recorder import links_of
 
-#: Values that are told by the way they print.
+#: Types whose values are identified by their repr.
 _PLAIN = (int, float, complex, str, bytes, type(None), type(...), torch.dtype, torch.device, torch.Size)
-#: Where a generator stands is no part of what a transform does.
+#: A generator's state is not part of a transform's behaviour.
 _GENERATORS = (random.Random, torch.Generator)
 
 
 def moved_links(plan: Plan, dataset: Any) -> list[tuple[str, str]]:
-    """Name and digest of every link that a plan moves, in order.
+    """Return the name and digest of every link that a plan moves, in order.
 
     Raises:
         IndexError: the dataset keeps its transforms elsewhere than when the plan was made.
@@ -42,11 +42,11 @@ def moved_links(plan: Plan, dataset: Any) -> list[tuple[str, str]]:
 
 
 def digest(obj: Any) -> str:
-    """Sixteen hexadecimal digits, the same in every process that has the same code and values."""
+    """Return sixteen hexadecimal digits, the same in every process with the same code and values."""
     hashed = hashlib.sha256()
     seen: dict[int, int] = {}
     pending = [obj]
-    kept = []  # whatever is looked at stays alive: its id is its name here
+    kept = []  # keeps visited objects alive, since their ids identify them here
     while pending:
         value = pending.pop()
         kept.append(value)
@@ -61,7 +61,7 @@ def digest(obj: Any) -> str:
 
 
 def _told(value: Any) -> tuple[bytes, list[Any]]:
-    """What there is to say of one object, and the objects in it."""
+    """Return the bytes that describe one object, and the objects inside it."""
     if isinstance(value, _PLAIN):
         return repr(value).encode(), []
     if isinstance(value, enum.Enum):
@@ -111,7 +111,7 @@ def _of_tensor(tensor: torch.Tensor) -> bytes:
 
 
 def _inside_function(fn: types.FunctionType) -> Iterator[Any]:
-    """The code, by its source where there is some, and the values that it uses beside its arguments."""
+    """Yield the code, as source if available, and the values that it uses in addition to its arguments."""
     try:
         yield inspect.getsource(fn)
     except (OSError, TypeError):

@@ -1,11 +1,12 @@
-"""A sample's ops as the device's fused kernels take them: fewer launches, each image read and written less often.
+"""Fuse a sample's ops for the device's fused kernels: fewer launches, and each image is read and written less often.
 
-Colour ops on the same pixels become one op, ``pixels``: a little program that one launch runs for all samples, each in
-its own order. A conversion joins the resizing after it, a normalization the blur before it. Only uint8 and float32
-images of one or three channels are taken; whatever else stays as it is, for the eager kernels.
+Colour ops on the same pixels become one op, ``pixels``: a small program that one launch runs for all samples, each in
+its own order. A conversion joins the resize after it, a normalization the blur before it. Only ops on uint8 and float32
+images are fused: pixel ops with one or three channels, resize, warps and blur with up to four. Other ops stay for the
+eager kernels.
 
-What becomes of a track follows from the kinds of its ops, but for one question: whether a crop lies inside the image.
-So that is found out once for all samples that go the same way, and of each only the numbers are put together.
+The result for a track depends on the kinds of its ops and on one more question: whether a crop lies inside the image.
+So the fusion is computed once for all samples that go the same way; per sample only the numbers are assembled.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from .triton.pixels import FLIP_HORIZONTALLY, FLIP_VERTICALLY, PixelOp, encode
 
 Ops = tuple[Op, ...]
 
-#: Ops that another kernel takes, and what their static part gets: a conversion before, a normalization after.
+#: Ops with a faster kernel, and the extra static values it takes: a conversion before, a normalization after.
 _ALSO_FAST: dict[str, tuple[None, ...]] = {
     "resample": (None,),
     "affine": (),
@@ -31,7 +32,7 @@ _ALSO_FAST: dict[str, tuple[None, ...]] = {
     "perspective": (),
     "gaussian_blur": (None, None),
 }
-#: Fill values and means for so many channels are kernel arguments.
+#: Fill values and means of up to this many channels are passed as kernel arguments.
 _CHANNELS = 4
 _FLIPS = {"horizontal_flip": FLIP_HORIZONTALLY, "vertical_flip": FLIP_VERTICALLY}
 _CODES = {
@@ -49,11 +50,11 @@ _ON_PIXELS = {*_FLIPS, *_CODES, "to_dtype", "normalize"}
 _TO_FLOAT = {"multiply": (1.0 / 255.0, 1.0), "divide": (1.0, 255.0), "cast": (1.0, 1.0)}
 _TO_UINT8 = {"multiply": (255.0 + 1.0 - 1e-3,), "cast": (1.0,)}
 _DTYPES = (torch.uint8, torch.float32)
-_WAYS = 1024  # so many ways that samples go are kept
+_WAYS = 1024  # limit on cached ways
 
 
 class Codes(NamedTuple):
-    """A program without its operands: these follow it in the numbers of an op, two for each code."""
+    """Program without its operands. These follow it in the numbers of an op, two for each code."""
 
     flips: int
     contrasts: int
@@ -61,24 +62,24 @@ class Codes(NamedTuple):
 
 
 def fused(track: Track, shape: Shape, dtype: torch.dtype) -> Track:
-    """The ops and their sites for an image of ``shape`` and ``dtype``, fused."""
+    """Return the fused ops and their sites for an image of ``shape`` and ``dtype``."""
     ops, sites = track
     return _way(tuple([op.kind for op in ops]), sites, tuple(shape[:-2]), dtype).fused(ops, shape)
 
 
 class _Part(NamedTuple):
-    """An op of a fused track."""
+    """Op of a fused track."""
 
     kind: Kind
     site: float
-    at: int  # in the track that is fused: where its numbers and its shape are
-    cut: Shape = ()  # its height and width instead, where a crop has gone before it
-    box: int | None = None  # where the crop is that is the box of this resizing
-    run: tuple[_Part, ...] = ()  # the ops that are one program
+    at: int  # index of the source op in the unfused track, which has the numbers and the shape
+    cut: Shape = ()  # height and width that replace the shape's, if a crop was moved before the op
+    box: int | None = None  # index of the crop that serves as this resize's box
+    run: tuple[_Part, ...] = ()  # the ops that form one program
 
 
 class _Way:
-    """All tracks of the same kinds and sites, for images of the same channels and dtype."""
+    """Fusion for all tracks of the same kinds and sites, for images of the same channels and dtype."""
 
     def __init__(self, kinds: tuple[Kind, ...], sites: tuple[float, ...], channels: Shape, dtype: torch.dtype) -> None:
         self._parts = [_Part(kind, site, at) for at, (kind, site) in enumerate(zip(kinds, sites, strict=True))]
@@ -95,7 +96,8 @@ class _Way:
         return tuple([make(ops) for make in made]), sites
 
     def _where_crop_goes(self, ops: Ops, shape: Shape) -> str:
-        """A crop goes before the ops on single pixels that precede it, and into the box of a resizing that follows."""
+        """Return where a crop goes: "first", before the preceding ops on single pixels; "resized", into the box of the
+        resize that follows; or "stays", because it reaches outside the image."""
         crop, size = ops[0], ops[0].static
         if not inside((*crop.numbers, *size), (shape[-2], shape[-1])):
             return "stays"
@@ -128,14 +130,15 @@ def _leading_crop(kinds: Sequence[Kind]) -> int | None:
 
 def _fused(parts: Sequence[_Part], channels: Shape, dtype: torch.dtype) -> list[_Part]:
     made: list[_Part] = []
-    taken: list[torch.dtype] = []  # what each of them is given
+    taken: list[torch.dtype] = []  # input dtype of each part
     run: list[_Part] = []
-    before = (channels, dtype)  # the image that the next op takes
-    begun = dtype  # what the first op of the run was given
+    before = (channels, dtype)  # channels and dtype of the next op's input
+    begun = dtype  # input dtype of the first op of the run
 
     def end_run() -> None:
         if run:
-            # Samples that have an op less before theirs still meet: the site is that of the op before, and a little.
+            # Offset from the site of the op before, so that samples with one op less before theirs still share the
+            # site.
             site = (made[-1].site if made else -1) + 0.5
             alone = len(run) == 1 and run[0].kind.name == "to_dtype"
             made.append(run[0]._replace(site=site) if alone else _program(run, site))
@@ -146,7 +149,7 @@ def _fused(parts: Sequence[_Part], channels: Shape, dtype: torch.dtype) -> list[
         if _is_pixel_op(part.kind, *before):
             begun = begun if run else before[1]
             run.append(part)
-            if part.kind.name == "normalize":  # comes last
+            if part.kind.name == "normalize":  # must be last
                 end_run()
         else:
             end_run()
@@ -182,7 +185,7 @@ def _fast(kind: Kind, channels: Shape, dtype: torch.dtype) -> Kind:
 
 
 def _joined(parts: Sequence[_Part], taken: Sequence[torch.dtype]) -> list[_Part]:
-    """A conversion before a resizing and a normalization after a blur become part of it."""
+    """Merge a conversion into the resize after it, and a normalization into the blur before it."""
     made: list[_Part] = []
     for k, part in enumerate(parts):
         last, kind = made[-1].kind if made else None, part.kind
@@ -214,7 +217,7 @@ def _only_normalizes(part: _Part) -> bool:
 
 
 def _made(part: _Part, track: Sequence[_Part]) -> Callable[[Ops], Op]:
-    """What makes the op of the part from the ops of a sample."""
+    """Return the function that builds the part's op from the ops of a sample."""
     kind, at, box = part.kind, part.at, part.box
     if part.run:
         return _made_program(part)
@@ -253,14 +256,15 @@ def _codes(run: Sequence[_Part]) -> Codes:
 
 
 def _code(kind: Kind) -> PixelOp | None:
-    """Flips are done where the image is read, a normalization at the end: neither is part of the program."""
+    """Return the program code of an op, or None for flips (done when the image is read) and normalization (done at the
+    end)."""
     if kind.name == "to_dtype":
         return PixelOp.TO_UINT8 if kind.dtype == torch.uint8 else PixelOp.TO_FLOAT
     return _CODES.get(kind.name)
 
 
 def _operands(kind: Kind) -> Callable[..., tuple[float, float]]:
-    """What gives the operands of an operation, which its :func:`encode` gives, for the numbers of an op."""
+    """Return the function from an op's numbers to its two operands, equal to those of :func:`encode`."""
     code = _code(kind)
     assert code is not None
     if code in (PixelOp.CONTRAST, PixelOp.SATURATION):
@@ -277,9 +281,10 @@ def _operands(kind: Kind) -> Callable[..., tuple[float, float]]:
 
 
 def programs(ops: Sequence[Op]) -> tuple[Sequence[int], Sequence[float], int, int]:
-    """The flips and codes of a launch, one after the other, its operands, and the most operations and contrasts.
+    """Return the arguments of one launch: flips and codes in one sequence, the operands, and the largest numbers of
+    operations and contrasts.
 
-    Programs shorter than the longest are filled up with the code that ends them.
+    Shorter programs are padded with the code that ends them.
     """
     made: list[Codes] = [op.numbers[0] for op in ops]
     longest = max(1, max([len(one.codes) for one in made]))

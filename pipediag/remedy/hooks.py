@@ -1,7 +1,7 @@
-"""Where functional calls come in: torchvision's dispatcher, and the functions that do not go through it.
+"""Hook functional calls: through torchvision's dispatcher, and by patching the functions that bypass it.
 
-The dispatcher gets kernels for types of our own, for good. The other functions are replaced while something is
-recorded, by ones that know recording images and are what they were for any other image.
+The dispatcher gets kernels for types of our own, permanently. The other functions are patched during a recording; the
+patched ones handle recording images and pass any other image to the original.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ def _kernel(name: str) -> Callable[..., Any]:
         return written_down
 
     def record_plainly(image: Any, *args: Any, **kwargs: Any) -> Any:
-        """The same, for what is called most."""
+        """Record as ``written_down`` does; a faster path for the most frequent calls."""
         if session.dictation is not None:
             return written_down(image, *args, **kwargs)
         tape = image.tape
@@ -63,16 +63,16 @@ def _kernel(name: str) -> Callable[..., Any]:
 
 
 def _collate(images: list[Any], *, collate_fn_map: Any = None) -> Any:
-    if not session.active:  # images that somebody kept
+    if not session.active:  # recording images that user code has kept
         return default_collate([image.pixels() if is_recording(image) else image for image in images])
     return RecordingStack.made_of(images)
 
 
 @functools.cache
 def register() -> None:
-    """Make torchvision's dispatcher and torch's collating know recording images, in this process, for good.
+    """Register recording images with torchvision's dispatcher and torch's collate, in this process, permanently.
 
-    It only adds entries for types of our own: no call of anybody else's is changed.
+    This only adds entries for types of our own: it changes no other call.
     """
     registry = dispatch._KERNEL_REGISTRY
     for kind in (*TENSORS, RecordingStack):
@@ -83,7 +83,7 @@ def register() -> None:
             continue
         known, kernel = registry[functional], _kernel(name)
         for cls in RECORDING:
-            # A mask is recorded where torchvision changes masks, and passes through where it lets them pass.
+            # Record a mask if torchvision has a kernel for masks; otherwise let it pass through as torchvision does.
             if any(base in known for base in _dispatched(cls)):
                 known[cls] = kernel
     for name, answer in _META.items():
@@ -92,7 +92,7 @@ def register() -> None:
 
 
 def _dispatched(cls: type) -> Iterator[type]:
-    """The types whose kernels torchvision would take for a ``cls``."""
+    """Yield the types whose kernels torchvision would use for a ``cls``."""
     for base in cls.__mro__:
         if base is tv_tensors.TVTensor:
             return
@@ -100,7 +100,7 @@ def _dispatched(cls: type) -> Iterator[type]:
 
 
 def _to_tensor(picture: Any) -> Any:
-    """``to_tensor``: the channels first, as floats between 0 and 1."""
+    """Record ``to_tensor``: channels first, floats between 0 and 1."""
     tape = picture.tape
     ops = convert_image_dtype(tape.state, torch.get_default_dtype())
     return RecordingTensor.of(tape.then(ops, _ORIGINAL["to_tensor"], pillow=False))
@@ -132,7 +132,7 @@ def _older(name: str) -> Callable[..., Any]:
 
     def written_down(image: Any, *args: Any, **kwargs: Any) -> Any:
         if name not in IN_PLACE and isinstance(image, (RecordingImage, RecordingMask)):
-            # These functions know plain tensors only, and give one unless they give the image itself.
+            # These functions know plain tensors only, and return one unless they return the image itself.
             made = record(image.as_subclass(Tensor), OLDER[name], original, args, kwargs, fixed=False)
             same = made.tape.state == image.tape.state._replace(mask=False) and made.tape.ops == image.tape.ops
             return image if same else made
@@ -152,7 +152,7 @@ _CONVERT = older.convert_image_dtype
 
 
 def _patches() -> Iterator[tuple[Any, str, Callable[..., Any]]]:
-    """Functions outside the dispatcher, and what each does for a recording image instead."""
+    """Yield each function outside the dispatcher with its replacement for recording images."""
     for name in (*OLDER, *SEVERAL):
         if hasattr(older, name):
             yield older, name, (_kernel(name) if name in SEVERAL else _older(name))
@@ -182,12 +182,12 @@ def _stood_for(image: Any) -> Any:
 
 
 def _fill_of(original: Callable[..., Any]) -> Callable[..., Any]:
-    """Fill values are kept by the image's type: a recording image's is the one it stands for."""
+    """Look up fill values by the type that a recording image stands for; they are keyed by image type."""
     return lambda fills, image_type: original(fills, _stood_for(image_type))
 
 
 def _dtype_of(original: Callable[..., Any]) -> Callable[..., Any]:
-    """``ToDtype`` may keep its dtypes by the image's type."""
+    """Look up ``ToDtype``'s dtype by the type that a recording image stands for, if it has a dtype per image type."""
 
     @functools.wraps(original)
     def transform(self: Any, image: Any, params: Any) -> Any:
@@ -202,7 +202,7 @@ def _dtype_of(original: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _mixing(original: Callable[..., Any], how: str, value: str) -> Callable[..., Any]:
-    """MixUp and CutMix work on a batch, with one weight or box for all of it; the labels are mixed for real."""
+    """Record MixUp or CutMix, which use one weight or box for the whole batch; the labels are mixed directly."""
 
     def transform(self: Any, batch: Any, params: Any) -> Any:
         if not isinstance(batch, RecordingStack):
@@ -215,7 +215,7 @@ def _mixing(original: Callable[..., Any], how: str, value: str) -> Callable[...,
 
 @functools.cache
 def _replacements() -> list[tuple[Any, str, Any, Any]]:
-    """Owner, name, what is there, and what knows recording images."""
+    """Return owner, name, original and replacement of every patched function."""
     made = [(owner, name, _guarded(getattr(owner, name), instead)) for owner, name, instead in _patches()]
     made += [(module, "_get_fill", _fill_of(module._get_fill)) for module in (_geometry, _auto_augment)]
     made.append((_misc.ToDtype, "transform", _dtype_of(_misc.ToDtype.transform)))
@@ -228,12 +228,12 @@ def _replacements() -> list[tuple[Any, str, Any, Any]]:
 def recording(
     allow_approximate: bool = False, refused: frozenset[str] = frozenset(), copies: bool = False
 ) -> Iterator[None]:
-    """Let torchvision's functions know recording images, inside; for any other image they are what they were.
+    """Make torchvision's functions handle recording images inside the context; other images are treated as before.
 
     Args:
-        allow_approximate: record what runs on Pillow's pictures, too.
+        allow_approximate: also record ops on Pillow images.
         refused: names of functions that are not recorded.
-        copies: keep a copy of each image, for a dataset that writes into the same memory again.
+        copies: keep a copy of each image, for a dataset that overwrites its memory.
     """
     register()
     before = session.active

@@ -1,10 +1,10 @@
-"""Recording images: they go through the user's own transforms in place of the pixels, and keep what was asked for.
+"""Provide recording images, which pass through the user's own transforms in place of pixels and record the calls.
 
-A recording image has a shape, a dtype and a type that torchvision's dispatcher and the user's ``isinstance`` take for
-what it stands for: a tensor, a ``tv_tensors.Image``, a ``tv_tensors.Mask`` or a picture of Pillow's. It has no pixels.
-A functional call on it is written down with the parameters that the user's own code drew; everything else that would
-need pixels raises :class:`NotRecordable`, so that nothing is ever guessed. Outside of recording, one that somebody has
-kept is the image itself.
+A recording image has a shape, a dtype and a type that torchvision's dispatcher and the user's ``isinstance`` accept as
+the type it stands for: a tensor, a ``tv_tensors.Image``, a ``tv_tensors.Mask`` or a Pillow image. It has no pixels. A
+functional call on it is recorded with the parameters that the user's own code drew; any other operation that needs
+pixels raises :class:`NotRecordable`, so nothing is ever guessed. Outside a recording, a recording image that user code
+has kept behaves as the real image.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _subclass = torch.Tensor._make_subclass
 
 
 class _Unreadable:
-    """What recording images share: they answer for their shape and dtype, and raise for everything else."""
+    """Base class of recording images: they know their shape and dtype, and raise if their pixels are needed."""
 
     tape: Tape
     stands_for: ClassVar[type]
@@ -44,7 +44,7 @@ class _Unreadable:
 
     @classmethod
     def wrap(cls, image: Any, like: Any, **kwargs: Any) -> Any:
-        """As torchvision gives a result the type of what it was made from."""
+        """Convert ``image`` to this type, as torchvision does with the result of an op."""
         return cls._retyped(image)
 
     def as_subclass(self, cls: type) -> Any:
@@ -92,7 +92,7 @@ class _Unreadable:
         return self
 
     def contiguous(self, *args: Any, **kwargs: Any) -> Any:
-        """The image, as a plain tensor, as torchvision's types become by most methods."""
+        """Return the image as a plain tensor, as most methods of torchvision's types do."""
         return self if isinstance(self, RecordingStack) else self.as_subclass(Tensor)
 
     cpu = contiguous
@@ -101,7 +101,7 @@ class _Unreadable:
         return self.contiguous().to(torch.float32)
 
     def pixels(self) -> Tensor:
-        """The image itself, for whoever has kept a recording image and looks at it afterwards."""
+        """Return the real image, for code that kept a recording image and reads it after the recording."""
         with session.idle():
             image: Tensor = self.tape.pixels()
             return image
@@ -147,9 +147,9 @@ class RecordingMask(_Unreadable, tv_tensors.Mask):  # type: ignore[misc]
 
 
 class RecordingStack(_Unreadable, torch.Tensor):  # type: ignore[misc]
-    """``torch.stack`` of recording images or of such stacks: a batch, or the crops of one image.
+    """Result of ``torch.stack`` on recording images or such stacks: a batch, or the crops of one image.
 
-    ``mixes`` holds what was done to the batch as a whole since: MixUp or CutMix, with its weight or box.
+    ``mixes`` holds the batch-level ops applied since: MixUp or CutMix, with its weight or box.
     """
 
     stands_for = torch.Tensor
@@ -183,12 +183,12 @@ class RecordingStack(_Unreadable, torch.Tensor):  # type: ignore[misc]
         return stack
 
     def mixed(self, how: str, value: Any) -> RecordingStack:
-        """The batch after ``how``, a function of :mod:`pipediag.remedy.batched.mixing`."""
+        """Return the batch after ``how``, a function of :mod:`pipediag.remedy.batched.mixing`."""
         return self._with(self.parts, self.tape.state.shape, self.dtype, (*self.mixes, (how, value)))
 
 
 class RecordingPicture(PIL.Image.Image):
-    """Stands for a picture of Pillow's; there is no image core behind it."""
+    """Recording image that stands for a Pillow image; it has no image core."""
 
     stands_for = PIL.Image.Image
     tape: Tape
@@ -226,7 +226,7 @@ _PICTURE = frozenset(
 )
 
 
-#: What a user writes without a name, and would not know by its method's.
+#: Readable names for operations that users write as syntax.
 _SPOKEN = {"__getitem__": "indexing", "__setitem__": "writing by an index"}
 
 
@@ -259,7 +259,7 @@ TENSORS = (RecordingTensor, RecordingImage, RecordingMask)
 
 
 def itself(image: Any) -> Any:
-    """What changes an image's type alone."""
+    """Return the image unchanged; recorded for a call that changes only the image's type."""
     return image
 
 
@@ -268,7 +268,8 @@ def is_recording(value: Any) -> bool:
 
 
 def stand_in(value: Any) -> Any:
-    """A recording image for a tensor ``(C, H, W)`` (a mask also ``(H, W)``) or a picture; None for anything else."""
+    """Return a recording image for a tensor ``(C, H, W)`` (a mask also ``(H, W)``) or a Pillow image, or None for
+    anything else."""
     if isinstance(value, PIL.Image.Image):
         if value.mode not in _BANDS:
             return None
@@ -289,18 +290,18 @@ _STANDING_FOR: dict[type, type[_Unreadable]] = {cls.stands_for: cls for cls in T
 
 
 def _seen(value: Any, copied: Callable[[], Any]) -> Any:
-    """The image that a tape keeps."""
+    """Return the image for the tape to keep: the value or a copy of it."""
     if session.seen is not None:
         session.seen.append((value, copied()))
     return copied() if session.copies else value
 
 
-#: Modes with one byte a channel, and their channels.
+#: Modes with one byte per channel, and their number of channels.
 _BANDS = {"L": 1, "RGB": 3}
 
 
 def after_calls(image: Any, tape: Tape) -> Any:
-    """An image of the same type, with another tape."""
+    """Return an image of the same type with another tape."""
     cls = type(image)
     if cls is RecordingPicture:
         return RecordingPicture.of(tape, {1: "L", 3: "RGB"}[tape.state.channels])
@@ -310,14 +311,14 @@ def after_calls(image: Any, tape: Tape) -> Any:
 
 
 def blank(cls: type) -> Any:
-    """A recording image without a tape: it can be handed on, and nothing else."""
+    """Return a recording image without a tape, which can only be passed on."""
     return _subclass(cls, _EMPTY)
 
 
 def record(
     image: Any, name: str, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any], fixed: bool = True
 ) -> Any:
-    """The image after a functional call, which is on its tape now."""
+    """Return the image after a functional call, and write the call to its tape."""
     if session.dictation is not None:
         session.dictation.append((name, Call(fn, args, kwargs)))
         return image
@@ -338,5 +339,5 @@ def record(
     return image
 
 
-#: Functions that may write into the image, and how many arguments come before the one that says so.
+#: Functions that may write into the image, and the number of arguments before their ``inplace``.
 IN_PLACE = {"normalize": 2, "erase": 5}

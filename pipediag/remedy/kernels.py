@@ -1,7 +1,7 @@
-"""Which batched kernel replays an op.
+"""Map each op to the batched kernel that replays it.
 
-Each entry takes a batch ``(N, C, H, W)``, the samples' numbers ``(N, k)`` in float64, the part of the op that all
-samples share, and the drawn values that go with it; it gives the batch after the op.
+Each entry takes a batch ``(N, C, H, W)``, the samples' numbers ``(N, k)`` in float64, the static part of the op that
+all samples share, and its drawn tensors (bulk); it returns the batch after the op.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ def _factor(kernel: Callable[[Tensor, Tensor], Tensor]) -> Kernel:
 
 
 def _alike(kernel: Callable[[Tensor], Tensor]) -> Kernel:
-    """An op without a number of the sample's own."""
+    """Wrap an op that takes no per-sample numbers."""
     return lambda x, numbers, static, bulk: kernel(x)
 
 
@@ -47,7 +47,8 @@ def _resample(x: Tensor, numbers: Tensor, static: Static, bulk: Tensor) -> Tenso
 
 
 def in_fixed_point(interpolation: str, fixed: bool) -> bool:
-    """Whether uint8 images are resized in fixed point on this machine: by v1, which is not ``fixed``, never."""
+    """Return whether uint8 images are resized in fixed point on this machine. Functions of v1 (``fixed`` is False)
+    never do."""
     return fixed and (interpolation == "bicubic" or geometry.uint8_in_fixed_point())
 
 
@@ -62,7 +63,7 @@ def _pad(x: Tensor, numbers: Tensor, static: Static, bulk: Tensor) -> Tensor:
 
 
 def warps(affine: Callable[..., Tensor], rotate: Callable[..., Tensor], perspective: Callable[..., Tensor]) -> Table:
-    """How the warps are called, whoever does them; ``rotate`` takes the size of the result as well."""
+    """Return the table entries for the given warp functions; ``rotate`` also takes the size of the result."""
 
     def affine_(x: Tensor, numbers: Tensor, static: Static, bulk: Tensor) -> Tensor:
         interpolation, fill = static
@@ -162,14 +163,14 @@ KERNELS: Table = {
 }
 
 
-#: The op that resizes images of different sizes where they lie in a batch's memory; fused only.
+#: The op that resizes images of different sizes in place in a batch's memory; only a fused kernel exists.
 RAGGED = "fast_resample_ragged"
 
 
 def apply(name: str, parts: Sequence[Tensor], numbers: Tensor, static: Static, bulk: Tensor) -> Tensor:
-    """Replay one op on images that lie in several tensors; their rows and those of ``numbers`` correspond.
+    """Replay one op on images that lie in several tensors; their rows correspond to those of ``numbers``.
 
-    Only resizing takes images of different sizes, and makes them alike.
+    Only resizing takes images of different sizes; its results have one size.
     """
     if len({part.shape[1:] for part in parts}) == 1:
         kernel = KERNELS.get(name) or _fast().KERNELS[name]
@@ -183,13 +184,13 @@ def apply(name: str, parts: Sequence[Tensor], numbers: Tensor, static: Static, b
 
 
 def apply_ragged(memory: Tensor, numbers: Tensor, static: Static) -> Tensor:
-    """Replay :data:`RAGGED`: ``numbers`` say where in ``memory`` each image lies, how large it is, and its box."""
+    """Replay :data:`RAGGED`: ``numbers`` gives the box, offset in ``memory`` and size of each image."""
     made: Tensor = _fast().resample_ragged(memory, numbers, static)
     return made
 
 
 def _fast() -> Any:
-    """The fused kernels: triton is imported where there is work for it."""
-    from . import fast
+    """Import the fused kernels on first use, since they need triton."""
+    from . import fused_kernels as fast
 
     return fast

@@ -1,4 +1,4 @@
-"""A loader whose movable transforms run on the device, a batch at a time, with the draws the workers make."""
+"""Run a loader's movable transforms on the device, one batch at a time, with the draws that the workers make."""
 
 from __future__ import annotations
 
@@ -10,38 +10,38 @@ import torch
 from torch.utils.data import DataLoader, IterableDataset
 
 from ..errors import UsageError
-from ..ladder.places import label
+from ..usercode.places import label
 from .certifying import Certificate, certify
 from .custom import Moved, prove
 from .plan import Place, Plan, slot_at
 from .recorder import links_of
-from .replayed import Replayed
 from .streams.executor import Executor
 from .streams.feed import Copied, Feed
 from .streams.pipeline import placed
+from .to_device import ToDevice
 from .trial import TrialFailed, found, images_given_to, witnesses
 from .triton import available
 
-#: Samples that a plan is tried on, and that a proof for the user's own code is made from.
+#: Numbers of samples for the trial of a plan, and for the proof of the user's own code.
 _TRIED = 8
 _PROVEN = 32
 
-#: Batches that may lie ready on the device beyond the one that the loop has.
+#: Maximum number of batches ready on the device in addition to the one that the loop has.
 _DEPTH = 3
 
 
 class OffloadedLoader:
-    """Yields the loader's batches on the device. Everything else is the loader's own.
+    """Loader that yields the wrapped loader's batches on the device. All other attributes are the loader's own.
 
-    The batches are fetched, copied and transformed ahead of the loop, on streams of the loader's own, and are ready on
-    the stream that is current when the loop asks for each.
+    It fetches, copies and transforms the batches ahead of the loop, on its own streams. Each batch is ready on the
+    stream that is current when the loop asks for it.
 
     Attributes:
         plan: what is moved, and why the rest is not.
-        certificate: how its batches compare to the workers'; None where nothing is moved.
-        unrecorded: batches so far that the workers had to make for real.
-        why: the reason for the last of them; also why an epoch is made by the workers alone, because code of the
-            user's own that was moved has been changed since.
+        certificate: how its batches compare with the workers'; None if nothing is moved.
+        unrecorded: number of batches so far that the workers had to make with pixels.
+        why: the reason for the last of them, or the reason why the workers alone make an epoch: the user's own code
+            that was moved has changed since.
     """
 
     def __init__(self, loader: DataLoader[Any], plan: Plan, device: torch.device) -> None:
@@ -49,7 +49,7 @@ class OffloadedLoader:
         self.plan = plan
         self.device = placed(device)
         self.certificate: Certificate | None = None
-        self.feed: Feed = Replayed(loader, plan, self.device) if plan.pieces else Copied(loader, self.device)
+        self.feed: Feed = ToDevice(loader, plan, self.device) if plan.pieces else Copied(loader, self.device)
         self._executor = Executor(self.feed, (), _DEPTH)
 
     def __iter__(self) -> Iterator[Any]:
@@ -57,11 +57,11 @@ class OffloadedLoader:
 
     @property
     def unrecorded(self) -> int:
-        return self.feed.unrecorded if isinstance(self.feed, Replayed) else 0
+        return self.feed.unrecorded if isinstance(self.feed, ToDevice) else 0
 
     @property
     def why(self) -> str:
-        return self.feed.why if isinstance(self.feed, Replayed) else ""
+        return self.feed.why if isinstance(self.feed, ToDevice) else ""
 
     def __len__(self) -> int:
         return len(self.loader)
@@ -79,20 +79,21 @@ def offload(
     allow_approximate: bool = False,
     samples: int = 64,
 ) -> OffloadedLoader:
-    """Wrap a loader so that what can be moved of its transforms runs on ``device``.
+    """Wrap a loader so that its movable transforms run on ``device``.
 
-    The workers run the user's own transforms on images without pixels, which draw their parameters as ever; the
-    device applies them to a whole batch at once, each sample with its own. The batches equal the loader's own for the
-    same seed, which is tried on some of its samples first: a function whose pixels differ there stays in the workers.
+    The workers run the user's own transforms on images without pixels, which draw their parameters as before. The
+    device applies them to a whole batch at once, each sample with its own parameters. The batches equal the loader's
+    own for the same seed. This is first tested on some of its samples: a function whose pixels differ stays in the
+    workers.
 
     Args:
         loader: any ``DataLoader``; it is not changed.
         device: where the batches go.
-        allow_approximate: also move what runs on Pillow's pictures, whose pixels then differ slightly.
-        samples: how many samples it is tried on.
+        allow_approximate: also move ops on Pillow images, whose pixels then differ slightly.
+        samples: number of samples to test.
 
     Raises:
-        UsageError: ``loader`` is no ``DataLoader``.
+        UsageError: ``loader`` is not a ``DataLoader``.
     """
     if not isinstance(loader, DataLoader):
         raise UsageError(f"offload() takes a torch DataLoader, not {type(loader).__name__}")
@@ -104,12 +105,12 @@ def offload(
             return offloaded
         try:
             proof = offloaded.certificate = certificate(offloaded, samples=samples)
-        except Exception as error:  # the trial of a worker, or a kernel that the device has not
+        except Exception as error:  # a trial in a worker failed, or the device has no such kernel
             why = str(error) if isinstance(error, TrialFailed) else f"{type(error).__name__}: {error}"
             return OffloadedLoader(loader, Plan(reasons=(*offloaded.plan.reasons, why)), device)
         if proof.passed or (allow_approximate and proof.faithful and proof.draws_equal):
             return offloaded
-        if proof.failed <= refused:  # no single function is to blame
+        if proof.failed <= refused:  # no single function is the cause
             reasons = (*offloaded.plan.reasons, "its batches differ from those of the workers")
             nothing = OffloadedLoader(loader, Plan(reasons=reasons), device)
             nothing.certificate = proof
@@ -124,12 +125,12 @@ def certificate(
     samples: int = 64,
     allow_approximate: bool = False,
 ) -> Certificate:
-    """Hold what can be moved of a loader's transforms against the CPU, on the samples its sampler asks for first.
+    """Compare a loader's moved transforms with the CPU, on the first samples that its sampler yields.
 
     Args:
-        loader: a ``DataLoader``, or what :func:`offload` made of one, which then keeps its plan and device.
+        loader: a ``DataLoader``, or the result of :func:`offload`, which then keeps its plan and device.
         device: where the moved transforms run.
-        samples: how many are made both ways.
+        samples: number of samples to make both ways.
         allow_approximate: as for :func:`offload`.
     """
     if not isinstance(loader, OffloadedLoader):
@@ -141,7 +142,7 @@ def certificate(
 def _plan(
     loader: DataLoader[Any], device: torch.device, allow_approximate: bool, refused: frozenset[str] = frozenset()
 ) -> Plan:
-    """The plan for a loader, tried on a few of its samples; links of the user's own move where a proof allows it."""
+    """Return the plan for a loader, tried on a few of its samples. The user's own links move if a proof allows it."""
     plan = Plan(allow_approximate=allow_approximate, fuse=available(device), refused=refused)
     if isinstance(loader.dataset, IterableDataset):
         return replace(plan, reasons=("an iterable dataset's samples cannot be drawn twice, to try what can be moved",))

@@ -1,13 +1,14 @@
-"""What a recorded functional call is: its name, what a whole batch must share, and one sample's own numbers.
+"""Encode a recorded functional call as ops: a name, a static part that a whole batch shares, and per-sample numbers.
 
 Each function of :data:`ENCODERS` takes the state of a recording image (its shape and dtype) and the arguments of the
-functional of that name in ``torchvision.transforms.v2.functional``, and says what has to be replayed: a list of
-:class:`Op`, empty where the call changes nothing. No pixel is looked at. The arithmetic that torchvision does on
-Python's floats before it touches a pixel (matrices, output sizes, anchors) is done here, in the worker, so that a
-replay only needs numbers.
+functional of that name in ``torchvision.transforms.v2.functional``. It returns the ops to replay as a list of
+:class:`Op`, which is empty if the call changes nothing. It reads no pixels. The arithmetic that torchvision does on
+Python floats before it touches a pixel (matrices, output sizes, anchors) is done here, in the worker, so that a replay
+only needs numbers.
 
-A transform calls its functional again and again with the same settings and other drawn values. What follows from the
-state and the settings alone is done once, by the functions of :data:`PREPARED`; these give a function of the values.
+A transform calls its functional many times with the same settings and different drawn values. The functions of
+:data:`PREPARED` do the work that depends on the state and the settings only, once; they return a function of the drawn
+values.
 """
 
 from __future__ import annotations
@@ -25,14 +26,14 @@ from .batched.warp import affine_numbers, perspective_numbers, rotate_numbers
 
 Shape = tuple[int, ...]
 Interpolation = str
-#: Says what has to be replayed for drawn values.
+#: Returns the ops to replay for drawn values.
 Encode = Callable[..., "list[Op]"]
 
 
 class NotRecordable(PipediagError):
-    """User code looked at pixels, or called what cannot be replayed; it has to run where it is.
+    """Error: user code read pixels or made a call that cannot be replayed, so it must run in the worker.
 
-    ``raised`` counts them all: user code that catches every exception hides the exception, but not the count.
+    ``raised`` counts all instances: user code that catches every exception hides the exception, but not the count.
     """
 
     raised = 0
@@ -43,16 +44,16 @@ class NotRecordable(PipediagError):
 
 
 class Kind:
-    """What samples share that go the same way: an op's name and static part, the channels and dtype of its result.
+    """Part of an op that samples of one path share: its name and static part, and the channels and dtype of its result.
 
-    The height and width are each sample's own. Equal kinds are one object, as long as anybody holds it: they are
-    compared and looked up for every sample.
+    Height and width are per sample. Equal kinds are one object while anything references it, because they are compared
+    and looked up for every sample.
     """
 
     __slots__ = ("__weakref__", "channels", "dtype", "name", "static")
     name: str
     static: tuple[Any, ...]  # hashable
-    channels: Shape  # all of the shape but the last two sides
+    channels: Shape  # the shape without its last two dimensions
     dtype: torch.dtype
 
     def __new__(cls, name: str, static: tuple[Any, ...], channels: Shape, dtype: torch.dtype) -> Kind:
@@ -83,12 +84,13 @@ def _forget(parts: tuple[Any, ...], gone: weakref.ref[Kind]) -> None:
 class _Op(NamedTuple):
     kind: Kind
     shape: Shape  # of the result
-    numbers: tuple[Any, ...]  # this sample's own
-    bulk: Tensor | None  # drawn values of the size of an image: noise, a displacement field
+    numbers: tuple[Any, ...]  # per sample
+    bulk: Tensor | None  # drawn values of image size: noise, a displacement field
 
 
 class Op(_Op):
-    """One step of a replay. Samples with one kind, and images of one shape before it, are replayed in one launch."""
+    """One step of a replay. One launch replays it for all samples with the same kind and the same image shape before
+    it."""
 
     __slots__ = ()
 
@@ -104,7 +106,7 @@ class Op(_Op):
         return op_of((Kind(name, static, shape[:-2], dtype), shape, numbers, bulk))
 
     def given(self, *numbers: float) -> Op:
-        """The same with these numbers."""
+        """Return the same op with these numbers."""
         return op_of((self.kind, self.shape, numbers, None))
 
     @property
@@ -123,27 +125,27 @@ class Op(_Op):
         return op_of, (tuple(self),)
 
 
-#: The op of a kind, a shape, numbers and bulk: these are all that is new with each sample.
+#: Builds an op from a kind, a shape, numbers and bulk, the parts that vary per sample.
 op_of: Callable[[tuple[Kind, Shape, tuple[Any, ...], Tensor | None]], Op] = functools.partial(tuple.__new__, Op)
 
 
-#: A sample's ops, and for each the link of the user's chain that it came from.
+#: A sample's ops, and for each op the link of the user's chain that it came from.
 Track = tuple[tuple[Op, ...], tuple[float, ...]]
 
 
 class State(NamedTuple):
-    """What is known of an image that is not there: its shape, its dtype and whether it is a picture of Pillow's."""
+    """Metadata of an image without pixels: its shape, its dtype and whether it is a Pillow image."""
 
     shape: Shape
     dtype: torch.dtype
     pillow: bool = False
     mask: bool = False
-    strided: bool = False  # its pixels do not lie one after the other in memory
-    fixed: bool = True  # uint8 is resized in fixed point, as by the newer functions
+    strided: bool = False  # its pixels are not contiguous in memory
+    fixed: bool = True  # uint8 is resized in fixed point, as the v2 functions do
 
     @property
     def size(self) -> tuple[int, int]:
-        """(height, width)"""
+        """Pair (height, width)."""
         return self.shape[-2], self.shape[-1]
 
     @property
@@ -154,21 +156,21 @@ class State(NamedTuple):
         return (*self.shape[:-2], height, width)
 
 
-#: A state of all its parts, quicker than by its name.
+#: Builds a state from all its parts, faster than the class.
 state_of: Callable[[tuple[Shape, torch.dtype, bool, bool, bool, bool]], State] = functools.partial(tuple.__new__, State)
 
 _INTERPOLATIONS = {0: "nearest", 1: "lanczos", 2: "bilinear", 3: "bicubic", 4: "box", 5: "hamming"}  # Pillow's numbers
 
 
 def interpolation_name(given: Any) -> Interpolation:
-    """The name of a mode given as a string, an ``InterpolationMode`` or Pillow's number."""
+    """Return the name of a mode given as a string, an ``InterpolationMode`` or Pillow's number."""
     if isinstance(given, int):
         return _INTERPOLATIONS[given]
     return str(getattr(given, "value", given))
 
 
 def output_size(old: tuple[int, int], size: Any, max_size: int | None) -> tuple[int, int]:
-    """(height, width) of a resized image: the rule of ``torchvision.transforms.functional.resize``."""
+    """Return (height, width) of a resized image, by the rule of ``torchvision.transforms.functional.resize``."""
     if isinstance(size, int):
         size = [size]
     if size is not None and len(size) == 2:
@@ -187,26 +189,26 @@ def output_size(old: tuple[int, int], size: Any, max_size: int | None) -> tuple[
 
 
 def pair(given: Any) -> tuple[Any, Any]:
-    """Two values: one number stands for both, as does a sequence of one."""
+    """Return two values; a single number, or a sequence of one, is used for both."""
     values = [given] if isinstance(given, (int, float)) else list(given)
     return values[0], values[-1]
 
 
 def inside(box: Sequence[float], size: tuple[int, int]) -> bool:
-    """Whether a box (top, left, height, width) lies in an image of ``size``."""
+    """Return whether a box (top, left, height, width) lies inside an image of ``size``."""
     top, left, height, width = box
     return top >= 0 and left >= 0 and top + height <= size[0] and left + width <= size[1]
 
 
 def paddings(padding: Any) -> tuple[int, int, int, int]:
-    """(left, top, right, bottom)"""
+    """Return (left, top, right, bottom)."""
     given = [padding] if isinstance(padding, int) else list(padding)
     left, top, right, bottom = {1: given * 4, 2: given * 2, 4: given}[len(given)]
     return int(left), int(top), int(right), int(bottom)
 
 
 def fills(fill: Any) -> tuple[float, ...] | None:
-    """One value for all channels or one for each; None for torchvision's None, which is not the same as 0."""
+    """Return one value for all channels, or one for each; None for torchvision's None, which differs from 0."""
     if fill is None:
         return None
     return tuple(float(v) for v in fill) if isinstance(fill, Sequence) else (float(fill),)
@@ -230,7 +232,7 @@ def _op(
     shape: Shape | None = None,
     dtype: torch.dtype | None = None,
 ) -> Op:
-    """What is to be given its numbers."""
+    """Return an op without numbers, to be completed by :meth:`Op.given`."""
     return Op(name, static, (), state.shape if shape is None else shape, dtype or state.dtype)
 
 
@@ -247,7 +249,7 @@ def crop(state: State, top: int, left: int, height: int, width: int) -> list[Op]
 
 
 def prepare_crop(state: State) -> Encode:
-    op = _op("crop", state, state.size)  # of the size that was asked for last: it seldom changes
+    op = _op("crop", state, state.size)  # reused while the requested size stays the same; it seldom changes
 
     def encode(top: int, left: int, height: int, width: int) -> list[Op]:
         nonlocal op
@@ -264,7 +266,8 @@ def center_crop(state: State, output_size: Any) -> list[Op]:
 
 
 def _anchor(old: int, new: int) -> int:
-    """Where a central crop begins; before the image where it is larger, which is filled with zeros."""
+    """Return where a central crop begins. It is negative if the crop is larger than the image, which is padded with
+    zeros."""
     return -((new - old) // 2) if new > old else round((old - new) / 2.0)
 
 
@@ -296,7 +299,7 @@ def resized_crop(
 def prepare_resized_crop(
     state: State, size: Any, interpolation: Any = "bilinear", antialias: bool | None = True
 ) -> Encode:
-    op: Op | None = None  # as for a crop
+    op: Op | None = None  # reused as in prepare_crop
 
     def encode(top: int, left: int, height: int, width: int) -> list[Op]:
         nonlocal op
@@ -370,7 +373,7 @@ def rotate(
 def prepare_rotate(
     state: State, interpolation: Any = "nearest", expand: bool = False, center: Any = None, fill: Any = None
 ) -> Encode:
-    op: Op | None = None  # as for a crop: of the size that came out last
+    op: Op | None = None  # reused as in prepare_crop, while the output size stays the same
 
     def encode(angle: float) -> list[Op]:
         nonlocal op
@@ -387,7 +390,7 @@ def prepare_rotate(
 
 
 def _quarter_turns(state: State, angle: float, expand: bool, center: Any) -> int | None:
-    """How often torchvision turns the image by 90 degrees instead of interpolating; None where it interpolates."""
+    """Return the number of 90-degree turns that torchvision makes without interpolation, or None if it interpolates."""
     angle = angle % 360
     if center is not None or angle % 90:
         return None
@@ -434,7 +437,7 @@ def elastic(state: State, displacement: Tensor, interpolation: Any = "bilinear",
 
 
 def five_crop(state: State, size: Any) -> tuple[list[Op], ...]:
-    """One list for each of the corners and the middle, in torchvision's order."""
+    """Return one list of ops for each corner and the centre, in torchvision's order."""
     height, width = pair(size)
     below, beside = state.size[0] - height, state.size[1] - width
     if below < 0 or beside < 0:
@@ -445,14 +448,14 @@ def five_crop(state: State, size: Any) -> tuple[list[Op], ...]:
 
 
 def ten_crop(state: State, size: Any, vertical_flip: bool = False) -> tuple[list[Op], ...]:
-    """Those of :func:`five_crop`, and the same of the flipped image."""
+    """Return the ops of :func:`five_crop`, and the same for the flipped image."""
     flipped = _one("vertical_flip" if vertical_flip else "horizontal_flip", state)
     five = five_crop(state, size)
     return (*five, *(flipped + cut for cut in five))
 
 
 def _factor(name: str) -> Callable[..., list[Op]]:
-    """An op with one number, whatever torchvision calls it."""
+    """Return the encoder of an op with one number, whatever name torchvision gives that argument."""
 
     def encode(state: State, *given: float, **named: float) -> list[Op]:
         (factor,) = (*given, *named.values())
@@ -470,7 +473,11 @@ def _prepare_factor(name: str) -> Callable[[State], Encode]:
 
 
 def _levelled(name: str, state: State) -> State:
-    """The state, of an image whose numbers are levels between black and white."""
+    """Return the state if its dtype holds intensity levels (uint8 or floating point).
+
+    Raises:
+        NotRecordable: the dtype is another one.
+    """
     if state.dtype != torch.uint8 and not state.dtype.is_floating_point:
         raise NotRecordable(f"{name} of {state.dtype} has no kernel on the device")
     return state
@@ -520,7 +527,7 @@ def prepare_gaussian_blur(state: State, kernel_size: Any) -> Encode:
 
 
 def gaussian_noise(state: State, mean: float = 0.0, sigma: float = 0.1, clip: bool = True) -> list[Op]:
-    """The noise is drawn here, from the generator that torchvision would draw it from."""
+    """Draw the noise here, from the generator that torchvision would use."""
     if state.strided:
         raise NotRecordable("noise is drawn in the order in which the pixels lie, which is unusual here")
     drawn = torch.randn(state.shape, dtype=state.dtype if state.dtype.is_floating_point else torch.float32)
@@ -528,7 +535,7 @@ def gaussian_noise(state: State, mean: float = 0.0, sigma: float = 0.1, clip: bo
 
 
 def erase(state: State, i: int, j: int, h: int, w: int, v: Tensor, inplace: bool = False) -> list[Op]:
-    """A value for each channel travels as numbers, drawn pixels in bulk."""
+    """Encode one value per channel as numbers, and drawn pixels as bulk."""
     if v.numel() in (1, state.channels) and v.shape[-1] == v.shape[-2] == 1:
         values = v.flatten().tolist()
         values = values * state.channels if len(values) == 1 else values
@@ -553,12 +560,12 @@ def _converted(state: State, dtype: torch.dtype, how: str) -> list[Op]:
 
 
 def convert_image_dtype(state: State, dtype: torch.dtype = torch.float) -> list[Op]:
-    """The older conversion, which divides where the newer one multiplies with the inverse."""
+    """Encode the v1 conversion, which divides where v2 multiplies by the inverse."""
     whole_to_float = dtype.is_floating_point and not state.dtype.is_floating_point
     return _converted(state, dtype, "divide" if whole_to_float else "multiply")
 
 
-#: What is recorded, by the functional's name.
+#: Encoders by the name of the functional.
 ENCODERS: dict[str, Callable[..., list[Op]]] = {
     "horizontal_flip": horizontal_flip,
     "vertical_flip": vertical_flip,
@@ -594,10 +601,10 @@ ENCODERS: dict[str, Callable[..., list[Op]]] = {
 
 
 class Prepared(NamedTuple):
-    """A functional in two steps, for a transform that calls it again and again."""
+    """Functional in two steps, for a transform that calls it many times."""
 
-    prepare: Callable[..., Encode]  # of the state and all other arguments
-    drawn: tuple[str, ...]  # the arguments that what it gives takes, in that order
+    prepare: Callable[..., Encode]  # takes the state and all other arguments
+    drawn: tuple[str, ...]  # the arguments of the returned function, in order
 
 
 #: Functionals with settings and drawn values, by name.
@@ -614,10 +621,10 @@ PREPARED: dict[str, Prepared] = {
     },
 }
 
-#: Calls whose result is a tuple of images.
+#: Calls that return a tuple of images.
 SEVERAL: dict[str, Callable[..., tuple[list[Op], ...]]] = {"five_crop": five_crop, "ten_crop": ten_crop}
 
-#: The functions of ``torchvision.transforms.functional`` (v1), by the encoder each goes to.
+#: Functions of ``torchvision.transforms.functional`` (v1), and the encoder for each.
 OLDER: dict[str, str] = {
     **{name: name for name in ENCODERS if name not in ("to_dtype", "grayscale_to_rgb", "permute_channels")},
     "hflip": "horizontal_flip",
@@ -626,7 +633,7 @@ OLDER: dict[str, str] = {
     "to_grayscale": "rgb_to_grayscale",
 }
 
-#: Ops that treat every pixel by itself: what is cut off after them may be cut off before.
+#: Ops on single pixels: a crop after them may be moved before them.
 EACH_PIXEL = frozenset(
     {
         "to_dtype",
@@ -643,7 +650,7 @@ EACH_PIXEL = frozenset(
     }
 )
 
-#: Ops that Pillow and the batched kernels do alike, bit by bit.
+#: Ops for which Pillow and the batched kernels agree bit by bit.
 EXACT_ON_PICTURES = frozenset(
     {
         "horizontal_flip",
@@ -654,7 +661,7 @@ EXACT_ON_PICTURES = frozenset(
         "posterize",
         "solarize",
         "to_dtype",
-        # torchvision does these on pictures by way of a tensor
+        # torchvision converts Pillow images to tensors for these
         "gaussian_blur",
         "permute_channels",
         "elastic",
@@ -665,7 +672,8 @@ EXACT_ON_PICTURES = frozenset(
 
 
 def is_exact(op: Op, pillow: bool) -> bool:
-    """Whether a replay on tensors gives Pillow's pixels, where ``pillow`` says that Pillow would have done it."""
+    """Return whether a replay on tensors gives the CPU's pixels exactly; ``pillow`` is True if the CPU would use
+    Pillow."""
     if not pillow or op.name in EXACT_ON_PICTURES:
         return True
     return op.name == "pad" and op.static[2] == "constant"

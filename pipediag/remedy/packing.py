@@ -1,7 +1,7 @@
-"""Packing a batch in a worker, for the device.
+"""Pack a batch in a worker for transfer to the device.
 
-Images of one shape lie together and form a group; the batch's other tensors lie beside them. Whatever is no plain
-tensor travels in the batch's own structure, which keeps its containers.
+Images of one shape are stored together as a group, followed by the batch's other tensors. Values other than plain
+tensors stay in the batch's own structure, which keeps its containers.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from torch import Tensor
 from torch.utils.data import get_worker_info
 from torchvision import tv_tensors
 
-from ..ladder import tree
+from ..usercode import tree
 from .fuse import fused, programs
 from .images import RecordingImage, RecordingMask, RecordingPicture, RecordingStack, is_recording
 from .kernels import RAGGED
 from .ops import EACH_PIXEL, NotRecordable, Op, Shape, inside
-from .packed import Launch, Leaf, Packed, Plain, Result, Section, Selection, Source
+from .packed_batch import Launch, Leaf, Packed, Plain, Result, Section, Selection, Source
 from .program import Program, Step, Take, merge
 from .ring import Claim, Ring, shared_memory
 from .stacking import Parts, is_named_tuple, is_plain
@@ -39,17 +39,17 @@ Box = tuple[int, int, int, int]  # top, left, height, width
 
 
 def pack(batch: Any, fuse: bool = False, ring: Ring | None = None) -> Packed:
-    """Pack a collated batch with recording images in it.
+    """Pack a collated batch that contains recording images.
 
     Args:
-        batch: of any structure; stacks of recording images and single ones become :class:`Leaf`, plain tensors and
+        batch: any structure; stacks of recording images and single ones become :class:`Leaf`, plain tensors and
             :class:`Parts` become :class:`Plain`.
-        fuse: whether the device has the fused kernels. These also resize images of different sizes in one launch, so
+        fuse: True if the device has the fused kernels. These also resize images of different sizes in one launch, so
             that only the part of an image that a random crop needs is sent.
-        ring: where the batch goes if it has a free slot.
+        ring: the ring to write the batch to, if it has a free slot.
 
     Raises:
-        NotRecordable: the batch holds a picture, or nothing that was recorded.
+        NotRecordable: the batch holds a Pillow image, or no recorded image.
     """
     tapes: list[Tape] = []
     members: list[range] = []
@@ -79,13 +79,13 @@ def pack(batch: Any, fuse: bool = False, ring: Ring | None = None) -> Packed:
     kinds = images.kinds
     if fuse:
         tracks = [_fused(track, kinds[group]) for track, (group, _) in zip(tracks, places, strict=True)]
-    # A group of usual layout is like one that the device has made: their images may be taken together.
+    # Images of a group with the default layout and images made on the device may be taken together.
     program = merge(tracks, places, [kind if kind[2] else kind[:2] for kind in kinds], members)
     return _Writer(memory, images.groups, kinds, program).packed(structure, ring)
 
 
 def pack_plain(batch: Any, ring: Ring | None = None) -> Packed:
-    """The same for a batch in which nothing was recorded: its plain tensors in one memory, and nothing to be done."""
+    """Pack a batch without recorded images: its plain tensors in one memory, and no launches."""
     memory = _Memory()
     structure = _placed(batch, memory, lambda value: value)
     written, claim = memory.written(ring)
@@ -93,7 +93,7 @@ def pack_plain(batch: Any, ring: Ring | None = None) -> Packed:
 
 
 def pack_ops(tracks: Sequence[Any], shape: Shape, dtype: torch.dtype, fuse: bool = False) -> Packed:
-    """Pack what is to be done with a batch of images that are on the device: ops and sites for each of its rows."""
+    """Pack the ops for a batch of images that is already on the device: ops and sites for each row."""
     kind = (shape, dtype, False)
     rows = range(len(tracks))
     program = merge(
@@ -103,9 +103,9 @@ def pack_ops(tracks: Sequence[Any], shape: Shape, dtype: torch.dtype, fuse: bool
 
 
 def _placed(obj: Any, memory: _Memory, other: Callable[[Any], Any]) -> Any:
-    """The batch with what is placed in ``memory`` out of it; the rest is what ``other`` makes of it.
+    """Return the batch with its plain tensors moved into ``memory`` and every other leaf replaced by ``other(leaf)``.
 
-    In containers of the user's own nothing is placed: they might look at what is put into them.
+    Values inside the user's own container types are not moved: such a container might inspect the placeholders.
     """
     if isinstance(obj, Parts):
         return memory.plain(obj.tensors, obj.shape, obj.dtype)
@@ -128,7 +128,7 @@ def _placed(obj: Any, memory: _Memory, other: Callable[[Any], Any]) -> Any:
 
 
 def _stride(tensor: Tensor) -> tuple[int, ...] | None:
-    """How a tensor lies that fills its memory in another order than that of its dimensions; None for all others."""
+    """Return the strides of a dense tensor whose dimensions are permuted in memory, or None for any other tensor."""
     if tensor.is_contiguous():
         return None
     outermost_first = sorted(range(tensor.ndim), key=lambda dim: (-tensor.stride(dim), dim))
@@ -136,13 +136,13 @@ def _stride(tensor: Tensor) -> tuple[int, ...] | None:
 
 
 def _look_for_images(value: Any) -> None:
-    """Raise where a recorded image is lost: turned into an empty tensor, or inside an object of the user's."""
+    """Raise if a recorded image is lost: turned into an empty tensor, or inside an object of the user's."""
     if isinstance(value, Tensor):
         if value.is_meta:
             raise NotRecordable("an image was turned into another tensor")
     elif not isinstance(value, (int, float, str, bytes, type(None), np.ndarray, np.generic)):
         try:
-            pickle.dumps(value)  # a recorded image refuses
+            pickle.dumps(value)  # a recorded image raises NotRecordable
         except NotRecordable:
             raise
         except Exception:
@@ -164,11 +164,11 @@ def _fused(track: Any, kind: tuple[Any, ...]) -> Any:
     return fused(track, (shape[2], *shape[:2]) if channels_last else shape, dtype)
 
 
-# ---- sending no more of an image than is needed
+# ---- send only the needed part of an image
 
 
 def _boxes(tapes: Sequence[Tape], tracks: Sequence[Any], resized: bool) -> list[Box | None]:
-    """For each image the part that is sent, None for the whole: several views may need more than the image."""
+    """Return for each image the box to send, or None for the whole image if its views together need more than that."""
     boxes = [_needed(tape, ops, resized) for tape, (ops, _) in zip(tapes, tracks, strict=True)]
     needed: dict[int, float] = {}
     for tape, box in zip(tapes, boxes, strict=True):
@@ -194,7 +194,8 @@ def _needed(tape: Tape, ops: Sequence[Op], resized: bool) -> Box | None:
 
 
 def _trimmed(ops: tuple[Op, ...], sites: tuple[int, ...], box: Box) -> tuple[tuple[Op, ...], tuple[int, ...]]:
-    """Ops and sites for an image of which only ``box`` is sent: a crop has been made then, a resizing is of it all."""
+    """Adapt ops and sites to an image of which only ``box`` is sent: drop the crop, or let the resize take the whole
+    input."""
     before: list[Op] = []
     for k, op in enumerate(ops):
         if op.name == "crop":
@@ -206,21 +207,21 @@ def _trimmed(ops: tuple[Op, ...], sites: tuple[int, ...], box: Box) -> tuple[tup
 
 
 class _Images:
-    """The images of a batch in groups of one shape, dtype and layout; an image that several views share once."""
+    """Images of a batch in groups of one shape, dtype and layout; an image that several views share is stored once."""
 
     def __init__(self) -> None:
-        self._groups: dict[tuple[Any, ...], int] = {}  # by what makes images alike
+        self._groups: dict[tuple[Any, ...], int] = {}  # by shape, dtype and layout
         self.groups: list[list[Tensor]] = []
         self._known: dict[Any, tuple[int, int]] = {}
         self._pixels: dict[int, Tensor] = {}
 
     @property
     def kinds(self) -> list[tuple[Any, ...]]:
-        """Shape, dtype and whether the channels come last, of each group."""
+        """Shape, dtype and channels-last flag of each group."""
         return list(self._groups)
 
     def place(self, source: Any, box: Box | None) -> tuple[int, int]:
-        """(group, row) of the image, or of the part of it."""
+        """Return (group, row) of the image, or of its part."""
         known = (id(source), box)
         if known not in self._known:
             pixels, channels_last = self._of(source), not isinstance(source, Tensor)
@@ -244,11 +245,11 @@ class _Images:
         return self._pixels[id(source)]
 
 
-# ---- writing it down
+# ---- write the memory and the launches
 
 
 class _Memory:
-    """What will lie side by side in a batch's memory."""
+    """Layout of a batch's memory."""
 
     def __init__(self) -> None:
         self._end = 0
@@ -270,7 +271,7 @@ class _Memory:
         return section
 
     def written(self, ring: Ring | None) -> tuple[Tensor, Claim | None]:
-        """The memory, in a worker one that the training process can map: it is written once."""
+        """Write the memory once and return it; in a worker it is memory that the training process can map."""
         memory, claim = self._room(ring)
         try:
             for place, values in self._parts:
@@ -292,7 +293,7 @@ class _Memory:
 
 
 class _Writer:
-    """Writes down the launches of a program, and what they need into the memory."""
+    """Writer of a program's launches, and of the data that they need into the memory."""
 
     def __init__(
         self, memory: _Memory, groups: list[list[Tensor]], kinds: list[tuple[Any, ...]], program: Program
@@ -336,14 +337,14 @@ class _Writer:
                 name, takes = RAGGED, ()
                 static = (*static, *self._layout(step.takes[0].group))
                 rows = [(*row, *where) for row, where in zip(rows, self._whereabouts(step.takes), strict=True)]
-            rows = list(zip(*rows, strict=True))  # number by number: the kernels take each by itself
+            rows = list(zip(*rows, strict=True))  # one row per number: the kernels take each number separately
         if rows[0]:
             numbers = self._memory.section(rows, (len(rows), len(rows[0])), torch.float64)
         takes = self._selections(step.takes) if takes is None else takes
         return Launch(name, static, op.shape, op.dtype, takes, numbers, bulk, step.group, step.in_place)
 
     def _packed_one_after_another(self, ops: Sequence[Op]) -> tuple[list[tuple[float, ...]], Section]:
-        """Drawn values of different sizes in a row; each sample's numbers end with where its own begin."""
+        """Concatenate drawn values of different sizes; append their offset to each sample's numbers."""
         rows, begin = [], 0
         for op in ops:
             assert op.bulk is not None
@@ -353,19 +354,19 @@ class _Writer:
         return rows, self._memory.section(flat, (begin,), torch.float32)
 
     def _is_ragged(self, takes: Sequence[Take]) -> bool:
-        """Whether they are bytes of different sizes, all as they were sent: images of one size are of one group."""
+        """Return whether the images are uint8 originals of different sizes; images of one size share a group."""
         return len(takes) > 1 and all(
             take.group < len(self._sources) and self._sources[take.group].section.dtype == torch.uint8 for take in takes
         )
 
     def _layout(self, group: int) -> tuple[int, str]:
-        """How many channels a group's images have, and how these lie."""
+        """Return the number of channels and the layout of a group's images."""
         (_, *shape), channels_last = self._sources[group].section.shape, self._sources[group].channels_last
         channels = 1 if len(shape) == 2 else shape[2] if channels_last else shape[0]
         return channels, "hwc" if channels_last and channels > 1 else "chw"
 
     def _whereabouts(self, takes: Sequence[Take]) -> Iterator[tuple[int, int, int]]:
-        """Byte offset, height and width of each image."""
+        """Yield the byte offset, height and width of each image."""
         for group, rows in takes:
             section, channels_last = self._sources[group]
             size = math.prod(section.shape[1:]) * section.dtype.itemsize

@@ -1,4 +1,4 @@
-"""What is moved: which transforms are recorded, from which link on, and why the rest is not."""
+"""Describe what is moved: which transforms are recorded, from which link on, and why the rest is not."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
-from ..ladder.places import label
-from ..ladder.slots import Slot, find_slots, inner_slots
+from ..usercode.places import label
+from ..usercode.slots import Slot, find_slots, inner_slots
 from .custom import Moved, Shapes
 from .drawing import Draw
 from .hooks import recording
@@ -17,16 +17,16 @@ from .ops import NotRecordable, Op
 from .recorder import Link, Recorder
 
 Path = tuple[int, ...]
-#: A link of a chain: the path of its transform and its number there.
+#: A link of a chain: the path of its transform and its index there.
 Place = tuple[Path, int]
 
 
 @dataclass(frozen=True)
 class Piece:
-    """One transform that is recorded from link ``start`` on.
+    """Transform that is recorded from link ``start`` on.
 
-    ``path`` is the number of its slot below the dataset, then of the slot inside the transform found there, and so
-    on; ``links`` names the links of its chain, so that another transform found there later is noticed.
+    ``path`` is the index of its slot below the dataset, then of the slot inside the transform found there, and so on.
+    ``links`` names the links of its chain, so that a different transform found there later is noticed.
     """
 
     path: Path
@@ -44,17 +44,17 @@ class Piece:
 
 @dataclass(frozen=True)
 class Plan:
-    """What is recorded, and why the rest is not.
+    """Plan of the transforms that are recorded, with the reasons why others are not.
 
     Attributes:
         pieces: the transforms.
         reasons: why other links are not recorded.
-        allow_approximate: whether Pillow's ops are recorded although the device gives slightly other pixels.
-        fuse: whether the device has the fused kernels.
-        copies: whether images are copied when they are stood in for, for a dataset that writes into them again.
+        allow_approximate: True if Pillow's ops are recorded although the device's pixels differ slightly.
+        fuse: True if the device has the fused kernels.
+        copies: True if images are copied when a recording image replaces them, for a dataset that overwrites them.
         refused: functions whose replay differs too much.
-        own: links that are code of the user's own and were proven to work on the device.
-        moved: the same as they work there. It does not travel to the workers.
+        own: links that are the user's own code and were proven to work on the device.
+        moved: the same links in their form for the device. It is not sent to the workers.
     """
 
     pieces: tuple[Piece, ...] = ()
@@ -78,11 +78,11 @@ class Plan:
         return "\n".join([*(lines or ["nothing moves"]), *(f"- {reason}" for reason in self.reasons)])
 
     def recording(self) -> AbstractContextManager[None]:
-        """Recording as the plan allows it, inside."""
+        """Return a context that records as the plan allows."""
         return recording(self.allow_approximate, self.refused, self.copies)
 
     def at_work(self, dataset: Any) -> AbstractContextManager[None]:
-        """The dataset's transforms replaced by their recorders, inside.
+        """Return a context in which recorders replace the dataset's transforms.
 
         Raises:
             NotRecordable: the dataset holds other transforms than those the plan was made for.
@@ -91,14 +91,18 @@ class Plan:
 
     @contextmanager
     def installed(self, recorders: Sequence[tuple[Slot, Recorder]]) -> Iterator[None]:
-        """The same with recorders made before."""
+        """Do the same as :meth:`at_work`, with existing recorders."""
         with ExitStack() as undo, self.recording():
             for slot, recorder in recorders:
                 undo.enter_context(slot.replaced(recorder))
             yield
 
     def recorders(self, dataset: Any) -> list[tuple[Slot, Recorder]]:
-        """The slots that the plan names in this process's dataset, and a recorder for each."""
+        """Return the plan's slots in this process's dataset, with a recorder for each.
+
+        Raises:
+            NotRecordable: the dataset holds other transforms than those the plan was made for.
+        """
         found = []
         for piece in self.pieces:
             try:
@@ -124,7 +128,7 @@ def names(links: Sequence[Link]) -> tuple[str, ...]:
 
 
 def proven(path: Path, own: Mapping[Place, Shapes]) -> dict[int, Draw]:
-    """What records the proven links of one transform."""
+    """Return, by link index, the functions that record one transform's proven links."""
     return {place[1]: _records(place, shapes) for place, shapes in own.items() if place[0] == path}
 
 

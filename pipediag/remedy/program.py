@@ -1,8 +1,8 @@
-"""Merging the tapes of a batch: which samples take which step together, and where their pixels lie meanwhile.
+"""Merge the tapes of a batch: decide which samples take a step together, and where their images lie between steps.
 
 Every sample keeps its own order of ops. Samples whose next op is the same and whose images have one shape and dtype
-take it in one launch; the op of the earliest link goes first, so that those which skipped a link wait for the others.
-Where the images of a launch lie is decided here, in the worker, so that the training process only launches.
+take it in one launch. The op of the earliest link goes first, so that samples which skipped a link wait for the others.
+The location of the images is decided here, in the worker, so the training process only launches.
 """
 
 from __future__ import annotations
@@ -16,27 +16,27 @@ from .ops import Kind, Op, Track
 #: Ops that take images of different sizes in one launch.
 RAGGED = frozenset({"resample", "fast_resample"})
 
-Rows = range | tuple[int, ...] | None  # rows of a group: a stretch of it, any of them, or all
+Rows = range | tuple[int, ...] | None  # rows of a group: a range, a list, or all (None)
 
 
 class Take(NamedTuple):
-    """Images out of one group."""
+    """Images of one group."""
 
     group: int
     rows: Rows
 
 
 class Step(NamedTuple):
-    """One launch: ``ops`` on the images that ``takes`` names, one after the other."""
+    """One launch: ``ops`` on the images of ``takes``, in order."""
 
-    ops: list[Op]  # of each of them: name, static part, shape and dtype are the same for all
+    ops: list[Op]  # one per image; name, static part, shape and dtype are the same for all
     takes: tuple[Take, ...]
-    group: int  # where the results go
-    in_place: bool  # the results replace what was taken
+    group: int  # of the results
+    in_place: bool  # the results replace the inputs
 
 
 class Output(NamedTuple):
-    """The images of one leaf of the batch: those of ``takes``, brought into ``order`` (None: they are in order)."""
+    """Images of one leaf of the batch: those of ``takes``, reordered by ``order`` (None if they are in order)."""
 
     takes: tuple[Take, ...]
     order: tuple[int, ...] | None
@@ -45,7 +45,7 @@ class Output(NamedTuple):
 class Program(NamedTuple):
     steps: list[Step]
     outputs: list[Output]
-    rows: list[int]  # how many images each group holds
+    rows: list[int]  # number of images in each group
 
 
 def merge(
@@ -54,20 +54,21 @@ def merge(
     groups: Sequence[tuple[Any, ...]],
     leaves: Sequence[Sequence[int]],
 ) -> Program:
-    """The program for ``tapes`` (ops and their sites), whose sources lie at ``places`` (group, row).
+    """Return the program for ``tapes`` (ops and their sites), whose sources lie at ``places`` (group, row).
 
-    ``groups`` says what kind of images each group of sources holds (their shape first), and ``leaves`` which samples
-    make up each result.
+    ``groups`` gives the kind of images in each group of sources (their shape first), and ``leaves`` the samples of each
+    result.
     """
     return _Merger(tapes, places, groups).program(leaves)
 
 
 class _Party:
-    """Samples with the same steps before them, whose images lie in one group: they take every launch together.
+    """Samples with the same steps so far, whose images lie in one group; they take every launch together.
 
     Attributes:
-        ahead: the steps, the last one first: the kind, its site, and a number for the way from there to the end.
-        wants: a number for what the next launch has to be.
+        ahead: the remaining steps, last one first: the kind, its site, and a number that identifies the path to the
+            end.
+        wants: a number that identifies the next launch.
     """
 
     __slots__ = ("ahead", "group", "members", "site", "wants")
@@ -85,10 +86,10 @@ class _Party:
 
 
 class _Merger:
-    """Parties of samples, launch by launch.
+    """Merger that groups samples into parties, launch by launch.
 
-    The members of a party stand as they will be taken: images of a group as they lie there; sources, which several
-    views may share, view by view.
+    The members of a party are in the order in which they are taken: images of a group in row order; sources, which
+    several views may share, view by view.
     """
 
     def __init__(
@@ -112,7 +113,7 @@ class _Merger:
         self._parties = list(parties.values())
         lying = [[self._rows[i] for i in members] for members in samples]
         self._sizes = [max(rows, default=-1) + 1 for rows in lying]
-        #: The samples of a group row by row, where that is the order in which they are taken.
+        #: The samples of a group row by row, or None if they are taken in another order.
         self._orders = [
             members if rows == list(range(len(rows))) else None for members, rows in zip(samples, lying, strict=True)
         ]
@@ -141,11 +142,11 @@ class _Merger:
             party.wants = self._number((kind, image[1:] if kind.name in RAGGED else image))
 
     def _number(self, what: tuple[Any, ...]) -> int:
-        """The same for equal things: numbers are compared more quickly."""
+        """Return a number that is the same for equal values; numbers compare faster."""
         return self._numbers.setdefault(what, len(self._numbers) + 1)
 
     def _chosen(self, waiting: list[_Party]) -> list[_Party]:
-        """The parties of the next launch: of the earliest link, the op that most samples want."""
+        """Return the parties of the next launch: at the earliest link, those that want the most wanted op."""
         earliest = min([party.site for party in waiting])
         wanted: dict[int, list[_Party]] = defaultdict(list)
         for party in waiting:
@@ -182,7 +183,7 @@ class _Merger:
         self._meet(group)
 
     def _meet(self, group: int) -> None:
-        """Make one party of those in a group that go the same way from here."""
+        """Merge the parties of a group whose remaining steps are the same."""
         same: dict[int, list[_Party]] = defaultdict(list)
         for party in self._parties:
             if party.group == group:
@@ -193,7 +194,7 @@ class _Merger:
                 self._parties = [party for party in self._parties if party not in others]
 
     def _together(self, parties: list[_Party]) -> list[int]:
-        """The members of parties in one group, as they will be taken."""
+        """Return the members of parties in one group, in the order in which they are taken."""
         if len(parties) == 1:
             return parties[0].members
         members = [i for party in parties for i in party.members]

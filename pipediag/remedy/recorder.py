@@ -1,7 +1,7 @@
-"""Stands in a slot of the dataset where a transform was, and lets the transform work on recording images.
+"""Replace a transform in a slot of the dataset, and run the transform on recording images.
 
-The links of the transform's chain that have to stay run for real; what comes out of them is handed on as recording
-images, and the rest of the chain, the user's own objects, draws its parameters on those.
+The links of the chain that must stay in the worker run with pixels. Their result is replaced by recording images, on
+which the rest of the chain, the user's own objects, draws its parameters.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ Link = Callable[..., Any]
 
 
 def links_of(transform: Any) -> list[Link]:
-    """The links of a chain, nested chains opened; a transform that is no chain is its own only link."""
+    """Return the links of a chain, with nested chains flattened; any other transform is its own only link."""
     if type(transform) in (v2.Compose, older.Compose):
         return [link for part in transform.transforms for link in links_of(part)]
     if type(transform) is torch.nn.Sequential:
@@ -37,9 +37,10 @@ def links_of(transform: Any) -> list[Link]:
 
 
 class Recorder:
-    """Stands for a transform; its links from number ``start`` on are recorded.
+    """Replacement for a transform, whose links from index ``start`` on are recorded.
 
-    ``proven`` holds what records those links that are the user's own code and were proven to work on the device.
+    ``proven`` maps indices of links that are the user's own code, proven to work on the device, to the functions that
+    record them.
     """
 
     def __init__(self, transform: Any, start: int, proven: Mapping[int, Draw] | None = None) -> None:
@@ -48,20 +49,20 @@ class Recorder:
         self.start = start
         self._proven = proven or {}
         self._draws: list[Draw] = []
-        self._code: Any = None  # that the draws were made for
-        self._number = 0  # of the recording in which that was seen last
+        self._code: Any = None  # the code that the draws were made for
+        self._number = 0  # the last recording in which that code was checked
 
     def stands_for(self, transform: Any) -> bool:
-        """Whether it was made for ``transform`` as that is now."""
+        """Return whether it was made for ``transform`` in its current form."""
         links = links_of(transform)
         return len(links) == len(self.links) and all(map(operator.is_, links, self.links))
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         if len(args) == 1 and not kwargs:
             return self._of_one(args[0])
-        if holds_recording((args, kwargs)):  # inside another one that is recorded
+        if holds_recording((args, kwargs)):  # called inside another recorded transform
             return self.transform(*args, **kwargs)
-        if kwargs:  # a chain takes none: what does has one link
+        if kwargs:  # a chain takes no keyword arguments, so this transform has one link
             args, kwargs = stood_in((args, kwargs))
             session.site = 0
             return self.transform(*args, **kwargs)
@@ -72,7 +73,7 @@ class Recorder:
         return value
 
     def _of_one(self, value: Any) -> Any:
-        """What most chains are given: one image, or one sample."""
+        """Run a chain on its usual input: one image, or one sample."""
         if is_recording(value) or (not isinstance(value, (Tensor, PIL.Image.Image)) and holds_recording(value)):
             return self.transform(value)
         (value,) = run(self.links[: self.start], (value,)) if self.start else (value,)
@@ -85,7 +86,7 @@ class Recorder:
         return self.of_image(image)
 
     def of_image(self, image: Any) -> Any:
-        """What the links from ``start`` on make of a recording image."""
+        """Run the links from ``start`` on with a recording image."""
         made = self._through(self._up_to_date(), image)
         if is_recording(made):
             made.tape.open = False
@@ -98,7 +99,7 @@ class Recorder:
         return value
 
     def _up_to_date(self) -> list[Draw]:
-        """What to call for the links, made anew where somebody has changed code since the last recording."""
+        """Return the functions to call for the links, rebuilt if code has changed since the last recording."""
         if self._number != session.number:
             self._number = session.number
             code = (*functionals(), *map(code_of, self.links))
@@ -115,7 +116,7 @@ class Recorder:
 
 @contextmanager
 def unhidden() -> Iterator[None]:
-    """An error that ends here although nothing was raised: user code caught that it could not be recorded."""
+    """Raise at the end of the context if user code has caught a :class:`NotRecordable` inside it."""
     before = NotRecordable.raised
     yield
     if NotRecordable.raised != before:
@@ -123,7 +124,7 @@ def unhidden() -> Iterator[None]:
 
 
 def run(links: Sequence[Link], args: tuple[Any, ...]) -> tuple[Any, ...]:
-    """Call links one after the other as torchvision's chains do: several arguments are handed on as such."""
+    """Call links in sequence as torchvision's chains do: several arguments are passed on as several."""
     several = len(args) > 1
     for link in links:
         result = link(*args)
@@ -132,9 +133,9 @@ def run(links: Sequence[Link], args: tuple[Any, ...]) -> tuple[Any, ...]:
 
 
 def stood_in(value: Any) -> Any:
-    """The value with recording images for those of its parts that torchvision would take for images and masks.
+    """Replace the parts of the value that torchvision would treat as images and masks by recording images.
 
-    That is every picture, ``Image`` and ``Mask``; and where there is neither picture nor ``Image`` nor ``Video``, the
+    These are every Pillow image, ``Image`` and ``Mask``, and, if there is no Pillow image, ``Image`` or ``Video``, the
     first plain tensor: the rule of ``torchvision.transforms.v2.Transform``.
     """
     parts, spec = tree_flatten(value)

@@ -1,7 +1,7 @@
-"""The device's side: a packed batch becomes the batch that the loader would have made.
+"""Replay a packed batch on the device, which gives the batch that the loader would have made.
 
-Nothing here waits for the device. The memory arrives in one copy, every number and index is read from it there, and
-which launches there are was decided in the worker. On the CPU the memory is read where it lies.
+Nothing here waits for the device. The memory arrives in one copy, all numbers and indices are read from it on the
+device, and the worker has already decided the launches. On the CPU the memory is read in place.
 """
 
 from __future__ import annotations
@@ -13,28 +13,28 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ..ladder import tree
+from ..usercode import tree
 from . import kernels
 from .batched import mixing
 from .custom import Moved
-from .packed import Launch, Leaf, Packed, Plain, Result, Section, Selection, Source
+from .packed_batch import Launch, Leaf, Packed, Plain, Result, Section, Selection, Source
 
-#: The user's own links as they work on the device.
+#: The user's own links in their form for the device.
 Own = Mapping[Any, Moved]
 
 
 def replay(
     packed: Packed, device: torch.device, own: Own = MappingProxyType({}), results: Sequence[Tensor] | None = None
 ) -> Any:
-    """The batch on ``device``: recorded images replayed, everything else copied. Runs on the current stream.
+    """Return the batch on ``device``: recorded images replayed, everything else copied. It runs on the current stream.
 
-    Its tensors share no memory with one another, nor with ``packed``. The slot that the batch came in is given back.
+    The batch's tensors share no memory with each other or with ``packed``. The slot that the batch came in is returned.
 
     Args:
         packed: as it arrived, or with its memory on the device already (:meth:`Packed.on_device`).
-        device: where the batch is wanted.
-        own: the user's own links that work on the device, by the place that ``custom`` ops name.
-        results: what the launches have made, where they have been run already.
+        device: the target device.
+        own: the user's own links in their form for the device, by the place that ``custom`` ops name.
+        results: the results of the launches, if they have run already.
 
     Raises:
         UsageError: the batch has been released.
@@ -53,38 +53,38 @@ def replay(
         return value.to(device, non_blocking=True) if isinstance(value, Tensor) else tree.move(value, device)
 
     batch = tree.map_leaves(there.batch, leaf)
-    there.release()  # on the CPU: from anywhere else it has been copied
+    there.release()  # only on the CPU does it still hold its slot
     return batch
 
 
 def results_of(packed: Packed, memory: Tensor, own: Own = MappingProxyType({})) -> list[Tensor]:
-    """What the launches make of the images in ``memory``, which is the batch's, or laid out as that."""
+    """Return the results of the launches for the images in ``memory``, which is the batch's own or has its layout."""
     return _run(packed, memory, [_Lying(memory, source) for source in packed.sources], own) if packed.results else []
 
 
 def _by_itself(plain: Plain, memory: Tensor) -> Tensor:
-    """A tensor of its own: whoever keeps the labels of a batch does not keep its images.
+    """Return a tensor with its own storage, so that keeping a batch's labels does not keep its images.
 
-    What is most of the memory stays where it is, unless that belongs to the processor, where others write into it.
+    A tensor that fills most of the memory keeps that storage, except on the CPU, where a worker may write to it.
     """
     tensor = plain.of(memory)
     if memory.device.type == "cpu" or 2 * plain.section.nbytes <= memory.numel():
         return tensor.clone()
-    return torch.empty(0, dtype=tensor.dtype, device=tensor.device).set_(tensor)  # no view: with a version of its own
+    return torch.empty(0, dtype=tensor.dtype, device=tensor.device).set_(tensor)  # no view: its own version counter
 
 
 _MIXES: dict[str, Callable[[Tensor, Any], Tensor]] = {"mixup": mixing.mixup, "cutmix": mixing.cutmix}
 
 
 def replay_on(packed: Packed, images: Tensor, own: Own = MappingProxyType({})) -> Tensor:
-    """The images ``(N, C, H, W)``, or masks ``(N, H, W)``, on their device already, after the ops packed for them."""
+    """Apply the packed ops to images ``(N, C, H, W)``, or masks ``(N, H, W)``, that are already on their device."""
     images = images.unsqueeze(1) if images.ndim == 3 else images
     (result,) = _run(packed, packed.memory.to(images.device, non_blocking=True), [images], own)
     return result
 
 
 def _run(packed: Packed, memory: Tensor, sources: Sequence[Tensor | _Lying], own: Own) -> list[Tensor]:
-    """All launches; neither recorded for a gradient nor in the lower precision that the loop may run under."""
+    """Run all launches, without gradients and without the loop's autocast."""
     groups = _Groups(memory, sources, own)
     with torch.no_grad(), torch.autocast(memory.device.type, enabled=False):
         for launch in packed.launches:
@@ -93,7 +93,7 @@ def _run(packed: Packed, memory: Tensor, sources: Sequence[Tensor | _Lying], own
 
 
 class _Lying:
-    """A group of untouched images where they lie in the memory. Looked at when a launch takes them."""
+    """Group of original images in the memory. The view is made when a launch takes them."""
 
     def __init__(self, memory: Tensor, source: Source) -> None:
         self._memory = memory
@@ -107,7 +107,7 @@ class _Lying:
 
 
 class _Groups:
-    """The images of a batch while it is replayed, in groups of one shape."""
+    """Images of a batch during its replay, in groups of one shape."""
 
     def __init__(self, memory: Tensor, sources: Sequence[Tensor | _Lying], own: Own) -> None:
         self._memory = memory
@@ -127,7 +127,7 @@ class _Groups:
             made = self._own[launch.static[0]].apply(torch.cat(parts))
         else:
             made = kernels.apply(launch.name, parts, numbers, launch.static, bulk)
-        if made.data_ptr() == parts[0].data_ptr():  # nothing to do for these; later launches may write into theirs
+        if made.data_ptr() == parts[0].data_ptr():  # the kernel returned its input, which later launches may overwrite
             made = made.clone()
         if not launch.in_place:
             self._tensors[launch.group] = made
@@ -144,7 +144,7 @@ class _Groups:
         parts = [self._taken(take) for take in result.takes]
         made = parts[0] if len(parts) == 1 else torch.cat(parts)
         if len(parts) == 1 and result.takes[0].group < self._sources:
-            made = made.clone()  # several results may be of one image that nothing was done with
+            made = made.clone()  # several results may share one unchanged image
         if result.order is not None:
             made = made.index_select(0, result.order.of(self._memory))
         return made.contiguous()

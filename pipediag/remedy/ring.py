@@ -1,17 +1,17 @@
-"""The memory in which batches go from a loader's workers to the training process: slots that are used again and again.
+"""Transfer batches from a loader's workers to the training process through reusable slots of shared memory.
 
-A worker makes a slot of shared memory when it first needs one. With its first batch the slot itself travels, by torch's
-own route for shared memory; from then on only its number does. The training process maps each slot once and locks its
-pages once, so that a device can copy from it while the processor goes on.
+A worker creates a slot of shared memory when it first needs one. Its first batch sends the slot itself, by torch's own
+mechanism for shared memory; later batches send only its number. The training process maps each slot once and page-locks
+it once, so that a device can copy from it asynchronously.
 
 Every batch has a ticket. When a batch is released, the training process writes its ticket into a table that the workers
-map too; a worker fills a slot again when it finds there the ticket of the batch that it last sent in it. Nobody else
-writes into the table, so nothing is locked, and nobody waits for anybody: a worker that finds none of its slots
-released sends its batch in memory of its own.
+map too. A worker reuses a slot when it finds there the ticket of the batch that it last sent in it. No other process
+writes to the table, so no lock is needed and no process waits: a worker without a released slot sends its batch in
+separate memory.
 
-Each iterator of a loader needs a :class:`Ring` of its own, since its workers are others. The objects that the iterator
-gives its workers hold the ring, so it lives until the workers have ended; then its memory is unlocked and unmapped,
-but for slots whose batch somebody still holds.
+Each iterator of a loader needs its own :class:`Ring`, since its workers are different. The objects that the iterator
+gives its workers hold the ring, so it lives until the workers have ended. Then its memory is unlocked and unmapped,
+except for slots whose batch is still referenced.
 """
 
 from __future__ import annotations
@@ -29,23 +29,23 @@ from torch.utils.data import get_worker_info
 
 from ..errors import PipediagError
 
-#: A slot that batches have outgrown is replaced by one that is larger than the batch by one part in so many.
+#: A slot that is too small is replaced by one that is larger than the batch by 1/_SLACK.
 _SLACK = 8
-#: Bits of a ticket that count a worker's batches; those above are the number of its process.
+#: Number of low bits of a ticket that count a worker's batches; the bits above hold its process id.
 _COUNTED = 32
 
 
 class Ring:
-    """The slots of one iterator's workers. It travels to the workers as part of what they are given.
+    """Slots of one iterator's workers. It is sent to the workers as part of their dataset or collate function.
 
     Args:
-        workers: how many there are.
-        slots: the most that each of them may have. A worker fills one while others, up to the loader's
-            ``prefetch_factor``, are on their way, and the training loop holds some.
-        device: where the batches go: for a CUDA device the memory is page-locked. None: it is not.
+        workers: number of workers.
+        slots: maximum number of slots per worker. A worker fills one while others, up to the loader's
+            ``prefetch_factor``, are in transit, and the training loop holds some.
+        device: destination of the batches; for a CUDA device the memory is page-locked. If None, it is not.
 
     Attributes:
-        why: the reason why the memory is not page-locked although ``device`` asks for it; empty where it is.
+        why: the reason why the memory is not page-locked although ``device`` asks for it; empty if it is.
     """
 
     def __init__(self, workers: int, slots: int, device: torch.device | None = None) -> None:
@@ -54,7 +54,7 @@ class Ring:
         self._token = next(_TOKENS)
         self._released = torch.zeros((workers, slots), dtype=torch.int64).share_memory_()
         self._mapped: dict[tuple[int, int], _Mapped] = {}  # by worker and slot
-        self._senders: dict[int, int] = {}  # process numbers of the workers
+        self._senders: dict[int, int] = {}  # process ids of the workers
         self._filler: _Filler | None = None
         _RINGS[self._token] = self
 
@@ -62,7 +62,7 @@ class Ring:
         return {"_token": self._token, "_released": self._released, "_filler": None}
 
     def claim(self, size: int) -> Claim | None:
-        """In a worker: a free slot with room for ``size`` bytes. None where there is none, and in no worker."""
+        """Return, in a worker, a free slot with room for ``size`` bytes; None if there is none, or outside a worker."""
         info = get_worker_info()
         if info is None or size == 0:
             return None
@@ -71,7 +71,8 @@ class Ring:
         return self._filler.claim(size)
 
     def lease(self, worker: int, number: int, size: int, ticket: int, storage: torch.UntypedStorage | None) -> Lease:
-        """In the training process: the slot that has arrived with ``size`` bytes in it, and with its memory if new.
+        """Return, in the training process, the slot that has arrived with ``size`` bytes in it; ``storage`` is its
+        memory if it is new.
 
         Raises:
             PipediagError: it comes from another iterator's worker.
@@ -85,7 +86,7 @@ class Ring:
         return Lease(self._mapped[worker, number], self._released[worker], number, size, ticket)
 
 
-#: The rings of this process, where arriving batches find them.
+#: The rings of this process, by token, for arriving batches.
 _RINGS: weakref.WeakValueDictionary[int, Ring] = weakref.WeakValueDictionary()
 _TOKENS = itertools.count()
 
@@ -94,11 +95,12 @@ _TOKENS = itertools.count()
 
 
 def shared_memory(size: int) -> torch.UntypedStorage | None:
-    """So many bytes that other processes can map; None where the machine has no more of such memory."""
+    """Return ``size`` bytes that other processes can map, or None if the machine has no shared memory left."""
     try:
         storage = torch.UntypedStorage._new_shared(size)
         if torch.multiprocessing.get_sharing_strategy() == "file_descriptor":
-            # Some versions of torch make it without asking whether it is there: the worker that writes to it would die.
+            # Some versions of torch do not check that the memory is available: a worker that writes to it would be
+            # killed.
             file, _ = storage._share_fd_cpu_()
             if os.fstat(file).st_blocks * 512 < size:
                 os.posix_fallocate(file, 0, size)
@@ -108,7 +110,8 @@ def shared_memory(size: int) -> torch.UntypedStorage | None:
 
 
 class _Slot:
-    """``ticket`` is that of the batch last sent in it: none yet, then the training process does not know the slot."""
+    """Slot in a worker. ``ticket`` is that of the batch last sent in it, or None if the training process does not know
+    the slot yet."""
 
     def __init__(self, storage: torch.UntypedStorage) -> None:
         self.storage = storage
@@ -116,10 +119,10 @@ class _Slot:
 
 
 class Claim:
-    """A slot that a worker fills. What arrives in the training process in its place is a :class:`Lease`.
+    """Slot that a worker fills. It arrives in the training process as a :class:`Lease`.
 
     Attributes:
-        memory: uint8, as many as were asked for.
+        memory: uint8, of the requested size.
     """
 
     def __init__(self, slot: _Slot, token: int, worker: int, number: int, size: int, ticket: int) -> None:
@@ -130,7 +133,7 @@ class Claim:
         slot.ticket = ticket
 
     def abandon(self) -> None:
-        """Nothing is sent after all."""
+        """Restore the slot, since no batch is sent in it."""
         self._slot.ticket = self._before
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -138,7 +141,7 @@ class Claim:
 
 
 class _Filler:
-    """One worker's slots. ``released`` is its row of the table."""
+    """Slots of one worker. ``released`` is its row of the table."""
 
     def __init__(self, token: int, worker: int, released: Tensor) -> None:
         self._token = token
@@ -155,7 +158,8 @@ class _Filler:
         return Claim(self._slots[number], self._token, self._worker, number, size, next(self._tickets))
 
     def _number(self, size: int) -> int | None:
-        """Of the free slots the first that is large enough; else a free one made anew, else one more."""
+        """Return the first free slot that is large enough; otherwise replace a free slot by a larger one, or add a
+        slot."""
         free = [number for number, slot in enumerate(self._slots) if self._is_free(number, slot)]
         for number in free:
             if self._slots[number].storage.nbytes() >= size:
@@ -183,7 +187,7 @@ class _Filler:
 def _arrived(
     token: int, worker: int, number: int, size: int, ticket: int, storage: torch.UntypedStorage | None
 ) -> Lease:
-    """What a :class:`Claim` becomes when it is unpickled."""
+    """Unpickle a :class:`Claim` as a lease."""
     _COPIES.settle()
     ring = _RINGS.get(token)
     if ring is None:
@@ -194,10 +198,10 @@ def _arrived(
 
 
 class Lease:
-    """A slot with a batch in it. The worker may use it again once it is released, or once nobody holds it any more.
+    """Slot with a batch in it. The worker may reuse it once it is released, or once it is no longer referenced.
 
     Attributes:
-        memory: the batch, uint8, in one dimension; another batch's from the release on.
+        memory: the batch, uint8, 1-d; after the release it may hold another batch.
     """
 
     def __init__(self, mapped: _Mapped, released: Tensor, number: int, size: int, ticket: int) -> None:
@@ -207,7 +211,7 @@ class Lease:
         self._number = number
         self._process = os.getpid()
         self._ending = False
-        self._due = [ticket]  # taken out by who releases it: of two threads one alone
+        self._due = [ticket]  # popped by the thread that releases it, so that only one of two threads does
 
     @property
     def page_locked(self) -> bool:
@@ -219,11 +223,11 @@ class Lease:
 
     @property
     def ending(self) -> bool:
-        """Whether it has been released, or will be by an event: nobody may begin to read the memory any more."""
+        """True if it has been released, or an event will release it: no new read of the memory may begin."""
         return self._ending or self.released
 
     def release(self) -> None:
-        """The worker may write into the slot from now on. It can be called again, which does nothing."""
+        """Let the worker write to the slot from now on. Further calls do nothing."""
         if os.getpid() != self._process:  # a fork's copy of a batch that the training process still holds
             return
         try:
@@ -233,7 +237,7 @@ class Lease:
         self._released[self._number] = ticket
 
     def release_after(self, event: torch.cuda.Event) -> None:
-        """Release it once the device has come to ``event``, without waiting, whoever holds it until then."""
+        """Release it once the device has reached ``event``, without waiting. The lease is kept alive until then."""
         self._ending = True
         _COPIES.add(self, event)
 
@@ -245,7 +249,7 @@ class Lease:
 
 
 class _Mapped:
-    """A slot's memory in the training process. Its pages are locked as long as this lives, if they can be."""
+    """Memory of a slot in the training process. It is page-locked while this object lives, if locking is possible."""
 
     def __init__(self, storage: torch.UntypedStorage, lock: _PageLock | None) -> None:
         self.storage = storage
@@ -265,16 +269,17 @@ class _Mapped:
 
 
 class _PageLock:
-    """Locks pages of memory that was made elsewhere, for copies by one CUDA device."""
+    """Page-locker of existing memory, for copies by one CUDA device."""
 
     def __init__(self, device: torch.device) -> None:
         self._device = -1
         if torch.cuda.is_available():
-            # Of the thread that makes the ring: another one's current device would get a context for nothing.
+            # The device of the thread that makes the ring; on another thread's current device a needless context would
+            # be created.
             self._device = torch.cuda.current_device() if device.index is None else device.index
 
     def lock(self, storage: torch.UntypedStorage) -> str:
-        """The reason why that cannot be done; empty if it is."""
+        """Lock the pages and return an empty string, or the reason why that failed."""
         if self._device < 0:
             return "there is no CUDA device"
         runtime = torch.cuda.cudart()
@@ -290,7 +295,7 @@ class _PageLock:
             torch.cuda.cudart().cudaHostUnregister(storage.data_ptr())
 
     def _forget_error(self) -> None:
-        """The runtime keeps an error for whoever asks next, which would be torch after its next kernel."""
+        """Clear the runtime's last error, which torch would otherwise report after its next kernel."""
         try:
             torch.ones(1, device=torch.device("cuda", self._device))
         except RuntimeError:
@@ -310,7 +315,8 @@ class _Copies:
         self.settle()
 
     def settle(self) -> None:
-        """Release those that have been copied. Waits neither for a device nor for a thread that is at it."""
+        """Release the leases whose copy is complete. It waits neither for a device nor for a thread that is already
+        doing this."""
         if os.getpid() != self._process or not self._settling.acquire(blocking=False):
             return
         try:

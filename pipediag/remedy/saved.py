@@ -1,7 +1,7 @@
-"""A remedy that was measured to pay, as a file: what it moves, of which loader, and under which versions.
+"""Save and load a remedy that was measured to be faster: what it moves, for which loader, and under which versions.
 
-It holds no code and no proof. ``pipediag run`` tries and certifies the same transforms again, on the samples of the
-day, and goes on only if the same links move. Pure Python: importing this module loads no torch.
+The file holds no code and no proof. ``pipediag run`` tries and certifies the same transforms again, on the run's own
+samples, and continues only if the same links move. Pure Python: importing this module loads no torch.
 """
 
 from __future__ import annotations
@@ -21,23 +21,23 @@ from ..session import Session
 
 VERSION = 1
 _AGAIN = "make it again with: pipediag analyze --apply --plan FILE SCRIPT"
-#: What has to be the same version as when the plan was made.
+#: Packages whose version must be the same as when the plan was made.
 _PACKAGES = ("torch", "torchvision")
 
 
 @dataclass(frozen=True)
 class SavedPlan:
-    """What a plan file holds.
+    """Contents of a plan file.
 
     Attributes:
         script: the script's file name, or the module's name.
         dataset: module and name of the dataset's class.
         batch_size: of the loader.
-        where: ``file:line`` of the loop that iterates it.
+        where: ``file:line`` of the loop that iterates the loader.
         device: the type of the device.
         moved: name and digest of every link that moves; see :mod:`pipediag.remedy.fingerprint`.
         versions: of pipediag and of the packages whose functions are replayed.
-        speedup: as it was measured, with its interval.
+        speedup: as measured, with its interval.
     """
 
     dataset: str
@@ -54,10 +54,10 @@ class SavedPlan:
 
     @classmethod
     def from_dict(cls, data: Any) -> SavedPlan:
-        """The plan of its JSON form.
+        """Return the plan from its JSON form.
 
         Raises:
-            PlanRefused: it is none, or one that a newer pipediag has written.
+            PlanRefused: the data is not a plan, is damaged, or was written by a newer pipediag.
         """
         version = data.get("pipediag_plan") if isinstance(data, dict) else None
         if not isinstance(version, int):
@@ -72,7 +72,7 @@ class SavedPlan:
             raise PlanRefused(f"the plan is damaged; {_AGAIN}") from None
 
     def check(self, script: str) -> None:
-        """Fail before the script is started.
+        """Check the script and the versions before the script starts.
 
         Raises:
             PlanRefused: the plan was made for another script, or with other versions.
@@ -86,11 +86,11 @@ class SavedPlan:
                 raise PlanRefused(f"the plan was made with {package} {then}, here is {now}; {_AGAIN}")
 
     def names(self, dataset: str, batch_size: int | None, where: str) -> bool:
-        """Whether a loader is the one that the plan was made for."""
+        """Return whether a loader is the one that the plan was made for."""
         return (dataset, batch_size, _at(where)) == (self.dataset, self.batch_size, _at(self.where))
 
     def refusal(self, dataset: str, batch_size: int | None, where: str) -> PlanRefused:
-        """Why the plan does not fit a script that trains on another loader."""
+        """Return the error for a script that trains on another loader."""
         mine = f"{self.dataset}, batch {self.batch_size}, iterated at {_at(self.where)}"
         theirs = f"{dataset}, batch {batch_size}, iterated at {_at(where)}"
         return PlanRefused(
@@ -98,7 +98,7 @@ class SavedPlan:
         )
 
     def check_device(self, device: str) -> None:
-        """Hold the device that trains against the one that the remedy was measured on.
+        """Compare the training device with the one on which the remedy was measured.
 
         Raises:
             PlanRefused: it is of another type.
@@ -107,10 +107,10 @@ class SavedPlan:
             raise PlanRefused(f"the plan was made for training on {self.device}, this is on {device}; {_AGAIN}")
 
     def check_moved(self, moved: Sequence[tuple[str, str]]) -> None:
-        """Hold what moves now against what moved then.
+        """Compare the links that move now with those of the plan.
 
         Raises:
-            PlanRefused: something else moves, or the code of a transform or what it holds has changed.
+            PlanRefused: other links move, or a transform's code or the values it holds have changed.
         """
         then, now = [name for name, _ in self.moved], [name for name, _ in moved]
         if then != now:
@@ -122,10 +122,10 @@ class SavedPlan:
 
 
 def read(path: str) -> SavedPlan:
-    """The plan in a file.
+    """Return the plan in a file.
 
     Raises:
-        PlanRefused: there is none.
+        PlanRefused: the file cannot be read, or holds no valid plan.
     """
     try:
         data = json.loads(Path(path).read_text(encoding="utf-8"))
@@ -159,7 +159,8 @@ def write(session: Session, speedup: dict[str, float | None], path: str) -> None
 
 
 def versions() -> dict[str, str]:
-    """Of everything that decides what a replay computes. A package that is not installed has none."""
+    """Return the versions of all packages that determine a replay's results. A package that is not installed is left
+    out."""
     found = {"pipediag": __version__}
     for package in _PACKAGES:
         try:
@@ -170,7 +171,7 @@ def versions() -> dict[str, str]:
 
 
 def name_of(script: str) -> str:
-    """What a script is known by: its file's name, or the dotted name of a module."""
+    """Return the name that identifies a script: its file name, or a module's dotted name."""
     return os.path.basename(script)
 
 
@@ -179,5 +180,5 @@ def _script(argv: Sequence[str]) -> str:
 
 
 def _at(where: str) -> str:
-    """A place without the folders, which depend on where the script was started."""
+    """Return a location without its folder, which depends on where the script was started."""
     return os.path.basename(where)

@@ -1,8 +1,8 @@
-"""Finding out on the user's own samples what can be recorded.
+"""Find out on the user's own samples which transforms can be recorded.
 
-Each transform of the dataset is tried: its chain is recorded from the first link on; where a link cannot be recorded
-it stays in the worker, with all before it, and the trial goes on behind it. A transform that holds others and is no
-chain itself is opened where it cannot be recorded as a whole.
+Each transform of the dataset is tried: its chain is recorded from the first link on. A link that cannot be recorded
+stays in the worker, with all links before it, and the trial continues after it. A transform that contains others
+without being a chain is opened if it cannot be recorded as a whole.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ import torch
 from torch import Tensor
 from torch.utils._pytree import tree_leaves
 
-from ..ladder import randomness, tree
-from ..ladder.places import label
-from ..ladder.slots import Slot, find_slots, inner_slots
+from ..usercode import randomness, tree
+from ..usercode.places import label
+from ..usercode.slots import Slot, find_slots, inner_slots
 from .custom import Shapes
 from .images import RecordingStack, is_recording
 from .ops import NotRecordable
@@ -37,21 +37,21 @@ _NO_IMAGE = "it gets no image that can be recorded"
 
 
 class Found(NamedTuple):
-    """What a trial came to."""
+    """Result of a trial."""
 
     plan: Plan
-    own_code: tuple[Place, ...]  # links that stay only because nobody but the user knows what they do
+    own_code: tuple[Place, ...]  # links that stay only because their effect is unknown: the user's own code
 
 
 class _NoImage(NotRecordable):
-    """Neither an image went in, nor did one come out."""
+    """Error: no image went in, or none came out."""
 
 
 def find(dataset: Any, collate: Callable[[Any], Any], indices: Sequence[Any], start: Plan) -> Found:
-    """Try on the samples at ``indices`` what of the dataset's transforms can be recorded.
+    """Try on the samples at ``indices`` which of the dataset's transforms can be recorded.
 
-    ``start`` says what is allowed, and which links of the user's own are proven. An error of the dataset's own is the
-    user's to see.
+    ``start`` gives what is allowed, and which of the user's own links are proven. An error of the dataset itself is
+    raised unchanged.
     """
     trial = _Trial(dataset, start.own)
     plan = start
@@ -62,7 +62,7 @@ def find(dataset: Any, collate: Callable[[Any], Any], indices: Sequence[Any], st
             if trial.writes_again:
                 plan = replace(plan, copies=True)
             with plan.recording():
-                again = trial.all(indices)  # under what the last of them has taught
+                again = trial.all(indices)  # from the start links that the first pass found
                 trial.look_for_kept(first, again)
                 pack(collate(again), plan.fuse)
         except NotRecordable as error:
@@ -71,7 +71,8 @@ def find(dataset: Any, collate: Callable[[Any], Any], indices: Sequence[Any], st
 
 
 def given_to(dataset: Any, place: Place, indices: Sequence[Any]) -> list[Tensor] | None:
-    """What the link at ``place`` is given for the samples; None if that, or what it makes, is no plain tensor."""
+    """Return the inputs of the link at ``place`` for the samples, or None if they, or its results, are not plain
+    tensors."""
     path, site = place
     slot = slot_at(dataset, path)
     watch = _Watch(slot.get(), site)
@@ -81,7 +82,7 @@ def given_to(dataset: Any, place: Place, indices: Sequence[Any]) -> list[Tensor]
 
 
 class _Watch:
-    """Stands for a transform and runs it for real; keeps what one of its links was given."""
+    """Replacement for a transform that runs it with pixels and keeps the inputs of one of its links."""
 
     def __init__(self, transform: Any, site: int) -> None:
         self.links = links_of(transform)
@@ -104,7 +105,7 @@ class _Watch:
 class _Trial:
     """Scouts in all slots of a dataset.
 
-    ``writes_again`` says whether the dataset writes into an image after it has handed it to its transforms.
+    ``writes_again`` is True if the dataset writes into an image after it has passed it to its transforms.
     """
 
     def __init__(self, dataset: Any, own: Mapping[Place, Shapes]) -> None:
@@ -126,7 +127,7 @@ class _Trial:
         return samples
 
     def look_for_kept(self, samples: Sequence[Any], again: Sequence[Any]) -> None:
-        """Raise where a sample that was asked for twice was made once."""
+        """Raise if a sample that was requested twice was made only once."""
         known = {id(tape) for tape in _beginnings(samples)}
         if any(id(tape) in known for tape in _beginnings(again)):
             raise NotRecordable("the dataset keeps what its transforms have made")
@@ -143,13 +144,13 @@ class _Trial:
         return tuple(dict.fromkeys(reason for scout in self._scouts for reason in scout.reasons()))
 
     def own_code(self) -> Iterator[Place]:
-        """Links that stay only because nothing but the user knows what they do."""
+        """Yield links that stay only because their effect is unknown: the user's own code."""
         for scout in self._scouts:
             yield from scout.own_code()
 
 
 def _beginnings(samples: Sequence[Any]) -> Iterator[Tape]:
-    """The first tape of every recorded image."""
+    """Yield the first tape of every recorded image."""
     for leaf in tree.leaves(list(samples)):
         if isinstance(leaf, RecordingStack):
             yield from _beginnings(leaf.parts)
@@ -158,7 +159,7 @@ def _beginnings(samples: Sequence[Any]) -> Iterator[Tape]:
 
 
 class _Scout(Recorder):
-    """A recorder that finds out from which link on it can record."""
+    """Recorder that finds the first link from which it can record."""
 
     def __init__(self, transform: Any, path: Path, own: Mapping[Place, Shapes]) -> None:
         super().__init__(transform, 0, proven(path, own))
@@ -183,14 +184,15 @@ class _Scout(Recorder):
                 self._recorded = True
                 return result
             except Exception as error:
-                # Whatever goes wrong with recording images: run for real, it does not, or shows the user's own error.
+                # Any error may come from the recording images. Run with pixels, the transform works, or raises the
+                # user's own error.
                 randomness.restore(kept)
                 site = max(session.site, self.start)
                 why = "" if isinstance(error, NotRecordable) else f"{type(error).__name__}: "
                 self._reasons.setdefault(site, f"{why}{error}")
                 self.start = site + 1 if not isinstance(error, _NoImage) else self.start + 1
         if begun < self.start and not self._recorded and all(_NO_IMAGE in why for why in self._reasons.values()):
-            self.start = begun  # it transforms something else than images, this time
+            self.start = begun  # on this call, it transforms values other than images
             self._reasons.clear()
         return self._inside(*args, **kwargs)
 
@@ -201,7 +203,7 @@ class _Scout(Recorder):
                 raise NotRecordable("it keeps state from call to call")
 
     def _inside(self, *args: Any, **kwargs: Any) -> Any:
-        """The transform itself, with scouts in the slots inside it where it is none of torchvision's own."""
+        """Run the transform itself, with scouts in its inner slots if it is not a chain."""
         if self._inner is None:
             opened = len(self.links) == 1 and len(self._path) < _DEPTH and self.links[0] is self.transform
             slots = inner_slots(self.transform) if opened else []
@@ -219,7 +221,7 @@ class _Scout(Recorder):
             yield from scout.pieces()
 
     def own_code(self) -> Iterator[Place]:
-        """The link that ends what can be recorded, where it is no library's and an image goes through it."""
+        """Yield the link that ends the recording, if it is the user's own code and an image passes through it."""
         if self.start - 1 in self._reasons and _is_users(self.links[self.start - 1]):
             yield self._path, self.start - 1
         for _, scout in self._inner or ():
@@ -244,7 +246,7 @@ def _is_users(link: Link) -> bool:
 
 
 def _state_of(link: Link) -> bytes | None:
-    """What an object of the user's keeps, to see whether a call changes it; None where that cannot be told."""
+    """Return the pickled state of a user's object, to see whether a call changes it, or None if not possible."""
     if not _is_users(link) or isinstance(link, types.FunctionType):
         return None
     try:

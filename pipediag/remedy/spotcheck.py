@@ -1,4 +1,4 @@
-"""Samples of a run in progress, made both ways now and then: what held for the first samples may not hold for all."""
+"""Check samples of a running training now and then: what held for the first samples may not hold for all."""
 
 from __future__ import annotations
 
@@ -7,25 +7,25 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager
 from typing import Any
 
-from ..ladder.twin import plain_twin, wrap_sampler
+from ..loop.copies import plain_twin, wrap_sampler
 from ..measure.clock import Clock
 from .certifying import Certificate, certify
 from .loader import OffloadedLoader
 from .trial import witnesses
 
-#: Batches between two checks at least, and samples that each looks at.
+#: Minimum number of batches between two checks, and number of samples per check.
 EVERY, SAMPLES = 500, 2
-#: The part of a run's time that checking may take.
+#: Fraction of a run's time that checks may take.
 _SHARE = 0.005
-#: Seconds before the first check: some hundred milliseconds, which one takes, are that part of them.
+#: Seconds before the first check: it takes some hundred milliseconds, which is that fraction of them.
 AFTER = 60.0
 
 
 class SpotCheck:
-    """Picks samples of the batches that go by, and holds their replay against the CPU's result.
+    """Checker that picks samples of passing batches and compares their replay with the CPU's result.
 
-    They are made in processes of their own (:mod:`pipediag.remedy.trial`): neither the dataset nor the random numbers
-    of the run notice. ``aside`` keeps the loaders that this takes apart from the script's.
+    The samples are made in separate processes (:mod:`pipediag.remedy.trial`), so the run's dataset and random numbers
+    are not affected. ``aside`` keeps the loaders used for this apart from the script's.
     """
 
     def __init__(
@@ -44,14 +44,14 @@ class SpotCheck:
         self._since = 0
         self._not_before = clock.now() + after
         self._indices: Any = None
-        self._seeds = random.Random(0)  # leaves the script's generators alone
+        self._seeds = random.Random(0)  # independent of the script's generators
 
     def follow(self, offloaded: OffloadedLoader) -> None:
-        """Check this one's batches from now on; it moves the same."""
+        """Check this loader's batches from now on; it moves the same links."""
         self._offloaded = offloaded
 
     def saw(self, indices: Any) -> None:
-        """A batch of these indices has been handed to the loop."""
+        """Note that a batch of these indices has been handed to the loop."""
         self._since += 1
         self._indices = indices
 
@@ -60,7 +60,7 @@ class SpotCheck:
         return self._since >= self._every and self._clock.now() >= self._not_before
 
     def doubt(self) -> str:
-        """Check the latest batch; what speaks against the remedy, or the empty string.
+        """Check the latest batch, and return the evidence against the remedy, or an empty string.
 
         Raises:
             TrialFailed: the samples could not be made.
@@ -81,7 +81,7 @@ class SpotCheck:
 
 
 def _against(certificate: Certificate) -> str:
-    """Samples that could not be recorded are made for real in training too: nothing speaks against them."""
+    """Return the failure in a certificate. Unrecordable samples are none, since training makes them with pixels too."""
     if certificate.passed or certificate.unrecorded == certificate.samples:
         return ""
     failed = [verdict.sentence for verdict in (*certificate.ops, *certificate.whole) if not verdict.passed]

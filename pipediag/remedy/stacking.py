@@ -1,8 +1,7 @@
-"""torch's own collate function with the stacking put off, until it is known where in memory the batch will lie.
+"""Collate with torch's own function, but defer the stacking until the batch's place in memory is known.
 
-The structure is made by torch's code, which is handed :class:`Parts` in place of stacked tensors. That is done only
-where nobody else's code would see them; the rest, and whatever cannot be stacked, is left to torch altogether, which
-then raises what it always raises.
+torch's code builds the structure, with :class:`Parts` in place of stacked tensors. This is done only if no other code
+would see them. The rest, and anything that cannot be stacked, is left to torch, which raises its usual errors.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ from .hooks import register
 
 
 class Parts:
-    """Tensors of one shape and dtype that become one tensor with a dimension more, in front."""
+    """Tensors of one shape and dtype that become one tensor with an additional first dimension."""
 
     __slots__ = ("dtype", "shape", "tensors")
 
@@ -30,19 +29,20 @@ class Parts:
 
 
 def stacking(collate_fn: Callable[[Any], Any]) -> Callable[[Any], Any]:
-    """What to call in place of ``collate_fn``: torch's own gives :class:`Parts` for tensors, another one stays."""
+    """Return the replacement for ``collate_fn``: for torch's own, one that gives :class:`Parts`; any other one
+    unchanged."""
     return collated if collate_fn is default_collate else collate_fn
 
 
 def collated(samples: Any) -> Any:
-    """As ``default_collate``, with :class:`Parts` where a stacked tensor would be, if it can be."""
+    """Collate as ``default_collate``, with :class:`Parts` in place of stacked tensors if possible."""
     if not (_is_torchs_own() and _is_usual(samples[0])):
         return default_collate(samples)
     return collate(samples, collate_fn_map={**default_collate_fn_map, Tensor: _stacked_later})
 
 
 def _is_torchs_own() -> bool:
-    """Whether nobody but us has given torch functions for types of their own."""
+    """Return whether torch's collate map holds only torch's functions and ours."""
     return all(function.__module__ in _KNOWN for function in default_collate_fn_map.values())
 
 
@@ -50,7 +50,7 @@ _KNOWN = (collate.__module__, register.__module__)
 
 
 def _is_usual(sample: Any) -> bool:
-    """Whether the sample's containers are none of the user's own, which might look at what is put into them."""
+    """Return whether none of the sample's containers is the user's own type, which might inspect the placeholders."""
     if type(sample) is dict:
         return all(map(_is_usual, sample.values()))
     if type(sample) in (tuple, list) or is_named_tuple(sample):
@@ -59,7 +59,7 @@ def _is_usual(sample: Any) -> bool:
 
 
 def is_named_tuple(value: Any) -> bool:
-    """Whether its class adds nothing to its fields."""
+    """Return whether the value is a named tuple whose class adds nothing to its fields."""
     return isinstance(value, tuple) and hasattr(value, "_fields") and type(value).__bases__ == (tuple,)
 
 
@@ -71,7 +71,7 @@ def _stacked_later(batch: Sequence[Tensor], *, collate_fn_map: Any = None) -> An
 
 
 def is_plain(value: Any) -> bool:
-    """Whether it is a tensor in the processor's memory that is its numbers and nothing more."""
+    """Return whether the value is a dense tensor in CPU memory, without gradient, quantization or other attributes."""
     return (
         type(value) is Tensor
         and value.device.type == "cpu"

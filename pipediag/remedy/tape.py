@@ -1,4 +1,4 @@
-"""What was called on an image that is not there: the functional calls of one sample, and the ops that replay them."""
+"""Record the functional calls of one sample on an image without pixels, and the ops that replay them."""
 
 from __future__ import annotations
 
@@ -9,19 +9,19 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from ..ladder.places import label
+from ..usercode.places import label
 from .ops import NotRecordable, Op, State, Track, is_exact, state_of
 
 
 class Call(NamedTuple):
-    """A functional call as it was made, for those who want to check its replay."""
+    """Functional call with its arguments, so that its replay can be checked."""
 
     fn: Callable[..., Any]
     args: tuple[Any, ...]
     kwargs: dict[str, Any]
-    part: int | None = None  # which of several results
-    drawn_from: Tensor | None = None  # where torch's generator stood, for a call that draws by itself
-    ops: int = 0  # how many ops it is replayed by
+    part: int | None = None  # index in a result that is a tuple
+    drawn_from: Tensor | None = None  # state of torch's generator before a call that draws
+    ops: int = 0  # number of ops that replay it
 
     @property
     def name(self) -> str:
@@ -31,20 +31,20 @@ class Call(NamedTuple):
         with torch.random.fork_rng(devices=(), enabled=self.drawn_from is not None):
             if self.drawn_from is not None:
                 torch.set_rng_state(self.drawn_from)
-            # The original is needed afterwards, also where the call was to write into it.
+            # The original is still needed, even if the call writes into its input.
             image = image.clone() if isinstance(image, Tensor) else image
             result = self.fn(image, *self.args, **self.kwargs)
         return result if self.part is None else result[self.part]
 
 
 class Tape:
-    """What a recording image stands for: its source, what was called on it so far, and its state after that.
+    """Record behind a recording image: its source, the calls on it so far, and its state after them.
 
     Attributes:
-        source: the image that it began with.
-        state: what is known of the image now.
-        open: nobody has the image but the chain that is at work on it, which goes on writing on this tape. Whoever
-            else calls something on an image writes on a copy.
+        source: the original image.
+        state: the image's current metadata.
+        open: True while only the running chain references the image; the chain then writes on this tape. Any other call
+            writes on a copy.
     """
 
     __slots__ = ("_calls", "_first", "_ops", "_sites", "open", "source", "source_size", "state")
@@ -77,7 +77,8 @@ class Tape:
         drawn_from: Tensor | None = None,
         state: State | None = None,
     ) -> Tape:
-        """A tape with one call more; ``pillow`` where the call changes whose image it is, ``state`` its type."""
+        """Return a tape with one more call. Set ``pillow`` if the call converts from or to a Pillow image, ``state`` if
+        it changes the type."""
         if self.state.pillow and not session.allow_approximate:
             _refuse_approximate(ops)
         if session.refused and ops:
@@ -91,7 +92,7 @@ class Tape:
         return after
 
     def add(self, ops: list[Op], call: Callable[[Any], Call], drawn: Any) -> None:
-        """Write down one call more; ``call(drawn)`` tells what was called, to those who ask."""
+        """Append one call and its ops; ``call(drawn)`` rebuilds the call on demand."""
         self._calls.append((call, drawn, len(ops)))
         for op in ops:
             self._ops.append(op)
@@ -109,11 +110,11 @@ class Tape:
 
     @property
     def calls(self) -> list[Call]:
-        """What was called, in order."""
+        """The calls, in order."""
         return [call(drawn)._replace(ops=ops) for call, drawn, ops in self._calls]
 
     def pixels(self) -> Any:
-        """The image itself: the source after all calls, made one by one."""
+        """Return the real image: the source after all calls."""
         image = self.source
         for call in self.calls:
             image = call(image)
@@ -121,7 +122,7 @@ class Tape:
 
     @property
     def first(self) -> Tape:
-        """The tape that this one began as."""
+        """The original tape, if this one is a copy; otherwise this tape."""
         return self._first or self
 
 
@@ -137,20 +138,20 @@ def _refuse(fn: Callable[..., Any]) -> None:
 
 
 class _Session:
-    """What holds while one sample is recorded."""
+    """State of the recording of one sample."""
 
-    active = False  # whether anything is recorded now
-    site = 0  # the link of the chain that is at work
+    active = False  # True during a recording
+    site = 0  # index of the running link
     allow_approximate = False
     refused: frozenset[str] = frozenset()
-    copies = False  # sources are copied, because the dataset writes into them again
-    seen: list[tuple[Any, Any]] | None = None  # in a trial: the images that were stood in for, and copies of them
-    number = 0  # of the recordings begun so far
-    dictation: list[tuple[str, Call]] | None = None  # calls that are told instead, by the functional's name
+    copies = False  # copy sources, because the dataset writes into them again
+    seen: list[tuple[Any, Any]] | None = None  # in a trial: the replaced images, with copies of them
+    number = 0  # number of recordings begun so far
+    dictation: list[tuple[str, Call]] | None = None  # calls go here, not to the tape
 
     @contextmanager
     def idle(self) -> Iterator[None]:
-        """Nothing is recorded, inside."""
+        """Suspend recording inside the context."""
         before, self.active = self.active, False
         try:
             yield

@@ -1,9 +1,9 @@
-"""The functional calls in a transform's body, found out once: what is called, with places for the values drawn.
+"""Derive the functional calls in a transform's body once, as templates with placeholders for drawn values.
 
-The ``transform`` method of most of torchvision's classes hands drawn values on to functionals, and asks of them no more
-than whether they are there. So its body is run once with tokens in place of the values: what it calls then is what it
-will call with the values of any other sample. A body that looks at a value or at the image cannot be told like this:
-a token refuses to be looked at, and the image that it is given is none.
+The ``transform`` method of most torchvision classes passes drawn values on to functionals, and at most checks whether
+they are present. So its body is run once with tokens in place of the values; the calls it makes then are those it makes
+for any other sample. A body that reads a value or the image cannot be handled this way: a token raises when it is read,
+and the image has no tape.
 """
 
 from __future__ import annotations
@@ -17,19 +17,19 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ..ladder import randomness
+from ..usercode import randomness
 from .images import IN_PLACE, blank
 from .ops import ENCODERS, PREPARED, NotRecordable, Op, State
 from .tape import Call, Tape, session
 
-#: What a transform has drawn for a sample, by the names that it gives it.
+#: The values that a transform has drawn for a sample, by the transform's names for them.
 Drawn = dict[str, Any]
 
-_STATES = 256  # for so many states of images what follows from them is kept
+_STATES = 256  # limit on image states with a cached encoder
 
 
 class Token:
-    """Stands for a drawn value in a body that only hands it on."""
+    """Placeholder for a drawn value in a body that only passes it on."""
 
     __slots__ = ("name",)
 
@@ -39,18 +39,18 @@ class Token:
     def _looked_at(self, *_: Any) -> Any:
         raise LookedAt(self.name)
 
-    # Any object answers these; to all else that might be asked it has no answer anyhow.
+    # Every object supports these operations; any other operation on a token raises anyway.
     __bool__ = __eq__ = __ne__ = __hash__ = _looked_at
 
 
 class LookedAt(Exception):
-    """A body does more with a drawn value than to hand it on."""
+    """Error: a body does more with a drawn value than pass it on."""
 
 
 def fact(value: Any) -> Any:
-    """What a body may decide by, besides the value's type: whether it is true, or whole numbers in a row, an order.
+    """Return the property that a body may branch on, in addition to the value's type, or None if there is none.
 
-    None where it can be nothing of this.
+    It is the value of a bool, or the elements of a 1-d integer tensor, for example a permutation.
     """
     if type(value) is bool:
         return value
@@ -60,7 +60,7 @@ def fact(value: Any) -> Any:
 
 
 class Template:
-    """A functional call, with tokens where drawn values will be."""
+    """Functional call with tokens in place of drawn values."""
 
     def __init__(self, name: str, call: Call) -> None:
         self._call = call
@@ -68,7 +68,7 @@ class Template:
         self._encodes: dict[State, _Encode] = {}
 
     def onto(self, tape: Tape, drawn: Drawn) -> None:
-        """Write the call down as it is with ``drawn`` values."""
+        """Write the call with ``drawn`` values to the tape."""
         encode = self._encodes.get(tape.state)
         if encode is None:
             if len(self._encodes) >= _STATES:
@@ -77,7 +77,7 @@ class Template:
         tape.add(encode(drawn), self, drawn)
 
     def __call__(self, drawn: Drawn) -> Call:
-        """The call with values in place of the tokens."""
+        """Return the call with values in place of the tokens."""
         args = tuple([_filled(value, drawn) for value in self._call.args])
         return Call(self._call.fn, args, {name: _filled(value, drawn) for name, value in self._call.kwargs.items()})
 
@@ -86,7 +86,8 @@ _Encode = Callable[[Drawn], list[Op]]
 
 
 def _encoding(name: str, filled: Callable[[Drawn], Call], call: Call) -> Callable[[State], _Encode]:
-    """For images of a state, what says which ops replay a call: as much as can be is done before values are drawn."""
+    """Return a function that gives, for an image state, the encoder of a call; it does all work that needs no drawn
+    values."""
     _, *given = inspect.signature(call.fn).bind(None, *call.args, **call.kwargs).arguments.items()  # the image is first
     settings = {argument: value for argument, value in given if not isinstance(value, Token)}
     tokens = {argument: value.name for argument, value in given if isinstance(value, Token)}
@@ -125,13 +126,13 @@ def _filled(value: Any, drawn: Drawn) -> Any:
 
 
 def templates_of(transform: Callable[[Any, Drawn], Any], image: Any, drawn: Drawn, made: Any) -> list[Template] | None:
-    """The calls of a transform's body for values of these types and facts; None where they cannot be told.
+    """Return the calls of a transform's body for values of these types and facts, or None if they cannot be derived.
 
     Args:
         transform: the body.
         image: a recording image.
-        drawn: what was drawn for it.
-        made: what the body made of these. The templates have to say the same.
+        drawn: the values drawn for it.
+        made: the body's result for these. The templates must give the same.
     """
     kept, raised = randomness.state(), NotRecordable.raised
     calls: list[tuple[str, Call]] = []
@@ -144,7 +145,7 @@ def templates_of(transform: Callable[[Any, Drawn], Any], image: Any, drawn: Draw
             return None
         templates = [Template(*call) for call in calls]
         return templates if _same(templates, image, drawn, made) else None
-    except Exception:  # whatever the body, or a comparison, does not bear
+    except Exception:  # the body or a comparison cannot handle tokens
         return None
     finally:
         session.dictation = None
@@ -167,7 +168,8 @@ def _can_be_told(name: str, call: Call) -> bool:
 
 
 def _is_plain(setting: Any) -> bool:
-    """Whether it stays what it is as long as the transform's attributes do: a tensor may be written into."""
+    """Return whether the setting is fixed while the transform's attributes are. A tensor is not: it may be written
+    into."""
     if type(setting) in (list, tuple):
         return all(map(_is_plain, setting))
     return setting is None or isinstance(setting, (int, float, str, enum.Enum, torch.dtype))

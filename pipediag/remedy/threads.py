@@ -1,4 +1,4 @@
-"""How many threads work on what is tried in the training process."""
+"""Limit the number of threads for trials in the training process."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ import torch
 
 @contextmanager
 def as_in_a_worker() -> Iterator[None]:
-    """One thread for torch's operators inside, as every worker of a ``DataLoader`` has.
+    """Use one thread for torch's operators inside the context, as every ``DataLoader`` worker does.
 
-    What is made inside is held against workers' results. And tensors as small as samples gain little from more threads,
-    which, on cores that other processes need too, wait for each other many times longer than they work.
+    Results made inside are compared with workers' results. Also, tensors as small as samples gain little from more
+    threads: on cores that other processes need too, the threads wait for each other many times longer than they work.
     """
     before = torch.get_num_threads()
     torch.set_num_threads(1)

@@ -1,8 +1,8 @@
-"""Trying things on the user's own samples in a process of its own.
+"""Run trials on the user's own samples in a separate process.
 
-To find out what can be moved, and to prove that the pixels stay what they are, samples have to be made that no
-training asked for. Datasets and transforms may keep state, open files and count; so the samples are made in a worker
-that ends afterwards, and nothing of the user's is changed by it.
+To find out what can be moved, and to prove that the pixels stay the same, samples must be made that the training did
+not request. Datasets and transforms may keep state, open files and count. So a worker makes the samples and then ends,
+and the user's objects do not change.
 """
 
 from __future__ import annotations
@@ -22,55 +22,55 @@ import torch
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset, Sampler
 
-from ..ladder import randomness
-from ..ladder.wrappers import InitWorker
+from ..loop.wrappers import InitWorker
+from ..usercode import randomness
+from .certificate_samples import Real, Recorded, real, recorded
 from .files import own_positions
 from .ops import NotRecordable
 from .plan import Place, Plan
 from .scouting import Found, find, given_to
-from .witness import Real, Recorded, real, recorded
-from .worker import Station, handed_on
+from .worker import PackingSide, handed_on
 
 Collate = Callable[[Any], Any]
 Task = Callable[[Any, Collate, list[Any]], Iterator[Any]]
 
-#: Samples that make up a batch of a trial.
+#: Number of samples in a batch of a trial.
 _TOGETHER = 8
 
 
 class TrialFailed(NotRecordable):
-    """The samples for a trial could not be made."""
+    """Error: the samples for a trial could not be made."""
 
 
 def found(loader: DataLoader[Any], start: Plan, samples: int) -> Found:
-    """What can be recorded: see :func:`pipediag.remedy.scouting.find`."""
+    """Return what can be recorded: see :func:`pipediag.remedy.scouting.find`."""
     return next(_tried(loader, partial(_find, start), samples))  # type: ignore[no-any-return]
 
 
 def images_given_to(loader: DataLoader[Any], place: Place, samples: int) -> list[Tensor] | None:
-    """Real inputs of one link: see :func:`pipediag.remedy.scouting.given_to`."""
+    """Return real inputs of one link: see :func:`pipediag.remedy.scouting.given_to`."""
     return next(_tried(loader, partial(_given_to, place), samples))  # type: ignore[no-any-return]
 
 
 def witnesses(
     loader: DataLoader[Any], plan: Plan, samples: int, seed: int | None = None
 ) -> Iterator[tuple[Real, Recorded]]:
-    """Samples made both ways, each in a process of its own: see :mod:`pipediag.remedy.witness`.
+    """Return samples made both ways, each in its own process: see :mod:`pipediag.remedy.certificate_samples`.
 
-    ``seed`` is the workers'; by default it follows from the process's own.
+    ``seed`` seeds the workers; the default is the process's own initial seed.
     """
     seed = torch.initial_seed() if seed is None else seed
-    # One after the other: they may share connections that are no files.
+    # One after the other: the processes may share connections, which cannot be reopened as files are.
     for_real = list(_tried(loader, _real, samples, seed))
     return zip(for_real, _tried(loader, partial(_recorded, plan), samples, seed), strict=True)
 
 
-# Tasks: functions of this module, because they travel to the worker.
+# Tasks are module-level functions, because they may be pickled for the worker.
 
 
 def _find(start: Plan, dataset: Any, collate: Collate, indices: list[Any]) -> Iterator[Found]:
     one = find(dataset, collate, indices, start)
-    yield one._replace(plan=replace(one.plan, own={}))  # they are known here already, and may not be picklable
+    yield one._replace(plan=replace(one.plan, own={}))  # this process has them, and they may not be picklable
 
 
 def _given_to(place: Place, dataset: Any, collate: Collate, indices: list[Any]) -> Iterator[Any]:
@@ -92,7 +92,7 @@ def _groups(indices: list[Any]) -> Iterator[list[Any]]:
 
 
 def _tried(loader: DataLoader[Any], task: Task, samples: int, seed: int = 0) -> Iterator[Any]:
-    """What ``task`` yields in a worker of its own, on the first samples that the loader's own sampler asks for."""
+    """Yield the results of ``task`` in its own worker, on the first samples that the loader's own sampler requests."""
     runner = _Runner(loader, task, samples)
     user = loader.worker_init_fn if loader.num_workers else None
     with randomness.undisturbed():
@@ -103,14 +103,14 @@ def _tried(loader: DataLoader[Any], task: Task, samples: int, seed: int = 0) -> 
             num_workers=1,
             prefetch_factor=1,
             collate_fn=handed_on,
-            worker_init_fn=InitWorker(Station(loader.dataset, loader.collate_fn, Plan()), user),
+            worker_init_fn=InitWorker(PackingSide(loader.dataset, loader.collate_fn, Plan()), user),
             multiprocessing_context=loader.multiprocessing_context or _context(loader),
             generator=torch.Generator().manual_seed(seed),
         )
         try:
             with _garbage_left_to_this_process():
                 results = iter(worker)
-        except Exception as error:  # a start method that pickles the dataset, which cannot be pickled
+        except Exception as error:  # the start method pickles the dataset, which cannot be pickled
             raise TrialFailed(f"it cannot be tried in a process of its own: {error}") from None
     try:
         while True:
@@ -124,17 +124,17 @@ def _tried(loader: DataLoader[Any], task: Task, samples: int, seed: int = 0) -> 
                 raise result
             yield result
     finally:
-        results._shutdown_workers()  # now, lest processes forked later find it running
+        results._shutdown_workers()  # now, so that processes forked later do not inherit it
 
 
 @contextmanager
 def _garbage_left_to_this_process() -> Iterator[None]:
-    """A tensor on the device that is garbage by now would end a process forked inside that collects it."""
-    if gc.get_freeze_count():  # what the user has frozen could not be told from what is frozen here
+    """Freeze garbage before the fork: collecting a device tensor would crash the forked process."""
+    if gc.get_freeze_count():  # the user's frozen objects could not be told from those frozen here
         gc.collect()
         yield
         return
-    gc.freeze()  # a hundred times quicker than collecting it
+    gc.freeze()  # a hundred times faster than collecting it
     try:
         yield
     finally:
@@ -142,12 +142,13 @@ def _garbage_left_to_this_process() -> Iterator[None]:
 
 
 def _context(loader: DataLoader[Any]) -> str | None:
-    """A loader without workers may hold what cannot be pickled; it need not be, where processes can be forked."""
+    """Return "fork" on Linux for a loader without workers, which may hold objects that cannot be pickled; otherwise
+    None."""
     return "fork" if loader.num_workers == 0 and sys.platform == "linux" else None
 
 
 class _Over:
-    """There are no more results."""
+    """Marker for the end of the results."""
 
 
 class _Endless(Sampler[int]):  # type: ignore[misc]
@@ -156,7 +157,8 @@ class _Endless(Sampler[int]):  # type: ignore[misc]
 
 
 class _Runner(Dataset):  # type: ignore[misc]
-    """Gives a task's results one after the other, pickled at once: what is sent later may have changed by then."""
+    """Dataset that yields a task's results in sequence, pickled at once, because the objects may change before they are
+    sent."""
 
     def __init__(self, loader: DataLoader[Any], task: Task, samples: int) -> None:
         self._dataset = loader.dataset
@@ -193,7 +195,7 @@ class _Runner(Dataset):  # type: ignore[misc]
 
 
 def _with_generators(sampler: Any, changed: Callable[[Any], Any]) -> Any:
-    """A sampler, and the one inside it, with their generators changed: torch's own cannot be sent to a process."""
+    """Return a sampler, and its inner sampler, with generators converted: torch's own cannot be pickled."""
     if not hasattr(sampler, "__dict__"):
         return sampler
     sampler = copy.copy(sampler)
@@ -203,7 +205,7 @@ def _with_generators(sampler: Any, changed: Callable[[Any], Any]) -> Any:
 
 
 class _Stored:
-    """Where a generator stood."""
+    """Saved state of a generator."""
 
     def __init__(self, generator: torch.Generator) -> None:
         self.state = generator.get_state().numpy().tobytes()
@@ -222,7 +224,8 @@ def _restored(value: Any) -> Any:
 
 
 def collate_of(loader: DataLoader[Any]) -> Callable[[Sequence[Any]], Any]:
-    """What makes a batch of samples; a loader that does no batching hands every sample on by itself."""
+    """Return the function that makes a batch of samples; for a loader without batching, it passes on each sample
+    separately."""
     collate: Callable[[Any], Any] = loader.collate_fn
     return collate if loader.batch_sampler is not None else _OneByOne(collate)
 

@@ -1,7 +1,7 @@
-"""What stands in for a loader's dataset and collate function so that its workers send packed batches.
+"""Replace a loader's dataset and collate function so that its workers send packed batches.
 
-A batch that cannot be recorded after all, because a sample took a branch that no sample had taken when the plan was
-made, is made for real under the same random draws, and says so.
+A batch that cannot be recorded after all, because a sample took a branch that no sample took when the plan was made, is
+made with pixels under the same random draws, and is marked as such.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ from typing import Any
 from torch.utils.data import DataLoader
 from torch.utils.data._utils.pin_memory import pin_memory
 
-from ..ladder import randomness
-from ..ladder.slots import Slot
-from .packed import Packed
+from ..usercode import randomness
+from ..usercode.slots import Slot
+from .packed_batch import Packed
 from .packing import pack, pack_plain
 from .plan import Plan
 from .recorder import Recorder, unhidden
@@ -26,7 +26,7 @@ from .stacking import stacking
 
 @dataclass
 class Unrecorded:
-    """A batch that the worker made for real, and why. It is packed where there is a ring."""
+    """Batch that the worker made with pixels, and the reason. It is packed if there is a ring."""
 
     batch: Any
     reason: str
@@ -39,14 +39,16 @@ Sent = Packed | Unrecorded
 
 
 def fetched(dataset: Any, indices: Sequence[Any]) -> Any:
-    """Samples as torch's loader fetches them."""
+    """Return samples as torch's loader fetches them."""
     many = getattr(dataset, "__getitems__", None)
     return many(indices) if many is not None else [dataset[index] for index in indices]
 
 
 class PackedCollate:
-    """A loader's collate function, of which each batch comes packed: the tensors of ``default_collate`` are written
-    once, where the training process reads them. ``ring``: where the batches go if it has a free slot.
+    """Collate function that packs each batch; tensors of ``default_collate`` are written once, directly where the
+    training process reads them.
+
+    ``ring`` takes the batches if it has a free slot.
     """
 
     def __init__(self, collate: Callable[[Any], Any], ring: Ring | None = None) -> None:
@@ -57,18 +59,19 @@ class PackedCollate:
         return pack_plain(self._collate(samples), self._ring)
 
     def recorded(self, samples: Any, fuse: bool) -> Packed:
-        """A batch with recording images in it.
+        """Pack a batch that contains recording images.
 
         Raises:
-            NotRecordable: as :func:`pack` does.
+            NotRecordable: as for :func:`pack`.
         """
         return pack(self._collate(samples), fuse, self._ring)
 
 
 def packing(loader: DataLoader[Any], ring: Ring) -> DataLoader[Any]:
-    """The loader for one iterator, of which each batch comes packed and through ``ring``; it is not changed itself.
+    """Return a copy of the loader for one iterator, whose batches come packed through ``ring``; the loader is not
+    changed.
 
-    For a loader with persistent workers it serves all the epochs, as the iterator does.
+    For a loader with persistent workers it serves all epochs, as the iterator does.
     """
     twin = copy.copy(loader)
     twin.__dict__.update(  # a loader refuses assignments once it is made
@@ -79,11 +82,10 @@ def packing(loader: DataLoader[Any], ring: Ring) -> DataLoader[Any]:
     return twin
 
 
-class Station:
-    """One process's half of the remedy: fetches, collates and packs.
+class PackingSide:
+    """Worker's half of the remedy: fetches, collates and packs.
 
-    A plan of which nothing is recorded is as good as any: the batches are packed all the same. ``ring`` is the
-    iterator's own.
+    With a plan that records nothing, the batches are packed all the same. ``ring`` belongs to the iterator.
     """
 
     def __init__(self, dataset: Any, collate: Callable[[Any], Any], plan: Plan, ring: Ring | None = None) -> None:
@@ -95,15 +97,15 @@ class Station:
         self._recorders: list[tuple[Slot, Recorder]] | None = None
 
     def samples(self, indices: Sequence[Any]) -> Sent:
-        """A whole batch, collated: what the loader makes of samples is done here already."""
+        """Return a whole batch, already collated."""
         return self._sent(lambda: fetched(self.dataset, indices))
 
     def sample(self, index: Any) -> Sent:
-        """For a loader that does no batching."""
+        """Return one sample, for a loader without batching."""
         return self._sent(lambda: self.dataset[index])
 
     def ready(self) -> None:
-        """There is nothing to prepare."""
+        """Do nothing: no preparation is needed."""
 
     def _sent(self, fetch: Callable[[], Any]) -> Sent:
         if not self._plan.pieces:
@@ -118,15 +120,15 @@ class Station:
         return Unrecorded(self._real(fetch()), reason)
 
     def _up_to_date(self) -> list[tuple[Slot, Recorder]]:
-        """The recorders, made anew where the dataset has other transforms than the last time."""
+        """Return the recorders, rebuilt if the dataset's transforms are not those of the last batch."""
         if self._recorders is None or not all(recorder.stands_for(slot.get()) for slot, recorder in self._recorders):
             self._recorders = self._plan.recorders(self.dataset)
         return self._recorders
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_recorders": None}  # slots belong to one process's objects
+        return {**self.__dict__, "_recorders": None}  # slots refer to one process's objects
 
 
 def handed_on(sent: Any) -> Any:
-    """The collate function of a loader whose batches are complete as they are fetched."""
+    """Return the batch unchanged: the collate function of a loader whose batches are complete when fetched."""
     return sent

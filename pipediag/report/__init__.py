@@ -1,40 +1,20 @@
-"""Reports: each a function of a diagnosis, chosen by a file's ending. Pure; nothing is measured here."""
+"""Write and read reports: pure functions of a diagnosis, chosen by the file's ending."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 from ..analysis import Diagnosis, diagnose_session
-from ..analysis.audit import Audit
-from ..analysis.compare import Comparison
-from ..analysis.sweep import Sweep
 from ..errors import SessionFileError, UsageError
 from ..session import Session
-from .audit import RENDERERS as AUDITS
-from .comparison import RENDERERS as COMPARISONS
-from .markdown import render_markdown
-from .sweep import RENDERERS as SWEEPS
-from .terminal import render_terminal
-from .text import render_json
+from .formats import RENDERERS, Subject
 
-RENDERERS: dict[str, Callable[[Diagnosis], str]] = {
-    ".json": render_json,
-    ".md": render_markdown,
-    ".txt": render_terminal,
-}
-_RENDERERS: dict[type, dict[str, Callable[[Any], str]]] = {
-    Diagnosis: RENDERERS,
-    Comparison: COMPARISONS,
-    Audit: AUDITS,
-    Sweep: SWEEPS,
-}
+__all__ = ["RENDERERS", "check_output", "check_writable", "read", "write"]
 
 
 def check_output(path: str) -> None:
-    """Fail before anything is measured, not after.
+    """Check, before measuring, that a report can be written to ``path``.
 
     Raises:
         UsageError: no report has this ending, or the file cannot be written.
@@ -46,10 +26,10 @@ def check_output(path: str) -> None:
 
 
 def check_writable(option: str, path: str) -> None:
-    """Fail before anything is measured, not after.
+    """Check, before measuring, that the file of ``option`` can be written.
 
     Raises:
-        UsageError: the file that ``option`` names cannot be written.
+        UsageError: the file cannot be written.
     """
     file = Path(path)
     existed = file.exists()
@@ -62,13 +42,13 @@ def check_writable(option: str, path: str) -> None:
         raise UsageError(f"{option} {path}: cannot be written ({error.strerror})") from None
 
 
-def write(subject: Diagnosis | Comparison | Audit | Sweep, path: str) -> None:
-    """Write the report that the file's ending asks for; of a sweep also while it is not complete.
+def write(subject: Subject, path: str) -> None:
+    """Write the report in the format of the file's ending. A sweep may be incomplete.
 
     Raises:
         SessionFileError: the file cannot be written.
     """
-    text = _RENDERERS[type(subject)][Path(path).suffix](subject)
+    text = RENDERERS[Path(path).suffix](subject)
     try:
         Path(path).write_text(text, encoding="utf-8", errors="backslashreplace")
     except OSError as error:
@@ -76,10 +56,10 @@ def write(subject: Diagnosis | Comparison | Audit | Sweep, path: str) -> None:
 
 
 def read(path: str) -> Diagnosis:
-    """The diagnosis of a saved session, judged anew from its windows.
+    """Return the diagnosis of a saved session, recomputed from its windows.
 
     Raises:
-        SessionFileError: the file is missing, unreadable, or no session.
+        SessionFileError: the file is missing, unreadable, or not a session.
     """
     try:
         data = json.loads(Path(path).read_text(encoding="utf-8"))

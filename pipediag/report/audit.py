@@ -1,13 +1,11 @@
-"""An audit's checklist, as text, Markdown or JSON."""
+"""Render an audit's checklist as text, Markdown or JSON."""
 
 from __future__ import annotations
-
-from collections.abc import Callable
 
 from ..analysis.audit import FAILED, PASSED, UNMEASURABLE, Audit, Item
 from . import advice, rows
 from .tables import cell
-from .text import bullet, render_json, warning_texts, wrapped
+from .text import bullet, warning_texts, wrapped
 
 _STATUSES = (FAILED, PASSED, UNMEASURABLE)
 _COLOURS = {FAILED: "31", PASSED: "32", UNMEASURABLE: "33"}
@@ -15,13 +13,13 @@ _INDENT = " " * (len(UNMEASURABLE) + 2)
 
 
 def headline(audit: Audit) -> str:
-    """How many items have which status."""
+    """Return the number of items per status."""
     counts = ", ".join(f"{audit.count(status)} {status}" for status in _STATUSES)
     return f"AUDIT: {counts}" + ("  (PARTIAL)" if audit.diagnosis.partial else "")
 
 
 def render_text(audit: Audit, colour: bool = False) -> str:
-    """Plain text; ``colour`` for a terminal that shows it."""
+    """Return plain text; ``colour`` adds colours for a terminal."""
     lines = [headline(audit), rows.setting(audit.diagnosis)]
     for item in audit.items:
         lines += ["", *_lines(item, colour)]
@@ -40,7 +38,7 @@ def _lines(item: Item, colour: bool) -> list[str]:
 
 
 def render_markdown(audit: Audit) -> str:
-    """For a pull request, or the summary of a CI job."""
+    """Return Markdown for a pull request, or for the summary of a CI job."""
     lines = [f"# {headline(audit)}", "", f"`{rows.setting(audit.diagnosis)}`", ""]
     lines += ["| | check | measured | what to do |", "|---|---|---|---|"]
     for item in audit.items:
@@ -53,13 +51,6 @@ def render_markdown(audit: Audit) -> str:
     return "\n".join(lines) + "\n"
 
 
-RENDERERS: dict[str, Callable[[Audit], str]] = {
-    ".json": render_json,
-    ".md": render_markdown,
-    ".txt": render_text,
-}
-
-
 def todo(item: Item) -> list[str]:
-    """What would mend an item, a line each."""
+    """Return what would fix an item, one line each."""
     return [f"{one.title}: {advice.gain_text(one)}" for one in item.advice] + item.todo

@@ -1,10 +1,9 @@
-"""A comparison of two runs, as text, Markdown or JSON."""
+"""Render a comparison of two runs as text, Markdown or JSON."""
 
 from __future__ import annotations
 
 import math
 import textwrap
-from collections.abc import Callable
 
 from tabulate import tabulate
 
@@ -12,7 +11,7 @@ from ..analysis.compare import Comparison
 from ..analysis.intervals import Interval
 from ..analysis.sentences import number
 from . import rows
-from .text import WIDTH, bullet, render_json, warning_texts
+from .text import WIDTH, bullet, warning_texts
 
 _HEADERS = ("", "before", "after", "change", "95 % interval", "")
 _ALIGN = ("left", "right", "right", "right", "left", "left")
@@ -53,13 +52,6 @@ def render_markdown(comparison: Comparison) -> str:
         if entries:
             lines += ["", f"## {title}", "", *(f"- {entry}" for entry in entries)]
     return "\n".join(lines) + "\n"
-
-
-RENDERERS: dict[str, Callable[[Comparison], str]] = {
-    ".json": render_json,
-    ".md": render_markdown,
-    ".txt": render_text,
-}
 
 
 def rung_rows(comparison: Comparison) -> list[list[str]]:

@@ -1,4 +1,4 @@
-"""The loader settings that were tried, for people: what each made of the loop, and which is to be recommended."""
+"""Render the trials of loader settings: the loop's rate under each, and the recommended one."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _HEADERS = ("settings", "steps/s", "times the baseline", "first batch", "")
 
 
 def terminal(diagnosis: Diagnosis) -> list[str]:
-    """Lines for the terminal; none where nothing was to be tried."""
+    """Return lines for the terminal; empty if nothing was to be tried."""
     rows, notes = _rows(diagnosis), _notes(diagnosis)
     lines = ["", f"{_TITLE}:"] if rows or notes else []
     if rows:
@@ -29,7 +29,7 @@ def terminal(diagnosis: Diagnosis) -> list[str]:
 
 
 def markdown(diagnosis: Diagnosis) -> list[str]:
-    """The same as Markdown."""
+    """Return the same as Markdown."""
     rows, notes = _rows(diagnosis), _notes(diagnosis)
     lines = ["", f"## {_TITLE.capitalize()}"] if rows or notes else []
     if rows:
@@ -39,7 +39,7 @@ def markdown(diagnosis: Diagnosis) -> list[str]:
 
 
 def _rows(diagnosis: Diagnosis) -> list[list[str]]:
-    """The loader as it is, then what was measured beside it in the order in which it was promising."""
+    """Return a row for the present loader, then one for each measured setting, most promising first."""
     session, chosen = diagnosis.session, best(diagnosis.session)
     measured = [arm for arm in arms(session) if arm.speedup is not None]
     plain = rate(session, "baseline")
@@ -62,7 +62,10 @@ def _rows(diagnosis: Diagnosis) -> list[list[str]]:
 
 
 def _notes(diagnosis: Diagnosis) -> list[str]:
-    """Why settings were not tried, or not to the end: of all of them only where something is recommended unmeasured."""
+    """Return why settings were not tried or not finished.
+
+    The reason for trying none is included only if an unmeasured recommendation depends on a trial.
+    """
     session = diagnosis.session
     notes = [f"{arm.settings.written}: {_why(arm)}" for arm in arms(session) if arm.why_not or arm.speedup is None]
     predicted = any(one.id in IDS and one.measured is None for one in diagnosis.recommendations)

@@ -1,4 +1,4 @@
-"""The report as Markdown, for a pull request or a CI summary."""
+"""Render the report as Markdown, for a pull request or a CI summary."""
 
 from __future__ import annotations
 

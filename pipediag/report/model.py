@@ -5,7 +5,7 @@ from __future__ import annotations
 from tabulate import tabulate
 
 from ..analysis import Diagnosis
-from ..analysis.sentences import number, percent
+from ..analysis.sentences import few, number, percent
 from ..session import Prefix, Profile, Share
 from .text import bullet
 
@@ -41,7 +41,7 @@ def markdown(diagnosis: Diagnosis) -> list[str]:
 def _told(diagnosis: Diagnosis) -> list[str]:
     session = diagnosis.session
     lines = [_profiled(session.profile)] if session.profile is not None else []
-    return lines + ([_ahead(session.prefix)] if session.prefix is not None else [])
+    return lines + ([_frozen(session.prefix)] if session.prefix is not None else [])
 
 
 def _profiled(profile: Profile) -> str:
@@ -51,13 +51,12 @@ def _profiled(profile: Profile) -> str:
     return f"{profile.steps} steps on batches that lie on the device: {profile.trace}; {busy}"
 
 
-def _ahead(prefix: Prefix) -> str:
+def _frozen(prefix: Prefix) -> str:
     if not prefix.modules:
-        return f"parameters are frozen, and yet nothing can run a batch ahead: {prefix.why_not}"
-    names = ", ".join(prefix.modules)
-    told = f"{number(prefix.ms)} ms of a step need nothing of what the loop learns ({names}), the rest "
-    told += f"takes {number(prefix.rest_ms)} ms"
-    return f"{told}; nothing is gained by running that ahead: {prefix.why_not}" if prefix.why_not else told
+        return f"whether a frozen part of the model could run a batch ahead is not known: {prefix.why_not}"
+    told = f"{number(prefix.ms)} ms of a step of {number(prefix.ms + prefix.rest_ms)} ms go into a frozen part that "
+    told += f"learns nothing: {few(prefix.modules)}"
+    return f"{told}; it cannot run a batch ahead: {prefix.why_not}" if prefix.why_not else told
 
 
 def _tables(diagnosis: Diagnosis) -> list[tuple[str, list[Share], float]]:

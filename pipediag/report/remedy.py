@@ -1,4 +1,4 @@
-"""The remedy's part of the reports: what moved, how exact it is, whether it pays, and how to keep it."""
+"""Render the remedy's part of the reports: what moved, how exact it is, whether it pays, and how to keep it."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from .text import bullet
 
 @dataclass(frozen=True)
 class Section:
-    """What a report shows of the remedy.
+    """A report's section on the remedy.
 
     Attributes:
         lines: the findings, the most important first.
-        diff: the change that keeps it; empty where there is none, or where it does not pay.
+        diff: the change that keeps it; empty if there is none or if the remedy does not pay.
         commands: the commands that do the same without a change.
     """
 
@@ -29,7 +29,7 @@ class Section:
 
 
 def section(diagnosis: Diagnosis) -> Section | None:
-    """None where no remedy was asked for."""
+    """Return the section, or None if no remedy was requested."""
     remedy, came = diagnosis.session.remedy, outcome(diagnosis.session)
     if remedy is None or came is None:
         return None
@@ -49,7 +49,7 @@ def section(diagnosis: Diagnosis) -> Section | None:
 
 
 def terminal(diagnosis: Diagnosis) -> list[str]:
-    """Lines for the terminal, indented."""
+    """Return lines for the terminal, indented."""
     found = section(diagnosis)
     if found is None:
         return []
@@ -83,7 +83,7 @@ def _result(came: Outcome) -> str:
 
 
 def _predicted(diagnosis: Diagnosis) -> str:
-    """What was expected of it before it was measured, where that could be told."""
+    """Return the predicted speedup as text; empty if there is no prediction."""
     expected = [one.predicted for one in diagnosis.recommendations if one.id == "offload" and one.predicted]
     return f", predicted {number(expected[0].value)}" if expected else ""
 
@@ -93,7 +93,7 @@ def _kept(kept: Kept) -> str:
 
 
 def _others(remedy: Remedy, told: str) -> list[Kept]:
-    """What stays, without the reason that has been told already."""
+    """Return the transforms that stay, without the reason in ``told``."""
     return [kept for kept in remedy.stayed if told not in (kept.why, f"{kept.name}: {kept.why}")]
 
 

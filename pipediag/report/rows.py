@@ -1,4 +1,4 @@
-"""What every report shows, as text cells: the ladder's rows, the evidence, the headline."""
+"""Build the text cells that all reports share: the ladder's rows, the evidence, the headline."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from ..session import CONTROLS, RUNG_MEANING, Session, ordered, settings_of
 
 @dataclass(frozen=True)
 class StageRow:
-    """A piece of the baseline step; ``without`` is steps a second without it, with a ~ where it is predicted."""
+    """A piece of the baseline step; ``without`` is steps per second without it, with a ~ if predicted."""
 
     stage: str
     cost: str
@@ -27,20 +27,20 @@ class StageRow:
 
 
 def headline(diagnosis: Diagnosis) -> str:
-    """The verdict in one word, for a title."""
+    """Return the verdict as a title."""
     bottleneck = diagnosis.verdict.bottleneck
     names = {"none": "NOT STARVED", "inconclusive": "INCONCLUSIVE"}
     return names.get(bottleneck, f"BOTTLENECK: {bottleneck.upper()}")
 
 
 def level(diagnosis: Diagnosis) -> str:
-    """How surely the verdict is known, behind the headline."""
+    """Return the verdict's level of evidence, to follow the headline."""
     level = diagnosis.verdict.level
     return f"  ({level})" if level else ""
 
 
 def setting(diagnosis: Diagnosis) -> str:
-    """What was analysed, on one line."""
+    """Return the subject of the analysis in one line."""
     session = diagnosis.session
     parts = [" ".join(session.script.argv) or "a loop in this process"]
     loader = session.loader
@@ -55,7 +55,7 @@ def setting(diagnosis: Diagnosis) -> str:
 
 
 def step_line(diagnosis: Diagnosis) -> str:
-    """The step as compute and wait, and how that is known."""
+    """Return the step as compute and input cost, with the rates; empty if the loop was not fed from a cache."""
     ladder = diagnosis.ladder
     if not ladder.intervened:
         return ""
@@ -67,14 +67,14 @@ def step_line(diagnosis: Diagnosis) -> str:
 
 
 def rung_line(diagnosis: Diagnosis) -> str:
-    """Steps a second under every measured rung, fastest first."""
+    """Return the steps per second under every measured rung, fastest first."""
     ladder = diagnosis.ladder
     rates = [f"{rung} {number(ladder.ms(rung).inverse(1000.0).value)}" for rung in ladder.rungs]
     return f"steps/s by rung: {', '.join(rates)}" if len(rates) > 1 else ""
 
 
 def stage_rows(diagnosis: Diagnosis) -> list[StageRow]:
-    """One row a piece of the step, from the device outwards; transforms that cost next to nothing share one."""
+    """Return one row per piece of the step, from the device outwards; transforms of negligible cost share one."""
     rows, small = [], [p for p in diagnosis.waterfall if p.stage == "transform" and p.share < _SMALL]
     for piece in diagnosis.waterfall:
         if len(small) > 1 and piece in small:
@@ -85,7 +85,7 @@ def stage_rows(diagnosis: Diagnosis) -> list[StageRow]:
     return rows
 
 
-#: Transforms below this share of a step have no row of their own.
+#: Share of a step below which transforms have no row of their own.
 _SMALL = 0.01
 
 
@@ -113,12 +113,12 @@ def _row(piece: Stage) -> StageRow:
     )
 
 
-#: Longer names of several transforms in one cell are cut.
+#: Maximum width of the transforms' names in one cell.
 _WIDTH = 30
 
 
 def _links(names: list[str]) -> str:
-    """The transforms of one row: one by name, a range by its ends."""
+    """Return the names of a row's transforms, shortened to the first and a number if they are too long."""
     text = ", ".join(names)
     if len(text) > _WIDTH and len(names) > 1:
         text = f"{names[0][: _WIDTH - 11]} and {len(names) - 1} more"
@@ -127,7 +127,7 @@ def _links(names: list[str]) -> str:
 
 @dataclass(frozen=True)
 class WorkerRow:
-    """One piece of work inside a worker: milliseconds of wall and CPU time for each sample."""
+    """One piece of work inside a worker: milliseconds of wall and CPU time per sample."""
 
     name: str
     where: str
@@ -137,7 +137,7 @@ class WorkerRow:
 
 
 def worker_rows(diagnosis: Diagnosis) -> list[WorkerRow]:
-    """What a sample costs a worker: the loading, then the transforms in the order in which they run."""
+    """Return a worker's cost per sample: the loading, then the transforms in their order."""
     inside = diagnosis.session.inside
     if inside is None or not inside.samples or inside.whole.wall_ms <= 0:
         return []
@@ -154,19 +154,19 @@ def worker_rows(diagnosis: Diagnosis) -> list[WorkerRow]:
 
 
 def hot_lines(diagnosis: Diagnosis) -> list[str]:
-    """The lines that take most of a worker's time, hottest first."""
+    """Return the lines that take most of a worker's time, hottest first."""
     inside = diagnosis.session.inside
     lines = inside.lines if inside else []
     return ["  ".join(filter(None, (_percent(line.share), line.where, line.text))) for line in lines]
 
 
 def not_measured(diagnosis: Diagnosis) -> list[str]:
-    """Rungs without a row, with the reason."""
+    """Return the rungs that have no measurement, with the reason."""
     ladder, lines = diagnosis.ladder, []
     for name in filter(known, ordered({*RUNG_MEANING, *diagnosis.session.rungs})):
-        standing = diagnosis.session.rungs.get(name)
-        if standing is not None and not ladder.has(name) and standing.exists and settings_of(name) is None:
-            lines.append(f"{name}: {standing.why_not or 'not reached'}")
+        found = diagnosis.session.rungs.get(name)
+        if found is not None and not ladder.has(name) and found.exists and settings_of(name) is None:
+            lines.append(f"{name}: {found.why_not or 'not reached'}")
     unsplit = why_unsplit(diagnosis.session)
     if unsplit:
         lines.append(f"single transforms: {unsplit}")
@@ -175,7 +175,7 @@ def not_measured(diagnosis: Diagnosis) -> list[str]:
 
 
 def evidence_lines(diagnosis: Diagnosis) -> list[str]:
-    """What was seen beside the clock under the baseline, and the controls."""
+    """Return the baseline's evidence and the controls."""
     ladder, session = diagnosis.ladder, diagnosis.session
     seen = ladder.evidence("baseline") if ladder.has("baseline") else {}
     lines = []

@@ -1,8 +1,6 @@
-"""A sweep's table, as text, Markdown or JSON."""
+"""Render a sweep's table as text, Markdown or JSON."""
 
 from __future__ import annotations
-
-from collections.abc import Callable
 
 from tabulate import tabulate
 
@@ -10,13 +8,13 @@ from ..analysis.intervals import Interval
 from ..analysis.sentences import number, percent, times
 from ..analysis.sweep import Run, Sweep
 from .tables import cell
-from .text import bullet, render_json
+from .text import bullet
 
 _RATES = ("steps/s", "samples/s")
 
 
 def headers(sweep: Sweep) -> list[str]:
-    """Columns: the arguments varied, then what was measured; those of the remedy only where one was asked for."""
+    """Return the columns: the varied arguments, then the measurements; the remedy's only if one was requested."""
     names = [name for name, _ in sweep.runs[0].setting] if sweep.runs else []
     kinds = ["ceiling", "baseline", *(["remedied"] if _with_remedy(sweep) else [])]
     rates = [f"{kind} {rate}" for kind in kinds for rate in _RATES]
@@ -24,7 +22,7 @@ def headers(sweep: Sweep) -> list[str]:
 
 
 def table(sweep: Sweep) -> list[list[str]]:
-    """A row for each run, in the order in which they were made."""
+    """Return a row for each run, in the order in which they ran."""
     return [_row(run, _with_remedy(sweep)) for run in sweep.runs]
 
 
@@ -39,7 +37,7 @@ def _row(run: Run, with_remedy: bool) -> list[str]:
 
 
 def notes(sweep: Sweep) -> list[str]:
-    """What the table has no room for: why a run failed or is incomplete, and why a remedy was not kept."""
+    """Return notes to the table: why a run failed or is incomplete, and why a remedy was not kept."""
     lines = []
     for run in sweep.runs:
         partial = "PARTIAL: some rungs lack windows" if run.diagnosis is not None and run.diagnosis.partial else ""
@@ -52,7 +50,7 @@ def notes(sweep: Sweep) -> list[str]:
 
 
 def sentence(sweep: Sweep) -> str:
-    """Which setting trains on the most samples a second; empty where that cannot be said."""
+    """Return which setting trains on the most samples per second; empty if that is unknown."""
     best = sweep.best
     if best is None:
         return ""
@@ -90,13 +88,6 @@ def render_markdown(sweep: Sweep) -> str:
         lines += ["", sentence(sweep)]
     lines += ["", *(f"- {note}" for note in notes(sweep))] if notes(sweep) else []
     return "\n".join(lines) + "\n"
-
-
-RENDERERS: dict[str, Callable[[Sweep], str]] = {
-    ".json": render_json,
-    ".md": render_markdown,
-    ".txt": render_text,
-}
 
 
 def _title(sweep: Sweep) -> str:

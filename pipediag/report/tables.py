@@ -1,10 +1,10 @@
-"""Text for the cells of Markdown tables."""
+"""Escape text for the cells of Markdown tables."""
 
 from __future__ import annotations
 
 
 def cell(text: str) -> str:
-    """Text as it may stand in a table, where a bar would end the cell and an angle bracket begin a tag."""
+    """Return text for a table cell: a bar would end the cell, and an angle bracket would begin a tag."""
     for plain, escaped in (("&", "&amp;"), ("<", "&lt;"), ("|", "\\|"), ("\n", " ")):
         text = text.replace(plain, escaped)
     return text

@@ -1,4 +1,4 @@
-"""The report for people at a terminal: one screen, the verdict first, warnings last."""
+"""Render the report for a terminal: one screen, the verdict first, warnings last."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _COLOURS = {"severe": "31", "mild": "33", "none": "32"}
 
 
 def render_terminal(diagnosis: Diagnosis, colour: bool = False, fancy: bool = False) -> str:
-    """Plain text; ``colour`` for a terminal that shows it, ``fancy`` for block characters in the bars."""
+    """Return plain text; ``colour`` adds colours for a terminal, ``fancy`` block characters for the bars."""
     verdict = diagnosis.verdict
     title = rows.headline(diagnosis)
     if colour and verdict.band in _COLOURS:
@@ -55,7 +55,7 @@ def render_terminal(diagnosis: Diagnosis, colour: bool = False, fancy: bool = Fa
 
 
 def render_for(diagnosis: Diagnosis, stream: object = None) -> str:
-    """The report as the stream can show it."""
+    """Return the report in a form that the stream can show."""
     stream = stream or sys.stdout
     isatty = getattr(stream, "isatty", None)
     fancy = "█".encode(encoding_of(stream), "replace") != b"?"
@@ -63,13 +63,13 @@ def render_for(diagnosis: Diagnosis, stream: object = None) -> str:
 
 
 def fitting(text: str, stream: object) -> str:
-    """The text without what the stream cannot take: names come from the user's code and file system."""
+    """Return the text with the stream's unsupported characters escaped: names come from the user's code and files."""
     encoding = encoding_of(stream)
     return text.encode(encoding, "backslashreplace").decode(encoding)
 
 
 def encoding_of(stream: object) -> str:
-    """The encoding of a stream, ASCII where there is none or an unknown one."""
+    """Return the encoding of a stream; ASCII if it has none or an unknown one."""
     encoding = str(getattr(stream, "encoding", None) or "ascii")
     try:
         "".encode(encoding)

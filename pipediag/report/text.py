@@ -1,4 +1,4 @@
-"""What every report writes alike: lines of a terminal's width, warnings, and JSON."""
+"""Provide the text helpers that all reports share: wrapped lines, warnings, and JSON."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from typing import Any, Protocol
 
 from ..session import Warning_
 
-#: Columns of a line in the terminal.
+#: Width of a line in the terminal.
 WIDTH = 100
 
 
 class Published(Protocol):
-    """What a report is made of."""
+    """A subject of a report."""
 
     def to_dict(self) -> dict[str, Any]: ...
 
@@ -24,15 +24,15 @@ def render_json(subject: Published) -> str:
 
 
 def bullet(text: str) -> str:
-    """An entry of a list."""
+    """Return an entry of a list."""
     return wrapped(text, "  - ")
 
 
 def wrapped(text: str, first: str) -> str:
-    """Text behind ``first``, with what follows the first line indented as far."""
+    """Return text wrapped behind ``first``, with the following lines indented by its width."""
     return textwrap.fill(text, WIDTH, initial_indent=first, subsequent_indent=" " * len(first))
 
 
 def warning_texts(warnings: Iterable[Warning_]) -> list[str]:
-    """Each with what helps."""
+    """Return each warning with its help."""
     return [w.message + (f" ({w.help})" if w.help else "") for w in warnings]

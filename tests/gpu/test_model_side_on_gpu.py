@@ -1,4 +1,4 @@
-"""The model's side on a real GPU: what its kernels take, and what running a frozen encoder ahead would bring."""
+"""The model's side on a real GPU: what its kernels take, and the frozen encoder."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ pytest.importorskip("torchvision")
 
 ROOT = Path(__file__).resolve().parents[2]
 SCRIPT = ROOT / "examples" / "frozen_encoder.py"
-#: Small batches: the encoder is launched for longer than it runs, so a captured one gains.
+#: Small batches.
 ARGUMENTS = ("--size", "128", "--width", "32", "--batch-size", "4", "--workers", "4", "--steps", "1000000")
 
 
@@ -62,18 +62,18 @@ def sum_of_kernels(found: dict[str, Any]) -> float:
     return float(sum(event["dur"] for event in events if event.get("cat") in kinds)) / 1000 / found["steps"]
 
 
-def test_the_encoder_is_found_and_tried(report: dict[str, Any]) -> None:
+def test_the_encoder_is_found_and_timed(report: dict[str, Any]) -> None:
     found = report["evidence"]["prefix"]
-    assert found["modules"] == ["encoder"], found
+    assert (found["modules"], found["around"], found["why_not"]) == (["encoder"], "", ""), found
     assert found["ms"] > 0 and found["rest_ms"] > 0
-    assert 0 < found["least"] <= found["most"]
-    assert found["measured"] is not None and found["measured"] > 0.5
-    assert bool(found["why_not"]) == (found["measured"] <= 1.0)
-    assert "frozen_encoder.py" in found["how"]
+    device = next(one for one in report["rungs"] if one["name"] == "device")
+    assert found["ms"] + found["rest_ms"] == pytest.approx(device["ms_per_step"]["value"], rel=0.5)
+    assert "frozen_encoder.py:" in found["where"]
 
 
-def test_it_is_recommended_where_it_pays(report: dict[str, Any]) -> None:
+def test_the_lines_are_told_where_it_may_pay(report: dict[str, Any]) -> None:
     """Where the loader limits, the model's own step does not, and nothing would be gained."""
-    found = report["evidence"]["prefix"]
-    told = [one for one in report["recommendations"] if one["id"] == "frozen-prefix"]
-    assert not told or (told[0]["how"] == found["how"] and found["measured"] > 1.0)
+    for one in report["recommendations"]:
+        if one["id"] == "frozen-prefix":
+            assert "return batch, encoder(...)" in one["how"] and "StagePipeline" in one["how"]
+            assert one["measured_speedup"] is None

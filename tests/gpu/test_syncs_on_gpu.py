@@ -13,9 +13,9 @@ import torch
 from torch import Tensor, nn
 from torch.utils.data import DataLoader, TensorDataset
 
-from pipediag.ladder.places import short
 from pipediag.measure import syncs
 from pipediag.measure.synclog import Sync
+from pipediag.usercode.places import short
 
 SIZE = 512
 STEPS = 3

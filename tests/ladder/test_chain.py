@@ -25,11 +25,11 @@ from torchvision import datasets
 from torchvision.transforms import v2
 
 import pipediag
-from pipediag.ladder import places, randomness
-from pipediag.ladder.chain import Apart, Chain, CutSample, chain_of, decides_at_random, take_apart
-from pipediag.ladder.paths import private
-from pipediag.ladder.places import definition
-from pipediag.ladder.slots import find_slots
+from pipediag.usercode import places, randomness
+from pipediag.usercode.chain import Apart, Chain, CutSample, chain_of, decides_at_random, take_apart
+from pipediag.usercode.paths import private
+from pipediag.usercode.places import definition
+from pipediag.usercode.slots import find_slots
 
 from .things import Compose, Double, DoubleInPlace, Items, Shift, Transformed, same
 

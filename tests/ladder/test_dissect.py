@@ -20,10 +20,10 @@ from hypothesis import strategies as st
 from PIL import Image
 
 import pipediag
-from pipediag.ladder.chain import take_apart
-from pipediag.ladder.dissect import NotSeparable, RawSample
-from pipediag.ladder.slots import find_slots
-from pipediag.ladder.spying import Recorder, spied
+from pipediag.usercode.chain import take_apart
+from pipediag.usercode.dissect import NotSeparable, RawSample
+from pipediag.usercode.slots import find_slots
+from pipediag.usercode.spying import Recorder, spied
 
 from .things import (
     Bag,

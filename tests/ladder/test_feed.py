@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 from torch.utils.data import DataLoader
 
-from pipediag.ladder.cell import PAUSE, Cell
 from pipediag.ladder.delivery import NO_COST, Delivery, Notes
 from pipediag.ladder.feed import Feed
+from pipediag.ladder.rung_switch import PAUSE, RungSwitch
 from pipediag.session import Startup
 
 from .things import Transformed
@@ -135,8 +135,8 @@ class TestPausing:
     def paused(self, monkeypatch: pytest.MonkeyPatch) -> list[float]:
         """When the workers were told to pause, since the last time that this was ended."""
         told: list[float] = []
-        monkeypatch.setattr(Cell, "pause", lambda cell: told.append(self.clock.seconds))
-        monkeypatch.setattr(Cell, "resume", lambda cell: told.clear())
+        monkeypatch.setattr(RungSwitch, "pause", lambda rung_switch: told.append(self.clock.seconds))
+        monkeypatch.setattr(RungSwitch, "resume", lambda rung_switch: told.clear())
         return told
 
     def feed(self) -> Feed:
@@ -165,26 +165,26 @@ class TestPausing:
     def test_ends_with_the_workers(self, paused: list[float]) -> None:
         feed = self.feed()
         feed.take()
-        feed.cell.begin(1)
+        feed.rung_switch.begin(1)
         feed.pause()
         feed.close()
-        assert paused == [] and feed.at_work == feed.cell.at_work == 0
+        assert paused == [] and feed.at_work == feed.rung_switch.at_work == 0
 
     def test_survives_a_change_of_rungs(self) -> None:
         """From one cached rung to another in less time than a pause is renewed after."""
         feed = self.feed()
         feed.take()
         for rung in ("device", "host"):
-            feed.cell.switch(rung)
+            feed.rung_switch.set(rung)
             feed.pause()
-            assert feed.cell._is_paused()
+            assert feed.rung_switch._is_paused()
         feed.take()
-        assert not feed.cell._is_paused()
+        assert not feed.rung_switch._is_paused()
 
     def test_workers_at_work(self) -> None:
         feed = self.feed()
-        feed.cell.begin(1)
+        feed.rung_switch.begin(1)
         assert feed.at_work == 0, "there are none"
         feed.take()
-        feed.cell.begin(1)
+        feed.rung_switch.begin(1)
         assert feed.at_work == 1

@@ -7,7 +7,7 @@ from typing import Any
 
 from pipediag.ladder.delivery import NO_COST, Delivery, Notes
 from pipediag.ladder.findings import Findings
-from pipediag.ladder.hearsay import Hearsay
+from pipediag.ladder.worker_reports import WorkerReports
 from pipediag.session import NOT_YET, Inside, Link, Session, Startup
 
 
@@ -15,12 +15,12 @@ class Told:
     """A feed without a loader, and what was told of it."""
 
     def __init__(self, known: bool = False) -> None:
-        self.feed: Any = SimpleNamespace(startups=[], hearsay=Hearsay())
+        self.feed: Any = SimpleNamespace(startups=[], reports=WorkerReports())
         self.events: list[tuple[str, dict[str, Any]]] = []
         self.findings = Findings(self.feed, lambda kind, data: self.events.append((kind, data)), 2, known)
 
     def hear(self, notes: Notes, worker: int = 0) -> None:
-        self.feed.hearsay.take(Delivery(None, "baseline", True, NO_COST, worker, notes=notes))
+        self.feed.reports.take(Delivery(None, "baseline", True, NO_COST, worker, notes=notes))
 
     def now(self) -> list[str]:
         """What is told when it is asked for now."""

@@ -1,49 +1,66 @@
-"""Looking for a frozen prefix beside a loop's own steps: what is found, and that the loop notices nothing."""
+"""The frozen modules that a step begins with: which they are, what they take, and that the loop notices nothing."""
 
 from __future__ import annotations
 
-import copy
+import gc
 import random
 import threading
-from collections.abc import Callable, Generator, Iterator
+import weakref
+from collections.abc import Callable, Generator
 from typing import Any
 
-import numpy as np
 import pytest
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
-from torch.utils._python_dispatch import _get_current_dispatch_mode
+from torch.nn.modules import module as modules
 from torch.utils.data import DataLoader, TensorDataset
 
 import pipediag
-from pipediag.analysis.intervals import Interval
-from pipediag.errors import UsageError
+from pipediag.analysis.recommend.model import lines_to_paste
 from pipediag.ladder import frozen
 from pipediag.ladder.caches import BatchCache
-from pipediag.ladder.frozen import frozen_prefix
-from pipediag.remedy.prefix import Costs, patches, trying
+from pipediag.ladder.frozen import MOST_STEPS, TRIES, frozen_prefix
+from pipediag.measure.clock import SystemClock
+from pipediag.measure.device import Device
 from pipediag.session import Prefix
 
 CPU = torch.device("cpu")
 CUDA = pytest.param("cuda", marks=[pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU")])
+ON_CPU = "training runs on the CPU, where nothing runs beside the rest"
 
 
-@pytest.fixture(autouse=True)
-def quick(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Windows of a few steps. Afterwards no module is stood in for, and no mode is left."""
-    monkeypatch.setattr(trying, "_SECONDS", 0.001)
-    monkeypatch.setattr(trying, "_ROUNDS", 1)
-    yield
-    assert all(patch._users == 0 for patch in patches._patches.values())
-    assert _get_current_dispatch_mode() is None
+class Clock:
+    """Time goes by in :class:`Slow` modules only."""
+
+    def __init__(self) -> None:
+        self.seconds = 0.0
+
+    def now(self) -> float:
+        return self.seconds
+
+    def sleep(self, seconds: float) -> None:
+        self.seconds += seconds
+
+
+class Slow(nn.Module):
+    """``inner``, which takes some milliseconds: another number of them at each call, round and round."""
+
+    def __init__(self, clock: Clock, inner: nn.Module, *ms: float) -> None:
+        super().__init__()
+        self.inner, self.clock, self.ms, self.calls = inner, clock, ms, 0
+
+    def forward(self, x: Tensor) -> Tensor:
+        self.clock.sleep(self.ms[self.calls % len(self.ms)] / 1000)
+        self.calls += 1
+        return self.inner(x)  # type: ignore[no-any-return]
 
 
 class Epochs:
     complete = False
 
 
-class Turns:
+class LoopSide:
     """A loop that gets batches; ``leaves`` are the numbers of the steps after which its epoch is over."""
 
     def __init__(self, leaves: tuple[int, ...] = ()) -> None:
@@ -57,59 +74,58 @@ class Turns:
         return len(self.handed) - 1 not in self.leaves
 
 
+def frozen_(module: nn.Module) -> nn.Module:
+    return module.eval().requires_grad_(False)
+
+
 class Task:
-    """A training step on ``(images, labels)``. ``forward`` gives the loss; ``models`` are what it is made of."""
+    """A training step on rows of four numbers: a frozen encoder of 3 ms, a head that is trained, of 5 ms."""
 
     def __init__(self, device: torch.device = CPU) -> None:
         torch.manual_seed(3)
-        self.device = device
-        self.losses: list[float] = []
+        self.device, self.clock, self.losses = device, Clock(), [0.0]
         self.make()
         for model in self.models():
             model.to(device)
-        self.optimizer = torch.optim.SGD(self.trained().parameters(), lr=0.1, momentum=0.9)
+        trained = [weight for model in self.models() for weight in model.parameters() if weight.requires_grad]
+        trained = list(dict.fromkeys(trained))
+        self.optimizer = torch.optim.SGD(trained or [nn.Parameter(torch.zeros(1))], lr=0.1, momentum=0.9)
 
     def make(self) -> None:
-        self.encoder = nn.Sequential(nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4), nn.ReLU()).eval().requires_grad_(False)
-        self.decoder = nn.Sequential(nn.Conv2d(4, 4, 1), nn.BatchNorm2d(4), nn.Dropout(0.5), nn.Flatten())
-        self.head = nn.Linear(4 * 36, 5)
+        self.encoder = frozen_(self.slow(nn.Sequential(nn.Linear(4, 4), nn.BatchNorm1d(4), nn.Dropout()), 3))
+        self.head = self.slow(nn.Sequential(nn.Linear(4, 4), nn.BatchNorm1d(4), nn.Dropout()), 5)
+
+    def slow(self, inner: nn.Module, *ms: float) -> Slow:
+        return Slow(self.clock, inner, *ms)
 
     def models(self) -> list[nn.Module]:
         return [value for value in vars(self).values() if isinstance(value, nn.Module)]
 
-    def trained(self) -> nn.Module:
-        return nn.ModuleList(self.models())
-
-    def forward(self, images: Tensor, labels: Tensor) -> Tensor:
+    def forward(self, rows: Tensor) -> Tensor:
         with torch.no_grad():
-            features = self.encoder(images.float() / 255)
-        return F.cross_entropy(self.head(self.decoder(features)), labels)
+            features = self.encoder(rows)
+        return self.head(features)  # type: ignore[no-any-return]
 
     def step(self, batch: Any) -> None:
-        images, labels = batch
         self.optimizer.zero_grad()
-        loss = self.forward(images.to(self.device), labels.to(self.device))
-        loss.backward()
+        loss = self.forward(batch.to(self.device)).square().mean()
+        if loss.requires_grad:
+            loss.backward()
         self.optimizer.step()
         self.losses.append(loss.item())
 
     def state(self) -> list[Any]:
-        """All that training leaves: weights, statistics, gradients, modes, the optimizer and the random generators."""
+        """All that training leaves: weights, statistics, gradients, the optimizer and the random generators."""
         weights = [value for model in self.models() for value in model.state_dict().values()]
         grads = [weight.grad for model in self.models() for weight in model.parameters() if weight.grad is not None]
         momenta = [one["momentum_buffer"] for one in self.optimizer.state.values()]
-        modes = torch.tensor([part.training for model in self.models() for part in model.modules()])
         numbers = [torch.tensor(self.losses), torch.get_rng_state(), torch.tensor(random.getstate()[1])]
-        return [one.clone() for one in [*weights, *grads, *momenta, modes, *numbers]]
+        return [one.clone() for one in [*weights, *grads, *momenta, *numbers]]
 
 
-def batches(count: int = 3, device: torch.device = CPU) -> BatchCache:
+def batches(count: int = 3) -> BatchCache:
     draws = torch.Generator().manual_seed(1)
-    made = [
-        (torch.randint(0, 256, (2, 3, 8, 8), generator=draws, dtype=torch.uint8).to(device), torch.tensor([n, 1]))
-        for n in range(count)
-    ]
-    return BatchCache([(images, labels.to(device)) for images, labels in made])
+    return BatchCache([torch.rand(6, 4, generator=draws) for _ in range(count)])
 
 
 def driven(turning: Generator[Any, None, Any], step: Callable[[Any], None]) -> Any:
@@ -121,306 +137,285 @@ def driven(turning: Generator[Any, None, Any], step: Callable[[Any], None]) -> A
         step(batch)
 
 
-def looked_at(task: Task, turns: Any = None, step_ms: float = 1.0, seconds: float = 60.0) -> Prefix | None:
-    turning = frozen_prefix(turns or Turns(), batches(device=task.device), task.device, step_ms, seconds)
-    found: Prefix | None = driven(turning, task.step)
+def watching(task: Task, loop_side: Any = None, steps: int = MOST_STEPS) -> Generator[Any, None, Prefix | None]:
+    clock: Any = task.clock
+    return frozen_prefix(loop_side or LoopSide(), batches(), Device(task.device), clock, 10.0, steps)
+
+
+def looked_at(task: Task, loop_side: Any = None, steps: int = MOST_STEPS) -> Prefix | None:
+    found: Prefix | None = driven(watching(task, loop_side, steps), task.step)
+    assert not modules._has_any_global_hook()
     return found
 
 
-class Separate(Task):
-    """The commonest form: the encoder and what is trained are called one after another."""
+def known(task: Task, loop_side: Any = None, steps: int = MOST_STEPS) -> tuple[list[str], float, str]:
+    """Modules, milliseconds, and why they cannot run ahead where that is not only the CPU."""
+    found = looked_at(task, loop_side, steps)
+    assert found is not None
+    return found.modules, pytest.approx(found.ms), found.why_not.replace(ON_CPU, "")
 
 
 class Inside(Task):
-    """The encoder is the first part of the model."""
+    """The encoder's layers are the first ones of the model, which calls them."""
 
     def make(self) -> None:
-        super().make()
-        self.model = nn.Sequential(*self.encoder, self.decoder, self.head)
-        del self.encoder, self.decoder, self.head
+        stem, body = frozen_(self.slow(nn.Linear(4, 4), 1)), frozen_(self.slow(nn.Linear(4, 4), 2))
+        self.model = nn.Sequential(stem, nn.ReLU(), body, self.slow(nn.Linear(4, 4), 5))
 
-    def forward(self, images: Tensor, labels: Tensor) -> Tensor:
-        return F.cross_entropy(self.model(images.float() / 255), labels)
-
-
-class ByKeyword(Task):
-    """The whole model takes keywords and gives a mapping."""
-
-    class Model(nn.Module):
-        def __init__(self, encoder: nn.Module, rest: nn.Module) -> None:
-            super().__init__()
-            self.backbone, self.rest = encoder, rest
-
-        def forward(self, *, pixels: Tensor, labels: Tensor) -> dict[str, Tensor]:
-            logits = self.rest(self.backbone(pixels))
-            return {"loss": F.cross_entropy(logits, labels), "logits": logits}
-
-    def make(self) -> None:
-        super().make()
-        self.model = self.Model(self.encoder, nn.Sequential(self.decoder, self.head))
-        del self.encoder, self.decoder, self.head
-
-    def forward(self, images: Tensor, labels: Tensor) -> Tensor:
-        return self.model(pixels=images / 255, labels=labels)["loss"]  # type: ignore[no-any-return]
+    def forward(self, rows: Tensor) -> Tensor:
+        return self.model(rows)  # type: ignore[no-any-return]
 
 
-class Glued(Task):
-    """What lies between the encoder and the decoder is the loop's own."""
+class Twice(Task):
+    """One module is called on two views of the batch."""
 
-    def forward(self, images: Tensor, labels: Tensor) -> Tensor:
-        with torch.no_grad():
-            features = self.encoder(images / 255)
-        return F.cross_entropy(self.head(self.decoder(features.relu() + 1)), labels)
+    def forward(self, rows: Tensor) -> Tensor:
+        return self.head(self.encoder(rows) + self.encoder(rows.flip(1)))  # type: ignore[no-any-return]
 
 
-class WithCriterion(Task):
-    """A criterion is a module, too."""
+class TwiceAround(Task):
+    """Called once more behind the trained head, which does not count."""
 
-    def make(self) -> None:
-        super().make()
-        self.criterion = nn.CrossEntropyLoss()
-
-    def forward(self, images: Tensor, labels: Tensor) -> Tensor:
-        return self.criterion(self.head(self.decoder(self.encoder(images / 255))), labels)  # type: ignore[no-any-return]
-
-
-class UnderAutocast(Task):
-    def forward(self, images: Tensor, labels: Tensor) -> Tensor:
-        with torch.autocast(self.device.type, torch.bfloat16):
-            return super().forward(images, labels)
-
-
-class UnderInferenceMode(Task):
-    def forward(self, images: Tensor, labels: Tensor) -> Tensor:
-        with torch.inference_mode():
-            features = self.encoder(images / 255)
-        return F.cross_entropy(self.head(self.decoder(features.clone())), labels)
+    def forward(self, rows: Tensor) -> Tensor:
+        return self.encoder(self.head(self.encoder(rows)))  # type: ignore[no-any-return]
 
 
 class Shared(Task):
-    """One module is called on two views of the batch."""
+    """One frozen layer lies in two encoders, and is called by itself, too."""
 
-    def forward(self, images: Tensor, labels: Tensor) -> Tensor:
-        views = [self.encoder(images / 255), self.encoder(images.flip(3) / 255)]
-        return sum(F.cross_entropy(self.head(self.decoder(view)), labels) for view in views)  # type: ignore[return-value]
+    def make(self) -> None:
+        super().make()
+        self.layer = frozen_(self.slow(nn.Linear(4, 4), 1))
+        self.other = frozen_(nn.Sequential(self.layer, self.layer))
 
-
-FOUND: dict[type[Task], list[str]] = {
-    Separate: ["self.encoder"],
-    Inside: ["self.model.0", "self.model.1", "self.model.2"],
-    ByKeyword: ["self.model.backbone"],
-    Glued: ["self.encoder"],
-    WithCriterion: ["self.encoder"],
-    UnderAutocast: ["self.encoder"],
-    UnderInferenceMode: ["self.encoder"],
-    Shared: ["self.encoder"],
-}
+    def forward(self, rows: Tensor) -> Tensor:
+        return self.head(self.other(self.layer(self.encoder(rows))))  # type: ignore[no-any-return]
 
 
-@pytest.mark.parametrize("form", FOUND, ids=lambda form: form.__name__)
+class Prompted(Task):
+    """A trained weight that lies in no module; a frozen one is given what depends on it."""
+
+    def make(self) -> None:
+        super().make()
+        self.prompt = nn.Parameter(torch.zeros(4))
+        self.judge = frozen_(nn.Linear(4, 4))
+
+    def forward(self, rows: Tensor) -> Tensor:
+        mixed = self.encoder(rows) + self.prompt
+        with torch.no_grad():
+            self.judge(mixed)
+        return self.head(mixed)  # type: ignore[no-any-return]
+
+
+class Keywords(Prompted):
+    """It is given by keyword, which shows in what comes out."""
+
+    def forward(self, rows: Tensor) -> Tensor:
+        return self.head(self.judge(input=self.encoder(rows) + self.prompt))  # type: ignore[no-any-return]
+
+
 class TestFound:
-    def test_its_modules_and_what_they_take(self, form: type[Task]) -> None:
-        found = looked_at(form())
-        assert found is not None and found.modules == FOUND[form], found
-        assert found.ms >= 0 and found.rest_ms >= 0
-        assert (found.least, found.most, found.measured) == (1.0, 1.0, None)
-        assert found.why_not == trying.NO_STREAMS
+    def test_a_frozen_encoder(self) -> None:
+        found = looked_at(Task())
+        assert found is not None and "test_frozen.py:" in found.where
+        assert found == Prefix(["self.encoder"], pytest.approx(3.0), pytest.approx(7.0), found.where, "", ON_CPU)
 
-    def test_the_loop_trains_as_it_does_without(self, form: type[Task]) -> None:
-        """Losses, weights, statistics, gradients, the optimizer and all draws, bit by bit."""
-        watched, turns = form(), Turns()
-        random.seed(0)
-        found = looked_at(watched, turns)
-        assert found is not None and found.modules
-        seen = watched.state()
-        plain = form()
-        random.seed(0)
-        for batch in turns.handed:
-            plain.step(batch)
-        assert len(plain.losses) > 4
-        expected = plain.state()
-        assert len(seen) == len(expected)
-        for one, other in zip(seen, expected, strict=True):
-            assert torch.equal(one, other)
-
-    def test_autocast_is_as_it_was(self, form: type[Task]) -> None:
-        before = torch.is_autocast_enabled("cpu"), torch.is_autocast_cache_enabled(), torch.is_grad_enabled()
-        looked_at(form())
-        assert before == (torch.is_autocast_enabled("cpu"), torch.is_autocast_cache_enabled(), torch.is_grad_enabled())
-
-
-@pytest.mark.parametrize("device", [CUDA])
-@pytest.mark.parametrize("form", FOUND, ids=lambda form: form.__name__)
-def test_on_a_gpu(form: type[Task], device: str) -> None:
-    """Streams can gain something there, and the prediction says within which bounds."""
-    found = looked_at(form(torch.device(device)))
-    assert found is not None and found.modules == FOUND[form], found
-    assert 0 < found.least <= found.most
-    assert found.measured is None or found.measured > 0
-    assert bool(found.why_not) == (found.measured is not None and found.measured <= 1.0)
-
-
-class TestTried:
-    """Where there are streams; here their times are made up: 8 ms of calls in a step of 10 ms."""
-
-    COSTS = Costs(
-        step=8.0, rest=5.0, prefix_host=0.5, rest_host=2.0, prefix_device=2.5, handover=0.1, streams=True
-    )  # fmt: skip
-
-    @pytest.fixture(autouse=True)
-    def measured(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(trying, "measure", lambda *args, **kwargs: self.COSTS)
-
-    def compared(self, monkeypatch: pytest.MonkeyPatch, ratio: float) -> Prefix:
-        monkeypatch.setattr(trying, "compare", lambda *args, **kwargs: Interval(ratio, ratio, ratio))
-        found = looked_at(Task(), step_ms=10.0)
+    def test_inside_a_model(self) -> None:
+        found = looked_at(Inside())
         assert found is not None
-        return found
+        assert (found.modules, found.around) == (["self.model.0", "self.model.2"], "self.model")
+        assert (found.ms, found.rest_ms) == (pytest.approx(3.0), pytest.approx(7.0))
 
-    def test_what_it_brings_to_the_step(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        found = self.compared(monkeypatch, 1.25)
-        assert (found.ms, found.rest_ms, found.why_not) == (3.0, 7.0, "")
-        assert found.measured == pytest.approx(10 / (10 - (8 - 8 / 1.25)))
-        assert found.least < found.measured < found.most == pytest.approx(10 / 7)
+    @pytest.mark.parametrize("task, names, ms", [
+        (Twice, ["self.encoder"], 6.0),
+        (TwiceAround, ["self.encoder"], 3.0),
+        (Prompted, ["self.encoder"], 3.0),
+        (Keywords, ["self.encoder"], 3.0),
+        (Shared, ["self.encoder", "self.layer", "self.other"], 6.0),
+    ])  # fmt: skip
+    def test_which_calls_count(self, task: type[Task], names: list[str], ms: float) -> None:
+        assert known(task()) == (names, ms, "")
 
-    def test_it_does_not_pay(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        found = self.compared(monkeypatch, 0.8)
-        assert found.why_not == "it was tried, and steps became 0.83 times as fast"
+    def test_the_median_of_the_steps(self) -> None:
+        class Unsteady(Task):
+            def make(self) -> None:
+                super().make()
+                self.encoder.ms = (9.0, 2.0, 80.0, 4.0, 3.0)
 
-    def test_no_stage_can_be_made_of_it(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        def refuses(*args: Any, **kwargs: Any) -> None:
-            raise UsageError("it gives tensors that require a gradient")
+        assert known(Unsteady()) == (["self.encoder"], 4.0, "")
 
-        monkeypatch.setattr(trying, "compare", refuses)
-        found = looked_at(Task(), step_ms=10.0)
-        assert found is not None and found.modules == ["self.encoder"]
-        assert (found.measured, found.why_not) == (None, "")
+    def test_more_than_a_step(self) -> None:
+        class Slower(Task):
+            def make(self) -> None:
+                super().make()
+                self.encoder.ms = (30.0,)
 
-    def test_there_is_no_time_for_it(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(trying, "compare", lambda *args, **kwargs: pytest.fail("it was tried"))
-        found = looked_at(Task(), step_ms=10.0, seconds=trying.seconds_needed(10.0, False))
-        assert found is not None and found.measured is None and found.most > 1.0
+        found = looked_at(Slower())
+        assert found is not None and (found.ms, found.rest_ms) == (pytest.approx(30.0), 0.0)
+
+    @pytest.mark.parametrize("device", [CUDA])
+    def test_on_a_gpu(self, device: str) -> None:
+        found = looked_at(Task(torch.device(device)))
+        assert found is not None and (found.modules, found.why_not) == (["self.encoder"], "")
+        assert 0 < found.ms < 1000
+
+    def test_in_a_diagnosis(self) -> None:
+        encoder, head = nn.Linear(8, 8).requires_grad_(False), nn.Linear(8, 1)
+        optimizer = torch.optim.SGD(head.parameters(), lr=1e-3)
+
+        def step(batch: Any) -> None:
+            with torch.no_grad():
+                features = encoder(batch[0])
+            optimizer.zero_grad()
+            head(features).square().mean().backward()
+            optimizer.step()
+
+        loader = DataLoader(TensorDataset(torch.rand(4000, 8)), batch_size=4)
+        found = pipediag.diagnose(loader, step, budget=3).session.prefix
+        assert found is not None and found.modules == ["encoder"], found
 
 
-class TestNothingToFind:
-    def test_all_is_trained(self) -> None:
+@pytest.mark.parametrize("autocast", ["", "bfloat16"])
+def test_the_lines_to_paste_run(autocast: str) -> None:
+    """With the arguments of the call filled in, and on the CPU."""
+    task, rows = Task(), [torch.rand(6, 4), torch.rand(6, 4)]
+    lines = lines_to_paste(Prefix(["task.encoder"], 3.0, 7.0), autocast).partition("\n")[2]
+    lines = lines.replace("task.encoder(...)", "task.encoder(batch)").replace('"cuda"', '"cpu"')
+    made: list[tuple[Tensor, Tensor]] = []
+    names = {"pipediag": pipediag, "torch": torch, "task": task, "loader": rows, "made": made}
+    exec(lines.replace("    ...  #", "    made.append((batch, features))  #"), names)
+    assert len(made) == len(rows)
+    for (batch, features), given in zip(made, rows, strict=True):
+        with torch.autocast("cpu", torch.bfloat16, enabled=bool(autocast)):
+            expected = task.encoder(given)
+        assert torch.equal(batch, given) and torch.equal(features, expected)
+
+
+class Unfrozen(Task):
+    def make(self) -> None:
+        super().make()
+        self.encoder.requires_grad_(True)
+
+
+class AllFrozen(Task):
+    def make(self) -> None:
+        super().make()
+        frozen_(self.head)
+
+
+class FrozenLast(Task):
+    """As in a perceptual loss."""
+
+    def forward(self, rows: Tensor) -> Tensor:
+        return self.encoder(self.head(rows))  # type: ignore[no-any-return]
+
+
+class Detached(Task):
+    """No gradient, but the weights of the head as they are now."""
+
+    def forward(self, rows: Tensor) -> Tensor:
+        with torch.no_grad():
+            made = self.encoder(self.head(rows))
+        return self.head(made)  # type: ignore[no-any-return]
+
+
+class WithAToken(Task):
+    """The model's own trained weight is there before its frozen layers are called."""
+
+    class Model(nn.Module):
+        def __init__(self, first: nn.Module, last: nn.Module) -> None:
+            super().__init__()
+            self.token, self.first, self.last = nn.Parameter(torch.zeros(4)), first, last
+
+        def forward(self, rows: Tensor) -> Tensor:
+            return self.last(self.first(rows + self.token.detach()))  # type: ignore[no-any-return]
+
+    def make(self) -> None:
+        super().make()
+        self.model = self.Model(self.encoder, self.head)
+
+    def forward(self, rows: Tensor) -> Tensor:
+        return self.model(rows)  # type: ignore[no-any-return]
+
+
+class Adversarial(Task):
+    def forward(self, rows: Tensor) -> Tensor:
+        return self.head(self.encoder(rows.clone().requires_grad_()))  # type: ignore[no-any-return]
+
+
+class NoModules(Task):
+    def forward(self, rows: Tensor) -> Tensor:
+        return F.linear(rows, self.head.inner[0].weight)
+
+
+@pytest.mark.parametrize("task", [Unfrozen, AllFrozen, FrozenLast, Detached, WithAToken, Adversarial, NoModules])
+def test_nothing_to_find(task: type[Task]) -> None:
+    loop_side = LoopSide()
+    assert looked_at(task(), loop_side) is None
+    assert len(loop_side.handed) == 1
+
+
+class TestNotAhead:
+    @pytest.mark.parametrize("part, does", [(1, "BatchNorm1d"), (2, "Dropout")])
+    def test_train_mode(self, part: int, does: str) -> None:
         task = Task()
-        task.encoder.requires_grad_(True)
-        turns = Turns()
-        assert looked_at(task, turns) is None
-        assert len(turns.handed) == 1  # the cheap check, and nothing else
+        task.encoder.inner[part].train()
+        names, ms, why_not = known(task)
+        assert (names, ms) == (["self.encoder"], 3.0)
+        what = {"BatchNorm1d": "updates its running statistics", "Dropout": "draws random numbers"}[does]
+        assert why_not.startswith(f"{does} in self.encoder is in train mode and {what}: ")
 
-    def test_nothing_is_trained(self) -> None:
-        class Evaluating(Task):
-            def step(self, batch: Any) -> None:
-                self.encoder(batch[0] / 255)
+    @pytest.mark.parametrize("part", [nn.BatchNorm1d(4, track_running_stats=False), nn.Dropout(0.0), nn.LayerNorm(4)])
+    def test_train_mode_that_does_no_harm(self, part: nn.Module) -> None:
+        task = Task()
+        task.encoder.inner.append(part.requires_grad_(False)).train(False)
+        part.train()
+        assert known(task) == (["self.encoder"], 3.0, "")
 
-        turns = Turns()
-        assert looked_at(Evaluating(), turns) is None
-        assert len(turns.handed) == 1
-
-    def test_no_modules(self) -> None:
-        turns = Turns()
-        assert driven(frozen_prefix(turns, batches(), CPU, 1.0, 9.0), lambda batch: None) is None
-
-
-def refused(task: Task, turns: Any = None, **more: Any) -> str:
-    found = looked_at(task, turns, **more)
-    assert found is not None
-    assert (found.modules, found.least, found.most) == ([], 0.0, 0.0)
-    assert found.why_not
-    return found.why_not
-
-
-class TestRefused:
-    def test_random_draws_on_the_way(self) -> None:
-        """What is mixed by a draw of the loop's would be drawn in another order a batch ahead."""
-
-        class Mixing(Task):
-            def forward(self, images: Tensor, labels: Tensor) -> Tensor:
-                return super().forward(images * float(np.random.uniform(0.9, 1)), labels)
-
-        assert "self.encoder needs what is not made of the batch alone" in refused(Mixing())
-
-    def test_a_frozen_part_of_what_is_trained(self) -> None:
-        """As in a perceptual loss: its weights are frozen, its input is not."""
-
-        class Perceptual(Task):
-            def make(self) -> None:
-                super().make()
-                self.encoder.requires_grad_(True)
-                self.judge = nn.Conv2d(4, 2, 1).requires_grad_(False)
-
-            def forward(self, images: Tensor, labels: Tensor) -> Tensor:
-                return self.judge(self.encoder(images / 255)).square().mean()  # type: ignore[no-any-return]
-
-        assert "self.judge needs what self.encoder makes" in refused(Perceptual())
-
-    def test_what_is_detached_still_depends(self) -> None:
-        class Detached(Task):
-            def make(self) -> None:
-                super().make()
-                self.first = nn.Conv2d(3, 3, 1)
-
-            def forward(self, images: Tensor, labels: Tensor) -> Tensor:
-                with torch.no_grad():
-                    glued = self.first(images / 255) + 0
-                return super().forward(glued * 255, labels)
-
-        assert "self.encoder needs what is not made of the batch alone" in refused(Detached())
-
-    def test_what_the_step_before_has_left(self) -> None:
-        class Behind(Task):
-            before: Tensor | None = None
-
-            def forward(self, images: Tensor, labels: Tensor) -> Tensor:
-                kept, self.before = self.before, images / 255
-                return super().forward(self.before if kept is None else kept, labels)
-
-        assert "self.encoder needs what is not made of the batch alone" in refused(Behind())
-
-    def test_a_teacher_that_follows(self) -> None:
+    @pytest.mark.parametrize("counted", [True, False])
+    def test_a_teacher_that_follows_its_student(self, counted: bool) -> None:
         class Following(Task):
-            def make(self) -> None:
-                super().make()
-                self.student = nn.Conv2d(3, 4, 3)
-
-            def forward(self, images: Tensor, labels: Tensor) -> Tensor:
-                loss = (self.student(images / 255) - self.encoder(images / 255)).square().mean()
+            def step(self, batch: Any) -> None:
+                super().step(batch)
+                teacher, student = self.encoder.inner[0].weight, self.head.inner[0].weight
                 with torch.no_grad():
-                    self.encoder[0].weight.lerp_(self.student.weight, 0.1)
-                return loss
+                    (teacher if counted else teacher.data).lerp_(student.detach(), 0.01)
 
-        assert "self.encoder.0.weight changes" in refused(Following())
+        assert known(Following())[2] == "weights of self.encoder change while the loop trains"
 
-    def test_train_mode(self) -> None:
-        class Normalising(Task):
+    def test_a_model_that_is_frozen_for_a_part_of_the_step(self) -> None:
+        class Alternating(Task):
+            """As a generator, which the discriminator is trained on first."""
+
             def make(self) -> None:
-                super().make()
-                self.encoder = nn.Sequential(nn.BatchNorm2d(3), *self.encoder).requires_grad_(False)
+                self.encoder = self.slow(nn.Linear(4, 4), 3)
+                self.head = self.slow(nn.Linear(4, 4), 5)
 
-        assert "call self.encoder.eval()" in refused(Normalising())
+            def step(self, batch: Any) -> None:
+                self.encoder.requires_grad_(False)
+                super().step(batch)
+                self.encoder.requires_grad_(True)
+                self.encoder(batch).mean().backward()
+                self.optimizer.step()
 
-    def test_hooks_of_the_scripts(self) -> None:
-        task, calls = Task(), []
-        task.encoder[0].register_forward_hook(lambda *args: calls.append(1))
-        turns = Turns()
-        assert "a hook of the script's" in refused(task, turns)
-        assert len(calls) == len(turns.handed)
+        assert known(Alternating())[2] == "weights of self.encoder change while the loop trains"
 
-    def test_steps_that_are_too_long(self) -> None:
-        turns = Turns()
-        assert "too long" in refused(Task(), turns, step_ms=5_000.0, seconds=10.0)
-        assert len(turns.handed) == 1
+    def test_other_modules_from_step_to_step(self) -> None:
+        class Changing(Task):
+            def forward(self, rows: Tensor) -> Tensor:
+                return super().forward(self.encoder(rows) if len(self.losses) % 2 else rows)
 
-    def test_several_processes(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(torch.distributed, "is_initialized", lambda: True)
-        monkeypatch.setattr(torch.distributed, "get_world_size", lambda: 2)
-        assert "several processes" in refused(Task())
+        found = looked_at(Changing())
+        assert found == Prefix([], 0.0, 0.0, why_not="the loop calls other modules from step to step")
 
-    def test_compiled(self, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_other_streams_there_are_none(self) -> None:
+        found = looked_at(Task())
+        assert found is not None and found.why_not == ON_CPU
+
+    def test_nothing_is_hooked_where_code_is_compiled(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(frozen, "why_unwatched", lambda: "compiled")
-        assert refused(Task()) == "compiled"
+        loop_side = LoopSide()
+        assert looked_at(Task(), loop_side) is None and not loop_side.handed
 
     def test_another_thread(self) -> None:
         class Threaded(Task):
@@ -429,83 +424,110 @@ class TestRefused:
                 thread.start()
                 thread.join()
 
-        assert "another thread" in refused(Threaded())
-
-    def test_other_modules_from_step_to_step(self) -> None:
-        class Alternating(Task):
-            def forward(self, images: Tensor, labels: Tensor) -> Tensor:
-                if len(self.losses) % 2:
-                    self.head(torch.zeros(1, 4 * 36))
-                return super().forward(images, labels)
-
-        assert "other modules" in refused(Alternating())
+        assert looked_at(Threaded()) is None
 
     def test_whatever_goes_wrong(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        def fails(*args: Any, **kwargs: Any) -> None:
+        """The loop trains on, and the reason is told."""
+
+        def fails(*args: Any) -> None:
             raise torch.cuda.OutOfMemoryError("no room")
 
-        monkeypatch.setattr(trying, "measure", fails)
-        task, turns = Task(), Turns()
-        assert "no room" in refused(task, turns)
-        plain = Task()
-        for batch in turns.handed:
-            plain.step(batch)
-        assert plain.losses == task.losses
+        monkeypatch.setattr(Device, "event", fails)
+        task = Task()
+        found = looked_at(task)
+        assert found is not None and found.modules == []
+        assert found.why_not == "a call of Slow could not be watched (OutOfMemoryError: no room)"
+        assert len(task.losses) == 2
+
+    def test_whatever_goes_wrong_between_the_steps(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        def fails(*args: Any) -> None:
+            raise RuntimeError("no such thing")
+
+        monkeypatch.setattr(frozen, "_weights", fails)
+        found = looked_at(Task())
+        assert found is not None and found.why_not == "watching its modules failed (RuntimeError: no such thing)"
 
 
 class TestEpochs:
-    def test_a_step_at_the_end_of_an_epoch_is_watched_again(self) -> None:
-        turns = Turns(leaves=(2,))
-        found = looked_at(Task(), turns)
-        assert found is not None and found.modules == ["self.encoder"]
-        assert len(turns.handed) == 1 + 2 + 2 + 2
+    def test_a_step_at_the_end_of_an_epoch_does_not_count(self) -> None:
+        loop_side, task = LoopSide(leaves=(1,)), Task()
+        task.encoder.ms = (1.0, 50.0, 1.0)
+        assert known(task, loop_side, steps=2) == (["self.encoder"], 1.0, "")
+        assert len(loop_side.handed) == 3
 
     def test_epochs_of_a_step(self) -> None:
-        assert "from step to step" in refused(Task(), Turns(leaves=tuple(range(99))))
+        loop_side = LoopSide(leaves=tuple(range(99)))
+        assert looked_at(Task(), loop_side, steps=2) is None
+        assert len(loop_side.handed) == 2 * TRIES
 
     def test_the_end_of_an_epoch_is_not_watched(self) -> None:
         """What the loop does between two epochs comes with the batch before."""
-        turns = Turns()
-        turns.epochs.complete = True
-        looked_at(Task(), turns)
-        assert len(turns.handed) == 1 + 2 * 2 + 2
+        loop_side = LoopSide()
+        loop_side.epochs.complete = True
+        looked_at(Task(), loop_side, steps=2)
+        assert len(loop_side.handed) == 2 * 2
 
 
-def test_the_loop_may_end_at_any_step() -> None:
-    for steps in range(1, 6):
-        task = Task()
-        turning = frozen_prefix(Turns(), batches(), CPU, 1.0, 60.0)
+class TestTheLoop:
+    @pytest.mark.parametrize("form", [Task, Inside, Twice, TwiceAround, Shared, Keywords, Unfrozen, FrozenLast])
+    def test_it_trains_as_it_does_without(self, form: type[Task]) -> None:
+        """Losses, weights, statistics, gradients, the optimizer, all draws, and how often each module runs."""
+        random.seed(0)
+        watched, loop_side = form(), LoopSide()
+        looked_at(watched, loop_side)
+        seen = watched.state()
+        random.seed(0)
+        plain = form()
+        for batch in loop_side.handed:
+            plain.step(batch)
+        expected = plain.state()
+        assert len(seen) == len(expected)
+        assert all(map(torch.equal, seen, expected))
+        assert watched.clock.seconds == plain.clock.seconds
+
+    @pytest.mark.parametrize("steps", range(1, MOST_STEPS))
+    def test_it_may_end_at_any_step(self, steps: int) -> None:
+        task, turning = Task(), watching(Task())
         for _ in range(steps):
             task.step(next(turning))
+        assert modules._global_forward_pre_hooks
         turning.close()
-        assert all(patch._users == 0 for patch in patches._patches.values())
-        assert _get_current_dispatch_mode() is None
+        assert not modules._has_any_global_hook()
 
+    def test_an_error_in_the_step_is_the_scripts(self) -> None:
+        class Failing(Task):
+            def forward(self, rows: Tensor) -> Tensor:
+                return super().forward(rows if len(self.losses) < 3 else rows[:, :3])
 
-def test_cached_batches_stay_as_they_are() -> None:
-    class InPlace(Task):
-        def forward(self, images: Tensor, labels: Tensor) -> Tensor:
-            return super().forward(images.float().div_(2), labels)
+        task, turning = Failing(), watching(Task())
+        task.step(next(turning))
+        task.step(next(turning))
+        with pytest.raises(RuntimeError, match="shapes cannot be multiplied"):
+            task.step(next(turning))
+        turning.close()
+        assert not modules._has_any_global_hook()
 
-    cache = batches()
-    before = copy.deepcopy(cache._batches)
-    task = InPlace()
-    driven(frozen_prefix(Turns(), cache, CPU, 1.0, 60.0), task.step)
-    for one, other in zip(before, cache._batches, strict=True):
-        assert torch.equal(one[0], other[0]) and torch.equal(one[1], other[1])
+    def test_an_error_that_the_loop_survives(self) -> None:
+        class Trying(Task):
+            def forward(self, rows: Tensor) -> Tensor:
+                try:
+                    self.encoder(rows[:, :3])
+                except RuntimeError:
+                    pass
+                return super().forward(rows)
 
+        assert known(Trying()) == (["self.encoder"], 6.0, "")
 
-def test_in_a_diagnosis() -> None:
-    encoder, head = nn.Linear(8, 8).requires_grad_(False), nn.Linear(8, 1)
-    optimizer = torch.optim.SGD(head.parameters(), lr=1e-3)
+    def test_nothing_is_kept_alive(self) -> None:
+        task = Task()
+        found = looked_at(task)
+        gone = weakref.ref(task.encoder), weakref.ref(task.encoder.inner[0].weight)
+        del task
+        gc.collect()
+        assert found is not None and all(ref() is None for ref in gone)
 
-    def step(batch: Any) -> None:
-        with torch.no_grad():
-            features = encoder(batch[0])
-        optimizer.zero_grad()
-        head(features).square().mean().backward()
-        optimizer.step()
-
-    loader = DataLoader(TensorDataset(torch.rand(4000, 8)), batch_size=4)
-    found = pipediag.diagnose(loader, step, budget=3).session.prefix
-    assert found is not None and found.modules == ["encoder"], found
+    def test_the_systems_clock_will_do(self) -> None:
+        task = Task()
+        turning = frozen_prefix(LoopSide(), batches(), Device(CPU), SystemClock(), 10.0, 2)
+        found = driven(turning, task.step)
+        assert found.modules == ["self.encoder"] and 0 < found.ms < 1000

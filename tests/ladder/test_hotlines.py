@@ -14,8 +14,8 @@ import pytest
 
 from pipediag.ladder import hotlines
 from pipediag.ladder.hotlines import HotLines
-from pipediag.ladder.places import short
 from pipediag.session import HotLine
+from pipediag.usercode.places import short
 
 HERE = short(__file__)
 

@@ -8,7 +8,7 @@ import pytest
 
 import pipediag
 from pipediag import marker
-from pipediag.ladder.spying import Recorder, spied
+from pipediag.usercode.spying import Recorder, spied
 
 
 def triple(x: int, *, plus: int = 0) -> int:

@@ -20,11 +20,11 @@ from torchvision import transforms as v1
 from torchvision.transforms import v2
 
 import pipediag.demo.train
-import pipediag.ladder.station
+import pipediag.ladder.worker_side
 from pipediag import frames
-from pipediag.ladder import places
-from pipediag.ladder.places import caller, definition, is_users, label, place_of, places_of
 from pipediag.session import Place
+from pipediag.usercode import places
+from pipediag.usercode.places import caller, definition, is_users, label, place_of, places_of
 
 from .things import Double
 
@@ -147,14 +147,14 @@ class TestConstructions:
         found = places._users_files()
         assert os.path.abspath(__file__) in found
         assert not [file for file in found if not is_users(file)]
-        assert pipediag.ladder.station.__file__ not in found
+        assert pipediag.ladder.worker_side.__file__ not in found
 
 
 class TestIsUsers:
     def test_this_file(self) -> None:
         assert is_users(__file__)
 
-    @pytest.mark.parametrize("module", [json, torch, torch.nn, np, v2, pytest, pipediag.ladder.station])
+    @pytest.mark.parametrize("module", [json, torch, torch.nn, np, v2, pytest, pipediag.ladder.worker_side])
     def test_libraries_are_not(self, module: Any) -> None:
         assert not is_users(module.__file__)
 

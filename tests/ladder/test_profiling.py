@@ -17,11 +17,11 @@ from torch.nn.modules import module as modules
 
 from pipediag.ladder import profiling
 from pipediag.ladder.caches import BatchCache
-from pipediag.ladder.labels import Labels, path_in
-from pipediag.ladder.naming import call_site
+from pipediag.ladder.module_labels import Labels, path_in
 from pipediag.ladder.profiling import STEPS, WARM_UP, profile_steps, why_unrecorded
 from pipediag.measure.device import Device
 from pipediag.session import Profile
+from pipediag.usercode.call_sites import call_site
 
 CUDA = pytest.param("cuda", marks=[pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU")])
 

@@ -13,9 +13,9 @@ import torch
 from torch.utils.data import ConcatDataset, Dataset, IterableDataset, SequentialSampler, Subset, random_split
 from torch.utils.data import default_collate as torch_collate
 
-from pipediag.ladder.chain import take_apart
-from pipediag.ladder.slots import Slot, find_slots, function_slots
-from pipediag.ladder.spying import Recorder, spied
+from pipediag.usercode.chain import take_apart
+from pipediag.usercode.slots import Slot, find_slots, function_slots
+from pipediag.usercode.spying import Recorder, spied
 
 from .things import Double, Items, Shift, Transformed
 

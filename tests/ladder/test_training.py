@@ -8,7 +8,7 @@ from torch.amp import GradScaler
 from torch.nn.modules import module as modules
 from torch.optim import optimizer as optimizers
 
-from pipediag.ladder.training import Training
+from pipediag.loop.training import Training
 
 
 def optimizer(device: str = "cpu") -> torch.optim.Optimizer:

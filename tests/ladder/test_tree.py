@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from PIL import Image
 from torch.nn.utils.rnn import PackedSequence, pack_sequence
 
-from pipediag.ladder import tree
+from pipediag.usercode import tree
 
 from .things import Bag, Encoding, Frozen, Graphs, Pair, Record, Sample, Slotted, ordered, same, scene
 

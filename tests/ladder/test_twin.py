@@ -9,8 +9,8 @@ import torch
 from torch.utils.data import BatchSampler, DataLoader, RandomSampler, TensorDataset
 from torch.utils.data.distributed import DistributedSampler
 
-from pipediag.ladder.twin import detached_twin, plain_twin, wrap_sampler
-from pipediag.ladder.wrappers import EndlessSampler
+from pipediag.loop.copies import detached_twin, plain_twin, wrap_sampler
+from pipediag.loop.wrappers import EndlessSampler
 
 DATA = TensorDataset(torch.arange(10))
 

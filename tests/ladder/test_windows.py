@@ -11,11 +11,11 @@ import torch
 
 from pipediag.ladder import windows as module
 from pipediag.ladder.caveats import OTHER_LOADERS
-from pipediag.ladder.cell import PAUSE
 from pipediag.ladder.delivery import Delivery
-from pipediag.ladder.epochs import Epochs
-from pipediag.ladder.turns import END, Turns
+from pipediag.ladder.loop_side import END, LoopSide
+from pipediag.ladder.rung_switch import PAUSE
 from pipediag.ladder.windows import Rounds, Windows
+from pipediag.loop.epochs import Epochs
 from pipediag.measure.device import Device
 from pipediag.measure.evidence import BatchCost
 from pipediag.measure.schedule import Schedule
@@ -60,7 +60,7 @@ class Workers:
         self.why_not = ""
         self.stubborn = False
         self.loader = SimpleNamespace(num_workers=workers, persistent_workers=True)
-        self.cell = SimpleNamespace(switch=self._switch, pool_bytes=0)
+        self.rung_switch = SimpleNamespace(set=self._switch, pool_bytes=0)
         self.startups: list[Startup] = [Startup(0.0)] * 3
         self.worker_pids: list[int] = []
         self.waited = self.stalled = 0.0
@@ -178,7 +178,7 @@ class Loop:
         self.training = SimpleNamespace(steps=0, drew=lambda ordinal: None)
         self.events: list[tuple[str, dict[str, Any]]] = []
         self.epochs = Epochs(length, 0, horizon)
-        self.turns = Turns(self.feed, self.epochs, self.training, 1, lambda: None)  # type: ignore[arg-type]
+        self.loop_side = LoopSide(self.feed, self.epochs, self.training, 1, lambda: None)  # type: ignore[arg-type]
         setting = SimpleNamespace(
             plan=SimpleNamespace(inference=False, budget=budget, attempt=1),
             training=self.training,
@@ -193,7 +193,7 @@ class Loop:
         rounds = Rounds(self.schedule, target)
         self.windows = Windows(
             self.feed,  # type: ignore[arg-type]
-            self.turns,
+            self.loop_side,
             setting,  # type: ignore[arg-type]
             device,
             deadline,  # type: ignore[arg-type]
@@ -215,7 +215,7 @@ class Loop:
             if turn is END:
                 self.clock.seconds += 60.0
                 self.draws += self.validates_between
-                self.turns.begin_epoch(self.length)
+                self.loop_side.begin_epoch(self.length)
                 continue
             steps += 1
             self.clock.seconds += self.step
@@ -223,7 +223,7 @@ class Loop:
             self.draws += self.training.steps in self.validates
             if self.leaves is not None and self.epochs.handed == self.leaves:
                 self.clock.seconds += 60.0
-                self.turns.begin_epoch(self.length)
+                self.loop_side.begin_epoch(self.length)
 
     def rest(self) -> None:
         """Wait until all workers have done what they were asked for."""
@@ -371,7 +371,7 @@ class TestSettling:
 
 def beside(loop: Loop, rung: str, prefetch: int = 2) -> Workers:
     """The loop gets the batches of ``rung`` from other workers."""
-    loop.turns.serve(rung, other := Workers(loop.clock, prefetch=prefetch, own=rung))  # type: ignore[arg-type]
+    loop.loop_side.serve(rung, other := Workers(loop.clock, prefetch=prefetch, own=rung))  # type: ignore[arg-type]
     return other
 
 
@@ -536,9 +536,6 @@ class TestLength:
         window = self.window(Loop())
         assert (window["steps"], window["seconds"]) == (6, 3.0)
 
-    def test_blocks_are_rounds(self) -> None:
-        assert self.window(Loop(workers=5))["blocks"] == pytest.approx([1000 / 5] * 3)
-
     def test_rounds_are_fewer_where_they_would_take_too_much_of_the_budget(self) -> None:
         """15 % of 4 s are less than a round; one there is, four batches at least, and as much as settling took."""
         assert self.window(Loop(budget=4.0, workers=5))["steps"] == 10
@@ -650,7 +647,6 @@ class TestEpochs:
         assert (trouble, steps) == ("", 2 + 6 + 2 + 6), "the loop is settled in each"
         assert (window["steps"], window["optimizer_steps"] - 2) == (12, 12)
         assert window["seconds"] == window["steps"] / 2
-        assert set(window["blocks"]) == {500.0}
 
     def test_half_a_window_is_enough_where_they_are(self) -> None:
         """Six steps of twelve: settling anew would take as long as the rest of the window."""

@@ -19,11 +19,11 @@ from torch.utils.data import (
     default_collate,
 )
 
-from pipediag.ladder import wrappers
-from pipediag.ladder.cell import Cell
 from pipediag.ladder.feed import Feed
-from pipediag.ladder.station import Station
-from pipediag.ladder.wrappers import EndlessSampler, InitWorker, StagedDataset, StagedIterable
+from pipediag.ladder.rung_switch import RungSwitch
+from pipediag.ladder.worker_side import WorkerSide
+from pipediag.loop import wrappers
+from pipediag.loop.wrappers import EndlessSampler, InitWorker, StagedDataset, StagedIterable
 from pipediag.measure.clock import SystemClock
 
 from .things import Transformed, same
@@ -89,14 +89,14 @@ class TestEndlessSampler:
         assert take(iter(sampler), count) == [items[i % len(items)] for i in range(count)]
 
 
-def station(dataset: Any = None) -> Station:
-    return Station(dataset if dataset is not None else Transformed(size=7), default_collate, Cell(), [])
+def worker_side(dataset: Any = None) -> WorkerSide:
+    return WorkerSide(dataset if dataset is not None else Transformed(size=7), default_collate, RungSwitch(), [])
 
 
 @pytest.mark.parametrize("shell", [StagedDataset, StagedIterable])
 def test_everything_but_fetching_goes_to_the_users_dataset(shell: Any) -> None:
     dataset = Transformed(size=7)
-    staged = shell(station(dataset))
+    staged = shell(worker_side(dataset))
     assert staged.transform is dataset.transform
     assert staged.size == 7
     with pytest.raises(AttributeError):
@@ -106,7 +106,7 @@ def test_everything_but_fetching_goes_to_the_users_dataset(shell: Any) -> None:
 
 
 def test_length() -> None:
-    assert len(StagedDataset(station())) == 7
+    assert len(StagedDataset(worker_side())) == 7
 
 
 @pytest.mark.parametrize("shell", [StagedDataset, StagedIterable, EndlessSampler])
@@ -121,19 +121,19 @@ class TestInitWorker:
         info = SimpleNamespace(dataset="wrapped")
         seen: list[Any] = []
         monkeypatch.setattr(wrappers, "get_worker_info", lambda: info)
-        own = station()
+        own = worker_side()
         InitWorker(own, lambda worker: seen.append((worker, info.dataset)))(3)
         assert seen == [(3, own.dataset)]
 
     def test_without_a_function_of_the_users(self, monkeypatch: pytest.MonkeyPatch) -> None:
         info = SimpleNamespace(dataset="wrapped")
         monkeypatch.setattr(wrappers, "get_worker_info", lambda: info)
-        own = station()
+        own = worker_side()
         InitWorker(own, None)(0)
         assert info.dataset is own.dataset
 
     def test_outside_a_worker(self) -> None:
-        InitWorker(station(), None)(0)
+        InitWorker(worker_side(), None)(0)
 
 
 def native(loader: Any) -> Any:

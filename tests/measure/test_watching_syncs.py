@@ -20,9 +20,9 @@ import torch
 from torch import Tensor
 
 from pipediag import frames
-from pipediag.ladder.places import short
 from pipediag.measure import suspects, syncs
 from pipediag.measure.synclog import Sync, SyncLog
+from pipediag.usercode.places import short
 
 HERE = Path(__file__)
 

@@ -14,8 +14,8 @@ from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 from torchvision import tv_tensors
 
-from pipediag.ladder import tree
 from pipediag.remedy import OffloadedLoader
+from pipediag.usercode import tree
 
 HEIGHT, WIDTH = 40, 56
 #: Results in floating point may be off by this share of their range.

@@ -22,10 +22,10 @@ from torchvision import tv_tensors
 from torchvision.transforms import v2
 from torchvision.transforms.v2 import functional as F
 
+from pipediag.remedy.certificate_samples import real, recorded
 from pipediag.remedy.certifying import Certificate, certify
 from pipediag.remedy.plan import Plan
 from pipediag.remedy.scouting import find
-from pipediag.remedy.witness import real, recorded
 
 DOCUMENT = Path(__file__).parents[2] / "docs" / "offload.md"
 OUTCOMES = ("moves", "approximate", "stays", "—")

@@ -10,7 +10,7 @@ import torch
 from torch.utils.data import DataLoader, TensorDataset
 from torchvision.transforms import v2
 
-from pipediag.analysis import Diagnosis, diagnose_session
+from pipediag.diagnose import Diagnosis
 from pipediag.errors import UsageError
 from pipediag.remedy import OffloadedLoader
 from pipediag.session import REMEDIED, Remedy, Rung, Session, Window
@@ -33,7 +33,7 @@ def diagnosis(ratio: float | None, **remedy: Any) -> Diagnosis:
         for round_ in range(4):
             session.windows.append(Window("baseline", round_, 10, 1.0))
             session.windows.append(Window(REMEDIED, round_, 10, 1.0 / ratio))
-    return diagnose_session(session)
+    return Diagnosis.of(session)
 
 
 def make(*links: Any) -> DataLoader[Any]:

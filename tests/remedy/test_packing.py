@@ -15,15 +15,15 @@ from torch.utils.data import default_collate
 from torchvision import tv_tensors
 from torchvision.transforms import v2
 
-from pipediag.ladder import tree
 from pipediag.remedy.hooks import recording, register
 from pipediag.remedy.kernels import RAGGED
 from pipediag.remedy.ops import NotRecordable
-from pipediag.remedy.packed import Packed, Plain, Section
+from pipediag.remedy.packed_batch import Packed, Plain, Section
 from pipediag.remedy.packing import pack, pack_plain
 from pipediag.remedy.recorder import Recorder
 from pipediag.remedy.replay import replay
 from pipediag.remedy.stacking import Parts, stacking
+from pipediag.usercode import tree
 
 CPU = torch.device("cpu")
 

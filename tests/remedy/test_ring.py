@@ -30,15 +30,15 @@ from torchvision.transforms import v2
 from waiting import synchronising_forbidden
 
 from pipediag.errors import PipediagError, UsageError
-from pipediag.ladder import tree
-from pipediag.ladder.wrappers import InitWorker, StagedDataset
+from pipediag.loop.wrappers import InitWorker, StagedDataset
 from pipediag.remedy import ring as ring_module
-from pipediag.remedy.packed import Packed
+from pipediag.remedy.packed_batch import Packed
 from pipediag.remedy.plan import Plan
 from pipediag.remedy.replay import replay
 from pipediag.remedy.ring import Lease, Ring, shared_memory
 from pipediag.remedy.scouting import find
-from pipediag.remedy.worker import Station, Unrecorded, handed_on, packing
+from pipediag.remedy.worker import PackingSide, Unrecorded, handed_on, packing
+from pipediag.usercode import tree
 
 CPU = torch.device("cpu")
 
@@ -798,7 +798,7 @@ def test_what_is_made_of_a_batch_lies_elsewhere() -> None:
 
 
 def through_station(plain: DataLoader[Any], plan: Plan, ring: Ring | None) -> DataLoader[Any]:
-    station = Station(plain.dataset, plain.collate_fn, plan, ring)
+    station = PackingSide(plain.dataset, plain.collate_fn, plan, ring)
     twin = copy.copy(plain)
     init = InitWorker(station, plain.worker_init_fn)
     twin.__dict__.update(

@@ -11,13 +11,13 @@ import torch
 from sameness import floats, pixels
 from torchvision.transforms.v2 import functional as F
 
-from pipediag.ladder import randomness
 from pipediag.remedy import NotRecordable, templates
 from pipediag.remedy.hooks import recording
 from pipediag.remedy.images import stand_in
 from pipediag.remedy.ops import ENCODERS, PREPARED, State
 from pipediag.remedy.tape import Tape, session
 from pipediag.remedy.templates import LookedAt, Template, Token, fact, templates_of
+from pipediag.usercode import randomness
 
 Body = Callable[[Any, dict[str, Any]], Any]
 

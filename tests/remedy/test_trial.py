@@ -24,13 +24,13 @@ from torchvision import tv_tensors
 from torchvision.transforms import v2
 from torchvision.transforms.v2 import functional as F
 
-from pipediag.ladder import randomness
 from pipediag.remedy import certificate, kernels, offload
+from pipediag.remedy.certificate_samples import Real, Recorded, Stacked, Told, images, real, recorded, tensor_of
 from pipediag.remedy.certifying import FLOAT_TOLERANCE, Certificate, Difference, Verdict, certify
 from pipediag.remedy.plan import Piece, Plan
 from pipediag.remedy.scouting import find, given_to
 from pipediag.remedy.trial import TrialFailed, found, images_given_to, witnesses
-from pipediag.remedy.witness import Real, Recorded, Stacked, Told, images, real, recorded, tensor_of
+from pipediag.usercode import randomness
 
 CPU = torch.device("cpu")
 WORKERS = pytest.mark.parametrize("workers", [0, 1])

@@ -26,7 +26,7 @@ import torch
 from torch import Tensor
 from torch.utils.data import Dataset
 
-from pipediag.ladder import tree
+from pipediag.usercode import tree
 
 #: Cycles of ``torch.cuda._sleep`` in about a millisecond, on a GPU of 1 to 2 GHz.
 MILLISECOND = 2_000_000

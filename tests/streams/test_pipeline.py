@@ -31,9 +31,9 @@ from torchvision.transforms import v2
 
 from pipediag import offload
 from pipediag.errors import UsageError
-from pipediag.ladder import tree
 from pipediag.remedy.streams.feed import fetches_ahead
 from pipediag.remedy.streams.pipeline import StagePipeline
+from pipediag.usercode import tree
 
 from .conftest import GPU
 

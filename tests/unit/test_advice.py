@@ -23,6 +23,11 @@ def one(predicted: Interval | None = PREDICTED, measured: Interval | None = None
     )
 
 
+def with_code() -> Recommendation:
+    how = "in place of this:\ndef ahead(batch):\n    return batch\n\nfor batch in ahead(loader):\n    ..."
+    return Recommendation("id", "Do this", "load", PREDICTED, None, ["because"], how, "it may not")
+
+
 def told(*recommendations: Recommendation, nothing: str = "") -> Diagnosis:
     diagnosis = diagnose_session(make(FLAT))
     diagnosis.recommendations, diagnosis.nothing_to_gain = list(recommendations), nothing
@@ -92,3 +97,30 @@ class TestMarkdown:
 
     def test_an_empty_session(self) -> None:
         assert advice.markdown(diagnose_session(Session()))[3].startswith("Nothing can be recommended yet.")
+
+
+class TestCode:
+    """Lines to be pasted are told as they are."""
+
+    def test_in_the_terminal(self) -> None:
+        lines = advice.terminal(told(with_code()))
+        assert lines[lines.index("     how: in place of this:") + 1 :] == [
+            "       def ahead(batch):",
+            "           return batch",
+            "",
+            "       for batch in ahead(loader):",
+            "           ...",
+        ]
+
+    def test_in_markdown(self) -> None:
+        lines = advice.markdown(told(with_code()))
+        assert lines[lines.index("   - how: in place of this:") + 1 :] == [
+            "     ```python",
+            "     def ahead(batch):",
+            "         return batch",
+            "",
+            "     for batch in ahead(loader):",
+            "         ...",
+            "     ```",
+            "   - risk: it may not",
+        ]

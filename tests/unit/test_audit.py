@@ -14,8 +14,8 @@ from pipediag.analysis import diagnose_session
 from pipediag.analysis.audit import FAILED, PASSED, UNMEASURABLE, Audit, Item, audit
 from pipediag.analysis.audit.rounds import next_round
 from pipediag.host.passes import Request
-from pipediag.report import read, write
-from pipediag.report.audit import RENDERERS, render_text
+from pipediag.report import RENDERERS, read, write
+from pipediag.report.audit import render_text
 from pipediag.session import (
     CONTROLS,
     RUNGS,

@@ -13,8 +13,7 @@ from hypothesis import strategies as st
 
 from pipediag.analysis import diagnose_session
 from pipediag.analysis.compare import Comparison, RungChange, StageChange, compare
-from pipediag.report import write
-from pipediag.report.comparison import RENDERERS
+from pipediag.report import RENDERERS, write
 from pipediag.session import RUNGS, Session
 
 from .conftest import Main

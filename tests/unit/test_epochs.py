@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pipediag.ladder.epochs import Epochs
+from pipediag.loop.epochs import Epochs
 
 
 def test_whole_epochs() -> None:

@@ -20,6 +20,7 @@ from pipediag.analysis.recommend import WORTH, known
 from pipediag.analysis.thresholds import GATE
 from pipediag.session import (
     RUNGS,
+    BatchFacts,
     Files,
     HotLine,
     Inside,
@@ -832,29 +833,69 @@ class TestMoreCores:
 
 
 class TestFrozenPrefix:
-    PREFIX = Prefix(["encoder"], 30.0, 22.0, 1.0, 1.6, how="split = find_prefix(model, batch)")
+    PREFIX = Prefix(["encoder"], 30.0, 20.0, where="train.py:8")
 
     def session(self, prefix: Prefix | None, ladder: Mapping[str, float] = FLAT) -> Session:
         session = make({**ladder, "supply": 40.0}, noise=0.0)
         session.prefix = prefix
         return session
 
-    def test_run_ahead(self) -> None:
-        one = advice(self.session(self.PREFIX))["frozen-prefix"]
-        assert one.title == "Run encoder a batch ahead, on a stream of its own"
-        assert one.evidence[0].startswith(
-            "encoder takes 30 ms of a step fed from the device, the rest 22 ms, and needs"
-        )
-        assert one.how == "split = find_prefix(model, batch)"
-        assert one.predicted is not None
-        assert [one.predicted.low, one.predicted.value, one.predicted.high] == pytest.approx([1.0, 1.3, 1.6])
+    def advised(self, **changes: Any) -> Recommendation:
+        return advice(self.session(replace(self.PREFIX, **changes)))["frozen-prefix"]
 
-    def test_measured(self) -> None:
-        predicted = advice(self.session(replace(self.PREFIX, measured=1.5)))["frozen-prefix"].predicted
-        assert predicted is not None
-        assert predicted.value == pytest.approx(1.5)
+    @pytest.mark.parametrize("ms, rest_ms", [(30.0, 20.0), (20.0, 30.0)])
+    def test_at_most_the_longer_part_is_left(self, ms: float, rest_ms: float) -> None:
+        one = self.advised(ms=ms, rest_ms=rest_ms)
+        assert one.title == "Run encoder a batch ahead, on a second stream"
+        assert one.evidence[0].startswith(f"{ms:.0f} ms of a step of 50 ms go into a frozen part that learns nothing")
+        assert one.evidence[0].endswith("at most 1.67 times as fast, as predicted, not measured")
+        assert one.measured is None and one.predicted is not None
+        step = [one.predicted.low, one.predicted.value, one.predicted.high]
+        assert step == pytest.approx([1.0, 1 / (1 - 0.2), 1 / (1 - 0.4)])
 
-    @pytest.mark.parametrize("prefix", [None, replace(PREFIX, most=1.01), replace(PREFIX, least=0.0)])
+    def test_the_lines_to_paste(self) -> None:
+        assert self.advised().how.splitlines() == [
+            "in place of the call at train.py:8:",
+            "def ahead(batch):",
+            "    with torch.no_grad():",
+            "        return batch, encoder(...)  # on the batch, as the loop calls it",
+            "",
+            'for batch, features in pipediag.StagePipeline(loader, [ahead], "cuda"):',
+            "    ...  # the loop as it is, with features in place of what it called",
+        ]
+
+    def test_several_modules(self) -> None:
+        one = self.advised(modules=["vae", "text"])
+        assert "        return batch, (vae(...), text(...))  # on the batch, as the loop calls it" in one.how
+        assert "vae and text need nothing but the batch" in one.risk
+
+    def test_the_first_layers_of_a_model(self) -> None:
+        how = self.advised(modules=["model.stem", "model.body"], around="model", where="").how.splitlines()
+        assert how[0] == "in place of the call:"
+        assert how[3] == "        return batch, ...  # what model does up to model.body"
+        assert how[6] == "    ...  # what model does after model.body, on features"
+
+    def test_under_autocast(self) -> None:
+        session = self.session(self.PREFIX)
+        session.batch = BatchFacts(autocast="bfloat16")
+        how = advice(session)["frozen-prefix"].how
+        assert '    with torch.no_grad(), torch.autocast("cuda", torch.bfloat16):' in how
+
+    @pytest.mark.parametrize("changes", [{}, {"modules": ["a", "b"]}, {"around": "net"}])
+    def test_the_lines_are_python(self, changes: dict[str, Any]) -> None:
+        compile(self.advised(**changes).how.partition("\n")[2], "lines", "exec")
+
+    @pytest.mark.parametrize(
+        "prefix",
+        [
+            None,
+            replace(PREFIX, ms=0.1),
+            replace(PREFIX, ms=0.0),
+            replace(PREFIX, rest_ms=0.0),
+            replace(PREFIX, modules=[]),
+            replace(PREFIX, why_not="weights change"),
+        ],
+    )
     def test_not(self, prefix: Prefix | None) -> None:
         assert "frozen-prefix" not in advice(self.session(prefix))
 

@@ -154,9 +154,8 @@ SESSIONS = st.builds(
         modules=st.lists(TEXT, max_size=2),
         ms=SECONDS,
         rest_ms=SECONDS,
-        least=SECONDS,
-        most=SECONDS,
-        measured=st.none() | SECONDS,
+        where=TEXT,
+        around=TEXT,
         why_not=TEXT,
     ),
     profile=st.none()
@@ -417,8 +416,15 @@ class TestApply:
 
     def test_prefix(self) -> None:
         session = Session()
-        session.apply("prefix", {"modules": ["encoder"], "ms": 3, "rest_ms": 4, "least": 1, "most": 1.5})
-        assert session.prefix == Prefix(["encoder"], 3.0, 4.0, 1.0, 1.5)
+        session.apply("prefix", {"modules": ["encoder"], "ms": 3, "rest_ms": 4, "where": "train.py:8"})
+        assert session.prefix == Prefix(["encoder"], 3.0, 4.0, "train.py:8")
+
+    def test_prefix_of_an_earlier_version(self) -> None:
+        """What was tried then is left out."""
+        tried = {"least": 1.0, "most": 1.5, "measured": 1.2, "how": "split = ..."}
+        kept = {"modules": ["encoder"], "ms": 3.0, "rest_ms": 4.0, "why_not": "it was tried"}
+        read = Session.from_dict({**Session().to_dict(), "prefix": {**kept, **tried}})
+        assert read.prefix == Prefix(["encoder"], 3.0, 4.0, why_not="it was tried")
 
     def test_loader(self) -> None:
         session = Session()

@@ -14,7 +14,8 @@ from pipediag.analysis.sweep import Run, Sweep
 from pipediag.errors import NothingMeasured, UsageError
 from pipediag.host.passes import Request
 from pipediag.host.varying import Setting, Varied, grid, parse, with_setting
-from pipediag.report.sweep import RENDERERS, headers, notes, render_text, sentence, table
+from pipediag.report import RENDERERS
+from pipediag.report.sweep import headers, notes, render_text, sentence, table
 from pipediag.session import REMEDIED, Remedy, Session, Window
 
 from .conftest import Main

@@ -159,10 +159,21 @@ def test_no_ceiling_above_that_of_cached_batches(wait: float) -> None:
 
 def test_without_workers_nobody_is_in_the_way() -> None:
     ladder = without(climbing(raw=30.0), "host", "worker")
-    session = make(ladder, workers=0, device="cpu", absent=["host", "worker"], evidence=waits(0.5))
+    session = make(ladder, workers=0, device="cpu", absent=["host", "worker"], evidence=waits(30.5))
     diagnosis = judged(session)
     assert diagnosis.verdict.bottleneck == "transform"
     assert "contention" not in {piece.stage for piece in diagnosis.waterfall}
+
+
+def test_without_workers_the_wait_on_a_cpu_is_what_the_input_costs() -> None:
+    """Windows under ``device`` came at a better time: they would have the input cost 20 % of the step."""
+    session = make({"device": 80.0, "baseline": 100.0}, workers=0, device="cpu", noise=0.0, evidence=waits(9.0))
+    diagnosis = judged(session)
+    assert diagnosis.verdict.starved is not None and diagnosis.verdict.starved.value == pytest.approx(0.09)
+    assert diagnosis.waterfall[0].ms.value == pytest.approx(91.0)
+    beside = make({"device": 80.0, "baseline": 100.0}, workers=2, device="cpu", noise=0.0, evidence=waits(9.0))
+    starved = judged(beside).verdict.starved
+    assert starved is not None and starved.value == pytest.approx(0.2), "workers may be in the way as well"
 
 
 def test_inconclusive_without_a_ladder() -> None:
@@ -656,7 +667,7 @@ class TestOlderSessions:
         for name in ("observed",):
             del data[name]
         for window in data["windows"]:
-            del window["blocks"]
+            window["blocks"] = [1000.0]
         for rung in ("device+load", "shuffled", "transform:x"):
             data["rungs"][rung] = {"name": rung, "available": True, "why_not": "", "exists": True}
             data["windows"] += [

@@ -1,7 +1,7 @@
-"""The checklist of an audit: what is well with a script's input pipeline, what is not, and what cannot be told.
+"""Audit a script's input pipeline: a checklist of items that pass, fail or cannot be measured.
 
-An item fails where the run's own numbers say that it costs something, not because a rule of thumb is broken: a copy
-that the loop waits for is well where it costs nothing. What to do about it are the recommendations of the run.
+An item fails if the run's own numbers show that it costs something, not if it breaks a rule of thumb: a copy that the
+loop waits for passes if it costs nothing. The run's recommendations say what to do about failures.
 """
 
 from __future__ import annotations
@@ -32,23 +32,23 @@ CHECKS: tuple[Callable[[Check], Item], ...] = (
 
 @dataclass(frozen=True)
 class Audit:
-    """Made by :func:`audit`; ``gate`` is the share of a step that the input pipeline may cost."""
+    """The result of :func:`audit`; ``gate`` is the share of a step that the input pipeline may cost."""
 
     diagnosis: Diagnosis
     gate: float
     items: list[Item]
 
     def count(self, status: str) -> int:
-        """How many items have this status."""
+        """Return how many items have this status."""
         return sum(item.status == status for item in self.items)
 
     def to_dict(self) -> dict[str, Any]:
-        """The published form: that of the diagnosis, and ``audit`` beside it."""
+        """Return the published form: that of the diagnosis, with ``audit`` added."""
         checklist = {"gate": self.gate, "items": [item.to_dict() for item in self.items]}
         return {**self.diagnosis.to_dict(), "audit": checklist}
 
 
 def audit(diagnosis: Diagnosis, gate: float = GATE) -> Audit:
-    """Go through the checklist with the numbers of one run."""
+    """Run the checklist on the numbers of one run."""
     check = Check(diagnosis, gate)
     return Audit(diagnosis, gate, [made(check) for made in CHECKS])

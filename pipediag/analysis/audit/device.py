@@ -1,4 +1,4 @@
-"""Checks of the way to the device, and of what the loop does once the data is there."""
+"""Check the transfer to the device and what the loop does with the data there."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _NO_TRANSFER = "training runs on the CPU: there is no transfer"
 
 
 def transfer(check: Check) -> Item:
-    """What copying costs the loop, and whether it is pinned and asynchronous."""
+    """Check what copying costs the loop, and report whether it is pinned and asynchronous."""
     title = f"copies to the device cost at most {percent(GATE)} of a step"
     why = _NO_TRANSFER if check.device == "cpu" else check.lacking("baseline", "device", "host")
     if why:
@@ -31,7 +31,7 @@ def transfer(check: Check) -> Item:
 
 
 def _how(check: Check) -> str:
-    """How the loop copies, as a clause."""
+    """Return how the loop copies, as a clause."""
     batch = check.session.batch
     if batch is None or batch.unwatched or all(leaf.copied is None for leaf in batch.leaves):
         why = batch.unwatched if batch is not None else ""
@@ -46,7 +46,7 @@ def _how(check: Check) -> str:
 
 
 def syncs(check: Check) -> Item:
-    """Calls that wait for the device in every step."""
+    """Check for calls that wait for the device in every step."""
     title = "no call waits for the device in every step"
     found = check.session.syncs
     if check.device == "cpu":
@@ -69,7 +69,7 @@ def _call(call: SyncCall) -> str:
 
 
 def light(check: Check) -> Item:
-    """Whether batches could cross the bus in fewer bytes, with a gain."""
+    """Check whether batches could cross the bus in fewer bytes, with a gain."""
     title = "batches cross the bus in few enough bytes"
     leaves = check.session.batch.leaves if check.session.batch is not None else []
     why = _NO_TRANSFER if check.device == "cpu" else "" if leaves else "what is in a batch was not looked at"
@@ -87,7 +87,7 @@ def light(check: Check) -> Item:
 
 
 def unread(check: Check) -> Item:
-    """Tensors that are copied to the device for nothing."""
+    """Check for tensors that are copied to the device but not read there."""
     title = "what is copied to the device is read there"
     batch = check.session.batch
     copied = [leaf for leaf in batch.leaves if leaf.copied] if batch is not None else []

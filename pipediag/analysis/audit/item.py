@@ -1,4 +1,4 @@
-"""One line of an audit's checklist, and what the checks that fill it look at."""
+"""Define an item of an audit's checklist, and the inputs of the checks."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ PASSED, FAILED, UNMEASURABLE = "passed", "failed", "unmeasurable"
 
 @dataclass(frozen=True)
 class Item:
-    """One check.
+    """The result of one check.
 
     Attributes:
         id: the same in every audit.
-        title: what holds where the check is passed.
+        title: the condition that holds if the check passes.
         status: ``passed``, ``failed`` or ``unmeasurable``.
         told: the numbers, or why it could not be measured.
-        advice: recommendations of the run that would mend it.
-        todo: what else would.
+        advice: the run's recommendations that would fix it.
+        todo: other remedies.
     """
 
     id: str
@@ -48,7 +48,7 @@ class Item:
 
 @dataclass(frozen=True)
 class Check:
-    """The run that is audited; ``gate`` is the share of a step that its input pipeline may cost."""
+    """The audited run; ``gate`` is the share of a step that its input pipeline may cost."""
 
     diagnosis: Diagnosis
     gate: float
@@ -70,36 +70,36 @@ class Check:
         return str(self.session.device.get("type", "cpu"))
 
     def advice(self, ids: Collection[str]) -> list[Recommendation]:
-        """The recommendations of the run that have one of these ids."""
+        """Return the run's recommendations with one of these ids."""
         return [one for one in self.diagnosis.recommendations if one.id in ids]
 
     def lacking(self, *rungs: str) -> str:
-        """Why the first of these rungs without a window has none; empty where all were measured."""
+        """Return why the first of these rungs without a window has none; empty if all were measured."""
         for rung in rungs:
             if not self.ladder.has(rung):
-                standing = self.session.rungs.get(rung)
-                why = standing.why_not if standing is not None else ""
+                found = self.session.rungs.get(rung)
+                why = found.why_not if found is not None else ""
                 return f"{rung} was not measured: {why or 'not reached; give a longer --budget'}"
         return ""
 
 
 def against(interval: Interval, bound: float) -> str:
-    """Whether a cost lies within a bound: passed or failed where all of its interval says so."""
+    """Return the status of a cost against a bound: passed or failed only if its whole interval says so."""
     if math.isinf(interval.low) or math.isinf(interval.high):
         return UNMEASURABLE
     return FAILED if interval.low > bound else PASSED if interval.high <= bound else UNMEASURABLE
 
 
 def share_of_step(ladder: LadderView, slow: str, fast: str) -> Interval:
-    """What the one rung costs more than the other, as a share of the baseline step."""
+    """Return the cost of one rung over the other, as a share of the baseline step."""
     cost, base = ladder.cost(slow, fast), ladder.ms("baseline").value
     return Interval(cost.value / base, cost.low / base, cost.high / base)
 
 
 def margin(ladder: LadderView) -> Interval:
-    """How many times as many batches the loader makes by itself as the loop takes when they lie ready."""
+    """Return the batch rate of the loader alone divided by the rate of the loop with batches ready."""
     return ladder.ratio(ladder.ceiling, "supply")
 
 
-#: Said of an interval that holds the bound.
+#: Message for an interval that contains the bound.
 OPEN = "too uncertain to tell, a longer --budget narrows the interval"

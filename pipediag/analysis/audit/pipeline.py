@@ -1,4 +1,4 @@
-"""Checks of the loader: whether the loop waits for it, and how it is set."""
+"""Check the loader: whether the loop waits for it, and its settings."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ from ..verdict import startup_ms
 from ..whatif import what_if
 from .item import FAILED, OPEN, PASSED, UNMEASURABLE, Check, Item, against, margin
 
-#: Recommendations that change no more than how the loader is set.
+#: Ids of the recommendations that change only the loader's settings.
 KNOBS = frozenset({*tried.IDS, "persistent-workers"})
 _CORES = frozenset({"threads", "fewer-workers", "more-cores"})
 _OF_THE_WORKERS = frozenset({"collate", "transform", "load", "storage"})
-#: Recommendations that one item names at most; the report has them all.
+#: Maximum number of recommendations that one item names; the report has them all.
 _NAMED = 3
 
 
 def starvation(check: Check) -> Item:
-    """What the input pipeline costs a step, against the gate."""
+    """Check the input pipeline's cost per step against the gate."""
     title = f"input costs at most {percent(check.gate)} of a step"
     ladder, starved = check.ladder, check.diagnosis.verdict.starved
     if starved is None:
@@ -42,7 +42,7 @@ def starvation(check: Check) -> Item:
 
 
 def supply(check: Check) -> Item:
-    """What the loader makes by itself, against what the training consumes when batches lie ready."""
+    """Check the rate of the loader alone against the rate of training with batches ready."""
     title = "the loader alone is faster than the training"
     ladder = check.ladder
     why = check.lacking("baseline", "supply")
@@ -65,7 +65,7 @@ def supply(check: Check) -> Item:
 
 
 def startup(check: Check) -> Item:
-    """What beginning an epoch costs, spread over its steps."""
+    """Check the cost of an epoch's start, spread over its steps."""
     title = "epochs begin without a long wait"
     loader, paid = check.loader, check.session.startups
     each = startup_ms(check.session)
@@ -88,7 +88,7 @@ def startup(check: Check) -> Item:
 
 
 def cores(check: Check) -> Item:
-    """Workers and threads against the cores that they may use."""
+    """Check workers and threads against the cores that they may use."""
     title = "workers and threads have the cores they need"
     loader, facts, inside = check.loader, check.session.environment, check.session.inside
     usable = facts.get("cores")
@@ -113,14 +113,14 @@ def cores(check: Check) -> Item:
     if advice:
         return Item("cores", title, FAILED, told, advice)
     starved = check.diagnosis.verdict.starved
-    costs = starved is None or starved.high > GATE  # what holds nobody up need not be mended
+    costs = starved is None or starved.high > GATE  # a loop that does not starve needs no fix
     if costs and loader.num_workers * most + own > usable and queued > QUEUED:
         return Item("cores", title, FAILED, told, [], ["less for the workers to do, or more cores for each device"])
     return Item("cores", title, PASSED, told)
 
 
 def knobs(check: Check) -> Item:
-    """How the loader is set, against what other settings would gain."""
+    """Check the loader's settings against the gain of other settings."""
     title = "no other setting of the loader would gain much"
     loader = check.loader
     if what_if(check.ladder) is None:

@@ -1,4 +1,4 @@
-"""What an audit measures next: it tells what is wrong, not where, and has enough sooner than a diagnosis."""
+"""Decide what an audit measures next. An audit says what is wrong, not where, so it needs less than a diagnosis."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from ..thresholds import GATE
 from ..verdict import starved_share
 from .item import UNMEASURABLE, against, margin, share_of_step
 
-#: Windows that each rung gets in any case.
+#: Minimum number of windows per rung.
 _ENOUGH = 2
 
 
 def next_round(session: Session, gate: float) -> list[str]:
-    """The rungs that deserve another window each; none when every item of the checklist can be told, or never will be.
+    """Return the rungs that need another window each; empty if every item is decided or never will be.
 
-    Every rung gets a few windows, those beside the ladder too. Then the cost of the whole pipeline is measured against
-    ``gate``, a share of the step, that of copying against :data:`GATE`, and the loader alone against what the loop
-    takes. No chain of transforms is cut.
+    Every rung gets a few windows, controls included. Then the cost of the whole pipeline is compared with ``gate``, a
+    share of the step, the cost of copying with :data:`GATE`, and the loader alone with the loop's rate. The transform
+    chain is not cut.
     """
     ladder = LadderView(session)
     refused = {rung.name for rung in session.rungs.values() if not rung.available}
@@ -33,7 +33,7 @@ def next_round(session: Session, gate: float) -> list[str]:
 
 
 def _compared(ladder: LadderView, gate: float) -> Iterator[tuple[set[str], Interval, float]]:
-    """Pairs of rungs, what is told of them, and the bound that it is held against."""
+    """Yield pairs of rungs, the interval that they give, and the bound that it is compared with."""
     top = ladder.rungs[0]
     starved = starved_share(ladder)
     if starved is not None:

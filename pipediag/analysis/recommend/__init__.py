@@ -1,7 +1,7 @@
-"""What would make the training loop faster, with what this run says it would gain.
+"""Recommend changes that make the training loop faster, with the gain that this run's numbers predict.
 
-Each rule looks at a :class:`~.view.View` of the run and returns a recommendation, or None where its evidence is not
-there. What a rule predicts comes from the model in :mod:`pipediag.analysis.whatif`.
+Each rule reads a :class:`~.view.View` of the run and returns a recommendation, or None if it lacks the evidence. The
+model in :mod:`pipediag.analysis.whatif` makes the predictions.
 """
 
 from __future__ import annotations
@@ -47,10 +47,10 @@ RULES: tuple[Callable[[View], Recommendation | None], ...] = (
 
 
 def recommend(ladder: LadderView, pieces: list[Stage], verdict: Verdict) -> tuple[list[Recommendation], str]:
-    """What is worth changing, the largest gain first; and why the input pipeline is not, where it is not.
+    """Return the worthwhile changes, largest gain first, and why none concerns the input pipeline if so.
 
-    A gain counts as it was measured, and as it is predicted where it was not. A recommendation is left out when all of
-    its interval lies below what :data:`WORTH` asks for. Those whose gain cannot be told come last.
+    The gain is the measured one, or the predicted one if it was not measured. A recommendation is left out if its whole
+    interval lies below :data:`WORTH`. Those with an unknown gain come last.
     """
     numbers = what_if(ladder)
     if numbers is None:
@@ -70,13 +70,13 @@ def _worth_it(one: Recommendation) -> bool:
 
 
 def _rank(one: Recommendation) -> float:
-    """By the gain, to a hundredth: what the ceiling limits alike keeps the order of the rules."""
+    """Return the sort key: the gain, rounded to 0.01, so that gains at the ceiling keep the order of the rules."""
     gain = one.measured or one.predicted
     return math.inf if gain is None else -round(gain.value, 2)
 
 
 def _unknown(verdict: Verdict) -> str:
-    """Why nothing is recommended where the loop was not fed from a cache."""
+    """Return why nothing is recommended if the loop was not fed from a cache."""
     if verdict.bottleneck == "inconclusive" or verdict.starved is None:
         return f"Nothing can be recommended yet. {verdict.sentence}"
     if verdict.bottleneck == "none":
@@ -86,7 +86,7 @@ def _unknown(verdict: Verdict) -> str:
 
 
 def _nothing(numbers: WhatIf, pieces: list[Stage], verdict: Verdict) -> str:
-    """Why nothing can be gained from the input pipeline, or nothing is known that would."""
+    """Return why nothing can be gained from the input pipeline, or why no gain is known."""
     if verdict.bottleneck == "inconclusive":
         return f"Nothing can be recommended yet. {verdict.sentence}"
     base, compute = number(numbers.base), number(numbers.compute)

@@ -1,6 +1,6 @@
-"""What is known of torchvision's transforms by their names, in either version of them.
+"""Classify torchvision's transforms, of both versions, by name.
 
-What moves to the device follows docs/offload.md, where the reasons stand.
+docs/offload.md says which of them move to the device, and why.
 """
 
 from __future__ import annotations
@@ -12,13 +12,13 @@ from ...session import Link
 _OLD, _NEW = "torchvision.transforms.transforms", "torchvision.transforms.v2"
 _OLD_AUTO = "torchvision.transforms.autoaugment"
 
-#: Run whatever they hold, which is not known here.
+#: Transforms that run callables they hold, which are unknown here.
 HOLDERS = frozenset({"Compose", "RandomApply", "RandomChoice", "RandomOrder", "Lambda", "Transform"})
-#: Never move.
+#: Transforms that never move.
 _STAY = frozenset({"AugMix", "JPEG", "LinearTransformation"})
-#: Of the older version, stay as they are; they move with ``allow_approximate`` on pictures.
+#: In the older version these stay by default; with ``allow_approximate`` they move on pictures.
 _OLD_POLICIES = frozenset({"AutoAugment", "RandAugment", "TrivialAugmentWide"})
-#: Have other pixels on Pillow's pictures than on tensors.
+#: Transforms whose pixels differ between Pillow's pictures and tensors.
 _APPROXIMATE_ON_PICTURES = frozenset(
     {
         *("Resize", "RandomResize", "RandomShortestSize", "ScaleJitter", "RandomResizedCrop"),
@@ -37,7 +37,7 @@ _MOVE = frozenset(
     }
 )
 
-#: Work on each pixel by itself, where it is.
+#: Transforms that change each pixel independently, at its place.
 _IN_PLACE = frozenset(
     {
         *("ToTensor", "PILToTensor", "ToImage", "ToDtype", "ConvertImageDtype", "Normalize", "ColorJitter"),
@@ -45,15 +45,16 @@ _IN_PLACE = frozenset(
         *("RandomPhotometricDistort", "RandomChannelPermutation"),
     }
 )
-#: The same, or turn the picture over: a cut after them keeps what a cut before them gives.
+#: The same and flips: a crop after them keeps the same result as a crop before them.
 _PER_PIXEL = _IN_PLACE | {"RandomHorizontalFlip", "RandomVerticalFlip"}
-#: Look at a pixel's neighbours, in units of pixels: the same but at the edges, as long as nothing is resized.
+#: Transforms that read a pixel's neighbourhood, in units of pixels: a crop before them changes only the edges, unless
+#: something resizes.
 _NEIGHBOURHOOD = frozenset({"GaussianBlur", "GaussianNoise", "RandomAdjustSharpness"})
 _CUTS, _RESIZES = frozenset({"RandomCrop", "CenterCrop"}), frozenset({"Resize", "RandomResizedCrop"})
-#: Choose functions at random; measured in a worker, one takes as long to be recorded as so many others.
+#: Transforms that draw which functions they run; recording one takes a worker as long as ``_OF_MANY`` other transforms.
 _DRAW_WHAT_THEY_DO, _OF_MANY = frozenset({*_OLD_POLICIES, "RandomPhotometricDistort"}), 15
 
-#: Give the same for the same sample in every epoch.
+#: Transforms with the same result for a sample in every epoch.
 _DETERMINISTIC = frozenset(
     {
         *("Resize", "CenterCrop", "Pad", "Grayscale", "RGB", "ToTensor", "PILToTensor", "ToImage", "ToDtype"),
@@ -67,7 +68,7 @@ def is_torchvisions(link: Link) -> bool:
 
 
 def moves(link: Link) -> bool | None:
-    """Whether a transform moves to the device; None where that depends on what it holds or is given."""
+    """Return whether a transform moves to the device, or None if its callables or its input decide that."""
     if not is_torchvisions(link) or link.name in _STAY:
         return False
     if link.name in HOLDERS or link.given not in ("picture", "tensor"):
@@ -78,17 +79,17 @@ def moves(link: Link) -> bool | None:
 
 
 def moves_approximately(link: Link) -> bool:
-    """Whether it moves where slightly other pixels are allowed, and only then."""
+    """Return whether it moves only if slightly different pixels are allowed."""
     return is_torchvisions(link) and link.given == "picture" and link.name in _APPROXIMATE_ON_PICTURES
 
 
 def recordings(link: Link) -> int:
-    """As many transforms as it takes to record this one: those that draw what they do call a good deal of Python."""
+    """Return the cost of recording, in plain transforms; a transform that draws its functions runs much Python."""
     return _OF_MANY if link.name in _DRAW_WHAT_THEY_DO else 1
 
 
 def part_needed(links: Iterable[Link]) -> float:
-    """The part of an image that a chain needs: what its cut keeps, where nothing before that moves a pixel."""
+    """Return the share of an image that a chain needs: what its crop keeps, if no transform before it moves pixels."""
     for link in links:
         if link.name in _CUTS and 0 < link.bytes_out < link.bytes_in:
             return link.bytes_out / link.bytes_in
@@ -98,7 +99,7 @@ def part_needed(links: Iterable[Link]) -> float:
 
 
 def can_follow(link: Link, cut: Link) -> bool:
-    """Whether a transform may as well come after one that makes the picture smaller."""
+    """Return whether a transform can as well run after one that makes the picture smaller."""
     if not (is_torchvisions(link) and is_torchvisions(cut)):
         return False
     if cut.name in _CUTS:

@@ -1,4 +1,4 @@
-"""Rules for reading the data: where it lies, in how many files, and decoding it."""
+"""Rules for reading the data: its storage, its number of files, and decoding."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ from ..sentences import number, percent
 from ..whatif import Change, saving
 from .view import HALVED, View, bytes_text, share_text
 
-#: Lines and functions that turn compressed images into pixels.
+#: Lines and functions that decode images.
 _DECODING = re.compile(
     r"Image\.open|\.convert\(|ImagingDecoder|imread|imdecode|decode_(jpeg|png|image|webp)|read_image|pil_loader|"
     r"simplejpeg|turbojpeg|to_rgb"
 )
 _COMPRESSED = (".jpg", ".jpeg", ".png", ".webp", ".bmp", ".tif", ".tiff", ".gz", ".xz", ".zst", ".zip", ".npz", ".flac")
-#: A file that is smaller takes longer to find and open than to read, on most storage.
+#: Files below this size take longer to find and open than to read, on most storage.
 _SMALL_FILE = 1 << 20
 
 
 def storage(view: View) -> Recommendation | None:
-    """Data that comes from storage in every epoch."""
+    """Recommend faster storage for data that is read from storage in every epoch."""
     ladder, files = view.ladder, view.inside.files
     if not (ladder.has("baseline") and ladder.has("warm")) or ladder.cost("baseline", "warm").low <= 0:
         return None
@@ -61,7 +61,7 @@ def _files_text(files: Files) -> str:
 
 
 def decode(view: View) -> Recommendation | None:
-    """Compressed data that is decoded anew in every epoch."""
+    """Recommend less decoding for compressed data that is decoded in every epoch."""
     work, files = view.work, view.inside.files
     lines = [line for line in view.inside.lines if _DECODING.search(f"{line.where} {line.text}")]
     if work is None or not lines:

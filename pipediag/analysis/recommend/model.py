@@ -2,41 +2,63 @@
 
 from __future__ import annotations
 
+from ...session import Prefix
 from ..diagnosis import Recommendation
 from ..intervals import Interval
-from ..sentences import number, percent
+from ..sentences import few, number, percent
 from ..whatif import Change
-from .view import HALVED, View, listed, s
+from .view import HALVED, View, s
 
 #: Part of the time in which a kernel runs, from which on the device counts as busy.
 _BUSY = 0.9
 
 
 def frozen_prefix(view: View) -> Recommendation | None:
-    """A part of the forward that learns nothing, run a batch ahead."""
+    """The frozen modules that a step begins with, run a batch ahead: two stages, of which the longer one is left."""
     prefix, compute = view.session.prefix, view.whatif.compute
-    if prefix is None or prefix.why_not or not 0 < prefix.least <= prefix.most:
+    if prefix is None or not prefix.modules or prefix.why_not or min(prefix.ms, prefix.rest_ms) <= 0:
         return None
-
-    def saved(times: float) -> float:
-        return compute * (1 - 1 / times)
-
-    middle = prefix.measured or (prefix.least + prefix.most) / 2
-    names = prefix.modules
-    told = f"{number(prefix.least)} to {number(prefix.most)} times as fast"
+    step = prefix.ms + prefix.rest_ms
+    longer = max(prefix.ms, prefix.rest_ms)
+    most = compute * (1 - longer / step)
+    names = few(prefix.modules)
     return view.made(
         "frozen-prefix",
-        f"Run {listed(names)} a batch ahead, on a stream of its own",
+        f"Run {names} a batch ahead, on a second stream",
         "compute",
-        Change(compute=Interval(saved(middle), saved(min(prefix.least, middle)), saved(max(prefix.most, middle)))),
+        Change(compute=Interval(most / 2, 0.0, most)),
         [
-            f"{listed(names)} take{s(names)} {number(prefix.ms)} ms of a step fed from the device, the rest "
-            f"{number(prefix.rest_ms)} ms, and need{s(names)} nothing of what the loop learns",
-            f"run a batch ahead, such steps become {told}"
-            + (f", measured {number(prefix.measured)} times" if prefix.measured else ""),
+            f"{number(prefix.ms)} ms of a step of {number(step)} ms go into a frozen part that learns nothing "
+            f"({names}): run beside the rest, such steps become at most {number(step / longer)} "
+            "times as fast, as predicted, not measured",
+            f"with perfect overlap the longer of the two is left; {HALVED}, and nothing is gained where either part "
+            "fills the device by itself",
         ],
-        prefix.how or "the frozen modules as a stage of a StagePipeline, the trained ones in the loop",
-        "where either part fills the device by itself nothing is gained; one more batch lies in its memory",
+        lines_to_paste(prefix, view.batch.autocast or ""),
+        f"right only if {names} need{s(prefix.modules)} nothing but the batch: not what an earlier step has left; one "
+        "more batch lies in the device's memory",
+    )
+
+
+def lines_to_paste(prefix: Prefix, autocast: str) -> str:
+    """A stage of the frozen modules. It hands the batch on beside their results, so that the loop can stay as it is."""
+    last, at = prefix.modules[-1], f" at {prefix.where}" if prefix.where else ""
+    cast = f', torch.autocast("cuda", torch.{autocast})' if autocast else ""
+    if prefix.around:
+        made = f"...  # what {prefix.around} does up to {last}"
+        then = f"what {prefix.around} does after {last}, on features"
+    else:
+        calls = ", ".join(f"{name}(...)" for name in prefix.modules)
+        made = f"{f'({calls})' if len(prefix.modules) > 1 else calls}  # on the batch, as the loop calls it"
+        then = "the loop as it is, with features in place of what it called"
+    return (
+        f"in place of the call{at}:\n"
+        "def ahead(batch):\n"
+        f"    with torch.no_grad(){cast}:\n"
+        f"        return batch, {made}\n"
+        "\n"
+        'for batch, features in pipediag.StagePipeline(loader, [ahead], "cuda"):\n'
+        f"    ...  # {then}"
     )
 
 

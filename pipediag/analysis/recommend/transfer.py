@@ -1,4 +1,4 @@
-"""Rules for the way to the device: how batches are copied, and what in them need not be."""
+"""Rules for the transfer to the device: how batches are copied, and which bytes are unnecessary."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ from ..whatif import Change
 from .tried import RISKS, found_best, predicted_only
 from .view import HALVED, View, batch_text, bytes_text, leaf_text
 
-#: Types that a model may run in with half the bytes of float32 or less.
+#: Low-precision dtypes for a model, with at most half the bytes of float32, and their sizes in bytes.
 _LOW = {"bfloat16": 2, "float16": 2, "float8_e4m3fn": 1, "float8_e5m2": 1}
 _FLOATS = ("float64", "float32", "float16", "bfloat16")
 _INTEGERS = ("int64", "int32", "int16", "uint16", "uint32", "uint64")
-#: Values that a byte can tell apart.
+#: Number of values of a byte.
 _BYTE = 256
-#: Part of a tensor that no sample of the batch reaches, from which on that is the first thing to change.
+#: Share of a tensor beyond the longest sample of the batch above which this is the first thing to change.
 _NEEDLESS = 0.02
 
 
 def overlap(view: View) -> Recommendation | None:
-    """Copies on a stream of their own, behind the step."""
+    """Recommend copying on a separate stream, in parallel with the step."""
     transfer = view.whatif.transfer
     if view.on_cpu or transfer is None or transfer.low <= 0:
         return None
@@ -34,7 +34,7 @@ def overlap(view: View) -> Recommendation | None:
         "overlap-copies",
         "Copy the next batch while the step runs",
         "transfer",
-        # Kernels that use all of the device's memory bandwidth slow the copy, and it them.
+        # Kernels that use all of the device's memory bandwidth and the copy slow each other.
         Change(loop=Interval(transfer.value, transfer.low / 2, transfer.high)),
         evidence,
         f'loader = pipediag.offload(loader, "{view.device}"): copies batches ahead of the loop, on a stream of its own',
@@ -43,7 +43,7 @@ def overlap(view: View) -> Recommendation | None:
 
 
 def pin_memory(view: View) -> Recommendation | None:
-    """Copies from pageable memory, or copies that the loop waits for."""
+    """Recommend pinned memory or asynchronous copies, for copies that are pageable or that the loop waits for."""
     transfer, leaves, batch = view.whatif.transfer, view.batch.leaves, view.batch
     if view.on_cpu or transfer is None or transfer.low <= 0:
         return None
@@ -55,7 +55,7 @@ def pin_memory(view: View) -> Recommendation | None:
     saved = Interval(transfer.value / 2, 0.0, transfer.high)
     if pageable and batch.copy_ms and batch.pinned_copy_ms is not None:
         faster = max(0.0, 1 - batch.pinned_copy_ms / batch.copy_ms)
-        # A copy that nobody waits for may hide behind the step altogether.
+        # An asynchronous copy may overlap the step completely.
         saved = Interval(faster * transfer.value, faster * transfer.low, transfer.high)
         evidence.append(
             f"copying one batch takes {number(batch.copy_ms)} ms as the loader gives it, and "
@@ -65,7 +65,7 @@ def pin_memory(view: View) -> Recommendation | None:
         evidence.append(HALVED)
     if waited:
         evidence.append(f"the loop waits for the copies of {batch_text(waited)}")
-    if pageable:  # tried without a change of the loop's own copies
+    if pageable:  # the trial does not change the loop's own copies
         evidence += predicted_only(view, "pin-memory")
     pinned = f"pin_memory=True {view.in_the_loader} and " if pageable else ""
     return view.made(
@@ -80,13 +80,13 @@ def pin_memory(view: View) -> Recommendation | None:
 
 
 def _cost(view: View, transfer: Interval) -> str:
-    """What copying costs the loop, as a sentence."""
+    """Return the cost of copying to the loop, as a sentence."""
     base = number(view.whatif.base)
     return f"batches from host memory instead of the device cost {number(transfer.value)} ms of a {base} ms step"
 
 
 def unread(view: View) -> Recommendation | None:
-    """Tensors that are copied to the device, where nothing reads them."""
+    """Recommend not copying tensors that nothing on the device reads."""
     found = [leaf for leaf in view.batch.leaves if leaf.copied and leaf.read is False]
     if not found:
         return None
@@ -102,7 +102,7 @@ def unread(view: View) -> Recommendation | None:
 
 
 def as_bytes(view: View) -> Recommendation | None:
-    """Floats that hold no more than a byte's values."""
+    """Recommend uint8 for floats that take no more values than a byte."""
     found = [leaf for leaf in _sent(view) if leaf.dtype in _FLOATS and leaf.levels is not None and not _packed(leaf)]
     if not found:
         return None
@@ -127,7 +127,7 @@ def _values(leaf: Leaf) -> str:
 
 
 def low_precision(view: View) -> Recommendation | None:
-    """Floats that the device turns into a type of fewer bytes before anything else."""
+    """Recommend casting floats in the workers to the smaller dtype that the device first converts them to."""
     found = [
         leaf
         for leaf in _sent(view)
@@ -156,7 +156,7 @@ def low_precision(view: View) -> Recommendation | None:
 
 
 def pack(view: View) -> Recommendation | None:
-    """Integers that fit into fewer bytes, one-hot vectors, masks of single bits."""
+    """Recommend fewer bytes for small integers, one-hot vectors and masks of single bits."""
     packed = [(leaf, *better) for leaf in _sent(view) if (better := _packed(leaf)) is not None]
     if not packed:
         return None
@@ -173,7 +173,7 @@ def pack(view: View) -> Recommendation | None:
 
 
 def _packed(leaf: Leaf) -> tuple[float, str, str] | None:
-    """The part of a tensor's bytes that is enough, what it holds, and what to send instead; None if all are needed."""
+    """Return the sufficient share of a tensor's bytes, its contents, and what to send instead; None if it needs all."""
     if leaf.low is None or leaf.high is None or not leaf.whole_numbers:
         return None
     if leaf.one_hot and leaf.one_hot <= _BYTE:
@@ -195,7 +195,7 @@ def _packed(leaf: Leaf) -> tuple[float, str, str] | None:
 
 
 def padding(view: View) -> Recommendation | None:
-    """Samples filled up to a common size with a constant."""
+    """Recommend less padding for samples that are filled up to a common size."""
     found = [(leaf, leaf.padding) for leaf in view.batch.leaves if leaf.padding is not None]
     if not found:
         return None
@@ -215,7 +215,7 @@ def padding(view: View) -> Recommendation | None:
         "padding",
         "Pad to the longest sample of the batch only" if needless else "Put samples of like size into a batch",
         "transfer",
-        # The model works on the padding as well: as long as on the rest, or not at all.
+        # The model may work on the padding as long as on the rest, or not at all.
         replace(lighter, compute=Interval(0.0, 0.0, most * view.whatif.compute)),
         [*evidence, "the upper end is for a model whose step takes time in proportion"],
         f"pad in the collate function{where}, to the longest sample there is; a sampler that sorts within large "
@@ -225,7 +225,7 @@ def padding(view: View) -> Recommendation | None:
 
 
 def handoff(view: View) -> Recommendation | None:
-    """Batches that are dear to hand from a worker to the training process."""
+    """Recommend smaller or fewer tensors for batches that are costly to hand from a worker to the training process."""
     cost, leaves = view.whatif.handoff, view.batch.leaves
     if cost is None or cost.low <= 0 or not view.whatif.workers:
         return None
@@ -248,14 +248,14 @@ def handoff(view: View) -> Recommendation | None:
 
 
 def _sent(view: View) -> list[Leaf]:
-    """Tensors that are copied to the device, and have to be, as far as is known."""
+    """Return the tensors that are copied to the device and needed there, or for which either is unknown."""
     return [leaf for leaf in view.batch.leaves if leaf.copied is not False and leaf.read is not False]
 
 
 def _lighter(
     view: View, id: str, title: str, saved: float, evidence: list[str], how: str, risk: str
 ) -> Recommendation | None:
-    """A recommendation that takes ``saved`` bytes off every batch."""
+    """Return a recommendation that removes ``saved`` bytes from every batch."""
     nbytes = sum(leaf.nbytes for leaf in view.batch.leaves)
     if view.on_cpu or nbytes <= 0:
         return None

@@ -1,4 +1,4 @@
-"""Rules for the transforms: move them, put them in another order, do them beforehand, make them cheaper."""
+"""Rules for the transforms: move them, reorder them, precompute them, make them cheaper."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ from ..whatif import Change, saving
 from . import known
 from .view import HALVED, View, bytes_text, leaf_text, listed, named, s, share_text
 
-#: Part of its input that a cut may keep for its place in the chain to matter.
+#: Maximum share of its input that a crop or resize keeps for its place in the chain to matter.
 _SMALLER = 0.9
-#: Part of a sample's time that a line takes for it to be named.
+#: Share of a sample's time above which a line is named.
 _HOT = 0.2
 
 
 def offload(view: View) -> Recommendation | None:
-    """The part of the chain that moves to the device, up to the chain's end; what was moved, where that was tried."""
+    """Recommend moving the end of the chain to the device; after a trial, the transforms that it moved."""
     links, work = view.session.links, view.work
     if view.on_cpu or work is None or view.loader.iterable:
         return None
     came = outcome(view.session)
-    failed = came is not None and came.speedup is None and not came.applied  # the script could not do with it
+    failed = came is not None and came.speedup is None and not came.applied  # no speedup was measured
     if came is not None and (
         came.why_not or failed or (came.speedup is not None and came.speedup.high < LEAST_SPEEDUP)
     ):
@@ -71,12 +71,15 @@ def _moved(view: View, probable: Sequence[int], sure: Sequence[int]) -> Change:
 
 
 def _sent(moving: Sequence[Link]) -> float:
-    """Bytes a sample that the workers send where these transforms are moved; nothing where that is not known."""
+    """Return the bytes per sample that the workers send if these transforms move; 0 if unknown."""
     return moving[0].bytes_in * known.part_needed(moving)
 
 
 def _movable(view: View) -> tuple[list[int], list[int]]:
-    """The numbers of the links that surely move, and of those that probably do: both reach to the chain's end."""
+    """Return the indices of the links that surely move, and of those that probably move.
+
+    Both lists reach the chain's end, unless a trial has moved links: then both are those links.
+    """
     links, remedy = view.session.links, view.session.remedy
     if remedy is not None and remedy.moved:
         moved = {(place.name, place.where) for place in remedy.moved}
@@ -84,13 +87,13 @@ def _movable(view: View) -> tuple[list[int], list[int]]:
         return found, found
     answers = [known.moves(link) for link in links]
     if view.inside.unsplit and not all(answers):
-        return [], []  # samples need not pass through them in this order
-    # What a transform holds that holds others need not move.
+        return [], []  # samples may take another order
+    # A transform that holds others may hold some that do not move.
     return _suffix([answer is True for answer in answers]), _suffix([answer is not False for answer in answers])
 
 
 def _suffix(fits: Sequence[bool]) -> list[int]:
-    """The numbers from which on everything fits."""
+    """Return the indices of the longest suffix in which everything fits."""
     first = len(fits)
     while first and fits[first - 1]:
         first -= 1
@@ -106,7 +109,7 @@ def _why_it_stays(link: Link) -> str:
 
 
 def _approximately(view: View, probable: Sequence[int]) -> list[str]:
-    """What else moves where slightly other pixels are allowed."""
+    """Return which more transforms move if slightly different pixels are allowed."""
     links = view.session.links
     more = _suffix([n in probable or known.moves_approximately(link) for n, link in enumerate(links)])
     extra = [links[n].name for n in more if n not in probable]
@@ -120,7 +123,7 @@ def _approximately(view: View, probable: Sequence[int]) -> list[str]:
 
 
 def reorder(view: View) -> Recommendation | None:
-    """A cut that stands behind transforms which would give the same on what it keeps."""
+    """Recommend moving a crop or resize before transforms that give the same result on what it keeps."""
     links, work = view.session.links, view.work
     if work is None or view.inside.unsplit:
         return None
@@ -154,7 +157,7 @@ def reorder(view: View) -> Recommendation | None:
 
 
 def precompute(view: View) -> Recommendation | None:
-    """Leading transforms that give the same in every epoch."""
+    """Recommend precomputing the leading transforms that give the same result in every epoch."""
     links, work = view.session.links, view.work
     if work is None or view.inside.unsplit:
         return None
@@ -180,7 +183,7 @@ def precompute(view: View) -> Recommendation | None:
         "precompute",
         f"Apply {listed(names)} once, when the dataset is prepared",
         "transform",
-        # What has to be read and decoded gets smaller with it, at best in proportion.
+        # The data to read and decode shrinks too, at best in proportion.
         Change(work=Interval(saved.value, saved.low, saved.high + max(0.0, 1 - kept) * work.load)),
         evidence,
         f"store the samples with {named(first)}{f' to {named(last)}' if count > 1 else ''} applied, and take that out "
@@ -190,7 +193,7 @@ def precompute(view: View) -> Recommendation | None:
 
 
 def rewrite(view: View) -> Recommendation | None:
-    """The user's own transform that takes most of a worker's time."""
+    """Recommend optimising the user's own transform that takes most of a worker's time."""
     links, work = view.session.links, view.work
     own = [number for number, link in enumerate(links) if link.origin and not known.is_torchvisions(link)]
     if work is None or not own:
@@ -217,7 +220,7 @@ def rewrite(view: View) -> Recommendation | None:
 
 
 def collate(view: View) -> Recommendation | None:
-    """A collate function of the user's that holds the workers up."""
+    """Recommend optimising a collate function of the user's."""
     work, place = view.work, view.loader.collate
     if work is None or work.collate <= 0 or place is None or not place.where:
         return None

@@ -1,4 +1,4 @@
-"""What the trials of other loader settings say: the best of them, as measured, in place of a prediction."""
+"""Recommend the best loader settings from the trials, as measured, in place of a prediction."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from ..thresholds import GATE
 from ..whatif import Change
 from .view import View, listed
 
-#: Whether settings make the change that a recommendation is for, given the loader as it is.
+#: For each recommendation id: a test whether settings make its change, given the present loader.
 _CHANGES: dict[str, Callable[[LoaderSettings, Loader], bool]] = {
     "num-workers": lambda one, now: one.num_workers > now.num_workers,
     "no-workers": lambda one, now: not one.num_workers and now.num_workers > 0,
@@ -22,7 +22,7 @@ _CHANGES: dict[str, Callable[[LoaderSettings, Loader], bool]] = {
     ),
     "pin-memory": lambda one, now: one.pin_memory != now.pin_memory,
 }
-#: What each of these changes risks.
+#: The risk of each of these changes.
 RISKS = {
     "num-workers": "every worker holds the dataset's objects and prefetch_factor batches in memory",
     "no-workers": "a batch that takes longer to make than usual holds the loop up",
@@ -30,12 +30,12 @@ RISKS = {
     "prefetch-factor": "more batches lie in host memory",
     "pin-memory": "pinned memory is not swapped out, and filling it takes a thread of the training process",
 }
-#: Ids of the recommendations that trials decide on.
+#: Ids of the recommendations that trials decide.
 IDS = (*_CHANGES,)
 
 
 def settings(view: View) -> Recommendation | None:
-    """The best settings of those that were measured, where they certainly pay."""
+    """Recommend the best of the measured settings, if they certainly pay."""
     arm = best(view.session)
     if arm is None:
         return None
@@ -49,7 +49,7 @@ def settings(view: View) -> Recommendation | None:
     keep = _keeping(view, arm)
     kept = ["persistent_workers=True"] if keep else []
     if now.persistent_workers and not one.num_workers:
-        kept = ["persistent_workers=False"]  # torch takes it with workers only
+        kept = ["persistent_workers=False"]  # torch accepts True only with workers
     copies = (
         f'; .to("{view.device}", non_blocking=True) in the loop may gain more' if "pin_memory=True" in written else ""
     )
@@ -71,26 +71,26 @@ def settings(view: View) -> Recommendation | None:
 
 
 def judged(view: View, id: str) -> bool:
-    """Whether trials have the last word on a recommendation: what it is for was measured, and that is decided."""
+    """Return whether trials settle a recommendation: its change was measured, and the result is decided."""
     made = [arm for arm in _of(view, id) if arm.known]
     return bool(made) and (best(view.session) is not None or all(arm.verdict != "open" for arm in made))
 
 
 def found_best(view: View, id: str) -> bool:
-    """Whether the best settings of those that were measured make this change, among others."""
+    """Return whether the best of the measured settings make this change, among others."""
     arm = best(view.session)
     return arm is not None and _CHANGES[id](arm.settings, view.loader)
 
 
 def predicted_only(view: View, id: str) -> list[str]:
-    """What to say beside a prediction that no trial has decided."""
+    """Return the note for a prediction that no trial has decided."""
     knobs, made = view.session.knobs, _of(view, id)
     why = f": {knobs.why_not}" if knobs is not None and knobs.why_not else ""
     return [_came(view, arm) for arm in made] or [f"predicted, not tried{why}"]
 
 
 def _came(view: View, arm: Arm) -> str:
-    """What came of settings that are not recommended as they were measured."""
+    """Return the trial's result for settings that are not recommended as measured."""
     written = _short(arm.settings, view.loader)
     if arm.speedup is None or arm.why_not:
         return f"predicted; {written} could not be tried: {arm.why_not or 'there was no time for it'}"
@@ -103,7 +103,7 @@ def _of(view: View, id: str) -> list[Arm]:
 
 
 def _written(one: LoaderSettings, now: Loader) -> list[str]:
-    """The keyword arguments to be written, those that change."""
+    """Return the keyword arguments that change."""
     written = [f"num_workers={one.num_workers}"] if one.num_workers != now.num_workers else []
     if now.num_workers and one.prefetch_factor != now.prefetch_factor:
         written.append(f"prefetch_factor={one.prefetch_factor}")
@@ -122,7 +122,7 @@ def _short(one: LoaderSettings, now: Loader) -> str:
 
 
 def _others(view: View, chosen: Arm) -> list[str]:
-    """What else was measured."""
+    """Return the results of the other measured settings."""
     others = [
         f"{_short(arm.settings, view.loader)} {times(arm.speedup)}"
         for arm in arms(view.session)
@@ -134,7 +134,7 @@ def _others(view: View, chosen: Arm) -> list[str]:
 
 
 def _keeping(view: View, arm: Arm) -> list[str]:
-    """Why the workers should be kept from epoch to epoch: what their start would cost, which no steady window holds."""
+    """Return why to keep the workers between epochs: the cost of their start, which no steady window includes."""
     loader, startup, after = view.loader, arm.settings.startup, rate(view.session, arm.rung)
     if loader.persistent_workers or not arm.settings.num_workers:
         return []

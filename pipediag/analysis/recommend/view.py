@@ -1,4 +1,4 @@
-"""What the rules look at, and the small things that they share."""
+"""Define the rules' view of a run, and their shared helpers."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from ..ladder import LadderView
 from ..sentences import number, percent
 from ..whatif import Change, WhatIf, Work
 
-#: Stages that the workers do, or the training process in their place.
+#: Stages that the workers run, or the training process if there are none.
 _OF_THE_WORKERS = ("collate", "transform", "load", "storage")
 
 
@@ -40,7 +40,7 @@ class View:
 
     @property
     def work(self) -> Work | None:
-        """What a worker does for a batch, where it is known how much of it each transform takes."""
+        """A worker's time for a batch, if each transform's part of it is known; else None."""
         work = self.whatif.work
         return work if work is not None and len(work.links) == len(self.session.links) else None
 
@@ -50,33 +50,33 @@ class View:
 
     @property
     def device(self) -> str:
-        """The device as it is named in code."""
+        """The device's name in code."""
         return str(self.session.device.get("type", "cpu"))
 
     @property
     def cores(self) -> float | None:
-        """Cores that the script may use; None where that is not known."""
+        """Number of cores that the script may use; None if unknown."""
         cores = self.session.environment.get("cores")
         return float(cores) if cores else None
 
     @property
     def seen(self) -> dict[str, float]:
-        """What was seen beside the clock under the baseline."""
+        """The evidence under the baseline."""
         return self.ladder.evidence("baseline")
 
     @property
     def workers_stage(self) -> str:
-        """The costliest of the stages that are the workers' to do."""
+        """The costliest of the workers' stages."""
         theirs = [piece for piece in self.pieces if piece.stage in _OF_THE_WORKERS]
         return max(theirs, key=lambda piece: piece.ms.value).stage if theirs else "load"
 
     @property
     def in_the_loader(self) -> str:
-        """Where options of the loader are set, behind an option."""
+        """The place to set loader options, as text after an option."""
         return f"in the DataLoader{f' that is iterated at {self.loader.where}' if self.loader.where else ''}"
 
     def per_sample(self, ms: float) -> str:
-        """A part of a worker's time for a batch, for each sample where the batch is known."""
+        """Return a part of a worker's time for a batch as text, per sample if the batch size is known."""
         return f"{number(ms / self.whatif.batch)} ms a sample" if self.whatif.batch else f"{number(ms)} ms a batch"
 
     def made(
@@ -90,12 +90,12 @@ class View:
         risk: str,
         measured: Interval | None = None,
     ) -> Recommendation:
-        """A recommendation. ``change`` may also be the speedup itself, or None where it cannot be predicted."""
+        """Return a recommendation. ``change`` may also be the speedup itself, or None if it cannot be predicted."""
         predicted = self.whatif.faster(change) if isinstance(change, Change) else change
         return Recommendation(id, title, stage, predicted, measured, list(evidence), how, risk)
 
 
-#: Said of a change of which only a bound is known.
+#: Note on a prediction for which only a bound is known.
 HALVED = "predicted for half of that; the upper end is without it"
 
 
@@ -115,17 +115,17 @@ def listed(names: Sequence[str]) -> str:
 
 
 def s(subjects: Sized) -> str:
-    """The ending of a verb that one subject wants: A take-s, A and B take."""
+    """Return the verb ending for the number of subjects: A take-s, A and B take."""
     return "s" if len(subjects) == 1 else ""
 
 
 def batch_text(leaves: Sequence[Leaf]) -> str:
-    """Tensors of the batch by their paths."""
+    """Return tensors of the batch by their paths, as text."""
     return listed([f"batch{leaf.path}" for leaf in leaves])
 
 
 def leaf_text(leaf: Leaf) -> str:
-    """A tensor of the batch by its path, type, shape and size."""
+    """Return a tensor of the batch by its path, dtype, shape and size, as text."""
     shape = "x".join(map(str, leaf.shape)) or "a number"
     return f"batch{leaf.path} ({leaf.dtype}, {shape}, {bytes_text(leaf.nbytes)})"
 

@@ -1,4 +1,4 @@
-"""Rules for the loader's workers: how many, how far ahead, kept or not, and what they compete for."""
+"""Rules for the loader's workers: their number, prefetching, persistence, and competition for cores."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from ..whatif import Change, WhatIf
 from .tried import RISKS, found_best, judged, predicted_only
 from .view import HALVED, View
 
-#: Part of their time that workers are blocked from which on it is not CPU time that they lack.
+#: Share of their time that workers are blocked above which CPU time is not their limit.
 _BLOCKED = 0.3
 _LIMITS = {"opencv": "cv2.setNumThreads(1)", "torch": "torch.set_num_threads(1)"}
 
 
 def more_workers(view: View) -> Recommendation | None:
-    """More workers, as far as there are cores for them."""
+    """Recommend more workers, if cores are free for them."""
     work, cores, model = view.work, view.cores, view.whatif
     wanted = model.workers_wanted()
     if work is None or cores is None or wanted is None or wanted <= model.workers or not model.waits:
@@ -52,7 +52,7 @@ def more_workers(view: View) -> Recommendation | None:
 
 
 def prefetch(view: View) -> Recommendation | None:
-    """A deeper queue, where the workers are fast enough on average and yet the loop waits."""
+    """Recommend a deeper queue, if the loop waits although the workers are fast enough on average."""
     model, loader = view.whatif, view.loader
     if not irregular(view.ladder, model) or judged(view, "prefetch-factor"):
         return None
@@ -88,8 +88,10 @@ def prefetch(view: View) -> Recommendation | None:
 
 
 def irregular(ladder: LadderView, model: WhatIf) -> bool:
-    """Whether loop and loader are fast enough each, and slower together: then batches come in fits and starts, unless
-    the two take each other's cores."""
+    """Return whether batches arrive irregularly: loop and loader are fast enough alone, but slower together.
+
+    False if all cores are in use, since then the two may compete for cores.
+    """
     if not model.workers or not ladder.has("supply") or full(ladder, "baseline"):
         return False
     stalled = ladder.evidence("baseline").get("stalled_ms", 0.0)
@@ -99,14 +101,14 @@ def irregular(ladder: LadderView, model: WhatIf) -> bool:
 
 
 def persistent_workers(view: View) -> Recommendation | None:
-    """Workers that are kept from epoch to epoch."""
+    """Recommend keeping the workers between epochs."""
     loader, session, base = view.loader, view.session, view.whatif.base
     each = startup_ms(session)
     paid = sorted((one for one in session.startups if not one.renewed), key=lambda one: one.seconds)
     if loader.persistent_workers or not loader.num_workers or each is None or not paid or not loader.length:
         return None
     middle, length = paid[len(paid) // 2], loader.length
-    # Workers that are kept still make a first batch. Where it is not known when they began, that may be all of it.
+    # Kept workers still make a first batch. If their start time is unknown, that batch may be the whole wait.
     batch = max(0.0, middle.seconds - middle.ready) if middle.ready else middle.seconds / 2
     longest = batch if middle.ready else middle.seconds
 
@@ -135,7 +137,7 @@ def persistent_workers(view: View) -> Recommendation | None:
 
 
 def threads(view: View) -> Recommendation | None:
-    """More threads want to run than there are cores, and workers or the training process wait for one."""
+    """Recommend fewer threads, if more threads than cores want to run and something waits for a core."""
     cores, model = view.cores, view.whatif
     library, most = max(view.inside.threads.items(), key=lambda item: item[1], default=("", 1))
     own = int(view.session.environment.get("threads", {}).get("torch", 1))
@@ -143,7 +145,7 @@ def threads(view: View) -> Recommendation | None:
     if cores is None or not model.workers or model.workers * most + own <= cores:
         return None
     own_share = max(1, int(cores) - model.workers)
-    if most == 1 and own <= own_share:  # none that could be done without
+    if most == 1 and own <= own_share:  # every thread is needed
         return None
     if queued < QUEUED and model.lost.value <= GATE * model.base:
         return None
@@ -170,7 +172,7 @@ def threads(view: View) -> Recommendation | None:
 
 
 def fewer_workers(view: View) -> Recommendation | None:
-    """Workers that are in time, but in the way."""
+    """Recommend fewer workers, if they are on time but compete with the training process."""
     model = view.whatif
     if view.verdict.bottleneck != "contention" or model.work is None or model.lost.value <= 0:
         return None
@@ -182,7 +184,7 @@ def fewer_workers(view: View) -> Recommendation | None:
         "fewer-workers",
         f"num_workers={enough} instead of {model.workers}",
         "contention",
-        # What they are in the way by falls with their number, or stays, for as many batches are made as before.
+        # Contention falls with their number, or stays, since as many batches are made as before.
         Change(workers=enough, loop=Interval(-gone / 2, -gone, 0.0)),
         [
             _in_the_way(view),
@@ -201,7 +203,7 @@ def _in_the_way(view: View) -> str:
 
 
 def more_cores(view: View) -> Recommendation | None:
-    """A machine with more cores for the device, where no number of workers would do on this one."""
+    """Recommend a machine with more cores per device, if no number of workers suffices on this one."""
     work, cores, model = view.work, view.cores, view.whatif
     wanted = model.cores_wanted()
     if view.on_cpu or work is None or cores is None or wanted is None:

@@ -1,1 +1,1 @@
-"""Image kernels for whole batches on a device, with one set of parameters for each sample."""
+"""Apply image kernels to whole batches on a device, with one set of parameters for each sample."""

@@ -1,9 +1,9 @@
-"""Colour operations on batches.
+"""Apply colour operations to batches.
 
-Images are ``(N, C, H, W)``, uint8 or floating; a parameter is a float64 tensor ``(N,)`` beside them, with one value for
-each sample. Each function gives, sample by sample, what the kernel of torchvision v2 that it names gives for one image,
-and the formulas are those. The ranges of parameters are not looked at, which would mean waiting for the device:
-they are checked where they are drawn. Results are new tensors throughout, also where nothing changes.
+Images are ``(N, C, H, W)``, uint8 or floating; a parameter is a float64 tensor ``(N,)`` on the same device, with one
+value for each sample. For each sample, a function gives the result of the torchvision v2 kernel that it names, by the
+same formulas. Ranges of parameters are not checked here, because that would wait for the device; they are checked where
+they are drawn. Results are always new tensors, even if nothing changes.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ _BINS = 256
 
 
 def adjust_brightness(x: Tensor, factor: Tensor) -> Tensor:
-    """``adjust_brightness_image``: scale by ``factor`` and clamp. Bit-equal.
+    """Scale by ``factor`` and clamp, as ``adjust_brightness_image``. Bit-equal.
 
     Raises:
         TypeError: ``x`` has neither 1 nor 3 channels.
@@ -27,35 +27,38 @@ def adjust_brightness(x: Tensor, factor: Tensor) -> Tensor:
 
 
 def adjust_contrast(x: Tensor, factor: Tensor) -> Tensor:
-    """``adjust_contrast_image``: blend each image with its own mean grey.
+    """Blend each image with its own mean grey, as ``adjust_contrast_image``.
 
-    Equal within the rounding of the mean, which is exact for uint8 images of up to 65 793 pixels. Those come out
-    bit-equal, except that torch itself may round the last 15 values of an image otherwise, and cut one more off.
+    Equal up to the rounding of the mean, which is exact for uint8 images of up to 65 793 pixels. Results for these are
+    bit-equal, except that torch itself may round the last 15 values of an image differently, which truncation can turn
+    into another level.
 
     Raises:
         TypeError: ``x`` has neither 1 nor 3 channels.
     """
     grey = _grey(x) if _has_colour(x) else x
     total = grey.sum(dim=(1, 2, 3), keepdim=True, dtype=_accumulator(grey))
-    # By a tensor: CUDA divides by a Python number by way of its reciprocal, and rounds twice.
+    # Divide by a tensor: CUDA divides by a Python number as a multiplication by its reciprocal, which rounds twice.
     mean = total.div_(torch.full_like(total, x.shape[-2] * x.shape[-1]))
     return _blend(x, mean.to(float_dtype(x)), factor)
 
 
 def adjust_saturation(x: Tensor, factor: Tensor) -> Tensor:
-    """``adjust_saturation_image``: blend each pixel with its grey. Bit-equal.
+    """Blend each pixel with its grey, as ``adjust_saturation_image``. Bit-equal. Images with 1 channel do not change.
 
     Raises:
-        TypeError: ``x`` has neither 1 nor 3 channels. Images with 1 come back as they are.
+        TypeError: ``x`` has neither 1 nor 3 channels.
     """
     return _blend(x, _grey(x), factor) if _has_colour(x) else x.clone()
 
 
 def adjust_hue(x: Tensor, factor: Tensor) -> Tensor:
-    """``adjust_hue_image``: turn the hue by ``factor`` of a full circle, computed in float32. Bit-equal.
+    """Turn the hue by ``factor`` of a full circle, as ``adjust_hue_image``, computed in float32. Bit-equal.
+
+    Images with 1 channel do not change.
 
     Raises:
-        TypeError: ``x`` has neither 1 nor 3 channels. Images with 1 come back as they are.
+        TypeError: ``x`` has neither 1 nor 3 channels.
     """
     if not _has_colour(x):
         return x.clone()
@@ -65,10 +68,10 @@ def adjust_hue(x: Tensor, factor: Tensor) -> Tensor:
 
 
 def adjust_gamma(x: Tensor, gamma: Tensor, *, gain: float) -> Tensor:
-    """``adjust_gamma_image``: ``gain * x ** gamma`` on the range [0, 1].
+    """Compute ``gain * x ** gamma`` on the range [0, 1], as ``adjust_gamma_image``.
 
-    Equal within the last bits of the power function, which differ between devices and, on the CPU, even between
-    the pixels of one image.
+    Equal up to the last bits of the power function, which differ between devices and, on the CPU, even between the
+    pixels of one image.
     """
     base = to_dtype(x, float_dtype(x), scale=True)
     power = base.pow(gamma.to(base.dtype)[:, None, None, None])
@@ -78,12 +81,12 @@ def adjust_gamma(x: Tensor, gamma: Tensor, *, gain: float) -> Tensor:
 
 
 def solarize(x: Tensor, threshold: Tensor) -> Tensor:
-    """``solarize_image``: invert the pixels that are not below ``threshold``. Bit-equal."""
+    """Invert the pixels that are not below ``threshold``, as ``solarize_image``. Bit-equal."""
     return torch.where(x >= threshold.to(float_dtype(x))[:, None, None, None], invert(x), x)
 
 
 def posterize(x: Tensor, bits: Tensor) -> Tensor:
-    """``posterize_image``: keep the ``bits`` (whole numbers from 0 to 8) highest bits of each value. Bit-equal."""
+    """Keep the ``bits`` (whole numbers from 0 to 8) highest bits of each value, as ``posterize_image``. Bit-equal."""
     bits = bits.to(torch.int32)[:, None, None, None]
     if not x.is_floating_point():
         return x & (255 << (8 - bits)).to(x.dtype)
@@ -92,16 +95,17 @@ def posterize(x: Tensor, bits: Tensor) -> Tensor:
 
 
 def invert(x: Tensor) -> Tensor:
-    """``invert_image``. Bit-equal."""
+    """Invert the pixels, as ``invert_image``. Bit-equal."""
     return 1.0 - x if x.is_floating_point() else x.bitwise_not()
 
 
 def grayscale(x: Tensor, *, channels: int) -> Tensor:
-    """``rgb_to_grayscale_image``, and ``grayscale_to_rgb_image`` for images with one channel. Bit-equal.
+    """Convert to grey as ``rgb_to_grayscale_image``, or as ``grayscale_to_rgb_image`` for images with one channel.
+    Bit-equal.
 
     Args:
         x: images with 1 or 3 channels.
-        channels: of the result, 1 or 3.
+        channels: number of channels of the result, 1 or 3.
 
     Raises:
         TypeError: ``x`` has neither 1 nor 3 channels.
@@ -111,7 +115,7 @@ def grayscale(x: Tensor, *, channels: int) -> Tensor:
 
 
 def autocontrast(x: Tensor) -> Tensor:
-    """``autocontrast_image``: stretch each channel of each image to the full range. Bit-equal.
+    """Stretch each channel of each image to the full range, as ``autocontrast_image``. Bit-equal.
 
     Raises:
         TypeError: ``x`` has neither 1 nor 3 channels.
@@ -124,9 +128,9 @@ def autocontrast(x: Tensor) -> Tensor:
 
 
 def equalize(x: Tensor) -> Tensor:
-    """``equalize_image``: spread each channel's histogram over the full range, by Pillow's rule. Bit-equal.
+    """Spread each channel's histogram over the full range by Pillow's rule, as ``equalize_image``. Bit-equal.
 
-    Floating images are equalized as uint8, as torchvision does it.
+    Floating images are equalized as uint8, as in torchvision.
     """
     index = to_dtype(x, torch.uint8, scale=True).flatten(2).long()
     ones = torch.ones((), dtype=torch.int32, device=x.device).expand_as(index)
@@ -136,14 +140,14 @@ def equalize(x: Tensor) -> Tensor:
 
 
 def permute_channels(x: Tensor, permutation: Tensor) -> Tensor:
-    """``permute_channels_image``: channel ``permutation[n, c]`` of sample ``n`` becomes its channel ``c``. Bit-equal.
+    """Make channel ``permutation[n, c]`` of sample ``n`` its channel ``c``, as ``permute_channels_image``. Bit-equal.
 
     Args:
         x: images ``(N, C, H, W)``.
         permutation: ``(N, C)``, whole numbers of any dtype.
 
     Raises:
-        ValueError: the permutations are not of ``C`` channels.
+        ValueError: the permutations do not have ``C`` channels.
     """
     if permutation.shape[1] != x.shape[1]:
         raise ValueError(f"permutations of {permutation.shape[1]} channels for images with {x.shape[1]}")
@@ -166,13 +170,13 @@ def _accumulator(x: Tensor) -> torch.dtype:
 
 
 def _luminance(x: Tensor) -> Tensor:
-    """Grey values ``(N, 1, H, W)`` by the weights of ITU-R 601, in :func:`float_dtype`."""
+    """Return grey values ``(N, 1, H, W)`` with the weights of ITU-R 601, in :func:`float_dtype`."""
     red, green, blue = x.unbind(1)
     return red.mul(0.2989).add_(green, alpha=0.587).add_(blue, alpha=0.114).unsqueeze(1)
 
 
 def _grey(x: Tensor) -> Tensor:
-    """Grey values ``(N, 1, H, W)``, whole ones for uint8, in :func:`float_dtype`."""
+    """Return grey values ``(N, 1, H, W)``, whole numbers for uint8, in :func:`float_dtype`."""
     luminance = _luminance(x)
     return luminance if x.is_floating_point() else luminance.floor_()
 
@@ -182,7 +186,8 @@ def _blend(x: Tensor, other: Tensor, factor: Tensor) -> Tensor:
 
 
 def _hsv(rgb: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Hue, saturation and value, each ``(N, 1, H, W)``, by Pillow's formulas; a grey pixel has hue and saturation 0."""
+    """Return hue, saturation and value, each ``(N, 1, H, W)``, by Pillow's formulas; a grey pixel has hue and
+    saturation 0."""
     low, high = torch.aminmax(rgb, dim=1, keepdim=True)
     chroma = high - low
     is_grey = chroma == 0
@@ -196,11 +201,11 @@ def _hsv(rgb: Tensor) -> tuple[Tensor, Tensor, Tensor]:
 
 
 def _rgb(hue: Tensor, saturation: Tensor, value: Tensor) -> Tensor:
-    """The inverse of :func:`_hsv`. Over the six sectors of the circle a channel is high twice, falls, is low twice, and
-    rises; the three channels do so two sectors apart."""
+    """Invert :func:`_hsv`. Over the six sectors of the hue circle a channel is high in two sectors, falls, is low in
+    two, and rises; the channels are offset by two sectors."""
     sector = hue.mul_(6)
     progress = sector.frac()
-    # Counted so that each channel is high in sectors 0 and 1, falls in 2, is low in 3 and 4, and rises in 5.
+    # Numbered so that each channel is high in sectors 0 and 1, falls in 2, is low in 3 and 4, and rises in 5.
     shift = torch.arange(1, 10, 4, dtype=torch.uint8, device=hue.device)[:, None, None]
     sector = sector.to(torch.uint8).add(shift).remainder_(6)
     part = progress.mul_(saturation)
@@ -213,7 +218,7 @@ def _rgb(hue: Tensor, saturation: Tensor, value: Tensor) -> Tensor:
 
 
 def _equalizing(histogram: Tensor, pixels: int) -> Tensor:
-    """Look-up tables (..., 256) of uint8 for histograms (..., 256) of ``pixels`` pixels each."""
+    """Return look-up tables (..., 256) of uint8 for histograms (..., 256) of ``pixels`` pixels each."""
     cumulative = histogram.cumsum(-1)
     brightest = histogram.gather(-1, cumulative.argmax(-1, keepdim=True))
     step = (pixels - brightest) // (_BINS - 1)

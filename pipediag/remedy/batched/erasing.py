@@ -1,7 +1,7 @@
-"""Erasing a box of each sample's own.
+"""Erase a box in each sample of a batch.
 
-Both kernels give what ``erase_image`` of torchvision v2 gives for each image, bit by bit. Boxes are whole numbers of
-any dtype, ``(N,)`` each; one of height or width 0 leaves its sample as it is. Results are new tensors.
+Both kernels are bit-equal to ``erase_image`` of torchvision v2 for each image. Boxes are whole numbers of any dtype,
+``(N,)`` each; a box of height or width 0 leaves its sample unchanged. Results are new tensors.
 """
 
 from __future__ import annotations
@@ -11,12 +11,12 @@ from torch import Tensor
 
 
 def erase(x: Tensor, top: Tensor, left: Tensor, height: Tensor, width: Tensor, value: Tensor) -> Tensor:
-    """Fill boxes with one value for each channel.
+    """Fill boxes with one value per channel.
 
     Args:
         x: images ``(N, C, H, W)`` of any dtype.
-        top, left, height, width: of the boxes; what lies outside the image is ignored.
-        value: ``(N, C)`` or ``(N, 1)``, converted to the dtype of ``x`` as an assignment does it.
+        top, left, height, width: of the boxes; parts outside the image are ignored.
+        value: ``(N, C)`` or ``(N, 1)``, converted to the dtype of ``x`` as an assignment does.
     """
     rows = _between(x.shape[-2], top, height)[:, None, :, None]
     columns = _between(x.shape[-1], left, width)[:, None, None, :]
@@ -26,13 +26,13 @@ def erase(x: Tensor, top: Tensor, left: Tensor, height: Tensor, width: Tensor, v
 def erase_packed(
     x: Tensor, top: Tensor, left: Tensor, height: Tensor, width: Tensor, values: Tensor, offsets: Tensor
 ) -> Tensor:
-    """Fill boxes with drawn values, one for each pixel. Only the pixels inside are touched, whatever their number.
+    """Fill boxes with drawn values, one for each pixel. Only the pixels inside the boxes are written.
 
     Args:
         x: images ``(N, C, H, W)`` of any dtype.
         top, left, height, width: of the boxes, which lie inside the images.
-        values: flat; for each sample in turn ``C * height * width`` of them, row by row, channel by channel.
-        offsets: ``(N,)``, where in ``values`` those of a sample begin.
+        values: flat; ``C * height * width`` values for each sample in turn, channel by channel, row by row.
+        offsets: ``(N,)``, index in ``values`` of each sample's first value.
     """
     if not values.numel():
         return x.clone()
@@ -48,6 +48,6 @@ def erase_packed(
 
 
 def _between(size: int, begin: Tensor, length: Tensor) -> Tensor:
-    """Which of ``size`` positions lie in each sample's interval: ``(N, size)``."""
+    """Return ``(N, size)``: True for positions in each sample's interval."""
     position = torch.arange(size, device=begin.device)
     return (position >= begin[:, None]) & (position < (begin + length)[:, None])

@@ -1,6 +1,6 @@
-"""Blurring, sharpening and noise on batches, with one set of parameters for each sample.
+"""Apply blur, sharpening and noise to batches, with one set of parameters for each sample.
 
-Images are ``(N, C, H, W)``, uint8 or floating. Neither autocast nor TF32 touches these kernels.
+Images are ``(N, C, H, W)``, uint8 or floating. Neither autocast nor TF32 affects these kernels.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ from .pointwise import Parameter, add_scaled_, float_dtype, scaled, to_range
 
 
 def gaussian_blur(x: Tensor, sigma: Tensor, *, kernel_size: tuple[int, int]) -> Tensor:
-    """``gaussian_blur_image`` of torchvision v2, within float32's rounding.
+    """Blur as ``gaussian_blur_image`` of torchvision v2, equal up to float32's rounding.
 
-    torchvision convolves once with the outer product of two kernels; here the two follow one another, which takes
-    ``kx + ky`` instead of ``kx * ky`` multiplications a pixel and rounds differently.
+    torchvision convolves once with the outer product of two kernels. Here the two are applied in sequence, which takes
+    ``kx + ky`` instead of ``kx * ky`` multiplications per pixel and rounds differently.
 
     Args:
         x: images whose sides are longer than half the kernel, since borders are mirrored.
@@ -30,7 +30,7 @@ def gaussian_blur(x: Tensor, sigma: Tensor, *, kernel_size: tuple[int, int]) -> 
     """
     planes = x.shape[0] * x.shape[1]
     across, down = kernel_size
-    # Depthwise convolutions are computed in full precision; one of a single plane goes to cuDNN, which may use TF32.
+    # Depthwise convolutions run in full precision; a convolution of a single plane uses cuDNN, possibly with TF32.
     dtype = torch.float64 if x.dtype == torch.float64 or planes == 1 else torch.float32
     mirrored = nn.pad(x.to(dtype), (across // 2, across // 2, down // 2, down // 2), mode="reflect")
     rows, columns = _gaussians(sigma.to(dtype), kernel_size)
@@ -40,12 +40,12 @@ def gaussian_blur(x: Tensor, sigma: Tensor, *, kernel_size: tuple[int, int]) -> 
 
 
 def adjust_sharpness(x: Tensor, factor: Tensor) -> Tensor:
-    """``adjust_sharpness_image`` of torchvision v2: blend with a smoothed image, except for the pixels at the border.
+    """Blend with a smoothed image, except at the border, as ``adjust_sharpness_image`` of torchvision v2.
 
-    Bit-equal for uint8, else within float32's rounding.
+    Bit-equal for uint8, otherwise equal up to float32's rounding.
 
     Args:
-        x: images with 1 or 3 channels; those with a side of 2 pixels or less come back as they are.
+        x: images with 1 or 3 channels; those with a side of 2 pixels or less do not change.
         factor: ``(N,)``, float64.
 
     Raises:
@@ -57,8 +57,8 @@ def adjust_sharpness(x: Tensor, factor: Tensor) -> Tensor:
         return x.clone()
     out = x.to(float_dtype(x), copy=True)
     inner = out[..., 1:-1, 1:-1]
-    # The weights are 1/13 and 5/13 in the middle. A thirteenth of a whole number is never halfway between two others,
-    # so that uint8 is rounded alike whatever the order of the sum.
+    # The weights are 1/13, and 5/13 for the centre. A thirteenth of a whole number is never halfway between two
+    # integers, so uint8 rounds the same for any order of the sum.
     smooth = nn.avg_pool2d(out, 3, stride=1, divisor_override=13).add_(inner, alpha=4.0 / 13.0)
     if not x.is_floating_point():
         smooth.round_()
@@ -67,14 +67,15 @@ def adjust_sharpness(x: Tensor, factor: Tensor) -> Tensor:
 
 
 def gaussian_noise(x: Tensor, noise: Tensor, sigma: Parameter, *, mean: Parameter = 0.0, clip: bool = True) -> Tensor:
-    """``gaussian_noise_image`` of torchvision v2 with the normal ``noise`` it would have drawn. Bit-equal.
+    """Add noise as ``gaussian_noise_image`` of torchvision v2, with the normal ``noise`` it would have drawn.
+    Bit-equal.
 
     Args:
         x: images ``(N, C, H, W)``.
-        noise: like ``x``; of its dtype, or float32 for uint8.
+        noise: shaped like ``x``; of its dtype, or float32 for uint8.
         sigma: one for all samples, or ``(N,)`` in float64.
         mean: likewise.
-        clip: whether the result is clamped to the range of the dtype; uint8 wraps round without.
+        clip: whether the result is clamped to the range of the dtype; without it, uint8 wraps around.
     """
     if x.is_floating_point():
         out = _shifted(scaled(noise, sigma), mean).add_(x)
@@ -84,7 +85,7 @@ def gaussian_noise(x: Tensor, noise: Tensor, sigma: Parameter, *, mean: Paramete
 
 
 def _gaussians(sigma: Tensor, sizes: tuple[int, int]) -> tuple[Tensor, Tensor]:
-    """Kernels ``(N, size)`` along x and along y for deviations ``(N, 2)``, in one go where their sizes are equal."""
+    """Return kernels ``(N, size)`` along x and y for deviations ``(N, 2)``, computed together if of equal size."""
     if sizes[0] == sizes[1]:
         along_x, along_y = _gaussian(sigma, sizes[0]).unbind(1)
         return along_x, along_y
@@ -92,14 +93,15 @@ def _gaussians(sigma: Tensor, sizes: tuple[int, int]) -> tuple[Tensor, Tensor]:
 
 
 def _gaussian(sigma: Tensor, size: int) -> Tensor:
-    """Kernels ``(..., size)`` for deviations ``(...)`` in pixels; the root of the 2 in the exponent is in the limit."""
+    """Return kernels ``(..., size)`` for deviations ``(...)`` in pixels. The limit contains the factor 2 of the
+    exponent, as its square root."""
     limit = (size - 1) / (2.0 * math.sqrt(2.0))
     steps = torch.linspace(-limit, limit, size, dtype=sigma.dtype, device=sigma.device)
     return (steps / sigma[..., None]).square_().neg_().softmax(-1)
 
 
 def _convolved(planes: Tensor, kernel: Tensor, shape: tuple[int, int]) -> Tensor:
-    """Convolve planes ``(1, N * C, H, W)`` with the kernel ``(N, size)`` of their sample, laid out as ``shape``."""
+    """Convolve planes ``(1, N * C, H, W)`` with their sample's kernel ``(N, size)``, reshaped to ``shape``."""
     groups = planes.shape[1]
     weight = kernel.repeat_interleave(groups // len(kernel), 0).view(groups, 1, *shape)
     with torch.autocast(planes.device.type, enabled=False):

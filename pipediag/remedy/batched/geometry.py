@@ -1,14 +1,15 @@
-"""Crops, flips and resizing of a whole batch, every sample with a box of its own.
+"""Crop, flip and resize a whole batch, with a separate box for each sample.
 
-A resized axis is, for each position of the result, a short weighted sum of pixels: a *tap* is one summand, its index
-into the image and its weight. The taps of all samples are computed on the device; how many there are must be known on
-the host and follows from the largest box. Pixels are gathered and added up tap by tap instead of multiplied by
-matrices: this needs less memory, and TF32, whether allowed or not, has no part in it.
+Each position along a resized axis is a short weighted sum of pixels. A *tap* is one summand: its index into the image
+and its weight. The taps of all samples are computed on the device; their number must be known on the host and follows
+from the largest box. Pixels are gathered and summed tap by tap instead of multiplied by matrices: this needs less
+memory and is independent of TF32.
 
-uint8 images are resampled on every device as ATen resamples them on the CPU (``aten/src/ATen/native/cpu/
-UpSampleKernel.cpp``): weights computed in float64 and rounded to fixed point, exact integer sums, one rounding after
-the horizontal pass and another after the vertical one. On CUDA, and in some releases on some CPUs, torchvision itself
-goes through float32 and rounds once, which gives other pixels; :func:`uint8_in_fixed_point` tells what it does here.
+uint8 images are resampled on every device as ATen resamples them on the CPU
+(``aten/src/ATen/native/cpu/UpSampleKernel.cpp``): weights computed in float64 and rounded to fixed point, exact integer
+sums, one rounding after the horizontal pass and another after the vertical one. On CUDA, and in some releases on some
+CPUs, torchvision itself uses float32 and rounds once, which gives other pixels; :func:`uint8_in_fixed_point` returns
+what it does here.
 """
 
 from __future__ import annotations
@@ -29,15 +30,15 @@ _NEAREST = ("nearest", "nearest-exact")
 
 _MOST_FRACTION_BITS = 22
 _WEIGHT_LIMIT = 1 << 15  # fixed-point weights are int16
-_DIRECT_LIMIT = 128  # ATen finds nearest pixels by other arithmetic where height + width of the result exceed this
+_DIRECT_LIMIT = 128  # ATen computes nearest pixels differently if height + width of the result exceed this
 
 
 @functools.cache
 def uint8_in_fixed_point() -> bool:
-    """Whether torchvision hands bilinear uint8 images on the CPU to ATen as they are, rather than as float32.
+    """Return whether torchvision passes bilinear uint8 images on the CPU to ATen directly, not as float32.
 
-    It depends on the processor and on the release; bicubic images have always been handed over as they are. Found out
-    from an image for which the two ways differ.
+    It depends on the processor and on the release; bicubic images have always been passed directly. It is tested on an
+    image for which the two ways differ.
     """
     ramp = torch.arange(0, 250, 5, dtype=torch.uint8, device="cpu").view(1, 5, 10)
     native = F.interpolate(ramp[None], (3, 7), mode="bilinear", align_corners=False, antialias=True)
@@ -45,24 +46,23 @@ def uint8_in_fixed_point() -> bool:
 
 
 def horizontal_flip(x: Tensor, where: Tensor) -> Tensor:
-    """Images ``(N, C, H, W)`` of any dtype, mirrored left to right where ``where`` ``(N,)`` is not zero."""
+    """Mirror images ``(N, C, H, W)`` of any dtype left to right if their entry in ``where`` ``(N,)`` is not zero."""
     return torch.where((where != 0).view(-1, 1, 1, 1), x.flip(-1), x)
 
 
 def vertical_flip(x: Tensor, where: Tensor) -> Tensor:
-    """Images ``(N, C, H, W)`` of any dtype, turned upside down where ``where`` ``(N,)`` is not zero."""
+    """Mirror images ``(N, C, H, W)`` of any dtype top to bottom if their entry in ``where`` ``(N,)`` is not zero."""
     return torch.where((where != 0).view(-1, 1, 1, 1), x.flip(-2), x)
 
 
 def crop(x: Tensor, top: Tensor, left: Tensor, *, height: int, width: int) -> Tensor:
-    """``crop_image`` of torchvision v2, bit by bit, with a place of its own for each sample.
+    """Crop as ``crop_image`` of torchvision v2, bit by bit, with a separate position for each sample.
 
     Args:
         x: images ``(N, C, H, W)`` of any dtype and strides.
-        top: of the boxes, as ``left``: ``(N,)``, whole numbers of any dtype. A box may reach out of its image or lie
-            outside of it, which is zero there.
-        height: of all boxes.
-        width: of all boxes.
+        top, left: of the boxes: ``(N,)``, whole numbers of any dtype. A box may extend beyond its image or lie outside
+            it; the result is zero there.
+        height, width: of all boxes.
 
     Returns:
         ``(N, C, height, width)`` in the dtype of ``x``.
@@ -85,28 +85,28 @@ def resized_crop(
     largest: tuple[int, int] | None = None,
     fixed_point: bool = True,
 ) -> Tensor:
-    """``resized_crop_image`` of torchvision v2 with a box of its own for each sample.
+    """Crop and resize as ``resized_crop_image`` of torchvision v2, with a separate box for each sample.
 
-    Bit-equal to the CPU's result for uint8 and for the nearest modes, else within a few units in the last place.
+    Bit-equal to the CPU's result for uint8 and for the nearest modes, otherwise within a few units in the last place.
 
     Args:
         x: images ``(N, C, H, W)`` of any strides.
-        top: of the boxes, as ``left``, ``height`` and ``width``: ``(N,)``, whole numbers of any dtype. A box may reach
-            out of its image, which is zero there.
+        top, left, height, width: of the boxes: ``(N,)``, whole numbers of any dtype. A box may extend beyond its image,
+            which is zero there.
         size: height and width of the result.
         interpolation: the filter.
-        antialias: whether the filter grows with the scale where the image shrinks; None means False, and the nearest
-            modes ignore it.
+        antialias: whether the filter grows with the scale if the image shrinks; None means False, and the nearest modes
+            ignore it.
         largest: height and width of the largest boxes, by default those of the images: boxes larger than their image
             need it, and a smaller one saves time.
-        fixed_point: without it uint8 images are resampled in float32 and rounded once.
+        fixed_point: if False, uint8 images are resampled in float32 and rounded once.
 
     Returns:
         ``(N, C, *size)`` in the dtype of ``x``.
 
     Raises:
         ValueError: the interpolation is unknown.
-        TypeError: ``x`` holds truth values and the interpolation is not one of the nearest modes.
+        TypeError: ``x`` is boolean and the interpolation is not one of the nearest modes.
     """
     _check(x, interpolation)
     if interpolation in _NEAREST:
@@ -124,7 +124,8 @@ def resize(
     antialias: bool | None,
     fixed_point: bool = True,
 ) -> Tensor:
-    """``resize_image`` of torchvision v2 for images of one size, as on the CPU: bit-equal for uint8 and nearest modes.
+    """Resize images of one size as ``resize_image`` of torchvision v2 on the CPU: bit-equal for uint8 and the nearest
+    modes.
 
     Args:
         x: images ``(N, C, H, W)`` of any strides.
@@ -134,11 +135,11 @@ def resize(
         fixed_point: as for :func:`resized_crop`.
 
     Returns:
-        ``(N, C, *size)`` in the dtype of ``x``; ``x`` itself where it has that size.
+        ``(N, C, *size)`` in the dtype of ``x``; ``x`` itself if it already has that size.
 
     Raises:
         ValueError: the interpolation is unknown.
-        TypeError: ``x`` holds truth values and the interpolation is not one of the nearest modes.
+        TypeError: ``x`` is boolean and the interpolation is not one of the nearest modes.
     """
     _check(x, interpolation)
     full = (x.shape[2], x.shape[3])
@@ -165,7 +166,8 @@ def _check(x: Tensor, interpolation: str) -> None:
 
 
 def _scale(extent: Tensor, out: int) -> Tensor:
-    """Pixels of a box for each of ``out`` positions; CUDA would divide by a Python number by way of its reciprocal."""
+    """Return box pixels per output position; CUDA would divide by a Python number as a multiplication by its
+    reciprocal."""
     return extent / torch.full((), out, dtype=extent.dtype, device=extent.device)
 
 
@@ -173,18 +175,18 @@ def _steps(count: int, like: Tensor) -> Tensor:
     return torch.arange(count, dtype=like.dtype, device=like.device)
 
 
-# --- pixels picked one by one
+# --- single pixels, without weights
 
 
 def _pick(x: Tensor, rows: Tensor, columns: Tensor) -> Tensor:
-    """``x[n, c, rows[n, i], columns[n, j]]``; a first dimension of 1 means the same for all samples."""
+    """Return ``x[n, c, rows[n, i], columns[n, j]]``; indices with a first dimension of 1 apply to all samples."""
     samples = torch.arange(x.shape[0], device=x.device).view(-1, 1, 1, 1)
     channels = torch.arange(x.shape[1], device=x.device).view(-1, 1, 1)
     return x[samples, channels, rows[:, None, :, None], columns[:, None, None, :]]
 
 
 def _pick_or_zero(x: Tensor, rows: Tensor, columns: Tensor) -> Tensor:
-    """As ``_pick``, with zeros for rows and columns outside the image."""
+    """Pick as :func:`_pick`, with zeros for rows and columns outside the image."""
     near_rows, near_columns = rows.clamp(0, x.shape[2] - 1), columns.clamp(0, x.shape[3] - 1)
     outside = (rows != near_rows)[:, None, :, None] | (columns != near_columns)[:, None, None, :]
     return _pick(x, near_rows, near_columns).masked_fill_(outside, 0)
@@ -193,10 +195,11 @@ def _pick_or_zero(x: Tensor, rows: Tensor, columns: Tensor) -> Tensor:
 def _nearest_pixels(
     x: Tensor, height: Tensor, width: Tensor, size: tuple[int, int], interpolation: str
 ) -> tuple[Tensor, Tensor]:
-    """Rows ``(M, size[0])`` and columns ``(M, size[1])``, counted from 0, of boxes ``height`` by ``width`` ``(M,)``.
+    """Return rows ``(M, size[0])`` and columns ``(M, size[1])``, counted from 0, of boxes ``height`` by ``width``
+    ``(M,)``.
 
-    Positions that fall between two pixels are common, so that each rounding counts. ATen has direct code, in float32,
-    for small results, and general code, in the image's own precision, for others.
+    Positions exactly between two pixels are common, so every rounding matters. ATen has direct code, in float32, for
+    small results, and general code, in the image's own precision, for others.
     """
     direct = sum(size) <= _DIRECT_LIMIT
     real = torch.float64 if x.dtype == torch.float64 and not direct else torch.float32
@@ -216,23 +219,23 @@ def _nearest_pixels(
     return pixels(height, size[0]), pixels(width, size[1])
 
 
-# --- pixels weighted and added
+# --- weighted sums of pixels
 
 
 def _sum_dtype(dtype: torch.dtype, fixed_point: bool) -> torch.dtype:
-    """The dtype in which pixels of ``dtype`` are weighted and added; uint8 stands for fixed point."""
+    """Return the dtype in which pixels of ``dtype`` are weighted and summed; uint8 means fixed point."""
     if dtype == torch.float64 or (dtype == torch.uint8 and fixed_point):
         return dtype
     return torch.float32
 
 
 def _converted(x: Tensor, dtype: torch.dtype) -> Tensor:
-    """Sums as pixels; only float32 sums of integers and halves have any need of it."""
+    """Convert sums to pixels; only float32 sums of integers and half-precision images change."""
     return x.round_().to(dtype) if not dtype.is_floating_point else x.to(dtype)
 
 
 class _Filter(NamedTuple):
-    """What decides the weights besides the boxes; ``dtype`` is that of the sums, uint8 standing for fixed point."""
+    """Parameters of the weights other than the boxes; ``dtype`` is that of the sums, and uint8 means fixed point."""
 
     interpolation: str
     antialias: bool
@@ -240,12 +243,12 @@ class _Filter(NamedTuple):
 
     @property
     def radius(self) -> int:
-        """How many pixels the filter reaches to either side where it does not shrink the image."""
+        """Number of pixels that the filter extends to either side if it does not shrink the image."""
         return _RADIUS[self.interpolation]
 
     @property
     def real(self) -> torch.dtype:
-        """The dtype in which weights are computed."""
+        """Dtype in which weights are computed."""
         return torch.float64 if self.fixed_point else self.dtype
 
     @property
@@ -253,11 +256,12 @@ class _Filter(NamedTuple):
         return not self.dtype.is_floating_point
 
     def taps(self, largest: int, out: int) -> int:
-        """The most taps with a weight at one position, where boxes have up to ``largest`` pixels along the axis."""
+        """Return the maximum number of nonzero taps per position, for boxes of up to ``largest`` pixels."""
         return math.ceil(2 * self.radius * max(1.0, largest / out)) if self.antialias else 2 * self.radius
 
     def weight(self, distance: Tensor) -> Tensor:
-        """Weight of a pixel at ``distance`` from the position: a triangle, or the cubic convolution of Keys (1981)."""
+        """Return the weight of a pixel at ``distance`` from the position: a triangle, or the cubic convolution of Keys
+        (1981)."""
         distance = distance.abs()
         if self.interpolation == "bilinear":
             return (1 - distance).clamp_(min=0)
@@ -270,7 +274,7 @@ class _Filter(NamedTuple):
 class _Axis(NamedTuple):
     """Taps along one axis for ``M`` boxes: indices into the image and weights, both ``(K, M, out)``.
 
-    Weights are floating, or int32 with ``fraction_bits`` ``(M,)`` binary digits behind the point.
+    Weights are floating, or int32 with ``fraction_bits`` ``(M,)`` fractional bits.
     """
 
     index: Tensor
@@ -290,7 +294,7 @@ def _resample(
     largest: tuple[int, int],
     filter: _Filter,
 ) -> Tensor:
-    """Resize a box out of each sample: origin and extent ``(M,)`` along either axis, M being the batch's size or 1.
+    """Resize a box of each sample: origin and extent ``(M,)`` along either axis, with M the batch size or 1.
 
     The horizontal pass comes first, as in ATen.
     """
@@ -310,7 +314,7 @@ def _axes(
     largest: tuple[int, int],
     filter: _Filter,
 ) -> tuple[_Axis, _Axis]:
-    """The taps down the columns and along the rows; both at once, in half the launches, where the result is square."""
+    """Return the vertical and the horizontal taps; for a square result, compute both at once in half the launches."""
     taps = filter.taps(largest[0], size[0]), filter.taps(largest[1], size[1])
     limits = torch.full_like(vertical[0], full[0] - 1), torch.full_like(horizontal[0], full[1] - 1)
     if size[0] != size[1]:
@@ -326,7 +330,7 @@ def _axes(
 
 
 def _axis(origin: Tensor, extent: Tensor, limit: Tensor, out: int, taps: int, filter: _Filter) -> _Axis:
-    """Taps for boxes ``(M,)`` along one axis; none weighs outside its image, whose last index is ``limit`` ``(M,)``."""
+    """Return taps for boxes ``(M,)`` along one axis; pixels outside ``0..limit`` (``(M,)``) have weight 0."""
     extent = extent.to(filter.real)[:, None]
     position, weight = (_antialiased if filter.antialias else _interpolated)(extent, out, taps, filter)
     bits = None
@@ -339,7 +343,8 @@ def _axis(origin: Tensor, extent: Tensor, limit: Tensor, out: int, taps: int, fi
 
 
 def _antialiased(extent: Tensor, out: int, taps: int, filter: _Filter) -> tuple[Tensor, Tensor]:
-    """Positions in boxes of ``extent`` ``(M, 1)`` and weights, both ``(taps, M, out)``: a filter as wide as the scale.
+    """Return positions in boxes of ``extent`` ``(M, 1)`` and weights, both ``(taps, M, out)``: a filter as wide as the
+    scale.
 
     The arithmetic is that of Pillow's ``precompute_coeffs``, which ATen follows.
     """
@@ -353,9 +358,10 @@ def _antialiased(extent: Tensor, out: int, taps: int, filter: _Filter) -> tuple[
 
 
 def _interpolated(extent: Tensor, out: int, taps: int, filter: _Filter) -> tuple[Tensor, Tensor]:
-    """Positions in boxes of ``extent`` ``(M, 1)`` and weights, both ``(taps, M, out)``: the pixels around each centre.
+    """Return positions in boxes of ``extent`` ``(M, 1)`` and weights, both ``(taps, M, out)``: the pixels around each
+    centre.
 
-    A position outside the box is moved to the nearest pixel in it. The roundings, with the whole part always taken in
+    A position outside the box moves to the nearest pixel in it. The roundings, with the integer part always taken in
     float32, are those of ATen's ``area_pixel_compute_source_index`` and ``guard_index_and_lambda``.
     """
     scale = _scale(extent, out).double()
@@ -369,7 +375,8 @@ def _interpolated(extent: Tensor, out: int, taps: int, filter: _Filter) -> tuple
 
 
 def _merged(position: Tensor, weight: Tensor) -> tuple[Tensor, Tensor]:
-    """Weights with those of taps on one pixel put onto the last of them, to be rounded as one; and the peak ``(M,)``.
+    """Add the weights of taps on one pixel into the last of them, so that they are rounded once; also return the peak
+    ``(M,)``.
 
     ATen adds them one after the other and takes the peak over the intermediate sums as well.
     """
@@ -381,7 +388,8 @@ def _merged(position: Tensor, weight: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def _to_fixed_point(weight: Tensor, peak: Tensor) -> tuple[Tensor, Tensor]:
-    """Weights ``(K, M, out)`` as int32, with as many bits of fraction ``(M,)`` as let ``peak`` ``(M,)`` be an int16.
+    """Return weights ``(K, M, out)`` as int32, with the most fractional bits ``(M,)`` for which ``peak`` ``(M,)`` fits
+    an int16.
 
     Formula: ATen's ``_compute_index_ranges_int16_weights``.
     """
@@ -397,7 +405,7 @@ def _power_of_two(exponent: Tensor) -> Tensor:
 
 
 def _weighted_sum(x: Tensor, axis: _Axis, dim: int, start: Tensor) -> Tensor:
-    """``start`` plus the weighted taps; dimension ``dim`` of ``x`` becomes the positions of ``axis``."""
+    """Return ``start`` plus the weighted taps; dimension ``dim`` of ``x`` becomes the positions of ``axis``."""
     shape = [*x.shape]
     shape[dim] = axis.index.shape[2]
     view = (-1, 1, 1, shape[3]) if dim == 3 else (-1, 1, shape[2], 1)
@@ -409,9 +417,10 @@ def _weighted_sum(x: Tensor, axis: _Axis, dim: int, start: Tensor) -> Tensor:
 
 
 def _fixed_point_pass(x: Tensor, axis: _Axis, dim: int, overshoots: bool) -> Tensor:
-    """One pass over uint8 images with integer weights, rounded half up.
+    """Run one pass over uint8 images with integer weights, rounded half up.
 
-    Without negative weights the result stays in range: what rounding adds to their sum is less than half a grey level.
+    Without negative weights the result stays in range: rounding the weights adds less than half a grey level to their
+    sum.
     """
     assert axis.fraction_bits is not None
     bits = axis.fraction_bits.view(-1, 1, 1, 1)

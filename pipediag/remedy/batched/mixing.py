@@ -1,6 +1,6 @@
-"""Mixing the samples of a batch with their neighbours: MixUp and CutMix, which draw once for a whole batch.
+"""Mix the samples of a batch with their neighbours: MixUp and CutMix, which draw once for a whole batch.
 
-They are those of torchvision v2, bit by bit: sample ``n`` is mixed with sample ``n - 1``, the first with the last.
+Bit-equal to torchvision v2: sample ``n`` is mixed with sample ``n - 1``, the first with the last.
 """
 
 from __future__ import annotations
@@ -48,11 +48,11 @@ def cutmix(x: Tensor, box: tuple[int, int, int, int]) -> Tensor:
 
 
 def mix_labels(labels: Tensor, lam: Weight, num_classes: int | None = None) -> Tensor:
-    """The labels of a mixed batch, ``(N, K)``.
+    """Return the labels of a mixed batch, ``(N, K)``.
 
     Args:
         labels: class indices ``(N,)`` in int64, or one weight for each class ``(N, K)``.
-        lam: the weight of the sample itself. CutMix takes the share of the image outside its box.
+        lam: the weight of the sample itself; for CutMix, the fraction of the image outside its box.
         num_classes: K, needed for indices.
 
     Raises:
@@ -66,13 +66,14 @@ def mix_labels(labels: Tensor, lam: Weight, num_classes: int | None = None) -> T
 
 
 def _one_hot(labels: Tensor, num_classes: int) -> Tensor:
-    """Without the look at the largest label for which ``torch.nn.functional.one_hot`` waits on a GPU."""
+    """Return one-hot weights without reading the largest label, for which ``torch.nn.functional.one_hot`` waits on a
+    GPU."""
     weights = torch.zeros((len(labels), num_classes), device=labels.device)
     return weights.scatter_(1, labels[:, None], 1.0)
 
 
 def _operand(weight: Weight, dtype: torch.dtype) -> Weight:
-    """Rounded as torch rounds a Python float for a tensor of ``dtype``: half precision computes in float32."""
+    """Round as torch rounds a Python float for a tensor of ``dtype``: half precision computes in float32."""
     if not isinstance(weight, Tensor):
         return weight
     return weight.to(torch.float64 if dtype == torch.float64 else torch.float32)

@@ -1,8 +1,8 @@
-"""Arithmetic on every pixel by itself: conversions, normalisation, and the steps that other kernels are made of.
+"""Do arithmetic on single pixels: conversions, normalization, and the steps that other kernels are built from.
 
-Where torchvision applies a Python float to a tensor, torch rounds that float once, to the precision in which it
-computes (float32 for half precision and for uint8). The helpers here round a tensor of float64 parameters at the same
-place, so that a batch gets the bits that its images would have got one by one.
+When torchvision applies a Python float to a tensor, torch rounds that float once, to the precision in which it computes
+(float32 for half precision and for uint8). The helpers here round a tensor of float64 parameters at the same place, so
+a batch gets the same bits as its images would one by one.
 """
 
 from __future__ import annotations
@@ -20,43 +20,44 @@ Parameter: TypeAlias = float | Tensor
 
 
 def float_dtype(x: Tensor) -> torch.dtype:
-    """The dtype in which pixels of ``x`` are computed: its own, or float32 for integers."""
+    """Return the dtype in which pixels of ``x`` are computed: its own, or float32 for integers."""
     return x.dtype if x.is_floating_point() else torch.float32
 
 
 def per_sample(values: Tensor, dtype: torch.dtype) -> Tensor:
-    """Parameters ``(N,)`` rounded for images of a floating ``dtype``, shaped ``(N, 1, 1, 1)``."""
+    """Return parameters ``(N,)``, rounded for images of a floating ``dtype``, as ``(N, 1, 1, 1)``."""
     return values.to(torch.float64 if dtype == torch.float64 else torch.float32)[:, None, None, None]
 
 
 def scaled(x: Tensor, factor: Parameter, dtype: torch.dtype | None = None) -> Tensor:
-    """``x * factor`` as a new tensor of ``dtype``, by default :func:`float_dtype`."""
+    """Return ``x * factor`` as a new tensor of ``dtype``, by default :func:`float_dtype`."""
     out = torch.empty_like(x, dtype=dtype or float_dtype(x))
     return torch.mul(x, _operand(factor, out.dtype), out=out)
 
 
 def add_scaled_(out: Tensor, other: Tensor, factor: Tensor) -> Tensor:
-    """Add ``other * factor`` (one factor for each sample) to the floating ``out`` in place, rounding only once.
+    """Add ``other * factor`` (one factor per sample) to the floating ``out`` in place, rounding only once.
 
-    ``out.add_(other, alpha=...)``, the step of torchvision's kernels, is a fused multiply-add on the CPU. float64
-    holds the product of two float32 numbers exactly, so that this sum is rounded as the fused one on any device; a
-    second rounding would show once values that should be whole are cut off to uint8.
+    ``out.add_(other, alpha=...)``, which torchvision's kernels use, is a fused multiply-add on the CPU. float64 holds
+    the product of two float32 numbers exactly, so this sum is rounded like the fused one on any device. A second
+    rounding would become visible when values that should be whole are truncated to uint8.
     """
     return out.addcmul_(other, per_sample(factor, out.dtype).to(torch.float64))
 
 
 def to_range(out: Tensor, dtype: torch.dtype) -> Tensor:
-    """Clamp a fresh tensor, in place, to the range of images of ``dtype`` and convert it; uint8 cuts fractions off."""
+    """Clamp a temporary tensor, in place, to the range of images of ``dtype`` and convert it; uint8 truncates
+    fractions."""
     return out.clamp_(0, 1 if dtype.is_floating_point else 255).to(dtype)
 
 
 def to_dtype(x: Tensor, dtype: torch.dtype, *, scale: bool) -> Tensor:
-    """``to_dtype_image`` of torchvision, bit by bit, for a batch ``(N, C, H, W)``.
+    """Convert a batch ``(N, C, H, W)`` as ``to_dtype_image`` of torchvision, bit by bit.
 
     Args:
         x: of any dtype that torchvision's kernel takes.
-        dtype: of the result, which is ``x`` itself where it has it already.
-        scale: whether values are mapped from the range of the one dtype to that of the other.
+        dtype: of the result, which is ``x`` itself if it already has it.
+        scale: whether values are mapped from the range of one dtype to that of the other.
 
     Raises:
         RuntimeError: scaling from float32 to int32 or int64, or from float64 to int64.
@@ -67,18 +68,17 @@ def to_dtype(x: Tensor, dtype: torch.dtype, *, scale: bool) -> Tensor:
 
 
 def to_dtype_by_division(x: Tensor, dtype: torch.dtype) -> Tensor:
-    """Integers ``(N, C, H, W)`` divided by their largest value, as a floating ``dtype``.
+    """Divide integers ``(N, C, H, W)`` by their dtype's largest value, and return them as a floating ``dtype``.
 
-    So do torchvision's older conversions (``to_tensor``, ``convert_image_dtype``); it differs from multiplying with
-    the inverse in the last bit. Bit-equal on any device: a Python number as divisor would become such a
-    multiplication on a GPU.
+    torchvision's older conversions (``to_tensor``, ``convert_image_dtype``) do this; multiplying by the inverse differs
+    in the last bit. Bit-equal on any device: on a GPU, division by a Python number would become such a multiplication.
     """
     largest = torch.full((1,), float(torch.iinfo(x.dtype).max), dtype=dtype, device=x.device)
     return torch.div(x, largest, out=torch.empty_like(x, dtype=dtype))
 
 
 def normalize(x: Tensor, mean: Sequence[float], std: Sequence[float]) -> Tensor:
-    """``normalize_image`` of torchvision, bit by bit, for a floating batch ``(N, C, H, W)``.
+    """Normalize a floating batch ``(N, C, H, W)`` as ``normalize_image`` of torchvision, bit by bit.
 
     Args:
         x: images of any floating dtype.
@@ -101,10 +101,11 @@ def _operand(factor: Parameter, dtype: torch.dtype) -> Parameter:
 
 
 def _per_channel(values: Sequence[float], x: Tensor) -> Tensor:
-    """``values`` as ``(C, 1, 1)`` beside ``x``, made there by fills, since a copy from the host would block it.
+    """Return ``values`` as ``(C, 1, 1)`` on the device of ``x``, made there by fills, since a copy from the host would
+    block it.
 
-    Kept for each stream, whose order guarantees that the fills come first, and not while a graph is being captured,
-    whose memory holds nothing before it is replayed.
+    The tensors are cached per stream, whose order guarantees that the fills come first. They are not cached during a
+    graph capture, since memory of a graph has no values before it is replayed.
     """
     values = tuple(float(value) for value in values)
     if not x.is_cuda:

@@ -1,6 +1,6 @@
-"""Affine, perspective and elastic warps of a whole batch, every sample with a transform of its own.
+"""Apply affine, perspective and elastic warps to a whole batch, with a separate transform for each sample.
 
-A warp is a grid, which says for each pixel of the result where in the image it comes from, and ATen's ``grid_sample``.
+A warp is a grid, which gives for each pixel of the result its source position in the image, and ATen's ``grid_sample``.
 The arithmetic of the grids is torchvision's, rounding by rounding, since nearest neighbours change with the last bit.
 
 The numbers that describe a transform are computed on the host, by ``affine_numbers``, ``rotate_numbers`` and
@@ -25,20 +25,20 @@ _INTERPOLATIONS = ("nearest", "bilinear")
 
 
 def affine(x: Tensor, matrix: Tensor, *, interpolation: Interpolation, fill: Fill) -> Tensor:
-    """``affine_image`` of torchvision v2 with a matrix of its own for each sample; bit-equal on the CPU.
+    """Warp as ``affine_image`` of torchvision v2, with a separate matrix for each sample; bit-equal on the CPU.
 
     Args:
         x: images ``(N, C, H, W)``, uint8 or floating, of any strides.
-        matrix: ``(N, 6)``, as :func:`affine_numbers` gives them.
+        matrix: ``(N, 6)``, as :func:`affine_numbers` returns them.
         interpolation: between pixels.
-        fill: what lies outside of the images: one number, or one for each channel. None is nearly the same as 0: at
-            their edge bilinear images fade to None once, and to a number twice.
+        fill: value outside the images: one number, or one for each channel. None differs from 0 only at the edges of
+            bilinear images: their pixels are multiplied by the coverage once for None, and twice for a number.
 
     Returns:
         a batch of the shape and dtype of ``x``.
 
     Raises:
-        ValueError: the interpolation is unknown, or the fills fit neither one channel nor all.
+        ValueError: the interpolation is unknown, or the number of fills is neither one nor the number of channels.
     """
     return rotate(x, matrix, interpolation=interpolation, fill=fill)
 
@@ -46,23 +46,23 @@ def affine(x: Tensor, matrix: Tensor, *, interpolation: Interpolation, fill: Fil
 def rotate(
     x: Tensor, matrix: Tensor, *, interpolation: Interpolation, fill: Fill, size: tuple[int, int] | None = None
 ) -> Tensor:
-    """``rotate_image`` of torchvision v2, where it interpolates, with an angle of its own for each sample.
+    """Rotate as ``rotate_image`` of torchvision v2 when it interpolates, with a separate angle for each sample.
 
-    Bit-equal on the CPU. Quarter turns about the centre, for which torchvision moves pixels without a grid
-    (``torch.rot90``), are the same where ``x`` is uint8 or the interpolation nearest, and otherwise but for roundings.
+    Bit-equal on the CPU. For quarter turns about the centre torchvision moves pixels without a grid (``torch.rot90``);
+    the results are the same for uint8 and for nearest interpolation, and otherwise equal up to rounding.
 
     Args:
         x: images ``(N, C, H, W)``, uint8 or floating, of any strides.
-        matrix: ``(N, 6)``, as :func:`rotate_numbers` gives them.
+        matrix: ``(N, 6)``, as :func:`rotate_numbers` returns them.
         interpolation: between pixels.
         fill: as for :func:`affine`.
-        size: height and width of the result, those of ``x`` by default.
+        size: height and width of the result, by default those of ``x``.
 
     Returns:
         ``(N, C, *size)`` in the dtype of ``x``.
 
     Raises:
-        ValueError: the interpolation is unknown, or the fills fit neither one channel nor all.
+        ValueError: the interpolation is unknown, or the number of fills is neither one nor the number of channels.
     """
     height, width = x.shape[-2:]
     out_height, out_width = size or (height, width)
@@ -74,11 +74,12 @@ def rotate(
 
 
 def perspective(x: Tensor, coefficients: Tensor, *, interpolation: Interpolation, fill: Fill) -> Tensor:
-    """``perspective_image`` of torchvision v2 with coefficients of its own for each sample; bit-equal on the CPU.
+    """Warp as ``perspective_image`` of torchvision v2, with separate coefficients for each sample; bit-equal on the
+    CPU.
 
     Args:
         x: images ``(N, C, H, W)``, uint8 or floating, of any strides.
-        coefficients: ``(N, 8)``, as :func:`perspective_numbers` gives them: ``x = (ax + by + c) / (gx + hy + 1)``,
+        coefficients: ``(N, 8)``, as :func:`perspective_numbers` returns them: ``x = (ax + by + c) / (gx + hy + 1)``,
             ``y = (dx + ey + f) / (gx + hy + 1)``.
         interpolation: between pixels.
         fill: as for :func:`affine`.
@@ -87,7 +88,7 @@ def perspective(x: Tensor, coefficients: Tensor, *, interpolation: Interpolation
         a batch of the shape and dtype of ``x``.
 
     Raises:
-        ValueError: the interpolation is unknown, or the fills fit neither one channel nor all.
+        ValueError: the interpolation is unknown, or the number of fills is neither one nor the number of channels.
     """
     height, width = x.shape[-2:]
     dtype = _grid_dtype(x)
@@ -100,7 +101,7 @@ def perspective(x: Tensor, coefficients: Tensor, *, interpolation: Interpolation
 
 
 def elastic(x: Tensor, displacement: Tensor, *, interpolation: Interpolation, fill: Fill) -> Tensor:
-    """``elastic_image`` of torchvision v2 with a displacement of its own for each sample; bit-equal on the CPU.
+    """Warp as ``elastic_image`` of torchvision v2, with a separate displacement for each sample; bit-equal on the CPU.
 
     Args:
         x: images ``(N, C, H, W)``, uint8 or floating, of any strides.
@@ -112,8 +113,8 @@ def elastic(x: Tensor, displacement: Tensor, *, interpolation: Interpolation, fi
         a batch of the shape and dtype of ``x``.
 
     Raises:
-        ValueError: the interpolation is unknown, the displacements do not fit the images, or the fills fit neither one
-            channel nor all.
+        ValueError: the interpolation is unknown, the displacements do not match the images, or the number of fills is
+            neither one nor the number of channels.
     """
     samples, _, height, width = x.shape
     if displacement.shape != (samples, height, width, 2):
@@ -134,7 +135,7 @@ def affine_numbers(
     shear: float | Sequence[float],
     center: Sequence[float] | None,
 ) -> tuple[float, ...]:
-    """The six numbers that :func:`affine` takes for an image of ``height`` by ``width``.
+    """Return the six numbers that :func:`affine` takes for an image of ``height`` by ``width``.
 
     The other arguments are those of torchvision's ``affine``: angles in degrees, ``translate`` and ``center`` as x and
     y in pixels.
@@ -157,10 +158,10 @@ def affine_numbers(
 def rotate_numbers(
     height: int, width: int, angle: float, expand: bool, center: Sequence[float] | None
 ) -> tuple[tuple[float, ...], tuple[int, int]]:
-    """The six numbers that :func:`rotate` takes for an image of ``height`` by ``width``, and the result's size.
+    """Return the six numbers that :func:`rotate` takes for an image of ``height`` by ``width``, and the result's size.
 
-    The other arguments are those of torchvision's ``rotate``. Its result for quarter turns about the centre, which it
-    does not interpolate, may have another size.
+    The other arguments are those of torchvision's ``rotate``. torchvision's result for quarter turns about the centre,
+    which it does not interpolate, may have another size.
     """
     matrix = _inverse_matrix(_from_centre(height, width, center), -(angle % 360), (0.0, 0.0), 1.0, (0.0, 0.0))
     return matrix, _expanded(matrix, height, width) if expand else (height, width)
@@ -171,13 +172,15 @@ def perspective_numbers(
     endpoints: Sequence[Sequence[int]] | None,
     coefficients: Sequence[float] | None,
 ) -> tuple[float, ...]:
-    """The eight numbers that :func:`perspective` takes: those given, or those that move four corners to four others.
+    """Return the eight numbers that :func:`perspective` takes: those given, or those that map four corners to four
+    others.
 
     The corners are x and y in pixels. The numbers solve a system of equations by least squares in float64, as in
     torchvision, and are rounded to float32.
 
     Raises:
-        ValueError: there is neither just both lists of four corners nor just a list of eight coefficients.
+        ValueError: the arguments are neither exactly two lists of four corners nor exactly a list of eight
+            coefficients.
     """
     if coefficients is not None and startpoints is None and endpoints is None and len(coefficients) == 8:
         return tuple(float(value) for value in coefficients)
@@ -187,7 +190,7 @@ def perspective_numbers(
         raise ValueError(f"{len(startpoints)} and {len(endpoints)} corners, where four and four are needed")
     equations = torch.zeros((8, 8), dtype=torch.float64, device="cpu")
     for corner, ((x, y), (to_x, to_y)) in enumerate(zip(endpoints, startpoints, strict=True)):
-        # Each row is a tensor by itself first: torchvision rounds one with a number that is not whole to float32.
+        # Make each row a separate tensor first: torchvision rounds a row with a non-integer number to float32.
         equations[2 * corner] = torch.tensor([x, y, 1, 0, 0, 0, -to_x * x, -to_x * y], device="cpu")
         equations[2 * corner + 1] = torch.tensor([0, 0, 0, x, y, 1, -to_y * x, -to_y * y], device="cpu")
     moved_to = torch.tensor(startpoints, dtype=torch.float64, device="cpu").view(8)
@@ -206,10 +209,10 @@ def _inverse_matrix(
     scale: float,
     shear: tuple[float, float],
 ) -> tuple[float, ...]:
-    """Two rows that lead back from a place in the warped image to one in the image, both seen from its centre.
+    """Return two rows that map a position in the warped image to one in the image, both relative to its centre.
 
     The warp is a shear along x, a shear along y, the scale, the rotation about ``centre`` and the translation, in this
-    order. The steps are those of torchvision, since the last bits count.
+    order. The steps are those of torchvision, since the last bits matter.
     """
     turn, shear_x, shear_y = (math.radians(degrees) for degrees in (angle, *shear))
     lean = math.tan(shear_x)
@@ -218,7 +221,7 @@ def _inverse_matrix(
     xy = -(xx * lean + math.sin(turn))
     yy = math.cos(turn) - yx * lean
     to_x, to_y = centre[0] + translate[0], centre[1] + translate[1]
-    # Rotation and shears keep areas, so that their inverse needs no division by a determinant.
+    # Rotation and shears preserve areas, so their inverse needs no division by a determinant.
     first, second = (yy / scale, -xy / scale), (-yx / scale, xx / scale)
     return (
         *first,
@@ -229,7 +232,7 @@ def _inverse_matrix(
 
 
 def _expanded(matrix: tuple[float, ...], height: int, width: int) -> tuple[int, int]:
-    """Height and width that hold all of a rotated image; in float32 and with the tolerance of torchvision."""
+    """Return height and width that hold all of a rotated image, in float32 and with torchvision's tolerance."""
     half_width, half_height = 0.5 * width, 0.5 * height
     corners = [[x, y, 1.0] for x in (-half_width, half_width) for y in (-half_height, half_height)]
     rows = torch.tensor(matrix, dtype=torch.float32, device="cpu").view(2, 3)
@@ -245,7 +248,7 @@ def _grid_dtype(x: Tensor) -> torch.dtype:
 
 
 def _rescaled(matrix: Tensor, height: int, width: int, dtype: torch.dtype) -> Tensor:
-    """Matrices ``(N, 6)``, whose result is in pixels, as factors ``(N, 3, 2)``, whose result is in halves of the image.
+    """Convert matrices ``(N, 6)`` to pixels into factors ``(N, 3, 2)`` to units of half the image.
 
     The divisor is a tensor because CUDA divides by a Python number as a multiplication by its reciprocal.
     """
@@ -255,10 +258,11 @@ def _rescaled(matrix: Tensor, height: int, width: int, dtype: torch.dtype) -> Te
 
 
 def _products(across: Tensor, down: Tensor, factors: Tensor) -> Tensor:
-    """``(x, y, 1) @ factors`` for all x in ``across`` ``(W,)``, y in ``down`` ``(H,)``: ``(N, H, W, k)``, k up to 2.
+    """Return ``(x, y, 1) @ factors`` for all x in ``across`` ``(W,)``, y in ``down`` ``(H,)``: ``(N, H, W, k)``, k up
+    to 2.
 
-    On the CPU it is torchvision's own matrix product, which rounds as the library behind it does on this processor.
-    Elsewhere products and sums are made one by one and rounded as that does, and TF32 has no part in it.
+    On the CPU it is torchvision's own matrix product, which rounds as its library does on this processor. On other
+    devices, products and sums are computed one by one and rounded like that, independent of TF32.
     """
     if across.device.type == "cpu":
         return _matrix_products(across, down, factors)
@@ -267,7 +271,7 @@ def _products(across: Tensor, down: Tensor, factors: Tensor) -> Tensor:
 
 @functools.cache
 def cpu_fuses_products() -> bool:
-    """Whether the matrix product behind torchvision's grids rounds only once for a product and a sum on this CPU."""
+    """Return whether the matrix product behind torchvision's grids rounds a product and a sum only once on this CPU."""
     places = torch.arange(64, dtype=torch.float32, device="cpu") - 31.5
     factors = torch.tensor([[[0.0311, 0.0097], [-0.0173, 0.0211], [0.0057, -0.0071]]], device="cpu")
     return not torch.equal(_matrix_products(places, places, factors), _plain_products(places, places, factors, False))
@@ -277,18 +281,18 @@ def _matrix_products(across: Tensor, down: Tensor, factors: Tensor) -> Tensor:
     width, height, columns = len(across), len(down), factors.shape[2]
     ones = torch.ones((height, width), dtype=across.dtype, device=across.device)
     points = torch.stack((across.expand(height, -1), down[:, None].expand(-1, width), ones), -1).view(1, -1, 3)
-    # Always with two columns, as in torchvision: a matrix with one may be rounded otherwise.
+    # Always two columns, as in torchvision: a matrix with one may be rounded differently.
     products = points.expand(len(factors), -1, -1).bmm(factors.expand(-1, -1, 2))
     return products.view(-1, height, width, 2)[..., :columns]
 
 
 def _plain_products(across: Tensor, down: Tensor, factors: Tensor, fused: bool) -> Tensor:
     dtype = factors.dtype
-    wide = torch.promote_types(dtype, torch.float32)  # matrix products of halves are summed in float32
+    wide = torch.promote_types(dtype, torch.float32)  # matrix products of half precision are summed in float32
     x, y, one = factors.to(wide)[:, :, None, None].unbind(1)
     horizontal, down = across.to(wide)[:, None] * x, down.to(wide)[:, None, None]
     if fused and wide == torch.float32:
-        # A product of two float32 numbers is exact in float64, so that rounding comes after the sum alone.
+        # A product of two float32 numbers is exact in float64, so only the sum is rounded.
         total = (down.double() * y.double() + horizontal.double()).float()
     else:
         total = horizontal + down * y
@@ -296,7 +300,7 @@ def _plain_products(across: Tensor, down: Tensor, factors: Tensor, fused: bool) 
 
 
 def _sample(x: Tensor, grid: Tensor, interpolation: str, fill: Fill) -> Tensor:
-    """Pixels of ``x`` at the places of ``grid`` ``(N, H', W', 2)``, computed in the dtype of the grid."""
+    """Return the pixels of ``x`` at the positions of ``grid`` ``(N, H', W', 2)``, computed in the dtype of the grid."""
     if interpolation not in _INTERPOLATIONS:
         raise ValueError(f"interpolation {interpolation!r} is not one of {_INTERPOLATIONS}")
     fills = _fills(fill, x.shape[1])
@@ -304,7 +308,7 @@ def _sample(x: Tensor, grid: Tensor, interpolation: str, fill: Fill) -> Tensor:
     warped = _grid_sample(pixels, grid, interpolation)
     whole = interpolation == "nearest" and all(value.is_integer() for value in fills)
     if fill is not None and (interpolation == "bilinear" or any(fills)):
-        # All samples share one mask, and the images need not be copied to get it as a further channel.
+        # All samples share one mask, so the images need not be copied to add it as a channel.
         mask = torch.ones((1, 1, 1, 1), dtype=grid.dtype, device=x.device).expand(len(x), 1, *x.shape[2:])
         inside = _grid_sample(mask, grid, interpolation)
         colour = _colour(fills, warped)
@@ -329,7 +333,8 @@ def _fills(fill: Fill, channels: int) -> tuple[float, ...]:
 
 
 def _colour(fills: tuple[float, ...], like: Tensor) -> Tensor:
-    """``(1, C, 1, 1)``, or with one channel where all are alike; made of constants, which travel with the launches."""
+    """Return ``(1, C, 1, 1)``, or one channel if all fills are equal; made of constants, which are passed as kernel
+    arguments."""
     distinct = fills[:1] if len(set(fills)) == 1 else fills
     channels = [torch.full((1, 1, 1, 1), value, dtype=like.dtype, device=like.device) for value in distinct]
     return torch.cat(channels, 1) if len(channels) > 1 else channels[0]

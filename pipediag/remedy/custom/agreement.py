@@ -1,4 +1,4 @@
-"""Whether a form of a callable on the device gives the CPU's results, however the samples are batched."""
+"""Check that a form of a callable on the device gives the CPU's results, for any batching of the samples."""
 
 from __future__ import annotations
 
@@ -11,19 +11,20 @@ from .forms import How
 from .reference import Group
 from .refusal import Refused, told
 
-#: Batches of these sizes are tried besides the whole: up to four, which is where code that looks at the number of
-#: channels may take a batch for an image.
+#: Batch sizes that are tried in addition to the whole: up to four, because code that checks the number of channels may
+#: take such a batch for an image.
 _SIZES = (1, 2, 3, 4)
-#: How far integers may be off, and how many of them.
+#: Allowed difference of integers in levels, and the fraction of elements that may differ.
 _LEVELS, _SHARE = 1, 1e-3
 
 
 def largest_difference(
     apply: Callable[[Tensor], Tensor], how: How, groups: list[Group], device: torch.device, tolerance: float
 ) -> float:
-    """The largest difference to the CPU's results, as a share of their range.
+    """Return the largest difference from the CPU's results, as a fraction of their range.
 
-    Raises Refused where one is beyond the tolerance, or where the callable fails on the device.
+    Raises:
+        Refused: a difference exceeds the tolerance, or the callable fails on the device.
     """
     largest, scale = 0.0, range_of(groups)
     try:
@@ -40,7 +41,7 @@ def largest_difference(
 
 
 def _groupings(number: int, how: How) -> Iterator[Tensor]:
-    """Which of ``number`` samples make a batch: all, all in another order, and all in small batches."""
+    """Yield batches of sample indices: all ``number`` samples, all in another order, and all in small batches."""
     everything = torch.arange(number)
     yield everything
     if how == "loop":  # runs them one by one anyway
@@ -52,7 +53,7 @@ def _groupings(number: int, how: How) -> Iterator[Tensor]:
 
 
 def range_of(groups: list[Group]) -> float:
-    """The range of all results: what differences are measured by."""
+    """Return the range of all results, which is the unit of differences."""
     results = torch.cat([_number(group.expected).double().flatten() for group in groups])
     finite = results[results.isfinite()]
     if not finite.numel():
@@ -62,7 +63,11 @@ def range_of(groups: list[Group]) -> float:
 
 
 def difference(actual: Tensor, expected: Tensor, scale: float, tolerance: float) -> float:
-    """The largest difference, as a share of ``scale``; raises Refused where it is too large."""
+    """Return the largest difference, as a fraction of ``scale``.
+
+    Raises:
+        Refused: the difference is too large, or device, shape or dtype differ.
+    """
     if actual.device.type != expected.device.type:
         raise Refused("its result is not on the device")
     if actual.shape != expected.shape or actual.dtype != expected.dtype:
@@ -86,7 +91,7 @@ def difference(actual: Tensor, expected: Tensor, scale: float, tolerance: float)
 
 
 def _number(tensor: Tensor) -> Tensor:
-    """The elements in a type that they can be compared in."""
+    """Return the elements in a dtype in which they can be compared."""
     if tensor.is_complex():
         tensor = torch.view_as_real(tensor)
     if tensor.is_floating_point():

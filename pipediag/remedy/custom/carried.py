@@ -1,4 +1,4 @@
-"""Taking a callable along to a device: a copy with all tensors that it holds there, the user's own left alone."""
+"""Copy a callable to a device with all tensors that it holds; the user's own object does not change."""
 
 from __future__ import annotations
 
@@ -18,14 +18,15 @@ from .refusal import Refused, told
 
 
 def carried(fn: Any, device: torch.device) -> Callable[[Tensor], Tensor]:
-    """``fn`` with all tensors it holds on ``device``: a copy wherever it holds any, itself where not.
+    """Return ``fn`` with all tensors it holds on ``device``: a copy if it holds any, otherwise ``fn`` itself.
 
-    Raises Refused where something that holds a tensor cannot be copied.
+    Raises:
+        Refused: an object that holds a tensor cannot be copied.
     """
     carrier = _Carrier(device, fn)
     try:
         moved: Callable[[Tensor], Tensor] = carrier.of(fn)
-        # A call looks for __call__ at the class, which stays: its own globals are reached only past it.
+        # Calls look up __call__ on the class, which is not copied; so its function is carried and bound explicitly.
         call = inspect.getattr_static(type(fn), "__call__", None)
         if isinstance(call, types.FunctionType):
             own = carrier.of(call)
@@ -36,19 +37,19 @@ def carried(fn: Any, device: torch.device) -> Callable[[Tensor], Tensor]:
 
 
 class _Carrier:
-    """Copies to the device: of tensors and modules, and of what holds such; all else is shared with the user's."""
+    """Copier of tensors and modules, and of objects that hold them; all other objects are shared with the user's."""
 
     def __init__(self, device: torch.device, root: Any) -> None:
         self._device = device
         self._root = root
-        self._done: dict[int, tuple[Any, Any]] = {}  # with the original, so that its id stays taken
+        self._done: dict[int, tuple[Any, Any]] = {}  # with the original, so that its id stays in use
 
     def of(self, value: Any) -> Any:
-        """``value`` on the device; the same object where nothing in it is to be moved."""
+        """Return ``value`` on the device; the same object if nothing in it moves."""
         if isinstance(value, LEAVES):
             return value
         if id(value) not in self._done:
-            self._done[id(value)] = value, value  # for what refers back to it
+            self._done[id(value)] = value, value  # for objects that refer back to it
             self._done[id(value)] = value, self._copy(value)
         return self._done[id(value)][1]
 
@@ -73,17 +74,17 @@ class _Carrier:
         return self._record(value) if is_record(value) else value
 
     def _made_of(self, value: Any, make: Callable[..., Any], *parts: Any) -> Any:
-        """``value`` made anew of its parts where one of them is another on the device."""
+        """Rebuild ``value`` from its parts if one of them changes on the device."""
         moved = [self.of(part) for part in parts]
         return value if all(map(operator.is_, parts, moved)) else make(*moved)
 
     def _changes(self, values: dict[Any, Any]) -> dict[Any, Any]:
-        """Those of the values that are others on the device."""
+        """Return the values that change on the device."""
         moved = {name: self.of(value) for name, value in values.items()}
         return {name: value for name, value in moved.items() if value is not values[name]}
 
     def _tensor(self, tensor: Tensor) -> Tensor:
-        if tensor.device.type != "cpu":  # where the user put it
+        if tensor.device.type != "cpu":  # the user put it there
             return tensor
         return tensor.detach().to(self._device, copy=True).requires_grad_(tensor.requires_grad)
 
@@ -106,7 +107,7 @@ class _Carrier:
         return fresh
 
     def _class_changes(self, obj: Any) -> dict[str, Any]:
-        """What an object finds at its class and is another on the device: tensors, and methods that use such."""
+        """Return the class attributes that change on the device: tensors, and methods that use them."""
         found: dict[str, Any] = {}
         for cls in reversed(type(obj).__mro__):
             found.update({} if is_library(cls) else class_values(cls))
@@ -114,7 +115,7 @@ class _Carrier:
         return self._changes({name: value for name, value in found.items() if name not in own})
 
     def _function(self, fn: types.FunctionType) -> types.FunctionType:
-        """The function over again, with another closure and in a copy of its globals, where these hold tensors."""
+        """Rebuild the function, with another closure and a copy of its globals if these hold tensors."""
         of_globals, of_cells = self._changes(globals_of(fn)), self._changes(closed_over(fn))
         attached = {"__defaults__": fn.__defaults__, "__kwdefaults__": fn.__kwdefaults__, **fn.__dict__}
         of_attached = self._changes(attached)
@@ -128,18 +129,18 @@ class _Carrier:
 
 
 def _bound(of_class: dict[str, Any], obj: Any) -> dict[str, Any]:
-    """What a class defines, as attributes of one object of it."""
+    """Bind a class's definitions to one object of it."""
     return {name: value.__get__(obj) if hasattr(type(value), "__get__") else value for name, value in of_class.items()}
 
 
 def _set_all(obj: Any, values: dict[str, Any]) -> None:
-    """Set attributes past any ``__setattr__`` of the object's own: a frozen dataclass, a module."""
+    """Set attributes directly, bypassing the object's own ``__setattr__`` (a frozen dataclass, a module)."""
     for name, value in values.items():
         object.__setattr__(obj, name, value)
 
 
 def _with_items(container: Any, changes: dict[Any, Any]) -> Any:
-    """A copy of a dict, list or tuple with some of its items replaced; itself where there are none."""
+    """Return a copy of a dict, list or tuple with some items replaced; the container itself if there are no changes."""
     if not changes:
         return container
     if isinstance(container, tuple):

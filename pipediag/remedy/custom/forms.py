@@ -1,4 +1,4 @@
-"""The forms in which a callable for one image runs for a whole batch."""
+"""Run a callable for one image on a whole batch, in one of several forms."""
 
 from __future__ import annotations
 
@@ -13,7 +13,8 @@ How = Literal["batch", "vmap", "loop"]
 
 
 def form(how: How, fn: Callable[[Tensor], Tensor], device: torch.device) -> Callable[[Tensor], Tensor]:
-    """``fn``, which takes one image on ``device``, for a batch ``(N, C, H, W)`` there; its results come stacked."""
+    """Return ``fn``, which takes one image on ``device``, as a function of a batch ``(N, C, H, W)``; its results are
+    stacked."""
 
     def batch(images: Tensor) -> Tensor:
         result = fn(images)
@@ -27,8 +28,8 @@ def form(how: How, fn: Callable[[Tensor], Tensor], device: torch.device) -> Call
     run = {"batch": batch, "vmap": torch.vmap(fn), "loop": loop}[how]
 
     def apply(images: Tensor) -> Tensor:
-        # What fn makes of numbers (a mean, a grid) is to be made on the device; a loop under autocast is to get what
-        # was proven without; and one result that vmap expanded to all samples could not be written to.
+        # Tensors that fn creates from numbers (a mean, a grid) must be on the device. A loop under autocast must get
+        # the results that were proven without it. A result that vmap expanded to all samples could not be written to.
         with device, torch.autocast(device.type, enabled=False):
             return run(images.contiguous()).detach().as_subclass(Tensor).contiguous()
 
@@ -36,7 +37,7 @@ def form(how: How, fn: Callable[[Tensor], Tensor], device: torch.device) -> Call
 
 
 def synchronises(apply: Callable[[Tensor], Tensor], images: Tensor, device: torch.device) -> bool:
-    """Whether the CPU waits for the device while ``apply`` runs on a batch of ``images``."""
+    """Return whether the CPU waits for the device while ``apply`` runs on a batch of ``images``."""
     if device.type != "cuda":
         return False
     images = images.to(device)

@@ -1,4 +1,4 @@
-"""What a callable holds and can reach, and whether a call changed it."""
+"""Watch everything that a callable holds and can reach, and find out whether a call changed it."""
 
 from __future__ import annotations
 
@@ -14,20 +14,21 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ...ladder.paths import same
+from ...usercode.paths import same
 from .inside import LEAVES, cells, class_values, closed_over, globals_of, is_library, is_record, slot_values
 from .refusal import Refused
 
-#: What may be held by a callable: beyond it, watching takes too long and the device's memory is better used.
+#: Limits on what a callable may hold: beyond them, watching takes too long and device memory is better used.
 _MOST_PLACES, _MOST_BYTES = 100_000, 1 << 28
 
 _Inside = list[tuple[str, Any]]
 
 
 class Held:
-    """What a callable holds and can reach, as it was: closures, globals, attributes, and everything in them.
+    """Snapshot of everything that a callable holds and can reach: closures, globals, attributes, and their contents.
 
-    Raises Refused where that is too much.
+    Raises:
+        Refused: it holds too much.
     """
 
     def __init__(self, fn: Any) -> None:
@@ -50,7 +51,7 @@ class Held:
                 raise Refused(f"it holds more than {_MOST_PLACES} objects, too many to be watched for changes")
 
     def changed(self) -> str | None:
-        """What the first change means, with the name of the place; None where all is as it was."""
+        """Return what the first change means, with the name of the place, or None if nothing changed."""
         for spot in self._spots:
             name = spot.changed()
             if name is not None:
@@ -58,13 +59,17 @@ class Held:
         return None
 
     def check(self) -> None:
-        """Raises Refused where something changed."""
+        """Check for changes.
+
+        Raises:
+            Refused: something changed.
+        """
         change = self.changed()
         if change is not None:
             raise Refused(change)
 
     def put_back(self) -> None:
-        """Undo what changed, wherever the place can be written to."""
+        """Undo all changes in places that can be written to."""
         with torch.no_grad():
             for spot in self._spots:
                 if spot.changed() is not None:
@@ -72,7 +77,7 @@ class Held:
 
 
 class _Spot:
-    """A place where a callable could keep something: ``now`` says by name what is there.
+    """Place where a callable could keep state; ``now`` returns its values by name.
 
     ``put`` writes a value back under its name, ``drop`` removes a name.
     """
@@ -88,7 +93,7 @@ class _Spot:
         self.means = means
 
     def changed(self) -> str | None:
-        """The first name whose value is another one; equal data in a new object is no change."""
+        """Return the first name whose value changed, or None; equal data in a new object is no change."""
         now, gone = self._now(), object()
         for name in {**self._kept, **now}:
             before, after = self._kept.get(name, gone), now.get(name, gone)
@@ -104,12 +109,12 @@ class _Spot:
             for name, value in self._kept.items():
                 if name not in now or now[name] is not value:
                     self._put(name, value)
-        except Exception:  # an object that lets nobody write to it
+        except Exception:  # the object does not allow writing
             pass
 
 
 def _look(name: str, obj: Any, entered: bool) -> tuple[list[_Spot], _Inside]:
-    """The places of one object and what is in them; ``entered`` even if it is a library's."""
+    """Return the places of one object and its contents. With ``entered``, even a library's function is searched."""
     if isinstance(obj, Tensor):
         return [_tensor_spot(name, obj)], []
     if isinstance(obj, types.FunctionType):
@@ -160,7 +165,7 @@ def _look_into_record(obj: Any) -> tuple[list[_Spot], _Inside]:
 
 
 def _entries_spot(mapping: dict[Any, Any], now: Callable[[], dict[Any, Any]]) -> _Spot:
-    """A dict or a namespace: of its entries those that ``now`` gives."""
+    """Return the place for a dict or a namespace, limited to the entries that ``now`` gives."""
     return _Spot(now, lambda key, value: mapping.update({key: value}), mapping.__delitem__)
 
 
@@ -173,13 +178,13 @@ def _items_spot(name: str, items: list[Any] | deque[Any]) -> _Spot:
 
 
 def _tensor_spot(name: str, tensor: Tensor) -> _Spot:
-    if tensor.layout != torch.strided or tensor.is_meta or tensor.is_quantized:  # not to be compared
+    if tensor.layout != torch.strided or tensor.is_meta or tensor.is_quantized:  # its elements cannot be compared
         return _Spot(lambda: {name: tensor._version})
     return _Spot(lambda: {name: tensor.detach().clone()}, lambda _, kept: tensor.copy_(kept))
 
 
 def _generator_spot(name: str, obj: Any) -> _Spot | None:
-    """A random generator that the user made."""
+    """Return the place for a random generator that the user made, or None for any other object."""
     numpy = sys.modules.get("numpy")
     get: Callable[[], Any]
     put: Callable[[Any], None]
@@ -195,7 +200,8 @@ def _generator_spot(name: str, obj: Any) -> _Spot | None:
 
 
 def _content_spot(name: str, obj: Any) -> _Spot:
-    """Anything else: an array, a set, a counter of itertools. Only an array's content can be put back."""
+    """Return the place for any other object: an array, a set, an itertools counter. Only an array's content can be put
+    back."""
     if _is_array(obj):
         return _Spot(lambda: {name: obj.copy()}, lambda _, kept: obj.__setitem__(..., kept))
     return _Spot(lambda: {name: _content(obj)})
@@ -205,7 +211,7 @@ def _content(obj: Any) -> Any:
     for written in (pickle.dumps, repr):
         try:
             return written(obj)
-        except Exception:  # what cannot be written is left to the comparison of the results
+        except Exception:  # objects that cannot be serialized are covered only by the comparison of results
             continue
     return None
 

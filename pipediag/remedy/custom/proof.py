@@ -1,4 +1,4 @@
-"""The proof: what is shown, in which order, and what comes of it."""
+"""Prove that a callable can move to the device: run all checks in order and return the result."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
-from ...ladder.randomness import undisturbed
+from ...usercode.randomness import undisturbed
 from ..threads import as_in_a_worker
 from .agreement import largest_difference
 from .carried import carried
@@ -22,18 +22,18 @@ from .shapes import Kind, Shapes
 
 @dataclass(frozen=True)
 class Stays:
-    """The callable stays in the worker; ``reason`` is a sentence's part that says why ("it draws from ...")."""
+    """Result for a callable that stays in the worker; ``reason`` is a clause that says why ("it draws from ...")."""
 
     reason: str
 
 
 @dataclass(frozen=True)
 class Moved:
-    """The callable on the device, as it was proven.
+    """Result for a callable that may run on the device, in the form that was proven.
 
     ``apply`` takes ``(N, C, H, W)`` on the device, of the samples' dtype, and returns the ``N`` results stacked; it
-    raises ``RuntimeError`` where a batch call gives another number of results. ``largest`` is the largest difference
-    to the CPU's results, as a share of their range. ``synchronises`` says whether the CPU waits for the device in it.
+    raises ``RuntimeError`` if a batch call gives another number of results. ``largest`` is the largest difference from
+    the CPU's results, as a fraction of their range. ``synchronises`` is True if the CPU waits for the device in it.
     """
 
     how: How
@@ -44,11 +44,11 @@ class Moved:
     _held: Held = field(repr=False)
 
     def out(self, shape: Sequence[int], dtype: torch.dtype) -> Kind:
-        """Shape and dtype of one result for one input of ``shape`` and ``dtype``: see :meth:`Shapes.out`."""
+        """Return shape and dtype of one result for one input of ``shape`` and ``dtype``: see :meth:`Shapes.out`."""
         return self.shapes.out(shape, dtype)
 
     def stale(self) -> bool:
-        """Whether the user's callable holds something else by now: ``apply`` works with what it held when proven."""
+        """Return whether the user's callable holds other values now; ``apply`` uses those it held when proven."""
         return self._held.changed() is not None
 
 
@@ -59,13 +59,13 @@ def prove(
     tolerance: float = 1e-5,
     allow_loop: bool = True,
 ) -> Moved | Stays:
-    """Move ``fn`` to ``device`` if that makes no difference for ``samples``, else say why not.
+    """Move ``fn`` to ``device`` if that makes no difference for ``samples``; otherwise return the reason why not.
 
     ``samples`` are two or more images on the CPU as ``fn`` gets them, which may differ in shape. Floats may differ by
-    ``tolerance`` of the results' range, integers by one level in 0.1 % of their elements. Without ``allow_loop`` one
-    call must do for the whole batch. ``fn`` itself, what it holds and the random state are left as they were.
+    ``tolerance`` of the results' range, integers by one level in 0.1 % of their elements. Without ``allow_loop``, one
+    call must process the whole batch. ``fn`` itself, the values it holds and the random state do not change.
     """
-    # As in a worker, whatever holds around the call: one thread, gradients on, and the CPU the default device.
+    # As in a worker, whatever the caller's settings: one thread, gradients on, and the CPU as the default device.
     with as_in_a_worker(), undisturbed(), torch.enable_grad(), torch.device("cpu"), warnings.catch_warnings():
         warnings.simplefilter("ignore")
         try:
@@ -77,7 +77,11 @@ def prove(
 def _moved(
     fn: Callable[[Tensor], Tensor], samples: Sequence[Tensor], device: torch.device, tolerance: float, allow_loop: bool
 ) -> Moved:
-    """The first form that agrees with the CPU's results; raises Refused where none does."""
+    """Return the first form that agrees with the CPU's results.
+
+    Raises:
+        Refused: none does.
+    """
     if len(samples) < 2:
         raise Refused("there are fewer than two samples to prove it on")
     held = Held(fn)
@@ -93,7 +97,7 @@ def _moved(
         try:
             largest = largest_difference(apply, how, groups, device, tolerance)
         except Refused as refused:
-            if how != "vmap" or not by_pixels:  # vmap's own message would tell less
+            if how != "vmap" or not by_pixels:  # vmap's own message would say less
                 refusal = refused
             continue
         return Moved(how, apply, largest, synchronises(apply, groups[0].inputs, device), shapes, held)
@@ -101,7 +105,7 @@ def _moved(
 
 
 def _forms(by_pixels: bool, allow_loop: bool) -> Iterator[How]:
-    # That all samples took the same branch by chance, a batch call does not show; vmap refuses to decide by pixels.
+    # A batch call does not reveal that all samples took the same branch by chance; vmap refuses to branch on pixels.
     if not by_pixels:
         yield "batch"
     yield "vmap"

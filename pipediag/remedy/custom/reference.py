@@ -1,4 +1,4 @@
-"""What a callable makes of the samples on the CPU, once it is shown that this depends on the samples alone."""
+"""Compute a callable's results on the CPU, after checking that they depend on the samples alone."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ import torch
 from torch import Tensor
 from torch.overrides import TorchFunctionMode
 
-from ...ladder.randomness import moved, state
+from ...usercode.randomness import moved, state
 from .held import Held
 from .refusal import Refused, told
 from .shapes import Kind
 
-#: The second run of each sample starts from here, so that a result that depends on a seed differs.
+#: Seed for the second run of each sample, so that a result that depends on a seed differs.
 _OTHER_SEED = 0x5EED
 
 
 class Group(NamedTuple):
-    """Samples of one shape and dtype ``(n, C, H, W)``, and what the callable makes of them one by one ``(n, ...)``."""
+    """Samples of one shape and dtype ``(n, C, H, W)``, and the callable's results for each ``(n, ...)``."""
 
     inputs: Tensor
     expected: Tensor
@@ -36,18 +36,18 @@ class Group(NamedTuple):
 
 
 class Reference(NamedTuple):
-    """The CPU's results, and whether the callable may decide by the pixels, to branch for example."""
+    """CPU results; ``by_pixels`` is True if the callable may decide by the pixels, to branch for example."""
 
     groups: list[Group]
     by_pixels: bool
 
 
 class _Raised(Refused):
-    """The callable raises."""
+    """Error: the callable raises."""
 
 
 class _NumpyWatch(TorchFunctionMode):  # type: ignore[misc]
-    """Notices a tensor's pixels going to numpy, and so to SciPy and Pillow."""
+    """Detector of tensors that are converted to numpy, and so to SciPy and Pillow."""
 
     _WAYS = frozenset({"numpy", "__array__", "__dlpack__"})
     seen = False
@@ -58,7 +58,11 @@ class _NumpyWatch(TorchFunctionMode):  # type: ignore[misc]
 
 
 def reference_of(fn: Callable[[Tensor], Tensor], samples: Sequence[Tensor], held: Held) -> Reference:
-    """What ``fn`` makes of ``samples``; raises Refused where that depends on anything else, or changes ``held``."""
+    """Return the results of ``fn`` for ``samples``.
+
+    Raises:
+        Refused: the results depend on anything else, or ``fn`` changes ``held``.
+    """
     results = _repeatable(fn, samples, held)
     grouped: dict[Kind, list[tuple[Tensor, Tensor]]] = {}
     for sample, result in zip(samples, results, strict=True):
@@ -79,9 +83,9 @@ def reference_of(fn: Callable[[Tensor], Tensor], samples: Sequence[Tensor], held
 
 
 def _repeatable(fn: Callable[[Tensor], Tensor], samples: Sequence[Tensor], held: Held) -> list[Tensor]:
-    """The results, once they came out the same in another order and from other random states."""
+    """Return the results, after checking that they are the same in another order and from other random states."""
     results = [_result(fn, samples[0])]
-    held.check()  # one that counts is stopped at one
+    held.check()  # a callable that counts its calls is caught after the first
     results += [_result(fn, sample) for sample in samples[1:]]
     _reseed()
     with _NumpyWatch() as numpys:
@@ -95,7 +99,7 @@ def _repeatable(fn: Callable[[Tensor], Tensor], samples: Sequence[Tensor], held:
 
 
 def _result(fn: Callable[[Tensor], Tensor], sample: Tensor) -> Tensor:
-    """What ``fn`` makes of one sample, as a plain tensor of its own memory."""
+    """Return the result of ``fn`` for one sample, as a plain tensor with its own memory."""
     given = sample.clone()
     version, before = given._version, state()
     try:
@@ -117,7 +121,7 @@ def _result(fn: Callable[[Tensor], Tensor], sample: Tensor) -> Tensor:
 
 
 def _reseed() -> None:
-    """Other random states than before, the CPU's only."""
+    """Set other random states than before, for the CPU only."""
     random.seed(_OTHER_SEED)
     torch.default_generator.manual_seed(_OTHER_SEED)
     numpy = sys.modules.get("numpy")
@@ -126,10 +130,10 @@ def _reseed() -> None:
 
 
 def _companions(sample: Tensor) -> list[Tensor]:
-    """The sample in its lower and in its upper half of levels.
+    """Return variants of the sample: in its lower and its upper half of levels, and black; for booleans, the inverse.
 
-    Photographs have much in common, as a brightest pixel of 255: ``x / x.max()`` over a batch of them seems to keep
-    them apart. And a shape may occur once only, which says nothing about a batch.
+    Photographs have much in common, such as a brightest pixel of 255: for a batch of them ``x / x.max()`` seems to
+    treat each image separately. Also, a shape that occurs only once gives no information about batches.
     """
     dark, light = sample.clone(), sample.clone()
     halved = None if sample.is_floating_point() or sample.is_complex() else "floor"
@@ -138,7 +142,7 @@ def _companions(sample: Tensor) -> list[Tensor]:
             return [dark.logical_not_()]
         dark.div_(2, rounding_mode=halved)
         light.div_(2, rounding_mode=halved).add_(dark.abs().max())
-    except RuntimeError:  # no pixels, or a dtype that torch does not calculate in
+    except RuntimeError:  # no pixels, or a dtype without arithmetic in torch
         return []
     return [dark, light, sample.clone().zero_()]
 
@@ -150,7 +154,7 @@ def _stacked(pairs: list[tuple[Tensor, Tensor]]) -> Group:
 
 
 def _looks_at_pixels(fn: Callable[[Tensor], Tensor], groups: list[Group]) -> bool:
-    """Whether ``fn`` fails, or might fail, without pixels: where it looks at them in Python."""
+    """Return whether ``fn`` fails, or might fail, without pixels, because it reads them in Python."""
     try:
         from torch._subclasses.fake_tensor import FakeTensorMode
     except ImportError:
@@ -169,7 +173,7 @@ def _plain(tensor: Tensor) -> Tensor:
 
 
 def _identical(left: Tensor, right: Tensor) -> bool:
-    """Equal shape, dtype and elements, NaN included."""
+    """Return whether shape, dtype and elements are equal, NaN included."""
     if left.shape != right.shape or left.dtype != right.dtype:
         return False
     left, right = _plain(left), _plain(right)

@@ -1,4 +1,4 @@
-"""Shapes and dtypes of a callable's results, for the workers, which no longer make the results themselves."""
+"""Determine shapes and dtypes of a callable's results for the workers, which no longer compute the results."""
 
 from __future__ import annotations
 
@@ -8,30 +8,31 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
-#: A shape and a dtype: all that can be known of an image without its pixels.
+#: Shape and dtype of an image.
 Kind = tuple[tuple[int, ...], torch.dtype]
 
 
 @dataclass
 class Shapes:
-    """What comes out of a callable for an input of some shape and dtype; travels to the workers.
+    """Result shapes and dtypes of a callable by input shape and dtype; sent to the workers.
 
-    ``known`` holds the answers so far, those of the proof to begin with.
+    ``known`` holds the results so far, initially those of the proof.
     """
 
     fn: Callable[[Tensor], Tensor]
     known: dict[Kind, Kind] = field(default_factory=dict)
 
     def out(self, shape: Sequence[int], dtype: torch.dtype) -> Kind:
-        """Shape and dtype of the result, found by a run without pixels, or on zeros where that fails.
+        """Return shape and dtype of the result, found by a run without pixels, or on zeros if that fails.
 
-        Raises what the callable raises on zeros.
+        Raises:
+            Exception: any error that the callable raises on zeros.
         """
         given = tuple(shape), dtype
         if given not in self.known:
             try:
                 result = self.fn(torch.empty(given[0], dtype=dtype, device="meta"))
-            except Exception:  # it holds tensors that are not of the meta device, or it looks at pixels
+            except Exception:  # it holds tensors on another device than meta, or it reads pixels
                 result = self.fn(torch.zeros(given[0], dtype=dtype, device="cpu"))
             self.known[given] = tuple(result.shape), result.dtype
         return self.known[given]

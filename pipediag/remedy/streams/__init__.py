@@ -1,1 +1,1 @@
-"""Work on several CUDA streams, correctly: batches that arrive ahead of the loop, stages, parallel branches."""
+"""Run work on several CUDA streams: batches that arrive ahead of the loop, stages, parallel branches."""

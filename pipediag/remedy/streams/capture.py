@@ -1,4 +1,4 @@
-"""Capturing launches in a CUDA graph, and leaving nothing behind where that fails."""
+"""Capture launches in a CUDA graph, and restore all state if that fails."""
 
 from __future__ import annotations
 
@@ -12,17 +12,18 @@ from ..autocast import casts_made_anew
 
 T = TypeVar("T")
 
-#: Graphs whose capture failed: torch's allocator of page-locked memory may go on asking them.
+#: Graphs whose capture failed, kept alive: torch's allocator of page-locked memory may still query them.
 _FAILED: list[torch.cuda.CUDAGraph] = []
 
 
 def captured(work: Callable[[], T], device: torch.device) -> tuple[torch.cuda.CUDAGraph, T]:
-    """A graph of what ``work`` launches on the current stream, and what ``work`` gave.
+    """Return a graph of the launches that ``work`` makes on the current stream, and the result of ``work``.
 
-    It is tried once with a copy of the device's random generator: a capture that fails leaves its generator unusable.
+    The capture is first tried with a copy of the device's random generator, because a failed capture leaves its
+    generator unusable.
 
     Raises:
-        Exception: whatever the work, or torch, raised; everything else goes on as before.
+        Exception: any error of the work or of torch; all other state is restored.
     """
     with _generator_set_aside(device):
         _captured(work, device)
@@ -32,7 +33,7 @@ def captured(work: Callable[[], T], device: torch.device) -> tuple[torch.cuda.CU
 def _captured(work: Callable[[], T], device: torch.device) -> tuple[torch.cuda.CUDAGraph, T]:
     graph, pool = torch.cuda.CUDAGraph(), torch.cuda.graph_pool_handle()
     with casts_made_anew():
-        # Loading threads allocate page-locked memory and the like; that is theirs, and must not end the capture.
+        # Loading threads may allocate page-locked memory and the like, which must not end the capture.
         graph.capture_begin(pool=pool, capture_error_mode="thread_local")
         try:
             made = work()
@@ -44,8 +45,8 @@ def _captured(work: Callable[[], T], device: torch.device) -> tuple[torch.cuda.C
 
 
 def _give_up(graph: torch.cuda.CUDAGraph, pool: Any, device: torch.device) -> None:
-    """End a capture that failed. The allocator must be told as well: while it believes that a capture is going on, it
-    keeps every block that two streams have used."""
+    """End a failed capture, also in the allocator: while it considers a capture active, it keeps every block that two
+    streams have used."""
     try:
         graph.capture_end()
     except Exception:
@@ -54,13 +55,13 @@ def _give_up(graph: torch.cuda.CUDAGraph, pool: Any, device: torch.device) -> No
         try:
             end(device.index or 0, pool)
             torch._C._cuda_releasePool(device.index or 0, pool)
-        except RuntimeError:  # torch has done it by itself
+        except RuntimeError:  # torch has already done it
             pass
 
 
 @contextmanager
 def _generator_set_aside(device: torch.device) -> Iterator[None]:
-    """What is drawn inside is drawn from a copy of the generator."""
+    """Draw from a copy of the generator inside the context."""
     generator = torch.cuda.default_generators[device.index or 0]
     kept = generator.graphsafe_get_state()
     generator.graphsafe_set_state(generator.clone_state())

@@ -1,10 +1,10 @@
-"""Runs the way of a batch to the loop ahead of the loop: fetched, copied and put through its stages in time.
+"""Prepare batches ahead of the loop: fetch them, copy them and run their stages in time.
 
     source -> arrive (copy stream, transform stream) -> stage 1 (its stream) -> ... -> the loop's current stream
 
-What is launched in which thread: fetching and copying in the background, where that changes no random draw; the stages
-in the loop's own thread, one or more batches early, so that grad mode, autocast and the order of random numbers on the
-device are the loop's own.
+Fetching and copying are launched in a background thread if that changes no random draw. The stages are launched in the
+loop's own thread, one or more batches early, so that grad mode, autocast and the order of random numbers on the device
+are the loop's own.
 """
 
 from __future__ import annotations
@@ -21,17 +21,17 @@ from .handover import Ready, hand_over
 from .stage import Stage
 from .supply import Background, Inline, Supply
 
-#: Seconds that closing waits for a loader to give the batch that it is being asked for; as torch's own does.
+#: Seconds that closing waits for the loader's batch in progress; the same as torch's own timeout.
 _PATIENCE = 5.0
 
 
 class Executor:
-    """The streams and stages of a loader. They live as long as it does, whatever number of epochs.
+    """Streams and stages of a loader. They live as long as the loader, over any number of epochs.
 
     Args:
-        feed: gives the batches.
-        stages: what each of them goes through.
-        depth: how many batches may lie ready on the device, if the memory allows it.
+        feed: source of the batches.
+        stages: applied to each batch in order.
+        depth: number of batches that may be ready on the device, if the memory allows it.
     """
 
     def __init__(self, feed: Feed, stages: Sequence[Stage], depth: int) -> None:
@@ -41,18 +41,18 @@ class Executor:
         self._latest: weakref.ref[Flow] | None = None
 
     def flow(self) -> Iterator[Any]:
-        """The batches of one epoch, ready on the stream that is current when the loop asks for each."""
+        """Return the batches of one epoch, each ready on the stream that is current when the loop asks for it."""
         for stage in self._stages:
             stage.begin()
         if self._feed.device.type != "cuda":
             return self._in_turn(self._feed.begin())
         latest = self._latest() if self._latest is not None else None
         if latest is not None and self._feed.single:
-            latest.close()  # the loader goes back to the beginning of the iterator that it has
+            latest.close()  # the loader resets its existing iterator
         source, arrive, device = self._feed.begin(), self._feed.arrive, self._feed.device
         supply: Supply
         if self._feed.ahead:
-            # Of an iterator that later epochs use again, two threads must never ask at a time.
+            # Two threads must never use an iterator at a time, so if later epochs reuse it, wait without limit.
             supply = Background(source, arrive, self._depth, device, patience=None if self._feed.single else _PATIENCE)
         else:
             supply = Inline(source, arrive, self._depth, device)
@@ -69,14 +69,14 @@ class Executor:
 
 
 class Flow:
-    """One epoch's batches, each launched before the loop asks for it."""
+    """Iterator over one epoch's batches, each launched before the loop asks for it."""
 
     def __init__(self, supply: Supply, stages: Sequence[Stage], feed: Feed) -> None:
         self._supply = supply
         self._stages = stages
         self._feed = feed
         self._ahead: deque[Ready | _Failed] = deque()
-        self._handed: torch.cuda.Stream | None = None  # the stream that the loop's batch was handed to
+        self._handed: torch.cuda.Stream | None = None  # the stream that received the loop's batch
         self._over = False
         self._end = weakref.finalize(self, supply.close)
 
@@ -86,7 +86,7 @@ class Flow:
     def __next__(self) -> Any:
         stream = torch.cuda.current_stream(self._feed.device)
         if self._handed is not None:
-            done = torch.cuda.Event(blocking=True)  # waited for by a thread that should sleep
+            done = torch.cuda.Event(blocking=True)  # the waiting thread should sleep
             done.record(self._handed)
             self._handed = None
             self._supply.finished(done)
@@ -101,23 +101,21 @@ class Flow:
             try:
                 raise ready.error
             finally:
-                del (
-                    ready
-                )  # it leads to this frame: what is in such a circle is collected late, maybe by a forked worker
+                del ready  # it refers to this frame; such a cycle is collected late, maybe by a forked worker
         self._handed = stream
         return hand_over(ready, stream)
 
     def close(self) -> None:
-        """No more batches are wanted: what lies ready is dropped."""
+        """Stop the epoch and drop the batches that are ready."""
         self._over = True
         self._ahead.clear()
         self._end()
 
     def _look_ahead(self) -> None:
-        """Launch what is there, as many batches ahead as there are stages; wait only where none is ready.
+        """Launch available batches, as many ahead as there are stages; wait only if none is ready.
 
         Stages that draw random numbers on the device share its generator with the loop. They run exactly one batch
-        ahead, even if that has to be waited for, so that with one seed the draws come in one order.
+        ahead, waiting for it if necessary, so that a seed gives one order of draws.
         """
         while not self._over:
             drawing = any(stage.draws for stage in self._stages)
@@ -142,8 +140,8 @@ class Flow:
             self._ahead.append(ready)
 
     def _fail(self, error: Exception) -> None:
-        """To be raised in its turn: batches before it are in order."""
-        if isinstance(error, StopIteration):  # to a loop it would be the end of the epoch
+        """Queue the error to be raised after the batches before it, which are valid."""
+        if isinstance(error, StopIteration):  # the loop would take it for the end of the epoch
             error = RuntimeError(f"what makes the batches raised StopIteration: {error}").with_traceback(
                 error.__traceback__
             )

@@ -1,4 +1,4 @@
-"""How a loader's batches get to the device, before any stage."""
+"""Bring a loader's batches to the device, before any stage."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ import torch
 from torch import Tensor
 from torch.utils.data import DataLoader, Sampler
 
-from ...ladder import tree
+from ...usercode import tree
 from .handover import Ready, moved, tensors
 
 
 class Feed(Protocol):
-    """What an executor needs of a loader.
+    """Interface between an executor and a loader.
 
     Attributes:
-        device: where the batches go.
-        ahead: whether they may be fetched in another thread, before the loop asks for them.
-        single: whether a new epoch takes over the iterator of the last one.
+        device: the target device.
+        ahead: True if batches may be fetched in another thread, before the loop asks for them.
+        single: True if a new epoch reuses the iterator of the last one.
     """
 
     device: torch.device
@@ -28,17 +28,17 @@ class Feed(Protocol):
     single: bool
 
     def begin(self) -> Iterator[Any]:
-        """A new epoch."""
+        """Begin a new epoch."""
 
     def arrive(self, sent: Any) -> Ready:
-        """Launch what brings a batch to the device, on streams of the feed's own."""
+        """Launch the transfer of a batch to the device, on the feed's own streams."""
 
     def tune(self) -> None:
-        """Called in the loop's thread before each batch: for what must not be done in another one."""
+        """Do work that must run in the loop's thread; called there before each batch."""
 
 
 class Copied:
-    """The batches of any iterable, copied as they are, on a stream of their own."""
+    """Feed that copies the batches of any iterable unchanged, on its own stream."""
 
     def __init__(self, loader: Iterable[Any], device: torch.device) -> None:
         self.device = device
@@ -51,7 +51,7 @@ class Copied:
         return iter(self._loader)
 
     def tune(self) -> None:
-        """There is nothing to tune."""
+        """Do nothing: there is nothing to tune."""
 
     def arrive(self, sent: Any) -> Ready:
         if self._stream is None:
@@ -63,7 +63,7 @@ class Copied:
 
 
 def pinning(loader: Iterable[Any]) -> Iterable[Any]:
-    """The loader, made to give batches in page-locked memory if it is one of torch's; it is not changed itself."""
+    """Return a copy of a ``DataLoader`` that gives batches in page-locked memory; any other iterable unchanged."""
     if not isinstance(loader, DataLoader) or loader.pin_memory:
         return loader
     twin = copy.copy(loader)
@@ -72,15 +72,15 @@ def pinning(loader: Iterable[Any]) -> Iterable[Any]:
 
 
 def _pinned(leaf: Any) -> Any:
-    """A copy from pageable memory makes the host wait, whatever ``non_blocking`` says."""
+    """Pin a tensor, since a copy from pageable memory blocks the host regardless of ``non_blocking``."""
     on_host = isinstance(leaf, Tensor) and leaf.device.type == "cpu" and leaf.layout == torch.strided
-    return leaf.pin_memory() if on_host else leaf  # which is itself where it is pinned already
+    return leaf.pin_memory() if on_host else leaf  # returns itself if it is pinned already
 
 
 def fetches_ahead(loader: Any) -> bool:
-    """Whether a loader may be asked for batches early, in another thread: whether no random draw changes by that.
+    """Return whether a loader may be asked for batches early, in another thread, without changing any random draw.
 
-    Without workers samples are drawn with the generators of the loop; a sampler of the user's own may do so too.
+    Without workers, samples are drawn with the loop's generators; a user's own sampler may use them too.
     """
     if not isinstance(loader, DataLoader) or loader.num_workers == 0:
         return False

@@ -1,10 +1,10 @@
-"""What a stage that runs ahead of the loop must not contain: modules whose state or weights the training changes."""
+"""Refuse modules that a stage ahead of the loop must not run: those whose state or weights the training changes."""
 
 from __future__ import annotations
 
 import threading
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -15,37 +15,33 @@ from torch.nn.modules.dropout import _DropoutNd
 from torch.nn.modules.module import register_module_forward_pre_hook
 
 from ...errors import UsageError
-from ...ladder import tree
+from ...usercode import tree
 
 
 class Frozen:
-    """Knows the modules that one stage runs and holds them against the rules.
+    """Checker of the modules that one stage runs.
+
+    They are found by watching the stage once.
 
     Args:
         stage: its name.
-        modules: those that it runs, where it can tell; else they are learnt from watching it once.
-
-    Raises:
-        UsageError: one of ``modules`` is in train mode and normalises by its batch or drops at random.
     """
 
-    def __init__(self, stage: str, modules: Sequence[nn.Module] | None) -> None:
+    def __init__(self, stage: str) -> None:
         self._stage = stage
-        self._roots = list(modules or ())
+        self._roots: list[nn.Module] = []
         self._names: dict[nn.Module, str] = {}
-        self._moody: list[nn.Module] = []  # those that do something else in train mode
+        self._moody: list[nn.Module] = []  # modules that behave differently in train mode
         self._weights: list[Tensor] = []
         self._versions: tuple[int, ...] = ()
         self._memory: list[int] = []
-        self._known = modules is not None
-        self.begin()
-        for module in self._names:
-            self._refuse(module)
+        self._known = False
 
     def begin(self) -> bool:
-        """A new epoch: weights may have been changed before it. Whether they lie elsewhere than in the last one."""
+        """Begin a new epoch, before which weights may have changed. Return whether weights or buffers have moved in
+        memory."""
         self._names = {part: name for root in self._roots for name, part in root.named_modules()}
-        self._moody = [module for module in self._names if _learns(module) or _drops(module)]
+        self._moody = [module for module in self._names if learns(module) or drops(module)]
         self._weights = [weight for module in self._names for weight in module.parameters(recurse=False)]
         self._versions = tree.versions(self._weights)
         buffers = [buffer for module in self._names for buffer in module.buffers(recurse=False)]
@@ -54,7 +50,7 @@ class Frozen:
         return changed
 
     def check(self) -> None:
-        """Raise where the loop has changed what the stage runs.
+        """Raise if the loop has changed what the stage runs.
 
         Raises:
             UsageError: a module is in train mode now, or weights have changed since the epoch began.
@@ -69,10 +65,10 @@ class Frozen:
 
     @contextmanager
     def learnt(self) -> Iterator[None]:
-        """Watch the modules that run inside, the first time.
+        """Find the modules that run inside the context, the first time.
 
         Raises:
-            UsageError: a module normalises by its batch or drops at random; it has not run then.
+            UsageError: a module uses batch statistics or random dropout; it has not run then.
         """
         if self._known:
             yield
@@ -99,10 +95,10 @@ class Frozen:
     def _refuse(self, module: nn.Module) -> None:
         if not module.training:
             return
-        if _learns(module):
+        if learns(module):
             what = "learns the statistics of its batches"
-        elif _drops(module) and any(any(True for _ in part.parameters(recurse=False)) for part in self._names):
-            what = "drops values at random"  # not in an augmentation, which has no weights: that is what it is for
+        elif drops(module) and any(any(True for _ in part.parameters(recurse=False)) for part in self._names):
+            what = "drops values at random"  # an augmentation has no weights, and is meant to draw at random
         else:
             return
         raise UsageError(
@@ -114,17 +110,19 @@ class Frozen:
 
 @contextmanager
 def _not_compiled() -> Iterator[None]:
-    """What is to be compiled runs as it is inside: hooks on all modules would become part of the compiled code."""
+    """Disable ``torch.compile`` inside the context, since global hooks would become part of the compiled code."""
     with torch.compiler.set_stance("force_eager"), warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="Using `torch.compile")
         yield
 
 
-def _learns(module: nn.Module) -> bool:
+def learns(module: nn.Module) -> bool:
+    """Whether it updates running statistics in train mode."""
     return isinstance(module, _NormBase) and bool(module.track_running_stats)
 
 
-def _drops(module: nn.Module) -> bool:
+def drops(module: nn.Module) -> bool:
+    """Whether it draws random numbers in train mode."""
     if isinstance(module, _DropoutNd):
         return bool(module.p > 0)
     if isinstance(module, (nn.RNNBase, nn.MultiheadAttention)):

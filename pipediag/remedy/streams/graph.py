@@ -1,9 +1,9 @@
-"""A stage as a CUDA graph: one launch instead of one for each kernel.
+"""Run a stage as a CUDA graph: one launch instead of one for each kernel.
 
-A graph repeats the kernels of one run on the memory of that run. A batch is copied in, the result is copied out. What a
-stage does on the host is not repeated, so a stage is captured only when the graph has been seen to give, bit by bit,
-what the stage itself gives: random numbers of the device come anew each time, those of the host would be frozen. It is
-held against the stage again at the first batch of every epoch, since between two epochs anything may be changed.
+A graph repeats the kernels of one run on the memory of that run: a batch is copied in, and the result is copied out.
+The stage's work on the host is not repeated. So a graph is used only if its results equal the stage's own, bit by bit:
+random numbers of the device are drawn anew each time, those of the host would be frozen. The first batch of every epoch
+is compared again, since anything may change between two epochs.
 """
 
 from __future__ import annotations
@@ -16,28 +16,28 @@ import torch
 from torch import Tensor
 
 from ...errors import UsageError
-from ...ladder import randomness, tree
-from ...ladder.places import label
+from ...usercode import randomness, tree
+from ...usercode.places import label
 from .capture import captured
 
 Work = Callable[[Any], Any]
 
-#: Batches of a kind that run without a graph first: libraries choose their kernels by them.
+#: Number of batches of a kind that run without a graph first; libraries use them to choose their kernels.
 _WARM = 1
-#: Kinds of batch that are captured; all others run as they are.
+#: Maximum number of kinds of batch with a graph; all others run without one.
 _MOST_KINDS = 2
-#: Kinds of batch that are counted at a time.
+#: Maximum number of kinds of batch that are counted at a time.
 _COUNTED = 256
-#: What a batch may hold beside tensors: values that cannot be changed, and tell of themselves what they are.
+#: Immutable values that a batch may hold in addition to tensors; they enter its kind by value.
 _VALUES = (int, float, complex, str, bytes, type(None), torch.dtype, torch.device, torch.Size)
 
 
 class Refused(Exception):
-    """Something cannot be captured, and why."""
+    """Error: the work or a value cannot be captured, for the given reason."""
 
 
 class Graphed:
-    """Work on batches, captured for each kind of batch that comes more than a few times.
+    """Work on batches, captured for each kind of batch that occurs often enough.
 
     Attributes:
         why: why no (further) graph will be made; empty while one may be.
@@ -48,24 +48,24 @@ class Graphed:
         self._work = work
         self._device = device
         self._generator = torch.cuda.default_generators[device.index or 0]
-        self._seen: dict[int, int] = {}  # by the hash: batches may hold long strings
+        self._seen: dict[int, int] = {}  # by hash, since batches may hold long strings
         self._graphs: dict[Any, _Graph] = {}
-        self._doubted: set[Any] = set()  # kinds whose graph is to be held against the stage again
+        self._doubted: set[Any] = set()  # kinds whose graph must be compared with the stage again
 
     @property
     def note(self) -> str:
-        """Whether there is a graph, and why there is none, or none for some batches."""
+        """Sentence that says whether there is a graph, and why not, or why not for all batches."""
         if not self._graphs:
             return f"runs as it is: {self.why or 'too few batches of one kind so far'}"
         kinds = "one kind" if len(self._graphs) == 1 else f"{len(self._graphs)} kinds"
         return "; ".join(filter(None, (f"captured in a CUDA graph for {kinds} of batch", self.why)))
 
     def begin(self) -> None:
-        """A new epoch: what the stage does may have been changed."""
+        """Begin a new epoch, before which the stage may have changed."""
         self._doubted = set(self._graphs)
 
     def forget(self) -> None:
-        """What the graphs read lies elsewhere now."""
+        """Drop the graphs, because the memory that they read has moved."""
         self._graphs.clear()
         self._seen.clear()
         self.why = ""
@@ -94,7 +94,8 @@ class Graphed:
         return self._seen[hash(kind)] > _WARM
 
     def _again(self, batch: Any, kind: Any) -> Any:
-        """The first batch of its kind in an epoch: a graph that no longer gives the same is made anew."""
+        """Run the first batch of a kind in an epoch without its graph; if the graph gives another result, drop all
+        graphs."""
         self._doubted.discard(kind)
         given = tree.clone(batch)
         draws = self._generator.get_state()
@@ -104,7 +105,7 @@ class Graphed:
         return made
 
     def _capture(self, batch: Any, kind: Any) -> tuple[Any, str]:
-        """What the stage makes of the batch, and why its graph is not to be used; empty where it was made."""
+        """Return the stage's result for the batch, and why its graph cannot be used, or an empty string if it can."""
         given = tree.clone(batch)
         draws, host_draws = self._generator.get_state(), randomness.state()
         made = self._work(batch)
@@ -117,16 +118,17 @@ class Graphed:
             return made, str(refused)
         except UsageError:
             raise
-        except Exception as error:  # it waits for the device, or does what else a capture forbids
+        except Exception as error:  # it waits for the device, or does something else that a capture forbids
             return made, f"capturing it failed: {_first_line(error)}"
         if not self._same(graph, given, made, draws):
             return made, "its graph does not give what the stage gives: it depends on something besides its batch"
         self._graphs[kind] = graph
-        torch.cuda.empty_cache()  # the runs before took memory of their own, which no run takes any more
+        torch.cuda.empty_cache()  # earlier runs took memory that no run needs any more
         return made, ""
 
     def _same(self, graph: _Graph, given: Any, made: Any, draws: Tensor) -> bool:
-        """Whether the graph gives what the stage made, with the same random numbers; waits for the device."""
+        """Return whether the graph gives the same result as the stage with the same random numbers; waits for the
+        device."""
         after = self._generator.get_state()
         self._generator.set_state(draws)
         same = _equal(made, graph(given)) and torch.equal(self._generator.get_state(), after)
@@ -138,7 +140,7 @@ class _Graph:
     """One captured run.
 
     Raises:
-        Refused: the work writes into its batch, or its result holds what a graph cannot make anew.
+        Refused: the work writes into its batch, or a graph cannot reproduce its result.
     """
 
     def __init__(self, work: Work, batch: Any, device: torch.device) -> None:
@@ -151,7 +153,7 @@ class _Graph:
             raise Refused("it writes into its batch")
         _kind(self._made)
         numbers = {id(leaf): number for number, leaf in enumerate(self._inputs)}
-        #: For each tensor of the result the input that it is, None for one that the graph makes.
+        #: For each tensor of the result, the index of the input that it is, or None if the graph makes it.
         self._handed_on = [numbers.get(id(leaf)) for leaf in _tensors(self._made)]
 
     def __call__(self, batch: Any) -> Any:
@@ -175,10 +177,10 @@ def _tensors(batch: Any) -> list[Tensor]:
 
 
 def _kind(batch: Any) -> Any:
-    """What makes two batches run the same kernels on memory of the same layout.
+    """Return a key that is equal for batches that run the same kernels on memory of the same layout.
 
     Raises:
-        Refused: it holds something that may change unseen.
+        Refused: the batch holds an object that may change unnoticed.
     """
     modes = torch.is_grad_enabled(), torch.is_autocast_enabled("cuda"), torch.get_autocast_dtype("cuda")
     return modes, _form(batch)
@@ -204,7 +206,7 @@ def _form(obj: Any) -> Any:
 
 
 def _equal(one: Any, other: Any) -> bool:
-    """Whether two results are alike bit by bit; waits for the device."""
+    """Return whether two results are equal bit by bit; waits for the device."""
     here, there = list(tree.leaves(one)), list(tree.leaves(other))
     return len(here) == len(there) and all(map(_alike, here, there))
 

@@ -1,8 +1,8 @@
-"""A batch on its way from stream to stream.
+"""Hand a batch over from one CUDA stream to another.
 
-Work on one CUDA stream knows nothing of work on another. A batch that was made on one and is read on another needs two
-things said: the reading stream waits for the event that ends the making, and the allocator is told that the reading
-stream uses the memory, lest it give the block to somebody else as soon as Python has dropped the tensor.
+Work on one CUDA stream is not ordered with work on another. A batch that is made on one stream and read on another
+needs two steps: the reading stream waits for the event that ends the making, and the allocator is told that the reading
+stream uses the memory, so that it does not reuse the block as soon as Python drops the tensor.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ...ladder import tree
+from ...usercode import tree
 
 
 @dataclass
 class Ready:
-    """A batch whose making has been launched: it may be read by whoever waits for ``event``.
+    """Batch whose making has been launched; it may be read after waiting for ``event``.
 
     Attributes:
         batch: on the device.
@@ -31,7 +31,7 @@ class Ready:
 
 
 def hand_over(ready: Ready, stream: torch.cuda.Stream) -> Any:
-    """The batch, for work on ``stream``. Nothing waits on the host."""
+    """Return the batch for work on ``stream``. The host does not wait."""
     if ready.event is not None:
         stream.wait_event(ready.event)
         for tensor in tensors(ready.batch):
@@ -40,7 +40,7 @@ def hand_over(ready: Ready, stream: torch.cuda.Stream) -> Any:
 
 
 def tensors(batch: Any) -> Iterator[Tensor]:
-    """Every strided tensor on a CUDA device in a batch of any structure, those that make up sparse tensors included."""
+    """Yield every strided CUDA tensor in a batch of any structure, including the components of sparse tensors."""
     for tensor in tree.tensors(batch):
         if tensor.is_cuda:
             yield from _strided(tensor)
@@ -60,11 +60,11 @@ def _strided(tensor: Tensor) -> Iterator[Tensor]:
 
 
 def moved(batch: Any, device: torch.device) -> Any:
-    """The batch on ``device``; what lies in page-locked memory is copied without the host waiting for it."""
+    """Return the batch on ``device``; data in page-locked memory is copied without blocking the host."""
     return tree.map_leaves(batch, lambda leaf: _moved_leaf(leaf, device))
 
 
 def _moved_leaf(leaf: Any, device: torch.device) -> Any:
     if isinstance(leaf, Tensor):
         return leaf.to(device, non_blocking=True)
-    return tree.move(leaf, device)  # an object of the user's moves by its own method
+    return tree.move(leaf, device)  # a user's object moves by its own method

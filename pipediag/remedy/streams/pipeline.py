@@ -1,4 +1,4 @@
-"""Stages between a loader and the loop, each on its own stream, done while the loop trains on the batches before."""
+"""Run stages between a loader and the loop, each on its own stream, while the loop trains on earlier batches."""
 
 from __future__ import annotations
 
@@ -16,28 +16,29 @@ from .stage import Stage, Work
 
 
 class StagePipeline:
-    """A loader whose batches have gone through ``stages`` on the device when the loop gets them.
+    """Loader whose batches have passed through ``stages`` on the device when the loop gets them.
 
         for features, labels in StagePipeline(loader, [encode], "cuda"):
             ...
 
-    While the loop trains on batch n, batch n+1 is in the last stage, batch n+2 in the one before. The first stage finds
-    its batch on ``device``; a stage that copies it there itself does no harm. What the loop gets are tensors of its
-    own, ready on the stream that is current when it asks: it needs to know nothing of streams.
+    While the loop trains on batch n, batch n+1 is in the last stage and batch n+2 in the one before. The first stage
+    gets its batch on ``device``; a stage that also copies it there does no harm. The loop gets separate tensors, ready
+    on the stream that is current when it asks, so it does not handle streams.
 
-    A stage that always launches the same kernels is captured in a CUDA graph, after two batches and a proof that the
-    graph gives the same; otherwise it runs as it is, and :attr:`notes` says why. On the CPU the stages run in turn.
+    A stage that always launches the same kernels is captured in a CUDA graph, after three batches and a check that the
+    graph gives the same results; otherwise it runs without a graph, and :attr:`notes` gives the reason. On the CPU the
+    stages run in sequence.
 
     Args:
-        loader: a ``DataLoader``, what :func:`pipediag.offload` made of one, or any iterable of batches.
-        stages: callables, each given a batch and giving one. Grad mode and autocast are those of the loop.
+        loader: a ``DataLoader``, the result of :func:`pipediag.offload` for one, or any iterable of batches.
+        stages: callables that take a batch and return one. They run with the loop's grad mode and autocast.
         device: where they run.
-        depth: how many batches may lie ready beyond the one that the loop has; fewer where the memory is short.
+        depth: number of batches that may be ready in addition to the one that the loop has; fewer if memory is short.
         graphs: whether stages may be captured.
 
     Raises:
-        UsageError: a stage is no callable; or, from the iterator, a stage is not frozen: a module in it is in train
-            mode and drops or learns statistics, its weights change while the loop runs, or its result requires a
+        UsageError: a stage is not callable; or, from the iterator, a stage is not frozen: a module in it is in train
+            mode and uses dropout or batch statistics, its weights change while the loop runs, or its result requires a
             gradient.
     """
 
@@ -65,7 +66,7 @@ class StagePipeline:
 
     @property
     def notes(self) -> list[str]:
-        """For each stage whether it is captured, and if not, why."""
+        """One sentence per stage: whether it is captured, and if not, why."""
         return [f"{stage.name}: {stage.note}" for stage in self._stages]
 
     def __iter__(self) -> Iterator[Any]:
@@ -81,24 +82,24 @@ class StagePipeline:
 
 
 def _feed_of(loader: Any, device: torch.device) -> Feed:
-    """The loader's own, if it has one; else the fastest way for its batches."""
+    """Return the loader's own feed, if it has one; otherwise the fastest feed for its batches."""
     own: Feed | None = getattr(loader, "__dict__", {}).get("feed")  # not that of a loader inside it
     if own is not None:
         return own
     from_workers = isinstance(loader, DataLoader) and loader.num_workers > 0 and device.type == "cuda"
     if from_workers and importlib.util.find_spec("torchvision") is not None:
         from ..plan import Plan
-        from ..replayed import Replayed
+        from ..to_device import ToDevice
 
-        return Replayed(loader, Plan(), device)
+        return ToDevice(loader, Plan(), device)
     return Copied(loader, device)
 
 
 def placed(device: torch.device | str) -> torch.device:
-    """The device with its number.
+    """Return the device with its index.
 
     Raises:
-        UsageError: there is no such device here.
+        UsageError: there is no CUDA device here.
     """
     device = torch.device(device)
     if device.type != "cuda":

@@ -1,4 +1,4 @@
-"""One stage of a pipeline: work on a batch, on a stream of its own."""
+"""Run one stage of a pipeline: work on a batch, on its own stream."""
 
 from __future__ import annotations
 
@@ -9,29 +9,29 @@ from typing import Any
 import torch
 
 from ...errors import UsageError
-from ...ladder import tree
-from ...ladder.places import label
+from ...usercode import tree
+from ...usercode.places import label
 from .frozen import Frozen
 from .graph import Graphed
 from .handover import Ready, hand_over
 
 Work = Callable[[Any], Any]
 
-#: Batches during which it is watched whether a stage draws random numbers.
+#: Number of batches during which a stage is checked for random draws.
 _OBSERVED = 2
 
 
 class Stage:
-    """Work that needs nothing of what the loop learns, and so can be done before the loop asks for it.
+    """Work that does not depend on what the loop learns, so that it can run before the loop asks for it.
 
     Args:
-        work: takes a batch and gives a batch, of whatever structure.
-        device: where it runs; on the CPU it simply runs.
+        work: takes a batch and returns a batch, of any structure.
+        device: where it runs; on the CPU it is called directly.
         graph: whether it may be captured in CUDA graphs.
 
     Attributes:
-        name: of the callable.
-        draws: whether it was seen to draw random numbers on the device.
+        name: name of the callable.
+        draws: True if it was seen to draw random numbers on the device.
     """
 
     def __init__(self, work: Work, device: torch.device, graph: bool) -> None:
@@ -45,12 +45,12 @@ class Stage:
 
     @property
     def note(self) -> str:
-        """Whether it is captured in a graph, and if not, why."""
+        """Sentence that says whether it is captured in a graph, and if not, why."""
         return "runs as it is" if self._graphed is None else self._graphed.note
 
     def begin(self) -> None:
-        """A new epoch: what was changed between two epochs is taken as it is now."""
-        if self._stream is not None:  # weights that the loop's stream has made or changed
+        """Begin a new epoch, with all changes made since the last one."""
+        if self._stream is not None:  # for weights that the loop's stream has made or changed
             self._stream.wait_stream(torch.cuda.current_stream(self._device))
         moved = self._work.begin()
         if self._graphed is not None:
@@ -59,7 +59,7 @@ class Stage:
                 self._graphed.forget()
 
     def launch(self, ready: Ready) -> Ready:
-        """The batch after this stage; on a GPU its making has been launched."""
+        """Return the batch after this stage; on a GPU its making has been launched."""
         self._work.check()
         if self._stream is None:
             return replace(ready, batch=self._work(ready.batch))
@@ -81,13 +81,12 @@ class Stage:
 
 
 class _Frozen:
-    """Work of the user's, held against what must not be in a stage."""
+    """User's work, checked against the rules for stages."""
 
     def __init__(self, work: Work, name: str) -> None:
         self._work = work
         self._name = name
-        # The prefix of a model runs that model as far as it goes, and knows which of its modules that is.
-        self._watch = Frozen(name, getattr(getattr(work, "__self__", None), "frozen", None))
+        self._watch = Frozen(name)
 
     def begin(self) -> bool:
         return self._watch.begin()

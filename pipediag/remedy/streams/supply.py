@@ -1,8 +1,8 @@
-"""Where an executor's batches come from: the loop's own thread, or a thread that fetches and launches ahead of it.
+"""Supply an executor with batches, from the loop's own thread or from a thread that fetches and launches ahead of it.
 
-Both keep the device's work in sight: a batch is launched when the loop is no more than ``depth`` batches behind it, by
-the device's clock rather than the host's. A loop that launches much faster than its GPU works would otherwise fill the
-memory with batches that are not due yet.
+Both follow the device's progress: a batch is launched when the loop is at most ``depth`` batches behind it by the
+device's clock, not the host's. Otherwise a loop that launches much faster than its GPU works would fill the memory with
+batches that are not needed yet.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ from typing import Any, Protocol
 import torch
 from torch.cuda import Event
 
-from ...ladder import tree
+from ...usercode import tree
 from .handover import Ready
 
-#: Turns what a source yields into a batch on the device, launching on streams of its own.
+#: Function from what a source yields to a batch on the device; it launches on its own streams.
 Arrive = Callable[[Any], Ready]
 
-#: Share of the free memory that batches lying ready may take.
+#: Fraction of the free memory that ready batches may use.
 _SHARE = 0.25
 
 
@@ -30,21 +30,22 @@ class Supply(Protocol):
     """Batches in the order of their source."""
 
     def next(self, wait: bool) -> Ready | None:
-        """The next batch. None where there is none yet and ``wait`` is false.
+        """Return the next batch, or None if there is none yet and ``wait`` is false.
 
         Raises:
-            StopIteration: there are no more. Whatever the source raised comes out here as it was, once.
+            StopIteration: there are no more. Any error of the source is raised here unchanged, once.
         """
 
     def finished(self, event: Event) -> None:
-        """The loop has launched all that it does with its oldest batch; it is over when ``event`` has passed."""
+        """Note that the loop has launched all its work on its oldest batch; the work is complete when ``event`` has
+        passed."""
 
     def close(self) -> None:
-        """No more batches are wanted."""
+        """Stop: no more batches are wanted."""
 
 
 class Inline:
-    """Fetches when it is asked to, in the thread that asks: random draws come in the order that they always did."""
+    """Supply that fetches on request, in the requesting thread, so that the order of random draws does not change."""
 
     def __init__(self, source: Iterator[Any], arrive: Arrive, depth: int, device: torch.device) -> None:
         self._source = source
@@ -67,10 +68,9 @@ class Inline:
 
 
 class Background:
-    """Fetches and launches in a thread of its own.
+    """Supply that fetches and launches in its own thread.
 
-    ``patience``: seconds that closing waits for a source to give the batch that it is being asked for; None: as long as
-    that takes.
+    ``patience`` is the number of seconds that closing waits for the source's batch in progress; None means no limit.
     """
 
     def __init__(
@@ -98,7 +98,7 @@ class Background:
         try:
             raise StopIteration if given.error is None else given.error
         finally:
-            del given  # an error leads to this frame, and this frame to the error
+            del given  # an error refers to this frame, and this frame to the error
 
     def finished(self, event: Event) -> None:
         self._finished.put(event)
@@ -111,14 +111,14 @@ class Background:
 
 
 class _End:
-    """What comes after the last batch: nothing, or the error that the source raised."""
+    """Marker after the last batch, with the error that the source raised, if any."""
 
     def __init__(self, error: BaseException | None) -> None:
         self.error = error
 
 
 class _Work:
-    """What the thread does. It knows nothing of the supply, so that one that nobody holds any more is collected."""
+    """Work of the thread. It holds no reference to the supply, so that an unused supply is collected."""
 
     def __init__(
         self,
@@ -141,7 +141,7 @@ class _Work:
         try:
             with torch.cuda.device(device):
                 self._fetch()
-        except BaseException as error:  # it is the loop's to see
+        except BaseException as error:  # the loop raises it
             end.error = error
         finally:
             del self._source, self._arrive  # a loader's iterator ends its workers when it is collected
@@ -162,7 +162,7 @@ class _Work:
 
 
 class _Due:
-    """The batches between their launch and the end of the loop's work on them."""
+    """Batches between their launch and the end of the loop's work on them."""
 
     def __init__(self, depth: int, device: torch.device) -> None:
         self._depth = depth
@@ -185,7 +185,7 @@ class _Due:
         self._finished.append(event)
 
     def over(self) -> None:
-        """Wait until the oldest batch that the loop has done with is done with on the device too."""
+        """Wait until the device has finished the oldest batch that the loop has finished."""
         self._finished.popleft().synchronize()
         self._launched -= 1
         if not self._measured:

@@ -1,4 +1,4 @@
-"""What the launchers share: checking and shaping arguments on the host."""
+"""Check and shape kernel arguments on the host, for all launchers."""
 
 from __future__ import annotations
 
@@ -7,15 +7,15 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-#: Channels that arguments with one value for each can address; they travel as scalars, without a copy to the device.
+#: Maximum number of channels for per-channel arguments; these are scalars, without a copy to the device.
 MOST_CHANNELS = 4
 
-#: Compiler options of every kernel: product and sum stay two operations, each rounded, unless the source fuses them.
+#: Compiler options of every kernel: product and sum are rounded separately, unless the source fuses them.
 OPTIONS = {"enable_fp_fusion": False}
 
 
 def check_images(x: Tensor) -> None:
-    """Raise unless ``x`` is a batch ``(N, C, H, W)`` in uint8 or float32.
+    """Check that ``x`` is a batch ``(N, C, H, W)`` in uint8 or float32.
 
     Raises:
         ValueError: it has another number of dimensions.
@@ -28,10 +28,10 @@ def check_images(x: Tensor) -> None:
 
 
 def per_channel(values: float | Sequence[float], channels: int) -> tuple[float, float, float, float]:
-    """One number for each of ``channels`` channels, padded to four kernel arguments; a single number serves all.
+    """Return one number per channel, padded to four kernel arguments; a single number applies to all channels.
 
     Raises:
-        ValueError: there are neither one nor ``channels`` numbers, or more than four that could differ.
+        ValueError: the count of numbers is neither 1 nor ``channels``, or there are more than four.
     """
     numbers = [float(v) for v in values] if isinstance(values, Sequence) else [float(values)]
     if len(numbers) == 1:
@@ -43,7 +43,7 @@ def per_channel(values: float | Sequence[float], channels: int) -> tuple[float, 
 
 
 def empty_like(x: Tensor, size: tuple[int, int], dtype: torch.dtype) -> Tensor:
-    """An empty batch with the samples, the channels and the memory format of ``x``, and images of ``size``."""
+    """Return an empty batch with the samples, channels and memory format of ``x``, and images of ``size``."""
     last = x.is_contiguous(memory_format=torch.channels_last) and not x.is_contiguous()
     return torch.empty(
         (x.shape[0], x.shape[1], *size),
@@ -54,5 +54,5 @@ def empty_like(x: Tensor, size: tuple[int, int], dtype: torch.dtype) -> Tensor:
 
 
 def blocks(extent: int, block: int) -> int:
-    """How many blocks cover ``extent``."""
+    """Return the number of blocks that cover ``extent``."""
     return -(-extent // block)

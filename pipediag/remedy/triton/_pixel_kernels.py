@@ -1,4 +1,4 @@
-"""The kernels behind :mod:`.pixels`: an interpreter of programs on pixels, and the mean grey that contrast needs."""
+"""Define the kernels behind :mod:`.pixels`: an interpreter of pixel programs, and the mean grey for contrast."""
 
 # mypy: allow-untyped-defs, allow-incomplete-defs, allow-untyped-calls, allow-untyped-decorators
 
@@ -30,7 +30,7 @@ _FROM_UNIT = tl.constexpr(255.0 + 1.0 - 1e-3)
 _SIXTH = tl.constexpr(1.0 / 6.0)
 
 
-# Where tables of numbers begin changes from batch to batch: a kernel is not to be compiled anew for that.
+# The alignment of the tables changes from batch to batch; it must not trigger a recompilation.
 @triton.jit(
     do_not_specialize=["steps", "done", "rounds", "height", "width"],
     do_not_specialize_on_alignment=["codes", "operands", "sums"],
@@ -54,9 +54,9 @@ def sum_kernel(
     SLICES: tl.constexpr,
     BLOCK: tl.constexpr,
 ):
-    """The sum of the greys of one slice of one sample before contrast number ``done`` of its program.
+    """Sum the greys of one slice of one sample before contrast number ``done`` of its program.
 
-    Each lane adds up its own pixels and the lanes are added in float64: for uint8 every sum is exact, and none depends
+    Each lane sums its own pixels, and the lanes are summed in float64: for uint8 every sum is exact, and no sum depends
     on the order in which programs run.
     """
     n = tl.program_id(1).to(tl.int64)
@@ -132,7 +132,7 @@ def pixel_kernel(
     ROWS: tl.constexpr,
     COLUMNS: tl.constexpr,
 ):
-    """One tile of one sample through the whole program."""
+    """Run the whole program on one tile of one sample."""
     n = tl.program_id(1).to(tl.int64)
     tiles = tl.cdiv(width, COLUMNS)
     i = ((tl.program_id(0) // tiles) * ROWS + tl.arange(0, ROWS))[:, None]
@@ -162,7 +162,7 @@ def pixel_kernel(
 
 @triton.jit
 def _read(source, inside, stride_c, CHANNELS: tl.constexpr):
-    """Three channels, which are one and the same where the image has one."""
+    """Return three channels, which are equal if the image has one."""
     red = tl.load(source, mask=inside, other=0).to(tl.float32)
     if CHANNELS == 3:
         green = tl.load(source + stride_c, mask=inside, other=0).to(tl.float32)
@@ -200,7 +200,7 @@ def _run(
     FLOATING: tl.constexpr,
     SLICES: tl.constexpr,
 ):
-    """Run one program, or the part before contrast ``until``; gives the pixel, and whether it is floating now."""
+    """Run one program, or the part before contrast ``until``; return the pixel, and whether it is floating now."""
     floating = tl.full((), 1 if FLOATING else 0, tl.int32)
     contrasts = tl.full((), 0, tl.int32)
     step = tl.full((), 0, tl.int32)
@@ -257,7 +257,7 @@ def _run(
             red = red * a
             green = green * a
             blue = blue * a
-            if b != 1.0:  # a division rounded to nearest is dear
+            if b != 1.0:  # a division rounded to nearest is expensive
                 red = tl.div_rn(red, b)
                 green = tl.div_rn(green, b)
                 blue = tl.div_rn(blue, b)
@@ -274,14 +274,14 @@ def _run(
 
 @triton.jit
 def _fetch(codes, step, steps, contrasts, until):
-    """The next code; END behind the last one, and for the contrast at which to stop."""
+    """Return the next code; END after the last one, and for the contrast at which to stop."""
     op = tl.load(codes + step, mask=step < steps, other=0)
     return tl.where((op == _CONTRAST) & (contrasts == until), 0, op)
 
 
 @triton.jit
 def _mean(sums, pixels, SLICES: tl.constexpr):
-    """The mean grey, whose sum ATen holds in float32 when it divides."""
+    """Return the mean grey, with the sum rounded to float32 before the division as in ATen."""
     total = tl.sum(tl.load(sums + tl.arange(0, SLICES)))
     return tl.div_rn(total.to(tl.float32), pixels.to(tl.float32))
 
@@ -291,19 +291,19 @@ def _mean(sums, pixels, SLICES: tl.constexpr):
 
 @triton.jit
 def _top(floating):
-    """The largest value of an image."""
+    """Return the largest value of an image."""
     return tl.where(floating != 0, 1.0, 255.0)
 
 
 @triton.jit
 def _cut(x, floating):
-    """Without the fraction in an image of whole numbers."""
+    """Remove the fraction if the image has whole numbers."""
     return tl.where(floating != 0, x, tl.floor(x))
 
 
 @triton.jit
 def _bounded(x, floating):
-    """Clamped to the range of an image, and without a fraction if it has whole numbers."""
+    """Clamp to the range of an image, and remove the fraction if it has whole numbers."""
     return _cut(tl.minimum(tl.maximum(x, 0.0), _top(floating)), floating)
 
 
@@ -319,7 +319,7 @@ def _from_unit(x, floating):
 
 @triton.jit
 def _grey(red, green, blue, CHANNELS: tl.constexpr):
-    """The luma of ITU-R BT.601; ATen adds scaled tensors by fused multiply-adds."""
+    """Return the luma of ITU-R BT.601; ATen adds scaled tensors by fused multiply-adds."""
     return tl.fma(blue, 0.114, tl.fma(green, 0.587, red * 0.2989)) if CHANNELS == 3 else red
 
 
@@ -330,16 +330,17 @@ def _blended(x, other, ratio, complement, floating):
 
 @triton.jit
 def _posterized(x, levels, step, floating):
-    """As many levels as asked for: each the lowest of the values that it replaces."""
+    """Reduce to ``levels`` levels: each is the lowest of the values that it replaces."""
     level = tl.floor(x * (levels * tl.where(floating != 0, 1.0, 1.0 / 256.0)))
     return tl.minimum(tl.maximum(level, 0.0), levels - 1.0) * (step * tl.where(floating != 0, 1.0, 256.0))
 
 
 @triton.jit
 def _power(x, gamma, gain):
-    """``gain * x ** gamma``, in float64: what is cut off to uint8 afterwards must not hang on an approximation.
+    """Return ``gain * x ** gamma``, computed in float64, so that a later truncation to uint8 does not depend on an
+    approximation.
 
-    Negative pixels, whose power torch has as NaN unless gamma is whole, count as 0.
+    Negative pixels, whose power is NaN in torch unless gamma is whole, count as 0.
     """
     logarithm = tl.log2(tl.where(x > 0.0, x, 1.0).to(tl.float64))
     power = tl.exp2(logarithm * gamma.to(tl.float64)).to(tl.float32)
@@ -349,7 +350,7 @@ def _power(x, gamma, gain):
 
 @triton.jit
 def _turned(red, green, blue, angle):
-    """Colours in [0, 1] with their hue turned by a part of the full circle: to HSV and back, as torchvision does it."""
+    """Turn the hue of colours in [0, 1] by a fraction of the full circle: to HSV and back, as in torchvision."""
     high = tl.maximum(tl.maximum(red, green), blue)
     low = tl.minimum(tl.minimum(red, green), blue)
     spread = high - low
@@ -377,7 +378,7 @@ def _turned(red, green, blue, angle):
     falling = tl.minimum(tl.maximum((1.0 - part) * high, 0.0), 1.0)
     rising = tl.minimum(tl.maximum((part + rest) * high, 0.0), 1.0)
     lowest = tl.minimum(tl.maximum(rest * high, 0.0), 1.0)
-    # Rounding may bring the hue up to a full circle, whose sector is the first again.
+    # Rounding may bring the hue up to a full circle, which is in the first sector again.
     sector = tl.where(sector >= 6.0, 0.0, sector)
     red = tl.where(
         (sector == 0.0) | (sector == 5.0),

@@ -1,8 +1,8 @@
-"""Gaussian blur of a whole batch in one launch, every sample with widths of its own.
+"""Apply Gaussian blur to a whole batch in one launch, with separate standard deviations for each sample.
 
-A program goes down the rows that its tile needs, blurs each along x once, and adds that to all rows of the tile which
-it belongs to. torchvision convolves with the outer product of two kernels instead: ``kx * ky`` multiplications a pixel
-for ``kx + ky``, and rounded differently, by a few units in the last place of a float32.
+A program loops over the rows that its tile needs, blurs each along x once, and adds the result to all rows of the tile
+that use it. torchvision convolves with the outer product of two kernels instead: ``kx * ky`` multiplications per pixel
+instead of ``kx + ky``, and a result that differs by a few units in the last place of a float32.
 """
 
 # mypy: allow-untyped-defs, allow-incomplete-defs, allow-untyped-calls, allow-untyped-decorators
@@ -23,7 +23,7 @@ from ._host import OPTIONS, blocks, check_images, empty_like, per_channel
 _TILE = (8, 128)
 _MOST_UNROLLED = 9  # taps; more would take long to compile
 
-#: The distance of two taps: torchvision spreads k of them from ``-(k - 1) / sqrt(8)`` to the same above 0.
+#: Distance between taps: torchvision spaces k taps from ``-(k - 1) / sqrt(8)`` to ``(k - 1) / sqrt(8)``.
 _STEP = tl.constexpr(1.0 / math.sqrt(2.0))
 
 
@@ -35,21 +35,21 @@ def gaussian_blur(
     mean: Sequence[float] | None = None,
     std: Sequence[float] | None = None,
 ) -> Tensor:
-    """``gaussian_blur_image`` of torchvision v2, and after it ``normalize_image`` if asked for.
+    """Blur as ``gaussian_blur_image`` of torchvision v2, followed by ``normalize_image`` on request.
 
     Args:
         x: images ``(N, C, H, W)``, uint8 or float32, of any strides.
         sigma: ``(N, 2)`` standard deviations, of x and of y, float64.
         kernel_size: of x and of y, both odd.
         mean: of each channel, or one for all, to subtract from the blurred image.
-        std: to divide by after that; goes with ``mean``.
+        std: divisor after that; required with ``mean``.
 
     Returns:
         a batch of the shape, dtype and memory format of ``x``.
 
     Raises:
-        ValueError: ``x`` is no batch, ``sigma`` is not ``(N, 2)``, the kernel is not odd or reaches as far as the image
-            is wide, or ``mean`` and ``std`` do not fit one another, the channels (four at most) or the dtype.
+        ValueError: ``x`` is not a batch, ``sigma`` is not ``(N, 2)``, the kernel is not odd or half of it is as large
+            as the image, or ``mean`` and ``std`` do not match each other, the channels (four at most) or the dtype.
         TypeError: ``x`` has another dtype.
     """
     check_images(x)
@@ -128,7 +128,7 @@ def _blur_kernel(
     ROWS: tl.constexpr,
     COLUMNS: tl.constexpr,
 ):
-    """One tile of one channel of one sample."""
+    """Blur one tile of one channel of one sample."""
     n = tl.program_id(1).to(tl.int64)
     c = (tl.program_id(0) % channels).to(tl.int64)
     tile = tl.program_id(0) // channels
@@ -177,7 +177,7 @@ def _blur_kernel(
 
 @triton.jit
 def _blurred_line(line, j, width, stride_x, scale, share, TAPS: tl.constexpr):
-    """Columns ``j`` of a row, blurred along it."""
+    """Return columns ``j`` of a row, blurred along it."""
     total = tl.zeros(j.shape, tl.float32)
     for t in tl.static_range(TAPS):
         pixel = tl.load(line + _reflected(j + (t - TAPS // 2), width) * stride_x).to(tl.float32)
@@ -187,13 +187,13 @@ def _blurred_line(line, j, width, stride_x, scale, share, TAPS: tl.constexpr):
 
 @triton.jit
 def _bell(t, scale, share, TAPS: tl.constexpr):
-    """The weight of tap ``t``: a Gaussian of its distance from the middle one, in units of the deviation."""
+    """Return the weight of tap ``t``: a Gaussian of its distance from the middle tap, in units of the deviation."""
     distance = (t - TAPS // 2) * scale
     return tl.exp(-(distance * distance)) * share
 
 
 @triton.jit
 def _reflected(i, edge):
-    """Indices mirrored at the first and the last pixel, neither of which is repeated; what is farther out, clamped."""
+    """Mirror indices at the first and the last pixel, neither of which is repeated; clamp indices farther out."""
     i = tl.abs(i)
     return tl.maximum((edge - 1) - tl.abs(edge - 1 - i), 0)

@@ -1,13 +1,12 @@
-"""Colour operations on every pixel, for each sample its own, in its own order: one launch for a whole batch.
+"""Apply colour operations to single pixels, separately for each sample and in its own order: one launch for a batch.
 
-Each sample comes with a little program, a row of codes and operands, that its worker has written; the kernel runs it on
-the registers of a pixel, and so reads and writes every image once, however many operations there are. Only contrast
-needs more: the mean grey of the image as it is at that point, which takes another launch that runs the program up to
-there.
+Each sample has a small program, a row of codes and operands that its worker has written. The kernel runs it on a pixel
+in registers, so it reads and writes every image once for any number of operations. Only contrast needs more: the mean
+grey of the image at that point, which takes another launch that runs the program up to there.
 
-A pixel is held in float32 and has, at any point of the program, the meaning of uint8 (whole numbers from 0 to 255, the
-fraction cut off after each operation) or of a floating image; :attr:`PixelOp.TO_FLOAT` and :attr:`PixelOp.TO_UINT8`
-change that. The arithmetic is that of torchvision's kernels (``transforms/v2/functional/_color.py``) on the CPU.
+A pixel is held in float32. At any point of the program it has the meaning of uint8 (whole numbers from 0 to 255,
+truncated after each operation) or of a floating image; :attr:`PixelOp.TO_FLOAT` and :attr:`PixelOp.TO_UINT8` change
+that. The arithmetic is that of torchvision's kernels (``transforms/v2/functional/_color.py``) on the CPU.
 """
 
 from __future__ import annotations
@@ -22,14 +21,14 @@ from ._host import OPTIONS, blocks, check_images, per_channel
 
 _TILE = (4, 128)
 _SUM_BLOCK = 256
-_SLICES = 64  # partial sums for each image, always as many so that the result does not depend on the GPU
+_SLICES = 64  # number of partial sums per image; fixed, so that the result does not depend on the GPU
 
 FLIP_HORIZONTALLY = 1  #: bit of ``flips``
 FLIP_VERTICALLY = 2  #: bit of ``flips``
 
 
 class PixelOp(enum.IntEnum):
-    """The codes of a program, named after torchvision's functions; :func:`encode` gives the operands."""
+    """Codes of a program, named after torchvision's functions; :func:`encode` gives the operands."""
 
     END = 0
     BRIGHTNESS = 1
@@ -46,7 +45,7 @@ class PixelOp(enum.IntEnum):
 
 
 def encode(op: PixelOp, *parameters: float) -> tuple[int, float, float]:
-    """The code and the two operands of one operation.
+    """Return the code and the two operands of one operation.
 
     Its parameters are: a factor (brightness, contrast, saturation, hue); gamma and, if not 1, the gain; a threshold
     (solarize); a number of bits (posterize); none (grayscale, which keeps three channels, and invert). TO_FLOAT takes a
@@ -60,7 +59,7 @@ def encode(op: PixelOp, *parameters: float) -> tuple[int, float, float]:
     if not fewest <= len(parameters) <= most:
         raise ValueError(f"{op.name} with {len(parameters)} parameters, where {fewest} to {most} are needed")
     if op in (PixelOp.CONTRAST, PixelOp.SATURATION):
-        # The complement is taken in double precision, as torchvision does.
+        # The complement is computed in double precision, as in torchvision.
         return int(op), parameters[0], 1.0 - parameters[0]
     if op is PixelOp.POSTERIZE:
         levels = float(1 << int(parameters[0]))
@@ -108,24 +107,24 @@ def run(
 
     Args:
         x: images ``(N, C, H, W)``, uint8 or float32, of any strides, with 1 or 3 channels. With 1, saturation and hue
-            leave a pixel as it is, as torchvision does.
+            do not change a pixel, as in torchvision.
         codes: ``(N, K)``, int32, of :class:`PixelOp`; a program ends with its first 0, or after K operations.
         operands: ``(N, K, 2)``, float32, as :func:`encode` gives them.
         flips: ``(N,)``, int32, bits :data:`FLIP_HORIZONTALLY` and :data:`FLIP_VERTICALLY`: the image is mirrored while
-            it is read. A flip between two operations on single pixels may as well come before both.
-        contrast: the most CONTRAST operations that any one program has, 0 where there are none. The caller knows; to
-            look into ``codes`` would mean waiting for the device. Programs with more have no defined result.
-        out_dtype: of the result, by default that of ``x``. All programs have to end with pixels that mean this.
+            it is read. A flip between two operations on single pixels may be moved before both.
+        contrast: the largest number of CONTRAST operations in any program, or 0. The caller knows it; reading ``codes``
+            would wait for the device. Programs with more have no defined result.
+        out_dtype: of the result, by default that of ``x``. All programs must end with pixels of this meaning.
         mean: of each channel, or one for all, to subtract at the end from floating pixels.
-        std: to divide by after that; goes with ``mean``.
+        std: divisor after that; required with ``mean``.
         memory_format: of the result.
 
     Returns:
         a batch of the shape of ``x``.
 
     Raises:
-        ValueError: shapes do not fit one another, there are neither 1 nor 3 channels, ``contrast`` is negative or more
-            than the operations of a program, or ``mean`` and ``std`` do not fit one another, the channels or the dtype.
+        ValueError: shapes do not match, there are neither 1 nor 3 channels, ``contrast`` is negative or more than the
+            operations of a program, or ``mean`` and ``std`` do not match each other, the channels or the dtype.
         TypeError: ``x`` is neither uint8 nor float32, or ``out_dtype`` neither uint8 nor floating.
     """
     check_images(x)

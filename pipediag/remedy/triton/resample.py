@@ -1,13 +1,12 @@
-"""Crop a box out of every sample and resize all boxes to one size: two launches for a whole batch.
+"""Crop a box of every sample and resize all boxes to one size: two launches for a whole batch.
 
-The first makes a plan: for each position along either axis of the result, where in the image its pixels begin, and
-their weights (``aten/src/ATen/native/cpu/UpSampleKernel.cpp`` and ``UpSample.h``, in the precision that ATen uses).
-The second applies it: an output is the sum over its rows of the sums over its columns, and nothing in between goes to
-memory.
+The first launch makes a plan: for each position along either axis of the result, the first source pixel and the weights
+(``aten/src/ATen/native/cpu/UpSampleKernel.cpp`` and ``UpSample.h``, in the precision that ATen uses). The second
+applies it: an output is the sum over its rows of the sums over its columns, without intermediate results in memory.
 
-From uint8 to uint8 ATen has kernels for the CPU with fixed-point weights: every sum is exact, and the sum over the
-columns is rounded to uint8 before the rows are added. Where torchvision does not use them (on CUDA, and for bilinear
-images with some releases on some CPUs) it goes through float32 and rounds once.
+From uint8 to uint8, ATen has CPU kernels with fixed-point weights: every sum is exact, and the sum over the columns is
+rounded to uint8 before the rows are added. If torchvision does not use them (on CUDA, and for bilinear images with some
+releases on some CPUs), it computes in float32 and rounds once.
 """
 
 # mypy: allow-untyped-defs, allow-incomplete-defs, allow-untyped-calls, allow-untyped-decorators
@@ -28,9 +27,9 @@ from ._host import OPTIONS, blocks, check_images, empty_like
 Interpolation = Literal["nearest", "nearest-exact", "bilinear", "bicubic"]
 Layout = Literal["chw", "hwc"]
 
-#: Pixels that a filter reaches to either side where it does not shrink the image.
+#: Number of pixels that a filter extends to either side if it does not shrink the image.
 _RADIUS = {"nearest": 0, "nearest-exact": 0, "bilinear": 1, "bicubic": 2}
-_DIRECT_LIMIT = 128  # ATen finds nearest pixels by other arithmetic where height + width of the result exceed this
+_DIRECT_LIMIT = 128  # ATen computes nearest pixels differently if height + width of the result exceed this
 _PLAN_BLOCK = 256
 _TILE = (8, 128)
 
@@ -39,8 +38,8 @@ _WEIGHT_LIMIT = tl.constexpr(32768)  # fixed-point weights are int16
 
 _UINT8_SCALE = 1.0 / 255.0
 
-# Arguments of which a kernel gains nothing by being compiled for their divisibility, nor for where they begin: that
-# changes from batch to batch.
+# Specializing a kernel for the divisibility or alignment of these arguments gains nothing, and they change from batch
+# to batch.
 _IMAGE_STRIDES = ("offsets_stride", "image_heights_stride", "image_widths_stride")
 _BOX_STRIDES = (*_IMAGE_STRIDES[1:], "tops_stride", "lefts_stride", "heights_stride", "widths_stride")
 
@@ -60,30 +59,30 @@ def resized_crop(
     largest: tuple[int, int] | None = None,
     fixed_point: bool = True,
 ) -> Tensor:
-    """``resized_crop_image`` of torchvision v2 with a box of its own for each sample.
+    """Crop and resize as ``resized_crop_image`` of torchvision v2, with a separate box for each sample.
 
     Args:
         source: images ``(N, C, H, W)``, uint8 or float32, of any strides.
-        top: of the boxes, as ``left``, ``height`` and ``width``: ``(N,)``, whole numbers of any dtype. A box may reach
-            out of its image, which is zero there.
+        top, left, height, width: of the boxes: ``(N,)``, whole numbers of any dtype. A box may extend beyond its image,
+            which is zero there.
         size: height and width of the result.
-        antialias: whether a filter grows with the scale where the image shrinks; None means False, and the nearest
-            modes ignore it.
+        antialias: whether a filter grows with the scale if the image shrinks; None means False, and the nearest modes
+            ignore it.
         interpolation: the filter.
         out_dtype: by default that of ``source``. With float32, uint8 images are taken as numbers from 0 to 255 and
             resampled without rounding, as if they had been converted before.
-        scale: whether uint8 images are multiplied by 1 / 255 on the way in, as by ``ToDtype(scale=True)``.
-        largest: height and width of the largest box, by default those of the images: boxes larger than their image
-            need it, and a smaller one saves memory.
-        fixed_point: without it uint8 images are resampled in float32 and rounded once.
+        scale: whether uint8 images are multiplied by 1 / 255 when they are read, as by ``ToDtype(scale=True)``.
+        largest: height and width of the largest box, by default those of the images: boxes larger than their image need
+            it, and a smaller one saves memory.
+        fixed_point: if False, uint8 images are resampled in float32 and rounded once.
 
     Returns:
         ``(N, C, *size)`` in the memory format of ``source``.
 
     Raises:
-        ValueError: ``source`` is no batch, the interpolation is unknown, or ``scale`` is asked for without a
-            conversion from uint8 to float32.
-        TypeError: ``source`` has another dtype, or it cannot become ``out_dtype``.
+        ValueError: ``source`` is not a batch, the interpolation is unknown, or ``scale`` is set without a conversion
+            from uint8 to float32.
+        TypeError: ``source`` has another dtype, or it cannot be converted to ``out_dtype``.
     """
     check_images(source)
     dtype = _result_dtype(source.dtype, out_dtype, scale)
@@ -114,12 +113,13 @@ def resized_crop_ragged(
     fixed_point: bool = True,
     memory_format: torch.memory_format = torch.contiguous_format,
 ) -> Tensor:
-    """As :func:`resized_crop`, from images of different sizes that lie one behind the other in one tensor.
+    """Crop and resize as :func:`resized_crop`, from images of different sizes stored in one flat tensor.
 
     Args:
         slab: 1-d, uint8, contiguous.
-        offset: ``(N,)``, where each image begins; whole numbers of any dtype, as ``image_height`` and ``image_width``.
-        top: of the boxes, as ``left``, ``height`` and ``width``: ``(N,)``, whole numbers of any dtype.
+        offset: ``(N,)``, index of each image's first byte; whole numbers of any dtype, as ``image_height`` and
+            ``image_width``.
+        top, left, height, width: of the boxes: ``(N,)``, whole numbers of any dtype.
         channels: of all images.
         layout: ``"chw"``, one plane after the other, or ``"hwc"``, pixel by pixel.
         largest: height and width of the largest box.
@@ -129,9 +129,9 @@ def resized_crop_ragged(
         ``(N, channels, *size)``.
 
     Raises:
-        ValueError: the slab is not 1-d, layout or interpolation is unknown, or ``scale`` is asked for without a
-            conversion to float32.
-        TypeError: the slab is not uint8, or it cannot become ``out_dtype``.
+        ValueError: the slab is not 1-d, layout or interpolation is unknown, or ``scale`` is set without a conversion to
+            float32.
+        TypeError: the slab is not uint8, or it cannot be converted to ``out_dtype``.
     """
     if slab.ndim != 1 or layout not in ("chw", "hwc"):
         raise ValueError(f"a slab with {slab.ndim} dimensions and layout {layout!r}")
@@ -146,7 +146,7 @@ def resized_crop_ragged(
 
 
 class _Images(NamedTuple):
-    """Where the pixels lie: by common ``edges`` and ``strides``, or by numbers of each image's own."""
+    """Locations of the pixels: common ``edges`` and ``strides``, or separate numbers for each image."""
 
     pixels: Tensor
     offset: Tensor
@@ -158,7 +158,7 @@ class _Images(NamedTuple):
 
 
 class _Filtering(NamedTuple):
-    """What decides the weights besides the boxes."""
+    """Parameters of the weights other than the boxes."""
 
     interpolation: str
     antialias: bool
@@ -166,7 +166,8 @@ class _Filtering(NamedTuple):
     fixed_point: bool
 
     def taps(self, largest: int, out: int) -> int:
-        """How many pixels can have a weight at most, where no box has more than ``largest`` along the axis."""
+        """Return the maximum number of weighted pixels per position for boxes of up to ``largest`` pixels along the
+        axis."""
         width = max(1, 2 * _RADIUS[self.interpolation])
         return math.ceil(width * max(1.0, largest / out)) if self.antialias and width > 1 else width
 
@@ -292,9 +293,9 @@ def _plan_kernel(
 ):
     """Plan one axis of one sample.
 
-    A row of ``plan`` holds the taps and the bits of fraction in use along y, the same along x, and where the pixels of
-    each row and of each column of the result begin in the image; one of ``weights`` has ``(taps_y, out_height)``
-    weights and then ``(taps_x, out_width)``, zero for pixels that do not exist.
+    A row of ``plan`` holds the number of taps and the fractional bits along y, the same along x, and the first source
+    pixel of each row and of each column of the result. A row of ``weights`` has ``(taps_y, out_height)`` weights and
+    then ``(taps_x, out_width)``, zero for pixels that do not exist.
     """
     n = tl.program_id(0)
     axis = tl.program_id(1)
@@ -357,11 +358,12 @@ def _window(
     DIRECT: tl.constexpr,
     REAL: tl.constexpr,
 ):
-    """The pixels that the outputs ``i`` are made of: the first, how many, and two numbers that the weights follow from.
+    """Return the source pixels of the outputs ``i``: the first, their number, and two numbers that determine the
+    weights.
 
-    The two are the centre of the filter and the sum of its values where it is antialiased, else the pixel before the
-    place that is interpolated and the distance from there. ATen computes in ``REAL`` but for some constants of type
-    double, after which it rounds; so does this.
+    With antialiasing, the two numbers are the centre of the filter and the sum of its values; otherwise, the pixel
+    before the interpolated position and the distance from it. ATen computes in ``REAL`` except for some constants of
+    type double, after which it rounds; so does this.
     """
     half = i.to(tl.float64) + 0.5
     if RADIUS == 0:
@@ -380,7 +382,7 @@ def _window(
             norm += _filter(t, start, count, anchor, ratio, RADIUS, REAL)
         norm = tl.where(norm == 0.0, 1.0, norm)
     else:
-        # The compiler of ATen contracts this product and sum, as a float32 shows.
+        # ATen's compiler contracts this product and sum, as results in float32 show.
         place = tl.fma(half.to(REAL), ratio, -0.5)
         if RADIUS == 1:
             place = tl.maximum(place, 0.0)
@@ -394,7 +396,7 @@ def _window(
 
 @triton.jit
 def _nearest(i, half, extent, ratio, EXACT: tl.constexpr, DIRECT: tl.constexpr):
-    """The nearest pixel, in float32 for uint8 images too; products that should be whole often are not."""
+    """Return the nearest pixel, in float32 for uint8 images too; products that should be whole often are not."""
     if not EXACT:
         place = i.to(tl.float32) * ratio
     elif DIRECT:
@@ -409,7 +411,7 @@ def _nearest(i, half, extent, ratio, EXACT: tl.constexpr, DIRECT: tl.constexpr):
 def _weight(
     t, start, count, anchor, norm, extent, ratio, RADIUS: tl.constexpr, ANTIALIAS: tl.constexpr, REAL: tl.constexpr
 ):
-    """The weight of the pixels ``start + t``, given what :func:`_window` returned."""
+    """Return the weight of the pixels ``start + t``, from the results of :func:`_window`."""
     if RADIUS == 0:
         weight = tl.where(t < count, anchor + 1.0, 0.0)
     elif ANTIALIAS:
@@ -421,7 +423,8 @@ def _weight(
 
 @triton.jit
 def _filter(t, start, count, centre, ratio, RADIUS: tl.constexpr, REAL: tl.constexpr):
-    """The antialiasing filter at the pixels ``start + t``: a triangle, or a cubic with ``a = -0.5`` as in Pillow."""
+    """Return the antialiasing filter at the pixels ``start + t``: a triangle, or a cubic with ``a = -0.5`` as in
+    Pillow."""
     shrink = tl.where(ratio >= 1.0, 1.0 / ratio.to(tl.float64), 1.0).to(REAL)
     distance = ((start + t).to(REAL) - centre).to(tl.float64) + 0.5
     x = tl.abs((distance * shrink.to(tl.float64)).to(REAL))
@@ -434,7 +437,8 @@ def _filter(t, start, count, centre, ratio, RADIUS: tl.constexpr, REAL: tl.const
 
 @triton.jit
 def _interpolating(t, start, before, distance, extent, RADIUS: tl.constexpr, REAL: tl.constexpr):
-    """The weight of the pixels ``start + t`` at ``distance`` from ``before``; the border stands in for the outside."""
+    """Return the weight of the pixels ``start + t`` at ``distance`` from ``before``; border pixels replace those
+    outside."""
     weight = tl.full(start.shape, 0.0, REAL)
     for j in tl.static_range(2 * RADIUS):
         pixel = tl.minimum(tl.maximum(before + (j + 1 - RADIUS), 0), extent - 1)
@@ -454,19 +458,19 @@ def _interpolating(t, start, before, distance, extent, RADIUS: tl.constexpr, REA
 
 @triton.jit
 def _cubic_inner(x, a: tl.constexpr):
-    """The cubic convolution kernel from 0 to 1."""
+    """Return the cubic convolution kernel from 0 to 1."""
     return ((a + 2.0) * x - (a + 3.0)) * x * x + 1.0
 
 
 @triton.jit
 def _cubic_outer(x, a: tl.constexpr):
-    """The cubic convolution kernel from 1 to 2."""
+    """Return the cubic convolution kernel from 1 to 2."""
     return ((a * x - 5.0 * a) * x + 8.0 * a) * x - 4.0 * a
 
 
 @triton.jit
 def _fraction_bits(peak):
-    """The most bits of fraction with which the largest weight still fits an int16."""
+    """Return the most fractional bits with which the largest weight still fits an int16."""
     tried = tl.arange(0, 32)
     rounded = (0.5 + peak * (tl.full((32,), 1, tl.int64) << (tried + 1)).to(tl.float64)).to(tl.int64)
     return tl.sum(((tried < _MOST_FRACTION_BITS) & (rounded < _WEIGHT_LIMIT)).to(tl.int32))
@@ -513,14 +517,14 @@ def _apply_kernel(
     ROWS: tl.constexpr,
     COLUMNS: tl.constexpr,
 ):
-    """One tile of one channel of one sample."""
+    """Compute one tile of one channel of one sample."""
     n = tl.program_id(1).to(tl.int64)
     c = (tl.program_id(0) % channels).to(tl.int64)
     tile = tl.program_id(0) // channels
     across = tl.cdiv(out_width, COLUMNS)
     row = (tile // across) * ROWS + tl.arange(0, ROWS)
     column = (tile % across) * COLUMNS + tl.arange(0, COLUMNS)
-    # Lanes beyond the result do the work of its last row or column, so that only storing needs a mask.
+    # Lanes beyond the result repeat its last row or column, so only the store needs a mask.
     i = tl.minimum(row, out_height - 1)
     j = tl.minimum(column, out_width - 1)
 
@@ -578,20 +582,20 @@ def _apply_kernel(
 
 @triton.jit
 def _inside(i, edge):
-    """The nearest index of the image; what lies outside has no weight."""
+    """Return the nearest index inside the image; pixels outside have no weight."""
     return tl.minimum(tl.maximum(i, 0), edge - 1)
 
 
 @triton.jit
 def _nothing(bits, ROWS: tl.constexpr, COLUMNS: tl.constexpr, FIXED: tl.constexpr):
-    """A sum to begin with: zero, or the half that makes cutting off ``bits`` of fraction a rounding."""
+    """Return the initial sum: zero, or the half that turns truncation of ``bits`` fractional bits into rounding."""
     total = tl.zeros((ROWS, COLUMNS), tl.int32 if FIXED else tl.float32)
     return total + (1 << (bits - 1)) if FIXED else total
 
 
 @triton.jit
 def _add(wide, line, place, share, SCALE: tl.constexpr, FIXED: tl.constexpr):
-    """``wide`` and one more pixel in each row, times its weight."""
+    """Return ``wide`` plus one more pixel in each row, times its weight."""
     pixel = tl.load(line + place[None, :])
     pixel = pixel.to(tl.int32) if FIXED else pixel.to(tl.float32) * SCALE
     share = share[None, :]
@@ -600,7 +604,7 @@ def _add(wide, line, place, share, SCALE: tl.constexpr, FIXED: tl.constexpr):
 
 @triton.jit
 def _add_rows(total, wide, share, bits, FIXED: tl.constexpr):
-    """``total`` and the sums over the columns of one more row for each output, times its weight."""
+    """Return ``total`` plus the column sums of one more row for each output, times its weight."""
     wide = tl.minimum(tl.maximum(wide >> bits, 0), 255) if FIXED else wide
     share = share[:, None]
     return total + wide * share if FIXED else tl.fma(wide, share, total)

@@ -1,9 +1,9 @@
-"""Affine and perspective warps of a whole batch in one launch, every sample with a transform of its own.
+"""Apply affine and perspective warps to a whole batch in one launch, with a separate transform for each sample.
 
 The coordinates are those of torchvision on the CPU, bit by bit: a base grid times the transform as a matrix product,
-then ATen's ``grid_sample`` with ``align_corners=False`` (``aten/src/ATen/native/cpu/GridSamplerKernel.cpp``). One ulp
-more or less would move nearest neighbours. Whether the matrix product uses fused multiply-adds is up to the library
-behind it and to the CPU, so the first call tries it out.
+then ATen's ``grid_sample`` with ``align_corners=False`` (``aten/src/ATen/native/cpu/GridSamplerKernel.cpp``). A
+difference of one ulp would move nearest neighbours. Whether the matrix product uses fused multiply-adds depends on its
+library and on the CPU, so the first call tests it.
 """
 
 # mypy: allow-untyped-defs, allow-incomplete-defs, allow-untyped-calls, allow-untyped-decorators
@@ -35,42 +35,43 @@ def affine(
     fill: Fill = None,
     size: tuple[int, int] | None = None,
 ) -> Tensor:
-    """``affine_image`` of torchvision v2, and ``rotate_image`` where it has no shortcut, given the inverse matrices.
+    """Warp as ``affine_image`` of torchvision v2, and as ``rotate_image`` if it has no shortcut, with the inverse
+    matrices.
 
     Args:
         x: images ``(N, C, H, W)``, uint8 or float32, of any strides.
-        matrix: ``(N, 6)``, float64, as torchvision's ``_get_inverse_affine_matrix`` gives them: the two rows of the map
-            from a place in the result to one in ``x``, both in pixels from the centre of their image.
+        matrix: ``(N, 6)``, float64, as torchvision's ``_get_inverse_affine_matrix`` returns them: the two rows of the
+            map from a position in the result to one in ``x``, both in pixels from the centre of their image.
         interpolation: ``"nearest"`` or ``"bilinear"``.
-        fill: what lies outside of ``x``: a number, or one for each channel; black where it is None.
-        size: height and width of the result, those of ``x`` by default.
+        fill: value outside ``x``: a number, or one for each channel; black if None.
+        size: height and width of the result, by default those of ``x``.
 
     Returns:
         ``(N, C, *size)`` in the dtype and the memory format of ``x``.
 
     Raises:
-        ValueError: ``x`` is no batch, the interpolation is unknown, ``matrix`` is not ``(N, 6)``, or ``fill`` does not
-            fit the channels, of which at most four can be filled differently.
+        ValueError: ``x`` is not a batch, the interpolation is unknown, ``matrix`` is not ``(N, 6)``, or ``fill`` does
+            not match the channels, of which at most four can have different fills.
         TypeError: ``x`` has another dtype.
     """
     return _warp(x, matrix, 6, interpolation, fill, size or (x.shape[-2], x.shape[-1]))
 
 
 def perspective(x: Tensor, coefficients: Tensor, *, interpolation: str = "bilinear", fill: Fill = None) -> Tensor:
-    """``perspective_image`` of torchvision v2, given the coefficients.
+    """Warp as ``perspective_image`` of torchvision v2, with the coefficients.
 
     Args:
         x: images ``(N, C, H, W)``, uint8 or float32, of any strides.
         coefficients: ``(N, 8)``, float64: ``x = (ax + by + c) / (gx + hy + 1)``, ``y = (dx + ey + f) / (gx + hy + 1)``.
         interpolation: ``"nearest"`` or ``"bilinear"``.
-        fill: what lies outside of ``x``: a number, or one for each channel; black where it is None.
+        fill: value outside ``x``: a number, or one for each channel; black if None.
 
     Returns:
         a batch of the shape, dtype and memory format of ``x``.
 
     Raises:
-        ValueError: ``x`` is no batch, the interpolation is unknown, ``coefficients`` is not ``(N, 8)``, or ``fill``
-            does not fit the channels, of which at most four can be filled differently.
+        ValueError: ``x`` is not a batch, the interpolation is unknown, ``coefficients`` is not ``(N, 8)``, or ``fill``
+            does not match the channels, of which at most four can have different fills.
         TypeError: ``x`` has another dtype.
     """
     return _warp(x, coefficients, 8, interpolation, fill, (x.shape[-2], x.shape[-1]))
@@ -193,7 +194,8 @@ def _warp_kernel(
 
 @triton.jit
 def _affine_grid(matrix, stride, base_x, base_y, half_width, half_height, FUSED: tl.constexpr):
-    """Normalised places in the source: the base grid times the transposed matrix, divided by half the size before."""
+    """Return normalized source positions: the base grid times the transposed matrix, which is first divided by half the
+    size."""
     a = tl.div_rn(tl.load(matrix).to(tl.float32), half_width)
     b = tl.div_rn(tl.load(matrix + stride).to(tl.float32), half_width)
     c = tl.div_rn(tl.load(matrix + 2 * stride).to(tl.float32), half_width)
@@ -205,7 +207,7 @@ def _affine_grid(matrix, stride, base_x, base_y, half_width, half_height, FUSED:
 
 @triton.jit
 def _perspective_grid(coefficients, stride, base_x, base_y, half_width, half_height, FUSED: tl.constexpr):
-    """Normalised places in the source: an affine grid divided by a second one."""
+    """Return normalized source positions: an affine grid divided by a second one."""
     over_x, over_y = _affine_grid(coefficients, stride, base_x, base_y, half_width, half_height, FUSED)
     g = tl.load(coefficients + 6 * stride).to(tl.float32)
     h = tl.load(coefficients + 7 * stride).to(tl.float32)
@@ -215,7 +217,7 @@ def _perspective_grid(coefficients, stride, base_x, base_y, half_width, half_hei
 
 @triton.jit
 def _linear(x, y, a, b, c, FUSED: tl.constexpr):
-    """``a * x + b * y + c`` in the order of a matrix product."""
+    """Return ``a * x + b * y + c`` in the order of a matrix product."""
     start = x * a
     both = tl.fma(y, b, start) if FUSED else start + y * b
     return both + c
@@ -223,9 +225,9 @@ def _linear(x, y, a, b, c, FUSED: tl.constexpr):
 
 @triton.jit
 def _pixel(plane, y, x, height, width, stride_y, stride_x):
-    """The pixel at whole coordinates and whether there is one; 0 where there is none."""
+    """Return the pixel at whole coordinates, or 0, and whether it exists."""
     covered = (y >= 0) & (y < height) & (x >= 0) & (x < width)
-    # Coordinates may be anything, NaN too, and only those of the image have to survive the conversion.
+    # Coordinates may be anything, even NaN; only those inside the image must survive the conversion.
     row = tl.where(covered, y, 0.0).to(tl.int32)
     column = tl.where(covered, x, 0.0).to(tl.int32)
     return tl.load(plane + row * stride_y + column * stride_x, mask=covered, other=0).to(tl.float32), covered
@@ -233,7 +235,8 @@ def _pixel(plane, y, x, height, width, stride_y, stride_x):
 
 @triton.jit
 def _bilinear(plane, y, x, height, width, stride_y, stride_x):
-    """The weighted sum of the four pixels around a place, and that of a plane of ones: how much lies in the image."""
+    """Return the weighted sum of the four pixels around a position, and that of a plane of ones: the part inside the
+    image."""
     top = tl.floor(y)
     left = tl.floor(x)
     below = y - top
@@ -249,7 +252,7 @@ def _bilinear(plane, y, x, height, width, stride_y, stride_x):
     pixel_10, covered_10 = _pixel(plane, top + 1.0, left, height, width, stride_y, stride_x)
     pixel_11, covered_11 = _pixel(plane, top + 1.0, left + 1.0, height, width, stride_y, stride_x)
     value = tl.fma(pixel_11, weight_11, tl.fma(pixel_10, weight_10, tl.fma(pixel_01, weight_01, pixel_00 * weight_00)))
-    # Adding the weights of covered pixels one by one rounds as the same chain does on ones.
+    # Adding the weights of covered pixels one by one rounds like the same chain of sums over ones.
     weight = tl.where(covered_00, weight_00, 0.0) + tl.where(covered_01, weight_01, 0.0)
     weight = (weight + tl.where(covered_10, weight_10, 0.0)) + tl.where(covered_11, weight_11, 0.0)
     return value, weight

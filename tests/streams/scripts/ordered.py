@@ -31,13 +31,13 @@ DEVICE = imagined.Device()
 LEDGER = pretend(DEVICE)  # before anybody takes something from torch.cuda by its name
 
 from pipediag import offload
-from pipediag.ladder import tree
-from pipediag.remedy import replayed
+from pipediag.remedy import to_device as replayed
 from pipediag.remedy.loader import OffloadedLoader
 from pipediag.remedy.streams import executor, stage
 from pipediag.remedy.streams.branches import fork_join
 from pipediag.remedy.streams.handover import Ready
 from pipediag.remedy.streams.pipeline import StagePipeline
+from pipediag.usercode import tree
 
 GPU = torch.device("cuda", 0)
 COUNT = 10  # enough for graphs to be captured and used
@@ -246,7 +246,7 @@ def replayed_without_telling() -> None:
         ready = [made.feed.arrive(sent) for sent in made.feed.begin()]
     finally:
         torch.Tensor.record_stream = native  # type: ignore[method-assign]
-    assert isinstance(made.feed, replayed.Replayed) and len(ready) == COUNT
+    assert isinstance(made.feed, replayed.ToDevice) and len(ready) == COUNT
 
 
 SCENARIOS: dict[str, Callable[[], None]] = {

@@ -1,0 +1,126 @@
+"""Time a window: its stopwatch, and the evidence gathered during it."""
+
+from __future__ import annotations
+
+from ..measure.clock import Clock
+from ..measure.device import Device
+from ..measure.evidence import BatchCost, Evidence, Gpu, worker_figures
+from ..measure.steps import StepClock
+from ..measure.window import FEW_STEPS, MIN_STEPS, SLOW, Stopwatch
+from ..session import Window
+from .feed import Source
+
+
+class OpenWindow:
+    """A window of ``rung`` that is being timed: one or more stretches of the loop, each with its end seen.
+
+    ``wanted`` is its target number of batches, ``longest`` its maximum number of seconds; ``optimizer_steps`` is that
+    counter at its beginning; ``interrupted`` is True if batches of other loaders were drawn during it.
+    """
+
+    def __init__(
+        self,
+        rung: str,
+        wanted: int,
+        longest: float,
+        source: Source,
+        clock: Clock,
+        device: Device,
+        gpu: Gpu | None,
+        optimizer_steps: int = 0,
+    ) -> None:
+        self.rung = rung
+        self.wanted = wanted
+        self.longest = longest
+        self.costs: list[BatchCost] = []
+        self.optimizer_steps = optimizer_steps
+        self.interrupted = False
+        self._clock = clock
+        self._device = device
+        self._watch = Stopwatch(clock, device.synchronize)
+        self._steps = StepClock(clock, device)
+        self._spans: list[tuple[float, float]] = []
+        self._source = source
+        self._lay_ready = self._stock = 0
+        self._waited, self._stalled = source.waited, source.stalled
+        self._evidence = Evidence(source.worker_pids, gpu)
+
+    # One stretch
+
+    def start(self) -> None:
+        """Begin a stretch: the loop has just asked for a batch."""
+        self._watch.start()
+        self._lay_ready = self._source.ready
+        self._steps.asks()
+
+    def gets(self) -> None:
+        """Note that the loop is about to get the batch it asked for."""
+        self._steps.gets()
+
+    def count(self) -> None:
+        """Count a step: the loop has completed it and asks for the next batch."""
+        self._watch.count()
+        self._steps.asks()
+
+    def stop(self) -> None:
+        """End the stretch and keep it."""
+        self._watch.stop()
+        self._stock += self._source.ready - self._lay_ready
+        self._spans += self._steps.take()
+        self._steps.breaks()
+
+    def drop(self) -> None:
+        """Discard the stretch: its end was not seen."""
+        self._watch.drop()
+        self._steps = StepClock(self._clock, self._device)
+
+    # The whole window
+
+    @property
+    def steps(self) -> int:
+        """Number of steps so far, including the open stretch."""
+        return self._watch.total_steps
+
+    @property
+    def full(self) -> bool:
+        return self.steps >= self.wanted
+
+    @property
+    def seconds(self) -> float:
+        """Seconds of the stretches that were kept."""
+        return self._watch.seconds
+
+    @property
+    def worth_keeping(self) -> bool:
+        """True if the kept stretches suffice for a window although the loop has ended."""
+        steps, seconds = self._watch.steps, self._watch.seconds
+        return steps >= (FEW_STEPS if seconds > SLOW * steps else MIN_STEPS)
+
+    def shorten(self) -> None:
+        """End the window at its current number of steps, if it has enough."""
+        if self.steps >= MIN_STEPS:
+            self.wanted = self.steps
+
+    def evidence(self, waits: bool) -> dict[str, float]:
+        """Return the figures so far; ``waits`` is True if the loop waited for the workers' batches."""
+        steps = self._watch.steps
+        figures = {**self._evidence.finish(steps), **worker_figures(self.costs)}
+        if waits and self._spans:
+            figures["wait_ms"] = round(1000 * sum(waited for _, waited in self._spans) / len(self._spans), 4)
+        if waits and steps:
+            figures["stock"] = float(self._stock)
+            figures["next_ms"] = round(1000 * (self._source.waited - self._waited) / steps, 4)
+            figures["stalled_ms"] = round(1000 * (self._source.stalled - self._stalled) / steps, 4)
+        return figures
+
+    def closed(self, round_: int, attempt: int, optimizer_steps: int, evidence: dict[str, float]) -> Window:
+        """Return the window as it is recorded."""
+        return Window(
+            rung=self.rung,
+            round=round_,
+            steps=self._watch.steps,
+            seconds=self._watch.seconds,
+            optimizer_steps=optimizer_steps,
+            attempt=attempt,
+            evidence=evidence,
+        )

@@ -1,0 +1,63 @@
+"""Count the files that Python opens for reading while a sample is made."""
+
+from __future__ import annotations
+
+import builtins
+import io
+import os
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import PurePath
+from typing import Any
+
+from ..session import Files
+
+#: Number of file extensions that are reported.
+_ENDINGS = 4
+
+
+class OpenedFiles:
+    """A counter of files opened while :meth:`watched`. Files that libraries open outside Python are not seen."""
+
+    def __init__(self) -> None:
+        self._sizes: list[int] = []
+        self._endings: Counter[str] = Counter()
+
+    @contextmanager
+    def watched(self) -> Iterator[None]:
+        """Replace ``open`` in ``builtins`` and ``io`` within the context."""
+        natives = [(module, module.open) for module in (builtins, io)]
+
+        def noting(native: Any) -> Any:
+            def open(file: Any, mode: str = "r", *args: Any, **kwargs: Any) -> Any:
+                opened = native(file, mode, *args, **kwargs)
+                if "r" in mode and "+" not in mode and isinstance(file, (str, bytes, os.PathLike)):
+                    self._note(os.fsdecode(file), opened)
+                return opened
+
+            return open
+
+        try:
+            for module, native in natives:
+                module.open = noting(native)  # type: ignore[attr-defined]
+            yield
+        finally:
+            for module, native in natives:
+                module.open = native  # type: ignore[attr-defined]
+
+    def _note(self, path: str, opened: Any) -> None:
+        try:
+            self._sizes.append(os.fstat(opened.fileno()).st_size)
+        except (OSError, AttributeError):  # not a file of the operating system
+            return
+        self._endings[PurePath(path).suffix.lower()] += 1
+
+    def figures(self, samples: int) -> Files:
+        """Return averages over ``samples`` samples."""
+        count = len(self._sizes)
+        return Files(
+            opened=round(count / samples, 4),
+            nbytes=round(sum(self._sizes) / count, 1) if count else 0.0,
+            endings=dict(self._endings.most_common(_ENDINGS)),
+        )

@@ -1,0 +1,95 @@
+"""Hold the current rung in memory shared with the workers, so that they switch rungs while running."""
+
+from __future__ import annotations
+
+import time
+
+import torch
+
+from ..session import CONTROLS, RUNGS, cut_of, cut_rung, workers_make
+
+_CODES = (*RUNGS, *CONTROLS)
+#: Codes from here on are cuts of the transform chain.
+_CUTS = 1000
+#: Seconds after which a pause ends by itself: workers must not wait forever if their training process has died.
+PAUSE = 10.0
+#: Seconds between two checks whether a pause is over.
+_LOOK = 0.002
+_RUNG, _POOL, _PAUSED_UNTIL, _FIRST_WORKER = range(4)
+
+
+class RungSwitch:
+    """Integers shared with the workers: the rung, the bytes each may cache, the pause, and which workers are busy.
+
+    Reading is one memory access; nothing restarts when the rung changes. The object travels to workers inside the
+    wrapped dataset, by fork or by pickle.
+    """
+
+    def __init__(self, workers: int = 0) -> None:
+        self._shared = torch.zeros(_FIRST_WORKER + workers, dtype=torch.int64).share_memory_()
+        self.set("baseline")
+
+    def set(self, rung: str) -> None:
+        """Let the workers serve ``rung`` from their next batch on; a pause continues."""
+        links = cut_of(rung)
+        self._shared[_RUNG] = _CODES.index(workers_make(rung)) if links is None else _CUTS + links
+
+    @property
+    def rung(self) -> str:
+        code = int(self._shared[_RUNG])
+        return cut_rung(code - _CUTS) if code >= _CUTS else _CODES[code]
+
+    @property
+    def pool_bytes(self) -> int:
+        return int(self._shared[_POOL])
+
+    @pool_bytes.setter
+    def pool_bytes(self, value: int) -> None:
+        self._shared[_POOL] = value
+
+    # Pausing: called by the training process
+
+    def pause(self) -> None:
+        """Keep workers from beginning batches for :data:`PAUSE` seconds; batches under way are finished."""
+        self._shared[_PAUSED_UNTIL] = int(1000 * (time.monotonic() + PAUSE))
+
+    def resume(self) -> None:
+        """End the pause."""
+        self._shared[_PAUSED_UNTIL] = 0
+
+    @property
+    def at_work(self) -> int:
+        """Number of workers that are making a batch."""
+        return int(self._shared[_FIRST_WORKER:].sum())
+
+    def forget(self) -> None:
+        """Mark all workers as idle, since they have ended."""
+        self._shared[_FIRST_WORKER:] = 0
+
+    # Called by a worker
+
+    def begin(self, worker: int) -> None:
+        """Mark a worker as busy with a batch, waiting first if there is a pause.
+
+        A negative number means the training process itself, which never waits.
+        """
+        if worker < 0:
+            return
+        self._mark(worker, 1)  # before the check: a caller that pauses and then sees no busy worker can rely on it
+        if self._is_paused():
+            self._mark(worker, 0)
+            while self._is_paused():
+                time.sleep(_LOOK)
+            self._mark(worker, 1)
+
+    def end(self, worker: int) -> None:
+        """Mark the worker as idle: its batch is finished or has failed."""
+        self._mark(worker, 0)
+
+    def _is_paused(self) -> bool:
+        until = int(self._shared[_PAUSED_UNTIL])
+        return until > 0 and 1000 * time.monotonic() < until
+
+    def _mark(self, worker: int, working: int) -> None:
+        if 0 <= worker < len(self._shared) - _FIRST_WORKER:
+            self._shared[_FIRST_WORKER + worker] = working

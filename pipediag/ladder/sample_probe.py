@@ -1,0 +1,227 @@
+"""Time what one sample costs a worker, call by call, while the dataset's own code runs without caches."""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import torch
+
+from ..session import Cost, Inside, Link
+from ..usercode import tree
+from ..usercode.chain import Chain, decides_at_random
+from ..usercode.places import label, origin, places_of
+from ..usercode.slots import Slot
+from ..usercode.spying import is_path, spied
+from .opened_files import OpenedFiles
+
+#: Maximum number of timed samples, and maximum seconds spent on them.
+TIMED, _SECONDS = 32, 2.0
+#: If no chain is proven, a transform is shown by its parts if these take at least this share of its time.
+_MADE_OF_PARTS = 0.8
+
+
+@dataclass
+class _Timed:
+    """One call: its wall and CPU seconds, its kind of input, the bytes of input and result, and its inner calls."""
+
+    fn: Any
+    wall: float = 0.0
+    cpu: float = 0.0
+    given: str = ""
+    bytes_in: int = 0
+    bytes_out: int = 0
+    inner: list[_Timed] = field(default_factory=list)
+
+
+class Timer:
+    """A recorder that times calls and measures data sizes outside of them. ``clock`` gives the worker's CPU seconds.
+
+    Attributes:
+        weighing: seconds spent on measuring sizes, which count for no call.
+    """
+
+    def __init__(self, clock: Callable[[], float]) -> None:
+        self._clock = clock
+        self.calls: list[_Timed] = []
+        self.weighing = 0.0
+
+    def call(self, name: str, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        outer, timed = self.calls, _Timed(fn)
+        self.calls = timed.inner
+        timed.given, timed.bytes_in = _kind(args[0]) if args else "", self._weighed([*args, *kwargs.values()])
+        weighing = self.weighing
+        cpu, wall = self._clock(), time.perf_counter()
+        try:
+            result = fn(*args, **kwargs)
+        finally:
+            weighing = self.weighing - weighing
+            timed.wall, timed.cpu = time.perf_counter() - wall - weighing, self._clock() - cpu - weighing
+            timed.cpu = max(0.0, timed.cpu)  # its clock may be coarser
+            self.calls = outer
+            outer.extend(timed.inner if is_path(args) else [timed])
+        timed.bytes_out = self._weighed(result)
+        return result
+
+    def _weighed(self, data: Any) -> int:
+        began = time.perf_counter()
+        nbytes = tree.nbytes(data)
+        self.weighing += time.perf_counter() - began
+        return nbytes
+
+
+def _kind(data: Any) -> str:
+    """Return the kind of a transform's input, which determines where else the transform could run."""
+    if isinstance(data, torch.Tensor):
+        return "tensor"
+    if hasattr(data, "getbands"):  # Pillow's
+        return "picture"
+    return "array" if hasattr(data, "__array_interface__") else type(data).__name__
+
+
+@dataclass
+class _Sample:
+    """The samples made in one call: ``count`` of them, one in most datasets."""
+
+    whole: _Timed
+    calls: list[_Timed]
+    nbytes: int
+    count: int = 1
+
+
+class Probe:
+    """A timer of samples as they are made, which aggregates the figures."""
+
+    def __init__(self, slots: list[Slot], clock: Callable[[], float], most: int = TIMED) -> None:
+        self._most = most
+        self._slots = slots
+        self._clock = clock
+        self._samples: list[_Sample] = []
+        self.count = 0
+        self._files = OpenedFiles()
+        self._spent = 0.0
+
+    @property
+    def complete(self) -> bool:
+        return self.count >= self._most or self._spent > _SECONDS
+
+    def time(self, make: Callable[[], Any], samples: int = 1) -> Any:
+        """Make ``samples`` samples in one call and record the times."""
+        timer = Timer(self._clock)
+        with spied(self._slots, timer, deep=True), self._files.watched():
+            cpu, wall = self._clock(), time.perf_counter()
+            sample = make()
+            wall, cpu = time.perf_counter() - wall - timer.weighing, self._clock() - cpu - timer.weighing
+            whole = _Timed(None, wall, max(0.0, cpu))
+        self._spent += whole.wall
+        self.count += samples
+        self._samples.append(_Sample(whole, timer.calls, tree.nbytes(sample), samples))
+        return sample
+
+    def figures(self, chain: Chain | None = None) -> Inside:
+        """Return averages per sample, by the links of ``chain`` if it is proven, else by the calls as recorded."""
+        count = self.count
+        if not count:
+            return Inside(links=list(chain.links) if chain else [], unsplit=chain.unsplit if chain else "")
+        proven = chain is not None and bool(chain.samples)
+        found: dict[Hashable, list[_Timed]] = {}
+        between: list[Cost] = []
+        parts = {} if proven else _parts(call for sample in self._samples for call in sample.calls)
+        for sample in self._samples:
+            inside = list(_by_link(sample.calls, chain) if chain and proven else _by_name(sample.calls, parts))
+            for key, call in inside:
+                found.setdefault(key, []).append(call)
+            own, linked = _mean(sample.calls, sample.count), _mean([call for _, call in inside], sample.count)
+            between.append(_less(own, [linked]))
+        if chain and proven:
+            links = [replace(link) for link in chain.links]
+            calls_of = [found.get(number, []) for number in range(len(links))]
+        else:
+            calls_of = list(found.values())
+            functions = [calls[0].fn for calls in calls_of]
+            places = places_of(functions)
+            links = [Link(p.name, p.where, origin=origin(fn)) for p, fn in zip(places, functions, strict=True)]
+        for link, calls in zip(links, calls_of, strict=True):
+            link.cost = _mean(calls, count)
+            if calls:
+                link.given = calls[0].given
+                link.bytes_in = round(statistics.fmean(call.bytes_in for call in calls), 1)
+                link.bytes_out = round(statistics.fmean(call.bytes_out for call in calls), 1)
+        whole = _mean([s.whole for s in self._samples], count)
+        outer = _mean([call for s in self._samples for call in s.calls], count)
+        return Inside(
+            samples=count,
+            whole=whole,
+            load=_less(whole, [outer]),
+            # Code that only passes samples on takes the same time each call, so the median excludes interruptions.
+            between=Cost(*(statistics.median(getattr(b, f) for b in between) for f in ("wall_ms", "cpu_ms"))),
+            links=links,
+            sizes=[[s.nbytes / s.count, round(1000 * s.whole.wall / s.count, 4)] for s in self._samples],
+            unsplit=chain.unsplit if chain else "",
+            files=self._files.figures(count),
+        )
+
+
+def _by_link(calls: Iterable[_Timed], chain: Chain) -> Iterator[tuple[int, _Timed]]:
+    """Yield the calls that are links, each with the link's number; inner calls of a link count for the link."""
+    numbers: dict[int, list[int]] = {}
+    for apart in chain.samples:
+        own: dict[int, list[int]] = {}
+        for call, position in zip(apart.linked.calls, apart.positions, strict=True):
+            own.setdefault(id(call.fn), []).append(position)
+        numbers.update(own)
+    turns: dict[int, int] = {}
+
+    def search(calls: Iterable[_Timed]) -> Iterator[tuple[int, _Timed]]:
+        for call in calls:
+            places = numbers.get(id(call.fn))
+            if places is None:
+                yield from search(call.inner)
+                continue
+            turn = turns.get(id(call.fn), 0)
+            turns[id(call.fn)] = turn + 1
+            yield places[min(turn, len(places) - 1)], call
+
+    yield from search(calls)
+
+
+def _by_name(calls: Iterable[_Timed], parts: Mapping[str, float]) -> Iterator[tuple[str, _Timed]]:
+    """Yield the calls with their names, or their inner calls if these take most of the time; see :func:`_parts`."""
+    for call in calls:
+        name = label(call.fn)
+        if call.inner and parts.get(name, 0.0) >= _MADE_OF_PARTS and not decides_at_random(call.fn):
+            yield from _by_name(call.inner, parts)
+        else:
+            yield name, call
+
+
+def _parts(calls: Iterable[_Timed]) -> dict[str, float]:
+    """Return the share of the time that inner calls take, by name and over all calls: a single call may be atypical."""
+    wholes: dict[str, float] = {}
+    inner: dict[str, float] = {}
+    left = list(calls)
+    while left:
+        call = left.pop()
+        left += call.inner
+        name = label(call.fn)
+        wholes[name] = wholes.get(name, 0.0) + call.wall
+        inner[name] = inner.get(name, 0.0) + sum(one.wall for one in call.inner)
+    return {name: inner[name] / whole for name, whole in wholes.items() if whole > 0}
+
+
+def _mean(calls: list[_Timed], count: int) -> Cost:
+    return Cost(
+        round(1000 * sum(call.wall for call in calls) / count, 4),
+        round(1000 * sum(call.cpu for call in calls) / count, 4),
+    )
+
+
+def _less(whole: Cost, parts: list[Cost]) -> Cost:
+    """Return ``whole`` minus ``parts``, at least 0, since clocks are read at slightly different moments."""
+    return Cost(
+        round(max(0.0, whole.wall_ms - sum(part.wall_ms for part in parts)), 4),
+        round(max(0.0, whole.cpu_ms - sum(part.cpu_ms for part in parts)), 4),
+    )

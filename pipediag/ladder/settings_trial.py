@@ -1,0 +1,240 @@
+"""Serve the rungs ``settings:k``: feed the training loop from clones of its loader with other settings.
+
+Each clone has its own workers. Between its windows they idle: torch asks a worker for another batch only after one was
+taken. :mod:`pipediag.analysis.knobs` selects the settings to try, :mod:`pipediag.analysis.halving` the ones to measure
+next.
+"""
+
+from __future__ import annotations
+
+import os
+import statistics
+import warnings
+from collections.abc import Iterator
+from typing import Any
+
+from torch.utils.data import DataLoader
+
+from ..analysis.halving import next_settings
+from ..analysis.knobs import Candidates, Memory, candidates, current, left_out
+from ..analysis.remedy import FIRST_LOOK
+from ..loop.copies import detached_twin, with_own_generators
+from ..measure.memory import free_bytes, own_bytes, shared_bytes
+from ..measure.schedule import Schedule
+from ..measure.window import window_seconds, window_steps
+from ..session import Knobs, LoaderSettings, Rung, Session, settings_of, settings_rung
+from ..usercode.randomness import undisturbed
+from .delivery import NO_COST, Delivery
+from .feed import Feed
+
+#: Seconds for starting a worker, if the user's loader has no workers to measure this on.
+_START = 0.1
+#: Minimum length of a trial in seconds.
+_LEAST = 1.0
+
+
+class ClonedFeed:
+    """The batches of a clone, tagged with its rung.
+
+    An error here is not the script's: the delivery says why the rung cannot be served.
+    """
+
+    def __init__(self, rung: str, feed: Feed) -> None:
+        self._rung = rung
+        self._feed = feed
+        self._begun = False
+        self._trouble = ""
+
+    @property
+    def waited(self) -> float:
+        return self._feed.waited
+
+    @property
+    def stalled(self) -> float:
+        return self._feed.stalled
+
+    @property
+    def worker_pids(self) -> list[int]:
+        return self._feed.worker_pids
+
+    @property
+    def workers(self) -> int:
+        return self._feed.workers
+
+    @property
+    def backlog(self) -> int:
+        return self._feed.backlog
+
+    @property
+    def ready(self) -> int:
+        return self._feed.ready
+
+    @property
+    def at_work(self) -> int:
+        return self._feed.at_work
+
+    def pause(self) -> None:
+        self._feed.pause()
+
+    @property
+    def startup(self) -> float | None:
+        """Seconds from ``iter()`` to the first batch, or None before that."""
+        return self._feed.startups[0].seconds if self._feed.startups else None
+
+    def take(self) -> Delivery | None:
+        """Return the next batch, or None if the data is used up."""
+        if not self._trouble:
+            try:
+                return self._taken()
+            except Exception as error:
+                self._trouble = _short(error)
+                self.close()
+        return Delivery(None, self._rung, False, NO_COST, 0, self._trouble)
+
+    def _taken(self) -> Delivery | None:
+        if not self._begun:
+            self._begun = True
+            # A user-defined sampler may draw from the process-wide generators.
+            with undisturbed(), warnings.catch_warnings():
+                warnings.filterwarnings("ignore", "This DataLoader will create")  # more workers than cores are intended
+                self._feed.open()
+        delivery = self._feed.take()
+        if delivery is not None:
+            delivery.rung = self._rung
+        return delivery
+
+    def renew(self) -> None:
+        """Restart the data."""
+        if not self._trouble:
+            self._feed.renew()
+
+    def close(self) -> None:
+        """End the workers. Safe to call twice."""
+        self._feed.close()
+
+
+def _short(error: Exception) -> str:
+    """Return the error in one line; the text of a worker's error is its whole traceback."""
+    name, text = type(error).__name__, str(error).strip().splitlines() or [""]
+    return text[-1] if text[-1].startswith(name) else f"{name}: {text[-1]}"
+
+
+class SettingsTrial:
+    """The clones of one pass over the script, for the settings that are still being compared.
+
+    ``feeds`` maps rungs to their batches; it is empty if nothing is to be tried or the comparison is decided.
+    """
+
+    def __init__(self, feed: Feed, session: Session, seconds: float) -> None:
+        self._session = session
+        running = {settings_of(rung) for rung in next_settings(session)}
+        tried = session.knobs.tried if session.knobs is not None else []
+        self.feeds = {
+            settings_rung(number): ClonedFeed(
+                settings_rung(number), feed.beside(cloned(feed.loader, one, seconds), seconds)
+            )
+            for number, one in enumerate(tried, 1)
+            if number in running
+        }
+
+    def schedule(self) -> Schedule:
+        """Return the schedule of the comparison, whose rounds follow the ladder's."""
+        schedule = Schedule(("baseline", *self.feeds), self._session, self._next)
+        if not any(settings_of(window.rung) for window in self._session.windows):
+            schedule.round += 1
+        return schedule
+
+    def _next(self, session: Session) -> list[str]:
+        """Return the rungs of the next round; end the workers of those that were dropped."""
+        running = next_settings(session)
+        for rung, feed in self.feeds.items():
+            if rung not in running:
+                feed.close()
+        return running
+
+    def started(self, rung: str) -> Knobs:
+        """Return the settings tried, with the startup time under ``rung`` filled in."""
+        knobs, number = self._session.knobs, settings_of(rung)
+        assert knobs is not None and number is not None, "only what was proposed is tried"
+        knobs.tried[number - 1].startup = self.feeds[rung].startup
+        return knobs
+
+    def close(self) -> None:
+        """End all workers. Safe to call twice."""
+        for feed in self.feeds.values():
+            feed.close()
+
+
+def cloned(loader: DataLoader[Any], settings: LoaderSettings, patience: float) -> DataLoader[Any]:
+    """Return a loader like the user's with other settings, whose iteration does not disturb the user's.
+
+    Its ``timeout`` is ``patience`` seconds: code that has never run in a worker may hang there.
+    """
+    twin = with_own_generators(detached_twin(loader))
+    twin.__dict__.update(
+        num_workers=settings.num_workers,
+        prefetch_factor=settings.prefetch_factor,
+        pin_memory=settings.pin_memory,
+        timeout=patience if settings.num_workers else 0,
+    )
+    return twin
+
+
+def proposal(feed: Feed, session: Session, seconds: float) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Yield the settings to try in ``seconds`` as session events; nothing if the loop does not certainly starve.
+
+    Settings without enough memory or time are reported as unavailable rungs.
+    """
+    found = candidates(session)
+    why_not = found.why_not
+    if not why_not and not found.settings:
+        return
+    if not why_not and seconds < _LEAST:
+        why_not = "the ladder left no time for it; give a longer --budget"
+    if why_not:
+        yield "knobs", {"tried": [], "why_not": why_not}
+        return
+    yield "knobs", {"tried": [vars(one) for one in found.settings]}
+    refused = {
+        **dict.fromkeys(_too_long(found, session, seconds), "there was no time for it; give a longer --budget"),
+        **left_out(found.settings, _memory(feed, session)),
+    }
+    for position, why in sorted(refused.items()):
+        yield "rung", vars(Rung(settings_rung(position + 1), False, why))
+
+
+def _memory(feed: Feed, session: Session) -> Memory:
+    """Return the current memory figures; without workers, the process itself is the upper bound for one worker."""
+    batch = session.loader.batch_bytes if session.loader is not None else 0
+    return Memory(own_bytes(feed.worker_pids or [os.getpid()]), batch, free_bytes(), shared_bytes())
+
+
+def _too_long(found: Candidates, session: Session, seconds: float) -> list[int]:
+    """Return the positions of settings for whose first look no time is left after those before them."""
+    assert session.loader is not None, "there are no candidates without a loader"
+    now = current(session.loader)
+    target = window_seconds(seconds, 1 + len(found.settings))
+    left = seconds - FIRST_LOOK * _window(now, found.base, target)
+    beyond = []
+    for position, (one, ms) in enumerate(zip(found.settings, found.steps, strict=True)):
+        needed = _startup(one, session) + FIRST_LOOK * _window(one, ms, target)
+        if needed > left:
+            beyond.append(position)
+        else:
+            left -= needed
+    return beyond
+
+
+def _window(one: LoaderSettings, ms: float, target: float) -> float:
+    """Return the seconds of a window and of settling before it, at ``ms`` milliseconds per step."""
+    steps = one.num_workers * (one.prefetch_factor or 1) + max(1, one.num_workers)
+    return (steps + window_steps(ms / 1000, target, one.num_workers)) * ms / 1000
+
+
+def _startup(one: LoaderSettings, session: Session) -> float:
+    """Return the seconds until the first batch, estimated from the startup of the loader's own workers."""
+    seen = [startup.seconds for startup in session.startups if not startup.renewed]
+    workers = session.loader.num_workers if session.loader is not None else 0
+    if not workers or not seen:
+        return _START * one.num_workers
+    return statistics.median(seen) * max(1.0, one.num_workers / workers)

@@ -1,0 +1,35 @@
+"""Watch which calls of the training loop wait for the device, in single steps outside the timed windows."""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from dataclasses import asdict
+from typing import Any
+
+from ..measure import syncs
+from ..measure.device import Device
+from ..session import SyncCall, Syncs
+from ..usercode import tree
+from .caches import BatchCache
+from .loop_side import LoopSide
+
+#: Maximum and minimum steps watched, and their maximum seconds unless fewer than the minimum remain. The steps must
+#: distinguish a loop that reads its loss every ten steps from one that reads it in each.
+_MOST, _LEAST, _SECONDS = 16, 4, 3.0
+
+
+def watch_syncs(loop_side: LoopSide, cache: BatchCache, device: Device, pace: float) -> Generator[Any, None, Syncs]:
+    """Hand the loop copies of cached host batches, and record which of its calls wait for the device.
+
+    ``pace`` is seconds per step. Batches come from host memory, so that the loop copies them as in training. Only CUDA
+    reports waits: on any other device nothing is watched.
+    """
+    kind = device.torch_device.type
+    if kind != "cuda":
+        return Syncs(unwatched=f"only CUDA tells when it is waited for, and training runs on {kind}")
+    steps = max(_LEAST, min(_MOST, int(_SECONDS / max(pace, 1e-6))))
+    with syncs.watch() as log:
+        for number in range(steps):
+            yield from loop_side.hand(tree.clone_pinned(cache.at(number)))
+            log.step()
+    return Syncs(log.steps, [SyncCall(**asdict(found)) for found in log.report()])

@@ -1,0 +1,66 @@
+"""Gather the findings that workers send with their batches."""
+
+from __future__ import annotations
+
+import random
+import statistics
+
+from ..session import Inside, Slow, Tail
+from .delivery import Delivery
+
+#: Maximum number of sample times kept for percentiles; beyond it, a random subset of all of them.
+_KEPT = 8192
+#: Number of slow samples that are named.
+_NAMED = 8
+
+
+class WorkerReports:
+    """The notes of all deliveries.
+
+    Attributes:
+        insides: findings about the dataset's code, by worker number.
+        revision: number of updates of ``insides``.
+    """
+
+    def __init__(self) -> None:
+        self.insides: dict[int, Inside] = {}
+        self.revision = 0
+        self._times: list[float] = []
+        self._slowest: dict[str, float] = {}
+        self.samples = 0  # timed so far
+        self._draw = random.Random(0)
+
+    def take(self, delivery: Delivery) -> None:
+        notes = delivery.notes
+        if notes is None:
+            return
+        if notes.inside is not None:
+            self.insides[delivery.worker] = notes.inside
+            self.revision += 1
+        for seconds in notes.times:
+            self.samples += 1
+            if len(self._times) < _KEPT:
+                self._times.append(seconds)
+            elif (place := self._draw.randrange(self.samples)) < _KEPT:
+                self._times[place] = seconds
+        if notes.slowest is not None:
+            seconds, index = notes.slowest
+            self._slowest[index] = max(seconds, self._slowest.get(index, 0.0))
+            if len(self._slowest) > _NAMED:
+                del self._slowest[min(self._slowest, key=self._slowest.__getitem__)]
+
+    @property
+    def tail(self) -> Tail | None:
+        """The distribution of sample times so far, or None if fewer than two samples were timed individually."""
+        if len(self._times) < 2:
+            return None
+        ranked = sorted(self._times)
+        return Tail(
+            samples=self.samples,
+            p50_ms=round(1000 * statistics.median(ranked), 4),
+            p99_ms=round(1000 * ranked[min(len(ranked) - 1, int(0.99 * len(ranked)))], 4),
+            slowest=[
+                Slow(index, round(1000 * seconds, 3))
+                for index, seconds in sorted(self._slowest.items(), key=lambda item: item[1], reverse=True)
+            ],
+        )

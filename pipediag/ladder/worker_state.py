@@ -1,0 +1,282 @@
+"""Keep a worker's cached items and the state of the batch being made."""
+
+from __future__ import annotations
+
+import os
+import random
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+
+from ..measure.evidence import BatchCost
+from ..usercode import tree
+from ..usercode.chain import Chain, CutSample
+from ..usercode.dissect import RawSample
+from ..usercode.paths import same
+from .delivery import Notes
+from .sample_inspection import Inspection
+
+#: Number of distinct items a worker caches: enough to span the sizes of varied data, few enough to make quickly.
+MIN_ITEMS, MAX_ITEMS = 8, 32
+#: Samples that take less than ``_QUICK_SECONDS`` are timed in one of ``_ONE_IN`` batches only.
+_QUICK_SECONDS, _ONE_IN = 200e-6, 8
+#: Multiple of the usual seconds per sample from which waiting for a core is subtracted.
+_STANDS_OUT = 1.5
+#: Seconds after which a cache that holds ``MIN_ITEMS`` is not filled further.
+FILL_SECONDS = 2.0
+#: Shares of a worker's allowance for raw samples and for samples cut between two transforms; the rest is for processed
+#: samples.
+RAW_SHARE, CUT_SHARE = 0.4, 0.3
+
+
+@dataclass
+class Habits:
+    """Effects of the collate function on the samples that it gets.
+
+    Attributes:
+        passes_on: True if the batch shares the samples' memory.
+        takes_apart: True if it changes their containers.
+        writes: types of the leaves it writes into.
+    """
+
+    passes_on: bool = False
+    takes_apart: bool = False
+    writes: tuple[type, ...] = ()
+
+    @property
+    def copies(self) -> tuple[type, ...]:
+        """Types that must be copied before a sample is handed out."""
+        return (torch.Tensor, *self.writes) if self.passes_on else self.writes
+
+    @property
+    def harmless(self) -> bool:
+        return not (self.passes_on or self.takes_apart or self.writes)
+
+
+@dataclass
+class WorkerState:
+    """One worker's state."""
+
+    worker: int
+    clock: Callable[[], float]
+    queued: Callable[[], float]
+    indices: list[Any] = field(default_factory=list)
+    complete: bool = False  # there are enough items to represent the dataset
+    settled: bool = False  # the indices are in use and no longer change
+    met: int = 0  # indices seen while choosing
+    samples: list[Any] = field(default_factory=list)
+    raws: list[RawSample] = field(default_factory=list)
+    raw_mode: str = ""  # how the raw rung is served: replay, collate, or impossible
+    chain: Chain = field(default_factory=Chain)
+    cuts: dict[int, list[CutSample]] = field(default_factory=dict)
+    cached_batch: Any = None
+    source: Iterator[Any] = field(default_factory=lambda: iter(()))  # of an iterable dataset
+    habits: dict[str, Habits] = field(default_factory=dict)  # observed once, by kind of cached item; see :meth:`safe`
+    stubs: dict[str, list[Any]] = field(default_factory=dict)
+    spied: bool = False
+    turn: int = 0
+    # State of the batch being made.
+    count: int = 0  # its samples
+    rung: str | None = None
+    stable: bool = True
+    why_not: str = ""
+    raw_trouble: str = ""
+    watched: dict[str, list[_Watched]] = field(default_factory=dict)
+    copying: float = 0.0
+    collating: float = 0.0
+    begun: tuple[float, float, float] = (0.0, 0.0, 0.0)
+    notes: Notes | None = None
+    typical: float = 0.0  # usual seconds to make one sample
+    batches: int = 0
+    queued_before: float = 0.0
+    inspection: Inspection | None = None
+    chance: random.Random = field(default_factory=lambda: random.Random(0))  # leaves the user's generator alone
+
+    def begin(self, rung: str) -> None:
+        """Start a batch under ``rung``."""
+        self.queued_before = self.queued()
+        self.begun = (time.perf_counter(), self.clock(), self.queued_before)
+        self.rung = rung
+        self.batches += 1
+        self.stable, self.why_not, self.copying, self.collating = True, "", 0.0, 0.0
+        self.watched = {}
+
+    def cost(self) -> BatchCost:
+        """Return the cost of the batch since it was begun."""
+        wall, cpu, queued = self.begun
+        return BatchCost(
+            time.perf_counter() - wall,
+            self.clock() - cpu,
+            self.queued() - queued,
+            self.copying,
+            self.collating,
+        )
+
+    def remember(self, indices: Sequence[Any]) -> None:
+        """Choose the indices to cache by reservoir sampling from all that were seen, so that they span the data."""
+        wanted = min(MAX_ITEMS, max(MIN_ITEMS, len(indices)))
+        for index in indices:
+            self.met += 1
+            if len(self.indices) < wanted:
+                self.indices.append(index)
+            elif (place := self.chance.randrange(self.met)) < len(self.indices):
+                self.indices[place] = index
+        self.complete = len(self.indices) >= wanted
+
+    def note(self) -> Notes:
+        """Return the notes that go with the next batch."""
+        self.notes = self.notes or Notes()
+        return self.notes
+
+    @property
+    def times_samples(self) -> bool:
+        """True if this batch's samples are to be timed: quick samples, which timing would slow down, only sometimes."""
+        return self.typical == 0.0 or self.typical > _QUICK_SECONDS or self.batches % _ONE_IN == 0
+
+    def timed(self, seconds: float, index: object) -> None:
+        """Record the seconds of one sample made under the baseline; items of a stream have no index.
+
+        The time it waited for a core is subtracted, but read only for unusually slow samples, since reading takes time.
+        """
+        if seconds > _STANDS_OUT * self.typical:
+            queued = self.queued()
+            seconds -= min(seconds, queued - self.queued_before)
+            self.queued_before = queued
+        self.typical = seconds if self.typical == 0.0 else 0.9 * self.typical + 0.1 * seconds
+        notes = self.note()
+        notes.times.append(seconds)
+        if notes.slowest is None or seconds > notes.slowest[0]:
+            notes.slowest = (seconds, "" if index is None else f"{index!r:.40}")
+
+    def draw(self, pool: Sequence[Any], count: int) -> list[Any]:
+        """Return the next ``count`` items of a pool, cyclically and regardless of the index asked for."""
+        first, self.turn = self.turn, self.turn + count
+        return [pool[i % len(pool)] for i in range(first, first + count)]
+
+    def serve(self, count: int) -> list[Any]:
+        """Return processed samples from the pool."""
+        return [self.safe(sample) for sample in self.draw(self.samples, count)]
+
+    def fresh(self, batch: Any) -> Any:
+        """Return a cached batch in new shared memory, as a worker's collate function leaves one.
+
+        Memory that the training process has already mapped would be cheaper to transfer than in training.
+        """
+        started = time.perf_counter()
+        batch = tree.in_shared_memory(batch)
+        self.copying += time.perf_counter() - started
+        return batch
+
+    def replay(self, raw: RawSample | CutSample) -> Any:
+        """Make a cached sample again; the time of copying is recorded apart from the transforms' own."""
+        sample, copying = raw.replay()
+        self.copying += copying
+        return self.safe(sample)
+
+    def safe(self, sample: Any, kind: str = "sample") -> Any:
+        """Return a cached sample, with whatever the collate function or the loop would change copied.
+
+        Until that is known, the whole sample is copied and watched. Results of transforms that the collate function
+        runs are of another ``kind`` than its samples.
+        """
+        habits = self.habits.get(kind)
+        if habits is not None and habits.harmless:
+            return sample
+        started = time.perf_counter()
+        if habits is not None:
+            sample = tree.copied(sample, habits.copies)
+        else:
+            sample = tree.copied(sample)
+            self.watched.setdefault(kind, []).append(_Watched(sample))
+        self.copying += time.perf_counter() - started
+        return sample
+
+    def learn(self, batch: Any) -> None:
+        """Learn how the collate function treated the watched samples, from which it made ``batch``."""
+        for kind, watched in self.watched.items():
+            self.stable = False
+            self.habits[kind] = Habits(
+                passes_on=tree.share_memory([one.leaves for one in watched], batch),
+                takes_apart=any(one.taken_apart for one in watched),
+                writes=tuple({kind for one in watched for kind in one.written}),
+            )
+        self.watched = {}
+
+    def cut(self, links: int, room: float) -> list[CutSample]:
+        """Return samples with their first ``links`` transforms applied, within ``room`` bytes for all cuts."""
+        if links in self.cuts:
+            self.cuts[links] = self.cuts.pop(links)  # keep the order of last use
+        else:
+            self.stable = False
+            first = CutSample(self.chain.samples[0], links)
+            share = max(room / max(1, len(self.chain.cuts())), MIN_ITEMS * first.nbytes())
+            while self.cuts and share + sum(c.nbytes() for pool in self.cuts.values() for c in pool) > room:
+                self.cuts.pop(next(iter(self.cuts)))
+            made = (CutSample(apart, links) for apart in self.chain.samples)
+            pool = list(within(made, CutSample.nbytes, min(share, room)))
+            for sample in pool:
+                sample.copies = any(one.copies for one in pool)
+            self.cuts[links] = pool
+        return self.cuts[links]
+
+
+class _Watched:
+    """A sample about to be handed to user code, with its state before that."""
+
+    def __init__(self, sample: Any) -> None:
+        self._sample = sample
+        self.leaves = list(tree.leaves(sample))
+        self._looked = list(tree.leaves(tree.copied(sample)))
+        self._versions = list(map(tree.versions, self.leaves))
+
+    @property
+    def taken_apart(self) -> bool:
+        return list(map(id, tree.leaves(self._sample))) != list(map(id, self.leaves))
+
+    @property
+    def written(self) -> set[type]:
+        """Types of the leaves that have changed; a tensor's version counts writes into it."""
+        before = zip(self.leaves, self._looked, self._versions, strict=True)
+        return {
+            type(leaf)
+            for leaf, looked, versions in before
+            if tree.versions(leaf) != versions or same(leaf, looked) is False
+        }
+
+
+def within(items: Iterator[Any], size: Callable[[Any], int], room: float) -> Iterator[Any]:
+    """Yield items while they fit into ``room`` bytes.
+
+    The first item is always yielded. After ``MIN_ITEMS`` items, the iterator also stops when :data:`FILL_SECONDS` are
+    over.
+    """
+    until = time.perf_counter() + FILL_SECONDS
+    for number, item in enumerate(items):
+        room -= size(item)
+        if room < 0 and number > 0:
+            return
+        yield item
+        if number + 1 >= MIN_ITEMS and time.perf_counter() > until:
+            return
+
+
+def queue_clock() -> Callable[[], float]:
+    """Return a function for the seconds this process has waited for a core, from Linux's scheduler statistics.
+
+    The function returns 0 if there are no statistics.
+    """
+    try:
+        fd = os.open("/proc/self/schedstat", os.O_RDONLY)
+    except OSError:
+        return lambda: 0.0
+
+    def read() -> float:
+        try:
+            return int(os.pread(fd, 64, 0).split()[1]) / 1e9
+        except (OSError, IndexError, ValueError):
+            return 0.0
+
+    return read

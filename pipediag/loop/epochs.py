@@ -1,0 +1,60 @@
+"""Track how far the training loop is in its epoch, and how far it usually goes."""
+
+from __future__ import annotations
+
+
+class Epochs:
+    """A counter of the batches handed to the loop in each epoch.
+
+    ``length`` is ``len(loader)``, or None if unknown. ``horizon`` is the number of batches after which the loop has
+    left an epoch early, or None: the end of its last step cannot be seen.
+    """
+
+    def __init__(self, length: int | None, handed: int = 0, horizon: int | None = None) -> None:
+        self.length = length
+        self.handed = handed
+        self.serial = 0
+        self.horizon = horizon
+        self._ended = False
+
+    def begin(self, length: int | None) -> None:
+        """Begin an epoch after ``iter()``; where the loop left the last one sets the horizon."""
+        self.horizon = self.seen_horizon
+        self.length = length
+        self.serial += 1
+        self.handed = 0
+        self._ended = False
+
+    def end(self) -> None:
+        """Note that the loop was told of its epoch's end and did not leave early.
+
+        The next epoch of a loader without length may be shorter, so the horizon is set to 4/5 of this one: windows
+        close before the end.
+        """
+        self._ended = True
+        if self.length is None:
+            self.horizon = max(2, 4 * self.handed // 5)
+
+    def hand(self) -> None:
+        """Count one more batch. Remove the horizon if the loop goes beyond it."""
+        self.handed += 1
+        if self.horizon is not None and self.handed > self.horizon:
+            self.horizon = None
+
+    @property
+    def complete(self) -> bool:
+        """True if the epoch has had all its batches and the loop must be told so."""
+        return self.length is not None and self.handed >= self.length
+
+    @property
+    def last_chance(self) -> bool:
+        """True if the loop's current ``next()`` call is the last one of this epoch that will be seen."""
+        at_horizon = self.horizon is not None and max(1, self.horizon - 1) <= self.handed <= self.horizon
+        return self.complete or at_horizon
+
+    @property
+    def seen_horizon(self) -> int | None:
+        """The horizon if the loop left now."""
+        if self.handed == 0 or self.complete or self._ended:
+            return self.horizon
+        return max(self.horizon or 0, self.handed)

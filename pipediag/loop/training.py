@@ -1,0 +1,81 @@
+"""Find which loader trains and on which device, from the optimizer's steps rather than from order or names."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import wraps
+from typing import Any
+
+import torch
+from torch.amp.grad_scaler import GradScaler
+from torch.nn.modules.module import register_module_forward_pre_hook
+from torch.optim.optimizer import register_optimizer_step_post_hook
+
+#: Credited optimizer steps after which a loader is considered the training loader.
+EVIDENCE = 2
+
+
+class Training:
+    """A counter of optimizer steps that credits each to the loaders drawn from since the previous step."""
+
+    def __init__(self) -> None:
+        self.steps = 0
+        self.device: torch.device | None = None
+        self.credits: dict[int, int] = {}
+        self._drawn: set[int] = set()
+
+    def drew(self, loader: int) -> None:
+        """Record that this loader (by its ordinal) has yielded a batch to the script."""
+        self._drawn.add(loader)
+
+    def ended(self, loader: int) -> None:
+        """Record the end of a loader's epoch: batches not trained on by now never will be, as after a validation."""
+        self._drawn.discard(loader)
+
+    @contextmanager
+    def watching(self) -> Iterator[None]:
+        """Hook every optimizer of the process within the context."""
+        handle, scaled = register_optimizer_step_post_hook(self._stepped), GradScaler.step
+
+        @wraps(scaled)
+        def step(scaler: GradScaler, optimizer: torch.optim.Optimizer, *args: Any, **kwargs: Any) -> Any:
+            before = self.steps
+            result = scaled(scaler, optimizer, *args, **kwargs)
+            if self.steps == before:  # gradients overflowed: the loop trains all the same
+                self._stepped(optimizer, args, kwargs)
+            return result
+
+        GradScaler.step = step
+        try:
+            yield
+        finally:
+            GradScaler.step = scaled
+            handle.remove()
+
+    @contextmanager
+    def watching_models(self) -> Iterator[None]:
+        """Find the device without an optimizer within the context: that of the first called module's parameters."""
+        handle = register_module_forward_pre_hook(self._called)
+        try:
+            yield
+        finally:
+            handle.remove()
+
+    def _stepped(self, optimizer: torch.optim.Optimizer, args: Any, kwargs: Any) -> None:
+        self.steps += 1
+        for loader in self._drawn:
+            self.credits[loader] = self.credits.get(loader, 0) + 1
+        self._drawn.clear()
+        if self.device is None:
+            self.device = _device_of(p for group in optimizer.param_groups for p in group["params"])
+
+    def _called(self, module: torch.nn.Module, args: Any) -> None:
+        if self.device is None:
+            self.device = _device_of(module.parameters())
+
+
+def _device_of(parameters: Iterator[torch.Tensor]) -> torch.device | None:
+    for parameter in parameters:
+        return parameter.device
+    return None

@@ -1,0 +1,135 @@
+"""Wrap a loader's dataset, collate function, sampler and init function.
+
+The wrappers are on the loader only while its iterator is constructed; afterwards ``loader.dataset`` is the user's
+again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, Protocol
+
+from torch.utils.data import get_worker_info
+
+
+class Fetching(Protocol):
+    """The maker of a dataset's samples in a worker."""
+
+    dataset: Any
+
+    def samples(self, indices: Sequence[Any]) -> Any: ...
+
+    def sample(self, index: Any) -> Any: ...
+
+    def ready(self) -> None:
+        """Note that the worker is about to begin."""
+
+
+class Serving(Fetching, Protocol):
+    """A :class:`Fetching` that also serves streams and sends the batches."""
+
+    def stream(self) -> Iterator[Any]: ...
+
+    def deliver(self, samples: Any) -> Any: ...
+
+
+class StagedDataset:
+    """A map-style dataset whose samples the worker side makes; other attributes are the user's dataset's."""
+
+    def __init__(self, worker_side: Fetching) -> None:
+        self._worker_side = worker_side
+
+    def __getitems__(self, indices: Sequence[Any]) -> Any:
+        return self._worker_side.samples(indices)
+
+    def __getitem__(self, index: Any) -> Any:
+        return self._worker_side.sample(index)
+
+    def __len__(self) -> int:
+        return len(self._worker_side.dataset)
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__") or name == "_worker_side":
+            raise AttributeError(name)
+        return getattr(self._worker_side.dataset, name)
+
+
+class StagedIterable:
+    """An iterable dataset under the current rung."""
+
+    def __init__(self, worker_side: Serving) -> None:
+        self._worker_side = worker_side
+
+    def __iter__(self) -> Iterator[Any]:
+        return self._worker_side.stream()
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__") or name == "_worker_side":
+            raise AttributeError(name)
+        return getattr(self._worker_side.dataset, name)
+
+
+class StagedCollate:
+    """The collate function; it returns the batch as the worker side delivers it."""
+
+    def __init__(self, worker_side: Serving) -> None:
+        self._worker_side = worker_side
+
+    def __call__(self, samples: Any) -> Any:
+        return self._worker_side.deliver(samples)
+
+
+class InitWorker:
+    """The init function of a worker, which makes ``get_worker_info().dataset`` the user's own dataset."""
+
+    def __init__(self, worker_side: Fetching, user: Callable[[int], None] | None) -> None:
+        self._worker_side, self._user = worker_side, user
+
+    def __call__(self, worker_id: int) -> None:
+        info = get_worker_info()
+        if info is not None:
+            object.__setattr__(info, "dataset", self._worker_side.dataset)
+        if self._user is not None:
+            self._user(worker_id)
+        self._worker_side.ready()
+
+
+class EndlessSampler:
+    """The user's sampler, restarted at its end while ``endless`` is set.
+
+    Measuring hands out as many batches as the epoch has, but draws more from the workers; otherwise the workers of a
+    short epoch would run out after a few batches.
+    """
+
+    def __init__(self, sampler: Any) -> None:
+        self.sampler = sampler
+        self.endless = False
+
+    def __iter__(self) -> Iterator[Any]:
+        return _Endless(self)
+
+    def __len__(self) -> int:
+        return len(self.sampler)
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__") or name == "sampler":
+            raise AttributeError(name)
+        return getattr(self.sampler, name)
+
+
+class _Endless:
+    def __init__(self, owner: EndlessSampler) -> None:
+        self._owner = owner
+        self._indices = iter(owner.sampler)
+
+    def __iter__(self) -> Iterator[Any]:
+        return self
+
+    def __next__(self) -> Any:
+        try:
+            return next(self._indices)
+        except StopIteration:
+            if not self._owner.endless:
+                raise
+            self._indices = iter(self._owner.sampler)
+            return next(self._indices)

@@ -1,0 +1,86 @@
+"""Map each op to the fused kernel that replays it, if triton works; see also :mod:`pipediag.remedy.kernels`."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from .kernels import Static, Table, in_fixed_point, warps
+from .triton import blur, resample, warp
+from .triton import pixels as programs
+
+
+def _pixels(x: Tensor, numbers: Tensor, static: Static, bulk: Tensor) -> Tensor:
+    """Run the ``pixels`` programs. ``numbers`` holds the flips of all samples, then the codes of each; ``bulk`` their
+    operands."""
+    dtype, mean, std, longest, contrasts = static
+    samples = len(x)
+    codes = numbers[samples:].view(samples, longest)
+    return programs.run(
+        x,
+        codes,
+        bulk,
+        flips=numbers[:samples],
+        contrast=contrasts,
+        out_dtype=dtype,
+        mean=mean,
+        std=std,
+    )
+
+
+def _resample(x: Tensor, numbers: Tensor, static: Static, bulk: Tensor) -> Tensor:
+    height, width, interpolation, antialias, fixed, converted, *largest = static
+    top, left, box_height, box_width = numbers
+    return resample.resized_crop(
+        x,
+        top,
+        left,
+        box_height,
+        box_width,
+        size=(height, width),
+        interpolation=interpolation,
+        antialias=antialias,
+        out_dtype=torch.float32 if converted else None,
+        scale=converted == "multiply",
+        fixed_point=in_fixed_point(interpolation, fixed),
+        largest=tuple(largest) if largest else None,
+    )
+
+
+def resample_ragged(memory: Tensor, numbers: Tensor, static: Static) -> Tensor:
+    """Resize images of different sizes, all with the same number of channels, at the offsets in ``memory`` that
+    ``numbers`` gives."""
+    height, width, interpolation, antialias, fixed, converted, *largest, channels, layout = static
+    top, left, box_height, box_width, offset, image_height, image_width = numbers
+    return resample.resized_crop_ragged(
+        memory,
+        offset,
+        image_height,
+        image_width,
+        top,
+        left,
+        box_height,
+        box_width,
+        channels=channels,
+        layout=layout,
+        size=(height, width),
+        largest=(largest[0], largest[1]),
+        interpolation=interpolation,
+        antialias=antialias,
+        out_dtype=torch.float32 if converted else None,
+        scale=converted == "multiply",
+        fixed_point=in_fixed_point(interpolation, fixed),
+    )
+
+
+def _gaussian_blur(x: Tensor, numbers: Tensor, static: Static, bulk: Tensor) -> Tensor:
+    *kernel, mean, std = static
+    return blur.gaussian_blur(x, numbers, kernel_size=(kernel[0], kernel[1]), mean=mean, std=std)
+
+
+KERNELS: Table = {
+    "pixels": _pixels,
+    "fast_resample": _resample,
+    "fast_gaussian_blur": _gaussian_blur,
+    **{f"fast_{name}": kernel for name, kernel in warps(warp.affine, warp.affine, warp.perspective).items()},
+}

@@ -1,0 +1,190 @@
+"""Carry a batch from a worker to the device: one block of memory, and the ops to apply to it.
+
+The memory holds the original images, the numbers of all ops, drawn noise, row indices and the batch's other tensors, so
+a single copy transfers everything; the copy is asynchronous if the memory is page-locked.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.utils.data._utils.pin_memory import pin_memory
+
+from ..errors import UsageError
+from .ops import Shape
+from .ring import Claim, Lease
+
+
+class Section(NamedTuple):
+    """Tensor inside the memory."""
+
+    offset: int  # in bytes
+    shape: Shape
+    dtype: torch.dtype
+
+    def of(self, memory: Tensor) -> Tensor:
+        return memory[self.offset : self.offset + self.nbytes].view(self.dtype).view(self.shape)
+
+    @property
+    def nbytes(self) -> int:
+        return math.prod(self.shape) * int(self.dtype.itemsize)
+
+
+class Selection(NamedTuple):
+    """Images of one group: all of them (None), a range of rows, or the rows listed in a section."""
+
+    group: int
+    rows: range | Section | None
+
+
+class Launch(NamedTuple):
+    """One step of the replay, ready for the device.
+
+    ``takes`` is empty if the images have different sizes and lie in the memory as they came; ``numbers`` then holds
+    their offsets.
+    """
+
+    name: str
+    static: tuple[Any, ...]
+    shape: Shape
+    dtype: torch.dtype
+    takes: tuple[Selection, ...]
+    numbers: Section | None  # float64 (samples, numbers per sample); for a fused kernel in that kernel's layout
+    bulk: Section | None
+    group: int
+    in_place: bool
+
+
+class Source(NamedTuple):
+    """Group of original images of one shape: ``(rows, C, H, W)``, or ``(rows, H, W, C)`` from Pillow images."""
+
+    section: Section
+    channels_last: bool
+
+
+class Leaf:
+    """Placeholder in the batch for a tensor: result ``number``, viewed as ``shape``, then mixed and wrapped.
+
+    It is not a dataclass or named tuple, because those count as containers of a batch and are traversed.
+    """
+
+    __slots__ = ("mixes", "number", "shape", "wrap")
+
+    def __init__(
+        self, number: int, shape: Shape, mixes: Sequence[tuple[str, Any]], wrap: Callable[[Tensor], Tensor] | None
+    ) -> None:
+        self.number = number
+        self.shape = shape
+        self.mixes = mixes
+        self.wrap = wrap
+
+
+class Plain:
+    """Placeholder in the batch for a tensor that no op changes. ``stride`` is given if the tensor is not contiguous."""
+
+    __slots__ = ("section", "stride")
+
+    def __init__(self, section: Section, stride: tuple[int, ...] | None) -> None:
+        self.section = section
+        self.stride = stride
+
+    def of(self, memory: Tensor) -> Tensor:
+        tensor = self.section.of(memory)
+        return tensor if self.stride is None else tensor.as_strided(self.section.shape, self.stride)
+
+
+class Result(NamedTuple):
+    """Images of one leaf: those of ``takes``, reordered by ``order`` unless it is None."""
+
+    takes: tuple[Selection, ...]
+    order: Section | None
+
+
+@dataclass
+class Packed:
+    """Everything that belongs to one batch. It supports what loaders do with a batch: pinning, and moving between
+    processes.
+
+    If its memory is a slot of a ring, it can be used once: the slot is returned as soon as the batch is on the device,
+    or when the batch is discarded.
+    """
+
+    memory: Tensor  # uint8, 1-d
+    sources: list[Source]  # empty if the images are on the device already
+    launches: list[Launch]
+    results: list[Result]
+    batch: Any
+    slot: Claim | Lease | None = None  # of a ring: a Claim in a worker, a Lease in the training process
+
+    def pin_memory(self, device: Any = None) -> Packed:
+        """Pin the batch when the loader's pinning thread asks for it. A slot that is page-locked is not copied.
+
+        Raises:
+            UsageError: the batch has been released, or copied to a device.
+        """
+        slot = self._to_be_read()
+        batch = pin_memory(self.batch, device)
+        if slot is not None and slot.page_locked:
+            return replace(self, batch=batch)
+        pinned = replace(self, memory=self.memory.pin_memory(), batch=batch, slot=None)
+        self.release()
+        return pinned
+
+    def on_device(self, device: torch.device) -> Packed:
+        """Return the batch with its memory on ``device``; for the CPU, the batch itself. The copy runs on the current
+        stream.
+
+        The slot is returned when the copy is complete, without waiting here. Values outside the memory stay where they
+        are.
+
+        Raises:
+            UsageError: the batch has been released, or copied to a device.
+        """
+        slot = self._to_be_read()
+        if device.type == "cpu":
+            return self
+        memory = self.memory.to(device, non_blocking=device.type == "cuda")
+        if slot is not None:
+            if device.type == "cuda":
+                slot.release_after(torch.cuda.current_stream(device).record_event())
+            else:
+                slot.release()
+        return replace(self, memory=memory, slot=None)
+
+    def release(self) -> None:
+        """Return the slot now. No one, including a device, may still read the memory."""
+        if isinstance(self.slot, Lease):
+            self.slot.release()
+
+    def _to_be_read(self) -> Lease | None:
+        """Return the slot if the batch came in one that may still be read, or None if it came in none.
+
+        Raises:
+            UsageError: the slot has been released.
+        """
+        if not isinstance(self.slot, Lease):
+            return None
+        if self.slot.ending:
+            raise UsageError("this batch has been released, and its memory may hold another one: use it once, before")
+        return self.slot
+
+    def __getstate__(self) -> dict[str, Any]:
+        state = dict(self.__dict__)
+        if self.slot is not None:
+            state["memory"] = None  # the memory belongs to the slot
+        elif not self.memory.is_shared():
+            state["memory"] = self.memory.numpy()
+        return state
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        if self.slot is not None:
+            self.memory = self.slot.memory
+        elif isinstance(self.memory, np.ndarray):
+            self.memory = torch.from_numpy(self.memory)

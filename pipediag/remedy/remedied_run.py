@@ -1,0 +1,272 @@
+"""Apply one loader's remedy to a whole training run: made once, watched, and given up on any doubt.
+
+Giving up in the middle of an epoch neither loses nor repeats a sample: the indices that were drawn but not yet handed
+out are known, and a plain loader continues with those.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections import deque
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
+from typing import Any
+
+import torch
+from torch.utils.data import DataLoader
+from torch.utils.data.dataloader import _BaseDataLoaderIter
+
+from ..loop.copies import plain_twin, wrap_sampler
+from ..measure.clock import Clock, SystemClock
+from .fingerprint import moved_links
+from .loader import OffloadedLoader, offload
+from .spotcheck import AFTER, EVERY, SpotCheck
+from .streams.feed import fetches_ahead
+
+#: Attributes of a loader that must not change during the run.
+_SETTINGS = ("dataset", "batch_sampler", "sampler", "collate_fn", "worker_init_fn", "num_workers", "generator")
+
+
+class RemediedRun:
+    """Loader run under the remedy, and without it once there is a doubt.
+
+    Args:
+        loader: the script's loader; it is not changed.
+        device: the training device.
+        native: ``DataLoader._get_iterator``, unpatched.
+        aside: context that keeps loaders iterated inside it apart from the script's.
+        say: prints one line to the user.
+        every: number of batches between two spot checks.
+        after: seconds before the first spot check.
+
+    Attributes:
+        offloaded: the result of :func:`pipediag.offload` for the loader.
+        handed: number of batches handed out so far.
+        given_up: why the loader is plain from then on; empty while the remedy is active.
+    """
+
+    def __init__(
+        self,
+        loader: DataLoader[Any],
+        device: torch.device,
+        native: Callable[[Any], Iterator[Any]],
+        aside: Callable[[], AbstractContextManager[None]],
+        say: Callable[[str], None],
+        clock: Clock | None = None,
+        every: int = EVERY,
+        after: float = AFTER,
+    ) -> None:
+        self.handed = 0
+        self.given_up = ""
+        self._native = native
+        self._aside = aside
+        self._say = say
+        twin = self._taken_over(loader)
+        with aside():
+            self.offloaded = offload(twin, device)
+        self._fetch_as(loader)
+        self._links = moved_links(self.offloaded.plan, loader.dataset)
+        self._check = SpotCheck(self.offloaded, aside, clock or SystemClock(), every, after)
+        self._plain: Any = None
+
+    @property
+    def links(self) -> list[tuple[str, str]]:
+        """Name and digest of every link that moves."""
+        return self._links
+
+    def take_over(self, loader: DataLoader[Any]) -> None:
+        """Replace the loader by one that the script has rebuilt over the same dataset."""
+        if loader is self.loader:
+            return
+        before = self.offloaded
+        self.offloaded = OffloadedLoader(self._taken_over(loader), before.plan, before.device)
+        self.offloaded.certificate = before.certificate
+        self._fetch_as(loader)
+        self._check.follow(self.offloaded)
+
+    def iterator(self) -> RemediedIterator:
+        """Return the result of ``iter(loader)``. Random numbers that the loader draws at this point are drawn now."""
+        return RemediedIterator(self)
+
+    def epoch(self) -> Iterator[Any]:
+        if not self.given_up:
+            self._look_for_changes()
+        if not self.given_up:
+            try:
+                with self._aside():
+                    batches = iter(self.offloaded)
+                return _Epoch(self, batches, self._drawn.latest)
+            except Exception as error:
+                self.give_up(f"{type(error).__name__}: {error}")
+        return self._plain_epoch()
+
+    def give_up(self, why: str) -> None:
+        self.given_up = why
+        self._say(f"back to the plain loader: {why}")
+
+    def watched(self, indices: Any) -> None:
+        """Note that a batch of these indices is handed out; a spot check may then give up the remedy."""
+        self.handed += 1
+        self._check.saw(indices)
+        if self._check.due:
+            why = self._check.doubt()
+            if why:
+                self.give_up(why)
+
+    def rest(self, drawn: _Drawn) -> Iterator[Any]:
+        """Return a plain loader's batches for the rest of an epoch."""
+        twin = plain_twin(self.loader)
+        twin.__dict__["persistent_workers"] = False  # it serves the rest of this epoch only
+        wrap_sampler(twin, lambda sampler: _Rest(drawn.left()))
+        return self._native(twin)
+
+    def _taken_over(self, loader: DataLoader[Any]) -> DataLoader[Any]:
+        self.loader = loader
+        self._made_of = _settings(loader)
+        twin = plain_twin(loader)
+        twin.__dict__["in_order"] = True  # batches are identified by their position
+        self._drawn: _DrawnIndices = wrap_sampler(twin, _DrawnIndices)
+        return twin
+
+    def _fetch_as(self, loader: DataLoader[Any]) -> None:
+        self.offloaded.feed.ahead = fetches_ahead(loader)  # our wrapper of the sampler allows fetching ahead
+
+    def _look_for_changes(self) -> None:
+        before, now = self._made_of, _settings(self.loader)
+        changed = next((name for name in _SETTINGS if before[name] is not now[name]), None)
+        if changed is not None:
+            self.give_up(f"the loader has another {changed} than before")
+            return
+        try:
+            links = moved_links(self.offloaded.plan, self.loader.dataset)
+        except IndexError:
+            links = []
+        if links != self._links:
+            changed = next((name for name, _ in set(self._links) - set(links)), "a transform")
+            self.give_up(f"{changed} has changed since it was proven")
+
+    def _plain_epoch(self) -> Iterator[Any]:
+        if self._plain is not None and self.loader.persistent_workers:
+            self._plain._reset(self.loader)
+        else:
+            self._plain = self._native(self.loader)
+        return self._plain  # type: ignore[no-any-return]
+
+
+def _settings(loader: DataLoader[Any]) -> dict[str, Any]:
+    return {name: loader.__dict__.get(name) for name in _SETTINGS}
+
+
+class _Epoch:
+    """Batches of one epoch: remedied, and plain from the point where the remedy is given up."""
+
+    def __init__(self, owner: RemediedRun, batches: Iterator[Any], drawn: _Drawn) -> None:
+        self._owner = owner
+        self._batches: Iterator[Any] | None = batches
+        self._drawn = drawn
+
+    def __iter__(self) -> Iterator[Any]:
+        return self
+
+    def __next__(self) -> Any:
+        if self._batches is not None and not self._owner.given_up:
+            try:
+                batch = next(self._batches)
+            except StopIteration:
+                raise
+            except Exception as error:
+                # It may be the dataset's own error: then the plain loader raises it again.
+                self._owner.give_up(f"{type(error).__name__}: {error}")
+            else:
+                self._look_at(self._drawn.handed())
+                return batch
+        if self._batches is not None:
+            close = getattr(self._batches, "close", None)
+            if close is not None:
+                close()
+            self._batches = None
+            self._rest = self._owner.rest(self._drawn)
+        return next(self._rest)
+
+    def _look_at(self, indices: Any) -> None:
+        try:
+            self._owner.watched(indices)
+        except Exception as error:  # the check failed, but the batch is complete
+            self._owner.give_up(f"a spot check failed with {type(error).__name__}: {error}")
+
+
+class RemediedIterator(_BaseDataLoaderIter):  # type: ignore[misc]
+    """Iterator for the script's loop. A loader with persistent workers keeps it and resets it."""
+
+    def __init__(self, owner: RemediedRun) -> None:
+        # The parent's constructor would draw a seed and start the sampler; the twin's iterator does both.
+        self._owner = owner
+        self._num_yielded = 0
+        self._batches = owner.epoch()
+
+    def __iter__(self) -> RemediedIterator:
+        return self
+
+    def __len__(self) -> int:
+        return len(self._owner.loader)
+
+    def __next__(self) -> Any:
+        batch = next(self._batches)
+        self._num_yielded += 1
+        return batch
+
+    def _reset(self, loader: DataLoader[Any], first_iter: bool = False) -> None:
+        """Begin a new epoch; ``iter()`` of a loader with persistent workers calls this."""
+        self._num_yielded = 0
+        self._batches = self._owner.epoch()
+
+
+class _DrawnIndices:
+    """Wrapper of the user's sampler that remembers drawn indices until their batch is handed out."""
+
+    def __init__(self, sampler: Any) -> None:
+        self.sampler = sampler
+        self.latest: _Drawn
+
+    def __iter__(self) -> Iterator[Any]:
+        self.latest = _Drawn(iter(self.sampler))
+        return self.latest
+
+    def __len__(self) -> int:
+        return len(self.sampler)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {"sampler": self.sampler}
+
+
+class _Drawn:
+    """Indices of one epoch."""
+
+    def __init__(self, indices: Iterator[Any]) -> None:
+        self._indices = indices
+        self._ahead: deque[Any] = deque()
+
+    def __iter__(self) -> Iterator[Any]:
+        return self
+
+    def __next__(self) -> Any:
+        drawn = next(self._indices)
+        self._ahead.append(drawn)
+        return drawn
+
+    def handed(self) -> Any:
+        """Remove and return the oldest indices, whose batch the loop has received."""
+        return self._ahead.popleft()
+
+    def left(self) -> Iterator[Any]:
+        return itertools.chain(self._ahead, self._indices)
+
+
+class _Rest:
+    """Sampler that can be iterated once."""
+
+    def __init__(self, indices: Iterator[Any]) -> None:
+        self._indices = indices
+
+    def __iter__(self) -> Iterator[Any]:
+        return self._indices

@@ -1,0 +1,96 @@
+"""Summarize a remedy for the session: what moves, what stays and why, and how exact the replay is."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from ..session import Apart, Kept, Place, Proof, Remedy
+from ..usercode.places import places_of
+from .certifying import Certificate, Verdict
+from .fingerprint import moved_links
+from .loader import OffloadedLoader
+from .plan import Piece, slot_at
+from .recorder import links_of
+from .saved import SavedPlan, versions
+
+_NO_TRANSFORMS = "no transforms were found on the dataset that could be moved"
+
+
+def told(offloaded: OffloadedLoader) -> Remedy:
+    """Return the session's description of the result of :func:`pipediag.offload`."""
+    plan, dataset = offloaded.plan, offloaded.loader.dataset
+    placed = [(piece, _places(dataset, piece)) for piece in plan.pieces]
+    moved = [place for piece, places in placed for place in places[piece.start :]]
+    stays = [place.name for piece, places in placed for place in places[: piece.start]]
+    certificate = offloaded.certificate
+    return Remedy(
+        device=str(offloaded.device),
+        moved=moved,
+        stayed=list(_kept(stays, plan.reasons)),
+        why_not="" if moved else next(iter(plan.reasons), _NO_TRANSFORMS),
+        proof=proof(certificate) if certificate is not None else None,
+        plan=saved_plan(offloaded).to_dict() if moved else {},
+    )
+
+
+def saved_plan(offloaded: OffloadedLoader) -> SavedPlan:
+    """Return the plan to save, still without the script's name."""
+    loader = offloaded.loader
+    return SavedPlan(
+        dataset=class_name(loader.dataset),
+        batch_size=loader.batch_size,
+        device=offloaded.device.type,
+        moved=tuple(moved_links(offloaded.plan, loader.dataset)),
+        versions=versions(),
+    )
+
+
+def class_name(obj: Any) -> str:
+    return f"{type(obj).__module__}.{type(obj).__qualname__}"
+
+
+def _places(dataset: Any, piece: Piece) -> list[Place]:
+    return places_of(links_of(slot_at(dataset, piece.path).get()))
+
+
+def _kept(stays: Sequence[str], reasons: Sequence[str]) -> Iterator[Kept]:
+    """Yield a plan's reasons by the links that they name, the links before those, and reasons that name no link."""
+    named: dict[str, str] = {}
+    general = []
+    for reason in reasons:
+        name, colon, why = reason.partition(": ")
+        if colon and " " not in name:
+            named.setdefault(name, why)
+        else:
+            general.append(reason)
+    last = next((name for name in reversed(stays) if name in named), "")
+    for name in stays:
+        yield Kept(name, named.pop(name, f"it comes before {last}" if last else ""))
+    yield from (Kept(name, why) for name, why in named.items())
+    yield from (Kept("", why) for why in general)
+
+
+def proof(certificate: Certificate) -> Proof:
+    verdicts = (*certificate.ops, *certificate.whole)
+    return Proof(
+        passed=certificate.passed,
+        samples=certificate.samples,
+        unrecorded=certificate.unrecorded,
+        why=certificate.why,
+        draws_equal=certificate.draws_equal,
+        apart=[_apart(verdict) for verdict in verdicts],
+    )
+
+
+def _apart(verdict: Verdict) -> Apart:
+    difference = verdict.difference
+    return Apart(
+        name=verdict.name,
+        samples=verdict.samples,
+        largest=difference.largest if math.isfinite(difference.largest) else None,
+        off=difference.off,
+        levels=not difference.floating,
+        passed=verdict.passed,
+    )

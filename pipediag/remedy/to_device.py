@@ -1,0 +1,100 @@
+"""Bring packed batches to the device: copy on one stream, replay on another."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+from torch.utils.data import DataLoader
+
+from ..loop.wrappers import InitWorker, StagedDataset
+from ..usercode import tree
+from .graph_cache import GraphCache
+from .packed_batch import Packed
+from .plan import Plan
+from .replay import replay
+from .ring import Ring
+from .streams.feed import fetches_ahead
+from .streams.handover import Ready, moved
+from .worker import PackingSide, Sent, Unrecorded, handed_on, packing
+
+#: Number of a worker's slots in addition to those in transit: for batches that are being copied.
+_HELD = 3
+
+
+class ToDevice:
+    """Feed of a loader's batches that runs the moved transforms on the device; with an empty plan, it runs none.
+
+    Batches go from workers to a GPU through a ring of page-locked memory, without torch's pinning thread.
+
+    Attributes:
+        unrecorded: number of batches so far that the workers had to make with pixels.
+        why: the reason for the last of them.
+    """
+
+    def __init__(self, loader: DataLoader[Any], plan: Plan, device: torch.device) -> None:
+        self.device = device
+        self.ahead = fetches_ahead(loader)
+        self.single = loader.persistent_workers
+        self.unrecorded = 0
+        self.why = ""
+        self._loader = loader
+        self._plan = plan
+        self._twin: DataLoader[Any] | None = None
+        on_gpu = device.type == "cuda"
+        self._copying = torch.cuda.Stream(device) if on_gpu else None
+        self._replaying = torch.cuda.Stream(device) if on_gpu else None
+        self._repeats = GraphCache(device)
+
+    def begin(self) -> Iterator[Sent]:
+        plan = self._plan
+        if any(link.stale() for link in plan.moved.values()):
+            self.why = "code of your own that was moved holds something else than when it was proven"
+            plan, self._twin = Plan(), None
+        if self._twin is None or not self.single:  # a ring serves the workers of one iterator
+            self._twin = _sending(self._loader, plan, self.device)
+        return iter(self._twin)
+
+    def tune(self) -> None:
+        self._repeats.capture()
+
+    def arrive(self, sent: Sent) -> Ready:
+        batch: Any = sent
+        if isinstance(sent, Unrecorded):
+            self.unrecorded += 1
+            self.why = sent.reason
+            batch = sent.batch
+        if self._copying is None or self._replaying is None:
+            packed = isinstance(batch, Packed)
+            return Ready(replay(batch, self.device, self._plan.moved) if packed else tree.move(batch, self.device))
+        with torch.cuda.stream(self._copying):
+            if not isinstance(batch, Packed):
+                return Ready(moved(batch, self.device), self._copying.record_event())
+            there = batch.pin_memory().on_device(self.device)  # a slot of a ring is page-locked already
+            copied = self._copying.record_event()
+        with torch.cuda.stream(self._replaying):
+            self._replaying.wait_event(copied)
+            there.memory.record_stream(self._replaying)
+            made = replay(there, self.device, self._plan.moved, self._repeats.results(there))
+            return Ready(made, self._replaying.record_event())
+
+
+def _sending(loader: DataLoader[Any], plan: Plan, device: torch.device) -> DataLoader[Any]:
+    """Return a loader with the same sampler, generator and worker settings, whose batches are packed."""
+    ring = None
+    if loader.num_workers and device.type == "cuda":
+        ring = Ring(loader.num_workers, (loader.prefetch_factor or 2) + _HELD, device)
+        if not plan.pieces:
+            return packing(loader, ring)
+    packing_side = PackingSide(loader.dataset, loader.collate_fn, plan, ring)
+    twin = copy.copy(loader)
+    twin.__dict__.update(  # a loader refuses assignments once it is made
+        dataset=StagedDataset(packing_side),
+        collate_fn=handed_on,
+        worker_init_fn=InitWorker(packing_side, loader.worker_init_fn),
+        pin_memory=ring is None and (loader.pin_memory or device.type == "cuda"),
+        _iterator=None,
+    )
+    return twin

@@ -1,0 +1,236 @@
+"""Hold all measurements of one analysis as plain dataclasses, and convert them to and from JSON.
+
+This is the only interface between measuring and the rest: the host, the ladder and the clocks write a :class:`Session`;
+analysis and reports only read it. Pure Python: importing this package does not load torch.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from ..errors import SessionFileError
+from .codec import build
+from .facts import (
+    NOT_YET,
+    Apart,
+    BatchFacts,
+    BatchStep,
+    Cost,
+    Edit,
+    Files,
+    HotLine,
+    Inside,
+    Kept,
+    Knobs,
+    Leaf,
+    Link,
+    Loader,
+    LoaderSettings,
+    Observed,
+    Padding,
+    Place,
+    Prefix,
+    Profile,
+    Proof,
+    Remedy,
+    Rung,
+    Script,
+    Share,
+    Slow,
+    Startup,
+    SyncCall,
+    Syncs,
+    Tail,
+    Warning_,
+    Window,
+)
+from .rungs import (
+    BESIDE,
+    CACHED,
+    CONTROLS,
+    LADDER,
+    REMEDIED,
+    RUNG,
+    RUNG_MEANING,
+    RUNGS,
+    STAGE_OF_RUNG,
+    RungKind,
+    cut_of,
+    cut_rung,
+    fed_apart,
+    made_under,
+    ordered,
+    settings_of,
+    settings_rung,
+    workers_make,
+)
+
+__all__ = [
+    "BESIDE",
+    "CACHED",
+    "CONTROLS",
+    "LADDER",
+    "NOT_YET",
+    "REMEDIED",
+    "RUNG",
+    "RUNGS",
+    "RUNG_MEANING",
+    "SCHEMA_VERSION",
+    "STAGE_OF_RUNG",
+    "Apart",
+    "BatchFacts",
+    "BatchStep",
+    "Cost",
+    "Edit",
+    "Files",
+    "HotLine",
+    "Inside",
+    "Kept",
+    "Knobs",
+    "Leaf",
+    "Link",
+    "Loader",
+    "LoaderSettings",
+    "Observed",
+    "Padding",
+    "Place",
+    "Prefix",
+    "Profile",
+    "Proof",
+    "Remedy",
+    "Rung",
+    "RungKind",
+    "Script",
+    "Session",
+    "Share",
+    "Slow",
+    "Startup",
+    "SyncCall",
+    "Syncs",
+    "Tail",
+    "Warning_",
+    "Window",
+    "cut_of",
+    "cut_rung",
+    "fed_apart",
+    "made_under",
+    "ordered",
+    "settings_of",
+    "settings_rung",
+    "workers_make",
+]
+
+SCHEMA_VERSION = 1
+
+
+@dataclass
+class Session:
+    """All measurements of one analysis, before any judgement."""
+
+    tool_version: str = ""
+    script: Script = field(default_factory=Script)
+    environment: dict[str, Any] = field(default_factory=dict)
+    device: dict[str, Any] = field(default_factory=dict)
+    loader: Loader | None = None
+    rungs: dict[str, Rung] = field(default_factory=dict)
+    windows: list[Window] = field(default_factory=list)
+    observed: list[Observed] = field(default_factory=list)
+    startups: list[Startup] = field(default_factory=list)
+    warnings: list[Warning_] = field(default_factory=list)
+    caches: dict[str, Any] = field(default_factory=dict)
+    inside: Inside | None = None
+    tail: Tail | None = None
+    batch_steps: list[BatchStep] = field(default_factory=list)
+    batch: BatchFacts | None = None
+    syncs: Syncs | None = None
+    prefix: Prefix | None = None
+    profile: Profile | None = None
+    knobs: Knobs | None = None
+    remedy: Remedy | None = None
+    ended: str = ""  # settled, budget, interrupted, script-ended, script-failed
+    schema_version: int = SCHEMA_VERSION
+
+    @property
+    def anything_seen(self) -> bool:
+        """True if a step of the training loop was timed, under a rung or without intervention."""
+        return bool(self.windows or self.observed)
+
+    def windows_of(self, rung: str) -> list[Window]:
+        return [w for w in self.windows if w.rung == rung]
+
+    def measured(self) -> list[str]:
+        """Return the ladder's rungs that have at least one window, fastest rung first."""
+        seen = {w.rung for w in self.windows}
+        return [name for name in ordered(seen) if name not in CONTROLS and not fed_apart(name)]
+
+    @property
+    def links(self) -> list[Link]:
+        """The known links of the transform chain."""
+        return self.inside.links if self.inside else []
+
+    def warn(self, code: str, message: str, help: str = "") -> None:
+        """Add a warning, unless one with the same code and message exists."""
+        if not any(w.code == code and w.message == message for w in self.warnings):
+            self.warnings.append(Warning_(code, message, help))
+
+    def apply(self, kind: str, data: Mapping[str, Any]) -> None:
+        """Apply one event of the measurement. Ignore unknown kinds, so that versions may differ."""
+        if kind in _ENTRIES:
+            name, cls = _ENTRIES[kind]
+            getattr(self, name).append(build(cls, data))
+        elif kind in _PARTS:
+            setattr(self, kind, build(_PARTS[kind], data))
+        elif kind in _FACTS:
+            getattr(self, kind).update(data)
+        elif kind == "rung":
+            self.rungs[data["name"]] = build(Rung, data)
+        elif kind == "warning":
+            self.warn(data["code"], data["message"], data.get("help", ""))
+        elif kind == "wrote" and data["path"] not in self.script.wrote:
+            self.script.wrote.append(data["path"])
+
+    def to_dict(self) -> dict[str, Any]:
+        return dataclasses.asdict(self)
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any]) -> Session:
+        """Rebuild a session from its JSON form.
+
+        Raises:
+            SessionFileError: the data is not a session, or a newer pipediag wrote it.
+        """
+        version = data.get("schema_version")
+        if isinstance(version, int) and version > SCHEMA_VERSION:
+            raise SessionFileError("the session was written by a newer pipediag; update this one")
+        try:
+            if "windows" not in data or "rungs" not in data:
+                raise TypeError("it holds no windows")
+            return build(cls, data)
+        except (TypeError, ValueError) as error:
+            raise SessionFileError(
+                f"not a pipediag session ({error}); write one with: pipediag analyze -o session.json SCRIPT"
+            ) from None
+
+
+#: Event kinds: `_ENTRIES` append to a list of the session, `_PARTS` set one attribute, `_FACTS` update a dict.
+_ENTRIES: dict[str, tuple[str, type]] = {
+    "window": ("windows", Window),
+    "observed": ("observed", Observed),
+    "startup": ("startups", Startup),
+    "batch-step": ("batch_steps", BatchStep),
+}
+_PARTS: dict[str, type] = {
+    "loader": Loader,
+    "inside": Inside,
+    "tail": Tail,
+    "knobs": Knobs,
+    "remedy": Remedy,
+    "batch": BatchFacts,
+    "syncs": Syncs,
+    "prefix": Prefix,
+    "profile": Profile,
+}
+_FACTS = frozenset({"environment", "device", "caches"})

@@ -1,0 +1,107 @@
+"""Define the rungs in one table; all other facts about rungs derive from it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Literal
+
+
+@dataclass(frozen=True)
+class RungKind:
+    """One rung of the ladder, or a control outside it.
+
+    Attributes:
+        name: as used in reports, sessions and ``--rungs``.
+        stage: the stage whose cost is the difference from the rung before; empty for a control.
+        meaning: what the training loop receives, in words for the report.
+        fed_by: the source of the loop's batches: a ``cache`` in the training process, or the ``workers``.
+        workers_make: the rung that the workers serve while this one is measured; empty for this rung itself.
+    """
+
+    name: str
+    stage: str
+    meaning: str
+    fed_by: Literal["cache", "workers"] = "workers"
+    workers_make: str = ""
+
+
+#: The ladder, fastest rung first. Each rung adds one stage of the input pipeline to the rung before it. The cuts of
+#: the transform chain, ``transform:k``, lie between ``sample`` and ``raw`` if they are measured.
+LADDER = (
+    RungKind("device", "compute", "batches cached on the training device", "cache", "baseline"),
+    RungKind("host", "transfer", "batches cached in host memory", "cache", "baseline"),
+    RungKind("worker", "ipc", "a cached batch, sent again by the workers"),
+    RungKind("sample", "collate", "cached processed samples, collated anew"),
+    RungKind("raw", "transform", "cached raw samples, transformed anew"),
+    RungKind("warm", "load", "the whole dataset code, on a few items whose files are in the page cache"),
+    RungKind("baseline", "storage", "the loader as it is"),
+)
+#: Controls, measured in addition to the ladder.
+BESIDE = (RungKind("supply", "", "the loader alone, without the training step", "workers", "baseline"),)
+#: The loop under the remedy. It is measured after the ladder, in rounds that include a baseline of their own. The
+#: same holds for the rungs ``settings:k``: the loop on copies of its loader with other settings.
+REMEDIED = "remedied"
+
+RUNG = {kind.name: kind for kind in (*LADDER, *BESIDE)}
+RUNGS = tuple(kind.name for kind in LADDER)
+CONTROLS = tuple(kind.name for kind in BESIDE)
+STAGE_OF_RUNG = {kind.name: kind.stage for kind in LADDER}
+RUNG_MEANING = {name: kind.meaning for name, kind in RUNG.items()}
+#: Rungs whose batches come from a cache in the training process.
+CACHED = tuple(name for name, kind in RUNG.items() if kind.fed_by == "cache")
+
+_CUT, _SETTINGS = "transform:", "settings:"
+
+
+def made_under(rung: str) -> str:
+    """Return the rung under which the workers make the batches that ``rung`` is measured with."""
+    kind = RUNG.get(rung)
+    return kind.workers_make or rung if kind is not None else rung
+
+
+def workers_make(rung: str) -> str:
+    """Return the rung that the workers of the script's loader serve while ``rung`` is measured."""
+    return "baseline" if fed_apart(rung) else made_under(rung)
+
+
+def cut_rung(links: int) -> str:
+    """Return the name of the rung whose cached samples have passed the first ``links`` transforms."""
+    return f"{_CUT}{links}"
+
+
+def cut_of(rung: str) -> int | None:
+    """Return how many transforms the cached samples of a rung ``transform:k`` have passed; None for any other rung."""
+    return _number(rung, _CUT)
+
+
+def settings_rung(number: int) -> str:
+    """Return the name of the rung for the ``number``-th loader settings tried, counted from 1."""
+    return f"{_SETTINGS}{number}"
+
+
+def settings_of(rung: str) -> int | None:
+    """Return the number k of a rung ``settings:k``, counted from 1; None for any other rung."""
+    return _number(rung, _SETTINGS)
+
+
+def fed_apart(rung: str) -> bool:
+    """Return whether the rung is outside the ladder and another loader than the script's feeds the loop."""
+    return rung == REMEDIED or settings_of(rung) is not None
+
+
+def _number(rung: str, prefix: str) -> int | None:
+    return int(rung[len(prefix) :]) if rung.startswith(prefix) and rung[len(prefix) :].isdecimal() else None
+
+
+def ordered(names: Iterable[str]) -> list[str]:
+    """Return rung names in ladder order, then controls, then the rungs outside the ladder."""
+    rank = {name: i for i, name in enumerate(RUNGS + CONTROLS)}
+
+    def place(name: str) -> tuple[int, int]:
+        links = cut_of(name)
+        if links is not None:
+            return rank["sample"], 1_000_000 - links
+        return rank.get(name, len(rank)), settings_of(name) or 0
+
+    return sorted(names, key=place)

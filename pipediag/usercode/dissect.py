@@ -1,0 +1,193 @@
+"""Take a sample apart: record the inputs of its transforms, and locate their results in the sample.
+
+One ``__getitem__`` runs with every transform recorded. Each call's result is then searched for, by identity, in the
+returned sample. The raw sample consists of the sample with holes in place of the results, and the recorded inputs: a
+replay calls the transforms on the inputs again and fills the holes.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from . import tree
+from .paths import DEPTH, Path, follow, has_identity, parts, private, replace, same, walk
+from .spying import Call, Seen, identities
+
+HELP = 'mark the call whose result goes into the sample: return pipediag.stage("augment")(prepare)(raw), label'
+
+#: A call shorter than this share of the transforms' time, or than these seconds, may count as loading.
+_NEGLIGIBLE, _INSTANT = 0.02, 50e-6
+
+
+class NotSeparable(Exception):
+    """The error raised if the transforms cannot be separated from other code of the dataset; the message says why."""
+
+
+@dataclass
+class RawSample:
+    """A sample before its transforms: a replay makes it again, with fresh random draws."""
+
+    calls: list[Call]
+    sample: Any
+    #: For each call: (path inside its result, path inside the sample).
+    holes: list[list[tuple[Path, Path]]]
+    #: For each call, the earlier calls whose results are among its arguments, as
+    #: (path in (args, kwargs), number of the earlier call, path in its result).
+    feeds: list[list[tuple[Path, int, Path]]]
+
+    def replay(self) -> tuple[Any, float]:
+        """Return the sample made again, and the seconds of copying inputs, which do not count for the transforms."""
+        results, copying = self.run(range(len(self.calls)), {})
+        return self.filled(results), copying
+
+    def run(self, numbers: Collection[int], results: dict[int, Any]) -> tuple[dict[int, Any], float]:
+        """Return ``results`` with those of the calls ``numbers`` added, and the seconds spent on copying inputs."""
+        copying = 0.0
+        for number in numbers:
+            call = self.calls[number]
+            inputs: Any = (call.args, call.kwargs)
+            if call.mutates:
+                started = time.perf_counter()
+                inputs = private(inputs)
+                copying += time.perf_counter() - started
+            for where, earlier, path in self.feeds[number]:
+                inputs = replace(inputs, where, follow(results[earlier], path))
+            results[number] = call.fn(*inputs[0], **inputs[1])
+        return results, copying
+
+    def filled(self, results: Mapping[int, Any]) -> Any:
+        """Return the sample with the results of all calls in its holes."""
+        sample = self.sample
+        for number, holes in enumerate(self.holes):
+            for path, where in holes:
+                sample = replace(sample, where, follow(results[number], path))
+        return sample
+
+    def nbytes(self) -> int:
+        """Return the bytes kept: the recorded inputs, and the parts of the sample that no transform makes."""
+        return tree.nbytes(self.sample) + sum(tree.nbytes((c.args, c.kwargs)) for c in self.calls)
+
+
+def link_what_counts(seen: list[Seen], sample: Any) -> tuple[list[Seen], RawSample]:
+    """Return the linked calls and their :func:`link`, without the negligible calls if that fails with them.
+
+    The call that turns a label into a number is an example: its result is often changed once more, and it costs nothing
+    as part of the loading.
+
+    Raises:
+        NotSeparable: as for :func:`link`.
+    """
+    try:
+        return seen, link(seen, sample)
+    except NotSeparable:
+        least = max(_INSTANT, _NEGLIGIBLE * sum(one.seconds for one in seen))
+        seen = [one for one in seen if one.seconds > least] or seen
+        return seen, link(seen, sample)
+
+
+def link(seen: Sequence[Seen], sample: Any, mutates: bool = False, looked: Any = None) -> RawSample:
+    """Connect recorded calls with each other and with the sample made from them.
+
+    ``mutates`` is True if some call is known to change its input, possibly through a view that another call made of it.
+    ``looked`` is a copy of the sample as returned, if it has been written into since.
+
+    Raises:
+        NotSeparable: no transform was called, or a result is not part of the sample as it is.
+    """
+    if not seen:
+        raise NotSeparable(f"no transform was found that the dataset calls; {HELP}")
+    feeds = _feeds(seen)
+    holes = _holes(seen, sample, sample if looked is None else looked)
+    fed = {earlier for links in feeds for _, earlier, _ in links}
+    for number, one in enumerate(seen):
+        if one.outputs and not holes[number] and number not in fed:
+            raise _changed(one)
+    if not any(holes):
+        raise NotSeparable(f"no transform's result is found in the sample; {HELP}")
+    blank: list[Path] = []
+    for where in sorted((where for found in holes for _, where in found), key=len):
+        if not _covered(where, blank):
+            sample = replace(sample, where, None)  # the removed part is no longer needed
+            blank.append(where)
+    calls = [_without_fed(one.call, fed, mutates) for one, fed in zip(seen, feeds, strict=True)]
+    return RawSample(calls, sample, holes, feeds)
+
+
+def _without_fed(call: Call, feeds: list[tuple[Path, int, Path]], mutates: bool) -> Call:
+    """Return the call without the inputs that earlier calls make again at every replay."""
+    inputs: Any = (call.args, call.kwargs)
+    for where, _, _ in feeds:
+        inputs = replace(inputs, where, None)
+    kept = any(has_identity(p) and not parts(p) for _, p in walk(inputs) if not isinstance(p, (list, dict)))
+    return Call(call.name, call.fn, inputs[0], inputs[1], (call.mutates or mutates) and kept)
+
+
+def _feeds(seen: Sequence[Seen]) -> list[list[tuple[Path, int, Path]]]:
+    """Return the inputs of each call that are results of earlier calls."""
+    produced: dict[int, tuple[int, Path]] = {}
+    feeds: list[list[tuple[Path, int, Path]]] = []
+    for number, one in enumerate(seen):
+        links: list[tuple[Path, int, Path]] = []
+        for where, part in one.inputs:
+            if id(part) in produced and not _covered(where, [link[0] for link in links]):
+                links.append((where, *produced[id(part)]))
+        feeds.append(links)
+        produced.update({id(part): (number, path) for path, part in one.outputs})
+    return feeds
+
+
+def _holes(seen: Sequence[Seen], sample: Any, state: Any) -> list[list[tuple[Path, Path]]]:
+    """Return the places of the sample that each call's result fills; the last call to fill a place has it."""
+    places: dict[int, list[Path]] = {}
+    for path, part in identities(sample):
+        places.setdefault(id(part), []).append(path)
+    holes: list[list[tuple[Path, Path]]] = []
+    taken: list[Path] = []
+    later: set[int] = set()
+    for one in reversed(seen):
+        matches = _matches(one, one.result, one.looked, (), places, later, state)
+        found = [(path, where) for path, where in matches if not _covered(where, taken)]
+        taken += [where for _, where in found]
+        later |= {id(part) for _, part in one.outputs}
+        holes.insert(0, found)
+    return holes
+
+
+def _matches(
+    one: Seen, part: Any, looked: Any, path: Path, places: dict[int, list[Path]], later: set[int], state: Any
+) -> Iterator[tuple[Path, Path]]:
+    """Yield where a part of a result is in the sample, provided that it is unchanged since the transform."""
+    known = has_identity(part) and id(part) in places
+    if known and same(follow(state, places[id(part)][0]), looked) is not False:
+        yield from ((path, where) for where in places[id(part)])
+        return
+    inside = parts(part)
+    if not inside and known and id(part) not in later:
+        raise _changed(one)
+    before = dict(parts(looked))
+    for step, inner in inside:
+        if step in before and len(path) < DEPTH:
+            yield from _matches(one, inner, before[step], (*path, step), places, later, state)
+
+
+def changed_between(seen: Sequence[Seen], raw: RawSample) -> Seen | None:
+    """Return a call whose result was changed by other code before a later call received it, or None."""
+    for one, feeds in zip(seen, raw.feeds, strict=True):
+        for where, earlier, path in feeds:
+            if same(follow(seen[earlier].looked, path), follow(one.given, where)) is False:
+                return seen[earlier]
+    return None
+
+
+def _changed(one: Seen) -> NotSeparable:
+    return NotSeparable(
+        f"the result of {one.call.name} is changed after the call, so it is not found in the sample; {HELP}"
+    )
+
+
+def _covered(path: Path, outer: list[Path]) -> bool:
+    """Return whether ``path`` is, or lies inside, one of ``outer``."""
+    return any(path[: len(o)] == o for o in outer)

@@ -1,0 +1,137 @@
+"""Record every call of a transform while one sample is made, by stand-ins for the transforms."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+
+from .. import marker
+from .paths import Path, has_identity, private, same, walk
+from .slots import Slot, inner_slots
+
+#: Maximum depth of the search for transforms inside transforms.
+_DEPTH = 4
+
+
+@dataclass
+class Call:
+    """One recorded call of a transform, with inputs as they were before it ran."""
+
+    name: str
+    fn: Callable[..., Any]
+    args: tuple[Any, ...]
+    kwargs: dict[str, Any]
+    mutates: bool = False
+
+
+@dataclass
+class Seen:
+    """An observed call: its input and output objects, copies of them, and the calls made inside it."""
+
+    call: Call
+    inputs: list[tuple[Path, Any]]
+    result: Any
+    looked: Any  # a private copy of the result
+    outputs: list[tuple[Path, Any]]  # the result's parts, whatever is done to the result later
+    inner: list[Seen]
+    given: Any  # a private copy of the inputs
+    seconds: float
+
+
+@dataclass
+class Recorder:
+    """A recorder of transform calls while one sample is made; nested calls go below the outer one."""
+
+    seen: list[Seen] = field(default_factory=list)
+
+    def call(self, name: str, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        outer, inner = self.seen, []  # type: tuple[list[Seen], list[Seen]]
+        inputs = identities((args, kwargs))
+        kept = private((args, kwargs))
+        self.seen = inner
+        began = time.perf_counter()
+        try:
+            result = fn(*args, **kwargs)
+        finally:
+            seconds, self.seen = time.perf_counter() - began, outer
+        if is_path(args):  # reads a file: that is loading, and its inner calls are recorded on their own
+            outer.extend(inner)
+            return result
+        mutates = same((args, kwargs), kept) is not True
+        call = Call(name, fn, kept[0], kept[1], mutates)
+        outer.append(Seen(call, inputs, result, private(result), identities(result), inner, kept, seconds))
+        return result
+
+
+class Spy:
+    """A stand-in for a transform that records its calls; everything else goes to the original."""
+
+    def __init__(self, name: str, fn: Callable[..., Any], recorder: marker.CallRecorder) -> None:
+        self.__dict__.update(_name=name, _fn=fn, _recorder=recorder)
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        return self._recorder.call(self._name, self._fn, args, kwargs)
+
+    @property  # type: ignore[misc]
+    def __class__(self) -> type:  # a dataset may check the type of its transform
+        return type(self._fn)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._fn, name)
+
+    def __bool__(self) -> bool:
+        return bool(self._fn)
+
+    def __len__(self) -> int:
+        return len(self._fn)
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(self._fn)
+
+    def __getitem__(self, key: Any) -> Any:
+        return self._fn[key]
+
+
+@contextmanager
+def spied(slots: list[Slot], recorder: marker.CallRecorder, deep: bool = False) -> Iterator[None]:
+    """Record the calls of every slot's transform and every marked call with ``recorder`` within the context.
+
+    With ``deep``, nested transforms are recorded as well, to the extent that they can be found.
+    """
+    with ExitStack() as stack:
+        found = [(slot, slot.get()) for slot in slots]
+        if deep:
+            entered: set[int] = set()
+            for _, fn in list(found):
+                found += _inside(fn, entered, _DEPTH)
+        for slot, fn in found:
+            stack.enter_context(slot.replaced(Spy(slot.name, fn, recorder)))
+        before, marker.recorder = marker.recorder, recorder
+        stack.callback(setattr, marker, "recorder", before)
+        yield
+
+
+def _inside(fn: Any, entered: set[int], depth: int) -> list[tuple[Slot, Any]]:
+    """Return the places inside a transform that hold further ones, each once, with their values."""
+    if depth == 0 or id(fn) in entered or isinstance(fn, torch.jit.ScriptModule):
+        return []
+    entered.add(id(fn))
+    found = [(slot, slot.get()) for slot in inner_slots(fn)]
+    for _, value in list(found):
+        found += _inside(value, entered, depth - 1)
+    return found
+
+
+def identities(obj: Any) -> list[tuple[Path, Any]]:
+    """Return the recognizable parts with their paths; the references keep the parts' ids unique."""
+    return [(path, part) for path, part in walk(obj) if has_identity(part)]
+
+
+def is_path(args: tuple[Any, ...]) -> bool:
+    return bool(args) and isinstance(args[0], (str, os.PathLike)) and os.path.exists(args[0])

@@ -1,0 +1,214 @@
+"""Walk and transform a batch or sample of any structure, keeping its types and nesting.
+
+A batch may be a tensor, a tuple, list or mapping of anything, a named tuple, a dataclass, or a user-defined object with
+its own ``.to`` (graph batches, packed sequences, tokenizer outputs). Anything else passes through.
+"""
+
+from __future__ import annotations
+
+import copy
+import dataclasses
+from collections import UserDict
+from collections.abc import Callable, Iterator, Mapping, MutableMapping
+from typing import Any
+
+import torch
+
+
+def map_leaves(obj: Any, fn: Callable[[Any], Any]) -> Any:
+    """Return the same structure with ``fn`` applied to every leaf; containers are created anew.
+
+    An object with its own ``.to`` is a leaf, even if it is also a container.
+    """
+    if moves_itself(obj):
+        return fn(obj)
+    if isinstance(obj, tuple):
+        items = [map_leaves(item, fn) for item in obj]
+        return type(obj)(*items) if hasattr(obj, "_fields") else type(obj)(items)
+    if isinstance(obj, list):
+        fresh = copy.copy(obj)
+        fresh[:] = [map_leaves(item, fn) for item in obj]
+        return fresh
+    if isinstance(obj, Mapping):
+        items_ = {key: map_leaves(value, fn) for key, value in obj.items()}
+        if type(obj) is dict or not isinstance(obj, MutableMapping):
+            return items_
+        # A shallow copy of a user-defined mapping may still share its items.
+        keeper = copy.copy(obj) if isinstance(obj, (dict, UserDict)) else copy.deepcopy(obj)
+        keeper.update(items_)
+        return keeper
+    if dataclasses.is_dataclass(obj) and not isinstance(obj, type):
+        twin = copy.copy(obj)
+        for field in dataclasses.fields(obj):
+            object.__setattr__(twin, field.name, map_leaves(getattr(obj, field.name), fn))
+        return twin
+    return fn(obj)
+
+
+def leaves(obj: Any) -> Iterator[Any]:
+    """Yield the leaves of the structure in order."""
+    if moves_itself(obj):
+        yield obj
+    elif isinstance(obj, (tuple, list)):
+        for item in obj:
+            yield from leaves(item)
+    elif isinstance(obj, Mapping):
+        for item in obj.values():
+            yield from leaves(item)
+    elif dataclasses.is_dataclass(obj) and not isinstance(obj, type):
+        for field in dataclasses.fields(obj):
+            yield from leaves(getattr(obj, field.name))
+    else:
+        yield obj
+
+
+def tensors(obj: Any) -> Iterator[torch.Tensor]:
+    """Yield every tensor in the structure, including those held by user-defined objects."""
+    for leaf in leaves(obj):
+        if isinstance(leaf, torch.Tensor):
+            yield leaf
+        elif moves_itself(leaf):
+            yield from tensors(_insides(leaf))
+
+
+def _insides(obj: Any) -> list[Any]:
+    """Return the content of an object: the items of a sequence or mapping, otherwise its attributes."""
+    if isinstance(obj, (tuple, list)):
+        return list(obj)
+    return list(obj.values() if isinstance(obj, Mapping) else getattr(obj, "__dict__", {}).values())
+
+
+def moves_itself(obj: Any) -> bool:
+    """Return whether an object other than a tensor has its own ``.to``."""
+    return not isinstance(obj, (torch.Tensor, type)) and callable(getattr(obj, "to", None))
+
+
+def move(batch: Any, device: torch.device) -> Any:
+    """Return the batch on ``device``; objects with their own ``.to`` are moved by it."""
+    return map_leaves(batch, lambda leaf: _move_leaf(leaf, device))
+
+
+def _move_leaf(leaf: Any, device: torch.device) -> Any:
+    if isinstance(leaf, torch.Tensor):
+        return leaf.to(device)
+    # Many ``to`` methods change the object in place and return it; the cached original must not move.
+    return _deep_copy(leaf).to(device) if moves_itself(leaf) else leaf
+
+
+def _deep_copy(obj: Any) -> Any:
+    try:
+        return copy.deepcopy(obj)
+    except RuntimeError:  # a tensor inside that is part of an autograd graph
+        return copy.copy(obj)
+
+
+def clone(batch: Any) -> Any:
+    """Return a copy whose tensors share no memory with the original's."""
+    return map_leaves(batch, _clone_leaf)
+
+
+def _clone_leaf(leaf: Any) -> Any:
+    if isinstance(leaf, torch.Tensor):
+        return leaf.detach().clone()
+    return _deep_copy(leaf) if moves_itself(leaf) else leaf
+
+
+def copied(obj: Any, kinds: tuple[type, ...] = (object,)) -> Any:
+    """Return the same structure in new containers, with copies of the leaves of these types."""
+    return map_leaves(obj, lambda leaf: _copied_leaf(leaf) if isinstance(leaf, kinds) else leaf)
+
+
+def _copied_leaf(leaf: Any) -> Any:
+    if isinstance(leaf, torch.Tensor):
+        return leaf.detach().clone()
+    try:
+        return _deep_copy(leaf)
+    except Exception:  # a lock, a file, a generator: returned as it is
+        return leaf
+
+
+def clone_pinned(batch: Any) -> Any:
+    """Return a :func:`clone` with pinned tensors pinned again.
+
+    Not for workers: checking whether memory is pinned initializes CUDA, which a forked process must not do.
+    """
+    return map_leaves(batch, _clone_leaf_pinned)
+
+
+def _clone_leaf_pinned(leaf: Any) -> Any:
+    fresh = _clone_leaf(leaf)
+    pinned = isinstance(leaf, torch.Tensor) and leaf.device.type == "cpu" and leaf.is_pinned()
+    return fresh.pin_memory() if pinned else fresh
+
+
+def in_shared_memory(batch: Any) -> Any:
+    """Return a copy whose tensors other processes can map; objects with their own ``.to`` are shared when sent."""
+    return map_leaves(batch, _shared_leaf)
+
+
+def _shared_leaf(leaf: Any) -> Any:
+    if not isinstance(leaf, torch.Tensor):
+        return _clone_leaf(leaf)
+    if leaf.layout != torch.strided or leaf.device.type != "cpu" or type(leaf) is not torch.Tensor:
+        return leaf.detach().clone().share_memory_()
+    storage = torch.UntypedStorage._new_shared(leaf.numel() * leaf.element_size())  # as torch's own collating does it
+    return torch.empty(0, dtype=leaf.dtype).set_(storage, 0, leaf.shape).copy_(leaf)
+
+
+def versions(batch: Any) -> tuple[int, ...]:
+    """Return the version counter of every tensor: it increases when user code writes into the tensor in place."""
+    return tuple(_version(t) for t in tensors(batch))
+
+
+def _version(tensor: torch.Tensor) -> int:
+    try:
+        return int(tensor._version)
+    except RuntimeError:  # inference tensors have no version counter
+        return 0
+
+
+def share_memory(one: Any, other: Any) -> bool:
+    """Return whether a tensor of one structure shares its storage with a tensor of the other."""
+    return bool(_storages(one) & _storages(other))
+
+
+def _storages(obj: Any) -> set[int]:
+    return {t.untyped_storage().data_ptr() for t in tensors(obj) if t.layout == torch.strided and t.numel()}
+
+
+def nbytes(obj: Any) -> int:
+    """Return the bytes of data in a batch or sample: tensors, arrays, images, strings. Containers are entered once."""
+    total = 0
+    entered: set[int] = set()
+    left = [obj]
+    while left:
+        part = left.pop()
+        inside = _insides(part)
+        size = _leaf_bytes(part)
+        if size is not None:
+            total += size
+        elif not inside or isinstance(part, type):
+            total += _SMALL
+        elif id(part) not in entered:
+            entered.add(id(part))
+            left.extend(inside)
+    return total
+
+
+#: Bytes assumed for a number, a label or an object without data.
+_SMALL = 32
+
+
+def _leaf_bytes(leaf: Any) -> int | None:
+    """Return the bytes of a leaf that holds data, or None if its content must be examined."""
+    if isinstance(leaf, torch.Tensor):
+        return int(leaf.numel() * leaf.element_size())
+    size = getattr(leaf, "nbytes", None)  # numpy and similar
+    if isinstance(size, int):
+        return size
+    if isinstance(leaf, (bytes, bytearray, str)):
+        return len(leaf)
+    if hasattr(leaf, "getbands") and hasattr(leaf, "size"):  # a Pillow image, without importing Pillow
+        width, height = leaf.size
+        return int(width) * int(height) * max(1, len(leaf.getbands()))
+    return None

@@ -1,0 +1,110 @@
+"""The loop behind its ``next()``: whose workers may make batches while it works on the one that it was handed."""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from pipediag.ladder.delivery import NO_COST, Delivery
+from pipediag.ladder.loop_side import Failure, LoopSide
+from pipediag.loop.epochs import Epochs
+
+
+class Workers:
+    """A source of batches that counts how often it is told to pause."""
+
+    def __init__(self) -> None:
+        self.pauses = 0
+        self.loader = SimpleNamespace(num_workers=0)
+        self.error: Exception | None = None
+
+    def pause(self) -> None:
+        self.pauses += 1
+
+    def take(self) -> Delivery:
+        if self.error is not None:
+            raise self.error
+        return Delivery(None, "baseline", True, NO_COST, 0)
+
+
+class Loop:
+    """The loader's own workers and those of two others beside it."""
+
+    def __init__(self) -> None:
+        self.own, self.clone, self.remedied = self.sources = Workers(), Workers(), Workers()
+        training = SimpleNamespace(drew=lambda ordinal: None)
+        self.loop_side = LoopSide(self.own, Epochs(1000), training, 1, lambda: None)  # type: ignore[arg-type]
+        self.loop_side.serve("settings:1", self.clone)  # type: ignore[arg-type]
+        self.loop_side.serve("remedied", self.remedied)  # type: ignore[arg-type]
+
+    def drive(self, turn: Generator[Any, None, Any]) -> list[Any]:
+        """What the loop gets meanwhile."""
+        return list(turn)
+
+    @property
+    def pauses(self) -> tuple[int, ...]:
+        """How often each source was told to pause since this was asked last."""
+        found = tuple(source.pauses for source in self.sources)
+        for source in self.sources:
+            source.pauses = 0
+        return found
+
+
+@pytest.mark.parametrize(
+    "rung, pauses", [("baseline", (0, 1, 1)), ("settings:1", (1, 0, 1)), ("remedied", (1, 1, 0)), (None, (1, 1, 1))]
+)
+def test_all_but_one_are_paused_and_stay_so(rung: str | None, pauses: tuple[int, ...]) -> None:
+    """A pause ends by itself where it is not renewed, so it is with every batch that the loop is handed."""
+    loop = Loop()
+    loop.loop_side.only(None if rung is None else loop.loop_side.source(rung))
+    assert loop.pauses == pauses
+    for _ in range(3):
+        assert loop.drive(loop.loop_side.hand("batch")) == ["batch"]
+        assert loop.pauses == pauses
+
+
+def test_it_is_renewed_before_the_loop_works_on_its_batch() -> None:
+    loop = Loop()
+    loop.loop_side.only(loop.own)  # type: ignore[arg-type]
+    assert loop.pauses == (0, 1, 1)
+    handing = loop.loop_side.hand("batch")
+    next(handing)
+    assert loop.pauses == (0, 1, 1)
+
+
+def test_nobody_is_paused_who_was_not_told_to() -> None:
+    loop = Loop()
+    loop.drive(loop.loop_side.hand("batch"))
+    assert loop.pauses == (0, 0, 0)
+
+
+def test_the_last_word_counts() -> None:
+    loop = Loop()
+    loop.loop_side.only(None)
+    loop.loop_side.only(loop.clone)  # type: ignore[arg-type]
+    assert loop.pauses == (2, 1, 2)
+    loop.drive(loop.loop_side.hand("batch"))
+    assert loop.pauses == (1, 0, 1)
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_who_is_asked_for_a_batch_goes_on(fails: bool) -> None:
+    """Else the loop would wait for workers that it keeps from working."""
+    loop = Loop()
+    loop.loop_side.only(None)
+    assert loop.pauses == (1, 1, 1)
+    loop.own.error = ValueError("it fails") if fails else None
+    got = loop.drive(loop.loop_side.take("baseline"))
+    assert [type(one) for one in got] == ([Failure] if fails else [])
+    loop.drive(loop.loop_side.hand("batch"))
+    assert loop.pauses == (0, 1, 1)
+
+
+def test_a_source_that_was_dismissed_is_not_paused_any_more() -> None:
+    loop = Loop()
+    loop.loop_side.dismiss("remedied")
+    loop.loop_side.only(None)
+    assert loop.pauses == (1, 1, 0)

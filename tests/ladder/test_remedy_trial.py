@@ -1,0 +1,142 @@
+"""The rung ``remedied``: its batches, and that nothing that goes wrong with it is the script's."""
+
+from __future__ import annotations
+
+import contextlib
+import random
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+from torch.utils.data import DataLoader, Dataset
+
+from pipediag.ladder.remedy_trial import RemediedFeed, Trial
+from pipediag.measure.clock import SystemClock
+from pipediag.measure.device import Device
+from pipediag.session import REMEDIED, Cost, Inside, Session
+
+v2 = pytest.importorskip("torchvision.transforms.v2")
+
+
+class Images(Dataset[tuple[Tensor, int]]):
+    def __init__(self, transform: Any) -> None:
+        self.transform = transform
+
+    def __len__(self) -> int:
+        return 12
+
+    def __getitem__(self, index: int) -> tuple[Tensor, int]:
+        return self.transform(torch.full((3, 6, 6), index, dtype=torch.uint8)), index
+
+
+def trial(loader: DataLoader[Any], endless: bool = True, session: Session | None = None) -> Trial:
+    device = Device(torch.device("cpu"))
+    return Trial(loader, endless, device, contextlib.nullcontext, SystemClock(), session or Session())
+
+
+def make(workers: int = 0, transform: Any = None, **settings: Any) -> DataLoader[Any]:
+    chain = transform or v2.Compose([v2.RandomHorizontalFlip(), v2.ToDtype(torch.float32)])
+    return DataLoader(Images(chain), batch_size=4, shuffle=True, num_workers=workers, **settings)
+
+
+def feed_of(made: Trial) -> RemediedFeed:
+    assert made.feed is not None, made.remedy.why_not
+    return made.feed
+
+
+@pytest.mark.parametrize("workers", [0, 1])
+def test_batches_go_on_beyond_the_epoch(workers: int) -> None:
+    loader = make(workers)
+    kept = vars(loader).copy()
+    made = trial(loader)
+    feed = feed_of(made)
+    seen: list[int] = []
+    for _ in range(7):
+        delivery = feed.take()
+        assert delivery is not None and delivery.fits(REMEDIED)
+        images, labels = delivery.batch
+        assert images.dtype is torch.float32
+        seen += labels.tolist()
+    assert sorted(seen[:12]) == sorted(seen[12:24]) == list(range(12))
+    assert len(feed.worker_pids) == feed.workers == workers and feed.waited > 0 and feed.backlog >= workers
+    feed.close()
+    feed.close()
+    assert vars(loader) == kept
+
+
+def test_its_workers_are_neither_seen_nor_paused() -> None:
+    """They fill their queues, and have nothing to do then."""
+    feed = feed_of(trial(make(1)))
+    for _ in range(3):
+        assert feed.take() is not None
+        feed.pause()
+        assert (feed.ready, feed.at_work) == (0, 0)
+    feed.close()
+
+
+def test_without_a_length_the_data_ends() -> None:
+    feed = feed_of(trial(make(), endless=False))
+    assert [feed.take() is not None for _ in range(4)] == [True, True, True, False]
+    feed.renew()
+    assert feed.take() is not None
+
+
+def test_the_scripts_generators_are_left_alone() -> None:
+    generator = torch.Generator().manual_seed(1)
+    loader = make(generator=generator)
+    before = (generator.get_state(), random.getstate(), torch.get_rng_state())
+    made = trial(loader)
+    assert torch.equal(generator.get_state(), before[0])
+    assert random.getstate() == before[1] and torch.equal(torch.get_rng_state(), before[2])
+    feed_of(made).take()
+    assert torch.equal(generator.get_state(), before[0])
+
+
+def test_what_goes_wrong_is_the_rungs_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    feed = feed_of(trial(make()))
+    assert feed.take() is not None
+
+    class Broken:
+        def __iter__(self) -> Iterator[Any]:
+            raise RuntimeError("no memory")
+
+    feed.close()
+    monkeypatch.setattr(feed, "_offloaded", Broken())
+    delivery = feed.take()
+    assert delivery is not None and not delivery.fits(REMEDIED)
+    assert delivery.rung == REMEDIED and delivery.why_not == "under the remedy: RuntimeError: no memory"
+
+
+def through_numpy(image: Tensor) -> Tensor:
+    return torch.from_numpy(image.numpy().copy())
+
+
+def test_where_nothing_moves_there_is_no_feed() -> None:
+    made = trial(make(transform=v2.Compose([v2.RandomHorizontalFlip(), through_numpy])))
+    assert made.feed is None and "numpy" in made.remedy.why_not
+    assert [kept.name for kept in made.remedy.stayed if kept.name] == ["through_numpy"]
+
+
+def test_what_moves_is_told() -> None:
+    remedy = trial(make(transform=v2.Compose([through_numpy, v2.RandomHorizontalFlip()]))).remedy
+    assert [place.name for place in remedy.moved] == ["RandomHorizontalFlip"] and not remedy.why_not
+    assert [(kept.name, "numpy" in kept.why) for kept in remedy.stayed] == [("through_numpy", True)]
+    assert remedy.proof is not None and remedy.proof.passed and remedy.memory_bytes is None
+    assert remedy.plan["dataset"].endswith("Images") and remedy.plan["batch_size"] == 4
+    assert [name for name, _ in remedy.plan["moved"]] == ["RandomHorizontalFlip"]
+
+
+@pytest.mark.parametrize(("ms", "samples"), [(0.1, 64), (400.0, 37), (60_000.0, 8)])
+def test_slow_samples_are_certified_on_fewer(monkeypatch: pytest.MonkeyPatch, ms: float, samples: int) -> None:
+    asked: list[int] = []
+
+    def refuse(loader: Any, device: Any, samples: int) -> Any:
+        asked.append(samples)
+        raise RuntimeError("enough")
+
+    monkeypatch.setattr("pipediag.remedy.offload", refuse)
+    made = trial(make(), session=Session(inside=Inside(8, Cost(ms, ms))))
+    assert asked == [samples] and made.feed is None
+    assert made.remedy.why_not == "trying it failed with RuntimeError: enough"

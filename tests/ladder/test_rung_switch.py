@@ -1,0 +1,378 @@
+"""The switch in shared memory: which rung workers serve, who is at work, and pauses, which end by themselves."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+import torch
+from torch.utils.data import DataLoader, Dataset, IterableDataset, get_worker_info
+
+from pipediag.ladder import rung_switch as module
+from pipediag.ladder.feed import Feed
+from pipediag.ladder.rung_switch import PAUSE, RungSwitch
+from pipediag.measure.clock import SystemClock
+from pipediag.session import cut_rung
+
+TESTS = Path(__file__).resolve().parents[1]
+#: Seconds in which anything may come about that takes a moment.
+PATIENCE = 15.0
+
+
+def eventually(look: Callable[[], Any], patience: float = PATIENCE) -> bool:
+    until = time.monotonic() + patience
+    while not (found := look()) and time.monotonic() < until:
+        time.sleep(0.01)
+    return bool(found)
+
+
+class TestSwitching:
+    def test_begins_with_the_baseline(self) -> None:
+        rung_switch = RungSwitch()
+        assert (rung_switch.rung, rung_switch.pool_bytes) == ("baseline", 0)
+
+    @pytest.mark.parametrize("rung", ["worker", "sample", "raw", "warm", "baseline"])
+    def test_rungs_that_workers_serve(self, rung: str) -> None:
+        rung_switch = RungSwitch()
+        rung_switch.set(rung)
+        assert rung_switch.rung == rung
+
+    @pytest.mark.parametrize("links", [1, 2, 17, 999])
+    def test_cuts_of_the_chain(self, links: int) -> None:
+        rung_switch = RungSwitch()
+        rung_switch.set(cut_rung(links))
+        assert rung_switch.rung == f"transform:{links}"
+        rung_switch.set("raw")
+        assert rung_switch.rung == "raw"
+
+    @pytest.mark.parametrize("rung", ["device", "host", "supply", "remedied", "settings:2"])
+    def test_rungs_that_workers_do_not_serve(self, rung: str) -> None:
+        rung_switch = RungSwitch()
+        rung_switch.set("transform:3")
+        rung_switch.set(rung)
+        assert rung_switch.rung == "baseline"
+
+    @pytest.mark.parametrize("rung", ["nonsense", "transform", "transform:", "transform:x", "transform:-1"])
+    def test_unknown_rung(self, rung: str) -> None:
+        with pytest.raises(ValueError):
+            RungSwitch().set(rung)
+
+    def test_is_in_shared_memory(self) -> None:
+        rung_switch = RungSwitch(3)
+        assert rung_switch._shared.is_shared()
+        rung_switch.pool_bytes = 1 << 40
+        assert rung_switch.pool_bytes == 1 << 40
+        assert (rung_switch.rung, rung_switch.at_work) == ("baseline", 0)
+
+
+class Time:
+    """What the cell knows of time: ``look`` is called whenever somebody waits, and the seconds that it sleeps go by."""
+
+    def __init__(self) -> None:
+        self.seconds = 1000.0
+        self.look: Callable[[], Any] = lambda: None
+
+    def monotonic(self) -> float:
+        return self.seconds
+
+    def sleep(self, seconds: float) -> None:
+        self.look()
+        self.seconds += seconds
+        assert self.seconds < 1100.0, "it waits for ever"
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Time:
+    """Looks at whether a pause is over are a quarter of a second apart, so that sums of them are exact."""
+    clock = Time()
+    monkeypatch.setattr(module, "time", clock)
+    monkeypatch.setattr(module, "_LOOK", 1 / 4)
+    return clock
+
+
+def begins_after(rung_switch: RungSwitch, worker: int, clock: Time) -> float:
+    began = clock.seconds
+    rung_switch.begin(worker)
+    return clock.seconds - began
+
+
+class TestPausing:
+    """By a clock that only waiting moves."""
+
+    def test_no_pause(self, clock: Time) -> None:
+        assert begins_after(RungSwitch(2), 0, clock) == 0.0
+
+    def test_it_ends_by_itself(self, clock: Time) -> None:
+        """Workers of a training process that has died must not wait for ever."""
+        rung_switch = RungSwitch(2)
+        rung_switch.pause()
+        assert begins_after(rung_switch, 0, clock) == PAUSE
+        assert begins_after(rung_switch, 1, clock) == 0.0, "it is over for all"
+
+    def test_it_ends_when_it_is_ended(self, clock: Time) -> None:
+        rung_switch = RungSwitch(2)
+        rung_switch.pause()
+        clock.look = lambda: clock.seconds >= 1003.0 and rung_switch.resume()
+        assert begins_after(rung_switch, 0, clock) == 3.25
+
+    def test_it_is_renewed(self, clock: Time) -> None:
+        rung_switch = RungSwitch(2)
+        rung_switch.pause()
+        clock.look = lambda: clock.seconds <= 1006.0 and rung_switch.pause()
+        assert begins_after(rung_switch, 0, clock) == 6.0 + PAUSE
+
+    def test_a_pause_after_a_pause(self, clock: Time) -> None:
+        rung_switch = RungSwitch(2)
+        rung_switch.pause()
+        rung_switch.resume()
+        assert begins_after(rung_switch, 0, clock) == 0.0
+        rung_switch.pause()
+        assert begins_after(rung_switch, 0, clock) == PAUSE
+
+    @pytest.mark.parametrize("rung", ["device", "host", "sample", "remedied"])
+    def test_it_goes_on_when_the_rung_changes(self, clock: Time, rung: str) -> None:
+        """From one cached rung to the next, workers have no batch to begin."""
+        rung_switch = RungSwitch(2)
+        rung_switch.pause()
+        rung_switch.set(rung)
+        assert begins_after(rung_switch, 0, clock) == PAUSE
+
+    def test_the_training_process_is_never_paused(self, clock: Time) -> None:
+        """It makes a batch when it wants one, and would wait for itself."""
+        rung_switch = RungSwitch(2)
+        rung_switch.pause()
+        assert begins_after(rung_switch, -1, clock) == 0.0
+        assert rung_switch.at_work == 0, "nor is it one of the workers, of which it would be the last"
+        rung_switch.end(-1)
+        assert begins_after(rung_switch, 1, clock) == PAUSE, "nor does it end a pause"
+        rung_switch.end(-1)
+        assert rung_switch.at_work == 1
+
+    def test_workers_beyond_those_that_are_counted(self, clock: Time) -> None:
+        """A loop may rebuild its loader with more of them."""
+        rung_switch = RungSwitch(2)
+        rung_switch.pause()
+        assert begins_after(rung_switch, 2, clock) == PAUSE
+        assert rung_switch.at_work == 0
+
+
+class TestAtWork:
+    def test_from_the_beginning_to_the_end_of_a_batch(self) -> None:
+        rung_switch, counts = RungSwitch(3), []
+        for call, worker in [
+            (rung_switch.begin, 0),
+            (rung_switch.begin, 2),
+            (rung_switch.end, 0),
+            (rung_switch.begin, 1),
+            (rung_switch.end, 0),
+        ]:
+            call(worker)
+            counts.append(rung_switch.at_work)
+        assert counts == [1, 2, 1, 2, 2]
+
+    def test_who_waits_is_not_at_work(self, clock: Time) -> None:
+        rung_switch, counts = RungSwitch(2), []
+        rung_switch.begin(1)
+        rung_switch.pause()
+        clock.look = lambda: counts.append(rung_switch.at_work)
+        rung_switch.begin(0)
+        assert set(counts) == {1} and rung_switch.at_work == 2
+
+    def test_who_sees_no_pause_is_seen_at_work(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        """In this order: else a worker could begin a batch that nobody sees coming."""
+        rung_switch = RungSwitch(1)
+        seen = []
+        monkeypatch.setattr(rung_switch, "_is_paused", lambda: seen.append(rung_switch.at_work))
+        rung_switch.begin(0)
+        assert seen == [1]
+
+    def test_workers_that_have_ended_are_forgotten(self) -> None:
+        rung_switch = RungSwitch(2)
+        rung_switch.pool_bytes = 7
+        rung_switch.set("sample")
+        rung_switch.begin(0)
+        rung_switch.begin(1)
+        rung_switch.forget()
+        assert (rung_switch.at_work, rung_switch.rung, rung_switch.pool_bytes) == (0, "sample", 7)
+
+
+class Counting(Dataset[int]):
+    """Counts the samples that each worker begins, waits while the gate is closed, and takes a moment for each."""
+
+    def __init__(self, size: int = 4000, fails: bool = False) -> None:
+        self.begun = torch.zeros(2, dtype=torch.int64).share_memory_()
+        self.gate = torch.ones(1, dtype=torch.int64).share_memory_()
+        self.size, self.fails = size, fails
+
+    def __len__(self) -> int:
+        return self.size
+
+    def __getitem__(self, index: int) -> int:
+        self.begun[get_worker_info().id] += 1
+        while not self.gate:
+            time.sleep(0.002)
+        time.sleep(0.005)
+        if self.fails:
+            raise RuntimeError("it fails")
+        return index
+
+
+class Streaming(IterableDataset[int]):
+    def __init__(self, items: Counting) -> None:
+        self.items = items
+
+    def __iter__(self) -> Iterator[int]:
+        return (self.items[index] for index in range(len(self.items)))
+
+
+@contextmanager
+def feeding(data: Counting, streams: bool = False, prefetch: int = 32) -> Iterator[Feed]:
+    dataset: Any = Streaming(data) if streams else data
+    loader = DataLoader(dataset, batch_size=2, num_workers=2, prefetch_factor=prefetch, multiprocessing_context="fork")
+    feed = Feed(loader, DataLoader._get_iterator, SystemClock())
+    try:
+        yield feed
+    finally:
+        feed.close()
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="workers are forked")
+class TestRealWorkers:
+    @pytest.mark.parametrize("streams", [False, True])
+    def test_they_begin_nothing_while_they_are_paused(self, streams: bool) -> None:
+        data = Counting()
+        with feeding(data, streams) as feed:
+            assert feed.take() is not None
+            feed.pause()
+            assert eventually(lambda: feed.at_work == 0)
+            begun = int(data.begun.sum())
+            assert begun < 2 * feed.backlog, "they have requests left"
+            time.sleep(0.3)
+            assert (feed.at_work, int(data.begun.sum())) == (0, begun)
+            feed.rung_switch.set("host")
+            feed.pause()
+            time.sleep(0.1)
+            assert (feed.at_work, int(data.begun.sum())) == (0, begun)
+            assert feed.take() is not None
+            assert eventually(lambda: data.begun.sum() >= begun + 20), "they have gone on with what was left"
+
+    def test_they_are_seen_at_work(self) -> None:
+        """Neither of them gets beyond its first sample; later both fill their queues, and are idle then."""
+        data = Counting()
+        data.gate.zero_()
+        with feeding(data, prefetch=2) as feed:
+            assert feed.at_work == 0
+            feed.open()
+            assert eventually(lambda: feed.at_work == 2)
+            time.sleep(0.05)
+            assert (feed.at_work, feed.ready) == (2, 0)
+            data.gate.fill_(1)
+            assert eventually(lambda: feed.ready == feed.backlog == 4)
+            assert eventually(lambda: feed.at_work == 0)
+
+    def test_a_pause_does_not_interrupt_a_batch(self) -> None:
+        data = Counting()
+        data.gate.zero_()
+        with feeding(data) as feed:
+            feed.open()
+            assert eventually(lambda: feed.at_work == 2)
+            feed.pause()
+            assert feed.at_work == 2
+            data.gate.fill_(1)
+            assert eventually(lambda: feed.at_work == 0 and feed.ready == 2)
+            assert data.begun.tolist() == [2, 2], "one batch of two samples each"
+
+    def test_one_that_fails_is_not_at_work(self) -> None:
+        data = Counting(fails=True)
+        with feeding(data, prefetch=1) as feed:
+            with pytest.raises(RuntimeError, match="it fails"):
+                feed.take()
+            feed.pause()
+            assert eventually(lambda: feed.at_work == 0)
+
+    @pytest.mark.parametrize("size, last", [(3, [2]), (4, [2, 3])])
+    def test_nor_one_whose_data_has_ended(self, size: int, last: list[int]) -> None:
+        with feeding(Counting(size), streams=True, prefetch=2) as feed:
+            batches = []
+            while (delivery := feed.take()) is not None:
+                batches.append(delivery.batch.tolist())
+            assert sorted(batches) == [[0, 1], [0, 1], last, last]
+            assert feed.at_work == 0
+
+    @pytest.mark.parametrize("at_work", [False, True])
+    def test_closing_does_not_wait_for_the_end_of_a_pause(self, at_work: bool) -> None:
+        data = Counting()
+        with feeding(data) as feed:
+            assert feed.take() is not None
+            feed.pause()
+            assert at_work or eventually(lambda: feed.at_work == 0)
+            pids, began = feed.worker_pids, time.monotonic()
+            feed.close()
+            assert time.monotonic() - began < 3.0 < PAUSE
+            assert len(pids) == 2 and not living(pids)
+            assert feed.at_work == 0
+
+    def test_workers_that_are_started_anew_are_not_paused(self) -> None:
+        data = Counting()
+        with feeding(data) as feed:
+            assert feed.take() is not None
+            feed.pause()
+            feed.renew()
+            began = time.monotonic()
+            assert feed.take() is not None
+            assert time.monotonic() - began < PAUSE / 2
+
+    def test_they_do_not_outlive_a_training_process_that_is_killed(self) -> None:
+        """Nobody ends their pause then, nor renews it."""
+        process = subprocess.Popen(
+            [sys.executable, "-c", "from ladder.test_rung_switch import feed_until_killed; feed_until_killed(pause=1.0)"],
+            cwd=TESTS,
+            env={**os.environ, "PYTHONPATH": f"{TESTS.parent}:{TESTS}"},
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        assert process.stdout is not None
+        pids: list[int] = []
+        try:
+            pids = [int(pid) for pid in process.stdout.readline().split()]
+            assert len(pids) == 2 and living(pids) == pids
+            process.kill()
+            process.wait()
+            assert eventually(lambda: not living(pids)), "they are still there"
+        finally:
+            for pid in living([process.pid, *pids]):
+                psutil.Process(pid).kill()
+            process.communicate()
+
+
+def feed_until_killed(pause: float) -> None:
+    """Pause workers, and go on with that until somebody kills this process; prints who they are once they are idle."""
+    module.PAUSE = pause
+    with feeding(Counting()) as feed:
+        assert feed.take() is not None
+        feed.pause()
+        assert eventually(lambda: feed.at_work == 0)
+        print(*feed.worker_pids, flush=True)
+        while True:
+            feed.rung_switch.pause()
+            time.sleep(0.1)
+
+
+def living(pids: list[int]) -> list[int]:
+    """Those that still run; one that has ended and waits to be fetched does not."""
+    return [pid for pid in pids if _runs(pid)]
+
+
+def _runs(pid: int) -> bool:
+    try:
+        return psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
+    except psutil.Error:
+        return False

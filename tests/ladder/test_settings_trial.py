@@ -1,0 +1,328 @@
+"""The rungs ``settings:k``: clones that disturb nothing, and the race on a running loop, on a clock of its own."""
+
+from __future__ import annotations
+
+import random
+import signal
+import time
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.utils.data import DataLoader, Dataset
+
+from pipediag.analysis.halving import best
+from pipediag.analysis.knobs import Candidates
+from pipediag.analysis.remedy import FEWEST, FIRST_LOOK
+from pipediag.analysis.stopping import next_round
+from pipediag.errors import AnalysisOver
+from pipediag.ladder import settings_trial as knobs
+from pipediag.ladder.feed import Feed
+from pipediag.ladder.measurement import Measurement
+from pipediag.ladder.plan import Plan
+from pipediag.ladder.settings_trial import ClonedFeed, SettingsTrial, cloned, proposal
+from pipediag.measure.clock import SystemClock
+from pipediag.session import Knobs, Loader, LoaderSettings, Rung, Session, Startup, Window, settings_rung
+
+TWO = LoaderSettings(2, 4)
+
+
+class Numbers(Dataset[Tensor]):
+    """Costs ``seconds`` for each item on the clock that it is given."""
+
+    def __init__(self, length: int = 12, clock: FakeClock | None = None, seconds: float = 0.0) -> None:
+        self.length, self.clock, self.seconds = length, clock, seconds
+
+    def __len__(self) -> int:
+        return self.length
+
+    def __getitem__(self, index: int) -> Tensor:
+        if self.clock is not None:
+            self.clock.seconds += self.seconds
+        if index >= self.length:
+            raise IndexError(f"no item {index}")
+        return torch.full((3,), float(index))
+
+
+class FakeClock:
+    """Stands still but for what is added to it."""
+
+    def __init__(self) -> None:
+        self.seconds = 100.0
+
+    def now(self) -> float:
+        return self.seconds
+
+    def sleep(self, seconds: float) -> None:
+        self.seconds += seconds
+
+
+def make(workers: int = 0, **settings: Any) -> DataLoader[Any]:
+    return DataLoader(Numbers(), batch_size=4, shuffle=True, num_workers=workers, **settings)
+
+
+def feed_of(loader: DataLoader[Any]) -> Feed:
+    feed = Feed(loader, DataLoader._get_iterator, SystemClock(), looks_inside=False)
+    feed.endless = True
+    return feed
+
+
+class TestClone:
+    def test_is_set_otherwise(self) -> None:
+        loader = make(pin_memory=False)
+        kept = vars(loader).copy()
+        twin = cloned(loader, LoaderSettings(2, 4, True), 7.5)
+        assert (twin.num_workers, twin.prefetch_factor, twin.pin_memory, twin.timeout) == (2, 4, True, 7.5)
+        assert twin.dataset is loader.dataset and twin.collate_fn is loader.collate_fn
+        assert vars(loader) == kept
+
+    @pytest.mark.parametrize("generator", [None, torch.Generator().manual_seed(1)], ids=["torch's own", "given"])
+    def test_draws_for_itself(self, generator: torch.Generator | None) -> None:
+        loader = make(generator=generator)
+        before = (random.getstate(), torch.get_rng_state(), generator.get_state() if generator is not None else None)
+        feed = ClonedFeed("settings:1", feed_of(loader).beside(cloned(loader, TWO, 30.0), 30.0))
+        for _ in range(7):  # more than two epochs
+            assert feed.take() is not None
+        feed.close()
+        assert random.getstate() == before[0] and torch.equal(torch.get_rng_state(), before[1])
+        if generator is not None:
+            assert torch.equal(generator.get_state(), before[2])
+        assert loader.sampler.generator is generator
+
+    def test_batches_go_on_beyond_the_epoch(self) -> None:
+        loader = make()
+        feed = ClonedFeed("settings:1", feed_of(loader).beside(cloned(loader, TWO, 30.0), 30.0))
+        assert feed.startup is None and feed.worker_pids == []
+        seen: list[float] = []
+        for _ in range(6):
+            delivery = feed.take()
+            assert delivery is not None and delivery.fits("settings:1") and delivery.cost.wall > 0
+            seen += delivery.batch[:, 0].tolist()
+        assert sorted(seen[:12]) == sorted(seen[12:]) == [float(n) for n in range(12)]
+        assert (feed.workers, feed.backlog, len(feed.worker_pids)) == (2, 8, 2)
+        assert feed.startup is not None and feed.startup > 0 and feed.waited > 0 and feed.stalled >= 0
+        feed.close()
+        feed.close()
+        assert feed.worker_pids == []
+
+    def test_its_workers_are_its_own_to_pause(self) -> None:
+        """Those of the loader that is measured have a cell of their own."""
+        measured = feed_of(make())
+        clone = measured.beside(cloned(measured.loader, TWO, 30.0), 30.0)
+        feed = ClonedFeed("settings:1", clone)
+        assert feed.at_work == 0
+        feed.take()
+        feed.pause()
+        assert clone.rung_switch._is_paused() and not measured.rung_switch._is_paused()
+        feed.take()
+        assert not clone.rung_switch._is_paused()
+        until = time.monotonic() + 10.0
+        while feed.ready < feed.backlog and time.monotonic() < until:
+            time.sleep(0.01)
+        clone.rung_switch.begin(1)
+        assert (feed.at_work, measured.at_work) == (1, 0)
+        feed.close()
+        assert feed.at_work == 0
+
+    def test_more_workers_than_cores_are_meant(self, recwarn: pytest.WarningsRecorder) -> None:
+        loader = make()
+        feed = ClonedFeed("settings:1", feed_of(loader).beside(cloned(loader, LoaderSettings(6, 1), 30.0), 30.0))
+        feed.take()
+        feed.close()
+        assert not [one for one in recwarn if "worker processes" in str(one.message)]
+
+    def test_what_goes_wrong_is_the_rungs_own_and_final(self) -> None:
+        loader = DataLoader(Numbers(), batch_size=4, sampler=[0, 1, 2, 3, 99])
+        feed = ClonedFeed("settings:2", feed_of(loader).beside(cloned(loader, LoaderSettings(1, 2), 30.0), 30.0))
+        assert feed.take() is not None
+        for _ in range(3):
+            delivery = feed.take()
+            assert delivery is not None and not delivery.fits("settings:2")
+            assert (delivery.rung, delivery.why_not) == ("settings:2", "IndexError: no item 99")
+            assert feed.worker_pids == []
+            feed.renew()
+
+    def test_a_worker_that_hangs_is_given_up(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr("torch.utils.data._utils.MP_STATUS_CHECK_INTERVAL", 0.2)  # before it is ended by force
+
+        class Stuck(Numbers):
+            def __getitem__(self, index: int) -> Tensor:
+                signal.pause()
+                return torch.zeros(1)
+
+        loader = DataLoader(Stuck(), batch_size=4)
+        feed = ClonedFeed("settings:1", feed_of(loader).beside(cloned(loader, LoaderSettings(1, 1), 0.3), 0.3))
+        delivery = feed.take()
+        assert delivery is not None and "timed out after 0.3 seconds" in delivery.why_not
+
+
+def known(*settings: LoaderSettings) -> Session:
+    """A session whose ladder has been climbed; these settings are to be tried."""
+    session = Session(loader=Loader(num_workers=0, batch_bytes=48), knobs=Knobs([*settings]) if settings else None)
+    session.windows = [Window("baseline", round_, 10, 1.0) for round_ in range(3)]
+    return session
+
+
+class TestProposal:
+    @pytest.fixture
+    def found(self, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Session]:
+        """What is proposed where the run speaks for these settings, with steps of 100 ms now and 50 ms then."""
+
+        def propose(*settings: LoaderSettings, seconds: float = 40.0, why_not: str = "", free: int = 2**40) -> Session:
+            candidates = Candidates(settings, 100.0, (50.0,) * len(settings), why_not)
+            monkeypatch.setattr(knobs, "candidates", lambda session: candidates)
+            monkeypatch.setattr(knobs, "free_bytes", lambda: free)
+            monkeypatch.setattr(knobs, "own_bytes", lambda pids: 2**20)
+            session = known()
+            for kind, data in proposal(feed_of(make()), session, seconds):
+                session.apply(kind, data)
+            return session
+
+        return propose
+
+    def test_all(self, found: Callable[..., Session]) -> None:
+        session = found(LoaderSettings(4, 2), LoaderSettings(2, 2))
+        assert session.knobs == Knobs([LoaderSettings(4, 2), LoaderSettings(2, 2)]) and session.rungs == {}
+
+    def test_nothing_where_the_loop_does_not_starve(self, found: Callable[..., Session]) -> None:
+        assert found().knobs is None
+
+    def test_the_reason_why_there_are_none(self, found: Callable[..., Session]) -> None:
+        assert found(why_not="a stream").knobs == Knobs(why_not="a stream")
+
+    def test_none_without_time(self, found: Callable[..., Session]) -> None:
+        session = found(LoaderSettings(4, 2), seconds=-3.0)
+        assert session.knobs == Knobs(why_not="the ladder left no time for it; give a longer --budget")
+
+    def test_as_many_as_there_is_time_for(self, found: Callable[..., Session]) -> None:
+        """A look needs 4 windows of each: 4 x (1 + 4) steps of 100 ms, then 4 x (12 + 4) and 4 x (48 + 16) of 50 ms."""
+        session = found(LoaderSettings(4, 2), LoaderSettings(16, 2), seconds=8.0)
+        assert session.rungs == {
+            "settings:2": Rung("settings:2", False, "there was no time for it; give a longer --budget")
+        }
+
+    def test_as_many_as_there_is_memory_for(self, found: Callable[..., Session]) -> None:
+        session = found(LoaderSettings(4, 2), LoaderSettings(16, 2), free=10 * 2**20)
+        assert list(session.rungs) == ["settings:2"] and "16 MiB" in session.rungs["settings:2"].why_not
+
+
+def test_the_time_to_start_workers_is_that_of_the_loaders_own() -> None:
+    session = known()
+    assert session.loader is not None
+    session.loader.num_workers = 2
+    session.startups = [Startup(3.0), Startup(1.0, renewed=True)]
+    assert knobs._startup(LoaderSettings(8, 2), session) == 12.0
+    assert knobs._startup(LoaderSettings(1, 2), session) == 3.0
+
+
+class TestTrial:
+    def test_only_of_what_is_in_the_race(self) -> None:
+        session = known(TWO, LoaderSettings(4, 2))
+        session.rungs["settings:1"] = Rung("settings:1", False, "no memory")
+        trial = SettingsTrial(feed_of(make()), session, 10.0)
+        assert list(trial.feeds) == ["settings:2"] and trial.feeds["settings:2"].workers == 4
+        assert trial.schedule().round == 3, "the first round is none of the ladder's"
+
+    def test_nothing(self) -> None:
+        assert SettingsTrial(feed_of(make()), known(), 10.0).feeds == {}
+
+
+class Race:
+    """A loop of one process on a fake clock, and a race of loaders whose items take so many seconds."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, items: Sequence[float], seconds: float, length: int) -> None:
+        self.clock = FakeClock()
+        self.session = known(*(LoaderSettings(n, 2) for n in range(1, 1 + len(items))))
+        self.events: list[str] = []
+        self.closed: list[str] = []
+        self._length = length
+
+        def clone(loader: Any, settings: LoaderSettings, patience: float) -> DataLoader[Any]:
+            return self.loader(items[settings.num_workers - 1])
+
+        close = ClonedFeed.close
+        monkeypatch.setattr(knobs, "cloned", clone)
+        monkeypatch.setattr(ClonedFeed, "close", lambda feed: (self.closed.append(feed._rung), close(feed))[1])
+        self.plan = Plan(budget=seconds, climbed=True, knobs=seconds)
+
+    def loader(self, seconds: float) -> DataLoader[Any]:
+        return DataLoader(Numbers(self._length, self.clock, seconds), batch_size=1)
+
+    def run(self, fails_under: str = "") -> None:
+        """Train until the analysis is over; an item takes 0.09 s as the loader is, a step 0.01 s."""
+        model = nn.Linear(3, 1)
+        optimizer = torch.optim.SGD(model.parameters(), lr=1e-6)
+        measurement = Measurement(
+            self.plan, self.session, lambda kind, data: self.events.append(kind), next_round, self.clock
+        )
+        loader = self.loader(0.09)
+        self.measurement = measurement
+        with measurement.installed(), pytest.raises(AnalysisOver):
+            while True:
+                for batch in loader:
+                    model(batch).sum().backward()
+                    optimizer.step()
+                    self.clock.seconds += 0.01
+                    assert measurement.summary()["rung"] != fails_under
+
+
+@pytest.mark.parametrize("length", [100_000, 7], ids=["one epoch", "short epochs"])
+def test_the_race_on_a_running_loop(monkeypatch: pytest.MonkeyPatch, length: int) -> None:
+    """Steps of 100 ms, and of 60, 35 and 110 ms under the settings."""
+    race = Race(monkeypatch, [0.05, 0.025, 0.1], 60.0, length)
+    race.run()
+    found = best(race.session)
+    assert found is not None and found.rung == "settings:2"
+    assert found.speedup is not None and found.speedup.value == pytest.approx(100 / 35, rel=1e-6)
+    rounds = {rung: race.session.windows_of(rung) for rung in ("baseline", *map(settings_rung, (1, 2, 3)))}
+    assert [len(rounds[settings_rung(n)]) for n in (1, 2, 3)] == [FIRST_LOOK] * 3, "there is no noise"
+    for rung, ms in (("settings:1", 60.0), ("settings:2", 35.0), ("settings:3", 110.0)):
+        assert [window.ms_per_step for window in rounds[rung]] == pytest.approx([ms] * FIRST_LOOK)
+    assert [window.ms_per_step for window in rounds["baseline"][3:]] == pytest.approx([100.0] * FIRST_LOOK)
+    assert {window.round for window in rounds["settings:1"]} == {*range(3, 3 + FIRST_LOOK)}
+    assert race.session.knobs is not None
+    assert [one.startup for one in race.session.knobs.tried] == pytest.approx([0.05, 0.025, 0.1])
+    assert {*race.closed} == {"settings:1", "settings:2", "settings:3"}, "all workers are ended"
+    assert race.events.count("trying") == 1 and race.events[-1] == "finished"
+
+
+def test_the_budget_ends_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Then nothing is decided, and what was measured is kept."""
+    race = Race(monkeypatch, [0.05], 2.0, 100_000)
+    began = race.clock.now()
+    race.run()
+    assert race.clock.now() - began < 2.0 + 0.5
+    assert best(race.session) is None and 0 < len(race.session.windows_of("settings:1")) < FEWEST
+    assert {*race.closed} == {"settings:1"}
+
+
+def test_a_later_pass_goes_on_with_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    race = Race(monkeypatch, [0.05], 2.0, 100_000)
+    race.run()
+    before = len(race.session.windows_of("settings:1"))
+    race.plan = Plan(budget=60.0, climbed=True, knobs=60.0, attempt=2)
+    race.run()
+    attempts = [window.attempt for window in race.session.windows_of("settings:1")]
+    assert 0 < before < FIRST_LOOK
+    assert attempts == [1] * before + [2] * (FIRST_LOOK - before)
+    found = best(race.session)
+    assert found is not None and found.rung == "settings:1"
+    race.run()
+    assert len(race.session.windows_of("settings:1")) == FIRST_LOOK, "it is decided"
+
+
+def test_nothing_is_tried_where_that_is_switched_off(monkeypatch: pytest.MonkeyPatch) -> None:
+    race = Race(monkeypatch, [0.05], 60.0, 100_000)
+    race.plan.knobs = 0.0
+    race.run()
+    assert race.session.windows_of("settings:1") == [] and race.closed == []
+
+
+def test_a_script_that_fails_is_seen_to_fail_under_the_rung(monkeypatch: pytest.MonkeyPatch) -> None:
+    race = Race(monkeypatch, [0.05], 60.0, 100_000)
+    with pytest.raises(AssertionError):
+        race.run(fails_under="settings:1")
+    assert {*race.closed} == {"settings:1"}
+    assert race.measurement.summary()["rung"] == "settings:1", "whoever asks afterwards is told"

@@ -1,0 +1,115 @@
+"""Watching a loop for calls that wait for the device: how many steps, on what batches, and that it ends with them.
+
+Calls are noted by the loop itself, in place of CUDA.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+import torch
+
+from pipediag.ladder import sync_watch as waits
+from pipediag.ladder.caches import BatchCache
+from pipediag.ladder.sync_watch import watch_syncs
+from pipediag.measure.device import Device
+from pipediag.measure.synclog import SyncLog
+from pipediag.session import SyncCall, Syncs
+
+
+class LoopSide:
+    """A loop that gets batches; it need not come back in the same epoch."""
+
+    def hand(self, batch: Any) -> Iterator[Any]:
+        yield batch
+        return False
+
+
+@pytest.fixture
+def logs(monkeypatch: pytest.MonkeyPatch) -> list[SyncLog]:
+    """The logs that are open."""
+    found: list[SyncLog] = []
+
+    @contextmanager
+    def watch() -> Iterator[SyncLog]:
+        found.append(SyncLog())
+        try:
+            yield found[-1]
+        finally:
+            found.pop()
+
+    monkeypatch.setattr(waits.syncs, "watch", watch)
+    return found
+
+
+def watched(
+    loop: Callable[[Any], None], batches: list[Any] | None = None, pace: float = 0.01, device: str = "cuda"
+) -> tuple[Syncs, int]:
+    """What comes of it, and the number of batches that the loop got."""
+    cache = BatchCache(batches or [torch.zeros(3), torch.ones(3)])
+    climb = watch_syncs(LoopSide(), cache, Device(torch.device(device)), pace)  # type: ignore[arg-type]
+    handed = 0
+    while True:
+        try:
+            batch = next(climb)
+        except StopIteration as end:
+            return end.value, handed
+        handed += 1
+        loop(batch)
+
+
+def test_what_happens_in_every_step(logs: list[SyncLog]) -> None:
+    steps = iter(range(100))
+
+    def loop(batch: Any) -> None:
+        logs[0].note("item()", "train.py:3", "x.item()", "Read it later.", 0.25)
+        if next(steps) % 10 == 0:
+            logs[0].note("tolist()", "train.py:9", "print(x.tolist())", "Less often.", 0.25)
+
+    found, handed = watched(loop)
+    assert found == Syncs(16, [SyncCall("item()", "train.py:3", "x.item()", 1.0, 250.0, "Read it later.")])
+    assert handed == 16
+    assert logs == []
+
+
+def test_nothing_happens(logs: list[SyncLog]) -> None:
+    assert watched(lambda batch: None)[0] == Syncs(16)
+
+
+@pytest.mark.parametrize(("pace", "steps"), [(0.0, 16), (0.3, 10), (1.0, 4), (60.0, 4)])
+def test_slow_steps_are_fewer(logs: list[SyncLog], pace: float, steps: int) -> None:
+    found, handed = watched(lambda batch: None, pace=pace)
+    assert found.steps == handed == steps
+
+
+def test_batches_are_copies(logs: list[SyncLog]) -> None:
+    batches = [torch.zeros(3), torch.ones(3)]
+    seen: list[float] = []
+
+    def loop(batch: Any) -> None:
+        seen.append(float(batch[0]))
+        batch += 5
+
+    watched(loop, batches)
+    assert seen == [0.0, 1.0] * 8
+    assert float(batches[0].sum()) == 0.0
+
+
+@pytest.mark.parametrize("device", ["cpu", "meta"])
+def test_only_cuda_tells(device: str, logs: list[SyncLog], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch, "get_device_module", lambda device: None)
+    found, handed = watched(lambda batch: None, device=device)
+    assert found == Syncs(unwatched=f"only CUDA tells when it is waited for, and training runs on {device}")
+    assert handed == 0
+
+
+def test_a_script_that_ends_meanwhile(logs: list[SyncLog]) -> None:
+    cache = BatchCache([torch.zeros(3)])
+    climb = watch_syncs(LoopSide(), cache, Device(torch.device("cuda")), 0.01)  # type: ignore[arg-type]
+    next(climb)
+    assert len(logs) == 1
+    climb.close()
+    assert logs == []

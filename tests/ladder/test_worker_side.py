@@ -1,0 +1,1150 @@
+"""What workers serve under each rung, by direct calls: nothing here starts a process."""
+
+from __future__ import annotations
+
+import functools
+import pickle
+import queue
+import sys
+import time
+from collections.abc import Callable, Iterator
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+from torch.utils.data import IterableDataset, default_collate
+
+from pipediag.ladder import worker_side as stations
+from pipediag.ladder.delivery import NO_COST, Delivery
+from pipediag.ladder.rung_switch import RungSwitch
+from pipediag.ladder.sample_probe import TIMED
+from pipediag.ladder.worker_side import WorkerSide
+from pipediag.ladder.worker_state import MAX_ITEMS, MIN_ITEMS, queue_clock
+from pipediag.loop.wrappers import StagedCollate, StagedDataset, StagedIterable
+from pipediag.measure.evidence import BatchCost
+from pipediag.session import NOT_YET, Inside, cut_rung
+from pipediag.usercode import tree
+
+from .things import Compose, Double, DoubleInPlace, Items, Sample, Shift, Transformed, same, scene
+
+MIB = 1 << 20
+
+
+class Bench:
+    """A worker without a process: asks the wrappers for batches the way torch's fetcher does."""
+
+    def __init__(
+        self,
+        dataset: Any,
+        collate: Callable[[Any], Any] = default_collate,
+        *,
+        batch: int | None = 4,
+        pool_bytes: int = 64 * MIB,
+        batch_queues: list[Any] | None = None,
+        looks_inside: bool = True,
+    ) -> None:
+        self.dataset = dataset
+        self.rung_switch = RungSwitch()
+        self.rung_switch.pool_bytes = pool_bytes
+        self.station = WorkerSide(dataset, collate, self.rung_switch, batch_queues or [], looks_inside)
+        self._staged = StagedDataset(self.station)
+        self._collate = StagedCollate(self.station)
+        self._batch = batch
+        self._next = 0
+
+    def batch(self, rung: str | None = None) -> Delivery:
+        """The next batch of a sequential sampler, under ``rung`` from now on."""
+        if rung is not None:
+            self.rung_switch.set(rung)
+        count = self._batch or 1
+        indices = [i % len(self.dataset) for i in range(self._next, self._next + count)]
+        self._next += count
+        samples = self._staged[indices[0]] if self._batch is None else self._staged.__getitems__(indices)
+        return self._collate(samples)
+
+    def stable(self, rung: str, within: int = 40) -> Delivery:
+        """The first batch that was made under ``rung`` from beginning to end, with all caches full."""
+        for _ in range(within):
+            delivery = self.batch(rung)
+            if delivery.fits(rung):
+                return delivery
+        raise AssertionError(f"{rung} never became stable")
+
+    def warmed(self, rung: str, batches: int = 10) -> Delivery:
+        """As :meth:`stable`, after plain batches enough to know the dataset by."""
+        for _ in range(batches):
+            self.batch("baseline")
+        return self.stable(rung)
+
+    def counting(self, rung: str, batches: int = 6) -> tuple[list[int], int]:
+        """Indices fetched, and calls of the transform, while that many stable batches are made."""
+        self.stable(rung)
+        self.dataset.fetched.clear()
+        before = self.dataset.transform.calls
+        for _ in range(batches):
+            assert self.batch().fits(rung)
+        return list(self.dataset.fetched), self.dataset.transform.calls - before
+
+
+@pytest.fixture
+def as_worker(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Be worker 0."""
+    monkeypatch.setattr(stations, "get_worker_info", lambda: SimpleNamespace(id=0))
+
+
+@pytest.fixture
+def as_second_worker(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Be worker 1."""
+    monkeypatch.setattr(stations, "get_worker_info", lambda: SimpleNamespace(id=1))
+
+
+class TestRungs:
+    """What each rung asks of the user's code. ``baseline`` asks for everything, with the indices as they come."""
+
+    def test_baseline(self) -> None:
+        bench = Bench(Transformed())
+        fetched, transformed = bench.counting("baseline", 3)
+        assert fetched == list(range(4, 16))
+        assert transformed == 12
+
+    @pytest.mark.parametrize("rung", ["device", "host", "supply"])
+    def test_workers_go_on_loading_while_the_loop_is_fed_from_a_cache(self, rung: str) -> None:
+        bench = Bench(Transformed())
+        delivery = bench.batch(rung)
+        assert delivery.fits("baseline")
+        assert bench.dataset.fetched == [0, 1, 2, 3]
+
+    def test_sample_calls_neither(self) -> None:
+        assert Bench(Transformed()).counting("sample") == ([], 0)
+
+    def test_raw_calls_the_transforms_only(self) -> None:
+        assert Bench(Transformed()).counting("raw") == ([], 24)
+
+    def test_warm_fetches_a_few_over_and_over(self) -> None:
+        fetched, transformed = Bench(Transformed(size=1000)).counting("warm", 30)
+        assert len(fetched) == transformed == 120
+        assert MIN_ITEMS <= len(set(fetched)) <= MAX_ITEMS
+
+    @pytest.mark.parametrize("rung", ["sample", "raw", "warm"])
+    def test_batches_look_like_the_users(self, rung: str) -> None:
+        bench = Bench(Transformed())
+        images, labels = bench.stable(rung).batch
+        assert images.shape == (4, 2, 3)
+        assert same(images[:, 0, 0], 2.0 * labels)
+
+    @pytest.mark.parametrize("rung", ["sample", "raw", "warm"])
+    def test_items_go_round(self, rung: str) -> None:
+        """Distinct items, as many as the worker keeps, each as often as the others."""
+        bench = Bench(Transformed(size=1000))
+        bench.warmed(rung)
+        labels = [int(label) for _ in range(16) for label in bench.batch().batch[1]]
+        counts = {label: labels.count(label) for label in labels}
+        assert len(counts) >= MIN_ITEMS
+        assert max(counts.values()) - min(counts.values()) <= 1
+
+    def test_switching_back_and_forth(self) -> None:
+        bench = Bench(Transformed())
+        for rung in ("sample", "raw", "warm", "baseline", "raw", "sample"):
+            bench.stable(rung)
+        for rung in ("raw", "baseline", "sample", "warm", "raw"):
+            assert bench.batch(rung).fits(rung), "what is cached stays cached"
+
+    def test_a_batch_is_of_the_rung_it_was_begun_under(self) -> None:
+        bench = Bench(Transformed())
+        samples = StagedDataset(bench.station).__getitems__([0, 1])
+        bench.rung_switch.set("sample")
+        delivery = StagedCollate(bench.station)(samples)
+        assert delivery.rung == "baseline"
+        assert not delivery.stable
+
+    @pytest.mark.parametrize("rung", ["sample", "raw", "warm"])
+    def test_not_stable_while_filling(self, rung: str) -> None:
+        first = Bench(Transformed()).batch(rung)
+        assert first.rung == rung
+        assert not first.stable
+        assert same(first.batch[1], torch.arange(4)), "the loop gets proper batches meanwhile"
+
+    @pytest.mark.parametrize("size", [1, 2, 5, 12, 40, 64])
+    @pytest.mark.parametrize("rung", ["sample", "raw", "warm"])
+    def test_distinct_items_for_any_batch_size(self, rung: str, size: int) -> None:
+        """Never one, never few: also a worker that has seen only a handful of indices waits for more."""
+        bench = Bench(Transformed(size=1000), batch=size)
+        bench.stable(rung)
+        labels = {int(label) for _ in range(40) for label in bench.batch().batch[1]}
+        assert MIN_ITEMS <= len(labels) <= MAX_ITEMS
+
+    @pytest.mark.parametrize("rung", ["sample", "raw", "warm"])
+    def test_a_dataset_of_few_items(self, rung: str) -> None:
+        bench = Bench(Transformed(size=3), batch=2)
+        bench.stable(rung)
+        assert {int(label) for _ in range(8) for label in bench.batch().batch[1]} == {0, 1, 2}
+
+    @pytest.mark.parametrize("rung", ["baseline", "sample", "raw", "warm"])
+    def test_without_automatic_batching(self, rung: str) -> None:
+        bench = Bench(Transformed(size=1000), lambda sample: sample, batch=None)
+        bench.stable(rung)
+        labels = set()
+        for _ in range(40):
+            image, label = bench.batch().batch
+            assert same(image, torch.full((2, 3), 2.0 * label))
+            labels.add(label)
+        assert len(labels) >= MIN_ITEMS
+
+    def test_changing_a_batch_does_not_change_the_cache(self) -> None:
+        bench = Bench(Transformed())
+        for _ in range(20):
+            images, labels = bench.stable("sample").batch
+            assert same(images[:, 0, 0], 2.0 * labels)
+            images.zero_()
+
+    def test_a_collate_function_that_empties_its_samples(self) -> None:
+        class Dicts(Transformed):
+            def __getitem__(self, index: int) -> Any:
+                return {"image": self.transform(self.raw(index)), "label": index}
+
+        def collate(samples: list[dict[str, Any]]) -> Any:
+            return default_collate([s.pop("image") for s in samples]), [s.pop("label") for s in samples]
+
+        bench = Bench(Dicts(), collate)
+        for rung in ("sample", "raw", "sample", "raw"):
+            for _ in range(20):
+                images, labels = bench.stable(rung).batch
+                assert images[:, 0, 0].tolist() == [2.0 * label for label in labels]
+
+    def test_transforms_that_change_their_input(self) -> None:
+        bench = Bench(Transformed(DoubleInPlace()))
+        bench.stable("raw")
+        for _ in range(10):
+            delivery = bench.batch()
+            images, labels = delivery.batch
+            assert same(images[:, 0, 0], 2.0 * labels)
+            assert delivery.cost.copy > 0
+
+    def test_costs(self) -> None:
+        cost = Bench(Transformed()).stable("raw").cost
+        assert cost.wall > cost.collate > 0
+        assert cost.cpu >= 0
+        assert cost.queued >= 0
+        assert cost.copy == 0
+
+
+def counted(samples: list[Any]) -> Any:
+    """As graphs and boxes are collated: each sample's labels are moved by its place in the batch, where they are."""
+    for place, (image, marks, _) in enumerate(samples):
+        image += place
+        marks += place
+    return default_collate(samples)
+
+
+def padded(samples: list[Any]) -> Any:
+    """All are padded to the longest, where they are."""
+    longest = max(len(image) for image, _, _ in samples)
+    for image, marks, _ in samples:
+        image.resize_(longest)
+        marks.resize(longest, refcheck=False)
+    return default_collate(samples)
+
+
+class TestCollateThatWrites:
+    """Collate functions that write into the samples they get: in training each sample is new, in a cache it is not."""
+
+    class Marked(Items):
+        """An image through a transform; marks and a label beside it."""
+
+        def __init__(self, vary: bool = False, transform: Callable[[Any], Any] | None = None) -> None:
+            super().__init__(1000)
+            self.transform = transform or Double()
+            self.vary = vary
+
+        def __getitem__(self, index: int) -> Any:
+            length = 1 + index % 3 if self.vary else 2
+            image = torch.full((length,), float(index))
+            return self.transform(image), np.full(length, index), index
+
+    @pytest.mark.parametrize("rung", ["baseline", "sample", "raw", "warm"])
+    def test_labels_stay_right(self, rung: str) -> None:
+        bench = Bench(self.Marked(), counted)
+        for _ in range(40):
+            images, marks, labels = bench.batch(rung).batch
+            places = torch.arange(4)
+            assert same(images[:, 0], 2.0 * labels + places)
+            assert same(marks[:, 0], labels + places)
+
+    @pytest.mark.parametrize("rung", ["sample", "raw"])
+    def test_the_copies_are_told(self, rung: str) -> None:
+        assert Bench(self.Marked(), counted).stable(rung).cost.copy > 0
+
+    @pytest.mark.parametrize("rung", ["sample", "raw"])
+    def test_a_transform_that_does_nothing(self, rung: str) -> None:
+        """Then the sample that is made anew holds the cached input itself."""
+        bench = Bench(self.Marked(transform=lambda x: x), counted)
+        for _ in range(40):
+            images, _, labels = bench.batch(rung).batch
+            assert same(images[:, 0], labels + torch.arange(4.0))
+
+    @pytest.mark.parametrize("rung", ["baseline", "sample", "raw", "warm"])
+    def test_padding_in_place(self, rung: str) -> None:
+        bench = Bench(self.Marked(vary=True), padded)
+        for _ in range(40):
+            images, marks, labels = bench.batch(rung).batch
+            assert same(images[:, 0], 2.0 * labels) and same(marks[:, 0], labels)
+            assert images.shape[1] == max(1 + int(label) % 3 for label in labels), "no sample has stayed padded"
+
+    def test_pictures(self) -> None:
+        class Pictures(Items):
+            def __getitem__(self, index: int) -> Any:
+                return Image.new("L", (1, 1), index)
+
+        def collate(samples: list[Any]) -> Any:
+            for picture in samples:
+                picture.putpixel((0, 0), picture.getpixel((0, 0)) + 100)
+            return [picture.getpixel((0, 0)) for picture in samples]
+
+        bench = Bench(Pictures(), collate)
+        for _ in range(40):
+            assert all(100 <= pixel < 164 for pixel in bench.batch("sample").batch)
+
+    def test_transforms_in_collate(self) -> None:
+        """What they gave is kept as it was before the collate function wrote into it."""
+        transform = Double()
+
+        def collate(samples: list[Any]) -> Any:
+            images = [transform(image) for image, _ in samples]
+            for image in images:
+                image += 1000
+            return torch.stack(images), torch.tensor([label for _, label in samples])
+
+        bench = Bench(Plain(), collate)
+        for rung in ("raw", "sample"):
+            for _ in range(20):
+                images, _ = bench.batch(rung).batch
+                assert ((images >= 1000) & (images <= 1000 + 2 * 64)).all()
+        assert transform.calls
+
+    def test_streams(self) -> None:
+        def collate(samples: list[Any]) -> Any:
+            for place, (image, _) in enumerate(samples):
+                image += place
+            return default_collate(samples)
+
+        bench = Stream(Numbers(), collate=collate)
+        for _ in range(40):
+            images, labels = bench.batch("sample").batch
+            assert same(images[:, 0], labels + torch.arange(4.0))
+
+
+class Chained(Items):
+    """Three transforms in a row: an image is doubled, moved by one and doubled again."""
+
+    def __init__(self, size: int = 64) -> None:
+        super().__init__(size)
+        self.transform = Compose([Double(), Shift(), Double()])
+
+    @property
+    def calls(self) -> list[int]:
+        return [part.calls for part in self.transform.parts]
+
+    def __getitem__(self, index: int) -> Any:
+        return self.transform(self.raw(index)), index
+
+
+class TestCuts:
+    """Samples with their first transforms behind them."""
+
+    @pytest.mark.parametrize("links", [1, 2])
+    def test_only_the_later_transforms_run(self, links: int) -> None:
+        bench = Bench(Chained())
+        bench.stable(cut_rung(links))
+        bench.dataset.fetched.clear()
+        before = bench.dataset.calls
+        for _ in range(6):
+            assert bench.batch().fits(cut_rung(links))
+        made = [after - earlier for after, earlier in zip(bench.dataset.calls, before, strict=True)]
+        assert made == [0] * links + [24] * (3 - links)
+        assert bench.dataset.fetched == []
+
+    @pytest.mark.parametrize("rung", ["transform:1", "transform:2"])
+    def test_batches_look_like_the_users(self, rung: str) -> None:
+        bench = Bench(Chained())
+        images, labels = bench.stable(rung).batch
+        assert images.shape == (4, 2, 3)
+        assert same(images[:, 0, 0], 4.0 * labels + 2)
+
+    @pytest.mark.parametrize("rung", ["transform:1", "transform:2"])
+    def test_items_go_round(self, rung: str) -> None:
+        bench = Bench(Chained(1000))
+        bench.warmed(rung)
+        labels = [int(label) for _ in range(16) for label in bench.batch().batch[1]]
+        counts = {label: labels.count(label) for label in labels}
+        assert len(counts) >= MIN_ITEMS
+        assert max(counts.values()) - min(counts.values()) <= 1
+
+    def test_not_stable_while_filling(self) -> None:
+        bench = Bench(Chained())
+        bench.stable("raw")
+        first = bench.batch("transform:1")
+        assert (first.rung, first.stable) == ("transform:1", False)
+        assert bench.batch().fits("transform:1")
+
+    def test_switching_back_and_forth(self) -> None:
+        bench = Bench(Chained())
+        rungs = ["raw", "transform:2", "transform:1", "sample"]
+        for rung in rungs:
+            bench.stable(rung)
+        for rung in (*rungs, "baseline", *reversed(rungs)):
+            assert bench.batch(rung).fits(rung), "what is cached stays cached"
+
+    def test_without_automatic_batching(self) -> None:
+        bench = Bench(Chained(), lambda sample: sample, batch=None)
+        image, label = bench.stable("transform:2").batch
+        assert same(image, torch.full((2, 3), 4.0 * label + 2))
+        before = bench.dataset.calls
+        bench.batch()
+        assert [after - earlier for after, earlier in zip(bench.dataset.calls, before, strict=True)] == [0, 0, 1]
+
+    def test_changing_a_batch_does_not_change_the_cache(self) -> None:
+        dataset = Chained()
+        dataset.transform.parts[2] = lambda x: x
+        bench = Bench(dataset, lambda samples: samples[0])
+        for _ in range(20):
+            image, label = bench.stable("transform:2").batch
+            assert same(image, torch.full((2, 3), 2.0 * label + 1))
+            image.zero_()
+
+    @pytest.mark.parametrize("rung", ["transform:3", "transform:9"])
+    def test_a_cut_that_this_chain_has_not(self, rung: str) -> None:
+        bench = Bench(Chained())
+        for _ in range(4):
+            delivery = bench.batch(rung)
+        assert delivery.fits(rung)
+        assert delivery.why_not == "this worker found another chain of transforms"
+        assert same(delivery.batch[1], torch.arange(12, 16)), "the loop gets its batches all the same"
+
+    def test_samples_through_different_transforms(self) -> None:
+        class Odd(Chained):
+            def __getitem__(self, index: int) -> Any:
+                image = self.raw(index)
+                return (self.transform(image) if index % 2 else self.transform.parts[0](image)), index
+
+        delivery = Bench(Odd()).stable("transform:1")
+        assert delivery.why_not == "samples pass through different transforms"
+
+    def test_not_separable(self) -> None:
+        class Changed(Chained):
+            def __getitem__(self, index: int) -> Any:
+                return self.transform(self.raw(index)) + 1, index
+
+        delivery = Bench(Changed()).stable("transform:1")
+        assert "pipediag.stage" in delivery.why_not
+
+    def test_making_the_cut_fails(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        """Replaying goes other ways than the user's code, and may end in an error: the reason, not the loop's end."""
+        bench = Bench(Chained())
+        bench.stable("raw")
+
+        def fails(x: Any) -> Any:
+            raise LookupError("not prepared")
+
+        for apart in bench.station._states[-1].chain.samples:
+            apart.linked.calls[1].fn = fails
+        delivery = bench.batch("transform:1")
+        assert "LookupError: not prepared" in delivery.why_not
+        assert len(delivery.batch[1]) == 4
+        assert bench.batch("raw").fits("raw")
+
+    def test_many_cuts_in_little_memory(self) -> None:
+        bench = Bench(Chained(), pool_bytes=0)
+        for rung in ("transform:1", "transform:2", "transform:1", "raw", "transform:2"):
+            images, labels = bench.stable(rung).batch
+            assert same(images[:, 0, 0], 4.0 * labels + 2)
+
+    def test_transforms_in_collate_leave_nothing_to_cut(self) -> None:
+        class Changed(Chained):
+            def __getitem__(self, index: int) -> Any:
+                return self.transform(self.raw(index)) + 1, index
+
+        class Slow(Double):
+            def __call__(self, x: Any) -> Any:
+                time.sleep(0.002)
+                return super().__call__(x)
+
+        dataset = Changed()
+        dataset.transform.parts[:] = [Slow(), type("SlowToo", (Slow,), {})()]
+        bench = Bench(dataset, collate_with(Double()))
+        delivery = bench.batch("raw")
+        for _ in range(6):
+            if delivery.notes is not None and delivery.notes.inside is not None:
+                break
+            delivery = bench.batch()
+        assert delivery.notes is not None
+        assert delivery.notes.inside is not None
+        assert len(delivery.notes.inside.links) < 2 or delivery.notes.inside.unsplit
+        assert bench.stable("transform:1").why_not
+
+
+class TestNotes:
+    """What goes with a batch when there is something to tell."""
+
+    def inside(self, bench: Bench, rung: str = "raw") -> Inside:
+        found = []
+        for _ in range(12):
+            delivery = bench.batch(rung)
+            if delivery.notes is not None and delivery.notes.inside is not None:
+                found.append(delivery.notes.inside)
+        assert len(found) == 1, "told once"
+        return found[0]
+
+    def test_inside(self) -> None:
+        inside = self.inside(Bench(Chained()))
+        assert [link.name for link in inside.links] == ["Double", "Shift", "Double"]
+        assert inside.samples == TIMED
+        assert len(inside.sizes) == TIMED
+        assert inside.unsplit == ""
+        assert inside.whole.wall_ms > 0
+        assert inside.threads["torch"] == torch.get_num_threads()
+
+    def test_a_costly_link_and_its_line(self) -> None:
+        class Slow(Double):
+            def __call__(self, x: Any) -> Any:
+                time.sleep(0.01)
+                return super().__call__(x)
+
+        dataset = Chained()
+        dataset.transform.parts[1] = Slow()
+        inside = self.inside(Bench(dataset))
+        name, cost = max(((link.name, link.cost.wall_ms) for link in inside.links), key=lambda link: link[1])
+        assert name == "Slow"
+        assert 10 <= cost <= inside.whole.wall_ms
+        assert inside.lines[0].text == "time.sleep(0.01)"
+
+    @pytest.mark.usefixtures("as_second_worker")
+    def test_another_worker_times_samples_too_and_leaves_the_lines_to_the_first(self) -> None:
+        inside = self.inside(Bench(Chained()))
+        assert [link.name for link in inside.links] == ["Double", "Shift", "Double"]
+        assert (inside.samples, inside.lines) == (TIMED, [])
+
+    def test_samples_that_training_gets_are_timed_and_told_with_each_batch(self) -> None:
+        """Of the worker's first batch of four the last two, as it began with what is loaded once; then all but two."""
+        bench = Bench(Chained())
+        told = [bench.batch("baseline").notes for _ in range(20)]
+        insides = [notes.inside for notes in told if notes is not None and notes.inside is not None]
+        assert [inside.samples for inside in insides] == [*range(2, TIMED + 1, 2)]
+        assert {inside.unsplit for inside in insides} == {NOT_YET}
+        assert bench.dataset.fetched == list(range(64)) + list(range(16)), "no sample is made for that alone"
+
+    def test_what_was_told_before_the_chain_was_taken_apart_is_told_again_with_it(self) -> None:
+        bench = Bench(Chained())
+        for _ in range(20):
+            bench.batch("baseline")
+        bench.dataset.fetched.clear()
+        inside = self.inside(bench)
+        assert (inside.samples, inside.unsplit, len(inside.links)) == (TIMED, "", 3)
+        notes = bench.batch("baseline").notes
+        assert notes is None or notes.inside is None, "told once more, and then no more"
+
+    def test_samples_that_do_not_stand_the_timers_are_made_without(self) -> None:
+        class Strict(Compose):
+            def __call__(self, x: Any) -> Any:
+                assert all(type(part) in (Double, Shift) for part in self.parts)
+                return super().__call__(x)
+
+        dataset = Chained()
+        dataset.transform = Strict([Double(), Shift()])
+        bench = Bench(dataset)
+        for _ in range(8):
+            assert len(bench.batch("baseline").batch[1]) == 4
+
+    def test_known_from_an_earlier_pass(self) -> None:
+        assert self.inside(Bench(Chained(), looks_inside=False)).samples == 0
+
+    def test_what_is_not_separable_is_looked_into_all_the_same(self) -> None:
+        class Changed(Chained):
+            def __getitem__(self, index: int) -> Any:
+                return self.transform(self.raw(index)) + 1, index
+
+        inside = self.inside(Bench(Changed()))
+        assert inside.samples == TIMED
+        assert inside.links
+
+    def test_nothing_to_tell(self) -> None:
+        bench = Bench(Chained())
+        bench.stable("sample")
+        assert bench.batch().notes is None
+
+    def test_times_of_samples_under_the_baseline(self) -> None:
+        class Slow(Transformed):
+            def __getitem__(self, index: int) -> Any:
+                if index in (6, 15):
+                    time.sleep(0.2)
+                return super().__getitem__(index)
+
+        bench = Bench(Slow(), batch=8)
+        for slow in ("6", "15"):
+            notes = bench.batch("baseline").notes
+            assert notes is not None
+            assert notes.slowest is not None
+            assert notes.slowest[1] == slow
+            assert notes.slowest[0] == max(notes.times) >= 0.05  # the wait for a core since the last one is taken off
+            assert len(notes.times) <= 8
+
+    @pytest.mark.parametrize("rung", ["sample", "raw", "warm", "transform:1"])
+    def test_no_times_under_other_rungs(self, rung: str) -> None:
+        bench = Bench(Chained(), batch=8)
+        for _ in range(8):
+            notes = bench.batch(rung).notes
+            assert notes is None or (notes.times, notes.slowest) == ([], None)
+
+    def test_samples_made_together_have_no_times_of_their_own(self) -> None:
+        notes = Bench(Many()).batch("baseline").notes
+        assert notes is not None and notes.inside is not None
+        assert (notes.times, notes.slowest) == ([], None)
+        assert notes.inside.samples == 4, "but a mean time they have"
+
+    def test_ready_goes_with_the_first_batch(self) -> None:
+        bench = Bench(Chained())
+        before = time.perf_counter()
+        bench.station.ready()
+        after = time.perf_counter()
+        first, second = bench.batch("sample"), bench.batch()
+        assert first.notes is not None
+        assert first.notes.ready is not None
+        assert before <= first.notes.ready <= after
+        assert second.notes is None or second.notes.ready is None
+
+    def test_when_a_batch_was_made(self) -> None:
+        before = time.perf_counter()
+        delivery = Bench(Chained()).batch("baseline")
+        assert before <= delivery.made <= time.perf_counter()
+        assert pickle.loads(pickle.dumps(Delivery(None, "raw", True, delivery.cost, 0, made=5.0))).made == 5.0
+
+
+class TestLookingInsideIsNoHindrance:
+    """The user's loop never sees what looking inside has led to."""
+
+    def test_a_class_that_minds_its_parts_being_replaced(self) -> None:
+        class Strict(Compose):
+            def __call__(self, x: Any) -> Any:
+                for part in self.parts:
+                    if type(part) not in (Double, Shift):
+                        raise TypeError(f"{type(part).__name__} is no transform")
+                    x = part(x)
+                return x
+
+        assert Bench(Transformed(Strict([Double(), Shift()]))).stable("raw").why_not == ""
+
+    def test_a_part_with_an_array_of_weights(self) -> None:
+        class Choice(Compose):
+            p = torch.tensor([0.5, 0.5])
+
+            def __call__(self, x: Any) -> Any:
+                time.sleep(0.001)
+                return self.parts[0](x)
+
+        class Changed(Transformed):
+            def __getitem__(self, index: int) -> Any:
+                return self.transform(self.raw(index)) + 1, index
+
+        class Slow(Double):
+            def __call__(self, x: Any) -> Any:
+                time.sleep(0.01)
+                return super().__call__(x)
+
+        assert "pipediag.stage" in Bench(Changed(Choice([Slow()]))).stable("raw").why_not
+
+    def test_the_tracer_is_gone(self) -> None:
+        Bench(Chained()).stable("raw")
+        assert sys.gettrace() is None
+        assert sys.getprofile() is None
+
+    def test_the_transforms_are_the_users_again(self) -> None:
+        dataset = Chained()
+        parts = list(dataset.transform.parts)
+        Bench(dataset).stable("transform:1")
+        assert all(a is b for a, b in zip(dataset.transform.parts, parts, strict=True))
+
+
+class Many(Transformed):
+    """A dataset that fetches a whole batch at once."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.asked: list[list[int]] = []
+
+    def __getitem__(self, index: int) -> Any:
+        raise AssertionError("__getitems__ is there to be used")
+
+    def __getitems__(self, indices: list[int]) -> list[Any]:
+        self.asked.append(list(indices))
+        return [(self.transform(self.raw(i)), i) for i in indices]
+
+
+@pytest.mark.parametrize("rung", ["baseline", "sample", "raw", "warm"])
+def test_getitems_is_used_where_there_is_one(rung: str) -> None:
+    bench = Bench(Many())
+    images, labels = bench.stable(rung).batch
+    assert same(images[:, 0, 0], 2.0 * labels)
+    if rung == "baseline":
+        assert bench.dataset.asked == [[0, 1, 2, 3]]
+    bench.dataset.asked.clear()
+    bench.batch()
+    assert [len(asked) for asked in bench.dataset.asked] == {"baseline": [4], "warm": [4]}.get(rung, [])
+
+
+class TestWorkerRung:
+    @pytest.mark.usefixtures("as_worker")
+    def test_sends_the_parcel(self) -> None:
+        batch_queues: Any = [queue.Queue(), queue.Queue()]
+        cached_batch = {"x": torch.ones(2)}
+        batch_queues[0].put(cached_batch)
+        bench = Bench(Transformed(), batch_queues=batch_queues)
+        sent: list[Any] = []
+        for _ in range(3):
+            delivery = bench.batch("worker")
+            assert delivery.fits("worker")
+            assert same(delivery.batch, cached_batch)
+            assert not tree.share_memory(delivery.batch, [cached_batch, sent]), "new memory, as in training"
+            assert delivery.cost.copy > 0
+            assert delivery.worker == 0
+            sent.append(delivery.batch)
+        assert bench.dataset.fetched == []
+
+    @pytest.mark.usefixtures("as_worker")
+    def test_without_automatic_batching(self) -> None:
+        batch_queues: Any = [queue.Queue()]
+        batch_queues[0].put("parcel")
+        bench = Bench(Transformed(), lambda sample: sample, batch=None, batch_queues=batch_queues)
+        assert bench.stable("worker").batch == "parcel"
+
+    @pytest.mark.usefixtures("as_worker")
+    def test_the_users_collate_is_not_called(self) -> None:
+        calls = []
+        batch_queues: Any = [queue.Queue()]
+        batch_queues[0].put("parcel")
+        bench = Bench(Transformed(), lambda samples: calls.append(len(samples)), batch_queues=batch_queues)
+        bench.batch("worker")
+        assert calls == []
+
+
+class TestMemory:
+    """A worker keeps what its allowance permits, and one item at least."""
+
+    big = MIB
+
+    def labels(self, bench: Bench, rung: str) -> set[int]:
+        bench.warmed(rung)
+        return {int(label) for _ in range(80) for label in bench.batch().batch[1]}
+
+    def test_samples(self) -> None:
+        class Big(Items):
+            def __getitem__(self, index: int) -> Any:
+                self.fetched.append(index)
+                return torch.zeros(TestMemory.big, dtype=torch.uint8), index
+
+        assert len(self.labels(Bench(Big(), pool_bytes=20 * MIB), "sample")) in (5, 6)
+        assert len(self.labels(Bench(Big(), pool_bytes=0), "sample")) == 1
+
+    def test_raw_samples(self) -> None:
+        class Big(Items):
+            def __init__(self) -> None:
+                super().__init__()
+                self.transform = lambda x: x[:2]
+
+            def __getitem__(self, index: int) -> Any:
+                return self.transform(torch.zeros(TestMemory.big, dtype=torch.uint8)), index
+
+        assert len(self.labels(Bench(Big(), pool_bytes=15 * MIB), "raw")) in (5, 6)
+        assert len(self.labels(Bench(Big(), pool_bytes=0), "raw")) == 1
+
+    def test_raw_samples_with_much_beside_the_input(self) -> None:
+        class Big(Items):
+            def __init__(self) -> None:
+                super().__init__()
+                self.transform = Double()
+
+            def __getitem__(self, index: int) -> Any:
+                return self.transform(torch.zeros(2)), index, torch.zeros(TestMemory.big, dtype=torch.uint8)
+
+        assert len(self.labels(Bench(Big(), pool_bytes=15 * MIB), "raw")) in (5, 6)
+
+    def test_objects_of_the_users(self) -> None:
+        class Big(Items):
+            def __getitem__(self, index: int) -> Any:
+                return Sample(torch.zeros(TestMemory.big, dtype=torch.uint8), index)
+
+        def collate(samples: list[Sample]) -> Any:
+            return [s.image for s in samples], [s.label for s in samples]
+
+        assert len(self.labels(Bench(Big(), collate, pool_bytes=20 * MIB), "sample")) in (5, 6)
+
+    def test_stream(self) -> None:
+        class Big(IterableDataset[Any]):
+            def __iter__(self) -> Iterator[Any]:
+                for index in range(1000):
+                    yield torch.zeros(TestMemory.big, dtype=torch.uint8), index
+
+        bench = Stream(Big(), pool_bytes=5 * MIB)
+        bench.stable("sample")
+        assert 1 <= len({int(label) for _ in range(20) for label in bench.batch().batch[1]}) <= 5
+
+
+@pytest.mark.parametrize("rung", ["baseline", "sample", "raw", "warm"])
+def test_samples_that_refer_to_each_other(rung: str) -> None:
+    class Scenes(Items):
+        def __init__(self) -> None:
+            super().__init__()
+            self.transform = lambda whole: whole
+
+        def __getitem__(self, index: int) -> Any:
+            self.fetched.append(index)
+            return self.transform(scene(3))
+
+    assert len(Bench(Scenes(), list).stable(rung).batch) == 4
+
+
+class TestImpossible:
+    """The raw rung says why it cannot be served, and the loop gets its batches all the same."""
+
+    def test_not_separable(self) -> None:
+        class Dataset(Transformed):
+            def __getitem__(self, index: int) -> Any:
+                return self.transform(self.raw(index)) + 1, index
+
+        bench = Bench(Dataset())
+        for _ in range(4):
+            delivery = bench.batch("raw")
+        assert delivery.fits("raw")
+        assert "pipediag.stage" in delivery.why_not
+        assert same(delivery.batch[1], torch.arange(12, 16))
+        assert bench.batch("baseline").why_not == ""
+        assert bench.stable("sample").why_not == ""
+
+    def test_replaying_fails(self) -> None:
+        """A transform that needs what ``__getitem__`` has prepared for it."""
+
+        class Dataset(Transformed):
+            prepared = False
+
+            def __getitem__(self, index: int) -> Any:
+                self.prepared = True
+                try:
+                    return self.transform(self.raw(index)), index
+                finally:
+                    self.prepared = False
+
+            def check(self, x: Any) -> Any:
+                if not self.prepared:
+                    raise LookupError("not prepared")
+                return x * 2
+
+        dataset = Dataset()
+        dataset.transform = dataset.check
+        delivery = Bench(dataset).stable("raw")
+        assert "LookupError: not prepared" in delivery.why_not
+
+    def test_errors_of_the_dataset_are_its_own(self) -> None:
+        class Dataset(Transformed):
+            def __getitem__(self, index: int) -> Any:
+                raise OSError("disk on fire")
+
+        with pytest.raises(OSError, match="disk on fire"):
+            Bench(Dataset()).batch("baseline")
+
+    def test_an_error_ends_the_batch_it_belongs_to(self) -> None:
+        def collate(samples: Any) -> Any:
+            raise ValueError("ragged")
+
+        bench = Bench(Transformed(), collate)
+        with pytest.raises(ValueError, match="ragged"):
+            bench.batch("baseline")
+        bench.rung_switch.set("sample")
+        assert bench.station.begin().rung == "sample"
+
+    def test_an_error_of_the_dataset_ends_the_batch_it_belongs_to(self) -> None:
+        class Dataset(Transformed):
+            def __getitem__(self, index: int) -> Any:
+                raise OSError("disk on fire")
+
+        bench = Bench(Dataset())
+        with pytest.raises(OSError, match="disk on fire"):
+            bench.batch("baseline")
+        bench.rung_switch.set("warm")
+        assert bench.station.begin().rung == "warm"
+
+
+def collate_with(transform: Any) -> Callable[[Any], Any]:
+    def collate(samples: Any) -> Any:
+        images = torch.stack([transform(image) for image, _ in samples])
+        return images, torch.tensor([label for _, label in samples])
+
+    return collate
+
+
+class Plain(Items):
+    """No transforms of its own: they are in the collate function."""
+
+    def __getitem__(self, index: int) -> Any:
+        return self.raw(index), index
+
+
+class TestTransformsInCollate:
+    def test_raw_runs_them_and_sample_does_not(self) -> None:
+        transform = Double()
+        bench = Bench(Plain(), collate_with(transform))
+        for rung, calls in (("raw", 4), ("sample", 0), ("raw", 4), ("baseline", 4)):
+            assert bench.stable(rung).why_not == ""
+            before = transform.calls
+            delivery = bench.batch()
+            assert transform.calls == before + calls, rung
+            assert delivery.batch[0].shape == (4, 2, 3)
+
+    @pytest.mark.parametrize("kind", ["map", "stream"])
+    def test_of_whole_batches(self, kind: str) -> None:
+        """As MixUp is used: eight samples are cached, a batch has four."""
+        transform = Double()
+
+        def collate(samples: Any) -> Any:
+            images, labels = default_collate(samples)
+            return transform(images), labels
+
+        bench = Bench(Plain(), collate) if kind == "map" else Stream(Numbers(), collate=collate)
+        bench.stable("sample")
+        before = transform.calls
+        assert len(bench.batch().batch[0]) == 4
+        assert transform.calls == before
+
+    def test_whole_batches_that_there_is_no_room_for(self) -> None:
+        """What the collate function does to them counts as collating, then."""
+        transform = Double()
+        bench = Bench(Plain(), lambda samples: transform(default_collate([x for x, _ in samples])), pool_bytes=100)
+        bench.stable("sample")
+        before = transform.calls
+        assert bench.batch().batch.shape == (4, 2, 3)
+        assert transform.calls == before + 1
+
+    def test_raw_and_sample_do_not_load(self) -> None:
+        bench = Bench(Plain(), collate_with(Double()))
+        for rung in ("raw", "sample"):
+            bench.stable(rung)
+            bench.dataset.fetched.clear()
+            bench.batch()
+            assert bench.dataset.fetched == []
+
+    def test_the_stubs_are_gone_afterwards(self) -> None:
+        transform = Double()
+        collate = collate_with(transform)
+        bench = Bench(Plain(), collate)
+        bench.stable("sample")
+        bench.batch()
+        assert collate.__closure__ is not None
+        assert collate.__closure__[0].cell_contents is transform
+
+    def test_in_the_dataset_and_in_collate(self) -> None:
+        inner, outer = Double(), Double()
+        bench = Bench(Transformed(inner), collate_with(outer))
+        bench.stable("raw")
+        before = inner.calls, outer.calls
+        bench.batch()
+        assert (inner.calls, outer.calls) == (before[0] + 4, before[1] + 4)
+        bench.stable("sample")
+        before = inner.calls, outer.calls
+        bench.batch()
+        assert (inner.calls, outer.calls) == before
+
+    @pytest.mark.parametrize(
+        "collate", [list, tuple, dict, functools.partial(default_collate), Sample, len], ids=lambda fn: str(fn)[:20]
+    )
+    @pytest.mark.parametrize("rung", ["baseline", "sample", "raw", "warm"])
+    def test_collate_functions_of_any_kind(self, rung: str, collate: Any) -> None:
+        """``collate_fn=list`` keeps samples apart; a class makes its own batch."""
+        bench = Bench(Transformed(), collate)
+        delivery = bench.stable(rung)
+        assert type(delivery.batch) is type(collate([(torch.ones(1), 1), (torch.ones(1), 2)]))
+
+    def test_without_any_transform(self) -> None:
+        delivery = Bench(Plain()).stable("raw")
+        assert "pipediag.stage" in delivery.why_not
+
+
+class Numbers(IterableDataset[Any]):
+    def __init__(self, size: int = 1000) -> None:
+        self.size = size
+        self.drawn = 0
+
+    def __iter__(self) -> Iterator[Any]:
+        for index in range(self.size):
+            self.drawn += 1
+            yield torch.full((2,), float(index)), index
+
+
+class Stream(Bench):
+    """A worker over an iterable dataset."""
+
+    def __init__(self, dataset: Any, *, batch: int = 4, **options: Any) -> None:
+        super().__init__(dataset, **options)
+        self._source = iter(StagedIterable(self.station))
+        self._size = batch
+
+    def batch(self, rung: str | None = None) -> Delivery:
+        if rung is not None:
+            self.rung_switch.set(rung)
+        samples = []
+        for _ in range(self._size):
+            try:
+                samples.append(next(self._source))
+            except StopIteration:
+                break
+        if not samples:
+            raise StopIteration
+        return self._collate(samples)
+
+
+class TestStream:
+    def test_baseline(self) -> None:
+        bench = Stream(Numbers())
+        assert [bench.batch().batch[1].tolist() for _ in range(2)] == [[0, 1, 2, 3], [4, 5, 6, 7]]
+
+    def test_sample_leaves_the_source_alone(self) -> None:
+        bench = Stream(Numbers())
+        assert not bench.batch("sample").stable
+        bench.stable("sample")
+        drawn = bench.dataset.drawn
+        labels = {int(label) for _ in range(10) for label in bench.batch().batch[1]}
+        assert bench.dataset.drawn == drawn
+        assert len(labels) >= MIN_ITEMS
+
+    def test_the_source_goes_on_where_it_was(self) -> None:
+        bench = Stream(Numbers())
+        bench.batch("baseline")
+        bench.stable("sample")
+        drawn = bench.dataset.drawn
+        assert bench.batch("baseline").batch[1][0] == drawn
+
+    @pytest.mark.usefixtures("as_worker")
+    def test_worker(self) -> None:
+        batch_queues: Any = [queue.Queue()]
+        batch_queues[0].put("parcel")
+        bench = Stream(Numbers(), batch_queues=batch_queues)
+        drawn = bench.dataset.drawn
+        assert bench.batch("worker").batch == "parcel"
+        assert bench.dataset.drawn == drawn
+
+    def test_the_end(self) -> None:
+        bench = Stream(Numbers(6))
+        assert [len(bench.batch("baseline").batch[1]) for _ in range(2)] == [4, 2]
+        with pytest.raises(StopIteration):
+            bench.batch()
+        bench.rung_switch.set("sample")
+        assert bench.station.begin().rung == "sample"
+
+    def test_a_cached_rung_has_no_end(self) -> None:
+        bench = Stream(Numbers(20))
+        bench.stable("sample")
+        for _ in range(50):
+            assert bench.batch().fits("sample")
+
+    def looked_into(self, dataset: Any) -> tuple[Inside, list[int], Stream]:
+        """What was found out while the sample cache was filled, and the labels of the batches meanwhile."""
+        bench, labels, found = Stream(dataset), [], []
+        for _ in range(6):
+            delivery = bench.batch("sample")
+            labels += delivery.batch[1].tolist()
+            if delivery.notes is not None and delivery.notes.inside is not None:
+                found.append(delivery.notes.inside)
+            if delivery.stable:
+                break
+        assert len(found) == 1
+        return found[0], labels, bench
+
+    def test_items_are_looked_into_while_they_are_cached(self) -> None:
+        """What is taken from a stream does not come back: the loop gets every item."""
+        inside, labels, bench = self.looked_into(Numbers())
+        assert labels[:MIN_ITEMS] == list(range(MIN_ITEMS))
+        assert bench.dataset.drawn == MIN_ITEMS
+        assert 0 < inside.samples < MIN_ITEMS
+
+    def test_transforms_of_a_stream(self) -> None:
+        class Augmented(Numbers):
+            def __init__(self) -> None:
+                super().__init__()
+                self.augment = Double()
+
+            def __iter__(self) -> Iterator[Any]:
+                for image, label in super().__iter__():
+                    time.sleep(0.001)
+                    yield self.augment(image), label
+
+        inside, _, _ = self.looked_into(Augmented())
+        assert [link.name for link in inside.links] == ["Double"]
+        assert inside.load.wall_ms >= 1
+        assert inside.lines[0].text == "time.sleep(0.001)"
+
+    @pytest.mark.parametrize("size", [1, 3, 6])
+    def test_a_stream_that_ends_while_it_is_looked_into(self, size: int) -> None:
+        bench = Stream(Numbers(size))
+        labels: list[int] = []
+        with pytest.raises(StopIteration):
+            for _ in range(4):
+                labels += bench.batch("sample").batch[1].tolist()
+        assert labels == list(range(size))
+
+    def test_times_of_items_under_the_baseline(self) -> None:
+        notes = Stream(Numbers()).batch("baseline").notes
+        assert notes is not None
+        assert notes.slowest is not None
+        assert notes.slowest[1] == ""
+        assert len(notes.times) <= 4
+
+    def test_cuts_are_as_baseline(self) -> None:
+        bench = Stream(Numbers())
+        bench.batch("transform:1")
+        assert bench.batch().batch[1].tolist() == [4, 5, 6, 7]
+
+    def test_transforms_may_be_anywhere_and_so_raw_is_as_baseline(self) -> None:
+        bench = Stream(Numbers())
+        bench.batch("raw")
+        assert bench.batch().batch[1].tolist() == [4, 5, 6, 7]
+
+
+class TestTravelling:
+    """What a worker gets is a pickle, or a fork; either way it begins with nothing cached."""
+
+    def test_pickled(self) -> None:
+        bench = Bench(Transformed(Double()), default_collate)
+        bench.stable("sample")
+        assert bench.station._states
+        twin = WorkerSide.__new__(WorkerSide)
+        state = bench.station.__getstate__()
+        twin.__dict__.update(state)
+        assert twin._states == {}
+        assert pickle.dumps({k: v for k, v in state.items() if k != "rung_switch"})
+
+    def test_delivery(self) -> None:
+        delivery = Delivery({"x": 1}, "raw", True, BatchCost(1.0, 2.0, 3.0, 4.0, 5.0), 2, "why")
+        twin = pickle.loads(pickle.dumps(delivery))
+        for name in Delivery.__slots__:
+            assert getattr(twin, name) == getattr(delivery, name)
+
+    def test_delivery_pins_what_it_brings(self) -> None:
+        class Pinnable:
+            pinned = False
+
+            def pin_memory(self, *args: Any) -> Pinnable:
+                self.pinned = True
+                return self
+
+        delivery = Delivery([Pinnable(), "text"], "raw", True, NO_COST, 0)
+        assert delivery.pin_memory() is delivery
+        assert delivery.batch[0].pinned
+
+
+@pytest.mark.parametrize("rung, stable, fits", [("raw", True, True), ("raw", False, False), ("sample", True, False)])
+def test_fits(rung: str, stable: bool, fits: bool) -> None:
+    assert Delivery(None, rung, stable, NO_COST, 0).fits("raw") is fits
+
+
+def test_queue_clock_goes_forward() -> None:
+    clock = queue_clock()
+    assert 0 <= clock() <= clock()

@@ -1,0 +1,355 @@
+"""What one worker keeps from batch to batch: cuts within their room, pools, the times of samples."""
+
+from __future__ import annotations
+
+import copy
+import itertools
+import threading
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from PIL import Image
+
+from pipediag.ladder import worker_state as benches
+from pipediag.ladder.delivery import Notes
+from pipediag.ladder.worker_state import FILL_SECONDS, MAX_ITEMS, MIN_ITEMS, Habits, WorkerState, within
+from pipediag.measure.evidence import BatchCost
+from pipediag.usercode import tree
+from pipediag.usercode.chain import chain_of, take_apart
+from pipediag.usercode.slots import find_slots
+
+from .things import Compose, Double, Items, Sample, Shift, same
+
+
+class Clocks:
+    """Clocks that are set by hand."""
+
+    def __init__(self) -> None:
+        self.wall = self.cpu = self.queued = 0.0
+
+    def perf_counter(self) -> float:
+        return self.wall
+
+
+@pytest.fixture
+def clocks(monkeypatch: pytest.MonkeyPatch) -> Clocks:
+    found = Clocks()
+    monkeypatch.setattr(benches, "time", found)
+    return found
+
+
+def bench(clocks: Clocks | None = None) -> WorkerState:
+    held = clocks or Clocks()
+    return WorkerState(0, lambda: held.cpu, lambda: held.queued)
+
+
+KIB = 1 << 10
+
+
+class Kilobytes(Items):
+    """Samples of one KiB, through as many transforms."""
+
+    def __init__(self, links: int) -> None:
+        super().__init__()
+        self.transform = Compose([Double() if number % 2 else Shift() for number in range(links)])
+
+    def __getitem__(self, index: int) -> Any:
+        return self.transform(torch.full((KIB // 4,), float(index)))
+
+
+def with_cuts(links: int = 5, samples: int = 12) -> WorkerState:
+    found = bench()
+    dataset = Kilobytes(links)
+    slots = find_slots(dataset)
+    found.chain = chain_of([take_apart(lambda i=i: dataset[i], slots) for i in range(samples)])
+    return found
+
+
+class TestCuts:
+    def test_made_once(self) -> None:
+        own = with_cuts()
+        own.begin("transform:2")
+        pool = own.cut(2, 1000 * KIB)
+        assert len(pool) == 12
+        assert not own.stable
+        own.begin("transform:2")
+        assert own.cut(2, 1000 * KIB) is pool
+        assert own.stable
+
+    def test_all_of_them_where_there_is_room(self) -> None:
+        own = with_cuts()
+        for links in (1, 2, 3, 4):
+            own.cut(links, 1000 * KIB)
+        assert list(own.cuts) == [1, 2, 3, 4]
+
+    def test_a_cut_gets_its_share(self) -> None:
+        """Four cuts in 40 KiB: ten samples each."""
+        own = with_cuts()
+        assert [len(own.cut(links, 40 * KIB)) for links in (1, 2, 3, 4)] == [10] * 4
+        assert list(own.cuts) == [1, 2, 3, 4]
+
+    def test_few_samples_stand_for_nothing_and_so_other_cuts_make_room(self) -> None:
+        """Twenty KiB hold two cuts of the least number of samples."""
+        own = with_cuts()
+        for links in (1, 2):
+            assert len(own.cut(links, 20 * KIB)) == MIN_ITEMS
+        own.cut(3, 20 * KIB)
+        assert list(own.cuts) == [2, 3]
+
+    def test_the_one_that_was_not_used_for_longest_goes(self) -> None:
+        own = with_cuts()
+        own.cut(1, 20 * KIB)
+        own.cut(2, 20 * KIB)
+        own.cut(1, 20 * KIB)
+        own.cut(3, 20 * KIB)
+        assert list(own.cuts) == [1, 3]
+
+    def test_one_sample_at_least(self) -> None:
+        own = with_cuts()
+        assert len(own.cut(1, 0)) == 1
+        assert len(own.cut(2, 0)) == 1
+        assert list(own.cuts) == [2]
+
+    @given(st.lists(st.integers(1, 4), min_size=1, max_size=8), st.integers(0, 120))
+    def test_never_beyond_its_room_but_for_the_one_sample(self, order: list[int], room: int) -> None:
+        own = with_cuts(samples=10)
+        for links in order:
+            pool = own.cut(links, room * KIB)
+            held = sum(cut.nbytes() for kept in own.cuts.values() for cut in kept)
+            assert held <= max(room * KIB, pool[0].nbytes())
+            assert own.cuts[links] is pool
+
+
+class TestWithin:
+    def test_everything_where_there_is_room(self) -> None:
+        assert list(within(iter(range(20)), lambda _: 1, 20)) == list(range(20))
+
+    def test_what_fits(self) -> None:
+        assert list(within(iter([3, 4, 5, 1]), lambda size: size, 8)) == [3, 4]
+
+    @pytest.mark.parametrize("room", [0, 2])
+    def test_the_first_always(self, room: int) -> None:
+        assert list(within(iter([3, 1]), lambda size: size, room)) == [3]
+
+    def test_of_nothing(self) -> None:
+        assert list(within(iter(()), lambda _: 1, 10)) == []
+
+    def test_no_item_is_made_in_vain(self) -> None:
+        """But for the one that turned out too large."""
+        source = itertools.count()
+        assert list(within(source, lambda _: 1, 3)) == [0, 1, 2]
+        assert next(source) == 4
+
+    @pytest.mark.parametrize("seconds, made", [(0.0, MAX_ITEMS), (0.125, 17), (1.0, MIN_ITEMS), (50.0, MIN_ITEMS)])
+    def test_slow_ones_are_few_but_enough(self, clocks: Clocks, seconds: float, made: int) -> None:
+        def items() -> Iterator[int]:
+            for number in range(MAX_ITEMS):
+                clocks.wall += seconds
+                yield number
+
+        assert FILL_SECONDS == 2.0
+        assert len(list(within(items(), lambda _: 1, 1000))) == made
+
+
+class TestTimes:
+    def test_a_sample_of_the_usual(self) -> None:
+        own = bench()
+        for index in range(3):
+            own.timed(0.01, index)
+        assert own.note() == Notes(times=[0.01, 0.01, 0.01], slowest=(0.01, "0"))
+
+    def test_the_slowest_by_its_index(self) -> None:
+        own = bench()
+        for index, seconds in enumerate([0.01, 0.05, 0.03]):
+            own.timed(seconds, index)
+        assert own.note().slowest == (0.05, "1")
+
+    def test_waiting_for_a_core_is_not_the_samples(self) -> None:
+        clocks = Clocks()
+        own = bench(clocks)
+        own.begin("baseline")
+        own.timed(0.01, 0)
+        clocks.queued = 0.04
+        own.timed(0.05, 1)
+        assert own.note().times == pytest.approx([0.01, 0.01])
+
+    def test_what_was_waited_before_is_not_taken_off_again(self) -> None:
+        clocks = Clocks()
+        own = bench(clocks)
+        own.begin("baseline")
+        clocks.queued = 0.04
+        own.timed(0.05, 0)
+        own.timed(0.05, 1)
+        assert own.note().times == pytest.approx([0.01, 0.05])
+
+    def test_the_clock_is_asked_for_samples_that_stand_out_only(self) -> None:
+        asked = []
+        own = WorkerState(0, lambda: 0.0, lambda: asked.append(1) or 0.0)  # type: ignore[func-returns-value]
+        for _ in range(50):
+            own.timed(0.01, 0)
+        assert len(asked) == 1
+        own.timed(0.1, 0)
+        assert len(asked) == 2
+
+    def test_never_below_nothing(self) -> None:
+        clocks = Clocks()
+        own = bench(clocks)
+        clocks.queued = 9.0
+        own.timed(0.05, 0)
+        assert own.note().times == [0.0]
+
+    def test_long_indices_are_cut(self) -> None:
+        own = bench()
+        own.timed(0.1, "x" * 100)
+        slowest = own.note().slowest
+        assert slowest is not None
+        assert len(slowest[1]) == 40
+
+
+def test_cost(clocks: Clocks) -> None:
+    own = bench(clocks)
+    clocks.wall, clocks.cpu, clocks.queued = 5.0, 2.0, 1.0
+    own.begin("raw")
+    clocks.wall, clocks.cpu, clocks.queued = 6.0, 2.5, 1.25
+    own.copying += 0.125
+    own.collating = 0.5
+    assert own.cost() == BatchCost(wall=1.0, cpu=0.5, queued=0.25, copy=0.125, collate=0.5)
+    own.begin("raw")
+    assert own.cost() == BatchCost()
+
+
+def test_draw_goes_round() -> None:
+    own = bench()
+    assert [own.draw("abc", 2), own.draw("abc", 2), own.draw("abc", 2)] == [["a", "b"], ["c", "a"], ["b", "c"]]
+
+
+class TestSafe:
+    """What is cached is copied as far as it would be changed, and no further."""
+
+    @pytest.mark.parametrize(
+        ("habits", "copied"),
+        [
+            (None, [True, True, True, True]),
+            (Habits(passes_on=True), [True, True, False, False]),
+            (Habits(writes=(np.ndarray,)), [True, False, True, False]),
+            (Habits(writes=(torch.Tensor, Image.Image)), [True, True, False, True]),
+            (Habits(takes_apart=True), [True, False, False, False]),
+            (Habits(), [False, False, False, False]),
+        ],
+    )
+    def test_copies(self, habits: Habits | None, copied: list[bool]) -> None:
+        """The list, and the tensor, the array and the picture in it."""
+        own = bench()
+        own.habits = {} if habits is None else {"sample": habits}
+        sample = [torch.ones(2), np.ones(2), Image.new("L", (2, 2))]
+        given = own.safe(sample)
+        assert same(given, sample)
+        assert [given is not sample, *(one is not other for one, other in zip(given, sample, strict=True))] == copied
+        assert (own.copying > 0) is any(copied)
+
+    def learned(self, change: Callable[[Any], Any], sample: Any) -> Habits:
+        """What is known of a collate function that does this to its only sample."""
+        own = bench()
+        own.begin("sample")
+        batch = change(own.safe(sample))
+        own.learn(batch)
+        assert not own.stable and own.watched == {}
+        return own.habits["sample"]
+
+    def test_leaves_alone(self) -> None:
+        sample = {"a": torch.ones(2), "b": np.full(2, np.nan), "c": Image.new("L", (2, 2)), "d": "text", "e": Sample(1)}
+        assert self.learned(lambda given: given["a"].sum(), sample) == Habits()
+
+    def test_passes_on(self) -> None:
+        assert self.learned(lambda given: given[0], [torch.ones(2)]) == Habits(passes_on=True)
+
+    def test_takes_apart(self) -> None:
+        assert self.learned(lambda given: given.pop("a").sum(), {"a": torch.ones(2)}) == Habits(takes_apart=True)
+
+    @pytest.mark.parametrize(
+        ("write", "kind"),
+        [
+            (lambda given: given["tensor"].add_(1), torch.Tensor),
+            (lambda given: given["tensor"].add_(0), torch.Tensor),  # the first sample of a batch, often
+            (lambda given: given["tensor"].resize_(5), torch.Tensor),
+            (lambda given: given["tensor"].numpy().fill(7), torch.Tensor),
+            (lambda given: given["array"].fill(7), np.ndarray),
+            (lambda given: given["array"].resize(5, refcheck=False), np.ndarray),
+            (lambda given: given["picture"].putpixel((0, 0), 7), Image.Image),
+            (lambda given: setattr(given["sample"], "label", 7), Sample),
+            (lambda given: given["sample"].image.add_(1), Sample),
+        ],
+    )
+    def test_writes(self, write: Callable[[Any], Any], kind: type) -> None:
+        sample = {
+            "tensor": torch.zeros(2),
+            "array": np.zeros(2),
+            "picture": Image.new("L", (2, 2)),
+            "sample": Sample(torch.zeros(2)),
+        }
+        twin = copy.deepcopy(sample)
+        assert self.learned(lambda given: (write(given), 0)[1], sample) == Habits(writes=(kind,))
+        assert same(sample, twin)
+
+    def test_nothing_is_learned_of_samples_that_are_not_cached(self) -> None:
+        own = bench()
+        own.begin("sample")
+        own.learn([torch.ones(2)])
+        assert own.habits == {} and own.stable
+
+    def test_what_is_of_another_kind_has_habits_of_its_own(self) -> None:
+        own = bench()
+        own.begin("sample")
+        sample, result = [torch.ones(2)], torch.ones(2)
+        own.safe(sample)
+        own.safe(result, "Crop").add_(1)
+        own.learn(None)
+        assert own.habits == {"sample": Habits(), "Crop": Habits(writes=(torch.Tensor,))}
+        assert own.safe(sample) is sample and own.safe(result, "Crop") is not result
+
+    def test_what_cannot_be_copied_is_handed_out(self) -> None:
+        own = bench()
+        lock = threading.Lock()
+        assert own.safe([lock])[0] is lock
+
+
+def test_a_cached_batch_is_sent_in_new_memory_each_time(clocks: Clocks) -> None:
+    own = bench()
+    cached_batch = {"x": torch.arange(6.0).reshape(2, 3).t().share_memory_(), "label": 3}
+    one, other = own.fresh(cached_batch), own.fresh(cached_batch)
+    assert same(one, cached_batch) and same(other, cached_batch)
+    assert len({batch["x"].data_ptr() for batch in (one, other, cached_batch)}) == 3
+    assert not tree.share_memory(cached_batch, [one, other]) and not tree.share_memory(one, other)
+    assert one["x"].is_shared() and other["x"].is_shared() and one["x"].is_contiguous()
+
+
+class TestRemembering:
+    """Which indices stand for the dataset."""
+
+    @pytest.mark.parametrize("size, kept", [(1, MIN_ITEMS), (4, MIN_ITEMS), (12, 12), (100, MAX_ITEMS)])
+    def test_as_many_as_a_batch_within_bounds(self, size: int, kept: int) -> None:
+        own = bench()
+        for first in range(0, 400, size):
+            own.remember(range(first, first + size))
+        assert len(own.indices) == kept
+        assert own.complete
+        assert len(set(own.indices)) == kept
+
+    def test_not_complete_before_there_are_enough(self) -> None:
+        own = bench()
+        own.remember([1, 2, 3])
+        assert not own.complete
+        assert own.indices == [1, 2, 3]
+
+    def test_they_span_what_has_come_by(self) -> None:
+        """A dataset may be sorted: its first items do not stand for the others."""
+        own = bench()
+        for first in range(0, 1000, 10):
+            own.remember(range(first, first + 10))
+        assert min(own.indices) < 300
+        assert max(own.indices) > 700

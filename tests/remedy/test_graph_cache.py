@@ -1,0 +1,108 @@
+"""Replays whose launches are the same for every batch are captured, and give what they gave before."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from sameness import Images, check_same, loader, seen
+from torch.utils.data import DataLoader, default_collate
+from torchvision.transforms import v2
+
+from pipediag.remedy.graph_cache import kind_of
+from pipediag.remedy.loader import OffloadedLoader
+from pipediag.remedy.packed_batch import Packed
+from pipediag.remedy.plan import Plan
+from pipediag.remedy.scouting import find
+from pipediag.remedy.to_device import ToDevice
+from pipediag.remedy.worker import PackingSide
+
+UNIFORM = v2.Compose(
+    [v2.ToDtype(torch.float32), v2.RandomCrop(24), v2.Resize(32), v2.RandomRotation(30.0), v2.GaussianBlur(5)]
+)
+AT_RANDOM = v2.Compose([v2.RandomCrop(24), v2.RandomApply([v2.GaussianBlur(5)]), v2.RandomVerticalFlip()])
+
+
+def plan_for(chain: Any, fuse: bool = False) -> Plan:
+    return find(Images(chain), default_collate, range(4), Plan(fuse=fuse)).plan
+
+
+def keys(chain: Any, batches: int = 6) -> set[Any]:
+    dataset = Images(chain, length=100)
+    station = PackingSide(dataset, default_collate, plan_for(chain))
+    found = set()
+    for number in range(batches):
+        sent = station.samples(range(8 * number, 8 * number + 8))
+        assert isinstance(sent, Packed)
+        found.add(kind_of(sent))
+    return found
+
+
+def test_batches_that_take_the_same_launches_are_alike() -> None:
+    assert len(keys(UNIFORM)) == 1
+
+
+def test_batches_whose_samples_skip_steps_are_not() -> None:
+    torch.manual_seed(0)
+    assert len(keys(AT_RANDOM)) > 1
+
+
+def test_the_users_own_code_is_never_alike() -> None:
+    class Halved:
+        def __call__(self, image: torch.Tensor) -> torch.Tensor:
+            return image * 0.5
+
+    from pipediag.remedy import offload
+
+    chain = v2.Compose([v2.RandomCrop(24), v2.ToDtype(torch.float32), Halved()])
+    offloaded = offload(loader(Images(chain, length=64)), "cpu")
+    assert offloaded.plan.moved
+    for sent in ToDevice(loader(Images(chain, length=64)), offloaded.plan, torch.device("cpu")).begin():
+        assert isinstance(sent, Packed)
+        assert kind_of(sent) is None
+
+
+def repeats(offloaded: OffloadedLoader) -> int:
+    assert isinstance(offloaded.feed, ToDevice)
+    return len(offloaded.feed._repeats._graphs)
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU")
+@pytest.mark.parametrize("fuse", [False, True], ids=["eager", "fused"])
+@pytest.mark.parametrize("workers", [0, 2])
+def test_captured_replays_give_the_same(workers: int, fuse: bool) -> None:
+    def made() -> DataLoader[Any]:
+        return loader(Images(UNIFORM, length=126), num_workers=workers)  # with a short last batch
+
+    device = torch.device("cuda", 0)
+    offloaded = OffloadedLoader(made(), plan_for(UNIFORM, fuse), device)
+    check_same(seen(offloaded, 3), seen(made(), 3), device, None)
+    assert offloaded.unrecorded == 0, offloaded.why
+    assert repeats(offloaded) == 1
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU")
+def test_replays_that_differ_are_not_captured() -> None:
+    device = torch.device("cuda", 0)
+    offloaded = OffloadedLoader(loader(Images(AT_RANDOM, length=64), num_workers=2), plan_for(AT_RANDOM), device)
+    check_same(seen(offloaded, 1), seen(loader(Images(AT_RANDOM, length=64), num_workers=2), 1), device, None)
+    assert repeats(offloaded) == 0
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU")
+def test_the_loops_random_numbers_are_not_disturbed_by_a_capture() -> None:
+    device = torch.device("cuda", 0)
+
+    def drawn(batches: Any) -> list[torch.Tensor]:
+        torch.manual_seed(5)
+        return [torch.rand(8, device=device) for _ in batches]
+
+    plan = plan_for(UNIFORM)
+    offloaded = OffloadedLoader(loader(Images(UNIFORM, length=120), num_workers=2), plan, device)
+    mine = drawn(offloaded)
+    assert repeats(offloaded) == 1
+    assert torch.equal(torch.stack(mine), torch.stack(drawn(range(30))))

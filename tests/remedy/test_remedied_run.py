@@ -1,0 +1,258 @@
+"""A loader's remedy in a run: the plain loader's batches, and nothing lost or doubled when it is given up."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+from torch.utils.data import DataLoader, Dataset, RandomSampler
+from torch.utils.data.dataloader import _BaseDataLoaderIter
+from torchvision.transforms import v2
+
+from pipediag.remedy import certifying
+from pipediag.remedy.remedied_run import RemediedRun
+
+CPU = torch.device("cpu")
+NATIVE: Callable[[Any], Any] = DataLoader._get_iterator
+BATCHES = 12
+
+
+class Images(Dataset[tuple[Tensor, int]]):
+    def __init__(self, *links: Callable[[Any], Any], damaged: int = -1) -> None:
+        self.transform = v2.Compose([v2.RandomHorizontalFlip(), *links])
+        self.damaged = damaged
+
+    def __len__(self) -> int:
+        return 4 * BATCHES
+
+    def __getitem__(self, index: int) -> tuple[Tensor, int]:
+        if index == self.damaged:
+            raise LookupError(f"sample {index} is damaged")
+        return self.transform(torch.full((3, 8, 8), 5 * index, dtype=torch.uint8)), index
+
+
+class Told(list[str]):
+    def __call__(self, line: str) -> None:
+        self.append(line)
+
+
+def stand_in(loader: DataLoader[Any], said: Told | None = None, **settings: Any) -> RemediedRun:
+    return RemediedRun(loader, CPU, NATIVE, contextlib.nullcontext, said if said is not None else Told(), **settings)
+
+
+def make(workers: int, dataset: Dataset[Any] | None = None, **settings: Any) -> DataLoader[Any]:
+    return DataLoader(dataset or Images(), batch_size=4, shuffle=True, num_workers=workers, **settings)
+
+
+def labels(batches: Iterator[Any]) -> list[int]:
+    return [int(label) for _, batch in batches for label in batch]
+
+
+def same(one: list[Any], other: list[Any]) -> bool:
+    pairs = zip(one, other, strict=True)
+    return all(torch.equal(x, y) for a, b in pairs for x, y in zip(a, b, strict=True))
+
+
+@pytest.mark.parametrize(("workers", "persistent"), [(0, False), (2, False), (2, True)])
+def test_batches_and_draws_are_the_plain_loaders(workers: int, persistent: bool) -> None:
+    def epochs(loader: Any, iterate: Callable[[], Iterator[Any]]) -> tuple[list[list[Any]], Tensor]:
+        torch.manual_seed(3)
+        seen = [list(iterate()) for _ in range(3)]
+        return seen, torch.get_rng_state()
+
+    plain = make(workers, persistent_workers=persistent)
+    theirs, state = epochs(plain, lambda: iter(plain))
+    loader = make(workers, persistent_workers=persistent)
+    stand = stand_in(loader)
+    ours, after = epochs(loader, stand.iterator)
+    assert [name for name, _ in stand.links] == ["RandomHorizontalFlip"]
+    assert all(same(a, b) for a, b in zip(ours, theirs, strict=True))
+    assert torch.equal(state, after) and stand.handed == 3 * BATCHES and not stand.given_up
+
+
+def test_the_iterator_is_one_of_torchs_kind() -> None:
+    loader = make(0)
+    iterator = stand_in(loader).iterator()
+    assert isinstance(iterator, _BaseDataLoaderIter) and iter(iterator) is iterator and len(iterator) == BATCHES
+    next(iterator)
+    assert iterator._num_yielded == 1
+    iterator._reset(loader)
+    assert len(list(iterator)) == BATCHES
+    with pytest.raises(StopIteration):
+        next(iterator)
+
+
+@pytest.mark.parametrize(("workers", "persistent"), [(0, False), (2, False), (2, True)])
+def test_given_up_in_the_middle_of_an_epoch_every_sample_comes_once(workers: int, persistent: bool) -> None:
+    said = Told()
+    loader = make(workers, persistent_workers=persistent)
+    stand = stand_in(loader, said)
+    iterator = stand.iterator()
+    first = [next(iterator) for _ in range(5)]
+    stand.give_up("a test")
+    rest = list(iterator)
+    assert sorted(labels(iter(first + rest))) == list(range(4 * BATCHES))
+    assert [len(batch) for _, batch in first + rest] == [4] * BATCHES
+    assert said == ["back to the plain loader: a test"]
+    iterator._reset(loader)
+    assert sorted(labels(iterator)) == list(range(4 * BATCHES))
+    iterator._reset(loader)
+    assert len(list(iterator)) == BATCHES
+
+
+def test_an_error_of_the_remedy_is_not_the_scripts(monkeypatch: pytest.MonkeyPatch) -> None:
+    said = Told()
+    stand = stand_in(make(2), said)
+    iterator = stand.iterator()
+    first = [next(iterator) for _ in range(3)]
+
+    def broken(sent: Any) -> Any:
+        raise RuntimeError("no memory")
+
+    monkeypatch.setattr(stand.offloaded.feed, "arrive", broken)
+    assert sorted(labels(iter(first)) + labels(iterator)) == list(range(4 * BATCHES))
+    assert stand.given_up == "RuntimeError: no memory" and len(said) == 1
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_an_error_of_the_datasets_comes_out_as_it_is(workers: int) -> None:
+    damaged = Images()
+    stand = stand_in(make(workers, damaged))
+    damaged.damaged = 17
+    seen: list[int] = []
+    with pytest.raises(LookupError, match="sample 17 is damaged") as raised:
+        for _, batch in stand.iterator():
+            seen += batch.tolist()
+    assert 17 not in seen and len(seen) == len(set(seen)) == 4 * stand.handed
+    assert "pipediag/remedy" not in str(raised.value)
+
+
+def darken(image: Tensor) -> Tensor:
+    return image * STRENGTH
+
+
+STRENGTH = torch.tensor(0.5)
+
+
+class TestChanges:
+    def given_up(self, change: Callable[[DataLoader[Any]], object]) -> str:
+        loader = make(0, Images(v2.ToDtype(torch.float32), darken))
+        stand = stand_in(loader)
+        assert [name for name, _ in stand.links] == ["RandomHorizontalFlip", "ToDtype", "darken"]
+        assert len(list(stand.iterator())) == BATCHES and not stand.given_up
+        change(loader)
+        theirs = list(NATIVE(loader))
+        assert len(list(stand.iterator())) == len(theirs)
+        return stand.given_up
+
+    def test_none(self) -> None:
+        assert self.given_up(lambda loader: None) == ""
+
+    def test_of_what_a_transform_holds(self) -> None:
+        assert "RandomHorizontalFlip has changed" in self.given_up(
+            lambda loader: setattr(loader.dataset.transform.transforms[0], "p", 1.0)
+        )
+
+    def test_of_a_global_that_code_of_ones_own_uses(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        change = lambda loader: monkeypatch.setitem(globals(), "STRENGTH", torch.tensor(0.7))  # noqa: E731
+        assert "darken has changed" in self.given_up(change)
+
+    def test_of_the_chain(self) -> None:
+        assert "has changed" in self.given_up(
+            lambda loader: setattr(loader.dataset, "transform", v2.Compose([v2.RandomVerticalFlip()]))
+        )
+
+    def test_of_the_sampler(self) -> None:
+        def change(loader: DataLoader[Any]) -> None:
+            loader.__dict__["sampler"] = RandomSampler(loader.dataset)
+
+        assert self.given_up(change) == "the loader has another sampler than before"
+
+
+def test_a_loader_built_anew_is_taken_over() -> None:
+    dataset = Images()
+    stand = stand_in(make(0, dataset))
+    assert len(list(stand.iterator())) == BATCHES
+    certificate = stand.offloaded.certificate
+    again = make(0, dataset)
+    stand.take_over(again)
+    torch.manual_seed(1)
+    ours = list(stand.iterator())
+    torch.manual_seed(1)
+    assert same(ours, list(NATIVE(again)))
+    assert stand.offloaded.certificate is certificate and stand.loader is again
+
+
+class Still:
+    """A clock that stands."""
+
+    def __init__(self, seconds: float = 0.0) -> None:
+        self.seconds = seconds
+
+    def now(self) -> float:
+        return self.seconds
+
+
+class TestSpotCheck:
+    def test_passes_again_and_again(self) -> None:
+        said = Told()
+        stand = stand_in(make(0), said, clock=Still(), every=4, after=0.0)
+        torch.manual_seed(3)
+        ours = list(stand.iterator())
+        torch.manual_seed(3)
+        assert same(ours, list(NATIVE(make(0)))), "the random numbers of the run are left alone"
+        assert stand._check.checked == 3 and not said
+
+    def test_none_in_the_first_minute(self) -> None:
+        clock = Still(1000.0)
+        stand = stand_in(make(0), clock=clock, every=4)
+        list(stand.iterator())
+        assert stand._check.checked == 0
+        clock.seconds += 60.0
+        list(stand.iterator())
+        assert stand._check.checked > 0
+
+    def test_takes_little_of_the_time(self) -> None:
+        class Ticking:
+            ticks = 0.0
+
+            def now(self) -> float:
+                self.ticks += 1.0
+                return self.ticks
+
+        stand = stand_in(make(0), clock=Ticking(), every=2, after=0.0)
+        list(stand.iterator())
+        assert stand._check.checked == 1, "it took a second, and is not due again within the next minutes"
+
+    def test_other_pixels_end_the_remedy(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        """As when a driver goes wrong in the middle of an epoch."""
+        said = Told()
+        stand = stand_in(make(0, Images(v2.ToDtype(torch.float32))), said, every=4, after=0.0)
+        right = certifying.replay
+
+        def wrong(*args: Any) -> Any:
+            images, labels = right(*args)
+            return [images + 1, labels]
+
+        monkeypatch.setattr(certifying, "replay", wrong)
+        assert sorted(labels(stand.iterator())) == list(range(4 * BATCHES))
+        assert stand.handed == 4 and "other pixels" in stand.given_up
+        assert said == [f"back to the plain loader: {stand.given_up}"]
+
+    def test_one_that_cannot_be_made_ends_it_too(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        damaged = Images()
+        stand = stand_in(make(0, damaged), every=2, after=0.0)
+        iterator = stand.iterator()
+        seen = labels(iter([next(iterator)]))
+
+        def refuse(*args: Any, **kwargs: Any) -> Any:
+            raise OSError("no process")
+
+        monkeypatch.setattr("pipediag.remedy.spotcheck.witnesses", refuse)
+        seen += labels(iterator)
+        assert sorted(seen) == list(range(4 * BATCHES))
+        assert stand.given_up == "a spot check failed with OSError: no process" and stand.handed == 2
