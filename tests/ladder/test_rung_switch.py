@@ -333,7 +333,11 @@ class TestRealWorkers:
     def test_they_do_not_outlive_a_training_process_that_is_killed(self) -> None:
         """Nobody ends their pause then, nor renews it."""
         process = subprocess.Popen(
-            [sys.executable, "-c", "from ladder.test_rung_switch import feed_until_killed; feed_until_killed(pause=1.0)"],
+            [
+                sys.executable,
+                "-c",
+                "from ladder import test_rung_switch; test_rung_switch.feed_until_killed(pause=1.0)",
+            ],
             cwd=TESTS,
             env={**os.environ, "PYTHONPATH": f"{TESTS.parent}:{TESTS}"},
             stdout=subprocess.PIPE,
