@@ -336,7 +336,7 @@ class TestRealWorkers:
             [
                 sys.executable,
                 "-c",
-                "from ladder import test_rung_switch; test_rung_switch.feed_until_killed(pause=1.0)",
+                "from ladder import test_rung_switch as t; t.feed_until_killed(pause=1.0)",
             ],
             cwd=TESTS,
             env={**os.environ, "PYTHONPATH": f"{TESTS.parent}:{TESTS}"},
