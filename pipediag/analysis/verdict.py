@@ -68,7 +68,7 @@ def judge(ladder: LadderView, pieces: list[Stage]) -> Verdict:
 def starves(ladder: LadderView, starved: Interval) -> bool | None:
     """Return whether the loop starves, or None while open. A loop that certainly does not wait needs less certainty."""
     waited, known = ladder.waited("baseline"), decided(starved)
-    if known is None and waited is not None and waited.high < GATE and starved.value < GATE and starved.high < SEVERE:
+    if known is None and waited is not None and waited.high < GATE and starved.value < GATE:
         return False
     return known
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from pipediag.analysis import diagnose_session
-from pipediag.report import render_json
+from pipediag.report.text import render_json
 from pipediag.session import RUNGS, Rung, Session, Window
 
 from .sandbox import PIPEDIAG, Sandbox

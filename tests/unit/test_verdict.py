@@ -165,6 +165,17 @@ def test_without_workers_nobody_is_in_the_way() -> None:
     assert "contention" not in {piece.stage for piece in diagnosis.waterfall}
 
 
+def test_a_loop_that_does_not_wait_is_believed_on_a_noisy_host() -> None:
+    """One window of each rung on a CPU leaves room for a cost of a fifth; the loop was seen to wait a hundredth."""
+    rungs = {"device": 98.0, "baseline": 100.0}
+    session = make(rungs, rounds=1, workers=2, device="cpu", noise=0.0, evidence=waits(1.0))
+    verdict = judged(session).verdict
+    assert verdict.starved is not None and verdict.starved.high > 0.15
+    assert verdict.bottleneck == "none"
+    waiting = judged(make(rungs, rounds=1, workers=2, device="cpu", noise=0.0, evidence=waits(4.5))).verdict
+    assert waiting.bottleneck == "inconclusive"
+
+
 def test_without_workers_the_wait_on_a_cpu_is_what_the_input_costs() -> None:
     """Windows under ``device`` came at a better time: they would have the input cost 20 % of the step."""
     session = make({"device": 80.0, "baseline": 100.0}, workers=0, device="cpu", noise=0.0, evidence=waits(9.0))
