@@ -223,7 +223,8 @@ def so_far(session: Session) -> str:
     workers = session.loader.num_workers if session.loader is not None else 0
     made = ladder.evidence("baseline").get("worker_ms", 0.0)
     if workers and made:  # at first the loop consumes batches that were queued during the slow first step
-        text += f", its {workers} workers make a batch every {number(made / workers)} ms"
+        who = "its worker makes" if workers == 1 else f"its {workers} workers make"
+        text += f", {who} a batch every {number(made / workers)} ms"
     inside = session.inside
     if inside is None or inside.whole.wall_ms <= 0:
         return text

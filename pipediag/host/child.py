@@ -8,6 +8,7 @@ import json
 import os
 import signal
 import sys
+import time
 import traceback
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
@@ -22,7 +23,7 @@ from ..errors import EXIT_INTERRUPTED, AnalysisOver
 from ..frames import is_ours, users_part
 from ..session import Session
 from .channel import Sender
-from .hooks import Writes, on_first_iteration, when_imported
+from .hooks import Writes, on_first_iteration, on_optimizer_step, when_imported
 from .script import NoSuchModule, Target, run
 
 if TYPE_CHECKING:
@@ -32,6 +33,8 @@ if TYPE_CHECKING:
 #: already, its input is exhausted, its lock or port is taken.
 _REFUSALS = (FileExistsError, EOFError, BlockingIOError)
 _REFUSING_CODES = (errno.EEXIST, errno.ENOTEMPTY, errno.EADDRINUSE)
+#: A script that has trained for so many steps and seconds, or for the budget if that is shorter, has no loader.
+_NO_LOADER_STEPS, _NO_LOADER_SECONDS, _LEAST_SECONDS = 20, 60.0, 5.0
 #: Maximum number of functions of a process's target that are searched for training.
 _LOOKED_THROUGH = 200
 _LIBRARIES = (os.path.dirname(os.__file__) + os.sep, "<frozen")
@@ -52,7 +55,10 @@ class Child:
         self._order = order
         self._sender = sender
         self._stack = ExitStack()
+        self._until_loader = ExitStack()
         self._measurement: Measurement | None = None
+        self._steps = 0  # of optimizers, before the first loader is iterated
+        self._first_step = 0.0
         self._pid = os.getpid()
         self._was_interrupted = False
         self._writes = Writes(lambda path: sender.send("wrote", {"path": path}))
@@ -64,6 +70,8 @@ class Child:
         try:
             with self._stack:
                 self._stack.enter_context(on_first_iteration(self._begin))
+                self._stack.enter_context(self._until_loader)
+                self._until_loader.enter_context(on_optimizer_step(self._stepped_without_loader))
                 self._stack.enter_context(_trainers_told(lambda at: self._sender.send("trainer", {"at": at})))
                 self._writes.listen()
                 run(target)
@@ -86,8 +94,19 @@ class Child:
             self._tell_end(error, said)
         return 0
 
+    def _stepped_without_loader(self) -> None:
+        """End a script that trains, but from no DataLoader: there is nothing to wait for."""
+        now = time.monotonic()
+        self._steps += 1
+        if self._steps == 1:
+            self._first_step = now
+        seconds = max(_LEAST_SECONDS, min(_NO_LOADER_SECONDS, self._order["plan"]["budget"]))
+        if self._steps >= _NO_LOADER_STEPS and now - self._first_step > seconds:
+            raise AnalysisOver("no-loader")
+
     def _begin(self) -> None:
         """Set up the measurement when the first loader is iterated: torch is imported by then."""
+        self._until_loader.close()
         import torch
 
         from ..ladder.measurement import Measurement
@@ -117,7 +136,7 @@ class Child:
 
     def _tell_end(self, error: BaseException | None, said: str) -> None:
         """Send how the script ended: by ``error``, or with its own message on standard error."""
-        story = self._measurement.conclude() if self._measurement else {}
+        story = self._measurement.conclude() if self._measurement else {"optimizer_steps": self._steps}
         if said:
             story["said"] = said.strip().splitlines()[-1]
         if error is not None:

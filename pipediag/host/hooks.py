@@ -16,7 +16,7 @@ from contextlib import contextmanager
 from types import ModuleType
 from typing import Any
 
-_DATALOADER = "torch.utils.data.dataloader"
+_DATALOADER, _OPTIMIZER = "torch.utils.data.dataloader", "torch.optim.optimizer"
 
 
 @contextmanager
@@ -43,6 +43,24 @@ def on_first_iteration(begin: Callable[[], None]) -> Iterator[None]:
         finally:
             for loader_class, native in patched:
                 loader_class._get_iterator = native
+
+
+@contextmanager
+def on_optimizer_step(stepped: Callable[[], None]) -> Iterator[None]:
+    """Call ``stepped`` after every step of an optimizer in this process."""
+    handles: list[Any] = []
+    process = os.getpid()
+
+    def note(*_: object) -> None:
+        if os.getpid() == process:
+            stepped()
+
+    with when_imported(_OPTIMIZER, lambda module: handles.append(module.register_optimizer_step_post_hook(note))):
+        try:
+            yield
+        finally:
+            for handle in handles:
+                handle.remove()
 
 
 @contextmanager

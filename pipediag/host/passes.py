@@ -382,6 +382,11 @@ def _trains_elsewhere(trainers: list[str], loaders: list[dict[str, Any]]) -> str
 def _no_batch(outcome: Outcome) -> str:
     if loaders := outcome.story.get("loaders"):
         return f"the loader at {loaders[0]['where']} gave no batch: its dataset is empty, or nothing was asked of it"
+    if steps := outcome.story.get("optimizer_steps"):
+        return (
+            f"the script trained for {steps} steps and iterated no torch DataLoader: it makes its batches itself, so "
+            "there is no loader to measure. Put the code that makes a batch into a Dataset to have it analysed"
+        )
     return (
         "the script iterated no torch DataLoader in its own process, so there is nothing to measure. "
         "If it starts its trainers as processes of their own (torchrun, mp.spawn), "

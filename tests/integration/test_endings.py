@@ -41,6 +41,16 @@ def test_bare_except_that_iterates_anew_is_ended_promptly(analyze: Analyze) -> N
     assert done.bottleneck == "load"
 
 
+@pytest.mark.parametrize("steps", [10, 6000], ids=["ends", "goes-on"])
+def test_a_script_that_makes_its_batches_by_hand_is_told_so(sandbox: Sandbox, steps: int) -> None:
+    """It takes five minutes; nobody waits for that."""
+    done = sandbox.run(*PIPEDIAG, "analyze", "--budget", "5", str(SCRIPTS / "batches_by_hand.py"), str(steps))
+    assert done.code == 1
+    assert "makes its batches itself" in done.stderr and "Traceback" not in done.stderr
+    assert ("trained" in done.stdout) == (steps == 10)
+    assert done.seconds < 5 + 40
+
+
 @pytest.mark.parametrize("steps", [5, 45], ids=["before-any-window", "after-windows"])
 def test_the_exit_code_of_sys_exit_is_kept(analyze: Analyze, steps: int) -> None:
     done = analyze("ends_by.py", "exit", "--steps", str(steps), rungs="device,baseline", budget=3, code=3)

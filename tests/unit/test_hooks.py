@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from pipediag.host import hooks
-from pipediag.host.hooks import Writes, on_first_iteration, when_imported
+from pipediag.host.hooks import Writes, on_first_iteration, on_optimizer_step, when_imported
 
 MODULE = "pipediag_fake_package.dataloader"
 SOURCE = """
@@ -28,6 +28,22 @@ class Wrapping(DataLoader):
 """
 
 
+OPTIMIZER = """
+HOOKS = []
+class Handle:
+    def __init__(self, hook):
+        self.hook = hook
+    def remove(self):
+        HOOKS.remove(self.hook)
+def register_optimizer_step_post_hook(hook):
+    HOOKS.append(hook)
+    return Handle(hook)
+def step():
+    for hook in HOOKS:
+        hook("optimizer", (), {})
+"""
+
+
 @pytest.fixture(autouse=True)
 def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """A package of one module that stands for torch's data loader, importable and not imported yet."""
@@ -35,10 +51,12 @@ def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     folder.mkdir()
     (folder / "__init__.py").touch()
     (folder / "dataloader.py").write_text(SOURCE)
+    (folder / "optimizer.py").write_text(OPTIMIZER)
     (folder / "other.py").touch()
     (folder / "broken.py").write_text("raise RuntimeError('broken')")
     monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.setattr(hooks, "_DATALOADER", MODULE)
+    monkeypatch.setattr(hooks, "_OPTIMIZER", "pipediag_fake_package.optimizer")
     yield
     for name in [name for name in sys.modules if name.startswith("pipediag_fake_package")]:
         del sys.modules[name]
@@ -233,3 +251,34 @@ class TestWrites:
         told: list[str] = []
         Writes(told.append)._audit(event, args)
         assert told == expected
+
+
+class TestOnOptimizerStep:
+    def test_from_the_first_import_to_the_end(self) -> None:
+        steps: list[int] = []
+        with on_optimizer_step(lambda: steps.append(1)):
+            optimizer = imported("pipediag_fake_package.optimizer")
+            optimizer.step()
+            optimizer.step()
+        assert len(steps) == 2 and optimizer.HOOKS == []
+
+    def test_an_error_of_the_callback_reaches_the_loop_and_the_hook_is_removed(self) -> None:
+        def fail() -> None:
+            raise KeyError("over")
+
+        with pytest.raises(KeyError), on_optimizer_step(fail):
+            optimizer = imported("pipediag_fake_package.optimizer")
+            optimizer.step()
+        assert optimizer.HOOKS == []
+
+    def test_not_in_a_forked_process(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        steps: list[int] = []
+        with on_optimizer_step(lambda: steps.append(1)):
+            optimizer = imported("pipediag_fake_package.optimizer")
+            monkeypatch.setattr(hooks.os, "getpid", lambda: -1)
+            optimizer.step()
+        assert steps == []
+
+    def test_never_imported(self) -> None:
+        with on_optimizer_step(lambda: None):
+            pass
