@@ -11,7 +11,7 @@ from ._version import __version__
 from .marker import stage
 
 if TYPE_CHECKING:
-    from .diagnose import Diagnosis, diagnose
+    from .diagnosing import Diagnosis, diagnose
     from .remedy import offload
     from .remedy.streams.branches import fork_join
     from .remedy.streams.pipeline import StagePipeline
@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 __all__ = ["Diagnosis", "Session", "StagePipeline", "__version__", "diagnose", "fork_join", "offload", "stage"]
 
 _WHERE = {
-    "diagnose": ".diagnose",
-    "Diagnosis": ".diagnose",
+    "diagnose": ".diagnosing",
+    "Diagnosis": ".diagnosing",
     "Session": ".session",
     "offload": ".remedy",
     "StagePipeline": ".remedy.streams.pipeline",
@@ -35,5 +35,5 @@ def __getattr__(name: str) -> Any:
     from importlib import import_module
 
     value = getattr(import_module(_WHERE[name], __name__), name)
-    globals()[name] = value  # `pipediag.diagnose` is the function, also after its module has been imported
+    globals()[name] = value
     return value

@@ -136,7 +136,9 @@ class Child:
 
     def _tell_end(self, error: BaseException | None, said: str) -> None:
         """Send how the script ended: by ``error``, or with its own message on standard error."""
-        story = self._measurement.conclude() if self._measurement else {"optimizer_steps": self._steps}
+        story: dict[str, Any] = {"optimizer_steps": self._steps}
+        if self._measurement is not None:
+            story = self._measurement.conclude()
         if said:
             story["said"] = said.strip().splitlines()[-1]
         if error is not None:

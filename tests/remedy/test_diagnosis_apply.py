@@ -10,7 +10,7 @@ import torch
 from torch.utils.data import DataLoader, TensorDataset
 from torchvision.transforms import v2
 
-from pipediag.diagnose import Diagnosis
+from pipediag.diagnosing import Diagnosis
 from pipediag.errors import UsageError
 from pipediag.remedy import OffloadedLoader
 from pipediag.session import REMEDIED, Remedy, Rung, Session, Window

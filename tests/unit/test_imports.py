@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+import pipediag
+
 HERE = Path(__file__).parent
 ROOT = HERE.parent.parent
 LIGHT = (
@@ -65,6 +67,12 @@ def test_unit_tests_import_no_torch() -> None:
 def test_names_of_the_package_resolve_lazily() -> None:
     names = "(pipediag.Session.__name__, pipediag.Diagnosis.__name__)"
     assert heavy_after(f"import pipediag\nassert {names} == ('Session', 'Diagnosis')") == "[]"
+
+
+def test_no_module_hides_a_name_of_the_package() -> None:
+    """Importing a submodule sets an attribute of the package: none may have the name of something public."""
+    modules = {path.stem for path in Path(pipediag.__file__).parent.iterdir()}
+    assert not modules & {*pipediag.__all__}
 
 
 def test_unknown_name_of_the_package() -> None:

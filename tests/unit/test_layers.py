@@ -19,7 +19,7 @@ LAYERS = (
     ("loop",),
     ("remedy",),
     ("ladder",),
-    ("diagnose", "host"),
+    ("diagnosing", "host"),
     ("commands", "demo"),
     ("cli",),
     ("__init__", "__main__"),

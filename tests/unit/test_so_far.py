@@ -23,7 +23,9 @@ def test_from_the_first_steps() -> None:
     assert so_far(session) == WAITS
 
 
-@pytest.mark.parametrize("workers, every", [(4, "its 4 workers make a batch every 30 ms"), (1, "its worker makes a batch every 120 ms")])
+@pytest.mark.parametrize(
+    "workers, every", [(4, "its 4 workers make a batch every 30 ms"), (1, "its worker makes a batch every 120 ms")]
+)
 def test_how_fast_the_workers_are(workers: int, every: str) -> None:
     """At first the loop lives on batches that were made while its first step took its time, and hardly waits at all."""
     session = make({}, workers=workers, observed=[Observed(4, 0.4, 0.0, worker_ms=120.0)] * 3)
