@@ -37,13 +37,9 @@ class Interval:
         """Return the interval multiplied by ``factor``, which is positive."""
         return Interval(self.value * factor, self.low * factor, self.high * factor)
 
-    def widened(self, by: float) -> Interval:
-        """Return the interval with an independent uncertainty of ``by`` to either side, added in quadrature."""
-        return Interval(
-            self.value,
-            self.value - math.hypot(self.value - self.low, by),
-            self.value + math.hypot(self.high - self.value, by),
-        )
+    def not_negative(self) -> Interval:
+        """Return the interval of a cost, which is no less than zero: below that there is only noise."""
+        return Interval(max(0.0, self.value), max(0.0, self.low), max(0.0, self.high))
 
     def inverse(self, numerator: float = 1.0) -> Interval:
         """Return ``numerator / self``, with the ends exchanged: milliseconds to steps per second, for example."""

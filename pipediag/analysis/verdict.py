@@ -154,15 +154,10 @@ def starved_share(ladder: LadderView) -> Interval | None:
     waited = ladder.waited("baseline")
     if not ladder.intervened or (waited is not None and ladder.serial):
         return waited
-    share = _not_negative(ladder.share("baseline", ladder.ceiling))
+    share = ladder.share("baseline", ladder.ceiling).not_negative()
     if waited is None:
         return share
     return Interval(max(share.value, waited.value), max(share.low, waited.low), max(share.high, waited.high))
-
-
-def _not_negative(share: Interval) -> Interval:
-    """Return the share with negative values set to 0: a loop may be faster than its ceiling by chance."""
-    return Interval(max(0.0, share.value), max(0.0, share.low), max(0.0, share.high))
 
 
 def startup_ms(session: Session) -> float | None:

@@ -65,19 +65,19 @@ def sides(ladder: LadderView) -> Sides:
             ready = min(step.value, ladder.ms(below).value)
         else:
             ready = step.value * (1 - (share.value if share is not None else 0.0))
-        waits = _part(step, share) if share is not None else _nothing_less(ladder.cost("baseline", below))
+        waits = _part(step, share) if share is not None else ladder.cost("baseline", below).not_negative()
         return Sides(step, min(ready, ladder.ms(below).value), ready, waits, Interval(0.0, 0.0, 0.0))
     slowest = max(own, key=lambda rung: ladder.ms(rung).value)
     measured = ladder.ms(slowest).value
     loader = ladder.session.loader
     if share is None or (loader is not None and not loader.num_workers):  # no workers, no contention
-        beyond = _nothing_less(ladder.cost("baseline", slowest))
+        beyond = ladder.cost("baseline", slowest).not_negative()
         part = beyond if share is None else _part(step, share)
         waits = part if ladder.serial else _at_least(beyond, part)
         ready = step.value - waits.value
         return Sides(step, min(ready, ladder.ms(ladder.ceiling).value), ready, waits, Interval(0.0, 0.0, 0.0))
     handed = ladder.waited(own[0])
-    waits = _nothing_less(_part(step, share).shifted(-(handed.value * ladder.ms(own[0]).value if handed else 0.0)))
+    waits = _part(step, share).shifted(-(handed.value * ladder.ms(own[0]).value if handed else 0.0)).not_negative()
     # The training process cannot need more than the step took; a rung measured while the machine was busier may say so.
     ready = min(measured, step.value - waits.value)
     lost = step.value - waits.value - ready
@@ -97,10 +97,6 @@ def _part(step: Interval, share: Interval) -> Interval:
     return Interval(step.value * share.value, step.value * share.low, step.value * share.high)
 
 
-def _nothing_less(cost: Interval) -> Interval:
-    return Interval(max(0.0, cost.value), max(0.0, cost.low), max(0.0, cost.high))
-
-
 def waterfall(ladder: LadderView) -> list[Stage]:
     """Return the pieces of the baseline step from the device outwards. None is negative; they sum to the step.
 
@@ -109,7 +105,7 @@ def waterfall(ladder: LadderView) -> list[Stage]:
     if not ladder.has("baseline"):
         return []
     found, fastest = sides(ladder), ladder.ms(ladder.rungs[0])
-    compute = _nothing_less(fastest.shifted(found.compute - fastest.value))
+    compute = fastest.shifted(found.compute - fastest.value).not_negative()
     pieces = [_stage(ladder, "compute", compute, ladder.rungs[0])]
     at, before = found.compute, "device" if ladder.has("device") else ""
     for rung in ("host", "worker"):
@@ -122,13 +118,13 @@ def waterfall(ladder: LadderView) -> list[Stage]:
         before = rung if ladder.has(rung) else before
     if found.lost.value > _DUST * found.step.value:
         hidden = [STAGE_OF_RUNG[rung] for rung in ("host", "worker") if ladder.lacks(rung)]
-        lost = _nothing_less(found.lost)
+        lost = found.lost.not_negative()
         pieces.append(_stage(ladder, hidden[-1] if hidden else "contention", lost, covers=hidden or None))
     pieces += _of_the_workers(ladder, found)
     left = found.step.value - sum(piece.ms.value for piece in pieces)
     apart = {piece.stage for piece in pieces[1:]}
     covers = [stage for stage in ladder.covered(ladder.rungs[0]) if ladder.intervened and stage not in apart]
-    pieces[0] = _stage(ladder, "compute", _nothing_less(pieces[0].ms.shifted(left)), ladder.rungs[0], covers)
+    pieces[0] = _stage(ladder, "compute", pieces[0].ms.shifted(left).not_negative(), ladder.rungs[0], covers)
     stored = _stored(pieces)
     for piece in pieces[1:]:
         piece.without = _without(ladder, found, piece.stage, piece.ms.value, stored)
@@ -248,7 +244,7 @@ def _by_rungs(ladder: LadderView) -> list[_Part]:
         below = ladder.below(rung)
         if below is None:
             continue
-        cost = _nothing_less(ladder.cost(rung, below))
+        cost = ladder.cost(rung, below).not_negative()
         links, stage = ladder.links(rung), ladder.stage(rung)
         place, covers = None, ladder.covered(rung)
         if stage == "transform":

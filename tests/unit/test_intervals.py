@@ -25,8 +25,9 @@ def test_another_zero_and_another_unit() -> None:
     assert Interval(2.0, -math.inf, math.inf).times(3.0) == Interval(6.0, -math.inf, math.inf)
 
 
-def test_widened_in_quadrature() -> None:
-    assert Interval(10.0, 7.0, 10.0).widened(4.0) == Interval(10.0, 5.0, 14.0)
+def test_a_cost_is_not_negative() -> None:
+    assert Interval(-1.0, -3.0, 2.0).not_negative() == Interval(0.0, 0.0, 2.0)
+    assert Interval(1.0, 0.5, 2.0).not_negative() == Interval(1.0, 0.5, 2.0)
 
 
 def test_a_sum_is_more_certain_than_its_parts_together() -> None:
