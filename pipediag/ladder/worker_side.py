@@ -354,7 +354,7 @@ class WorkerSide:
     def _collated(self, state: WorkerState, samples: Any) -> Any:
         if state.rung != "sample" and not self._transforms_anew(state):
             return self.collate(samples)
-        if not state.indices:
+        if not state.indices and isinstance(samples, list):  # a stream's; without automatic batching it is one item
             state.count = len(samples)
         with ExitStack() as stack:
             if state.rung == "sample" and self._collate_transforms(state):
@@ -374,7 +374,7 @@ class WorkerSide:
             state.spied, state.stable = True, False
             # A stream has no indices, but samples from before.
             items = list(self._fetch(state.indices) if state.indices else map(tree.copied, state.samples))
-            seen, whole = self._collate_calls(items), state.count / len(items)
+            seen, whole = self._collate_calls(items), (state.count or len(items)) / len(items)
             if 0 < len(seen) < len(items) and whole != 1:  # it transforms batches, not samples
                 fits = whole * sum(tree.nbytes(one.looked) for one in seen) < self._samples_room
                 copies = (tree.copied(item) for item in itertools.cycle(items))

@@ -915,6 +915,18 @@ class TestTransformsInCollate:
         assert len(bench.batch().batch[0]) == 4
         assert transform.calls == before
 
+    def test_an_item_of_a_stream_that_is_no_list(self) -> None:
+        """Without automatic batching the collate function gets one item at a time, which may have no length."""
+
+        class Scalars(IterableDataset[Any]):
+            def __iter__(self) -> Iterator[Any]:
+                return iter(torch.arange(100.0))
+
+        bench = Stream(Scalars(), collate=lambda item: item + 1, batch=1)
+        bench.rung_switch.set("sample")
+        for _ in range(40):
+            assert bench._collate(next(bench._source)).batch.ndim == 0
+
     def test_whole_batches_that_there_is_no_room_for(self) -> None:
         """What the collate function does to them counts as collating, then."""
         transform = Double()
