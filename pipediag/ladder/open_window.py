@@ -91,6 +91,14 @@ class OpenWindow:
         return self._watch.seconds
 
     @property
+    def used_up_stock(self) -> bool:
+        """True if the queues shrank because the workers make batches more slowly than the loop takes them."""
+        if self._stock >= 0 or not self.costs or not self._source.workers:
+            return False
+        made = sum(cost.wall for cost in self.costs) / len(self.costs) / self._source.workers
+        return made * self.steps > self.seconds
+
+    @property
     def worth_keeping(self) -> bool:
         """True if the kept stretches suffice for a window although the loop has ended."""
         steps, seconds = self._watch.steps, self._watch.seconds

@@ -128,6 +128,8 @@ class Windows:
         self._fed_by: str | None = None  # rung that the loop was last settled under
         self._settled_for = 0.0  # seconds that settling took
         self._keeps_up = False  # True if a round of the workers was queued then, although the loop took batches
+        self._slower: set[str] = set()  # rungs under which the workers are known to be slower than the loop
+        self._made: dict[str, float] = {}  # a worker's seconds for a batch in the latest window of each rung
 
     def measure(self, rung: str) -> Generator[Any, None, str]:
         """Measure one window of ``rung``; return why there is none, or ""."""
@@ -154,7 +156,12 @@ class Windows:
                         return trouble
                 window = window or self._open(rung)
                 settled = yield from self._stretch(window)
-                if not settled:
+                if window.full and self._keeps_up and window.used_up_stock:
+                    # Full queues hid that the workers are slower than the loop. Start again without queued batches.
+                    self._slower.add(rung)
+                    self.disturb()
+                    window, settled = None, False
+                elif not settled:
                     self.disturb()
                     if window.worth_keeping and 2 * window.steps >= window.wanted:
                         break  # settling again would take longer than the missing steps
@@ -311,8 +318,9 @@ class Windows:
             first = yield from self._first_of(rung, source, switched)
             if not first.fits(made_under(rung)):
                 return first.why_not
-        made = first.cost.wall if first is not None else 0.0
-        fills = not cached and rung not in _UNFILLED
+        # The first batch to arrive after a switch is the fastest of a round.
+        made = max(first.cost.wall, self._made.get(rung, 0.0)) if first is not None else 0.0
+        fills = not cached and rung not in _UNFILLED and rung not in self._slower
         full = fills and self._outpaces_loop(made, source) and self._fill_up(source)
         # A loop that never waits for its device runs ahead of it: without synchronizing, a step would seem to take no
         # time.
@@ -337,7 +345,7 @@ class Windows:
             steps += 1
             if rung != "supply":
                 yield from self._loop_side.hand(batch)
-            self._keeps_up = full or self._queues_full(source, made)
+            self._keeps_up = full or (rung not in self._slower and self._queues_full(source, made))
             if steps >= _WARM and self._keeps_up and self._clock.now() >= warm:
                 break
         self._device.synchronize()
@@ -457,6 +465,7 @@ class Windows:
     def _record(self, open_: OpenWindow, optimizer_steps: int, evidence: dict[str, float]) -> None:
         window = open_.closed(self.rounds.schedule.round, self._setting.plan.attempt, optimizer_steps, evidence)
         self.pace[window.rung] = window.seconds / window.steps
+        self._made[window.rung] = window.evidence.get("worker_ms", 0.0) / 1000
         self._setting.send("window", vars(window))
         self._recorded(window.rung)
 

@@ -510,6 +510,28 @@ class TestFilling:
         assert loop.feed.ready == 4
         assert not loop.windows._keeps_up
 
+    def test_a_window_that_lives_on_full_queues_is_measured_again(self) -> None:
+        """One slow step on a cached batch made the workers look fast enough. Eight queued batches last for the window:
+        8 steps/s, where two workers make two batches per second."""
+        loop = self.loop()
+        loop.windows.pace["device"] = 4.0
+        loop.measure("baseline")
+        assert len(loop.recorded) == 2, "the first of the two was the cache's"
+        assert loop.recorded[-1]["seconds"] / loop.recorded[-1]["steps"] == 0.5
+        loop.windows.disturb()
+        assert loop.settle("baseline")[1] == 2 and not loop.windows._keeps_up, "it is known from then on"
+
+    def test_the_fastest_batch_of_a_round_does_not_stand_for_the_workers(self) -> None:
+        """In the latest window a batch took 1 s. The first one after the switch took 1/16 s."""
+        loop = self.loop()
+        loop.measure("baseline")
+        COSTS["baseline"] = 1 / 16
+        try:
+            loop.settle("device")
+            assert loop.settle("baseline")[0] == "" and not loop.windows._keeps_up
+        finally:
+            COSTS["baseline"] = 1.0
+
     def test_what_lies_ready_is_no_supply(self) -> None:
         """The loader alone makes two batches a second, however slow the loop is."""
         loop = self.loop(step=4.0)
