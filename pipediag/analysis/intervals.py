@@ -37,6 +37,17 @@ class Interval:
         """Return the interval multiplied by ``factor``, which is positive."""
         return Interval(self.value * factor, self.low * factor, self.high * factor)
 
+    def minus(self, other: Interval) -> Interval:
+        """Return the difference from an independent quantity; half-widths add in quadrature."""
+        value = self.value - other.value
+        below = math.hypot(self.value - self.low, other.high - other.value)
+        above = math.hypot(self.high - self.value, other.value - other.low)
+        return Interval(value, value - below, value + above)
+
+    def at_most(self, limit: float) -> Interval:
+        """Return the interval of a quantity that cannot exceed ``limit``."""
+        return Interval(min(self.value, limit), min(self.low, limit), min(self.high, limit))
+
     def not_negative(self) -> Interval:
         """Return the interval of a cost, which is no less than zero: below that there is only noise."""
         return Interval(max(0.0, self.value), max(0.0, self.low), max(0.0, self.high))

@@ -182,6 +182,12 @@ class LadderView:
         noise = Noise(LOUD * math.sqrt(_ROUNDS * few) * value * (1 - value), PACE.degrees)
         return share_of_sums(parts, wholes, noise=noise)
 
+    def making(self, rung: str) -> float | None:
+        """Return a worker's mean milliseconds for a batch under ``rung``, or None if unknown."""
+        seen = [w for w in self._windows.get(rung, {}).values() if "worker_ms" in w.evidence]
+        steps = sum(w.steps for w in seen)
+        return sum(w.evidence["worker_ms"] * w.steps for w in seen) / steps if steps else None
+
     def _noise(self, rung: str) -> Noise:
         """Return the prior noise of a window: it grows with the share of the step that waits for workers."""
         quiet = QUIET_CPU if self.session.device.get("type") == "cpu" else QUIET

@@ -45,6 +45,7 @@ class Sides:
         ready: the step with batches ready for the training process, hand-off included.
         waits: waiting for the workers, beyond the hand-off.
         lost: additional time that the training process needs per step while workers run.
+        handed: additional waiting for batches that are made already, compared with the rung ``worker``.
     """
 
     step: Interval
@@ -52,6 +53,7 @@ class Sides:
     ready: float
     waits: Interval
     lost: Interval
+    handed: float = 0.0
 
 
 def sides(ladder: LadderView) -> Sides:
@@ -76,17 +78,24 @@ def sides(ladder: LadderView) -> Sides:
         waits = part if ladder.serial else _at_least(beyond, part)
         ready = step.value - waits.value
         return Sides(step, min(ready, ladder.ms(ladder.ceiling).value), ready, waits, Interval(0.0, 0.0, 0.0))
-    handed = ladder.waited(own[0])
-    waits = _part(step, share).shifted(-(handed.value * ladder.ms(own[0]).value if handed else 0.0)).not_negative()
+    sends, made, late = ladder.waited(own[0]), ladder.making("baseline"), 0.0
+    waits = _part(step, share)
+    if sends is not None:
+        waits = waits.minus(_part(ladder.ms(own[0]), sends)).not_negative()
+    if made is not None and "worker" in own:
+        # Workers begin a batch before the loop asks for it: a longer wait than for its making is one for its delivery.
+        late = max(0.0, waits.value - made)
+        waits = waits.at_most(made)
+    measured += late
     # The training process cannot need more than the step took; a rung measured while the machine was busier may say so.
     ready = min(measured, step.value - waits.value)
     lost = step.value - waits.value - ready
     # The wait is the noisy one of the two; the part beyond both rungs is known as precisely as they are.
     arm = math.hypot(
-        2 * RESOLUTION * step.value, measured - min(measured, ladder.ms(slowest).low), (waits.high - waits.low) / 2
+        2 * RESOLUTION * step.value, max(0.0, measured - late - ladder.ms(slowest).low), (waits.high - waits.low) / 2
     )
     compute = min(ready, ladder.ms(ladder.ceiling).value)
-    return Sides(step, compute, ready, waits, Interval(lost, lost - arm, lost + arm))
+    return Sides(step, compute, ready, waits, Interval(lost, lost - arm, lost + arm), late)
 
 
 def _at_least(one: Interval, other: Interval) -> Interval:
@@ -110,8 +119,9 @@ def waterfall(ladder: LadderView) -> list[Stage]:
     at, before = found.compute, "device" if ladder.has("device") else ""
     for rung in ("host", "worker"):
         if ladder.has(rung) and before:
-            here = min(found.ready, max(at, ladder.ms(rung).value))
-            cost = ladder.cost(rung, before)
+            more = found.handed if rung == "worker" else 0.0
+            here = min(found.ready, max(at, ladder.ms(rung).value + more))
+            cost = ladder.cost(rung, before).shifted(more)
             arms = Interval(here - at, min(here - at, max(0.0, cost.low)), max(here - at, cost.high))
             pieces.append(_stage(ladder, ladder.stage(rung), arms, rung, ladder.covered(rung)))
             at = here
@@ -273,7 +283,8 @@ def _without(ladder: LadderView, found: Sides, stage: str, ms: float, stored: bo
     if stage == "load" and ladder.has("raw") and not stored:
         return Without(1000.0 / min(step, ladder.ms("raw").value), True)
     loader = ladder.session.loader
-    beside = loader is not None and loader.num_workers > 0 and waits > RESOLUTION * step
+    workers = loader.num_workers if loader is not None else 0
+    beside = workers > 0 and waits > RESOLUTION * step and not found.handed  # else the workers do not hold it up
     if stage in OF_THE_WORKERS:
         left = max(own, step * (1 - ms / waits)) if beside else step - ms
     else:

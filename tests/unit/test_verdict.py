@@ -149,6 +149,21 @@ def test_what_handing_over_waits_is_no_lateness_of_the_workers() -> None:
     assert pieces["transform"] == pytest.approx(30.0)
 
 
+def test_waiting_longer_than_a_batch_is_made_is_handing_over() -> None:
+    """The loop waits 30 ms a step for batches that a worker makes in 0.8 ms; under ``worker`` it waits 10 ms.
+
+    A worker begins a batch before the loop asks for it, so 29.2 ms of the wait are for its delivery.
+    """
+    seen = waits(30.0, 10.0, worker_ms=0.8)
+    diagnosis = judged(make({"device": 6.0, "worker": 16.0, "baseline": 36.0}, noise=0.0, workers=2, evidence=seen))
+    pieces = {piece.stage: piece.ms.value for piece in diagnosis.waterfall}
+    assert diagnosis.verdict.bottleneck == "ipc"
+    assert pieces == {
+        "compute": pytest.approx(6.0), "ipc": pytest.approx(29.2), "load": pytest.approx(0.8)
+    }  # fmt: skip
+    assert diagnosis.verdict.next_ceiling == ("compute", pytest.approx(1000 / 6.8, rel=0.01))
+
+
 @pytest.mark.parametrize("wait", [0.0, 10.0, 40.0, 81.0])
 def test_no_ceiling_above_that_of_cached_batches(wait: float) -> None:
     """The loop may well have waited more or less than rungs measured at another time say."""
