@@ -161,8 +161,8 @@ class _Folders:
         return True
 
     def hold(self, path: str) -> bool:
-        """Return whether a file that the script wrote still exists; temporary files are ignored."""
-        return any(os.path.exists(os.path.join(folder, path)) for folder in self._used)
+        """Return whether a file that the script wrote still exists; an unnamed one has the path of its folder."""
+        return any(os.path.isfile(os.path.join(folder, path)) for folder in self._used)
 
 
 def _close(session: Session, history: list[Outcome], folders: _Folders, request: Request) -> None:

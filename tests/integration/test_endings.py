@@ -111,6 +111,8 @@ def test_a_script_that_writes_files_is_told_of(analyze: Analyze, sandbox: Sandbo
     assert "checkpoint.pt" in done.warned["wrote-files"] and "train.log" in done.warned["wrote-files"]
     assert "checkpoint.pt" in done.stdout and "--workdir" in done.stdout
     assert "pipediag-" not in done.warned["wrote-files"], "our own scratch files are not the script's"
+    files = done.report["script"]["wrote"] if done.report else []
+    assert sorted(files) == ["checkpoint.pt", "train.log"], "a file without a name has the path of its folder"
 
 
 @pytest.mark.slow

@@ -1,5 +1,6 @@
-"""Keeps a checkpoint and a log, epoch by epoch."""
+"""Keeps a checkpoint and a log, epoch by epoch, and writes a file without a name."""
 
+import tempfile
 import time
 
 import torch
@@ -28,3 +29,5 @@ for epoch in range(500):
     torch.save(model.state_dict(), "checkpoint.pt")
     with open("train.log", "a") as log:
         print(epoch, loss.item(), file=log)
+    with tempfile.TemporaryFile(dir=".") as scratch:
+        scratch.write(b"0")
