@@ -16,6 +16,7 @@ from .. import common
 from . import asking, data, running, table, truth
 from .catalogue import RECIPES, Place, Recipe
 
+PARTS = ("truth", "analyse", "apply")
 _ROOT = Path(__file__).resolve().parent.parent.parent
 
 
@@ -38,13 +39,12 @@ def fetch(recipes: list[Recipe], sources: Path) -> None:
 
 def one(recipe: Recipe, at: Place, args: argparse.Namespace, row: dict[str, Any]) -> None:
     """Fill in what is asked of a recipe."""
-    parts = ("truth", "analyse", "apply") if args.part == "all" else (args.part,)
-    if "truth" in parts:
+    if "truth" in args.part:
         row["truth"] = truth.measure(recipe, at, args.seconds, args.limit)
-    if "analyse" in parts:
+    if "analyse" in args.part:
         keep = args.sessions and args.sessions / f"{recipe.name}.json"
         row["analyse"] = asking.ask(recipe, at, args.budget, tuple(args.options.split()), keep)
-    if "apply" in parts and recipe.loader:
+    if "apply" in args.part and recipe.loader:
         options = ("--no-knobs", "--apply", "--plan", str(at.work.parent / f"{recipe.name}.plan"))
         row["apply"] = asking.ask(recipe, at, args.budget, options)
     row["load_average"] = os.getloadavg()[0]
@@ -64,7 +64,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.recipes", description=__doc__)
     parser.add_argument("--where", choices=("gpu", "cpu"), default="gpu" if torch.cuda.is_available() else "cpu")
     parser.add_argument("--only", nargs="*", default=[], metavar="NAME", choices=[recipe.name for recipe in RECIPES])
-    parser.add_argument("--part", choices=("truth", "analyse", "apply", "all"), default="all")
+    parser.add_argument("--part", nargs="+", choices=PARTS, default=PARTS, help="default: all of them")
     parser.add_argument("--budget", type=float, default=120, help="seconds for each analysis")
     parser.add_argument("--options", default="--no-knobs", help="further options of the analysis")
     parser.add_argument("--seconds", type=float, default=20, help="seconds for each phase of the truth")
@@ -115,8 +115,7 @@ def main() -> None:
     for recipe in recipes:
         at = places[recipe.name]
         row = rows.get(recipe.name, {})
-        part = "truth" if args.part == "all" else args.part
-        if args.skip_done and part in row:
+        if args.skip_done and all(part in row for part in args.part):
             continue
         if args.until is not None and time.monotonic() - began > args.until:
             print("no time left for", recipe.name, flush=True)
