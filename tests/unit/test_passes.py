@@ -234,10 +234,11 @@ class TestFolders:
     def test_a_fresh_one_holds_what_was_there_before(self, tmp_path: Path) -> None:
         (tmp_path / "data").mkdir()
         folders = _Folders(str(tmp_path))
+        (tmp_path / "log").touch()
         (tmp_path / "runs").mkdir()
         assert folders.renew(3) and folders.apart and folders.now is not None
         assert os.path.basename(folders.now).startswith("pass-3-") and os.listdir(folders.now) == ["data"]
-        assert folders.hold("runs") and not folders.hold("none")
+        assert folders.hold("log") and not folders.hold("runs") and not folders.hold("none")
         third = folders.now
         assert folders.renew(4) and folders.now != third
 
