@@ -23,18 +23,19 @@ from ..measure.device import Device
 from ..measure.schedule import Schedule
 from ..measure.window import window_seconds
 from ..session import CACHED, REMEDIED, Rung, Session, cut_of
-from . import modelside, windows
+from . import windows
 from .availability import availability
-from .batchsteps import batch_steps
 from .deadline import Deadline, OutOfTime
 from .delivery import Delivery
 from .feed import Feed, epoch_length
 from .findings import Findings
 from .loop_side import LoopSide, Turn
+from .probes import modelside
+from .probes.batchsteps import batch_steps
+from .probes.sync_watch import watch_syncs
+from .probes.tensor_uses import watch_uses
 from .remedy_trial import Trial
 from .settings_trial import SettingsTrial, proposal
-from .sync_watch import watch_syncs
-from .tensor_uses import watch_uses
 from .windows import Rounds, Windows
 
 #: Maximum time for comparing single batches, in seconds and as a share of the budget.

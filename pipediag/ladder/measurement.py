@@ -30,7 +30,7 @@ from .loader_facts import describe
 from .loop_side import END, Failure
 from .observing import Observer
 from .plan import Plan
-from .sample_inspection import threads
+from .probes.sample_inspection import threads
 from .worker_reports import WorkerReports
 
 Send = Callable[[str, dict[str, Any]], None]

@@ -18,7 +18,6 @@ from ..measure.window import window_steps
 from ..session import CACHED, REMEDIED, Rung, cut_of, fed_apart, made_under
 from ..usercode import tree
 from .availability import NOTHING_TO_MOVE, TOO_LARGE
-from .batchfacts import describe
 from .caches import BatchCache, Caches
 from .caveats import OTHER_LOADERS, WRITES_IN_PLACE
 from .collecting import collected
@@ -28,6 +27,7 @@ from .feed import Feed, Source
 from .loop_side import LoopSide, Turn
 from .open_window import OpenWindow
 from .plan import Plan
+from .probes.batchfacts import describe
 
 #: Number of disturbed windows (other code ran in them) that are discarded before such windows are accepted.
 _TOLERATED = 3

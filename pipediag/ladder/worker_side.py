@@ -23,10 +23,10 @@ from ..usercode.dissect import NotSeparable, RawSample
 from ..usercode.slots import Slot, find_slots, function_slots
 from ..usercode.spying import Recorder, Seen, spied
 from .delivery import Delivery
-from .hotlines import TRACED
+from .probes.hotlines import TRACED
+from .probes.sample_inspection import Inspection
+from .probes.sample_probe import TIMED
 from .rung_switch import RungSwitch
-from .sample_inspection import Inspection
-from .sample_probe import TIMED
 from .worker_state import CUT_SHARE, MAX_ITEMS, MIN_ITEMS, RAW_SHARE, WorkerState, queue_clock, within
 
 #: Untimed samples at the beginning of a batch.

@@ -17,7 +17,7 @@ from ..usercode.chain import Chain, CutSample
 from ..usercode.dissect import RawSample
 from ..usercode.paths import same
 from .delivery import Notes
-from .sample_inspection import Inspection
+from .probes.sample_inspection import Inspection
 
 #: Number of distinct items a worker caches: enough to span the sizes of varied data, few enough to make quickly.
 MIN_ITEMS, MAX_ITEMS = 8, 32

@@ -8,8 +8,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from pipediag.ladder import batchfacts
-from pipediag.ladder.batchfacts import copy_times, describe, describe_leaves, leaves_of, path_text
+from pipediag.ladder.probes import batchfacts
+from pipediag.ladder.probes.batchfacts import copy_times, describe, describe_leaves, leaves_of, path_text
 from pipediag.measure.device import Device
 from pipediag.session import BatchFacts, Leaf, Padding
 

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 import torch
 
-from pipediag.ladder.batchsteps import batch_steps
 from pipediag.ladder.caches import BatchCache
+from pipediag.ladder.probes.batchsteps import batch_steps
 
 
 class Loop:

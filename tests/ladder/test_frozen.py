@@ -18,9 +18,9 @@ from torch.utils.data import DataLoader, TensorDataset
 
 import pipediag
 from pipediag.analysis.recommend.model import lines_to_paste
-from pipediag.ladder import frozen
 from pipediag.ladder.caches import BatchCache
-from pipediag.ladder.frozen import MOST_STEPS, TRIES, frozen_prefix
+from pipediag.ladder.probes import frozen
+from pipediag.ladder.probes.frozen import MOST_STEPS, TRIES, frozen_prefix
 from pipediag.measure.clock import SystemClock
 from pipediag.measure.device import Device
 from pipediag.session import Prefix

@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
-from pipediag.ladder import hotlines
-from pipediag.ladder.hotlines import HotLines
+from pipediag.ladder.probes import hotlines
+from pipediag.ladder.probes.hotlines import HotLines
 from pipediag.session import HotLine
 from pipediag.usercode.places import short
 

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from pipediag.ladder.opened_files import OpenedFiles
+from pipediag.ladder.probes.opened_files import OpenedFiles
 from pipediag.session import Files
 
 

@@ -15,10 +15,10 @@ from torch.autograd import profiler as autograd_profiler
 from torch.nn import functional as F
 from torch.nn.modules import module as modules
 
-from pipediag.ladder import profiling
 from pipediag.ladder.caches import BatchCache
-from pipediag.ladder.module_labels import Labels, path_in
-from pipediag.ladder.profiling import STEPS, WARM_UP, profile_steps, why_unrecorded
+from pipediag.ladder.probes import profiling
+from pipediag.ladder.probes.module_labels import Labels, path_in
+from pipediag.ladder.probes.profiling import STEPS, WARM_UP, profile_steps, why_unrecorded
 from pipediag.measure.device import Device
 from pipediag.session import Profile
 from pipediag.usercode.call_sites import call_site

@@ -13,9 +13,9 @@ from torchvision import tv_tensors
 from torchvision.transforms import v2
 
 import pipediag
-from pipediag.ladder import sample_probe as probe
-from pipediag.ladder.sample_inspection import Inspection, threads
-from pipediag.ladder.sample_probe import Probe
+from pipediag.ladder.probes import sample_probe as probe
+from pipediag.ladder.probes.sample_inspection import Inspection, threads
+from pipediag.ladder.probes.sample_probe import Probe
 from pipediag.session import NOT_YET, Cost, Files, Inside
 from pipediag.usercode.chain import Chain, chain_of, take_apart
 from pipediag.usercode.slots import find_slots

@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 import torch
 
-from pipediag.ladder import sync_watch as waits
 from pipediag.ladder.caches import BatchCache
-from pipediag.ladder.sync_watch import watch_syncs
+from pipediag.ladder.probes import sync_watch as waits
+from pipediag.ladder.probes.sync_watch import watch_syncs
 from pipediag.measure.device import Device
 from pipediag.measure.synclog import SyncLog
 from pipediag.session import SyncCall, Syncs

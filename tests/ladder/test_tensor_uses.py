@@ -11,10 +11,10 @@ import torch
 from torch import Tensor, nn
 from torch.utils._python_dispatch import _get_current_dispatch_mode
 
-from pipediag.ladder import tensor_uses as uses
-from pipediag.ladder.batchfacts import describe_leaves
 from pipediag.ladder.caches import BatchCache
-from pipediag.ladder.tensor_uses import WATCHED, Uses, watch_uses, why_unwatched
+from pipediag.ladder.probes import tensor_uses as uses
+from pipediag.ladder.probes.batchfacts import describe_leaves
+from pipediag.ladder.probes.tensor_uses import WATCHED, Uses, watch_uses, why_unwatched
 from pipediag.session import BatchFacts, Leaf
 
 DEVICE = torch.device("meta")

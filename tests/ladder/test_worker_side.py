@@ -19,8 +19,8 @@ from torch.utils.data import IterableDataset, default_collate
 
 from pipediag.ladder import worker_side as stations
 from pipediag.ladder.delivery import NO_COST, Delivery
+from pipediag.ladder.probes.sample_probe import TIMED
 from pipediag.ladder.rung_switch import RungSwitch
-from pipediag.ladder.sample_probe import TIMED
 from pipediag.ladder.worker_side import WorkerSide
 from pipediag.ladder.worker_state import MAX_ITEMS, MIN_ITEMS, queue_clock
 from pipediag.loop.wrappers import StagedCollate, StagedDataset, StagedIterable

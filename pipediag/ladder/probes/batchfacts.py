@@ -15,11 +15,11 @@ import torch
 from torch import Tensor
 from torch.utils.data._utils.pin_memory import pin_memory
 
-from ..measure.clock import Clock
-from ..measure.device import Device
-from ..session import BatchFacts, Leaf, Padding
-from ..usercode import tree
-from ..usercode.paths import Attribute, Path, walk
+from ...measure.clock import Clock
+from ...measure.device import Device
+from ...session import BatchFacts, Leaf, Padding
+from ...usercode import tree
+from ...usercode.paths import Attribute, Path, walk
 
 #: Elements of a tensor that are examined, and elements whose distinct values are counted.
 ELEMENTS, _COUNTED = 1 << 22, 1 << 18

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Generator
 from typing import Any
 
-from ..measure.clock import Clock
-from ..measure.device import Device
-from .caches import BatchCache
-from .loop_side import LoopSide
+from ...measure.clock import Clock
+from ...measure.device import Device
+from ..caches import BatchCache
+from ..loop_side import LoopSide
 
 #: Steps on each batch; the first is untimed.
 _REPEATS = 3

@@ -17,15 +17,15 @@ import torch
 from torch import Tensor, nn
 from torch.nn.modules.module import register_module_forward_hook, register_module_forward_pre_hook
 
-from ..errors import PipediagError
-from ..measure.clock import Clock
-from ..measure.device import Device
-from ..remedy.streams.frozen import drops, learns
-from ..session import Prefix
-from ..usercode import tree
-from ..usercode.call_sites import call_site
-from .caches import BatchCache
-from .loop_side import LoopSide
+from ...errors import PipediagError
+from ...measure.clock import Clock
+from ...measure.device import Device
+from ...remedy.streams.frozen import drops, learns
+from ...session import Prefix
+from ...usercode import tree
+from ...usercode.call_sites import call_site
+from ..caches import BatchCache
+from ..loop_side import LoopSide
 from .tensor_uses import why_unwatched
 
 #: Steps that are watched, at least and at most. Weights are compared after the first and after the last of them.

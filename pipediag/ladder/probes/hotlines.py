@@ -15,8 +15,8 @@ from collections.abc import Callable
 from types import FrameType
 from typing import Any
 
-from ..session import HotLine
-from ..usercode.places import is_users, short
+from ...session import HotLine
+from ...usercode.places import is_users, short
 
 #: Maximum number of traced samples, and seconds after which no further one is traced.
 TRACED, _SECONDS = 4, 0.5

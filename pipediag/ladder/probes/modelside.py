@@ -10,13 +10,13 @@ from collections.abc import Callable
 from dataclasses import asdict
 from typing import Any
 
-from ..measure.clock import Clock
-from ..measure.device import Device
-from ..session import Profile, Session
-from .caches import BatchCache
+from ...measure.clock import Clock
+from ...measure.device import Device
+from ...session import Profile, Session
+from ..caches import BatchCache
+from ..loop_side import LoopSide, Turn
+from ..plan import Plan
 from .frozen import LEAST_STEPS, MOST_STEPS, TRIES, frozen_prefix
-from .loop_side import LoopSide, Turn
-from .plan import Plan
 from .profiling import STEPS, WARM_UP, profile_steps
 
 Send = Callable[[str, dict[str, Any]], None]

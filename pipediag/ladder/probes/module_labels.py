@@ -12,8 +12,8 @@ from torch import nn
 from torch.autograd.profiler import record_function
 from torch.nn.modules.module import register_module_forward_hook, register_module_forward_pre_hook
 
-from ..analysis.profile import Path
-from ..usercode.call_sites import call_site
+from ...analysis.profile import Path
+from ...usercode.call_sites import call_site
 
 _PREFIX, _BETWEEN = "module: ", " > "
 

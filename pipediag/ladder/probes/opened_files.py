@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from pathlib import PurePath
 from typing import Any
 
-from ..session import Files
+from ...session import Files
 
 #: Number of file extensions that are reported.
 _ENDINGS = 4

@@ -18,13 +18,13 @@ from torch.autograd import profiler as autograd_profiler
 from torch.autograd.profiler_util import FunctionEvent
 from torch.profiler import ProfilerActivity, profile, schedule
 
-from ..analysis.profile import Path as ModulePath
-from ..analysis.profile import Piece, heaviest, heaviest_modules
-from ..measure.clock import Clock
-from ..measure.device import Device
-from ..session import Profile
-from .caches import BatchCache
-from .loop_side import LoopSide
+from ...analysis.profile import Path as ModulePath
+from ...analysis.profile import Piece, heaviest, heaviest_modules
+from ...measure.clock import Clock
+from ...measure.device import Device
+from ...session import Profile
+from ..caches import BatchCache
+from ..loop_side import LoopSide
 from .module_labels import Labels, path_in
 from .tensor_uses import why_unwatched
 

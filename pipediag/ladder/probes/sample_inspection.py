@@ -8,9 +8,9 @@ from typing import Any
 
 import torch
 
-from ..session import NOT_YET, Inside
-from ..usercode.chain import Chain
-from ..usercode.slots import Slot
+from ...session import NOT_YET, Inside
+from ...usercode.chain import Chain
+from ...usercode.slots import Slot
 from .hotlines import TRACED, HotLines
 from .sample_probe import TIMED, Probe
 

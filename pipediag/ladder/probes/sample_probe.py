@@ -10,12 +10,12 @@ from typing import Any
 
 import torch
 
-from ..session import Cost, Inside, Link
-from ..usercode import tree
-from ..usercode.chain import Chain, decides_at_random
-from ..usercode.places import label, origin, places_of
-from ..usercode.slots import Slot
-from ..usercode.spying import is_path, spied
+from ...session import Cost, Inside, Link
+from ...usercode import tree
+from ...usercode.chain import Chain, decides_at_random
+from ...usercode.places import label, origin, places_of
+from ...usercode.slots import Slot
+from ...usercode.spying import is_path, spied
 from .opened_files import OpenedFiles
 
 #: Maximum number of timed samples, and maximum seconds spent on them.

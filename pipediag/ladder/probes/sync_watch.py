@@ -6,12 +6,12 @@ from collections.abc import Generator
 from dataclasses import asdict
 from typing import Any
 
-from ..measure import syncs
-from ..measure.device import Device
-from ..session import SyncCall, Syncs
-from ..usercode import tree
-from .caches import BatchCache
-from .loop_side import LoopSide
+from ...measure import syncs
+from ...measure.device import Device
+from ...session import SyncCall, Syncs
+from ...usercode import tree
+from ..caches import BatchCache
+from ..loop_side import LoopSide
 
 #: Maximum and minimum steps watched, and their maximum seconds unless fewer than the minimum remain. The steps must
 #: distinguish a loop that reads its loss every ten steps from one that reads it in each.

@@ -18,12 +18,12 @@ from torch.multiprocessing.reductions import StorageWeakRef
 from torch.nn.modules.module import register_module_forward_pre_hook
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from ..session import BatchFacts, Leaf
-from ..usercode import tree
-from ..usercode.dispatch import switched_on
+from ...session import BatchFacts, Leaf
+from ...usercode import tree
+from ...usercode.dispatch import switched_on
+from ..caches import BatchCache
+from ..loop_side import LoopSide, Turn
 from .batchfacts import is_pinned, leaves_of, path_text
-from .caches import BatchCache
-from .loop_side import LoopSide, Turn
 
 #: Batches handed out under watch, and those of them that are judged: a loop may read a batch some steps later.
 WATCHED, _JUDGED = 4, 2
