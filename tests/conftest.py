@@ -8,8 +8,17 @@ from collections.abc import Iterator
 
 import pytest
 
+from pipediag import patches
+
 # Before torch is imported, here and in what tests start: the cores are for processes.
 os.environ["OMP_NUM_THREADS"] = "1"
+
+
+@pytest.fixture(autouse=True)
+def nothing_left_patched() -> Iterator[None]:
+    """Every patch and hook of this process has its undoing: a test that leaves one behind fails."""
+    yield
+    assert patches.LIVE == []
 
 
 @pytest.fixture(autouse=True)

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, Protocol
 
 import torch
 from torch.utils.data import DataLoader, IterableDataset
 
+from ..loop.iterators import NativeIterator
 from ..loop.wrappers import EndlessSampler, InitWorker, StagedCollate, StagedDataset, StagedIterable
 from ..measure.clock import Clock
 from ..session import Startup
@@ -18,8 +19,6 @@ from .delivery import Delivery
 from .rung_switch import PAUSE, RungSwitch
 from .worker_reports import WorkerReports
 from .worker_side import WorkerSide
-
-NativeIterator = Callable[[Any], Any]  # DataLoader._get_iterator, unpatched
 
 #: Minimum seconds that a loader with a timeout gives its workers.
 TIMEOUT = 120

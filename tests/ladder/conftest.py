@@ -8,10 +8,8 @@ from typing import Any
 import pytest
 import torch
 from hypothesis import settings
-from torch.amp import GradScaler
 from torch.nn.modules import module as modules
 from torch.optim import optimizer as optimizers
-from torch.utils.data import DataLoader
 
 from pipediag import marker
 
@@ -20,14 +18,8 @@ settings.load_profile("pipediag")
 
 
 def installed() -> tuple[Any, ...]:
-    """Everything of the process that pipediag ever hooks."""
-    return (
-        DataLoader._get_iterator,
-        GradScaler.step,
-        marker.recorder,
-        dict(optimizers._global_optimizer_post_hooks),
-        dict(modules._global_forward_pre_hooks),
-    )
+    """What pipediag installs in this process beside :mod:`pipediag.patches`, and torch's own record of hooks."""
+    return marker.recorder, dict(optimizers._global_optimizer_post_hooks), dict(modules._global_forward_pre_hooks)
 
 
 @pytest.fixture(autouse=True)
