@@ -1,4 +1,4 @@
-"""Build the iterators of all DataLoaders of this process: the one place where pipediag enters a training loop."""
+"""DataLoader iterators: build those of this process, which is how pipediag enters a loop, and look into them."""
 
 from __future__ import annotations
 
@@ -20,3 +20,16 @@ def built_by(build: Callable[[DataLoader[Any], NativeIterator], Any]) -> Iterato
     native: NativeIterator = DataLoader._get_iterator
     with replaced(DataLoader, "_get_iterator", lambda loader: build(loader, native)):
         yield
+
+
+def queued(iterator: Any) -> int:
+    """Return how many batches of a DataLoader's iterator are finished but not taken yet, as far as this is visible.
+
+    These are the result queue and the batches that arrived out of order, which torch keeps with their tasks.
+    """
+    tasks = getattr(iterator, "_task_info", None) or {}
+    early = sum(1 for task in list(tasks.values()) if len(task) == 2)
+    try:
+        return early + int(iterator._data_queue.qsize())
+    except (AttributeError, NotImplementedError):  # no workers; or macOS, where a process queue cannot be counted
+        return early
