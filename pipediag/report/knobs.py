@@ -1,41 +1,21 @@
-"""Render the trials of loader settings: the loop's rate under each, and the recommended one."""
+"""Say how the loop did under other loader settings: its rate under each, and the recommended one."""
 
 from __future__ import annotations
-
-import textwrap
-
-from tabulate import tabulate
 
 from ..analysis import Diagnosis
 from ..analysis.halving import Arm, arms, best, rate
 from ..analysis.knobs import current
 from ..analysis.recommend.tried import IDS
 from ..analysis.sentences import number, times
-from .text import bullet
+from .document import Block, Table, listing, section
 
-_TITLE = "other loader settings, tried on the loop"
 _HEADERS = ("settings", "steps/s", "times the baseline", "first batch", "")
 
 
-def terminal(diagnosis: Diagnosis) -> list[str]:
-    """Return lines for the terminal; empty if nothing was to be tried."""
-    rows, notes = _rows(diagnosis), _notes(diagnosis)
-    lines = ["", f"{_TITLE}:"] if rows or notes else []
-    if rows:
-        align = ("left", "right", "left", "right", "left")
-        text = tabulate(rows, headers=_HEADERS, tablefmt="plain", disable_numparse=True, colalign=align)
-        lines.append(textwrap.indent(text, "  "))
-    return lines + [bullet(note) for note in notes]
-
-
-def markdown(diagnosis: Diagnosis) -> list[str]:
-    """Return the same as Markdown."""
-    rows, notes = _rows(diagnosis), _notes(diagnosis)
-    lines = ["", f"## {_TITLE.capitalize()}"] if rows or notes else []
-    if rows:
-        lines += ["", f"| {' | '.join(_HEADERS)} |", "|---|--:|---|--:|---|"]
-        lines += [f"| {' | '.join(row)} |" for row in rows]
-    return lines + (["", *(f"- {note}" for note in notes)] if notes else [])
+def blocks(diagnosis: Diagnosis) -> list[Block]:
+    rows = _rows(diagnosis)
+    table: list[Block] = [Table(_HEADERS, "lrlrl", rows, ruled=False)] if rows else []
+    return section("other loader settings, tried on the loop", [*table, *listing(_notes(diagnosis))], page=2)
 
 
 def _rows(diagnosis: Diagnosis) -> list[list[str]]:

@@ -1,77 +1,41 @@
-"""Render the remedy's part of the reports: what moved, how exact it is, whether it pays, and how to keep it."""
+"""Say what the remedy came to: what moved, how exact it is, whether it pays, and how to keep it."""
 
 from __future__ import annotations
 
 import shlex
-from dataclasses import dataclass, field
 
 from ..analysis import Diagnosis
 from ..analysis.recommend.view import named
 from ..analysis.remedy import Outcome, outcome
 from ..analysis.sentences import number
 from ..session import Apart, Kept, Proof, Remedy
-from .text import bullet
+from .document import Block, Code, listing, section
 
 
-@dataclass(frozen=True)
-class Section:
-    """A report's section on the remedy.
-
-    Attributes:
-        lines: the findings, the most important first.
-        diff: the change that keeps it; empty if there is none or if the remedy does not pay.
-        commands: the commands that do the same without a change.
-    """
-
-    lines: list[str]
-    diff: str = ""
-    commands: list[str] = field(default_factory=list)
-
-
-def section(diagnosis: Diagnosis) -> Section | None:
-    """Return the section, or None if no remedy was requested."""
+def blocks(diagnosis: Diagnosis) -> list[Block]:
     remedy, came = diagnosis.session.remedy, outcome(diagnosis.session)
     if remedy is None or came is None:
-        return None
+        return []
+    keep: list[Block] = []
+    if came.applied and not came.why_not:
+        diff = remedy.edit.diff
+        keep += [Code("to keep it", diff.splitlines(), "diff")] if diff else []
+        keep.append(Code("or leave the script as it is" if diff else "to keep it", [_command(diagnosis, remedy)]))
+    return section("remedy", [*listing(_findings(diagnosis, remedy, came)), *keep], page=5)
+
+
+def _findings(diagnosis: Diagnosis, remedy: Remedy, came: Outcome) -> list[str]:
+    """Return the findings, the most important first."""
     if came.why_not:
-        return Section([f"nothing was moved: {came.why_not}", *map(_kept, _others(remedy, came.why_not))])
+        return [f"nothing was moved: {came.why_not}", *map(_kept, _others(remedy, came.why_not))]
     lines = [_result(came) + _predicted(diagnosis), f"moved to {remedy.device}: {', '.join(map(named, remedy.moved))}"]
     lines += [_kept(kept) for kept in remedy.stayed]
     if remedy.proof is not None:
         lines.append(_proof(remedy.proof))
     if remedy.memory_bytes is not None:
         lines.append(f"memory of the device at its peak: {remedy.memory_bytes / 2**20:.0f} MiB more")
-    if not came.applied:
-        return Section(lines)
-    if not remedy.edit.diff:
+    if came.applied and not remedy.edit.diff:
         lines.append(f"no change of the script is offered: {remedy.edit.why_not}")
-    return Section(lines, remedy.edit.diff, _commands(diagnosis))
-
-
-def terminal(diagnosis: Diagnosis) -> list[str]:
-    """Return lines for the terminal, indented."""
-    found = section(diagnosis)
-    if found is None:
-        return []
-    lines = ["", "remedy:", *map(bullet, found.lines)]
-    if found.diff:
-        lines += ["", "to keep it (patch -p0):", "", *found.diff.splitlines()]
-    if found.commands:
-        lines += ["", "or leave the script as it is:" if found.diff else "to keep it:", ""]
-        lines += [f"  {command}" for command in found.commands]
-    return lines
-
-
-def markdown(diagnosis: Diagnosis) -> list[str]:
-    found = section(diagnosis)
-    if found is None:
-        return []
-    lines = ["", "## Remedy", "", *(f"- {line}" for line in found.lines)]
-    if found.diff:
-        lines += ["", "To keep it:", "", "```diff", *found.diff.splitlines(), "```"]
-    if found.commands:
-        lines += ["", "Or leave the script as it is:" if found.diff else "To keep it:", ""]
-        lines += ["```", *found.commands, "```"]
     return lines
 
 
@@ -112,7 +76,7 @@ def _apart(apart: Apart) -> str:
     return f"{apart.name} {apart.largest:.2g} {'levels' if apart.levels else 'of the range'}"
 
 
-def _commands(diagnosis: Diagnosis) -> list[str]:
-    remedy = diagnosis.session.remedy
-    plan = ["--plan", remedy.plan_file] if remedy is not None and remedy.plan_file else []
-    return [shlex.join(["pipediag", "run", *plan, *diagnosis.session.script.argv])]
+def _command(diagnosis: Diagnosis, remedy: Remedy) -> str:
+    """Return the command that runs the script under the remedy, unchanged."""
+    plan = ["--plan", remedy.plan_file] if remedy.plan_file else []
+    return shlex.join(["pipediag", "run", *plan, *diagnosis.session.script.argv])

@@ -1,16 +1,23 @@
-"""Render a sweep's table as text, Markdown or JSON."""
+"""Turn a sweep into blocks: a row for each run."""
 
 from __future__ import annotations
-
-from tabulate import tabulate
 
 from ..analysis.intervals import Interval
 from ..analysis.sentences import number, percent, times
 from ..analysis.sweep import Run, Sweep
-from .tables import cell
-from .text import bullet
+from .document import Block, Paragraph, Table, Title, listing
 
 _RATES = ("steps/s", "samples/s")
+
+
+def blocks(sweep: Sweep) -> list[Block]:
+    columns, best = headers(sweep), sentence(sweep)
+    align = "".join("l" if column == "bottleneck" else "r" for column in columns)
+    found: list[Block] = [
+        Title((f"SWEEP of {sweep.script}: {len(sweep.measured)} of {sweep.planned} measured",)),
+        Table(columns, align, table(sweep), narrow=True),
+    ]
+    return [*found, *([Paragraph(best, "line")] if best else []), *listing(notes(sweep))]
 
 
 def headers(sweep: Sweep) -> list[str]:
@@ -61,37 +68,6 @@ def sentence(sweep: Sweep) -> str:
 
 def setting_text(run: Run) -> str:
     return " ".join(f"{name}={value}" for name, value in run.setting)
-
-
-def render_text(sweep: Sweep) -> str:
-    columns = headers(sweep)
-    shown = tabulate(
-        table(sweep),
-        headers=[column.replace(" ", "\n") for column in columns],
-        tablefmt="simple",
-        disable_numparse=True,
-        colalign=["left" if column == "bottleneck" else "right" for column in columns],
-    )
-    lines = [_title(sweep), "", shown]
-    if sentence(sweep):
-        lines += ["", sentence(sweep)]
-    lines += ["", *(bullet(note) for note in notes(sweep))] if notes(sweep) else []
-    return "\n".join(lines) + "\n"
-
-
-def render_markdown(sweep: Sweep) -> str:
-    columns = headers(sweep)
-    rule = "".join("---|" if column == "bottleneck" else "--:|" for column in columns)
-    lines = [f"# {_title(sweep)}", "", f"| {' | '.join(map(cell, columns))} |", f"|{rule}"]
-    lines += [f"| {' | '.join(map(cell, cells))} |" for cells in table(sweep)]
-    if sentence(sweep):
-        lines += ["", sentence(sweep)]
-    lines += ["", *(f"- {note}" for note in notes(sweep))] if notes(sweep) else []
-    return "\n".join(lines) + "\n"
-
-
-def _title(sweep: Sweep) -> str:
-    return f"SWEEP of {sweep.script}: {len(sweep.measured)} of {sweep.planned} measured"
 
 
 def _with_remedy(sweep: Sweep) -> bool:
