@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import json
-import sys
 from collections.abc import Callable, Iterable
 from pathlib import Path
+from typing import TextIO
 
 from ..analysis import Diagnosis, diagnose_session
 from ..analysis.audit import Audit
@@ -14,19 +14,7 @@ from ..analysis.sweep import Sweep
 from ..errors import SessionFileError, UsageError
 from ..session import Session
 from . import audit, comparison, diagnosis, markdown, sweep, text
-from .document import Block
-
-__all__ = [
-    "RENDERERS",
-    "Subject",
-    "blocks",
-    "check_output",
-    "check_writable",
-    "read",
-    "render_for",
-    "write",
-    "written_by",
-]
+from .document import Block, filled
 
 Subject = Diagnosis | Comparison | Audit | Sweep
 
@@ -34,10 +22,10 @@ Subject = Diagnosis | Comparison | Audit | Sweep
 def blocks(subject: Subject) -> list[Block]:
     """Return the document about ``subject``."""
     if isinstance(subject, Diagnosis):
-        return diagnosis.blocks(subject)
+        return filled(diagnosis.blocks(subject))
     if isinstance(subject, Comparison):
-        return comparison.blocks(subject)
-    return audit.blocks(subject) if isinstance(subject, Audit) else sweep.blocks(subject)
+        return filled(comparison.blocks(subject))
+    return filled(audit.blocks(subject) if isinstance(subject, Audit) else sweep.blocks(subject))
 
 
 def written_by(writer: Callable[[Iterable[Block]], str]) -> Callable[[Subject], str]:
@@ -58,9 +46,9 @@ RENDERERS: dict[str, Callable[[Subject], str]] = {
 }
 
 
-def render_for(subject: Subject, stream: object = None) -> str:
-    """Return plain text in a form that the stream, by default standard output, can show."""
-    return text.write_for(blocks(subject), stream or sys.stdout)
+def render_for(subject: Subject, stream: TextIO) -> str:
+    """Return plain text in a form that the stream can show."""
+    return text.write_for(blocks(subject), stream)
 
 
 def check_output(path: str) -> None:

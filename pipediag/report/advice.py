@@ -5,15 +5,23 @@ from __future__ import annotations
 from ..analysis import Diagnosis
 from ..analysis.diagnosis import Recommendation
 from ..analysis.sentences import number, times
-from .document import Advice, Block, Paragraph, section
+from .document import Advice, Paragraph, Section
 
 
-def blocks(diagnosis: Diagnosis) -> list[Block]:
-    found: list[Block] = [Paragraph(diagnosis.nothing_to_gain)] if diagnosis.nothing_to_gain else []
-    for count, one in enumerate(diagnosis.recommendations, 1):
-        how, *code = one.how.splitlines()
-        found.append(Advice(count, one.title, one.stage, gain(one), one.evidence, how, code, one.risk))
-    return section("what would help", found, page=1)
+def section(diagnosis: Diagnosis) -> Section:
+    return Section(
+        "what would help",
+        [
+            Paragraph(diagnosis.nothing_to_gain),
+            *(_advice(count, one) for count, one in enumerate(diagnosis.recommendations, 1)),
+        ],
+        page=1,
+    )
+
+
+def _advice(count: int, one: Recommendation) -> Advice:
+    how, *code = one.how.splitlines()
+    return Advice(count, one.title, one.stage, gain(one), one.evidence, how, code, one.risk)
 
 
 def gain(one: Recommendation) -> str:

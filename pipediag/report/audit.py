@@ -12,9 +12,12 @@ _TONES: dict[str, Tone] = {FAILED: "bad", PASSED: "good", UNMEASURABLE: "doubtfu
 
 def blocks(audit: Audit) -> list[Block]:
     counts = ", ".join(f"{audit.count(status)} {status}" for status in _TONES)
-    title = Title((f"AUDIT: {counts}",), "  (PARTIAL)" if audit.diagnosis.partial else "", setting(audit.diagnosis))
-    checks = [Check(one.status, one.title, one.told, _todo(one), _TONES[one.status]) for one in audit.items]
-    return [title, Checklist(checks), *advice.blocks(audit.diagnosis), *warnings(audit.diagnosis.warnings)]
+    return [
+        Title((f"AUDIT: {counts}",), "PARTIAL" if audit.diagnosis.partial else "", setting(audit.diagnosis)),
+        Checklist([Check(one.status, one.title, one.told, _todo(one), _TONES[one.status]) for one in audit.items]),
+        advice.section(audit.diagnosis),
+        warnings(audit.diagnosis.warnings),
+    ]
 
 
 def _todo(item: Item) -> list[str]:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from ..analysis.compare import Comparison
+from ..analysis.compare import Comparison, RungChange, StageChange
 from ..analysis.intervals import Interval
 from ..analysis.sentences import number
-from .diagnosis import between, headline, warnings
-from .document import Block, Listing, Paragraph, Table, Title, listing, section
+from .diagnosis import between, headline, value, warnings
+from .document import Block, Listing, Paragraph, Section, Table, Title
 
 _HEADERS = ("", "before", "after", "change", "95 % interval", "")
 
@@ -18,41 +18,23 @@ def blocks(comparison: Comparison) -> list[Block]:
         Title(tuple(map(headline, sides.values()))),
         Paragraph(comparison.sentence),
         Listing([f"{name}: {side.verdict.sentence}" for name, side in sides.items()], details=True),
-        *section("steps a second", _table(_rung_rows(comparison))),
-        *section("ms of a step", _table(_stage_rows(comparison))),
-        *section("set otherwise", listing(settings)),
-        *warnings(comparison.warnings),
+        Section("steps a second", [Table(_HEADERS, "lrrrll", [*map(_rung, comparison.rungs)])]),
+        Section("ms of a step", [Table(_HEADERS, "lrrrll", [*map(_stage, comparison.stages)])]),
+        Section("set otherwise", [Listing(settings)]),
+        warnings(comparison.warnings),
     ]
 
 
-def _table(rows: list[list[str]]) -> list[Block]:
-    return [Table(_HEADERS, "lrrrll", rows)] if rows else []
+def _rung(one: RungChange) -> list[str]:
+    ratio = f"{number(one.speedup.value)}x" if one.speedup else ""
+    verdict = _significant(one.speedup, one.significant)
+    return [one.rung, value(one.before), value(one.after), ratio, between(one.speedup), verdict]
 
 
-def _rung_rows(comparison: Comparison) -> list[list[str]]:
-    return [
-        [
-            one.rung,
-            *(number(rate.value) if rate else "" for rate in (one.before, one.after)),
-            f"{number(one.speedup.value)}x" if one.speedup else "",
-            between(one.speedup) if one.speedup else "",
-            _significant(one.speedup, one.significant),
-        ]
-        for one in comparison.rungs
-    ]
-
-
-def _stage_rows(comparison: Comparison) -> list[list[str]]:
-    return [
-        [
-            one.stage,
-            *(number(cost.value) if cost else "" for cost in (one.before, one.after)),
-            f"{'+' if one.change.value > 0 else ''}{number(one.change.value)}" if one.change else "",
-            between(one.change) if one.change else "",
-            _significant(one.change, one.significant) if one.alone else "with other stages on one side",
-        ]
-        for one in comparison.stages
-    ]
+def _stage(one: StageChange) -> list[str]:
+    change = f"{'+' if one.change.value > 0 else ''}{number(one.change.value)}" if one.change else ""
+    verdict = _significant(one.change, one.significant) if one.alone else "with other stages on one side"
+    return [one.stage, value(one.before), value(one.after), change, between(one.change), verdict]
 
 
 def _setting(value: object) -> str:

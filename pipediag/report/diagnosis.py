@@ -10,44 +10,41 @@ from ..analysis import Diagnosis
 from ..analysis.diagnosis import Stage
 from ..analysis.intervals import Interval, total
 from ..analysis.sentences import number, percent
-from ..session import Warning_
+from ..session import Place, Warning_
 from . import advice, evidence, knobs, model, remedy
-from .document import Block, Location, Paragraph, Table, Title, Tone, listing, section
+from .document import Block, Listing, Location, Paragraph, Section, Table, Title, Tone
 from .evidence import ms
 
 _TONES: dict[str, Tone] = {"severe": "bad", "mild": "doubtful", "none": "good"}
 _HEADERS = ("where a step goes", "ms", "95 % interval", "share", "steps/s without it")
+#: Share of a step below which transforms have no row of their own.
+_SMALL = 0.01
+#: Maximum width of the transforms' names in one cell.
+_WIDTH = 30
 
 
 def blocks(diagnosis: Diagnosis) -> list[Block]:
-    verdict = diagnosis.verdict
-    tone = _TONES.get(verdict.band, "")
-    found: list[Block] = [
-        Title((headline(diagnosis),), level(diagnosis), setting(diagnosis), tone),
-        Paragraph(verdict.sentence),
-    ]
-    if verdict.culprit is not None:
-        found.append(Location("culprit", verdict.culprit.name, verdict.culprit.where))
-    if step := step_line(diagnosis):
-        found.append(Paragraph(step, "line"))
-    if rows := stage_rows(diagnosis):
-        found.append(Table(_HEADERS, "lrlrr", [row[:-1] for row in rows], bars=[row.bar for row in rows]))
-    if rungs := rung_line(diagnosis):
-        found.append(Paragraph(rungs, "list"))
+    verdict, rows = diagnosis.verdict, stage_rows(diagnosis)
+    culprit = verdict.culprit or Place("")
     return [
-        *found,
-        *evidence.blocks(diagnosis),
-        *knobs.blocks(diagnosis),
-        *advice.blocks(diagnosis),
-        *model.blocks(diagnosis),
-        *remedy.blocks(diagnosis),
-        *warnings(diagnosis.warnings),
+        Title((headline(diagnosis),), verdict.level or "", setting(diagnosis), _TONES.get(verdict.band, "")),
+        Paragraph(verdict.sentence),
+        Location("culprit", culprit.name, culprit.where),
+        Paragraph(step_line(diagnosis), "line"),
+        Table(_HEADERS, "lrlrr", [row[:-1] for row in rows], bars=[row.bar for row in rows]),
+        Paragraph(rung_line(diagnosis), "list"),
+        *evidence.sections(diagnosis),
+        knobs.section(diagnosis),
+        advice.section(diagnosis),
+        model.section(diagnosis),
+        remedy.section(diagnosis),
+        warnings(diagnosis.warnings),
     ]
 
 
-def warnings(found: Iterable[Warning_]) -> list[Block]:
+def warnings(found: Iterable[Warning_]) -> Section:
     """Return each warning with its help."""
-    return section("warnings", listing(w.message + (f" ({w.help})" if w.help else "") for w in found), page=4)
+    return Section("warnings", [Listing([w.message + (f" ({w.help})" if w.help else "") for w in found])], page=4)
 
 
 def headline(diagnosis: Diagnosis) -> str:
@@ -55,12 +52,6 @@ def headline(diagnosis: Diagnosis) -> str:
     bottleneck = diagnosis.verdict.bottleneck
     names = {"none": "NOT STARVED", "inconclusive": "INCONCLUSIVE"}
     return names.get(bottleneck, f"BOTTLENECK: {bottleneck.upper()}")
-
-
-def level(diagnosis: Diagnosis) -> str:
-    """Return the verdict's level of evidence, to follow the headline."""
-    level = diagnosis.verdict.level
-    return f"  ({level})" if level else ""
 
 
 def setting(diagnosis: Diagnosis) -> str:
@@ -112,16 +103,11 @@ def stage_rows(diagnosis: Diagnosis) -> list[StageRow]:
     """Return one row per piece of the step, from the device outwards; transforms of negligible cost share one."""
     rows, small = [], [p for p in diagnosis.waterfall if p.stage == "transform" and p.share < _SMALL]
     for piece in diagnosis.waterfall:
-        if len(small) > 1 and piece in small:
-            if piece is small[-1]:
-                rows.append(_row(_merged(small)))
-            continue
-        rows.append(_row(piece))
+        if len(small) < 2 or piece not in small:
+            rows.append(_row(piece))
+        elif piece is small[-1]:
+            rows.append(_row(_merged(small)))
     return rows
-
-
-#: Share of a step below which transforms have no row of their own.
-_SMALL = 0.01
 
 
 def _merged(pieces: list[Stage]) -> Stage:
@@ -131,25 +117,13 @@ def _merged(pieces: list[Stage]) -> Stage:
 
 
 def _row(piece: Stage) -> StageRow:
-    covers = [c for c in piece.covers if c != piece.stage]
-    stage = piece.stage + (f" (with {', '.join(covers)})" if covers else "")
-    if piece.links:
-        stage += f": {_links(piece.links)}"
+    covers, name = [c for c in piece.covers if c != piece.stage], piece.stage
+    name += f" (with {', '.join(covers)})" if covers else ""
+    name += f": {_links(piece.links)}" if piece.links else ""
     without = ""
     if piece.without is not None:
         without = ("" if piece.without.measured else "~") + number(piece.without.steps_per_s)
-    return StageRow(
-        stage,
-        number(piece.ms.value),
-        between(piece.ms),
-        percent(piece.share),
-        without,
-        min(1.0, piece.share),
-    )
-
-
-#: Maximum width of the transforms' names in one cell.
-_WIDTH = 30
+    return StageRow(name, value(piece.ms), between(piece.ms), percent(piece.share), without, min(1.0, piece.share))
 
 
 def _links(names: list[str]) -> str:
@@ -160,8 +134,13 @@ def _links(names: list[str]) -> str:
     return text[:_WIDTH]
 
 
-def between(interval: Interval) -> str:
+def value(interval: Interval | None) -> str:
+    return number(interval.value) if interval is not None else ""
+
+
+def between(interval: Interval | None) -> str:
     """Return the ends of an interval, which is infinite if there was one window only."""
-    if math.isinf(interval.low) or math.isinf(interval.high):
-        return "one window"
-    return f"{number(interval.low)} .. {number(interval.high)}"
+    if interval is None:
+        return ""
+    infinite = math.isinf(interval.low) or math.isinf(interval.high)
+    return "one window" if infinite else f"{number(interval.low)} .. {number(interval.high)}"

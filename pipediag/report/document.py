@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 Tone = Literal["", "good", "doubtful", "bad"]
@@ -11,10 +11,10 @@ Tone = Literal["", "good", "doubtful", "bad"]
 
 @dataclass(frozen=True)
 class Title:
-    """The first block: one headline, or those before and after a change; then its level, and what was measured."""
+    """The first block: one headline, or those before and after a change; a note on it; and what was measured."""
 
     headlines: tuple[str, ...]
-    level: str = ""
+    note: str = ""
     subject: str = ""
     tone: Tone = ""
 
@@ -29,7 +29,7 @@ class Paragraph:
 
 @dataclass(frozen=True)
 class Location:
-    """A named place in the user's code, on the paragraph before it; ``where`` is file:line or empty."""
+    """A named place in the user's code, for the paragraph before it; ``where`` is file:line or empty."""
 
     label: str
     name: str
@@ -123,12 +123,16 @@ class Section:
 Block = Title | Paragraph | Location | Listing | Table | Code | Advice | Checklist | Section
 
 
-def section(title: str, blocks: Sequence[Block], page: int = 0) -> list[Block]:
-    """Return the section, or nothing if it has no blocks."""
-    return [Section(title, blocks, page)] if blocks else []
-
-
-def listing(entries: Iterable[str], code: bool = False) -> list[Block]:
-    """Return the list, or nothing if it has no entries."""
-    entries = list(entries)
-    return [Listing(entries, code)] if entries else []
+def filled(blocks: Iterable[Block]) -> list[Block]:
+    """Return the blocks that have any content."""
+    found: list[Block] = []
+    for block in blocks:
+        match block:
+            case Section(blocks=inner):
+                kept = filled(inner)
+                found += [replace(block, blocks=kept)] if kept else []
+            case Paragraph("") | Location(name="") | Listing([]) | Table(rows=[]):
+                pass
+            case _:
+                found.append(block)
+    return found

@@ -7,17 +7,16 @@ from ..analysis.chain import why_unsplit
 from ..analysis.ladder import known
 from ..analysis.sentences import number, percent
 from ..session import CONTROLS, RUNG_MEANING, Session, ordered, settings_of
-from .document import Block, Table, listing, section
+from .document import Listing, Section, Table
 
 
-def blocks(diagnosis: Diagnosis) -> list[Block]:
-    inside = worker_rows(diagnosis)
-    table: list[Block] = [Table(("", "wall", "cpu", "share", ""), "lrrrl", inside, ruled=False)] if inside else []
+def sections(diagnosis: Diagnosis) -> list[Section]:
+    inside = Table(("", "wall", "cpu", "share", ""), "lrrrl", worker_rows(diagnosis), ruled=False)
     return [
-        *section("inside a worker, ms for each sample", table),
-        *section("hottest lines there", listing(hot_lines(diagnosis), code=True), page=3),
-        *section("not measured", listing(not_measured(diagnosis)), page=3),
-        *section("seen beside the clock", listing(evidence_lines(diagnosis)), page=3),
+        Section("inside a worker, ms for each sample", [inside]),
+        Section("hottest lines there", [Listing(hot_lines(diagnosis), code=True)], page=3),
+        Section("not measured", [Listing(not_measured(diagnosis))], page=3),
+        Section("seen beside the clock", [Listing(evidence_lines(diagnosis))], page=3),
     ]
 
 
@@ -29,14 +28,13 @@ def worker_rows(diagnosis: Diagnosis) -> list[tuple[str, str, str, str, str]]:
     inside = diagnosis.session.inside
     if inside is None or not inside.samples or inside.whole.wall_ms <= 0:
         return []
-    whole = inside.whole
     loader = diagnosis.session.loader
     where = loader.dataset_code.where if loader and loader.dataset_code else ""
     pieces = [("load", where, inside.load), *((link.name, link.where, link.cost) for link in inside.links)]
-    if inside.between.wall_ms > 0.02 * whole.wall_ms:
+    if inside.between.wall_ms > 0.02 * inside.whole.wall_ms:
         pieces.append(("(between them)", "", inside.between))
     return [
-        (name, number(c.wall_ms), number(c.cpu_ms), percent(c.wall_ms / whole.wall_ms), where)
+        (name, number(c.wall_ms), number(c.cpu_ms), percent(c.wall_ms / inside.whole.wall_ms), where)
         for name, where, c in pieces
     ]
 
@@ -55,8 +53,7 @@ def not_measured(diagnosis: Diagnosis) -> list[str]:
         found = diagnosis.session.rungs.get(name)
         if found is not None and not ladder.has(name) and found.exists and settings_of(name) is None:
             lines.append(f"{name}: {found.why_not or 'not reached'}")
-    unsplit = why_unsplit(diagnosis.session)
-    if unsplit:
+    if unsplit := why_unsplit(diagnosis.session):
         lines.append(f"single transforms: {unsplit}")
     lines += [f"parts of {link.name}: {link.whole}" for link in diagnosis.session.links if link.whole]
     return lines
@@ -109,14 +106,12 @@ def evidence_lines(diagnosis: Diagnosis) -> list[str]:
 
 def _startup_lines(session: Session) -> list[str]:
     lines = []
-    started = sorted((s for s in session.startups if not s.renewed), key=lambda s: s.seconds)
-    if started:
+    if started := sorted((s for s in session.startups if not s.renewed), key=lambda s: s.seconds):
         one = started[len(started) // 2]
         workers = session.loader.num_workers if session.loader else 0
         parts = f" (workers launched {one.launch:.2g} s, ready {one.ready:.2g} s)" if one.ready and workers else ""
         lines.append(f"from iter() to the first batch: {one.seconds:.2g} s{parts}")
-    renewed = sorted(s.seconds for s in session.startups if s.renewed)
-    if renewed:
+    if renewed := sorted(s.seconds for s in session.startups if s.renewed):
         lines.append(f"the same in later epochs, with the workers kept: {renewed[len(renewed) // 2]:.2g} s")
     return lines
 

@@ -17,8 +17,8 @@ def _parts(block: Block) -> list[str]:
     """Return the parts of a block, which empty lines separate."""
     match block:
         case Title():
-            subject = [f"`{block.subject}`"] if block.subject else []
-            return [f"# {' -> '.join(block.headlines)}{block.level}", *subject]
+            note = f"  ({block.note})" if block.note else ""
+            return [f"# {' -> '.join(block.headlines)}{note}", *([f"`{block.subject}`"] if block.subject else [])]
         case Paragraph(text):
             return [text]
         case Location(label, name, where):

@@ -5,17 +5,15 @@ from __future__ import annotations
 from ..analysis import Diagnosis
 from ..analysis.sentences import few, number, percent
 from ..session import Prefix, Profile, Share
-from .document import Block, Table, listing, section
+from .document import Listing, Section, Table
 
 
-def blocks(diagnosis: Diagnosis) -> list[Block]:
-    return section("the model's side", [*listing(_told(diagnosis)), *_tables(diagnosis)], page=5)
-
-
-def _told(diagnosis: Diagnosis) -> list[str]:
-    session = diagnosis.session
-    lines = [_profiled(session.profile)] if session.profile is not None else []
-    return lines + ([_frozen(session.prefix)] if session.prefix is not None else [])
+def section(diagnosis: Diagnosis) -> Section:
+    profile, prefix = diagnosis.session.profile, diagnosis.session.prefix
+    lines = [_profiled(profile)] if profile is not None else []
+    lines += [_frozen(prefix)] if prefix is not None else []
+    tables = _tables(profile) if profile is not None and profile.steps else []
+    return Section("the model's side", [Listing(lines), *tables], page=5)
 
 
 def _profiled(profile: Profile) -> str:
@@ -33,26 +31,20 @@ def _frozen(prefix: Prefix) -> str:
     return f"{told}; it cannot run a batch ahead: {prefix.why_not}" if prefix.why_not else told
 
 
-def _tables(diagnosis: Diagnosis) -> list[Table]:
-    profile = diagnosis.session.profile
-    if profile is None or not profile.steps:
-        return []
+def _tables(profile: Profile) -> list[Table]:
+    parts = {"module": profile.modules, "operator": profile.operators, "kernel": profile.kernels}
     return [
         Table(
             (name, "calls a step", "ms a step", "share"),
             "lrrr",
-            [(share.name, *_cells(share, profile.step_ms)) for share in shares],
+            [_row(share, profile.step_ms) for share in shares],
             code=True,
             extra=name == "kernel",
         )
-        for name, shares in (
-            ("module", profile.modules),
-            ("operator", profile.operators),
-            ("kernel", profile.kernels),
-        )
-        if shares
+        for name, shares in parts.items()
     ]
 
 
-def _cells(share: Share, step_ms: float) -> tuple[str, str, str]:
-    return number(share.calls), number(share.ms), percent(share.ms / step_ms if step_ms > 0 else 0.0)
+def _row(share: Share, step_ms: float) -> tuple[str, ...]:
+    part = share.ms / step_ms if step_ms > 0 else 0.0
+    return share.name, number(share.calls), number(share.ms), percent(part)

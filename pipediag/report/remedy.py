@@ -9,25 +9,28 @@ from ..analysis.recommend.view import named
 from ..analysis.remedy import Outcome, outcome
 from ..analysis.sentences import number
 from ..session import Apart, Kept, Proof, Remedy
-from .document import Block, Code, listing, section
+from .document import Block, Code, Listing, Section
 
 
-def blocks(diagnosis: Diagnosis) -> list[Block]:
+def section(diagnosis: Diagnosis) -> Section:
     remedy, came = diagnosis.session.remedy, outcome(diagnosis.session)
     if remedy is None or came is None:
-        return []
-    keep: list[Block] = []
+        return Section("remedy", [])
+    found: list[Block] = [Listing(_findings(diagnosis, remedy, came))]
     if came.applied and not came.why_not:
-        diff = remedy.edit.diff
-        keep += [Code("to keep it", diff.splitlines(), "diff")] if diff else []
-        keep.append(Code("or leave the script as it is" if diff else "to keep it", [_command(diagnosis, remedy)]))
-    return section("remedy", [*listing(_findings(diagnosis, remedy, came)), *keep], page=5)
+        diff = remedy.edit.diff.splitlines()
+        found += [Code("to keep it", diff, "diff")] if diff else []
+        plan = ["--plan", remedy.plan_file] if remedy.plan_file else []
+        command = shlex.join(["pipediag", "run", *plan, *diagnosis.session.script.argv])
+        found.append(Code("or leave the script as it is" if diff else "to keep it", [command]))
+    return Section("remedy", found, page=5)
 
 
 def _findings(diagnosis: Diagnosis, remedy: Remedy, came: Outcome) -> list[str]:
     """Return the findings, the most important first."""
-    if came.why_not:
-        return [f"nothing was moved: {came.why_not}", *map(_kept, _others(remedy, came.why_not))]
+    if why := came.why_not:
+        others = [kept for kept in remedy.stayed if why not in (kept.why, f"{kept.name}: {kept.why}")]
+        return [f"nothing was moved: {why}", *map(_kept, others)]
     lines = [_result(came) + _predicted(diagnosis), f"moved to {remedy.device}: {', '.join(map(named, remedy.moved))}"]
     lines += [_kept(kept) for kept in remedy.stayed]
     if remedy.proof is not None:
@@ -56,11 +59,6 @@ def _kept(kept: Kept) -> str:
     return f"stays in the workers: {kept.name}" + (f", {kept.why}" if kept.why else "") if kept.name else kept.why
 
 
-def _others(remedy: Remedy, told: str) -> list[Kept]:
-    """Return the transforms that stay, without the reason in ``told``."""
-    return [kept for kept in remedy.stayed if told not in (kept.why, f"{kept.name}: {kept.why}")]
-
-
 def _proof(proof: Proof) -> str:
     verdict = "passed" if proof.passed else "failed"
     apart = [_apart(one) for one in proof.apart if one.largest != 0]
@@ -74,9 +72,3 @@ def _apart(apart: Apart) -> str:
     if apart.largest is None:
         return f"{apart.name} not comparable"
     return f"{apart.name} {apart.largest:.2g} {'levels' if apart.levels else 'of the range'}"
-
-
-def _command(diagnosis: Diagnosis, remedy: Remedy) -> str:
-    """Return the command that runs the script under the remedy, unchanged."""
-    plan = ["--plan", remedy.plan_file] if remedy.plan_file else []
-    return shlex.join(["pipediag", "run", *plan, *diagnosis.session.script.argv])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import textwrap
 from collections.abc import Iterable, Sequence
+from typing import TextIO
 
 from tabulate import tabulate
 
@@ -29,25 +30,18 @@ def write(blocks: Iterable[Block], colour: bool = False, fancy: bool = False) ->
     return "\n".join(lines) + "\n"
 
 
-def write_for(blocks: Iterable[Block], stream: object) -> str:
+def write_for(blocks: Iterable[Block], stream: TextIO) -> str:
     """Return plain text in a form that the stream can show.
 
     Names come from the user's code and files: characters that the stream does not support are escaped.
     """
-    encoding, isatty = _encoding(stream), getattr(stream, "isatty", None)
-    fancy = "█".encode(encoding, "replace") != b"?"
-    text = write(blocks, colour=bool(isatty and isatty()), fancy=fancy)
-    return text.encode(encoding, "backslashreplace").decode(encoding)
-
-
-def _encoding(stream: object) -> str:
-    """Return the encoding of a stream; ASCII if it has none or an unknown one."""
     encoding = str(getattr(stream, "encoding", None) or "ascii")
     try:
-        "".encode(encoding)
+        fancy = "█".encode(encoding, "replace") != b"?"
     except LookupError:
-        return "ascii"
-    return encoding
+        encoding, fancy = "ascii", False
+    text = write(blocks, colour=stream.isatty(), fancy=fancy)
+    return text.encode(encoding, "backslashreplace").decode(encoding)
 
 
 def _lines(block: Block, colour: bool, mark: str) -> list[str]:
@@ -56,7 +50,7 @@ def _lines(block: Block, colour: bool, mark: str) -> list[str]:
             title = "  ->  ".join(block.headlines)
             if colour and block.tone:
                 title = f"\x1b[1;{_COLOURS[block.tone]}m{title}\x1b[0m"
-            return [title + block.level, *filter(None, [block.subject])]
+            return [title + (f"  ({block.note})" if block.note else ""), *filter(None, [block.subject])]
         case Paragraph(text, "prose"):
             return textwrap.wrap(text, WIDTH)
         case Paragraph(text, "list"):

@@ -10,6 +10,7 @@ from pipediag.analysis import Diagnosis, diagnose_session
 from pipediag.analysis.diagnosis import Recommendation
 from pipediag.analysis.intervals import Interval
 from pipediag.report import advice, markdown, text
+from pipediag.report.document import filled
 from pipediag.session import Session
 
 from .made import FLAT, make
@@ -35,11 +36,11 @@ def told(*recommendations: Recommendation, nothing: str = "") -> Diagnosis:
 
 
 def terminal(diagnosis: Diagnosis) -> list[str]:
-    return text.write(advice.blocks(diagnosis)).splitlines()
+    return text.write(filled([advice.section(diagnosis)])).splitlines()
 
 
 def as_markdown(diagnosis: Diagnosis) -> list[str]:
-    return markdown.write(advice.blocks(diagnosis)).splitlines()
+    return markdown.write(filled([advice.section(diagnosis)])).splitlines()
 
 
 class TestGain:
@@ -85,7 +86,7 @@ class TestTerminal:
         ]
 
     def test_nothing_at_all(self) -> None:
-        assert advice.blocks(told()) == []
+        assert filled([advice.section(told())]) == []
 
 
 class TestMarkdown:

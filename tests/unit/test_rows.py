@@ -7,6 +7,7 @@ import pytest
 from pipediag.analysis import Diagnosis, diagnose_session
 from pipediag.report import diagnosis as report
 from pipediag.report import evidence
+from pipediag.report.document import Title
 from pipediag.session import HotLine, Inside, Session, Startup
 
 from .made import FLAT, blocks, climbing, cut, inside, make, waits, without
@@ -109,9 +110,14 @@ class TestLines:
         assert report.step_line(diagnose_session(make(ladder))) == ""
 
     def test_how_surely_it_is_known(self) -> None:
-        assert report.level(self.observed()) == "  (observed)"
-        assert report.level(diagnose_session(make(climbing(raw=30.0)))) == "  (proven)"
-        assert report.level(diagnose_session(Session())) == ""
+        proven = diagnose_session(make(climbing(raw=30.0)))
+        notes = [
+            title.note
+            for one in (self.observed(), proven, diagnose_session(Session()))
+            for title in report.blocks(one)
+            if isinstance(title, Title)
+        ]
+        assert notes == ["observed", "proven", ""]
 
 
 class TestWorkerRows:
