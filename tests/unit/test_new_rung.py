@@ -24,7 +24,6 @@ from pipediag.analysis.audit import audit
 from pipediag.analysis.compare import compare
 from pipediag.report import RENDERERS
 from pipediag.session import RUNGS
-from unit.made import climbing, make
 diagnosis = diagnose_session(make(climbing(new=30.0), noise=0.0))
 assert audit(diagnosis).count("failed")
 print(json.dumps({
@@ -44,9 +43,10 @@ def with_rung(folder: Path, before: str) -> Any:
     entry, text = 'RungKind("new", "added", "doing what is new", "something new"),\n', table.read_text()
     place = text.index("RungKind(", text.rindex("\n", 0, text.index(f'"{before}"')) - len("    RungKind("))
     table.write_text(text[:place] + entry + text[place:])
-    path = f"import sys; sys.path[:0] = [{str(folder)!r}, {str(HERE.parent)!r}]\n"
+    begin = f"import sys; sys.path[:0] = [{str(folder)!r}, {str(HERE.parent)!r}]\n"
+    begin += f"from {HERE.name}.made import climbing, make\n"
     run = subprocess.run(
-        [sys.executable, "-c", path + PROGRAM], capture_output=True, text=True, timeout=60, check=False
+        [sys.executable, "-c", begin + PROGRAM], capture_output=True, text=True, timeout=60, check=False
     )
     assert run.returncode == 0, run.stderr
     return json.loads(run.stdout)
