@@ -11,7 +11,7 @@ import math
 from dataclasses import dataclass, field
 from typing import Any
 
-from ..session import Session, Warning_, ordered
+from ..session import STAGE_OF_RUNG, Session, Warning_, ordered
 from .diagnosis import Diagnosis, Stage
 from .intervals import Interval, apart, total
 from .thresholds import RESOLUTION
@@ -149,7 +149,7 @@ def _stages(before: Diagnosis, after: Diagnosis) -> list[StageChange]:
     ]
 
 
-_ORDER = ["compute", "transfer", "ipc", "collate", "transform", "load", "storage", "contention"]
+_ORDER = [*STAGE_OF_RUNG.values(), "contention"]
 
 
 def _stage(name: str, old: Stage | None, new: Stage | None, resolution: float) -> StageChange:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from ..session import Session
+from ..session import LADDER, Session
 from .chain import heaviest
 from .diagnosis import Stage
 from .intervals import Interval
@@ -15,14 +15,8 @@ from .waterfall import ranked
 
 #: Description of each stage's work.
 WHAT_IT_IS = {
-    "transfer": "copying batches from host memory to the device",
-    "ipc": "handing batches from the worker processes to the training process",
-    "collate": "collating samples into batches",
-    "transform": "running the transforms on every sample",
-    "load": "loading the samples (reading, decoding, generating)",
-    "storage": "reading data that is not in the page cache",
+    **{kind.stage: kind.work for kind in LADDER},
     "startup": "starting the loader's workers for every epoch",
-    "compute": "the model itself",
 }
 #: Modules that are named one by one.
 _FEW = 3

@@ -17,7 +17,7 @@ import itertools
 import math
 from dataclasses import dataclass
 
-from ..session import STAGE_OF_RUNG, Place, Session
+from ..session import RUNGS, STAGE_OF_RUNG, Place, Session
 from .chain import dominant, heaviest, joined
 from .diagnosis import Stage, Without
 from .estimate import WORKERS
@@ -25,8 +25,10 @@ from .intervals import Interval, total
 from .ladder import LadderView
 from .thresholds import CO_BOTTLENECK, RESOLUTION
 
+#: Rungs that measure the training process's own side, fastest first. The stages of the others are the workers'.
+_OWN_SIDE = RUNGS[: RUNGS.index("worker") + 1]
 #: Stages that the workers run.
-OF_THE_WORKERS = ("collate", "transform", "load", "storage")
+OF_THE_WORKERS = tuple(STAGE_OF_RUNG[rung] for rung in RUNGS if rung not in _OWN_SIDE)
 #: Half-width of the interval of a stage's share of a worker's time. Shares differ little between samples, but cached
 #: files, other cores and the first samples shift them against the whole run (2 to 4 points on recorded runs).
 _SHARE_ARM = 0.05
@@ -59,7 +61,7 @@ class Sides:
 def sides(ladder: LadderView) -> Sides:
     """Separate the training process's own time in a step from its waiting for the workers."""
     step = ladder.ms("baseline")
-    own = [rung for rung in ("worker", "host", "device") if ladder.has(rung)]
+    own = [rung for rung in reversed(_OWN_SIDE) if ladder.has(rung)]
     share = ladder.waited("baseline")
     if not own:  # no rung excludes the workers' work
         below = ladder.rungs[0]
@@ -117,7 +119,7 @@ def waterfall(ladder: LadderView) -> list[Stage]:
     compute = fastest.shifted(found.compute - fastest.value).not_negative()
     pieces = [_stage(ladder, "compute", compute, ladder.rungs[0])]
     at, before = found.compute, "device" if ladder.has("device") else ""
-    for rung in ("host", "worker"):
+    for rung in _OWN_SIDE[1:]:
         if ladder.has(rung) and before:
             more = found.handed if rung == "worker" else 0.0
             here = min(found.ready, max(at, ladder.ms(rung).value + more))
@@ -127,7 +129,7 @@ def waterfall(ladder: LadderView) -> list[Stage]:
             at = here
         before = rung if ladder.has(rung) else before
     if found.lost.value > _DUST * found.step.value:
-        hidden = [STAGE_OF_RUNG[rung] for rung in ("host", "worker") if ladder.lacks(rung)]
+        hidden = [STAGE_OF_RUNG[rung] for rung in _OWN_SIDE[1:] if ladder.lacks(rung)]
         lost = found.lost.not_negative()
         pieces.append(_stage(ladder, hidden[-1] if hidden else "contention", lost, covers=hidden or None))
     pieces += _of_the_workers(ladder, found)
@@ -249,7 +251,7 @@ def _cold(ladder: LadderView) -> float:
 def _by_rungs(ladder: LadderView) -> list[_Part]:
     """Return each rung's cost over the rung below as a part, for sessions without worker times."""
     parts = []
-    rungs = [rung for rung in ladder.rungs if rung not in ("device", "host", "worker")]
+    rungs = [rung for rung in ladder.rungs if rung not in _OWN_SIDE]
     for rung in rungs:
         below = ladder.below(rung)
         if below is None:

@@ -14,8 +14,7 @@ from pipediag.analysis import diagnose_session
 from pipediag.analysis.audit import FAILED, PASSED, UNMEASURABLE, Audit, Item, audit
 from pipediag.analysis.audit.rounds import next_round
 from pipediag.host.passes import Request
-from pipediag.report import RENDERERS, read, write
-from pipediag.report.audit import render_text
+from pipediag.report import RENDERERS, blocks, read, text, write
 from pipediag.session import (
     CONTROLS,
     RUNGS,
@@ -485,7 +484,7 @@ class TestReports:
         return audit(diagnose_session(session))
 
     def test_text(self) -> None:
-        lines = render_text(self.made()).splitlines()
+        lines = RENDERERS[".txt"](self.made()).splitlines()
         assert lines[0] == "AUDIT: 5 failed, 4 passed, 0 unmeasurable"
         assert lines[1] == "train.py | Photos (batch 32, 4 workers) | cuda"
         first = lines.index("FAILED        input costs at most 5 % of a step")
@@ -499,12 +498,12 @@ class TestReports:
         assert "\x1b" not in "".join(lines)
 
     def test_colour(self) -> None:
-        shown = render_text(self.made(), colour=True)
+        shown = text.write(blocks(self.made()), colour=True)
         assert "\x1b[31mFAILED      \x1b[0m  input costs" in shown
         assert "\x1b[32mpassed      \x1b[0m  epochs begin" in shown
 
     def test_unmeasurable(self) -> None:
-        assert "unmeasurable  what is copied to the device is read there" in render_text(
+        assert "unmeasurable  what is copied to the device is read there" in RENDERERS[".txt"](
             audit(diagnose_session(on_cpu()))
         )
 

@@ -9,12 +9,12 @@ import pytest
 from pipediag.analysis import diagnose_session
 from pipediag.analysis.ladder import LadderView
 from pipediag.analysis.remedy import FEWEST, FIRST_LOOK, LEAST_SPEEDUP, Outcome, next_trial, outcome, speedup, to_dict
-from pipediag.report.markdown import render_markdown
-from pipediag.report.terminal import render_terminal
+from pipediag.report import RENDERERS
 from pipediag.session import REMEDIED, Apart, Edit, Kept, Place, Proof, Remedy, Rung, Session, Window
 
 from .made import climbing, make
 
+render_terminal, render_markdown = RENDERERS[".txt"], RENDERERS[".md"]
 DIFF = (
     "--- train.py\n+++ train.py\n@@ -1 +1,3 @@\n+import pipediag\n loader = f()\n"
     '+loader = pipediag.offload(loader, "cuda")\n'

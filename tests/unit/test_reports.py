@@ -17,12 +17,12 @@ import pytest
 
 from pipediag.analysis import Diagnosis, diagnose_session
 from pipediag.errors import SessionFileError, UsageError
-from pipediag.report import RENDERERS, check_output, read, write
-from pipediag.report.terminal import render_for, render_terminal
+from pipediag.report import RENDERERS, check_output, read, render_for, write
 from pipediag.session import BatchStep, Files, HotLine, Session, Slow, Startup, Tail
 
 from .made import FLAT, blocks, climbing, cut, inside, leaf, make, torchvisions, without
 
+render_terminal = RENDERERS[".txt"]
 GOLDEN = Path(__file__).parent / "golden"
 VERDICTS = {
     "none", "transfer", "ipc", "collate", "transform", "load", "storage", "startup", "contention", "inconclusive",
