@@ -67,4 +67,4 @@ def _bars(text: str) -> str:
 
 def _capital(title: str) -> str:
     """Return a title with a capital letter, unless a unit begins it."""
-    return title if title.startswith("ms ") else title.capitalize()
+    return title if title.startswith("ms ") else title[:1].upper() + title[1:]
