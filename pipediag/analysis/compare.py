@@ -13,7 +13,7 @@ from typing import Any
 
 from ..session import Session, Warning_, ordered
 from .diagnosis import Diagnosis, Stage
-from .intervals import Interval, apart, total
+from .intervals import Interval, apart
 from .thresholds import RESOLUTION
 from .waterfall import by_stage
 
@@ -157,7 +157,7 @@ def _stage(name: str, old: Stage | None, new: Stage | None, resolution: float) -
         return StageChange(name, old.ms if old else None, new.ms if new else None, None, False)
     if old.covers != new.covers:
         return StageChange(name, old.ms, new.ms, None, False, alone=False)
-    change = total([new.ms, Interval(-old.ms.value, -old.ms.high, -old.ms.low)])
+    change = new.ms.minus(old.ms)
     return StageChange(name, old.ms, new.ms, change, change.low > resolution or change.high < -resolution)
 
 

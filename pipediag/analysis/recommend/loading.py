@@ -8,7 +8,8 @@ from ...session import Files
 from ..diagnosis import Recommendation
 from ..intervals import Interval
 from ..sentences import number, percent
-from ..whatif import Change, saving
+from ..whatif import Change
+from ..work import saving
 from .view import HALVED, View, bytes_text, share_text
 
 #: Lines and functions that decode images.

@@ -9,7 +9,8 @@ from ..diagnosis import Recommendation
 from ..intervals import Interval
 from ..remedy import LEAST_SPEEDUP, outcome
 from ..sentences import number, percent
-from ..whatif import Change, saving
+from ..whatif import Change
+from ..work import saving
 from . import known
 from .view import HALVED, View, bytes_text, leaf_text, listed, named, s, share_text
 

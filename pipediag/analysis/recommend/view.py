@@ -10,7 +10,8 @@ from ..diagnosis import Recommendation, Stage, Verdict
 from ..intervals import Interval
 from ..ladder import LadderView
 from ..sentences import number, percent
-from ..whatif import Change, WhatIf, Work
+from ..whatif import Change, WhatIf
+from ..work import Work
 
 #: Stages that the workers run, or the training process if there are none.
 _OF_THE_WORKERS = ("collate", "transform", "load", "storage")
