@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import math
 import statistics
 
 from ..session import CONTROLS, Session, Warning_, fed_apart
+from .cores import busy_cores, full
 from .diagnosis import Stage
 from .ladder import LadderView, known
 from .sentences import number, percent
 from .thresholds import GATE
 from .verdict import disagreements
-from .waterfall import by_stage
+from .waterfall import input_stages
 
-#: Share of the cores in use above which the machine counts as full.
-FULL = 0.9
 #: Other processes are reported if they use at least this share of the cores and at least this many cores.
 FOREIGN, _OTHERS = 0.1, 0.4
 #: The tail is heavy if the 99th percentile is at least this many times the median.
@@ -124,7 +122,7 @@ def _full_cpu(ladder: LadderView, pieces: list[Stage]) -> Warning_ | None:
         return None
     cores = ladder.session.environment["cores"]
     told = f"{busy_cores(ladder, 'baseline'):.1f} of {cores:g} usable cores are in use under the baseline"
-    top = _costliest(ladder, pieces)
+    top = next((piece for piece in input_stages(ladder, pieces) if piece.ms.value > 0), None)
     added_by = next((r for r in ladder.rungs if top is not None and top.stage in ladder.covered(r)), "")
     before = ladder.below(added_by) if added_by else None
     if top is None or before is None or not full(ladder, before):
@@ -135,24 +133,6 @@ def _full_cpu(ladder: LadderView, pieces: list[Stage]) -> Warning_ | None:
         "the machine over",
         f"judge by what the workers' time goes into: {_shares(ladder.session) or 'not known'}",
     )
-
-
-def full(ladder: LadderView, rung: str) -> bool:
-    """Return whether all cores are in use under a rung: any further work slows other work down."""
-    cores = ladder.session.environment.get("cores") or math.inf
-    return busy_cores(ladder, rung) >= FULL * cores
-
-
-def busy_cores(ladder: LadderView, rung: str) -> float:
-    """Return the cores in use under a rung, of those the process may use; under a quota, only its own use counts."""
-    seen, facts = ladder.evidence(rung), ladder.session.environment
-    used = seen.get("cores_used", 0.0)
-    return used if facts.get("cgroup_quota") else max(used, seen.get("cores_busy", 0.0))
-
-
-def _costliest(ladder: LadderView, pieces: list[Stage]) -> Stage | None:
-    stages = [p for p in by_stage(ladder, pieces) if p.stage != "compute" and p.ms.value > 0]
-    return max(stages, key=lambda p: p.ms.value, default=None)
 
 
 def _shares(session: Session) -> str:

@@ -74,6 +74,11 @@ class Interval:
         }
 
 
+def plain(interval: Interval | None) -> dict[str, float | None] | None:
+    """Return the JSON form, or None if there is no interval."""
+    return interval.to_dict() if interval is not None else None
+
+
 def student_t(degrees: int) -> float:
     """Return the 0.975 quantile of Student's t, within 0.3 % of the exact value."""
     return _T[degrees - 1] if degrees <= len(_T) else _Z * (1 + (_Z**2 + 1) / (4 * degrees))

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 from ..session import Session
 from .chain import heaviest
+from .cores import threads
 from .diagnosis import Stage
 from .intervals import Interval
 from .ladder import LadderView
@@ -43,8 +44,6 @@ def number(value: float) -> str:
 
 def span(interval: Interval) -> str:
     """Return the interval of a share as text."""
-    if math.isinf(interval.low) or math.isinf(interval.high):
-        return "one window only"
     return f"{max(0.0, 100 * interval.low):.0f} to {min(100.0, max(0.0, 100 * interval.high)):.0f} %"
 
 
@@ -54,11 +53,18 @@ def times(gain: Interval) -> str:
     return f"{number(gain.value)}x ({number(gain.low)} to {high})"
 
 
+def listed(names: Sequence[str]) -> str:
+    return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"
+
+
 def few(names: Sequence[str]) -> str:
     """Names in a row, of many only the first and the last."""
-    if len(names) > _FEW:
-        return f"{names[0]} to {names[-1]} ({len(names)} modules)"
-    return ", ".join(names[:-1]) + (" and " if names[:-1] else "") + names[-1]
+    return f"{names[0]} to {names[-1]} ({len(names)} modules)" if len(names) > _FEW else listed(names)
+
+
+def counted(count: float, noun: str) -> str:
+    """Return a count with its noun: 1 file, 3 files."""
+    return f"{number(count)} {noun}{'' if count == 1 else 's'}"
 
 
 def what(piece: Stage) -> str:
@@ -171,22 +177,14 @@ def contention(ladder: LadderView, lost: Interval) -> str:
 
 def _threads(session: Session) -> str:
     """Return the number of threads that want to run, with advice, if it exceeds the number of cores; else empty."""
-    cores = session.environment.get("cores")
-    workers = session.loader.num_workers if session.loader else 0
-    inside = session.inside.threads if session.inside else {}
-    own = int(session.environment.get("threads", {}).get("torch", 1))
-    library, most = max(inside.items(), key=lambda item: item[1], default=("", 1))
-    if not cores or workers * most + own <= cores:
+    running = threads(session)
+    if not running.exceed:
         return ""
-    text = f" {workers} workers of {most} thread{'' if most == 1 else 's'} and {own} of the training process share "
-    text += f"{cores:g} cores"
-    limits = {"opencv": "cv2.setNumThreads(1)", "torch": "torch.set_num_threads(1)"}
-    if most > 1:
-        how = limits.get(library, f"limiting {library}'s threads")
-        return f"{text}: {how} in a worker_init_fn leaves one to each worker."
-    if own > 1:
-        return f"{text}: OMP_NUM_THREADS or torch.set_num_threads({max(1, int(cores) - workers)}) limits the latter."
-    return text + "."
+    if running.each > 1:
+        return f" {running}: {running.limit} in a worker_init_fn leaves one to each worker."
+    if running.own > 1:
+        return f" {running}: OMP_NUM_THREADS or torch.set_num_threads({running.own_share}) limits the latter."
+    return f" {running}."
 
 
 def startup(session: Session, amortised: float, base: Interval) -> str:

@@ -308,8 +308,13 @@ def by_stage(ladder: LadderView, pieces: list[Stage]) -> list[Stage]:
     return stages
 
 
+def input_stages(ladder: LadderView, pieces: list[Stage]) -> list[Stage]:
+    """Return the stages of the input pipeline: all but ``compute``, costliest first."""
+    return ranked([stage for stage in by_stage(ladder, pieces) if stage.stage != "compute"])
+
+
 def ranked(parts: list[Stage]) -> list[Stage]:
-    """Return the parts of one stage, costliest first."""
+    """Return the pieces, costliest first."""
     return sorted(parts, key=lambda part: part.ms.value, reverse=True)
 
 

@@ -215,6 +215,10 @@ class WhatIf:
                 return workers
         return most
 
+    def workers_enough(self) -> int:
+        """Return the fewest of the present workers that keep up with the loop."""
+        return math.ceil(self.workers * self.supply / self.loop)
+
     def cores_wanted(self) -> float | None:
         """Return the cores with which the workers keep up with the loop, or None if the workers' work is unknown.
 

@@ -203,7 +203,9 @@ class TestCores:
     def test_failed(self) -> None:
         one = item(self.crowded(STARVED), "cores")
         assert one.status == FAILED
-        assert one.told.startswith("4 workers of 4 threads and 1 of the training process share 8 cores; a worker waits")
+        assert one.told.startswith(
+            "4 workers of 4 threads (torch) and 1 of the training process share 8 cores; a worker"
+        )
         assert "threads" in advised(one)
 
     def test_failed_and_no_thread_to_spare(self) -> None:

@@ -16,8 +16,8 @@ from hypothesis import strategies as st
 
 from pipediag.analysis import Diagnosis, diagnose_session
 from pipediag.analysis.diagnosis import Recommendation
-from pipediag.analysis.recommend import WORTH, known
-from pipediag.analysis.thresholds import GATE
+from pipediag.analysis.recommend import known
+from pipediag.analysis.thresholds import GATE, WORTH
 from pipediag.session import (
     RUNGS,
     BatchFacts,
@@ -58,8 +58,7 @@ def advice(session: Session) -> dict[str, Recommendation]:
     for one in diagnosis.recommendations:
         assert one.evidence and all(any(c.isdigit() for c in text) for text in one.evidence[:1]), one
         assert one.title and one.how and one.risk
-        gain = one.measured or one.predicted
-        assert gain is None or gain.high >= WORTH
+        assert one.gain is None or one.gain.high >= WORTH
     return {one.id: one for one in diagnosis.recommendations}
 
 
@@ -938,7 +937,7 @@ class TestOrder:
     """The largest gain first; what is not worth it left out."""
 
     def gains(self, diagnosis: Diagnosis) -> list[float]:
-        told = [one.measured or one.predicted for one in diagnosis.recommendations]
+        told = [one.gain for one in diagnosis.recommendations]
         return [gain.value if gain else -math.inf for gain in told]
 
     def test_by_predicted_gain(self) -> None:

@@ -464,8 +464,8 @@ class TestContention:
 
     def test_threads_of_opencv(self) -> None:
         assert self.sentence(torch=1, opencv=16) == (
-            "8 workers of 16 threads and 1 of the training process share 4 cores: cv2.setNumThreads(1) in a "
-            "worker_init_fn leaves one to each worker."
+            "8 workers of 16 threads (opencv) and 1 of the training process share 4 cores: cv2.setNumThreads(1) in "
+            "a worker_init_fn leaves one to each worker."
         )
 
     def test_threads_of_torch(self) -> None:

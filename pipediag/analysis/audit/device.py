@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ...session import Leaf, SyncCall
 from ..recommend.view import batch_text, bytes_text, s
-from ..sentences import number, percent, span
+from ..sentences import counted, number, percent, span
 from ..thresholds import GATE
 from ..whatif import what_if
 from .item import FAILED, OPEN, PASSED, UNMEASURABLE, Check, Item, against, share_of_step
@@ -58,7 +58,7 @@ def syncs(check: Check) -> Item:
     seen = f"{found.steps} steps watched"
     if not found.calls:
         return Item("syncs", title, PASSED, f"none in {seen}")
-    count = f"{len(found.calls)} call{'' if len(found.calls) == 1 else 's'}"
+    count = counted(len(found.calls), "call")
     return Item("syncs", title, FAILED, f"{count} of the loop; {seen}", [], [_call(call) for call in found.calls])
 
 
@@ -78,7 +78,7 @@ def light(check: Check) -> Item:
     if why:
         return Item("bytes", title, UNMEASURABLE, why)
     nbytes = bytes_text(sum(leaf.nbytes for leaf in leaves))
-    told = f"a batch has {nbytes} in {len(leaves)} tensor{'' if len(leaves) == 1 else 's'}"
+    told = f"a batch has {nbytes} in {counted(len(leaves), 'tensor')}"
     advice = check.advice(_LIGHTER)
     if advice:
         told += f"; {'; '.join(one.evidence[0] for one in advice)}"

@@ -5,19 +5,19 @@ from __future__ import annotations
 import math
 import statistics
 
+from ..cores import threads
 from ..halving import arms
-from ..intervals import Interval
 from ..recommend import tried
-from ..sentences import number, percent, span
+from ..sentences import counted, number, percent, span, times
 from ..thresholds import GATE, QUEUED
 from ..verdict import startup_ms
+from ..waterfall import OF_THE_WORKERS
 from ..whatif import what_if
 from .item import FAILED, OPEN, PASSED, UNMEASURABLE, Check, Item, against, margin
 
 #: Ids of the recommendations that change only the loader's settings.
 KNOBS = frozenset({*tried.IDS, "persistent-workers"})
 _CORES = frozenset({"threads", "fewer-workers", "more-cores"})
-_OF_THE_WORKERS = frozenset({"collate", "transform", "load", "storage"})
 #: Maximum number of recommendations that one item names; the report has them all.
 _NAMED = 3
 
@@ -54,11 +54,11 @@ def supply(check: Check) -> Item:
         return Item("supply", title, UNMEASURABLE, why)
     found = margin(ladder)
     makes, takes = (number(1000.0 / ladder.ms(rung).value) for rung in ("supply", ladder.ceiling))
-    told = f"it makes {number(found.value)}x {_between(found)} what the training consumes at its best: "
+    told = f"it makes {times(found)} what the training consumes at its best: "
     told += f"{makes} against {takes} batches/s"
     status = against(found.inverse(), 1.0)
     if status == FAILED:
-        advice = [one for one in check.diagnosis.recommendations if one.stage in _OF_THE_WORKERS]
+        advice = [one for one in check.diagnosis.recommendations if one.stage in OF_THE_WORKERS]
         todo = [] if advice else ["see what the input costs"]
         return Item("supply", title, status, told, advice[:_NAMED], todo)
     return Item("supply", title, status, told if status == PASSED else f"{told}; {OPEN}")
@@ -90,31 +90,25 @@ def startup(check: Check) -> Item:
 def cores(check: Check) -> Item:
     """Check workers and threads against the cores that they may use."""
     title = "workers and threads have the cores they need"
-    loader, facts, inside = check.loader, check.session.environment, check.session.inside
-    usable = facts.get("cores")
+    loader, running = check.loader, threads(check.session)
     why = check.lacking("baseline")
     seen = {} if why else check.ladder.evidence("baseline")
     if not why and not loader.num_workers:
         why = "num_workers=0: there are no workers beside the training process"
-    if not why and not usable:
+    if not why and math.isinf(running.cores):
         why = "the number of usable cores is not known"
     if not why and "worker_queued" not in seen:
         why = "it was not seen how long the workers wait for a core"
-    if why or not usable:
+    if why:
         return Item("cores", title, UNMEASURABLE, why)
-    most = max((inside.threads if inside else {}).values(), default=1)
-    own = int(facts.get("threads", {}).get("torch", 1))
     queued = seen["worker_queued"]
-    each = f"{most} thread{'' if most == 1 else 's'}"
-    workers = f"{loader.num_workers} worker{'' if loader.num_workers == 1 else 's'}"
-    told = f"{workers} of {each} and {own} of the training process share {usable:g} cores; "
-    told += f"a worker waits for a core {percent(queued)} of its time"
+    told = f"{running}; a worker waits for a core {percent(queued)} of its time"
     advice = check.advice(_CORES)
     if advice:
         return Item("cores", title, FAILED, told, advice)
     starved = check.diagnosis.verdict.starved
     costs = starved is None or starved.high > GATE  # a loop that does not starve needs no fix
-    if costs and loader.num_workers * most + own > usable and queued > QUEUED:
+    if costs and running.exceed and queued > QUEUED:
         return Item("cores", title, FAILED, told, [], ["less for the workers to do, or more cores for each device"])
     return Item("cores", title, PASSED, told)
 
@@ -129,12 +123,6 @@ def knobs(check: Check) -> Item:
     told = ", ".join(f"{name}={getattr(loader, name)}" for name in names)
     measured = sum(arm.speedup is not None for arm in arms(check.session))
     if measured:
-        told += f"; {measured} other setting{'' if measured == 1 else 's'} measured beside it"
+        told += f"; {counted(measured, 'other setting')} measured beside it"
     advice = check.advice(KNOBS)
     return Item("knobs", title, FAILED if advice else PASSED, told, advice)
-
-
-def _between(interval: Interval) -> str:
-    if interval.low <= 0 or math.isinf(interval.high):
-        return "(one window only)"
-    return f"({number(interval.low)} to {number(interval.high)})"

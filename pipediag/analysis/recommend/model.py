@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from ...session import Prefix
 from ..diagnosis import Recommendation
-from ..intervals import Interval
+from ..intervals import exactly
 from ..sentences import few, number, percent
 from ..whatif import Change
-from .view import HALVED, View, s
+from .view import HALVED, View, half_at_best, s
 
 #: Part of the time in which a kernel runs, from which on the device counts as busy.
 _BUSY = 0.9
@@ -26,7 +26,7 @@ def frozen_prefix(view: View) -> Recommendation | None:
         "frozen-prefix",
         f"Run {names} a batch ahead, on a second stream",
         "compute",
-        Change(compute=Interval(most / 2, 0.0, most)),
+        Change(compute=half_at_best(exactly(most))),
         [
             f"{number(prefix.ms)} ms of a step of {number(step)} ms go into a frozen part that learns nothing "
             f"({names}): run beside the rest, such steps become at most {number(step / longer)} "
@@ -78,7 +78,7 @@ def compute(view: View) -> Recommendation | None:
             "model",
             "Keep the device busy: it waits for the training process",
             "compute",
-            Change(compute=Interval(idle / 2, 0.0, idle)),
+            Change(compute=half_at_best(exactly(idle))),
             [*evidence, f"the device idles {number(idle)} ms of each step; {HALVED}"],
             "torch.compile or CUDA graphs launch a step's kernels together, a fused optimizer launches fewer; .item() "
             "and printing the loss make the process wait for the device",

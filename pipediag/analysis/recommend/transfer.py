@@ -7,10 +7,10 @@ from dataclasses import replace
 from ...session import Leaf
 from ..diagnosis import Recommendation
 from ..intervals import Interval
-from ..sentences import number, percent
+from ..sentences import counted, number, percent
 from ..whatif import Change
 from .tried import RISKS, found_best, predicted_only
-from .view import HALVED, View, batch_text, bytes_text, leaf_text
+from .view import HALVED, View, batch_text, bytes_text, half_at_best, leaf_text
 
 #: Low-precision dtypes for a model, with at most half the bytes of float32, and their sizes in bytes.
 _LOW = {"bfloat16": 2, "float16": 2, "float8_e4m3fn": 1, "float8_e5m2": 1}
@@ -52,7 +52,7 @@ def pin_memory(view: View) -> Recommendation | None:
     if (not pageable and not waited) or (pageable and found_best(view, "pin-memory")):
         return None
     evidence = [f"{_cost(view, transfer)}; pin_memory={view.loader.pin_memory}"]
-    saved = Interval(transfer.value / 2, 0.0, transfer.high)
+    saved = half_at_best(transfer)
     if pageable and batch.copy_ms and batch.pinned_copy_ms is not None:
         faster = max(0.0, 1 - batch.pinned_copy_ms / batch.copy_ms)
         # An asynchronous copy may overlap the step completely.
@@ -235,12 +235,12 @@ def handoff(view: View) -> Recommendation | None:
     ]
     if leaves:
         nbytes = bytes_text(sum(leaf.nbytes for leaf in leaves))
-        evidence.append(f"a batch holds {len(leaves)} tensor{'' if len(leaves) == 1 else 's'}, {nbytes} in all")
+        evidence.append(f"a batch holds {counted(len(leaves), 'tensor')}, {nbytes} in all")
     return view.made(
         "hand-off",
         "Hand over batches in fewer and smaller pieces",
         "ipc",
-        Change(loop=Interval(cost.value / 2, 0.0, cost.high)),
+        Change(loop=half_at_best(cost)),
         evidence,
         "one tensor in place of lists of tensors or objects, bytes in place of floats, larger batches of small samples",
         "what is packed has to be taken apart on the device",

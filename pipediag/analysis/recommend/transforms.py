@@ -6,13 +6,14 @@ from collections.abc import Sequence
 
 from ...session import Link
 from ..diagnosis import Recommendation
+from ..estimate import LEAST
 from ..intervals import Interval
-from ..remedy import LEAST_SPEEDUP, outcome
-from ..sentences import number, percent
+from ..remedy import outcome
+from ..sentences import listed, number, percent
 from ..whatif import Change
 from ..work import saving
 from . import known
-from .view import HALVED, View, bytes_text, leaf_text, listed, named, s, share_text
+from .view import HALVED, View, bytes_text, half_at_best, leaf_text, named, s, share_text
 
 #: Maximum share of its input that a crop or resize keeps for its place in the chain to matter.
 _SMALLER = 0.9
@@ -26,10 +27,7 @@ def offload(view: View) -> Recommendation | None:
     if view.on_cpu or work is None or view.loader.iterable:
         return None
     came = outcome(view.session)
-    failed = came is not None and came.speedup is None and not came.applied  # no speedup was measured
-    if came is not None and (
-        came.why_not or failed or (came.speedup is not None and came.speedup.high < LEAST_SPEEDUP)
-    ):
+    if came is not None and (came.why_not or came.speedup is None or came.speedup.high < LEAST):
         return None
     sure, probable = _movable(view)
     if not probable:
@@ -204,12 +202,11 @@ def rewrite(view: View) -> Recommendation | None:
     if took <= 0:
         return None
     hot = [line for line in view.inside.lines if line.share >= _HOT][:2]
-    saved = saving(took)
     return view.made(
         "rewrite",
         f"Make {link.name} cheaper",
         "transform",
-        Change(work=Interval(saved.value / 2, 0.0, saved.high)),
+        Change(work=half_at_best(saving(took))),
         [
             f"{named(link)} takes {view.per_sample(took)}, {share_text(took, work.run)} of a worker's time; {HALVED}",
             *(f"{percent(line.share)} of a sample's time: {line.where} {line.text}".rstrip() for line in hot),
@@ -225,7 +222,6 @@ def collate(view: View) -> Recommendation | None:
     work, place = view.work, view.loader.collate
     if work is None or work.collate <= 0 or place is None or not place.where:
         return None
-    saved = saving(work.collate)
     evidence = [
         f"{named(place)} takes a worker {number(work.collate)} ms a batch, {share_text(work.collate, work.run)} of its "
         f"time; {HALVED}"
@@ -237,7 +233,7 @@ def collate(view: View) -> Recommendation | None:
         "collate",
         f"Make {place.name} cheaper",
         "collate",
-        Change(work=Interval(saved.value / 2, 0.0, saved.high)),
+        Change(work=half_at_best(saving(work.collate))),
         evidence,
         f"{place.where}: one torch.stack or torch.cat for the batch in place of work on each sample; leave "
         "conversions to the device",

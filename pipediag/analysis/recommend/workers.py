@@ -5,7 +5,8 @@ from __future__ import annotations
 import math
 import statistics
 
-from ..checks import full
+from ..cores import full
+from ..cores import threads as wanting_to_run
 from ..diagnosis import Recommendation
 from ..intervals import Interval
 from ..ladder import LadderView
@@ -18,7 +19,6 @@ from .view import HALVED, View
 
 #: Share of their time that workers are blocked above which CPU time is not their limit.
 _BLOCKED = 0.3
-_LIMITS = {"opencv": "cv2.setNumThreads(1)", "torch": "torch.set_num_threads(1)"}
 
 
 def more_workers(view: View) -> Recommendation | None:
@@ -138,26 +138,23 @@ def persistent_workers(view: View) -> Recommendation | None:
 
 def threads(view: View) -> Recommendation | None:
     """Recommend fewer threads, if more threads than cores want to run and something waits for a core."""
-    cores, model = view.cores, view.whatif
-    library, most = max(view.inside.threads.items(), key=lambda item: item[1], default=("", 1))
-    own = int(view.session.environment.get("threads", {}).get("torch", 1))
+    model, running = view.whatif, wanting_to_run(view.session)
     queued = view.seen.get("worker_queued", 0.0)
-    if cores is None or not model.workers or model.workers * most + own <= cores:
+    if not model.workers or not running.exceed:
         return None
-    own_share = max(1, int(cores) - model.workers)
-    if most == 1 and own <= own_share:  # every thread is needed
+    if running.each == 1 and running.own <= running.own_share:  # every thread is needed
         return None
     if queued < QUEUED and model.lost.value <= GATE * model.base:
         return None
-    each = "1 thread" if most == 1 else f"{most} threads ({library})"
-    evidence = [f"{model.workers} workers of {each} and {own} of the training process share {cores:g} cores"]
+    evidence = [str(running)]
     if queued > 0:
         evidence.append(f"a worker waits for a core {percent(queued)} of its time")
     if model.lost.value > 0:
         evidence.append(_in_the_way(view))
-    how = f"{_LIMITS.get(library, f'one thread for {library}')} in the worker_init_fn"
-    if most == 1:
-        how = f"torch.set_num_threads({own_share}) or OMP_NUM_THREADS={own_share} in the training process"
+    how = f"{running.limit} in the worker_init_fn"
+    if running.each == 1:
+        own = running.own_share
+        how = f"torch.set_num_threads({own}) or OMP_NUM_THREADS={own} in the training process"
     return view.made(
         "threads",
         "Fewer threads than cores",
@@ -176,7 +173,7 @@ def fewer_workers(view: View) -> Recommendation | None:
     model = view.whatif
     if view.verdict.bottleneck != "contention" or model.work is None or model.lost.value <= 0:
         return None
-    enough = max(1, math.ceil(model.workers * model.supply / model.loop))
+    enough = max(1, model.workers_enough())
     if enough >= model.workers or judged(view, "fewer-workers") or found_best(view, "no-workers"):
         return None
     gone = model.lost.value * (1 - enough / model.workers)
