@@ -58,7 +58,7 @@ def _partial(ladder: LadderView) -> Warning_ | None:
         return None
     return Warning_(
         "partial",
-        f"PARTIAL: not measured for want of time: {', '.join(lacking)}",
+        f"PARTIAL: time ran out before these rungs were measured: {', '.join(lacking)}",
         "give it more time: --budget SECONDS" if ladder.session.ended == "budget" else "",
     )
 
@@ -76,7 +76,7 @@ def _not_monotone(ladder: LadderView) -> list[Warning_]:
                 Warning_(
                     "not-monotone",
                     f"adding {ladder.stage(slow)} made the step {number(-cost.value)} ms faster, "
-                    "which a cost cannot do",
+                    "which added work cannot do",
                     "something else changed between the two rungs (CPU load, caches, batch contents); "
                     "read the neighbouring stages together",
                 )
@@ -91,9 +91,9 @@ def _disagreeing(ladder: LadderView) -> list[Warning_]:
     return [
         Warning_(
             "rungs-disagree",
-            f"under the rung {rung} a step takes {number(measured)} ms, where the workers' time for a batch says "
-            f"{number(expected)}",
-            "the costs of the workers' stages are by their time; full cores or blocked workers make rungs differ",
+            f"under the rung {rung} a step takes {number(measured)} ms, but the workers' time for a batch predicts "
+            f"{number(expected)} ms",
+            "the workers' stages are charged by the workers' time; full cores or blocked workers make rungs differ",
         )
         for rung, expected, measured in disagreements(ladder)
     ]
@@ -110,9 +110,9 @@ def _foreign_load(ladder: LadderView) -> Warning_ | None:
         return None
     return Warning_(
         "foreign-load",
-        f"other processes used {others:.1f} of {cores:g} cores meanwhile, the script and its workers "
-        f"{seen['cores_used']:.1f}",
-        "the figures hold for a machine as busy as that; analyse on a quiet one",
+        f"other processes used {others:.1f} of {cores:g} cores during the measurement, the script and its "
+        f"workers {seen['cores_used']:.1f}",
+        "the figures hold for a machine this busy; analyse on a quiet one",
     )
 
 
@@ -129,9 +129,9 @@ def _full_cpu(ladder: LadderView, pieces: list[Stage]) -> Warning_ | None:
         return Warning_("full-cpu", told, "freeing CPU time anywhere in the workers helps as well")
     return Warning_(
         "tipping-over",
-        f"{told}, and {busy_cores(ladder, before):.1f} were before {top.stage} was added: it may only be what tipped "
-        "the machine over",
-        f"judge by what the workers' time goes into: {_shares(ladder.session) or 'not known'}",
+        f"{told}, and {busy_cores(ladder, before):.1f} were already before {top.stage} was added: it may not be the "
+        "cause, only the stage that filled the machine",
+        f"judge by the workers' CPU time: {_shares(ladder.session) or 'not known'}",
     )
 
 
@@ -161,7 +161,7 @@ def _heavy_tail(ladder: LadderView) -> Warning_ | None:
         f"some samples take far longer than others (median {number(tail.p50_ms)} ms, 99th percentile "
         f"{number(tail.p99_ms)} ms): {number(stalled)} ms of each step are spent waiting for a batch while later ones "
         "are ready" + (f"; slowest indices: {which}" if which else ""),
-        "mend or drop those samples, raise prefetch_factor, or let batches overtake: in_order=False",
+        "fix or drop those samples, raise prefetch_factor, or let later batches go first: in_order=False",
     )
 
 
@@ -205,8 +205,8 @@ def _varying_steps(ladder: LadderView) -> Warning_ | None:
     return Warning_(
         "varying-steps",
         f"the model's own step depends on the batch: {number(small[0])} to {number(large[0])} ms with the same "
-        f"batches fed from the device again and again{sized}",
-        "the ceiling is an average over the cached batches; batches of like size would even the steps out",
+        f"batches fed from the device repeatedly{sized}",
+        "the ceiling is an average over the cached batches; batches of similar size would make the steps alike",
     )
 
 

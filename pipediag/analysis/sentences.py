@@ -148,7 +148,7 @@ def _named(name: str, where: str) -> str:
 def not_starved(ladder: LadderView, share: Interval) -> str:
     base = ladder.ms("baseline")
     if not ladder.intervened:
-        text = f"Not starved: of a step of {number(base.value)} ms the loop waits for data {percent(share.value)}"
+        text = f"Not starved: the loop waits for data {percent(share.value)} of a {number(base.value)} ms step"
         return f"{text} ({span(share)}).{only_observed(ladder)}"
     best = ladder.ms(ladder.ceiling)
     return (
@@ -161,17 +161,17 @@ def not_starved(ladder: LadderView, share: Interval) -> str:
 def undecided(ladder: LadderView, share: Interval, top: Stage | None) -> str:
     most = f" Most of it would be {top.stage}." if top is not None else ""
     return (
-        f"It is open whether the loop starves: the input pipeline costs {max(0.0, 100 * share.value):.0f} % of the "
-        f"step, but it may be {span(share)}.{most} A longer --budget narrows the interval."
+        f"It is not yet certain whether the loop starves: the input pipeline costs {percent(max(0.0, share.value))} of "
+        f"the step ({span(share)}).{most} A longer --budget narrows the interval."
     )
 
 
 def contention(ladder: LadderView, lost: Interval) -> str:
     base = ladder.ms("baseline")
     return (
-        f"The workers are not late, they are in the way: without any waiting, a step takes {number(lost.value)} ms "
-        f"longer beside them (of {number(base.value)} ms). They compete with the training process for the CPU: fewer "
-        f"workers or fewer threads, not more, should help.{_threads(ladder.session)}"
+        f"The workers are not late, but they compete with the training process for the CPU: while they run, a step "
+        f"takes {number(lost.value)} ms longer (of {number(base.value)} ms), waiting not included. Fewer workers or "
+        f"fewer threads, not more, should help.{_threads(ladder.session)}"
     )
 
 
@@ -190,11 +190,11 @@ def _threads(session: Session) -> str:
 def startup(session: Session, amortised: float, base: Interval) -> str:
     assert session.loader is not None and session.loader.length
     text = (
-        f"Every epoch begins with a wait: starting the loader costs {number(amortised)} ms a step when spread over the "
-        f"epoch's {session.loader.length} batches, beside a step of {number(base.value)} ms. "
+        f"Every epoch begins with a wait: spread over the epoch's {session.loader.length} batches, starting the loader "
+        f"adds {number(amortised)} ms to each step of {number(base.value)} ms. "
     )
     if session.loader.persistent_workers:
-        return text + "The workers are kept already; longer epochs, or a cheaper first batch, would help."
+        return text + "The workers persist already; longer epochs, or a cheaper first batch, would help."
     paid = [s for s in session.startups if not s.renewed and s.ready]
     if paid:
         one = sorted(paid, key=lambda s: s.seconds)[len(paid) // 2]
@@ -229,4 +229,4 @@ def so_far(session: Session) -> str:
     parts = [("load", inside.load.wall_ms), *((link.name, link.cost.wall_ms) for link in inside.links)]
     parts.sort(key=lambda part: part[1], reverse=True)
     named = ", ".join(f"{name} {percent(ms / inside.whole.wall_ms)}" for name, ms in parts[:3] if ms > 0)
-    return f"{text}; a sample is {named}"
+    return f"{text}; time per sample: {named}"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from ...session import Leaf, SyncCall
-from ..recommend.view import batch_text, bytes_text, s
+from ..recommend.view import batch_text, bytes_text
 from ..sentences import counted, number, percent, span
 from ..thresholds import GATE
 from ..whatif import what_if
@@ -34,11 +34,11 @@ def _how(check: Check) -> str:
     batch = check.session.batch
     if batch is None or batch.unwatched or all(leaf.copied is None for leaf in batch.leaves):
         why = batch.unwatched if batch is not None else ""
-        return f"how they are made was not seen{f': {why}' if why else ''}"
+        return f"how they are made was not observed{f': {why}' if why else ''}"
     copied = [leaf for leaf in batch.leaves if leaf.copied]
     waited = [leaf for leaf in copied if not leaf.non_blocking]
     if not copied:
-        return "no tensor of a batch was seen to be copied as it is"
+        return "no tensor of a batch was seen being copied unchanged"
     if not waited:
         return "they come from pinned memory, and nothing waits for them"
     return f"the loop waits for {batch_text(waited)}"
@@ -50,7 +50,7 @@ def syncs(check: Check) -> Result:
     if check.device == "cpu":
         raise Unmeasurable("training runs on the CPU: there is no device to wait for")
     if found is None:
-        raise Unmeasurable(check.lacking("host") or "the time was up before steps were watched")
+        raise Unmeasurable(check.lacking("host") or "time ran out before steps were watched")
     if found.unwatched:
         raise Unmeasurable(found.unwatched)
     seen = f"{found.steps} steps watched"
@@ -71,7 +71,7 @@ def light(check: Check) -> Result:
     check.needs_a_device()
     leaves = check.session.batch.leaves if check.session.batch is not None else []
     if not leaves:
-        raise Unmeasurable("what is in a batch was not looked at")
+        raise Unmeasurable("the contents of a batch were not inspected")
     if what_if(check.ladder) is None:
         raise Unmeasurable(check.lacking("baseline", "device") or OPEN)
     told = f"a batch has {bytes_text(sum(leaf.nbytes for leaf in leaves))} in {counted(len(leaves), 'tensor')}"
@@ -90,16 +90,16 @@ def unread(check: Check) -> Result:
     copied = [leaf for leaf in batch.leaves if leaf.copied] if batch is not None else []
     known = [leaf for leaf in copied if leaf.read is not None]
     if not known:
-        raise Unmeasurable("no step was watched in which that could be seen")
+        raise Unmeasurable("no watched step showed whether they are read")
     advice = check.advice({"unread"})
     if advice:
         return Result(FAILED, advice[0].evidence[0], advice)
     read = [leaf for leaf in known if leaf.read]
-    told = f"seen to be read: {len(read)} of {len(copied)}"
+    told = f"{len(read)} of {len(copied)} copied tensors were seen to be read"
     return Result(PASSED, told + _for_nothing([leaf for leaf in known if not leaf.read]))
 
 
 def _for_nothing(idle: list[Leaf]) -> str:
     if not idle:
         return ""
-    return f"; {batch_text(idle)} need{s(idle)} not be copied, which would gain less than {percent(GATE)} of a step"
+    return f"; leaving {batch_text(idle)} on the host would gain less than {percent(GATE)} of a step"

@@ -130,4 +130,4 @@ def margin(ladder: LadderView) -> Interval:
 
 
 #: Message for an interval that contains the bound.
-OPEN = "too uncertain to tell, a longer --budget narrows the interval"
+OPEN = "too uncertain to tell; a longer --budget narrows the interval"

@@ -47,7 +47,7 @@ def supply(check: Check) -> Result:
         check.needs("device")
     rate = margin(ladder)
     makes, takes = (number(1000.0 / ladder.ms(rung).value) for rung in ("supply", ladder.ceiling))
-    told = f"it makes {times(rate)} what the training consumes at its best: {makes} against {takes} batches/s"
+    told = f"it makes {times(rate)} what the training can consume: {makes} against {takes} batches/s"
     found = held_against(rate.inverse(), 1.0, told)
     if found.status == PASSED:
         return found
@@ -61,11 +61,11 @@ def startup(check: Check) -> Result:
     each = startup_ms(check.session)
     check.needs("baseline")
     if not loader.length:
-        raise Unmeasurable("the loader does not know its length: there is no epoch to spread its beginning over")
+        raise Unmeasurable("the loader does not know its length: there is no epoch to spread the start over")
     if each is None:
         kept = loader.persistent_workers and bool(paid)
         raise Unmeasurable(
-            "the workers are kept, and no second epoch was seen to begin" if kept else "no epoch was seen to begin"
+            "the workers persist, and no second epoch was seen to begin" if kept else "no epoch was seen to begin"
         )
     share = each / (check.ladder.ms("baseline").value + each)
     seconds = statistics.median(one.seconds for one in paid if one.renewed or not loader.persistent_workers)
@@ -87,7 +87,7 @@ def cores(check: Check) -> Result:
     if math.isinf(running.cores):
         raise Unmeasurable("the number of usable cores is not known")
     if queued is None:
-        raise Unmeasurable("it was not seen how long the workers wait for a core")
+        raise Unmeasurable("how long the workers wait for a core was not measured")
     told = f"{running}; a worker waits for a core {percent(queued)} of its time"
     advice = check.advice(_CORES)
     if advice:
@@ -95,7 +95,7 @@ def cores(check: Check) -> Result:
     starved = check.diagnosis.verdict.starved
     costs = starved is None or starved.high > GATE  # a loop that does not starve needs no fix
     if costs and running.exceed and queued > QUEUED:
-        return Result(FAILED, told, [], ["less for the workers to do, or more cores for each device"])
+        return Result(FAILED, told, [], ["give the workers less to do, or each device more cores"])
     return Result(PASSED, told)
 
 

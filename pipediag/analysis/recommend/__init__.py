@@ -80,7 +80,7 @@ def _unknown(verdict: Verdict) -> str:
     if verdict.bottleneck == "none":
         share = f"{percent(verdict.starved.value)} of a step ({span(verdict.starved)})"
         return f"Nothing to gain here, because the loop waits for data {share}."
-    return "What a change would bring can be told once the loop was fed from a cache, and it ended before that."
+    return "No gain can be predicted: the loop ended before it could be fed from a cache."
 
 
 def _nothing(view: View) -> str:
@@ -96,4 +96,4 @@ def _nothing(view: View) -> str:
     if verdict.bottleneck == "none" and verdict.starved is not None:
         share = f"{percent(max(0.0, verdict.starved.value))} of a step ({span(verdict.starved)})"
         return f"Nothing to gain here, because the input pipeline costs {share}: {told}."
-    return f"What would mend it cannot be told from what was measured: {told}."
+    return f"The measurements do not show what would help: {told}."

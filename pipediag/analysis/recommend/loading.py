@@ -28,7 +28,7 @@ def storage(view: View) -> Recommendation | None:
         return None
     evidence = [
         f"a step takes {number(view.whatif.base)} ms, and {number(ladder.ms('warm').value)} ms with a few items "
-        "whose files lie in the page cache; predicted for all data there"
+        "whose files are in the page cache; the prediction assumes all data there"
     ]
     if view.seen.get("disk_read_mb", 0.0) > 0:
         evidence.append(f"{view.seen['disk_read_mb']:.2f} MB a step come from storage")
@@ -50,7 +50,7 @@ def storage(view: View) -> Recommendation | None:
         ladder.ratio("baseline", "warm"),
         evidence,
         f"a local SSD, or /dev/shm where the data fits into memory; {how}",
-        "a copy of the data that has to be kept up to date; slower storage than memory gains less",
+        "a copy of the data must be kept up to date; slower storage than memory gains less",
     )
 
 

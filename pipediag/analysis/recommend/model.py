@@ -28,15 +28,14 @@ def frozen_prefix(view: View) -> Recommendation | None:
         "compute",
         Change(compute=half_at_best(exactly(most))),
         [
-            f"{number(prefix.ms)} ms of a step of {number(step)} ms go into a frozen part that learns nothing "
-            f"({names}): run beside the rest, such steps become at most {number(step / longer)} "
-            "times as fast, as predicted, not measured",
-            f"with perfect overlap the longer of the two is left; {HALVED}, and nothing is gained where either part "
-            "fills the device by itself",
+            f"the frozen part ({names}) takes {number(prefix.ms)} ms of a {number(step)} ms step: overlapped with the "
+            f"rest, such steps become at most {number(step / longer)} times as fast (predicted, not measured)",
+            f"with perfect overlap only the longer part remains; {HALVED}; nothing is gained if either part alone "
+            "fills the device",
         ],
         lines_to_paste(prefix, view.batch.autocast or ""),
-        f"right only if {names} need{s(prefix.modules)} nothing but the batch: not what an earlier step has left; one "
-        "more batch lies in the device's memory",
+        f"correct only if {names} need{s(prefix.modules)} nothing but the batch, no result of an earlier step; one "
+        "more batch takes device memory",
     )
 
 
@@ -69,7 +68,7 @@ def compute(view: View) -> Recommendation | None:
         return None
     seen = view.ladder.evidence("device")
     busy = None if view.on_cpu else seen.get("gpu_utilization")
-    evidence = [f"a step takes {number(model.compute)} ms with batches that lie on the device"]
+    evidence = [f"a step takes {number(model.compute)} ms with batches cached on the device"]
     if busy is not None:
         evidence.append(f"a kernel runs {percent(busy)} of that time")
     if busy is not None and busy < _BUSY:
@@ -82,15 +81,15 @@ def compute(view: View) -> Recommendation | None:
             [*evidence, f"the device idles {number(idle)} ms of each step; {HALVED}"],
             "torch.compile or CUDA graphs launch a step's kernels together, a fused optimizer launches fewer; .item() "
             "and printing the loss make the process wait for the device",
-            "compiled steps have to be made anew for every new shape",
+            "every new shape compiles the step again",
         )
     if view.batch.autocast == "":
         evidence.append("no operation was seen to run under autocast")
-    evidence.append("what a cheaper step would gain cannot be told from the input pipeline's side: no prediction")
+    evidence.append("no prediction: measuring the input pipeline does not show what a cheaper step would gain")
     options = "autocast to bfloat16, channels_last, a larger batch, torch.compile"
     profile = view.session.profile
     heavy = profile.modules[0] if profile is not None and profile.modules else None
-    first = "pipediag analyze --profile trace.json shows what its steps consist of; begin with what takes most"
+    first = "pipediag analyze --profile trace.json shows what its steps consist of; begin with the largest part"
     if heavy is not None:
         evidence.append(f"{heavy.name} takes {number(heavy.ms)} ms of a recorded step, its backward pass included")
         first = f"begin with {heavy.name}"

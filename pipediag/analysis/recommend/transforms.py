@@ -43,10 +43,10 @@ def offload(view: View) -> Recommendation | None:
     ]
     now, then = moving[-1].bytes_out, _sent(moving)
     if 0 < then < now:
-        evidence.append(f"{bytes_text(then)} a sample cross the bus then, not {bytes_text(now)}")
+        evidence.append(f"{bytes_text(then)} per sample then cross the bus instead of {bytes_text(now)}")
     if probable[0] > 0:
         before = links[probable[0] - 1]
-        evidence.append(f"{named(before)} stays in the workers with all before it: {_why_it_stays(before)}")
+        evidence.append(f"{named(before)} and everything before it stay in the workers: {_why_it_stays(before)}")
     evidence += _approximately(view, probable)
     where = f"  # before {view.loader.where}" if view.loader.where else ""
     return view.made(
@@ -56,8 +56,8 @@ def offload(view: View) -> Recommendation | None:
         change,
         evidence,
         f'loader = pipediag.offload(loader, "{view.device}"){where}; pipediag analyze --apply measures it first',
-        "the device does this work beside the step, which costs where it is busy already; loader.certificate tells how "
-        "far its pixels are from the workers'",
+        "the device does this work beside the step, which costs time if it is busy already; loader.certificate says "
+        "how far its pixels differ from the workers'",
         came.speedup if came is not None else None,
     )
 
@@ -145,7 +145,7 @@ def reorder(view: View) -> Recommendation | None:
         "transform",
         Change(work=saving(saved)),
         [
-            f"{cut.name} keeps {share_text(cut.bytes_out, cut.bytes_in)} of what it is given",
+            f"{cut.name} keeps {share_text(cut.bytes_out, cut.bytes_in)} of its input",
             f"{listed(names)} take{s(names)} {view.per_sample(took)} on all of it, and would take "
             f"{view.per_sample(took - saved)} on what is kept",
         ],
@@ -169,7 +169,7 @@ def precompute(view: View) -> Recommendation | None:
     first, last = links[0], links[count - 1]
     names = [link.name for link in links[:count]]
     evidence = [
-        f"{listed(names)} give{s(names)} the same for a sample in every epoch, and take{s(names)} "
+        f"{listed(names)} give{s(names)} the same result for a sample in every epoch, and take{s(names)} "
         f"{view.per_sample(took)}, {share_text(took, work.run)} of a worker's time"
     ]
     kept, room = 1.0, "what is stored"
@@ -187,7 +187,7 @@ def precompute(view: View) -> Recommendation | None:
         evidence,
         f"store the samples with {named(first)}{f' to {named(last)}' if count > 1 else ''} applied, and take that out "
         "of the list of transforms",
-        f"{room} has to be made anew when these transforms change",
+        f"{room} must be rebuilt when these transforms change",
     )
 
 

@@ -136,6 +136,6 @@ def _keeping(view: View, arm: Arm) -> list[str]:
     if each <= GATE * 1000.0 / after.value:
         return []
     return [
-        f"its workers gave a first batch after {number(startup)} s, {number(each)} ms for each of the {loader.length} "
-        "steps of an epoch, unless they are kept: that is computed, for it lies between the windows"
+        f"its workers take {number(startup)} s to a first batch, {number(each)} ms for each of the {loader.length} "
+        "steps of an epoch, unless they persist (computed: no window includes this time)"
     ]

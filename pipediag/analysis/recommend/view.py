@@ -94,7 +94,7 @@ class View:
 
 
 #: Note on a prediction for which only a bound is known.
-HALVED = "predicted for half of that; the upper end is without it"
+HALVED = "the prediction assumes that half of it is saved, its upper end all of it"
 
 
 def bytes_text(nbytes: float) -> str:

@@ -82,7 +82,7 @@ def prefetch(view: View) -> Recommendation | None:
             "predicted for a queue that is never empty; the lower end is for one that changes nothing",
             *predicted_only(view, "prefetch-factor"),
         ],
-        f"prefetch_factor={2 * now} {view.in_the_loader}; in_order=False lets ready batches overtake a slow one",
+        f"prefetch_factor={2 * now} {view.in_the_loader}; in_order=False lets ready batches go before a slow one",
         f"{model.workers * now} more batches lie in host memory; in_order=False changes the order of the batches",
     )
 
@@ -120,11 +120,11 @@ def persistent_workers(view: View) -> Recommendation | None:
         f"ms for each step, beside {number(base)} ms of the step itself"
     ]
     if middle.ready:
-        evidence.append(f"{number(middle.ready)} s of them go by until the workers are ready")
+        evidence.append(f"the workers take {number(middle.ready)} s of that to get ready")
     ends = [one.shutdown for one in paid if one.shutdown > 0]
     if ends:
         evidence.append(f"ending the workers of the epoch before takes {number(statistics.median(ends))} s more")
-    evidence.append("computed from these times: what happens between epochs is in no steady window, and was not tried")
+    evidence.append("computed from these times, not tried: no steady window includes the time between epochs")
     return view.made(
         "persistent-workers",
         "Keep the workers from epoch to epoch",
@@ -196,7 +196,7 @@ def fewer_workers(view: View) -> Recommendation | None:
 
 def _in_the_way(view: View) -> str:
     lost = number(view.whatif.lost.value)
-    return f"without any waiting, a step takes {lost} ms longer beside the workers than it does with cached batches"
+    return f"waiting not included, a step takes {lost} ms longer while workers run than with cached batches"
 
 
 def more_cores(view: View) -> Recommendation | None:
