@@ -69,21 +69,21 @@ def sides(ladder: LadderView) -> Sides:
             ready = min(step.value, ladder.ms(below).value)
         else:
             ready = step.value * (1 - (share.value if share is not None else 0.0))
-        waits = _part(step, share) if share is not None else ladder.cost("baseline", below).not_negative()
+        waits = share.times(step.value) if share is not None else ladder.cost("baseline", below).not_negative()
         return Sides(step, min(ready, ladder.ms(below).value), ready, waits, Interval(0.0, 0.0, 0.0))
     slowest = max(own, key=lambda rung: ladder.ms(rung).value)
     measured = ladder.ms(slowest).value
     loader = ladder.session.loader
     if share is None or (loader is not None and not loader.num_workers):  # no workers, no contention
         beyond = ladder.cost("baseline", slowest).not_negative()
-        part = beyond if share is None else _part(step, share)
+        part = beyond if share is None else share.times(step.value)
         waits = part if ladder.serial else _at_least(beyond, part)
         ready = step.value - waits.value
         return Sides(step, min(ready, ladder.ms(ladder.ceiling).value), ready, waits, Interval(0.0, 0.0, 0.0))
     sends, made, late = ladder.waited(own[0]), ladder.making("baseline"), 0.0
-    waits = _part(step, share)
+    waits = share.times(step.value)
     if sends is not None:
-        waits = waits.minus(_part(ladder.ms(own[0]), sends)).not_negative()
+        waits = waits.minus(sends.times(ladder.ms(own[0]).value)).not_negative()
     if made is not None and "worker" in own:
         # Workers begin a batch before the loop asks for it: a longer wait than for its making is one for its delivery.
         late = max(0.0, waits.value - made)
@@ -102,10 +102,6 @@ def sides(ladder: LadderView) -> Sides:
 
 def _at_least(one: Interval, other: Interval) -> Interval:
     return other if other.value > one.value else one
-
-
-def _part(step: Interval, share: Interval) -> Interval:
-    return Interval(step.value * share.value, step.value * share.low, step.value * share.high)
 
 
 def waterfall(ladder: LadderView) -> list[Stage]:
@@ -200,7 +196,7 @@ def _by_time(ladder: LadderView) -> list[_Part]:
     inside = session.inside
     if inside is None or not inside.samples or inside.whole.wall_ms <= 0 or "worker_ms" not in seen:
         return []
-    batch, collating = seen["worker_ms"], seen.get("collate_ms", _collating(ladder))
+    batch, collating = seen["worker_ms"], seen.get("collate_ms", collating_apart(ladder))
     collate = min(batch, collating or 0.0)
     each = (batch - collate) / inside.whole.wall_ms
     storage = min(each * inside.load.wall_ms, _cold(ladder) * batch)
@@ -222,7 +218,7 @@ def _by_time(ladder: LadderView) -> list[_Part]:
     return [*parts, _Part("storage", storage, "baseline", ["storage"])] if storage > 0 else parts
 
 
-def _collating(ladder: LadderView) -> float | None:
+def collating_apart(ladder: LadderView) -> float | None:
     """Return a worker's milliseconds for a batch of ready samples under the rung ``sample``, or None if unknown.
 
     It replaces the collate time if the workers did not report that.
@@ -314,8 +310,13 @@ def by_stage(ladder: LadderView, pieces: list[Stage]) -> list[Stage]:
     return stages
 
 
+def input_stages(ladder: LadderView, pieces: list[Stage]) -> list[Stage]:
+    """Return the stages of the input pipeline: all but ``compute``, costliest first."""
+    return ranked([stage for stage in by_stage(ladder, pieces) if stage.stage != "compute"])
+
+
 def ranked(parts: list[Stage]) -> list[Stage]:
-    """Return the parts of one stage, costliest first."""
+    """Return the pieces, costliest first."""
     return sorted(parts, key=lambda part: part.ms.value, reverse=True)
 
 

@@ -411,7 +411,7 @@ class TestTerminal:
         session = make(climbing(raw=30.0))
         session.windows = [window for window in session.windows if window.rung != "raw"]
         text = render_terminal(diagnose_session(session))
-        assert "PARTIAL: not measured for want of time: raw" in text.partition("warnings:")[2]
+        assert "PARTIAL: time ran out before these rungs were measured: raw" in text.partition("warnings:")[2]
 
     def test_not_starved(self) -> None:
         assert render_terminal(diagnose_session(make(FLAT))).startswith("NOT STARVED  (proven)\n")
