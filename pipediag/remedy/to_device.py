@@ -18,6 +18,7 @@ from .replay import replay
 from .ring import Ring
 from .streams.feed import fetches_ahead
 from .streams.handover import Ready, moved
+from .streams.labels import labelled
 from .worker import PackingSide, Sent, Unrecorded, handed_on, packing
 
 #: Number of a worker's slots in addition to those in transit: for batches that are being copied.
@@ -68,13 +69,14 @@ class ToDevice:
             batch = sent.batch
         if self._copying is None or self._replaying is None:
             packed = isinstance(batch, Packed)
-            return Ready(replay(batch, self.device, self._plan.moved) if packed else tree.move(batch, self.device))
-        with torch.cuda.stream(self._copying):
+            with labelled("replay" if packed else "copy"):
+                return Ready(replay(batch, self.device, self._plan.moved) if packed else tree.move(batch, self.device))
+        with labelled("copy"), torch.cuda.stream(self._copying):
             if not isinstance(batch, Packed):
                 return Ready(moved(batch, self.device), self._copying.record_event())
             there = batch.pin_memory().on_device(self.device)  # a slot of a ring is page-locked already
             copied = self._copying.record_event()
-        with torch.cuda.stream(self._replaying):
+        with labelled("replay"), torch.cuda.stream(self._replaying):
             self._replaying.wait_event(copied)
             there.memory.record_stream(self._replaying)
             made = replay(there, self.device, self._plan.moved, self._repeats.results(there))

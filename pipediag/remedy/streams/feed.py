@@ -12,6 +12,7 @@ from torch.utils.data import DataLoader, Sampler
 
 from ...usercode import tree
 from .handover import Ready, moved, tensors
+from .labels import labelled
 
 
 class Feed(Protocol):
@@ -54,12 +55,13 @@ class Copied:
         """Do nothing: there is nothing to tune."""
 
     def arrive(self, sent: Any) -> Ready:
-        if self._stream is None:
-            return Ready(tree.move(sent, self.device))
-        if any(True for _ in tensors(sent)):  # on a device already: made by the loop's thread, on its stream
-            self._stream.wait_stream(torch.cuda.current_stream(self.device))
-        with torch.cuda.stream(self._stream):
-            return Ready(moved(tree.map_leaves(sent, _pinned), self.device), self._stream.record_event())
+        with labelled("copy"):
+            if self._stream is None:
+                return Ready(tree.move(sent, self.device))
+            if any(True for _ in tensors(sent)):  # on a device already: made by the loop's thread, on its stream
+                self._stream.wait_stream(torch.cuda.current_stream(self.device))
+            with torch.cuda.stream(self._stream):
+                return Ready(moved(tree.map_leaves(sent, _pinned), self.device), self._stream.record_event())
 
 
 def pinning(loader: Iterable[Any]) -> Iterable[Any]:

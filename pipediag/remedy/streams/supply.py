@@ -11,7 +11,8 @@ import queue
 import threading
 from collections import deque
 from collections.abc import Callable, Iterator
-from typing import Any, Protocol
+from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch.cuda import Event
@@ -26,24 +27,6 @@ Arrive = Callable[[Any], Ready]
 _SHARE = 0.25
 
 
-class Supply(Protocol):
-    """Batches in the order of their source."""
-
-    def next(self, wait: bool) -> Ready | None:
-        """Return the next batch, or None if there is none yet and ``wait`` is false.
-
-        Raises:
-            StopIteration: there are no more. Any error of the source is raised here unchanged, once.
-        """
-
-    def finished(self, event: Event) -> None:
-        """Note that the loop has launched all its work on its oldest batch; the work is complete when ``event`` has
-        passed."""
-
-    def close(self) -> None:
-        """Stop: no more batches are wanted."""
-
-
 class Inline:
     """Supply that fetches on request, in the requesting thread, so that the order of random draws does not change."""
 
@@ -53,6 +36,11 @@ class Inline:
         self._due = _Due(depth, device)
 
     def next(self, wait: bool) -> Ready | None:
+        """Return the next batch, or None if there is none yet and ``wait`` is false.
+
+        Raises:
+            StopIteration: there are no more. Any error of the source is raised here unchanged, once.
+        """
         if not wait:
             return None
         sent = next(self._source)
@@ -61,14 +49,17 @@ class Inline:
         return self._due.launched(self._arrive(sent))
 
     def finished(self, event: Event) -> None:
+        """Note that the loop has launched all its work on its oldest batch; the work is complete when ``event`` has
+        passed."""
         self._due.finished(event)
 
     def close(self) -> None:
+        """Stop: no more batches are wanted."""
         self._source = iter(())  # a loader's iterator ends its workers when it is collected
 
 
 class Background:
-    """Supply that fetches and launches in its own thread.
+    """Supply with the same methods that fetches and launches in its own thread.
 
     ``patience`` is the number of seconds that closing waits for the source's batch in progress; None means no limit.
     """
@@ -117,24 +108,16 @@ class _End:
         self.error = error
 
 
+@dataclass
 class _Work:
     """Work of the thread. It holds no reference to the supply, so that an unused supply is collected."""
 
-    def __init__(
-        self,
-        source: Iterator[Any],
-        arrive: Arrive,
-        due: _Due,
-        given: queue.SimpleQueue[Ready | _End],
-        finished: queue.SimpleQueue[Event | None],
-        closed: threading.Event,
-    ) -> None:
-        self._source = source
-        self._arrive = arrive
-        self._due = due
-        self._given = given
-        self._finished = finished
-        self._closed = closed
+    source: Iterator[Any]
+    arrive: Arrive
+    due: _Due
+    given: queue.SimpleQueue[Ready | _End]
+    finished: queue.SimpleQueue[Event | None]
+    closed: threading.Event
 
     def run(self, device: torch.device) -> None:
         end = _End(None)
@@ -144,21 +127,21 @@ class _Work:
         except BaseException as error:  # the loop raises it
             end.error = error
         finally:
-            del self._source, self._arrive  # a loader's iterator ends its workers when it is collected
-            self._given.put(end)
+            del self.source, self.arrive  # a loader's iterator ends its workers when it is collected
+            self.given.put(end)
             del end
 
     def _fetch(self) -> None:
-        for sent in self._source:
-            while self._due.full():
-                event = None if self._closed.is_set() else self._finished.get()
+        for sent in self.source:
+            while self.due.full():
+                event = None if self.closed.is_set() else self.finished.get()
                 if event is None:
                     return
-                self._due.finished(event)
-                self._due.over()
-            if self._closed.is_set():
+                self.due.finished(event)
+                self.due.over()
+            if self.closed.is_set():
                 return
-            self._given.put(self._due.launched(self._arrive(sent)))
+            self.given.put(self.due.launched(self.arrive(sent)))
 
 
 class _Due:
