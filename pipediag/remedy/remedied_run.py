@@ -41,6 +41,7 @@ class RemediedRun:
 
     Attributes:
         offloaded: the result of :func:`pipediag.offload` for the loader.
+        links: name and digest of every link that moves.
         handed: number of batches handed out so far.
         given_up: why the loader is plain from then on; empty while the remedy is active.
     """
@@ -65,14 +66,9 @@ class RemediedRun:
         with aside():
             self.offloaded = offload(twin, device)
         self._fetch_as(loader)
-        self._links = moved_links(self.offloaded.plan, loader.dataset)
+        self.links = moved_links(self.offloaded.plan, loader.dataset)
         self._check = SpotCheck(self.offloaded, aside, clock or SystemClock(), every, after)
         self._plain: Any = None
-
-    @property
-    def links(self) -> list[tuple[str, str]]:
-        """Name and digest of every link that moves."""
-        return self._links
 
     def take_over(self, loader: DataLoader[Any]) -> None:
         """Replace the loader by one that the script has rebuilt over the same dataset."""
@@ -165,8 +161,8 @@ class RemediedRun:
             links = moved_links(self.offloaded.plan, self.loader.dataset)
         except IndexError:
             links = []
-        if links != self._links:
-            changed = next((name for name, _ in set(self._links) - set(links)), "a transform")
+        if links != self.links:
+            changed = next((name for name, _ in set(self.links) - set(links)), "a transform")
             self.give_up(f"{changed} has changed since it was proven")
 
     def _plain_epoch(self) -> Iterator[Any]:

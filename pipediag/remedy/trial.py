@@ -34,9 +34,10 @@ from .scouting import Found, find, given_to
 from .worker import PackingSide, handed_on
 
 Collate = Callable[[Any], Any]
-Task = Callable[[Any, Collate, list[Any]], Iterator[Any]]
+#: Function of a dataset, its collate function and sample indices. It is pickled for the worker.
+Task = Callable[[Any, Collate, list[Any]], Any]
 
-#: Number of samples in a batch of a trial.
+#: Number of samples that a task of :func:`witnesses` makes at a time.
 _TOGETHER = 8
 
 #: Linux's table of this process's open files; the first three, its standard input and output, stay shared.
@@ -49,12 +50,12 @@ class TrialFailed(NotRecordable):
 
 def found(loader: DataLoader[Any], start: Plan, samples: int) -> Found:
     """Return what can be recorded: see :func:`pipediag.remedy.scouting.find`."""
-    return next(_tried(loader, partial(_find, start), samples))  # type: ignore[no-any-return]
+    return next(_tried(loader, partial(_find, start=start), samples))  # type: ignore[no-any-return]
 
 
 def images_given_to(loader: DataLoader[Any], place: Place, samples: int) -> list[Tensor] | None:
     """Return real inputs of one link: see :func:`pipediag.remedy.scouting.given_to`."""
-    return next(_tried(loader, partial(_given_to, place), samples))  # type: ignore[no-any-return]
+    return next(_tried(loader, partial(_given_to, place=place), samples))  # type: ignore[no-any-return]
 
 
 def witnesses(
@@ -66,39 +67,25 @@ def witnesses(
     """
     seed = torch.initial_seed() if seed is None else seed
     # One after the other: the processes may share connections, which cannot be reopened as files are.
-    for_real = list(_tried(loader, _real, samples, seed))
-    return zip(for_real, _tried(loader, partial(_recorded, plan), samples, seed), strict=True)
+    for_real = list(_tried(loader, real, samples, _TOGETHER, seed))
+    return zip(for_real, _tried(loader, partial(recorded, plan=plan), samples, _TOGETHER, seed), strict=True)
 
 
-# Tasks are module-level functions, because they may be pickled for the worker.
-
-
-def _find(start: Plan, dataset: Any, collate: Collate, indices: list[Any]) -> Iterator[Found]:
+def _find(dataset: Any, collate: Collate, indices: list[Any], start: Plan) -> Found:
     one = find(dataset, collate, indices, start)
-    yield one._replace(plan=replace(one.plan, own={}))  # this process has them, and they may not be picklable
+    return one._replace(plan=replace(one.plan, own={}))  # this process has them, and they may not be picklable
 
 
-def _given_to(place: Place, dataset: Any, collate: Collate, indices: list[Any]) -> Iterator[Any]:
-    yield given_to(dataset, place, indices)
+def _given_to(dataset: Any, collate: Collate, indices: list[Any], place: Place) -> list[Tensor] | None:
+    return given_to(dataset, place, indices)
 
 
-def _real(dataset: Any, collate: Collate, indices: list[Any]) -> Iterator[Real]:
-    for some in _groups(indices):
-        yield real(dataset, collate, some)
-
-
-def _recorded(plan: Plan, dataset: Any, collate: Collate, indices: list[Any]) -> Iterator[Recorded]:
-    for some in _groups(indices):
-        yield recorded(dataset, collate, plan, some)
-
-
-def _groups(indices: list[Any]) -> Iterator[list[Any]]:
-    return (indices[begin : begin + _TOGETHER] for begin in range(0, len(indices), _TOGETHER))
-
-
-def _tried(loader: DataLoader[Any], task: Task, samples: int, seed: int = 0) -> Iterator[Any]:
-    """Yield the results of ``task`` in its own worker, on the first samples that the loader's own sampler requests."""
-    runner = _Runner(loader, task, samples)
+def _tried(
+    loader: DataLoader[Any], task: Task, samples: int, together: int | None = None, seed: int = 0
+) -> Iterator[Any]:
+    """Yield the results of ``task`` in its own worker, on the first samples that the loader's own sampler requests: all
+    at once, or so many ``together``."""
+    runner = _Runner(loader, task, samples, together or samples)
     user = loader.worker_init_fn if loader.num_workers else None
     with randomness.undisturbed():
         worker = DataLoader(
@@ -154,13 +141,14 @@ def _context(loader: DataLoader[Any]) -> str | None:
 class _Runner(IterableDataset):  # type: ignore[misc]
     """Dataset that yields a task's results, pickled at once, because the objects may change before they are sent."""
 
-    def __init__(self, loader: DataLoader[Any], task: Task, samples: int) -> None:
+    def __init__(self, loader: DataLoader[Any], task: Task, samples: int, together: int) -> None:
         self._dataset = loader.dataset
         self._batched = loader.batch_sampler is not None
         self._collate = loader.collate_fn if self._batched else partial(_each, loader.collate_fn)
         self._sampler = loader.batch_sampler if self._batched else loader.sampler
         self._task = task
         self._samples = samples
+        self._together = together
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_sampler": _with_stored_generators(self._sampler)}
@@ -168,8 +156,10 @@ class _Runner(IterableDataset):  # type: ignore[misc]
     def __iter__(self) -> Iterator[bytes]:
         try:
             _own_positions()
-            for result in self._task(self._dataset, self._collate, self._indices()):
-                yield pickle.dumps(result)
+            indices = self._indices()
+            for begin in range(0, len(indices), self._together):
+                some = indices[begin : begin + self._together]
+                yield pickle.dumps(self._task(self._dataset, self._collate, some))
         except NotRecordable as error:
             yield pickle.dumps(TrialFailed(str(error)))
         except Exception as error:

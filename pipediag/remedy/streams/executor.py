@@ -28,6 +28,24 @@ _PATIENCE = 5.0
 _WAIT = "wait for batch"
 
 
+class LoaderOnDevice:
+    """Loader whose batches an executor prepares; its other attributes are those of the wrapped ``loader``."""
+
+    loader: Any
+    _executor: Executor
+
+    def __iter__(self) -> Iterator[Any]:
+        return self._executor.flow()
+
+    def __len__(self) -> int:
+        return len(self.loader)
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__") or name == "loader":
+            raise AttributeError(name)
+        return getattr(self.loader, name)
+
+
 class Executor:
     """Streams and stages of a loader. They live as long as the loader, over any number of epochs.
 

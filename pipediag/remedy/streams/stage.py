@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -10,11 +9,9 @@ import torch
 
 from ...usercode.places import label
 from .frozen import Frozen
-from .graph import Graphed
+from .graph import Graphed, Work
 from .handover import Ready, hand_over
 from .labels import labelled
-
-Work = Callable[[Any], Any]
 
 #: Number of batches during which a stage is checked for random draws.
 _OBSERVED = 2

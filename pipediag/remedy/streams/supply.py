@@ -23,6 +23,9 @@ from .handover import Ready
 #: Function from what a source yields to a batch on the device; it launches on its own streams.
 Arrive = Callable[[Any], Ready]
 
+#: A batch, or the end: the error that the source raised, or None.
+Given = Ready | BaseException | None
+
 #: Fraction of the free memory that ready batches may use.
 _SHARE = 0.25
 
@@ -68,7 +71,7 @@ class Background:
         self, source: Iterator[Any], arrive: Arrive, depth: int, device: torch.device, patience: float | None
     ) -> None:
         self._patience = patience
-        self._given: queue.SimpleQueue[Ready | _End] = queue.SimpleQueue()
+        self._given: queue.SimpleQueue[Given] = queue.SimpleQueue()
         self._finished: queue.SimpleQueue[Event | None] = queue.SimpleQueue()
         self._closed = threading.Event()
         self._ended = False
@@ -87,7 +90,7 @@ class Background:
             return given
         self._ended = True
         try:
-            raise StopIteration if given.error is None else given.error
+            raise StopIteration if given is None else given
         finally:
             del given  # an error refers to this frame, and this frame to the error
 
@@ -101,13 +104,6 @@ class Background:
             self._thread.join(self._patience)
 
 
-class _End:
-    """Marker after the last batch, with the error that the source raised, if any."""
-
-    def __init__(self, error: BaseException | None) -> None:
-        self.error = error
-
-
 @dataclass
 class _Work:
     """Work of the thread. It holds no reference to the supply, so that an unused supply is collected."""
@@ -115,21 +111,21 @@ class _Work:
     source: Iterator[Any]
     arrive: Arrive
     due: _Due
-    given: queue.SimpleQueue[Ready | _End]
+    given: queue.SimpleQueue[Given]
     finished: queue.SimpleQueue[Event | None]
     closed: threading.Event
 
     def run(self, device: torch.device) -> None:
-        end = _End(None)
+        raised: BaseException | None = None
         try:
             with torch.cuda.device(device):
                 self._fetch()
         except BaseException as error:  # the loop raises it
-            end.error = error
+            raised = error
         finally:
             del self.source, self.arrive  # a loader's iterator ends its workers when it is collected
-            self.given.put(end)
-            del end
+            self.given.put(raised)
+            del raised
 
     def _fetch(self) -> None:
         for sent in self.source:
