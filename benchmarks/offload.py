@@ -31,7 +31,8 @@ from torchvision import ops
 from pipediag.remedy.hooks import recording
 from pipediag.remedy.images import stand_in
 from pipediag.remedy.loader import OffloadedLoader, offload
-from pipediag.remedy.packing import Packed, pack_ops
+from pipediag.remedy.packed_batch import Packed
+from pipediag.remedy.packing import pack_ops
 from pipediag.remedy.plan import Plan
 from pipediag.remedy.recorder import Recorder
 from pipediag.remedy.replay import replay_on

@@ -16,7 +16,8 @@ from torchvision.transforms import functional as older
 from ..usercode import randomness, tree
 from .images import RecordingStack, is_recording
 from .ops import Op
-from .packing import Packed, pack
+from .packed_batch import Packed
+from .packing import pack
 from .plan import Place, Plan
 from .recorder import unhidden
 from .tape import Call, Tape
@@ -71,12 +72,12 @@ def real(dataset: Any, collate: Callable[[Any], Any], indices: Sequence[Any]) ->
     return Real(samples, collate(samples), randomness.state())
 
 
-def recorded(dataset: Any, collate: Callable[[Any], Any], plan: Plan, indices: Sequence[Any]) -> Recorded:
+def recorded(dataset: Any, collate: Callable[[Any], Any], indices: Sequence[Any], plan: Plan) -> Recorded:
     """Record the samples as a worker does. If that fails, make them with pixels, so that the random state after them is
     right."""
     before = randomness.state()
     try:
-        with plan.at_work(dataset), unhidden():
+        with plan.installed(plan.recorders(dataset)), unhidden():
             samples = fetched(dataset, indices)
             packed = pack(collate(samples), plan.fuse)
     except Exception as error:

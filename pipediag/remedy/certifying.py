@@ -18,7 +18,8 @@ from torch import Tensor
 from ..usercode import tree
 from ..usercode.randomness import moved
 from .certificate_samples import Real, Recorded, Step, Told, images, tensor_of
-from .packing import Packed, pack_ops
+from .packed_batch import Packed
+from .packing import pack_ops
 from .plan import Plan
 from .replay import replay, replay_on
 from .threads import as_in_a_worker
@@ -180,31 +181,31 @@ def _equal_elements(one: Tensor, other: Tensor) -> Tensor:
 
 
 class _Sum:
-    """Running sum of differences."""
+    """Sum of differences, with the number of elements of each."""
 
     def __init__(self) -> None:
-        self._largest = self._total = self._off = 0.0
-        self._elements = 0
-        self._floating = False
-        self._tolerance = FLOAT_TOLERANCE
-        self.samples = 0
+        self._parts: list[tuple[Difference, int]] = []
+
+    @property
+    def samples(self) -> int:
+        return len(self._parts)
 
     def add(self, ours: Tensor, reference: Tensor) -> bool:
         """Add a pair of results, and return whether they agree within the tolerance."""
         one = _difference(ours.as_subclass(Tensor).cpu(), reference.as_subclass(Tensor))
-        self.samples += 1
-        self._largest = max(self._largest, one.largest)
-        self._total += one.mean * reference.numel()
-        self._off += one.off * reference.numel()
-        self._elements += reference.numel()
-        self._floating = self._floating or one.floating
-        self._tolerance = max(self._tolerance, one.tolerance)
+        self._parts.append((one, reference.numel()))
         return one.within
 
     @property
     def difference(self) -> Difference:
-        elements = max(1, self._elements)
-        return Difference(self._largest, self._total / elements, self._off / elements, self._floating, self._tolerance)
+        elements = max(1, sum(number for _, number in self._parts))
+        return Difference(
+            largest=max((one.largest for one, _ in self._parts), default=0.0),
+            mean=sum(one.mean * number for one, number in self._parts) / elements,
+            off=sum(one.off * number for one, number in self._parts) / elements,
+            floating=any(one.floating for one, _ in self._parts),
+            tolerance=max((one.tolerance for one, _ in self._parts), default=FLOAT_TOLERANCE),
+        )
 
 
 def _difference(ours: Tensor, reference: Tensor) -> Difference:

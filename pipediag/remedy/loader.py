@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -15,7 +14,7 @@ from .certifying import Certificate, certify
 from .custom import Moved, prove
 from .plan import Place, Plan, slot_at
 from .recorder import links_of
-from .streams.executor import Executor
+from .streams.executor import Executor, LoaderOnDevice
 from .streams.feed import Copied, Feed
 from .streams.pipeline import placed
 from .to_device import ToDevice
@@ -30,7 +29,7 @@ _PROVEN = 32
 _DEPTH = 3
 
 
-class OffloadedLoader:
+class OffloadedLoader(LoaderOnDevice):
     """Loader that yields the wrapped loader's batches on the device. All other attributes are the loader's own.
 
     It fetches, copies and transforms the batches ahead of the loop, on its own streams. Each batch is ready on the
@@ -52,9 +51,6 @@ class OffloadedLoader:
         self.feed: Feed = ToDevice(loader, plan, self.device) if plan.pieces else Copied(loader, self.device)
         self._executor = Executor(self.feed, (), _DEPTH)
 
-    def __iter__(self) -> Iterator[Any]:
-        return self._executor.flow()
-
     @property
     def unrecorded(self) -> int:
         return self.feed.unrecorded if isinstance(self.feed, ToDevice) else 0
@@ -62,14 +58,6 @@ class OffloadedLoader:
     @property
     def why(self) -> str:
         return self.feed.why if isinstance(self.feed, ToDevice) else ""
-
-    def __len__(self) -> int:
-        return len(self.loader)
-
-    def __getattr__(self, name: str) -> Any:
-        if name.startswith("__") or name == "loader":
-            raise AttributeError(name)
-        return getattr(self.loader, name)
 
 
 def offload(

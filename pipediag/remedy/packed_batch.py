@@ -67,6 +67,13 @@ class Source(NamedTuple):
     section: Section
     channels_last: bool
 
+    def of(self, memory: Tensor) -> Tensor:
+        """Return a view of the images as ``(rows, C, H, W)``."""
+        images = self.section.of(memory)
+        if self.channels_last:
+            return images.permute(0, 3, 1, 2)
+        return images.unsqueeze(1) if images.ndim == 3 else images  # masks of shape (H, W)
+
 
 class Leaf:
     """Placeholder in the batch for a tensor: result ``number``, viewed as ``shape``, then mixed and wrapped.

@@ -31,8 +31,6 @@ from .ring import Claim, Ring, shared_memory
 from .stacking import Parts, is_named_tuple, is_plain
 from .tape import Tape
 
-__all__ = ["Packed", "pack", "pack_ops", "pack_plain"]
-
 _ALIGNED = 16
 
 Box = tuple[int, int, int, int]  # top, left, height, width

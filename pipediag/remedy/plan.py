@@ -81,17 +81,9 @@ class Plan:
         """Return a context that records as the plan allows."""
         return recording(self.allow_approximate, self.refused, self.copies)
 
-    def at_work(self, dataset: Any) -> AbstractContextManager[None]:
-        """Return a context in which recorders replace the dataset's transforms.
-
-        Raises:
-            NotRecordable: the dataset holds other transforms than those the plan was made for.
-        """
-        return self.installed(self.recorders(dataset))
-
     @contextmanager
     def installed(self, recorders: Sequence[tuple[Slot, Recorder]]) -> Iterator[None]:
-        """Do the same as :meth:`at_work`, with existing recorders."""
+        """Record inside the context: :meth:`recorders` replace the dataset's transforms."""
         with ExitStack() as undo, self.recording():
             for slot, recorder in recorders:
                 undo.enter_context(slot.replaced(recorder))

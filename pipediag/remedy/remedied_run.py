@@ -41,6 +41,7 @@ class RemediedRun:
 
     Attributes:
         offloaded: the result of :func:`pipediag.offload` for the loader.
+        links: name and digest of every link that moves.
         handed: number of batches handed out so far.
         given_up: why the loader is plain from then on; empty while the remedy is active.
     """
@@ -65,14 +66,9 @@ class RemediedRun:
         with aside():
             self.offloaded = offload(twin, device)
         self._fetch_as(loader)
-        self._links = moved_links(self.offloaded.plan, loader.dataset)
+        self.links = moved_links(self.offloaded.plan, loader.dataset)
         self._check = SpotCheck(self.offloaded, aside, clock or SystemClock(), every, after)
         self._plain: Any = None
-
-    @property
-    def links(self) -> list[tuple[str, str]]:
-        """Name and digest of every link that moves."""
-        return self._links
 
     def take_over(self, loader: DataLoader[Any]) -> None:
         """Replace the loader by one that the script has rebuilt over the same dataset."""
@@ -95,7 +91,8 @@ class RemediedRun:
             try:
                 with self._aside():
                     batches = iter(self.offloaded)
-                return _Epoch(self, batches, self._drawn.latest)
+                # Unlike a generator, a chain goes on after an error of the plain loader.
+                return itertools.chain.from_iterable(self._parts(batches, self._drawn.latest))
             except Exception as error:
                 self.give_up(f"{type(error).__name__}: {error}")
         return self._plain_epoch()
@@ -104,20 +101,43 @@ class RemediedRun:
         self.given_up = why
         self._say(f"back to the plain loader: {why}")
 
-    def watched(self, indices: Any) -> None:
-        """Note that a batch of these indices is handed out; a spot check may then give up the remedy."""
-        self.handed += 1
-        self._check.saw(indices)
-        if self._check.due:
-            why = self._check.doubt()
-            if why:
-                self.give_up(why)
+    def _parts(self, batches: Iterator[Any], drawn: _Drawn) -> Iterator[Iterator[Any]]:
+        """Yield the two parts of an epoch: remedied batches, and plain ones once the remedy is given up."""
+        yield self._remedied(batches, drawn)
+        if self.given_up:
+            close = getattr(batches, "close", None)
+            if close is not None:
+                close()
+            del batches
+            yield self._rest(drawn)
 
-    def rest(self, drawn: _Drawn) -> Iterator[Any]:
+    def _remedied(self, batches: Iterator[Any], drawn: _Drawn) -> Iterator[Any]:
+        while not self.given_up:
+            try:
+                yield self._watched(next(batches), drawn.handed())  # without keeping the batch alive
+            except StopIteration:
+                return
+            except Exception as error:
+                # It may be the dataset's own error: then the plain loader raises it again.
+                self.give_up(f"{type(error).__name__}: {error}")
+
+    def _watched(self, batch: Any, indices: Any) -> Any:
+        """Return a batch that is handed out; a spot check may give up the remedy from then on."""
+        self.handed += 1
+        try:
+            self._check.saw(indices)
+            why = self._check.doubt() if self._check.due else ""
+        except Exception as error:  # the check failed, but the batch is complete
+            why = f"a spot check failed with {type(error).__name__}: {error}"
+        if why:
+            self.give_up(why)
+        return batch
+
+    def _rest(self, drawn: _Drawn) -> Iterator[Any]:
         """Return a plain loader's batches for the rest of an epoch."""
         twin = plain_twin(self.loader)
         twin.__dict__["persistent_workers"] = False  # it serves the rest of this epoch only
-        wrap_sampler(twin, lambda sampler: _Rest(drawn.left()))
+        wrap_sampler(twin, lambda sampler: drawn.left())
         return self._native(twin)
 
     def _taken_over(self, loader: DataLoader[Any]) -> DataLoader[Any]:
@@ -141,8 +161,8 @@ class RemediedRun:
             links = moved_links(self.offloaded.plan, self.loader.dataset)
         except IndexError:
             links = []
-        if links != self._links:
-            changed = next((name for name, _ in set(self._links) - set(links)), "a transform")
+        if links != self.links:
+            changed = next((name for name, _ in set(self.links) - set(links)), "a transform")
             self.give_up(f"{changed} has changed since it was proven")
 
     def _plain_epoch(self) -> Iterator[Any]:
@@ -155,44 +175,6 @@ class RemediedRun:
 
 def _settings(loader: DataLoader[Any]) -> dict[str, Any]:
     return {name: loader.__dict__.get(name) for name in _SETTINGS}
-
-
-class _Epoch:
-    """Batches of one epoch: remedied, and plain from the point where the remedy is given up."""
-
-    def __init__(self, owner: RemediedRun, batches: Iterator[Any], drawn: _Drawn) -> None:
-        self._owner = owner
-        self._batches: Iterator[Any] | None = batches
-        self._drawn = drawn
-
-    def __iter__(self) -> Iterator[Any]:
-        return self
-
-    def __next__(self) -> Any:
-        if self._batches is not None and not self._owner.given_up:
-            try:
-                batch = next(self._batches)
-            except StopIteration:
-                raise
-            except Exception as error:
-                # It may be the dataset's own error: then the plain loader raises it again.
-                self._owner.give_up(f"{type(error).__name__}: {error}")
-            else:
-                self._look_at(self._drawn.handed())
-                return batch
-        if self._batches is not None:
-            close = getattr(self._batches, "close", None)
-            if close is not None:
-                close()
-            self._batches = None
-            self._rest = self._owner.rest(self._drawn)
-        return next(self._rest)
-
-    def _look_at(self, indices: Any) -> None:
-        try:
-            self._owner.watched(indices)
-        except Exception as error:  # the check failed, but the batch is complete
-            self._owner.give_up(f"a spot check failed with {type(error).__name__}: {error}")
 
 
 class RemediedIterator(_BaseDataLoaderIter):  # type: ignore[misc]
@@ -260,13 +242,3 @@ class _Drawn:
 
     def left(self) -> Iterator[Any]:
         return itertools.chain(self._ahead, self._indices)
-
-
-class _Rest:
-    """Sampler that can be iterated once."""
-
-    def __init__(self, indices: Iterator[Any]) -> None:
-        self._indices = indices
-
-    def __iter__(self) -> Iterator[Any]:
-        return self._indices

@@ -18,6 +18,7 @@ from . import kernels
 from .batched import mixing
 from .custom import Moved
 from .packed_batch import Launch, Leaf, Packed, Plain, Result, Section, Selection, Source
+from .streams.handover import moved
 
 #: The user's own links in their form for the device.
 Own = Mapping[Any, Moved]
@@ -50,7 +51,7 @@ def replay(
             for how, amount in value.mixes:
                 made = _MIXES[how](made, amount)
             return made if value.wrap is None else value.wrap(made)
-        return value.to(device, non_blocking=True) if isinstance(value, Tensor) else tree.move(value, device)
+        return moved(value, device)
 
     batch = tree.map_leaves(there.batch, leaf)
     there.release()  # only on the CPU does it still hold its slot
@@ -59,7 +60,7 @@ def replay(
 
 def results_of(packed: Packed, memory: Tensor, own: Own = MappingProxyType({})) -> list[Tensor]:
     """Return the results of the launches for the images in ``memory``, which is the batch's own or has its layout."""
-    return _run(packed, memory, [_Lying(memory, source) for source in packed.sources], own) if packed.results else []
+    return _run(packed, memory, packed.sources, own) if packed.results else []
 
 
 def _by_itself(plain: Plain, memory: Tensor) -> Tensor:
@@ -83,7 +84,7 @@ def replay_on(packed: Packed, images: Tensor, own: Own = MappingProxyType({})) -
     return result
 
 
-def _run(packed: Packed, memory: Tensor, sources: Sequence[Tensor | _Lying], own: Own) -> list[Tensor]:
+def _run(packed: Packed, memory: Tensor, sources: Sequence[Tensor | Source], own: Own) -> list[Tensor]:
     """Run all launches, without gradients and without the loop's autocast."""
     groups = _Groups(memory, sources, own)
     with torch.no_grad(), torch.autocast(memory.device.type, enabled=False):
@@ -92,29 +93,15 @@ def _run(packed: Packed, memory: Tensor, sources: Sequence[Tensor | _Lying], own
         return [groups.result(result) for result in packed.results]
 
 
-class _Lying:
-    """Group of original images in the memory. The view is made when a launch takes them."""
-
-    def __init__(self, memory: Tensor, source: Source) -> None:
-        self._memory = memory
-        self._source = source
-
-    def images(self) -> Tensor:
-        images = self._source.section.of(self._memory)
-        if self._source.channels_last:
-            return images.permute(0, 3, 1, 2)
-        return images.unsqueeze(1) if images.ndim == 3 else images  # masks of shape (H, W)
-
-
 class _Groups:
     """Images of a batch during its replay, in groups of one shape."""
 
-    def __init__(self, memory: Tensor, sources: Sequence[Tensor | _Lying], own: Own) -> None:
+    def __init__(self, memory: Tensor, sources: Sequence[Tensor | Source], own: Own) -> None:
         self._memory = memory
         self._own = own
         self._nothing = memory[:0]
         self._sources = len(sources)
-        self._tensors: dict[int, Tensor | _Lying] = dict(enumerate(sources))
+        self._tensors: dict[int, Tensor | Source] = dict(enumerate(sources))  # a source until a launch takes it
 
     def run(self, launch: Launch) -> None:
         numbers = self._nothing if launch.numbers is None else launch.numbers.of(self._memory)
@@ -159,6 +146,6 @@ class _Groups:
 
     def _group(self, number: int) -> Tensor:
         group = self._tensors[number]
-        if isinstance(group, _Lying):
-            group = self._tensors[number] = group.images()
+        if isinstance(group, Source):
+            group = self._tensors[number] = group.of(self._memory)
         return group

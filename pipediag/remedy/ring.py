@@ -42,14 +42,10 @@ class Ring:
         workers: number of workers.
         slots: maximum number of slots per worker. A worker fills one while others, up to the loader's
             ``prefetch_factor``, are in transit, and the training loop holds some.
-        device: destination of the batches; for a CUDA device the memory is page-locked. If None, it is not.
-
-    Attributes:
-        why: the reason why the memory is not page-locked although ``device`` asks for it; empty if it is.
+        device: destination of the batches; for a CUDA device the memory is page-locked if possible.
     """
 
     def __init__(self, workers: int, slots: int, device: torch.device | None = None) -> None:
-        self.why = ""
         self._lock = _PageLock(device) if device is not None and device.type == "cuda" else None
         self._token = next(_TOKENS)
         self._released = torch.zeros((workers, slots), dtype=torch.int64).share_memory_()
@@ -81,8 +77,7 @@ class Ring:
         if self._senders.setdefault(worker, sender) != sender:
             raise PipediagError("two iterators send their batches through one ring: make one for each")
         if storage is not None:
-            mapped = self._mapped[worker, number] = _Mapped(storage, self._lock)
-            self.why = self.why or mapped.why
+            self._mapped[worker, number] = _Mapped(storage, self._lock)
         return Lease(self._mapped[worker, number], self._released[worker], number, size, ticket)
 
 
@@ -254,10 +249,7 @@ class _Mapped:
     def __init__(self, storage: torch.UntypedStorage, lock: _PageLock | None) -> None:
         self.storage = storage
         self._process = os.getpid()
-        self._lock: _PageLock | None = None
-        self.why = lock.lock(storage) if lock is not None else ""
-        if not self.why:
-            self._lock = lock
+        self._lock = lock if lock is not None and lock.lock(storage) else None
 
     @property
     def locked(self) -> bool:
@@ -278,17 +270,15 @@ class _PageLock:
             # be created.
             self._device = torch.cuda.current_device() if device.index is None else device.index
 
-    def lock(self, storage: torch.UntypedStorage) -> str:
-        """Lock the pages and return an empty string, or the reason why that failed."""
+    def lock(self, storage: torch.UntypedStorage) -> bool:
+        """Lock the pages, and return whether that succeeded."""
         if self._device < 0:
-            return "there is no CUDA device"
-        runtime = torch.cuda.cudart()
+            return False
         with torch.cuda.device(self._device):
-            error = runtime.cudaHostRegister(storage.data_ptr(), storage.nbytes(), 0)
-            if int(error) == 0:
-                return ""
-            self._forget_error()
-        return f"cudaHostRegister says: {runtime.cudaGetErrorString(error)}"
+            locked = int(torch.cuda.cudart().cudaHostRegister(storage.data_ptr(), storage.nbytes(), 0)) == 0
+            if not locked:
+                self._forget_error()
+        return locked
 
     def unlock(self, storage: torch.UntypedStorage) -> None:
         with torch.cuda.device(self._device):

@@ -93,32 +93,22 @@ def _encoding(name: str, filled: Callable[[Drawn], Call], call: Call) -> Callabl
     tokens = {argument: value.name for argument, value in given if isinstance(value, Token)}
     prepared, encoder = PREPARED.get(name), ENCODERS[name]
 
-    def constant(state: State) -> _Encode:
-        ops = encoder(state, *call.args, **call.kwargs)
-        return lambda drawn: ops
+    def for_state(state: State) -> _Encode:
+        if not tokens:
+            ops = encoder(state, *call.args, **call.kwargs)
+            return lambda drawn: ops
+        if prepared is not None and tokens.keys() == set(prepared.drawn):
+            encode, (one, *others) = prepared.prepare(state, **settings), [tokens[name] for name in prepared.drawn]
+            several = operator.itemgetter(one, *others)
+            return (lambda drawn: encode(*several(drawn))) if others else (lambda drawn: encode(drawn[one]))
 
-    def for_one(state: State) -> _Encode:
-        encode = prepare(state, **settings)
-        return lambda drawn: encode(drawn[one])
-
-    def for_several(state: State) -> _Encode:
-        encode = prepare(state, **settings)
-        return lambda drawn: encode(*several(drawn))
-
-    def each_time(state: State) -> _Encode:
-        def encode(drawn: Drawn) -> list[Op]:
+        def each_time(drawn: Drawn) -> list[Op]:
             made = filled(drawn)
             return encoder(state, *made.args, **made.kwargs)
 
-        return encode
-
-    if not tokens:
-        return constant
-    if prepared is None or tokens.keys() != set(prepared.drawn):
         return each_time
-    prepare, (one, *others) = prepared.prepare, [tokens[argument] for argument in prepared.drawn]
-    several = operator.itemgetter(one, *others)
-    return for_several if others else for_one
+
+    return for_state
 
 
 def _filled(value: Any, drawn: Drawn) -> Any:

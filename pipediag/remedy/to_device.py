@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Iterator
 from typing import Any
 
@@ -16,15 +15,16 @@ from .packed_batch import Packed
 from .plan import Plan
 from .replay import replay
 from .ring import Ring
-from .streams.feed import fetches_ahead
+from .streams.feed import Feed, with_settings
 from .streams.handover import Ready, moved
+from .streams.labels import labelled
 from .worker import PackingSide, Sent, Unrecorded, handed_on, packing
 
 #: Number of a worker's slots in addition to those in transit: for batches that are being copied.
 _HELD = 3
 
 
-class ToDevice:
+class ToDevice(Feed):
     """Feed of a loader's batches that runs the moved transforms on the device; with an empty plan, it runs none.
 
     Batches go from workers to a GPU through a ring of page-locked memory, without torch's pinning thread.
@@ -35,9 +35,7 @@ class ToDevice:
     """
 
     def __init__(self, loader: DataLoader[Any], plan: Plan, device: torch.device) -> None:
-        self.device = device
-        self.ahead = fetches_ahead(loader)
-        self.single = loader.persistent_workers
+        super().__init__(loader, device)
         self.unrecorded = 0
         self.why = ""
         self._loader = loader
@@ -68,13 +66,14 @@ class ToDevice:
             batch = sent.batch
         if self._copying is None or self._replaying is None:
             packed = isinstance(batch, Packed)
-            return Ready(replay(batch, self.device, self._plan.moved) if packed else tree.move(batch, self.device))
-        with torch.cuda.stream(self._copying):
+            with labelled("replay" if packed else "copy"):
+                return Ready(replay(batch, self.device, self._plan.moved) if packed else tree.move(batch, self.device))
+        with labelled("copy"), torch.cuda.stream(self._copying):
             if not isinstance(batch, Packed):
                 return Ready(moved(batch, self.device), self._copying.record_event())
             there = batch.pin_memory().on_device(self.device)  # a slot of a ring is page-locked already
             copied = self._copying.record_event()
-        with torch.cuda.stream(self._replaying):
+        with labelled("replay"), torch.cuda.stream(self._replaying):
             self._replaying.wait_event(copied)
             there.memory.record_stream(self._replaying)
             made = replay(there, self.device, self._plan.moved, self._repeats.results(there))
@@ -89,12 +88,10 @@ def _sending(loader: DataLoader[Any], plan: Plan, device: torch.device) -> DataL
         if not plan.pieces:
             return packing(loader, ring)
     packing_side = PackingSide(loader.dataset, loader.collate_fn, plan, ring)
-    twin = copy.copy(loader)
-    twin.__dict__.update(  # a loader refuses assignments once it is made
+    return with_settings(
+        loader,
         dataset=StagedDataset(packing_side),
         collate_fn=handed_on,
         worker_init_fn=InitWorker(packing_side, loader.worker_init_fn),
         pin_memory=ring is None and (loader.pin_memory or device.type == "cuda"),
-        _iterator=None,
     )
-    return twin

@@ -8,11 +8,14 @@ and the user's objects do not change.
 from __future__ import annotations
 
 import copy
+import fcntl
 import gc
 import itertools
+import os
 import pickle
+import stat
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
@@ -20,22 +23,25 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.utils.data import DataLoader, Dataset, Sampler
+from torch.utils.data import DataLoader, IterableDataset, Sampler
 
 from ..loop.wrappers import InitWorker
 from ..usercode import randomness
 from .certificate_samples import Real, Recorded, real, recorded
-from .files import own_positions
 from .ops import NotRecordable
 from .plan import Place, Plan
 from .scouting import Found, find, given_to
 from .worker import PackingSide, handed_on
 
 Collate = Callable[[Any], Any]
-Task = Callable[[Any, Collate, list[Any]], Iterator[Any]]
+#: Function of a dataset, its collate function and sample indices. It is pickled for the worker.
+Task = Callable[[Any, Collate, list[Any]], Any]
 
-#: Number of samples in a batch of a trial.
+#: Number of samples that a task of :func:`witnesses` makes at a time.
 _TOGETHER = 8
+
+#: Linux's table of this process's open files; the first three, its standard input and output, stay shared.
+_OPEN_FILES, _STANDARD = "/proc/self/fd", 2
 
 
 class TrialFailed(NotRecordable):
@@ -44,12 +50,12 @@ class TrialFailed(NotRecordable):
 
 def found(loader: DataLoader[Any], start: Plan, samples: int) -> Found:
     """Return what can be recorded: see :func:`pipediag.remedy.scouting.find`."""
-    return next(_tried(loader, partial(_find, start), samples))  # type: ignore[no-any-return]
+    return next(_tried(loader, partial(_find, start=start), samples))  # type: ignore[no-any-return]
 
 
 def images_given_to(loader: DataLoader[Any], place: Place, samples: int) -> list[Tensor] | None:
     """Return real inputs of one link: see :func:`pipediag.remedy.scouting.given_to`."""
-    return next(_tried(loader, partial(_given_to, place), samples))  # type: ignore[no-any-return]
+    return next(_tried(loader, partial(_given_to, place=place), samples))  # type: ignore[no-any-return]
 
 
 def witnesses(
@@ -61,45 +67,30 @@ def witnesses(
     """
     seed = torch.initial_seed() if seed is None else seed
     # One after the other: the processes may share connections, which cannot be reopened as files are.
-    for_real = list(_tried(loader, _real, samples, seed))
-    return zip(for_real, _tried(loader, partial(_recorded, plan), samples, seed), strict=True)
+    for_real = list(_tried(loader, real, samples, _TOGETHER, seed))
+    return zip(for_real, _tried(loader, partial(recorded, plan=plan), samples, _TOGETHER, seed), strict=True)
 
 
-# Tasks are module-level functions, because they may be pickled for the worker.
-
-
-def _find(start: Plan, dataset: Any, collate: Collate, indices: list[Any]) -> Iterator[Found]:
+def _find(dataset: Any, collate: Collate, indices: list[Any], start: Plan) -> Found:
     one = find(dataset, collate, indices, start)
-    yield one._replace(plan=replace(one.plan, own={}))  # this process has them, and they may not be picklable
+    return one._replace(plan=replace(one.plan, own={}))  # this process has them, and they may not be picklable
 
 
-def _given_to(place: Place, dataset: Any, collate: Collate, indices: list[Any]) -> Iterator[Any]:
-    yield given_to(dataset, place, indices)
+def _given_to(dataset: Any, collate: Collate, indices: list[Any], place: Place) -> list[Tensor] | None:
+    return given_to(dataset, place, indices)
 
 
-def _real(dataset: Any, collate: Collate, indices: list[Any]) -> Iterator[Real]:
-    for some in _groups(indices):
-        yield real(dataset, collate, some)
-
-
-def _recorded(plan: Plan, dataset: Any, collate: Collate, indices: list[Any]) -> Iterator[Recorded]:
-    for some in _groups(indices):
-        yield recorded(dataset, collate, plan, some)
-
-
-def _groups(indices: list[Any]) -> Iterator[list[Any]]:
-    return (indices[begin : begin + _TOGETHER] for begin in range(0, len(indices), _TOGETHER))
-
-
-def _tried(loader: DataLoader[Any], task: Task, samples: int, seed: int = 0) -> Iterator[Any]:
-    """Yield the results of ``task`` in its own worker, on the first samples that the loader's own sampler requests."""
-    runner = _Runner(loader, task, samples)
+def _tried(
+    loader: DataLoader[Any], task: Task, samples: int, together: int | None = None, seed: int = 0
+) -> Iterator[Any]:
+    """Yield the results of ``task`` in its own worker, on the first samples that the loader's own sampler requests: all
+    at once, or so many ``together``."""
+    runner = _Runner(loader, task, samples, together or samples)
     user = loader.worker_init_fn if loader.num_workers else None
     with randomness.undisturbed():
         worker = DataLoader(
             runner,
             batch_size=None,
-            sampler=_Endless(),
             num_workers=1,
             prefetch_factor=1,
             collate_fn=handed_on,
@@ -116,10 +107,10 @@ def _tried(loader: DataLoader[Any], task: Task, samples: int, seed: int = 0) -> 
         while True:
             try:
                 result = pickle.loads(next(results))
+            except StopIteration:
+                return
             except RuntimeError as error:  # the process died
                 raise TrialFailed(f"trying it ended the process: {error}") from None
-            if isinstance(result, _Over):
-                return
             if isinstance(result, TrialFailed):
                 raise result
             yield result
@@ -147,44 +138,32 @@ def _context(loader: DataLoader[Any]) -> str | None:
     return "fork" if loader.num_workers == 0 and sys.platform == "linux" else None
 
 
-class _Over:
-    """Marker for the end of the results."""
+class _Runner(IterableDataset):  # type: ignore[misc]
+    """Dataset that yields a task's results, pickled at once, because the objects may change before they are sent."""
 
-
-class _Endless(Sampler[int]):  # type: ignore[misc]
-    def __iter__(self) -> Iterator[int]:
-        return itertools.count()
-
-
-class _Runner(Dataset):  # type: ignore[misc]
-    """Dataset that yields a task's results in sequence, pickled at once, because the objects may change before they are
-    sent."""
-
-    def __init__(self, loader: DataLoader[Any], task: Task, samples: int) -> None:
+    def __init__(self, loader: DataLoader[Any], task: Task, samples: int, together: int) -> None:
         self._dataset = loader.dataset
-        self._collate = collate_of(loader)
-        self._sampler = loader.sampler if loader.batch_sampler is None else loader.batch_sampler
         self._batched = loader.batch_sampler is not None
+        self._collate = loader.collate_fn if self._batched else partial(_each, loader.collate_fn)
+        self._sampler = loader.batch_sampler if self._batched else loader.sampler
         self._task = task
         self._samples = samples
-        self._results: Iterator[Any] | None = None
+        self._together = together
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_sampler": _with_generators(self._sampler, _stored)}
+        return {**self.__dict__, "_sampler": _with_stored_generators(self._sampler)}
 
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        self.__dict__.update(state, _sampler=_with_generators(state["_sampler"], _restored))
-
-    def __getitem__(self, number: int) -> bytes:
+    def __iter__(self) -> Iterator[bytes]:
         try:
-            if self._results is None:
-                own_positions()
-                self._results = self._task(self._dataset, self._collate, self._indices())
-            return pickle.dumps(next(self._results, _Over()))
+            _own_positions()
+            indices = self._indices()
+            for begin in range(0, len(indices), self._together):
+                some = indices[begin : begin + self._together]
+                yield pickle.dumps(self._task(self._dataset, self._collate, some))
         except NotRecordable as error:
-            return pickle.dumps(TrialFailed(str(error)))
+            yield pickle.dumps(TrialFailed(str(error)))
         except Exception as error:
-            return pickle.dumps(TrialFailed(f"trying it raised {type(error).__name__}: {error}"))
+            yield pickle.dumps(TrialFailed(f"trying it raised {type(error).__name__}: {error}"))
 
     def _indices(self) -> list[Any]:
         asked = itertools.chain.from_iterable(self._sampler) if self._batched else self._sampler
@@ -194,45 +173,56 @@ class _Runner(Dataset):  # type: ignore[misc]
         return indices
 
 
-def _with_generators(sampler: Any, changed: Callable[[Any], Any]) -> Any:
-    """Return a sampler, and its inner sampler, with generators converted: torch's own cannot be pickled."""
+def _each(collate: Callable[[Any], Any], samples: list[Any]) -> list[Any]:
+    """Collate as a loader without batching does: each sample separately."""
+    return [collate(sample) for sample in samples]
+
+
+def _with_stored_generators(sampler: Any) -> Any:
+    """Return a sampler, and its inner sampler, whose generators can be pickled."""
     if not hasattr(sampler, "__dict__"):
         return sampler
     sampler = copy.copy(sampler)
     for name, value in vars(sampler).items():
-        setattr(sampler, name, _with_generators(value, changed) if isinstance(value, Sampler) else changed(value))
+        if isinstance(value, Sampler):
+            setattr(sampler, name, _with_stored_generators(value))
+        elif isinstance(value, torch.Generator):
+            setattr(sampler, name, _Stored(value))
     return sampler
 
 
 class _Stored:
-    """Saved state of a generator."""
+    """Generator that can be pickled. Torch's own pickling takes a reference to None away each time."""
 
     def __init__(self, generator: torch.Generator) -> None:
-        self.state = generator.get_state().numpy().tobytes()
+        self._state = generator.get_state().numpy().tobytes()
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _generator, (self._state,)
 
 
-def _stored(value: Any) -> Any:
-    return _Stored(value) if isinstance(value, torch.Generator) else value
-
-
-def _restored(value: Any) -> Any:
-    if not isinstance(value, _Stored):
-        return value
+def _generator(state: bytes) -> torch.Generator:
     generator = torch.Generator()
-    generator.set_state(torch.frombuffer(bytearray(value.state), dtype=torch.uint8))
+    generator.set_state(torch.frombuffer(bytearray(state), dtype=torch.uint8))
     return generator
 
 
-def collate_of(loader: DataLoader[Any]) -> Callable[[Sequence[Any]], Any]:
-    """Return the function that makes a batch of samples; for a loader without batching, it passes on each sample
-    separately."""
-    collate: Callable[[Any], Any] = loader.collate_fn
-    return collate if loader.batch_sampler is not None else _OneByOne(collate)
+def _own_positions() -> None:
+    """Reopen every regular file of this forked process at its current position, on Linux.
 
-
-class _OneByOne:
-    def __init__(self, collate: Callable[[Any], Any]) -> None:
-        self._collate = collate
-
-    def __call__(self, samples: Sequence[Any]) -> list[Any]:
-        return [self._collate(sample) for sample in samples]
+    A fork shares the position in every open file with its parent, which may be reading: a read in one moves the other.
+    """
+    if not os.path.isdir(_OPEN_FILES):
+        return
+    for name in os.listdir(_OPEN_FILES):
+        descriptor = int(name)
+        try:
+            if descriptor <= _STANDARD or not stat.S_ISREG(os.fstat(descriptor).st_mode):
+                continue
+            flags = fcntl.fcntl(descriptor, fcntl.F_GETFL) & ~(os.O_CREAT | os.O_EXCL | os.O_TRUNC)
+            fresh = os.open(f"{_OPEN_FILES}/{descriptor}", flags)
+        except OSError:  # closed since the listing, or deleted
+            continue
+        os.lseek(fresh, os.lseek(descriptor, 0, os.SEEK_CUR), os.SEEK_SET)
+        os.dup2(fresh, descriptor, inheritable=os.get_inheritable(descriptor))
+        os.close(fresh)

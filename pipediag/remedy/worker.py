@@ -6,7 +6,6 @@ made with pixels under the same random draws, and is marked as such.
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -22,6 +21,7 @@ from .plan import Plan
 from .recorder import Recorder, unhidden
 from .ring import Ring
 from .stacking import stacking
+from .streams.feed import with_settings
 
 
 @dataclass
@@ -73,13 +73,7 @@ def packing(loader: DataLoader[Any], ring: Ring) -> DataLoader[Any]:
 
     For a loader with persistent workers it serves all epochs, as the iterator does.
     """
-    twin = copy.copy(loader)
-    twin.__dict__.update(  # a loader refuses assignments once it is made
-        collate_fn=PackedCollate(loader.collate_fn, ring),
-        pin_memory=False,
-        _iterator=None,
-    )
-    return twin
+    return with_settings(loader, collate_fn=PackedCollate(loader.collate_fn, ring), pin_memory=False)
 
 
 class PackingSide:

@@ -202,7 +202,7 @@ def _certificate(dataset: Images, plan: Plan, collate: Callable[[Any], Any]) -> 
     _seed(1)
     made = real(dataset, collate, range(SAMPLES))
     _seed(1)
-    mine = recorded(dataset, collate, plan, range(SAMPLES))
+    mine = recorded(dataset, collate, range(SAMPLES), plan)
     assert mine.packed is not None, mine.why
     proof = certify([(made, mine)], plan, torch.device("cpu"))
     assert proof.draws_equal and proof.faithful

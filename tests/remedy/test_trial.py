@@ -535,7 +535,7 @@ def _both(dataset: Any, plan: Plan) -> tuple[Real, Recorded]:
     begun = randomness.state()
     one = real(dataset, _only_images, range(4))
     randomness.restore(begun)
-    return one, recorded(dataset, _only_images, plan, range(4))
+    return one, recorded(dataset, _only_images, range(4), plan)
 
 
 def _changed(one: Real, change: Callable[[Tensor], Tensor]) -> Real:
@@ -575,7 +575,7 @@ def test_recording_goes_on_as_for_real_where_it_cannot_be_recorded() -> None:
     begun = randomness.state()
     one = real(dataset, default_collate, range(8, 12))
     randomness.restore(begun)
-    other = recorded(dataset, default_collate, plan, range(8, 12))
+    other = recorded(dataset, default_collate, range(8, 12), plan)
     assert other.packed is None
     assert other.why.startswith("NotRecordable: ")
     assert randomness.moved(one.random_state, other.random_state) is None

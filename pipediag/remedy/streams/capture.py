@@ -8,8 +8,6 @@ from typing import Any, TypeVar
 
 import torch
 
-from ..autocast import casts_made_anew
-
 T = TypeVar("T")
 
 #: Graphs whose capture failed, kept alive: torch's allocator of page-locked memory may still query them.
@@ -32,7 +30,7 @@ def captured(work: Callable[[], T], device: torch.device) -> tuple[torch.cuda.CU
 
 def _captured(work: Callable[[], T], device: torch.device) -> tuple[torch.cuda.CUDAGraph, T]:
     graph, pool = torch.cuda.CUDAGraph(), torch.cuda.graph_pool_handle()
-    with casts_made_anew():
+    with _own_casts():
         # Loading threads may allocate page-locked memory and the like, which must not end the capture.
         graph.capture_begin(pool=pool, capture_error_mode="thread_local")
         try:
@@ -57,6 +55,18 @@ def _give_up(graph: torch.cuda.CUDAGraph, pool: Any, device: torch.device) -> No
             torch._C._cuda_releasePool(device.index or 0, pool)
         except RuntimeError:  # torch has already done it
             pass
+
+
+@contextmanager
+def _own_casts() -> Iterator[None]:
+    """Disable autocast's cache of cast weights inside the context. A CUDA graph must not read cached weights that are
+    freed when autocast ends, and the loop must not find weights that were cast without gradients."""
+    kept = torch.is_autocast_cache_enabled()
+    torch.set_autocast_cache_enabled(False)
+    try:
+        yield
+    finally:
+        torch.set_autocast_cache_enabled(kept)
 
 
 @contextmanager

@@ -12,6 +12,7 @@ from __future__ import annotations
 import weakref
 from collections import deque
 from collections.abc import Iterator, Sequence
+from contextlib import nullcontext
 from typing import Any
 
 import torch
@@ -19,11 +20,31 @@ import torch
 from ...loop.iterators import queued
 from .feed import Feed
 from .handover import Ready, hand_over
+from .labels import labelled
 from .stage import Stage
-from .supply import Background, Inline, Supply
+from .supply import Background, Inline
 
 #: Seconds that closing waits for the loader's batch in progress; the same as torch's own timeout.
 _PATIENCE = 5.0
+_WAIT = "wait for batch"
+
+
+class LoaderOnDevice:
+    """Loader whose batches an executor prepares; its other attributes are those of the wrapped ``loader``."""
+
+    loader: Any
+    _executor: Executor
+
+    def __iter__(self) -> Iterator[Any]:
+        return self._executor.flow()
+
+    def __len__(self) -> int:
+        return len(self.loader)
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__") or name == "loader":
+            raise AttributeError(name)
+        return getattr(self.loader, name)
 
 
 class Executor:
@@ -51,7 +72,7 @@ class Executor:
         if latest is not None and self._feed.single:
             latest.close()  # the loader resets its existing iterator
         source, arrive, device = self._feed.begin(), self._feed.arrive, self._feed.device
-        supply: Supply
+        supply: Inline | Background
         if self._feed.ahead:
             # Two threads must never use an iterator at a time, so if later epochs reuse it, wait without limit.
             supply = Background(source, arrive, self._depth, device, patience=None if self._feed.single else _PATIENCE)
@@ -62,7 +83,12 @@ class Executor:
         return flow
 
     def _in_turn(self, source: Iterator[Any]) -> Iterator[Any]:
-        for sent in source:
+        while True:
+            try:
+                with labelled(_WAIT):
+                    sent = next(source)
+            except StopIteration:
+                return
             ready = self._feed.arrive(sent)
             for stage in self._stages:
                 ready = stage.launch(ready)
@@ -72,11 +98,12 @@ class Executor:
 class Flow:
     """Iterator over one epoch's batches, each launched before the loop asks for it. ``source`` supplies ``supply``."""
 
-    def __init__(self, supply: Supply, stages: Sequence[Stage], feed: Feed, source: Iterator[Any]) -> None:
+    def __init__(self, supply: Inline | Background, stages: Sequence[Stage], feed: Feed, source: Iterator[Any]) -> None:
         self._supply = supply
         self._stages = stages
         self._feed = feed
-        self._ahead: deque[Ready | _Failed] = deque()
+        self._ahead: deque[Ready] = deque()
+        self._error: Exception | None = None  # to be raised after the batches that are ready, which are valid
         self._handed: torch.cuda.Stream | None = None  # the stream that received the loop's batch
         self._over = False
         self._end = weakref.finalize(self, supply.close)
@@ -101,22 +128,20 @@ class Flow:
         self._feed.tune()
         self._look_ahead()
         if not self._ahead:
-            self.close()
-            raise StopIteration
-        ready = self._ahead.popleft()
-        if isinstance(ready, _Failed):
+            error, self._error = self._error, None
             self.close()
             try:
-                raise ready.error
+                raise StopIteration if error is None else error
             finally:
-                del ready  # it refers to this frame; such a cycle is collected late, maybe by a forked worker
+                del error  # it refers to this frame; such a cycle is collected late, maybe by a forked worker
         self._handed = stream
-        return hand_over(ready, stream)
+        return hand_over(self._ahead.popleft(), stream)
 
     def close(self) -> None:
         """Stop the epoch and drop the batches that are ready."""
         self._over = True
         self._ahead.clear()
+        self._error = None
         self._end()
 
     def _look_ahead(self) -> None:
@@ -130,33 +155,23 @@ class Flow:
             if len(self._ahead) > (1 if drawing else len(self._stages)):
                 return
             try:
-                ready = self._supply.next(wait=not self._ahead or (drawing and self._feed.ahead))
+                wait = not self._ahead or (drawing and self._feed.ahead)
+                with labelled(_WAIT) if wait else nullcontext():
+                    ready = self._supply.next(wait)
+                if ready is None:
+                    return
+                self._ahead.append(self._staged(ready))
             except StopIteration:
                 self._over = True
-                return
             except Exception as error:
-                self._fail(error)
-                return
-            if ready is None:
-                return
-            try:
-                for stage in self._stages:
-                    ready = stage.launch(ready)
-            except Exception as error:
-                self._fail(error)
-                return
-            self._ahead.append(ready)
+                self._error, self._over = error, True
 
-    def _fail(self, error: Exception) -> None:
-        """Queue the error to be raised after the batches before it, which are valid."""
-        if isinstance(error, StopIteration):  # the loop would take it for the end of the epoch
-            error = RuntimeError(f"what makes the batches raised StopIteration: {error}").with_traceback(
-                error.__traceback__
-            )
-        self._over = True
-        self._ahead.append(_Failed(error))
-
-
-class _Failed:
-    def __init__(self, error: Exception) -> None:
-        self.error = error
+    def _staged(self, ready: Ready) -> Ready:
+        """Launch all stages on a batch."""
+        try:
+            for stage in self._stages:
+                ready = stage.launch(ready)
+        except StopIteration as error:  # the loop would take it for the end of the epoch
+            told = f"what makes the batches raised StopIteration: {error}"
+            raise RuntimeError(told).with_traceback(error.__traceback__) from None
+        return ready

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Iterable, Iterator
-from typing import Any, Protocol, cast
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -12,9 +12,10 @@ from torch.utils.data import DataLoader, Sampler
 
 from ...usercode import tree
 from .handover import Ready, moved, tensors
+from .labels import labelled
 
 
-class Feed(Protocol):
+class Feed:
     """Interface between an executor and a loader.
 
     Attributes:
@@ -23,52 +24,51 @@ class Feed(Protocol):
         single: True if a new epoch reuses the iterator of the last one.
     """
 
-    device: torch.device
-    ahead: bool
-    single: bool
+    def __init__(self, loader: Iterable[Any], device: torch.device) -> None:
+        self.device = device
+        self.ahead = fetches_ahead(loader)
+        self.single = isinstance(loader, DataLoader) and loader.persistent_workers
 
     def begin(self) -> Iterator[Any]:
         """Begin a new epoch."""
+        raise NotImplementedError
 
     def arrive(self, sent: Any) -> Ready:
         """Launch the transfer of a batch to the device, on the feed's own streams."""
+        raise NotImplementedError
 
     def tune(self) -> None:
         """Do work that must run in the loop's thread; called there before each batch."""
 
 
-class Copied:
+class Copied(Feed):
     """Feed that copies the batches of any iterable unchanged, on its own stream."""
 
     def __init__(self, loader: Iterable[Any], device: torch.device) -> None:
-        self.device = device
-        self.ahead = fetches_ahead(loader)
-        self.single = isinstance(loader, DataLoader) and loader.persistent_workers
-        self._loader = pinning(loader) if device.type == "cuda" else loader
+        super().__init__(loader, device)
+        if device.type == "cuda" and isinstance(loader, DataLoader) and not loader.pin_memory:
+            loader = with_settings(loader, pin_memory=True)
+        self._loader = loader
         self._stream = torch.cuda.Stream(device) if device.type == "cuda" else None
 
     def begin(self) -> Iterator[Any]:
         return iter(self._loader)
 
-    def tune(self) -> None:
-        """Do nothing: there is nothing to tune."""
-
     def arrive(self, sent: Any) -> Ready:
-        if self._stream is None:
-            return Ready(tree.move(sent, self.device))
-        if any(True for _ in tensors(sent)):  # on a device already: made by the loop's thread, on its stream
-            self._stream.wait_stream(torch.cuda.current_stream(self.device))
-        with torch.cuda.stream(self._stream):
-            return Ready(moved(tree.map_leaves(sent, _pinned), self.device), self._stream.record_event())
+        with labelled("copy"):
+            if self._stream is None:
+                return Ready(tree.move(sent, self.device))
+            if any(True for _ in tensors(sent)):  # on a device already: made by the loop's thread, on its stream
+                self._stream.wait_stream(torch.cuda.current_stream(self.device))
+            with torch.cuda.stream(self._stream):
+                return Ready(moved(tree.map_leaves(sent, _pinned), self.device), self._stream.record_event())
 
 
-def pinning(loader: Iterable[Any]) -> Iterable[Any]:
-    """Return a copy of a ``DataLoader`` that gives batches in page-locked memory; any other iterable unchanged."""
-    if not isinstance(loader, DataLoader) or loader.pin_memory:
-        return loader
+def with_settings(loader: DataLoader[Any], **settings: Any) -> DataLoader[Any]:
+    """Return a copy of a loader with other settings, and with an iterator of its own."""
     twin = copy.copy(loader)
-    twin.__dict__.update(pin_memory=True, _iterator=None)  # a loader refuses assignments once it is made
-    return cast(Iterable[Any], twin)
+    twin.__dict__.update(settings, _iterator=None)  # a loader refuses assignments once it is made
+    return twin
 
 
 def _pinned(leaf: Any) -> Any:

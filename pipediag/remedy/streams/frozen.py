@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -19,15 +19,15 @@ from ...usercode import tree
 
 
 class Frozen:
-    """Checker of the modules that one stage runs.
-
-    They are found by watching the stage once.
+    """Work of one stage, checked against the rules for stages. The modules in it are found by watching it once.
 
     Args:
+        work: takes a batch and returns one.
         stage: its name.
     """
 
-    def __init__(self, stage: str) -> None:
+    def __init__(self, work: Callable[[Any], Any], stage: str) -> None:
+        self._work = work
         self._stage = stage
         self._roots: list[nn.Module] = []
         self._names: dict[nn.Module, str] = {}
@@ -63,16 +63,29 @@ class Frozen:
                 " Leave it in the loop"
             )
 
-    @contextmanager
-    def learnt(self) -> Iterator[None]:
-        """Find the modules that run inside the context, the first time.
+    def __call__(self, batch: Any) -> Any:
+        """Do the work.
 
         Raises:
-            UsageError: a module uses batch statistics or random dropout; it has not run then.
+            UsageError: a module uses batch statistics or random dropout, and has not run, or the result requires a
+                gradient.
         """
         if self._known:
-            yield
-            return
+            made = self._work(batch)
+        else:
+            with self._learning():
+                made = self._work(batch)
+        if any(tensor.requires_grad for tensor in tree.tensors(made)):
+            raise UsageError(
+                f"the stage {self._stage} gives tensors that require a gradient: it would run with weights that the"
+                " loop has not updated yet. Freeze it (requires_grad_(False), or torch.no_grad() inside the stage),"
+                " or leave it in the loop"
+            )
+        return made
+
+    @contextmanager
+    def _learning(self) -> Iterator[None]:
+        """Find the modules that run inside the context."""
         thread = threading.get_ident()
 
         def about_to_run(module: nn.Module, args: Any) -> None:

@@ -61,10 +61,8 @@ def _strided(tensor: Tensor) -> Iterator[Tensor]:
 
 def moved(batch: Any, device: torch.device) -> Any:
     """Return the batch on ``device``; data in page-locked memory is copied without blocking the host."""
-    return tree.map_leaves(batch, lambda leaf: _moved_leaf(leaf, device))
 
+    def leaf(value: Any) -> Any:  # a user's object moves by its own method
+        return value.to(device, non_blocking=True) if isinstance(value, Tensor) else tree.move(value, device)
 
-def _moved_leaf(leaf: Any, device: torch.device) -> Any:
-    if isinstance(leaf, Tensor):
-        return leaf.to(device, non_blocking=True)
-    return tree.move(leaf, device)  # a user's object moves by its own method
+    return tree.map_leaves(batch, leaf)

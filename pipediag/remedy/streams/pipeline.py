@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 import importlib.util
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import torch
 from torch.utils.data import DataLoader
 
 from ...errors import UsageError
-from .executor import Executor
+from .executor import Executor, LoaderOnDevice
 from .feed import Copied, Feed
-from .stage import Stage, Work
+from .graph import Work
+from .stage import Stage
 
 
-class StagePipeline:
+class StagePipeline(LoaderOnDevice):
     """Loader whose batches have passed through ``stages`` on the device when the loop gets them.
 
         for features, labels in StagePipeline(loader, [encode], "cuda"):
@@ -68,17 +69,6 @@ class StagePipeline:
     def notes(self) -> list[str]:
         """One sentence per stage: whether it is captured, and if not, why."""
         return [f"{stage.name}: {stage.note}" for stage in self._stages]
-
-    def __iter__(self) -> Iterator[Any]:
-        return self._executor.flow()
-
-    def __len__(self) -> int:
-        return len(self.loader)  # type: ignore[arg-type]
-
-    def __getattr__(self, name: str) -> Any:
-        if name.startswith("__") or name == "loader":
-            raise AttributeError(name)
-        return getattr(self.loader, name)
 
 
 def _feed_of(loader: Any, device: torch.device) -> Feed:

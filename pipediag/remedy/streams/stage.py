@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
 import torch
 
-from ...errors import UsageError
-from ...usercode import tree
 from ...usercode.places import label
 from .frozen import Frozen
-from .graph import Graphed
+from .graph import Graphed, Work
 from .handover import Ready, hand_over
-
-Work = Callable[[Any], Any]
+from .labels import labelled
 
 #: Number of batches during which a stage is checked for random draws.
 _OBSERVED = 2
@@ -38,7 +34,7 @@ class Stage:
         self.name = label(work)
         self.draws = False
         self._device = device
-        self._work = _Frozen(work, self.name)
+        self._work = Frozen(work, self.name)
         self._runs = 0
         self._stream = torch.cuda.Stream(device) if device.type == "cuda" else None
         self._graphed = Graphed(self._work, device) if graph and device.type == "cuda" else None
@@ -61,11 +57,12 @@ class Stage:
     def launch(self, ready: Ready) -> Ready:
         """Return the batch after this stage; on a GPU its making has been launched."""
         self._work.check()
-        if self._stream is None:
-            return replace(ready, batch=self._work(ready.batch))
-        with torch.cuda.stream(self._stream):
-            batch = hand_over(ready, self._stream)
-            return replace(ready, batch=self._launched(batch), event=self._stream.record_event())
+        with labelled(f"stage {self.name}"):
+            if self._stream is None:
+                return replace(ready, batch=self._work(ready.batch))
+            with torch.cuda.stream(self._stream):
+                batch = hand_over(ready, self._stream)
+                return replace(ready, batch=self._launched(batch), event=self._stream.record_event())
 
     def _launched(self, batch: Any) -> Any:
         if self._runs < _OBSERVED:
@@ -77,30 +74,4 @@ class Stage:
         before = torch.cuda.get_rng_state(self._device)
         made = self._work(batch)
         self.draws = self.draws or not torch.equal(before, torch.cuda.get_rng_state(self._device))
-        return made
-
-
-class _Frozen:
-    """User's work, checked against the rules for stages."""
-
-    def __init__(self, work: Work, name: str) -> None:
-        self._work = work
-        self._name = name
-        self._watch = Frozen(name)
-
-    def begin(self) -> bool:
-        return self._watch.begin()
-
-    def check(self) -> None:
-        self._watch.check()
-
-    def __call__(self, batch: Any) -> Any:
-        with self._watch.learnt():
-            made = self._work(batch)
-        if any(tensor.requires_grad for tensor in tree.tensors(made)):
-            raise UsageError(
-                f"the stage {self._name} gives tensors that require a gradient: it would run with weights that the loop"
-                " has not updated yet. Freeze it (requires_grad_(False), or torch.no_grad() inside the stage),"
-                " or leave it in the loop"
-            )
         return made

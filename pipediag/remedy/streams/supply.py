@@ -11,7 +11,8 @@ import queue
 import threading
 from collections import deque
 from collections.abc import Callable, Iterator
-from typing import Any, Protocol
+from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch.cuda import Event
@@ -22,33 +23,11 @@ from .handover import Ready
 #: Function from what a source yields to a batch on the device; it launches on its own streams.
 Arrive = Callable[[Any], Ready]
 
+#: A batch, or the end: the error that the source raised, or None.
+Given = Ready | BaseException | None
+
 #: Fraction of the free memory that ready batches may use.
 _SHARE = 0.25
-
-
-class Supply(Protocol):
-    """Batches in the order of their source.
-
-    Attributes:
-        ready: number of batches that have been launched and not taken yet.
-    """
-
-    @property
-    def ready(self) -> int: ...
-
-    def next(self, wait: bool) -> Ready | None:
-        """Return the next batch, or None if there is none yet and ``wait`` is false.
-
-        Raises:
-            StopIteration: there are no more. Any error of the source is raised here unchanged, once.
-        """
-
-    def finished(self, event: Event) -> None:
-        """Note that the loop has launched all its work on its oldest batch; the work is complete when ``event`` has
-        passed."""
-
-    def close(self) -> None:
-        """Stop: no more batches are wanted."""
 
 
 class Inline:
@@ -61,9 +40,15 @@ class Inline:
 
     @property
     def ready(self) -> int:
+        """Number of batches that have been launched and not taken yet."""
         return 0
 
     def next(self, wait: bool) -> Ready | None:
+        """Return the next batch, or None if there is none yet and ``wait`` is false.
+
+        Raises:
+            StopIteration: there are no more. Any error of the source is raised here unchanged, once.
+        """
         if not wait:
             return None
         sent = next(self._source)
@@ -72,14 +57,17 @@ class Inline:
         return self._due.launched(self._arrive(sent))
 
     def finished(self, event: Event) -> None:
+        """Note that the loop has launched all its work on its oldest batch; the work is complete when ``event`` has
+        passed."""
         self._due.finished(event)
 
     def close(self) -> None:
+        """Stop: no more batches are wanted."""
         self._source = iter(())  # a loader's iterator ends its workers when it is collected
 
 
 class Background:
-    """Supply that fetches and launches in its own thread.
+    """Supply with the same methods that fetches and launches in its own thread.
 
     ``patience`` is the number of seconds that closing waits for the source's batch in progress; None means no limit.
     """
@@ -88,7 +76,7 @@ class Background:
         self, source: Iterator[Any], arrive: Arrive, depth: int, device: torch.device, patience: float | None
     ) -> None:
         self._patience = patience
-        self._given: queue.SimpleQueue[Ready | _End] = queue.SimpleQueue()
+        self._given: queue.SimpleQueue[Given] = queue.SimpleQueue()
         self._finished: queue.SimpleQueue[Event | None] = queue.SimpleQueue()
         self._closed = threading.Event()
         self._ended = False
@@ -111,7 +99,7 @@ class Background:
             return given
         self._ended = True
         try:
-            raise StopIteration if given.error is None else given.error
+            raise StopIteration if given is None else given
         finally:
             del given  # an error refers to this frame, and this frame to the error
 
@@ -125,55 +113,40 @@ class Background:
             self._thread.join(self._patience)
 
 
-class _End:
-    """Marker after the last batch, with the error that the source raised, if any."""
-
-    def __init__(self, error: BaseException | None) -> None:
-        self.error = error
-
-
+@dataclass
 class _Work:
     """Work of the thread. It holds no reference to the supply, so that an unused supply is collected."""
 
-    def __init__(
-        self,
-        source: Iterator[Any],
-        arrive: Arrive,
-        due: _Due,
-        given: queue.SimpleQueue[Ready | _End],
-        finished: queue.SimpleQueue[Event | None],
-        closed: threading.Event,
-    ) -> None:
-        self._source = source
-        self._arrive = arrive
-        self._due = due
-        self._given = given
-        self._finished = finished
-        self._closed = closed
+    source: Iterator[Any]
+    arrive: Arrive
+    due: _Due
+    given: queue.SimpleQueue[Given]
+    finished: queue.SimpleQueue[Event | None]
+    closed: threading.Event
 
     def run(self, device: torch.device) -> None:
-        end = _End(None)
+        raised: BaseException | None = None
         try:
             with torch.cuda.device(device):
                 self._fetch()
         except BaseException as error:  # the loop raises it
-            end.error = error
+            raised = error
         finally:
-            del self._source, self._arrive  # a loader's iterator ends its workers when it is collected
-            self._given.put(end)
-            del end
+            del self.source, self.arrive  # a loader's iterator ends its workers when it is collected
+            self.given.put(raised)
+            del raised
 
     def _fetch(self) -> None:
-        for sent in self._source:
-            while self._due.full():
-                event = None if self._closed.is_set() else self._finished.get()
+        for sent in self.source:
+            while self.due.full():
+                event = None if self.closed.is_set() else self.finished.get()
                 if event is None:
                     return
-                self._due.finished(event)
-                self._due.over()
-            if self._closed.is_set():
+                self.due.finished(event)
+                self.due.over()
+            if self.closed.is_set():
                 return
-            self._given.put(self._due.launched(self._arrive(sent)))
+            self.given.put(self.due.launched(self.arrive(sent)))
 
 
 class _Due:
