@@ -21,8 +21,7 @@ from ..analysis.stopping import next_round
 from ..errors import EXIT_INTERRUPTED, AnalysisOver
 from ..frames import users_part
 from ..session import Session
-from ..session.codec import build
-from ..session.events import Ended
+from ..session.events import Story
 from .channel import Sender
 from .hooks import Writes, on_first_iteration, on_optimizer_step
 from .script import NoSuchModule, Target, run
@@ -135,8 +134,7 @@ class Child:
 
     def _tell_end(self, error: BaseException | None, said: str) -> None:
         """Send how the script ended: by ``error``, or with its own message on standard error."""
-        facts = self._measurement.conclude() if self._measurement is not None else {"optimizer_steps": self._steps}
-        story = build(Ended, facts)
+        story = Story(optimizer_steps=self._steps) if self._measurement is None else self._measurement.conclude()
         if said.strip():
             story.said = said.strip().splitlines()[-1]
         if error is not None:

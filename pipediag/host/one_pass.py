@@ -15,7 +15,6 @@ from ..ladder.plan import Plan
 from ..session import Loader, Session
 from ..session.events import (
     Applying,
-    Ended,
     Finished,
     FirstBatch,
     LoaderUse,
@@ -189,7 +188,7 @@ class Watch:
                 outcome.reason = reason if reason != "no-training-loader" else ""
                 outcome.stopped = True
                 outcome.story = event
-            case Ended():
+            case Story():
                 outcome.story = event
             case Trainer(at) if at not in outcome.trainers:
                 outcome.trainers.append(at)

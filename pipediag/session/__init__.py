@@ -49,16 +49,12 @@ from .facts import (
     Window,
 )
 from .rungs import (
-    BESIDE,
     CACHED,
     CONTROLS,
-    LADDER,
     REMEDIED,
-    RUNG,
     RUNG_MEANING,
     RUNGS,
     STAGE_OF_RUNG,
-    RungKind,
     cut_of,
     cut_rung,
     fed_apart,
@@ -70,13 +66,10 @@ from .rungs import (
 )
 
 __all__ = [
-    "BESIDE",
     "CACHED",
     "CONTROLS",
-    "LADDER",
     "NOT_YET",
     "REMEDIED",
-    "RUNG",
     "RUNGS",
     "RUNG_MEANING",
     "SCHEMA_VERSION",
@@ -103,7 +96,6 @@ __all__ = [
     "Proof",
     "Remedy",
     "Rung",
-    "RungKind",
     "Script",
     "Session",
     "Share",

@@ -110,11 +110,6 @@ class Finished(Story):
     reason: str = ""
 
 
-@dataclass
-class Ended(Story):
-    """The script has ended."""
-
-
 def _append(name: str) -> Callable[[Session, Any], None]:
     return lambda session, data: getattr(session, name).append(data)
 
@@ -166,7 +161,7 @@ KINDS = {
     "applying": Kind(Applying),
     "looking": Kind(Looking),
     "finished": Kind(Finished),
-    "ended": Kind(Ended),
+    "ended": Kind(Story),
 }
 
 

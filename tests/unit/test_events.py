@@ -11,7 +11,7 @@ import pytest
 
 import pipediag
 from pipediag.session import Rung, Session, Window
-from pipediag.session.events import KINDS, Ended, LoaderUse, read
+from pipediag.session.events import KINDS, LoaderUse, Story, read
 
 PACKAGE = Path(pipediag.__file__).parent
 
@@ -62,7 +62,7 @@ def test_data_of_its_class() -> None:
     assert read("rung", {"name": "raw"}) == Rung("raw")
     assert read("device", {"type": "cpu"}) == {"type": "cpu"}
     loader = {"ordinal": 1, "where": "train.py:3", "draws": 5, "credits": 4}
-    assert read("ended", {"loaders": [loader]}) == Ended([LoaderUse(1, "train.py:3", 5, 4)])
+    assert read("ended", {"loaders": [loader]}) == Story([LoaderUse(1, "train.py:3", 5, 4)])
 
 
 def test_a_kind_of_another_version_is_ignored() -> None:
