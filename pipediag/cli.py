@@ -1,15 +1,23 @@
-"""The command line: thin, and the one place that catches errors."""
+"""The command line: the options of every command, and the one place that catches errors.
+
+The work of a command is in its own module in :mod:`pipediag.commands`, imported when the command runs.
+"""
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Callable
+from functools import wraps
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from ._version import __version__
-from .errors import EXIT_FAILED, EXIT_GATE, EXIT_INTERRUPTED, EXIT_OK, PipediagError, UsageError
+from .errors import EXIT_FAILED, EXIT_INTERRUPTED, EXIT_OK, PipediagError, UsageError
+
+if TYPE_CHECKING:
+    from .host.passes import Request
 
 _SCRIPT = {"ignore_unknown_options": True, "allow_interspersed_args": False}
 
@@ -39,12 +47,26 @@ def _all(*options: _Decorator) -> _Decorator:
     return decorate
 
 
+def _checked(context: click.Context, option: click.Parameter, paths: tuple[str, ...]) -> tuple[str, ...]:
+    """Check the files to write before anything is measured."""
+    from .report import check_output
+
+    for path in paths:
+        check_output(path)
+    return paths
+
+
 def _output(help: str) -> _Decorator:
-    return click.option("-o", "--output", "outputs", multiple=True, metavar="FILE", help=help)
+    return click.option("-o", "--output", "outputs", multiple=True, metavar="FILE", callback=_checked, help=help)
 
 
 def _seconds(name: str, default: float, help: str) -> _Decorator:
     return click.option(name, type=click.FloatRange(min=1), default=default, show_default=True, help=help)
+
+
+def _gate(help: str, default: float | None = None) -> _Decorator:
+    return click.option("--fail-over", type=click.FloatRange(0, 100), metavar="PCT", default=default,
+                        show_default=default is not None, help=help)  # fmt: skip
 
 
 def _measuring(default_budget: float, gate: float | None = None) -> _Decorator:
@@ -52,14 +74,52 @@ def _measuring(default_budget: float, gate: float | None = None) -> _Decorator:
     return _all(
         _output("Write a report too; .json, .md or .txt. Repeatable."),
         _seconds("--budget", default_budget, "Seconds to measure for, from the first batch on."),
-        click.option("--fail-over", type=click.FloatRange(0, 100), metavar="PCT", default=gate,
-                     show_default=gate is not None,
-                     help="Exit with 3 when input certainly costs more than PCT percent of a step."),
-    )  # fmt: skip
+        _gate("Exit with 3 when input certainly costs more than PCT percent of a step.", gate),
+    )
+
+
+def _rung_names(context: click.Context, option: click.Parameter, text: str | None) -> list[str] | None:
+    from .session import RUNG_MEANING, ordered
+
+    if text is None:
+        return None
+    names = [name.strip() for name in text.split(",") if name.strip()]
+    unknown = [name for name in names if name not in RUNG_MEANING]
+    if unknown or not names:
+        raise UsageError(f"--rungs: {', '.join(unknown) or 'none given'}; known: {', '.join(RUNG_MEANING)}")
+    return ordered(names)
+
+
+def _requesting(function: _Command) -> _Command:
+    """Give the command one :class:`Request` in place of the options that describe the measurement."""
+
+    @wraps(function)
+    def command(
+        script: str,
+        args: tuple[str, ...],
+        module: bool,
+        budget: float,
+        loader: int | None,
+        workdir: str | None,
+        rungs: list[str] | None = None,
+        apply: bool = False,
+        apply_budget: float = 0.0,
+        **others: Any,
+    ) -> int:
+        from .host.passes import Request
+        from .host.script import Target
+
+        if workdir is not None and not module:
+            script = str(Path(script).resolve())  # in whatever folder it will run
+        target = Target(script, list(args), module)
+        return function(Request(target, budget, loader, workdir, rungs, apply_budget if apply else 0.0), **others)
+
+    return command
 
 
 _module = click.option("-m", "module", is_flag=True, help="SCRIPT is a module's name, as in python -m.")
-_rungs = click.option("--rungs", metavar="NAMES", help="Measure only these rungs, separated by commas.")
+_rungs = click.option("--rungs", metavar="NAMES", callback=_rung_names,
+                      help="Measure only these rungs, separated by commas.")  # fmt: skip
 _script = _all(click.argument("script"), click.argument("args", nargs=-1, type=click.UNPROCESSED))
 _hosted = _all(
     _module,
@@ -67,6 +127,7 @@ _hosted = _all(
     click.option("--workdir", type=click.Path(exists=True, file_okay=False),
                  help="Run the script in this directory; one that is refused there is repeated in a folder inside it."),
     _script,
+    _requesting,
 )  # fmt: skip
 
 
@@ -80,15 +141,7 @@ _hosted = _all(
 @click.option("--profile", metavar="FILE", help="Then record some steps, fed from the device, as a Chrome trace.")
 @_hosted
 def analyze(
-    script: str,
-    args: tuple[str, ...],
-    module: bool,
-    budget: float,
-    loader: int | None,
-    rungs: str | None,
-    workdir: str | None,
-    apply: bool,
-    apply_budget: float,
+    request: Request,
     plan: str | None,
     no_knobs: bool,
     profile: str | None,
@@ -99,44 +152,26 @@ def analyze(
 
     Options of pipediag stand before SCRIPT; everything after it is the script's.
     """
-    from .commands.analyze import analyze as measure_and_show
-    from .commands.measuring import target_of
-    from .host.passes import Request
+    from .commands import analyze as command
 
-    target = target_of(script, args, module, workdir)
-    request = Request(target, budget, loader, workdir, _rung_names(rungs), apply_budget if apply else 0.0)
     request.knobs = not no_knobs
-    if plan is not None and not apply:
-        raise UsageError("--plan saves what --apply has measured: give both")
     if profile is not None:
         request.profile = str(Path(profile).resolve())
-    return measure_and_show(request, outputs, fail_over, plan)
+    return command.analyze(request, outputs, fail_over, plan)
 
 
 @cli.command(context_settings=_SCRIPT)
 @_measuring(60.0, gate=5.0)
 @_hosted
-def audit(
-    script: str,
-    args: tuple[str, ...],
-    module: bool,
-    budget: float,
-    loader: int | None,
-    workdir: str | None,
-    outputs: tuple[str, ...],
-    fail_over: float,
-) -> int:
+def audit(request: Request, outputs: tuple[str, ...], fail_over: float) -> int:
     """Check the input pipeline of an unmodified training SCRIPT, before tuning it or a long run.
 
     Each item of the checklist is passed, failed, or unmeasurable for a reason. Options of pipediag stand before SCRIPT;
     everything after it is the script's.
     """
-    from .commands.audit import audit as check
-    from .commands.measuring import target_of
-    from .host.passes import Request
+    from .commands import audit as command
 
-    request = Request(target_of(script, args, module, workdir), budget, loader, workdir)
-    return check(request, outputs, fail_over)
+    return command.audit(request, outputs, fail_over)
 
 
 @cli.command(context_settings=_SCRIPT)
@@ -154,30 +189,14 @@ def audit(
 @click.option("--apply", is_flag=True, help="Measure each with its transforms moved to the device, too.")
 @_seconds("--apply-budget", 30.0, "Seconds to measure that for in each run.")
 @_hosted
-def sweep(
-    script: str,
-    args: tuple[str, ...],
-    varied: tuple[str, ...],
-    module: bool,
-    budget: float,
-    loader: int | None,
-    rungs: str | None,
-    workdir: str | None,
-    apply: bool,
-    apply_budget: float,
-    outputs: tuple[str, ...],
-) -> int:
+def sweep(request: Request, varied: tuple[str, ...], outputs: tuple[str, ...]) -> int:
     """Analyse SCRIPT once for each value of some of its arguments, and give one table.
 
     An argument that stands among the script's is replaced, another one is added. Ctrl-C keeps what was measured.
     """
-    from .commands.measuring import target_of
-    from .commands.sweep import sweep as run_all
-    from .host.passes import Request
+    from .commands import sweep as command
 
-    target = target_of(script, args, module, workdir)
-    request = Request(target, budget, loader, workdir, _rung_names(rungs), apply_budget if apply else 0.0)
-    return run_all(request, varied, outputs)
+    return command.sweep(request, varied, outputs)
 
 
 @cli.command(context_settings=_SCRIPT)
@@ -190,28 +209,19 @@ def run(script: str, args: tuple[str, ...], module: bool, plan: str | None) -> i
     Nothing is measured. Without a plan, what can be moved is tried and certified first. On any doubt the script goes on
     with its plain loader, and a line on standard error says so.
     """
-    from .host.processes import become_runner
-    from .host.runner import NO_PLAN
+    from .commands import run as command
     from .host.script import Target
-    from .remedy import saved
 
-    target = Target(script, list(args), module)
-    target.check()
-    if plan is not None:
-        saved.read(plan).check(target.name)
-    become_runner([plan or NO_PLAN, *target.argv])
+    command.run(Target(script, list(args), module), plan)
 
 
 @cli.command()
 @_measuring(40.0)
 def demo(outputs: tuple[str, ...], budget: float, fail_over: float | None) -> int:
     """Analyse a built-in script with a planted bottleneck; a laptop's CPU will do."""
-    from .commands.analyze import analyze as measure_and_show
-    from .host.passes import Request
-    from .host.script import Target
+    from .commands import demo as command
 
-    script = Path(__file__).parent / "demo" / "train.py"
-    return measure_and_show(Request(Target(str(script)), budget, knobs=True), outputs, fail_over)
+    return command.demo(budget, outputs, fail_over)
 
 
 @cli.command()
@@ -219,58 +229,21 @@ def demo(outputs: tuple[str, ...], budget: float, fail_over: float | None) -> in
 @_output("Write it to a file; repeatable.")
 def report(session: str, outputs: tuple[str, ...]) -> int:
     """Show a saved SESSION (a .json written with -o) again, or convert it."""
-    from . import report as reports
-    from .commands.measuring import show
+    from .commands import report as command
 
-    for path in outputs:
-        reports.check_output(path)
-    diagnosis = reports.read(session)
-    for path in outputs:
-        reports.write(diagnosis, path)
-    if not outputs:
-        show(reports.render_for(diagnosis, sys.stdout))
-    return EXIT_OK
+    return command.report(session, outputs)
 
 
 @cli.command()
 @click.argument("before")
 @click.argument("after")
 @_output("Write it to a file; repeatable.")
-@click.option(
-    "--fail-over",
-    type=click.FloatRange(0, 100),
-    metavar="PCT",
-    help="Exit with 3 when the loop certainly makes over PCT percent fewer steps a second than before.",
-)
+@_gate("Exit with 3 when the loop certainly makes over PCT percent fewer steps a second than before.")
 def compare(before: str, after: str, outputs: tuple[str, ...], fail_over: float | None) -> int:
     """Hold the saved session AFTER against BEFORE: what changed, and whether it is more than chance."""
-    from . import report as reports
-    from .analysis.compare import compare as hold_against
-    from .commands.measuring import show
+    from .commands import compare as command
 
-    for path in outputs:
-        reports.check_output(path)
-    comparison = hold_against(reports.read(before), reports.read(after))
-    for path in outputs:
-        reports.write(comparison, path)
-    if not outputs:
-        show(reports.render_for(comparison, sys.stdout))
-    if fail_over is not None and comparison.certainly_slower(fail_over / 100):
-        click.echo(f"pipediag: the loop makes over {fail_over:g} % fewer steps a second than before", err=True)
-        return EXIT_GATE
-    return EXIT_OK
-
-
-def _rung_names(text: str | None) -> list[str] | None:
-    from .session import RUNG_MEANING, ordered
-
-    if text is None:
-        return None
-    names = [name.strip() for name in text.split(",") if name.strip()]
-    unknown = [name for name in names if name not in RUNG_MEANING]
-    if unknown or not names:
-        raise UsageError(f"--rungs: {', '.join(unknown) or 'none given'}; known: {', '.join(RUNG_MEANING)}")
-    return ordered(names)
+    return command.compare(before, after, outputs, fail_over)
 
 
 def main() -> None:

@@ -1,1 +1,1 @@
-"""Implement the larger commands of the command line."""
+"""Implement the commands of the command line, one module each."""

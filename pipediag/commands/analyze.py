@@ -10,6 +10,7 @@ import click
 from .. import report
 from ..analysis import diagnose_session
 from ..analysis.remedy import outcome
+from ..errors import UsageError
 from ..host.passes import Request
 from ..remedy import saved
 from ..session import Session
@@ -28,9 +29,9 @@ def analyze(request: Request, outputs: Sequence[str], fail_over: float | None, p
         NothingMeasured, UsageError, SessionFileError: see :func:`pipediag.host.passes.analyze_script` and
             :mod:`pipediag.report`.
     """
-    for path in outputs:
-        report.check_output(path)
     if plan is not None:
+        if not request.apply:
+            raise UsageError("--plan saves what --apply has measured: give both")
         report.check_writable("--plan", plan)
     if request.profile:
         report.check_writable("--profile", request.profile)

@@ -3,25 +3,16 @@
 from __future__ import annotations
 
 import sys
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
 from ..errors import EXIT_GATE, EXIT_INTERRUPTED, EXIT_OK
-from ..host.script import Target
 
 if TYPE_CHECKING:
     from ..analysis import Diagnosis
     from ..host.passes import Request
     from ..session import Session
-
-
-def target_of(script: str, args: tuple[str, ...], module: bool, workdir: str | None) -> Target:
-    """Return the target to run. A script's path is resolved here, in whatever folder it will run."""
-    if workdir is not None and not module:
-        script = str(Path(script).resolve())
-    return Target(script, list(args), module)
 
 
 def measure(request: Request) -> Session:

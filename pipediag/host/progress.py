@@ -5,10 +5,11 @@ from __future__ import annotations
 import shutil
 import sys
 import time
-from typing import Any, TextIO
+from typing import TextIO
 
 from ..analysis.sentences import number, so_far
-from ..session import REMEDIED, Session, settings_of
+from ..session import REMEDIED, Loader, Rung, Session, settings_of
+from ..session.events import Applying, FirstBatch, Looking, Pass, Progress, Trying
 
 #: Seconds between plain lines if there is no terminal.
 _EVERY = 10.0
@@ -26,35 +27,37 @@ class ProgressLine:
         self._said = 0.0
         self._first = True
 
-    def __call__(self, kind: str, data: dict[str, Any], session: Session) -> None:
-        if kind == "pass":
-            self._budget = data["budget"]
-            self._began = time.monotonic()
-            number = data["number"]
-            self._say("running the script" if number == 1 else f"running the script again (pass {number})")
-        elif kind == "first-batch":
-            self._began = time.monotonic()
-        elif kind == "loader":
-            self._began = time.monotonic()
-            workers = data["num_workers"]
-            self._say(f"training loader at {data['where']}: {data['dataset']}, {workers} workers; measuring")
-        elif kind == "progress":
-            self._step(data["rung"], data["round"], session)
-        elif kind == "applying" and "ended" in data:
-            self._say("the ladder is known; trying on samples what can be moved to the device")
-        elif kind == "applying":
-            self._budget = data["budget"]
-            self._began = time.monotonic()
-            moved = ", ".join(place.name for place in session.remedy.moved) if session.remedy else ""
-            self._say(f"moved to the device: {moved}; measuring whether it pays")
-        elif kind == "trying":
-            self._budget = data["budget"]
-            self._began = time.monotonic()
-            self._say("the ladder is known; trying other settings of the loader")
-        elif kind == "looking" and data["at"]:
-            self._say(f"the ladder is known; recording {data['at']}")
-        elif kind == "rung" and not data["available"] and data["exists"]:
-            self._say(f"{data['name']}: {data['why_not']}")
+    def __call__(self, event: object, session: Session) -> None:
+        match event:
+            case Pass(number, budget):
+                self._begin(
+                    "running the script" if number == 1 else f"running the script again (pass {number})", budget
+                )
+            case FirstBatch():
+                self._began = time.monotonic()
+            case Loader():
+                place = f"training loader at {event.where}: {event.dataset}, {event.num_workers} workers"
+                self._begin(f"{place}; measuring")
+            case Progress(rung, round_):
+                self._step(rung, round_, session)
+            case Applying(ended="", budget=budget):
+                moved = ", ".join(place.name for place in session.remedy.moved) if session.remedy else ""
+                self._begin(f"moved to the device: {moved}; measuring whether it pays", budget)
+            case Applying():
+                self._say("the ladder is known; trying on samples what can be moved to the device")
+            case Trying(budget):
+                self._begin("the ladder is known; trying other settings of the loader", budget)
+            case Looking(at) if at:
+                self._say(f"the ladder is known; recording {at}")
+            case Rung(available=False, exists=True):
+                self._say(f"{event.name}: {event.why_not}")
+
+    def _begin(self, text: str, budget: float | None = None) -> None:
+        """Say what begins now, and count its time from now on; ``budget`` is new unless it is None."""
+        self._began = time.monotonic()
+        if budget is not None:
+            self._budget = budget
+        self._say(text)
 
     def _step(self, rung: str, round_: int, session: Session) -> None:
         left = max(0.0, self._budget - (time.monotonic() - self._began))

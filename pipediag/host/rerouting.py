@@ -9,21 +9,19 @@ numbers would differ from those without the remedy.
 
 from __future__ import annotations
 
-import gc
 import weakref
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
 import torch
-from torch import nn
 from torch.optim import Optimizer
 from torch.optim.optimizer import register_optimizer_step_post_hook
 from torch.utils.data import DataLoader, IterableDataset
 
 from ..errors import PipediagError, PlanRefused, RunOver, UsageError
 from ..loop.iterators import NativeIterator, built_by
-from ..loop.training import EVIDENCE
+from ..loop.training import EVIDENCE, is_training, training_device
 from ..patches import hooked
 from ..remedy.remedied_run import RemediedRun
 from ..remedy.saved import SavedPlan
@@ -195,29 +193,3 @@ class Rerouting:
 
 _NONE_TRAINS = "no loader was seen that trains from its first batch on, or for a second epoch"
 _NO_TRANSFORMS = "no transforms were found on its dataset"
-
-
-def training_device() -> torch.device | None:
-    """Return the one device that holds all optimized parameters, or None if there is not exactly one."""
-    found = {parameter.device for parameter in _optimized()}
-    return found.pop() if len(found) == 1 else None
-
-
-def is_training() -> bool:
-    """Return whether a module with optimized parameters is in training mode."""
-    optimized = {id(parameter) for parameter in _optimized()}
-    return any(
-        getattr(module, "training", False) and any(id(one) in optimized for one in module._parameters.values())
-        for module in _alive(nn.Module)
-    )
-
-
-def _optimized() -> Iterator[torch.Tensor]:
-    for optimizer in _alive(Optimizer):
-        for group in getattr(optimizer, "param_groups", ()):
-            yield from group["params"]
-
-
-def _alive(kind: type) -> Iterator[Any]:
-    """Yield every object of a class; objects that only pretend to be of it through ``__class__`` are skipped."""
-    return (obj for obj in gc.get_objects() if issubclass(type(obj), kind))

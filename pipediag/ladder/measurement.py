@@ -21,6 +21,7 @@ from ..measure.clock import Clock, SystemClock
 from ..measure.device import Device, default_device
 from ..measure.schedule import Schedule
 from ..session import NOT_YET, REMEDIED, Loader, Session, Startup
+from ..session.events import LoaderUse, Story
 from ..usercode import tree
 from ..usercode.places import caller
 from .caveats import WRITES_IN_PLACE
@@ -255,10 +256,10 @@ class Measurement:
             self.over = reason
             self.close()
             self.tell_observed(last=True)
-            self.send("finished", {"reason": reason, **self.summary()})
+            self.send("finished", {"reason": reason, **asdict(self.summary())})
         raise AnalysisOver(reason)
 
-    def conclude(self) -> dict[str, Any]:
+    def conclude(self) -> Story:
         """Send the remaining facts after the script has ended, and return the summary.
 
         If the loop ended before its loader was certain, the loader with the most credited steps is taken.
@@ -278,19 +279,16 @@ class Measurement:
                 self.send("loader", asdict(self._target.facts))
             Findings(self._target, self.send, self.plan.attempt, not self.looks_inside).tell()
 
-    def summary(self) -> dict[str, Any]:
+    def summary(self) -> Story:
         """Return the facts from which the parent decides on another pass."""
         climb = self._target.climb if self._target else None
-        return {
-            "loaders": [
-                {"ordinal": t.ordinal, "where": t.where, "draws": t.draws, "credits": self._credits(t)}
-                for t in self._tracks
-            ],
-            "optimizer_steps": self.training.steps,
-            "target": self._target.ordinal if self._target else None,
-            "horizon": climb.horizon if climb else None,
-            "rung": climb.rung if climb else None,
-        }
+        return Story(
+            [LoaderUse(track.ordinal, track.where, track.draws, self._credits(track)) for track in self._tracks],
+            optimizer_steps=self.training.steps,
+            target=self._target.ordinal if self._target else None,
+            horizon=climb.horizon if climb else None,
+            rung=climb.rung if climb else None,
+        )
 
 
 class LoaderIterator(_BaseDataLoaderIter):  # type: ignore[misc]

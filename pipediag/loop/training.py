@@ -1,7 +1,8 @@
-"""Find which loader trains and on which device, from the optimizer's steps rather than from order or names."""
+"""Find which loader trains and on which device, from the optimizers rather than from order or names."""
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import wraps
@@ -74,3 +75,29 @@ def _device_of(parameters: Iterator[torch.Tensor]) -> torch.device | None:
     for parameter in parameters:
         return parameter.device
     return None
+
+
+def training_device() -> torch.device | None:
+    """Return the one device that holds all optimized parameters, or None if there is not exactly one."""
+    found = {parameter.device for parameter in _optimized()}
+    return found.pop() if len(found) == 1 else None
+
+
+def is_training() -> bool:
+    """Return whether a module with optimized parameters is in training mode."""
+    optimized = {id(parameter) for parameter in _optimized()}
+    return any(
+        getattr(module, "training", False) and any(id(one) in optimized for one in module._parameters.values())
+        for module in _alive(torch.nn.Module)
+    )
+
+
+def _optimized() -> Iterator[torch.Tensor]:
+    for optimizer in _alive(torch.optim.Optimizer):
+        for group in getattr(optimizer, "param_groups", ()):
+            yield from group["params"]
+
+
+def _alive(kind: type) -> Iterator[Any]:
+    """Yield every object of a class; objects that only pretend to be of it through ``__class__`` are skipped."""
+    return (obj for obj in gc.get_objects() if issubclass(type(obj), kind))

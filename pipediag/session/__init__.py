@@ -13,6 +13,7 @@ from typing import Any
 
 from ..errors import SessionFileError
 from .codec import build
+from .events import KINDS, read
 from .facts import (
     NOT_YET,
     Apart,
@@ -48,16 +49,13 @@ from .facts import (
     Window,
 )
 from .rungs import (
-    BESIDE,
     CACHED,
     CONTROLS,
     LADDER,
     REMEDIED,
-    RUNG,
     RUNG_MEANING,
     RUNGS,
     STAGE_OF_RUNG,
-    RungKind,
     cut_of,
     cut_rung,
     fed_apart,
@@ -69,13 +67,11 @@ from .rungs import (
 )
 
 __all__ = [
-    "BESIDE",
     "CACHED",
     "CONTROLS",
     "LADDER",
     "NOT_YET",
     "REMEDIED",
-    "RUNG",
     "RUNGS",
     "RUNG_MEANING",
     "SCHEMA_VERSION",
@@ -102,7 +98,6 @@ __all__ = [
     "Proof",
     "Remedy",
     "Rung",
-    "RungKind",
     "Script",
     "Session",
     "Share",
@@ -178,19 +173,9 @@ class Session:
 
     def apply(self, kind: str, data: Mapping[str, Any]) -> None:
         """Apply one event of the measurement. Ignore unknown kinds, so that versions may differ."""
-        if kind in _ENTRIES:
-            name, cls = _ENTRIES[kind]
-            getattr(self, name).append(build(cls, data))
-        elif kind in _PARTS:
-            setattr(self, kind, build(_PARTS[kind], data))
-        elif kind in _FACTS:
-            getattr(self, kind).update(data)
-        elif kind == "rung":
-            self.rungs[data["name"]] = build(Rung, data)
-        elif kind == "warning":
-            self.warn(data["code"], data["message"], data.get("help", ""))
-        elif kind == "wrote" and data["path"] not in self.script.wrote:
-            self.script.wrote.append(data["path"])
+        enter = KINDS[kind].enter if kind in KINDS else None
+        if enter is not None:
+            enter(self, read(kind, data))
 
     def to_dict(self) -> dict[str, Any]:
         return dataclasses.asdict(self)
@@ -213,24 +198,3 @@ class Session:
             raise SessionFileError(
                 f"not a pipediag session ({error}); write one with: pipediag analyze -o session.json SCRIPT"
             ) from None
-
-
-#: Event kinds: `_ENTRIES` append to a list of the session, `_PARTS` set one attribute, `_FACTS` update a dict.
-_ENTRIES: dict[str, tuple[str, type]] = {
-    "window": ("windows", Window),
-    "observed": ("observed", Observed),
-    "startup": ("startups", Startup),
-    "batch-step": ("batch_steps", BatchStep),
-}
-_PARTS: dict[str, type] = {
-    "loader": Loader,
-    "inside": Inside,
-    "tail": Tail,
-    "knobs": Knobs,
-    "remedy": Remedy,
-    "batch": BatchFacts,
-    "syncs": Syncs,
-    "prefix": Prefix,
-    "profile": Profile,
-}
-_FACTS = frozenset({"environment", "device", "caches"})

@@ -265,7 +265,7 @@ class Race:
                     model(batch).sum().backward()
                     optimizer.step()
                     self.clock.seconds += 0.01
-                    assert measurement.summary()["rung"] != fails_under
+                    assert measurement.summary().rung != fails_under
 
 
 @pytest.mark.parametrize("length", [100_000, 7], ids=["one epoch", "short epochs"])
@@ -325,4 +325,4 @@ def test_a_script_that_fails_is_seen_to_fail_under_the_rung(monkeypatch: pytest.
     with pytest.raises(AssertionError):
         race.run(fails_under="settings:1")
     assert {*race.closed} == {"settings:1"}
-    assert race.measurement.summary()["rung"] == "settings:1", "whoever asks afterwards is told"
+    assert race.measurement.summary().rung == "settings:1", "whoever asks afterwards is told"

@@ -34,6 +34,7 @@ from pipediag.session import (
     settings_of,
     settings_rung,
 )
+from pipediag.session.events import Progress, Trying
 
 from .conftest import Main
 from .made import FLAT, climbing, inside, make, without
@@ -470,7 +471,7 @@ def test_progress_names_what_is_set(monkeypatch: pytest.MonkeyPatch) -> None:
     said = io.StringIO()
     progress, session = ProgressLine(said), Session(knobs=Knobs([SIX]))
     monkeypatch.setattr("pipediag.host.progress._EVERY", 0.0)
-    progress("trying", {"budget": 20.0}, session)
-    progress("progress", {"rung": "settings:1", "round": 4}, session)
+    progress(Trying(20.0), session)
+    progress(Progress("settings:1", 4), session)
     assert "trying other settings of the loader" in said.getvalue()
     assert "round 4, num_workers=6, prefetch_factor=2, " in said.getvalue()

@@ -3,35 +3,22 @@
 from __future__ import annotations
 
 import os
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, ClassVar
 
 import pytest
 
-from pipediag.host.passes import (
-    MAX_BARREN,
-    PROLOGUE,
-    PROLOGUE_AGAIN,
-    Outcome,
-    Request,
-    _failed_under,
-    _Folders,
-    _give_up_remedy,
-    _give_up_settings,
-    _next,
-    _nothing,
-    _nth,
-    _patience,
-    _trouble,
-    _Watch,
-    _worth_it,
-)
-from pipediag.host.script import Target
+from pipediag.host.endings import nothing_measured, nth, trouble
+from pipediag.host.folders import Folders
+from pipediag.host.one_pass import PROLOGUE, Outcome, Watch
+from pipediag.host.passes import MAX_BARREN, PROLOGUE_AGAIN, _give_up, _next, _patience, _worth_it
 from pipediag.ladder.plan import Plan
 from pipediag.session import REMEDIED, Rung, Session, Window
+from pipediag.session.events import LoaderUse, Story
 
-LOADER = {"ordinal": 1, "where": "train.py:3", "draws": 50, "credits": 40}
-STORY = {"loaders": [LOADER], "target": 1, "optimizer_steps": 40, "rung": "baseline", "horizon": None}
+LOADER = LoaderUse(1, "train.py:3", draws=50, credits=40)
+STORY = Story([LOADER], optimizer_steps=40, target=1, rung="baseline")
 
 
 def ended(**values: Any) -> Outcome:
@@ -72,26 +59,26 @@ class TestNext:
         assert _next(Plan(budget=10.5), ended(), Session()) is None
 
     def test_a_rung_that_the_script_failed_under_is_left_out(self) -> None:
-        failed = ended(exit_code=1, story={**STORY, "rung": "device", "error": "TypeError: no"})
+        failed = ended(exit_code=1, story=replace(STORY, rung="device", error="TypeError: no"))
         plan = _next(Plan(budget=30.0), failed, Session())
         assert plan is not None and "TypeError: no" in plan.excluded["device"]
 
     def test_a_loader_of_a_parent_is_not_measured_where_its_children_train(self) -> None:
-        story = {**STORY, "target": None, "optimizer_steps": 0}
+        story = replace(STORY, target=None, optimizer_steps=0)
         plan = _next(Plan(budget=30.0), ended(story=story), Session())
         assert plan is not None and plan.inference and plan.loader == 1
         assert _next(Plan(budget=30.0), ended(story=story, trainers=["train, train.py:3"]), Session()) is None
 
     def test_a_failure_of_the_scripts_own_is_the_end(self) -> None:
-        failed = ended(exit_code=1, story={**STORY, "error": "TypeError: no"})
-        assert _failed_under(failed) is None and _next(Plan(budget=30.0), failed, Session()) is None
+        failed = ended(exit_code=1, story=replace(STORY, error="TypeError: no"))
+        assert not failed.failed_under and _next(Plan(budget=30.0), failed, Session()) is None
 
 
 def test_a_script_that_fails_under_the_remedy_has_not_failed() -> None:
-    outcome = ended(exit_code=1, climbed=True, story={**STORY, "rung": REMEDIED, "error": "TypeError: no"})
+    outcome = ended(exit_code=1, climbed=True, story=replace(STORY, rung=REMEDIED, error="TypeError: no"))
     session = Session(rungs={REMEDIED: Rung(REMEDIED)})
-    assert _failed_under(outcome) == REMEDIED
-    _give_up_remedy(outcome, session)
+    assert outcome.failed_under == REMEDIED
+    _give_up(outcome, session)
     assert outcome.exit_code == 0 and not session.rungs[REMEDIED].available
     assert session.rungs[REMEDIED].why_not.endswith("fed this way: TypeError: no")
     assert _next(Plan(apply=20.0), outcome, session) is None
@@ -99,10 +86,10 @@ def test_a_script_that_fails_under_the_remedy_has_not_failed() -> None:
 
 def test_a_script_that_fails_under_other_settings_has_not_failed() -> None:
     """What is left to try, and the remedy, have their turn."""
-    story = {**STORY, "rung": "settings:2", "error": "TypeError: no"}
+    story = replace(STORY, rung="settings:2", error="TypeError: no")
     outcome = ended(exit_code=1, climbed=True, seconds=22.0, tried=4.0, story=story)
     session = Session()
-    _give_up_settings(outcome, session)
+    _give_up(outcome, session)
     assert outcome.exit_code == 0
     assert session.rungs["settings:2"].why_not == "the script failed when it was fed this way: TypeError: no"
     plan = _next(Plan(budget=30.0, knobs=10.0), outcome, session)
@@ -118,7 +105,7 @@ class TestWatch:
 
     def test_each_part_has_its_time(self, clock: list[float]) -> None:
         outcome = Outcome()
-        watch = _Watch(Plan(budget=30.0, apply=20.0), Session(), outcome, lambda *event: None)
+        watch = Watch(Plan(budget=30.0, apply=20.0), Session(), outcome, lambda *event: None)
         steps: list[tuple[str, dict[str, Any], float]] = [
             ("first-batch", {}, 5.0),
             ("applying", {"ended": "settled"}, 40.0),
@@ -136,7 +123,7 @@ class TestWatch:
 
     def test_trying_settings_is_a_part_of_the_budget(self, clock: list[float]) -> None:
         outcome = Outcome()
-        watch = _Watch(Plan(budget=30.0, knobs=10.0, apply=20.0), Session(), outcome, lambda *event: None)
+        watch = Watch(Plan(budget=30.0, knobs=10.0, apply=20.0), Session(), outcome, lambda *event: None)
         steps: list[tuple[str, dict[str, Any], float]] = [
             ("first-batch", {}, 5.0),
             ("trying", {"budget": 10.0}, 40.0),
@@ -156,7 +143,7 @@ class TestWatch:
     )
     def test_what_takes_longer_hangs(self, clock: list[float], kind: str, data: dict[str, Any], late: float) -> None:
         session, outcome = Session(), Outcome()
-        watch = _Watch(Plan(budget=30.0, apply=20.0), session, outcome, lambda *event: None)
+        watch = Watch(Plan(budget=30.0, apply=20.0), session, outcome, lambda *event: None)
         watch.take(kind, data)
         clock[0] = late - 2.0
         assert not watch.overdue()
@@ -168,12 +155,12 @@ class TestWatch:
         patience = _patience([ended(prologue=20.0)])
         assert (_patience([]), _patience([ended(prologue=2.0)]), patience) == (PROLOGUE, PROLOGUE_AGAIN, 80.0)
         outcome = Outcome()
-        watch = _Watch(Plan(budget=30.0, attempt=2), Session(), outcome, lambda *event: None, patience)
+        watch = Watch(Plan(budget=30.0, attempt=2), Session(), outcome, lambda *event: None, patience)
         clock[0] = 79.0
         assert not watch.overdue()
         clock[0] = 81.0
         assert watch.overdue() and outcome.hung == 81.0 and outcome.reason == "budget"
-        assert _trouble([ended(), outcome]) == "asked for no batch in its 2nd run and was ended after 81 s"
+        assert trouble([ended(), outcome]) == "asked for no batch in its 2nd run and was ended after 81 s"
 
 
 class TestWhetherAnotherPassIsWorthIt:
@@ -200,40 +187,40 @@ class TestWhetherAnotherPassIsWorthIt:
 class TestTrouble:
     """A run that fails after one that did not."""
 
-    FAILED: ClassVar[dict[str, Any]] = {"exit_code": 1, "story": {**STORY, "error": "TypeError: no"}}
+    FAILED: ClassVar[dict[str, Any]] = {"exit_code": 1, "story": replace(STORY, error="TypeError: no")}
 
     def test_the_first_run_is_no_trouble_but_a_failure(self) -> None:
-        assert _trouble([ended(**self.FAILED)]) == ""
+        assert trouble([ended(**self.FAILED)]) == ""
 
     def test_it_is_told_in_the_scripts_words(self) -> None:
-        assert _trouble([ended(), ended(**self.FAILED)]) == "failed in its 2nd run: TypeError: no"
-        assert _trouble([ended(), ended(), ended(exit_code=3)]).endswith("in its 3rd run: it ended with exit code 3")
-        assert _trouble([ended(), ended(exit_code=137, killed=9)]).endswith("it was killed by SIGKILL")
+        assert trouble([ended(), ended(**self.FAILED)]) == "failed in its 2nd run: TypeError: no"
+        assert trouble([ended(), ended(), ended(exit_code=3)]).endswith("in its 3rd run: it ended with exit code 3")
+        assert trouble([ended(), ended(exit_code=137, killed=9)]).endswith("it was killed by SIGKILL")
 
     def test_a_script_that_always_fails_once_it_trains_has_failed(self) -> None:
-        assert _trouble([ended(**self.FAILED), ended(**self.FAILED)]) == ""
+        assert trouble([ended(**self.FAILED), ended(**self.FAILED)]) == ""
 
     def test_a_run_that_came_to_no_batch_after_one_that_failed_under_a_rung(self) -> None:
-        assert _trouble([ended(**self.FAILED), ended(exit_code=1, batches=False)])
+        assert trouble([ended(**self.FAILED), ended(exit_code=1, batches=False)])
 
     def test_what_was_stopped_is_none(self) -> None:
-        assert _trouble([ended(), ended(reason="settled")]) == ""
-        assert _trouble([ended(), ended(exit_code=130, interrupted=2, batches=False)]) == ""
+        assert trouble([ended(), ended(reason="settled")]) == ""
+        assert trouble([ended(), ended(exit_code=130, interrupted=2, batches=False)]) == ""
 
     def test_a_refusal_is_not_put_down_to_the_rung_under_way(self) -> None:
-        story = {**STORY, "rung": "device", "error": "FileExistsError: there", "refused": True}
-        assert _failed_under(ended(exit_code=1, story=story)) is None
+        story = replace(STORY, rung="device", error="FileExistsError: there", refused=True)
+        assert not ended(exit_code=1, story=story).failed_under
 
 
 @pytest.mark.parametrize(("number", "written"), [(1, "1st"), (2, "2nd"), (3, "3rd"), (4, "4th"), (11, "11th")])
 def test_ordinals(number: int, written: str) -> None:
-    assert _nth(number) == written
+    assert nth(number) == written
 
 
 class TestFolders:
     def test_a_fresh_one_holds_what_was_there_before(self, tmp_path: Path) -> None:
         (tmp_path / "data").mkdir()
-        folders = _Folders(str(tmp_path))
+        folders = Folders(str(tmp_path))
         (tmp_path / "log").touch()
         (tmp_path / "runs").mkdir()
         assert folders.renew(3) and folders.apart and folders.now is not None
@@ -243,15 +230,15 @@ class TestFolders:
         assert folders.renew(4) and folders.now != third
 
     def test_there_is_none_without_a_workdir(self) -> None:
-        folders = _Folders(None)
+        folders = Folders(None)
         assert not folders.renew(3) and not folders.apart and folders.now is None
 
 
 class TestNothing:
     """Each way to end with nothing has a sentence of its own, with what to do."""
 
-    OTHER: ClassVar[dict[str, Any]] = {"ordinal": 2, "where": "train.py:9", "draws": 5, "credits": 0}
-    UNTRAINED: ClassVar[dict[str, Any]] = {**STORY, "target": None, "optimizer_steps": 0}
+    OTHER = LoaderUse(2, "train.py:9", draws=5, credits=0)
+    UNTRAINED = replace(STORY, target=None, optimizer_steps=0)
 
     @pytest.mark.parametrize(
         ("outcome", "loader", "words"),
@@ -260,47 +247,51 @@ class TestNothing:
             (ended(stopped=True, reason="budget"), None, ["the budget of 7 s", "a longer --budget"]),
             (ended(stopped=True, story=UNTRAINED), None, ["the budget of 7 s", "a longer --budget"]),
             (
-                ended(stopped=True, story={**UNTRAINED, "optimizer_steps": 1, "loaders": [{**LOADER, "credits": 1}]}),
+                ended(stopped=True, story=replace(UNTRAINED, optimizer_steps=1, loaders=[replace(LOADER, credits=1)])),
                 None,
                 ["the budget of 7 s", "a longer --budget"],
             ),
             (ended(hung=61.0, batches=False, reason="budget"), None, ["no batch in 61 s"]),
             (ended(hung=61.0, reason="budget"), None, ["stopped asking for batches", "a longer --budget"]),
-            (ended(batches=False, story={}), None, ["no torch DataLoader", "one trainer runs"]),
+            (ended(batches=False, story=Story()), None, ["no torch DataLoader", "one trainer runs"]),
             (
-                ended(batches=False, story={"loaders": [{**LOADER, "draws": 0}]}),
+                ended(batches=False, story=Story(loaders=[replace(LOADER, draws=0)])),
                 None,
                 ["train.py:3 gave no batch", "empty"],
             ),
-            (ended(batches=False, story={}, trainers=["train, hog.py:3"]), None, ["(train, hog.py:3)", "no loader"]),
+            (
+                ended(batches=False, story=Story(), trainers=["train, hog.py:3"]),
+                None,
+                ["(train, hog.py:3)", "no loader"],
+            ),
             (
                 ended(story=UNTRAINED, trainers=["train, hog.py:3"]),
                 None,
                 ["starts itself (train, hog.py:3)", "only the loader at train.py:3, which does not train"],
             ),
-            (ended(story={**STORY, "target": None}), 7, ["--loader 7", "1 loader(s): 1 at train.py:3"]),
+            (ended(story=replace(STORY, target=None)), 7, ["--loader 7", "1 loader(s): 1 at train.py:3"]),
             (
-                ended(story={**STORY, "target": None, "loaders": [LOADER, OTHER]}),
+                ended(story=replace(STORY, target=None, loaders=[LOADER, OTHER])),
                 2,
                 ["--loader 2", "at train.py:9", "--loader 1, at train.py:3"],
             ),
             (
-                ended(story={**STORY, "target": None, "optimizer_steps": 1, "loaders": [{**LOADER, "credits": 1}]}),
+                ended(story=replace(STORY, target=None, optimizer_steps=1, loaders=[replace(LOADER, credits=1)])),
                 None,
                 ["1 optimizer step(s)", "train for more batches"],
             ),
             (
-                ended(story={**STORY, "target": None, "optimizer_steps": 40, "loaders": [{**LOADER, "credits": 1}]}),
+                ended(story=replace(STORY, target=None, optimizer_steps=40, loaders=[replace(LOADER, credits=1)])),
                 None,
                 ["stepped 40 times", "kept in memory"],
             ),
         ],
     )
     def test_it_says_why(self, outcome: Outcome, loader: int | None, words: list[str]) -> None:
-        said = _nothing([outcome], Request(Target("train.py"), 7.0, loader))
+        said = nothing_measured([outcome], 7.0, loader)
         assert all(part in said for part in words), said
 
     def test_a_refused_run_after_one_that_was_too_short(self) -> None:
-        failed = ended(exit_code=1, batches=False, story={"error": "FileExistsError: there"})
-        said = _nothing([ended(), failed], Request(Target("train.py")))
+        failed = ended(exit_code=1, batches=False, story=Story(error="FileExistsError: there"))
+        said = nothing_measured([ended(), failed], 7.0, None)
         assert "failed in its 2nd run: FileExistsError: there" in said and "1st run was too short" in said

@@ -9,13 +9,15 @@ import pytest
 
 from pipediag.analysis import diagnose_session
 from pipediag.analysis.profile import MOST, Path, Piece, heaviest, heaviest_modules
-from pipediag.host.passes import Outcome, Request, _Watch, analyze_script
+from pipediag.host.one_pass import Outcome, Watch
+from pipediag.host.passes import Request, analyze_script
 from pipediag.host.progress import ProgressLine
 from pipediag.host.script import Target
 from pipediag.ladder.plan import Plan
 from pipediag.report import RENDERERS, markdown, model, text
 from pipediag.report.document import filled
 from pipediag.session import Prefix, Profile, Session, Share
+from pipediag.session.events import Looking
 
 from .made import FLAT, make
 
@@ -151,9 +153,9 @@ def test_an_event_fills_it() -> None:
 def test_it_is_told_while_it_is_done() -> None:
     said = io.StringIO()
     progress = ProgressLine(said)
-    progress("looking", {"at": "", "seconds": 6.0}, Session())
+    progress(Looking("", 6.0), Session())
     assert said.getvalue() == ""
-    progress("looking", {"at": "5 steps with torch's profiler", "seconds": 30.0}, Session())
+    progress(Looking("5 steps with torch's profiler", 30.0), Session())
     assert said.getvalue() == "pipediag: the ladder is known; recording 5 steps with torch's profiler\n"
 
 
@@ -165,12 +167,12 @@ class TestPasses:
         script.touch()
         plans: list[Plan] = []
 
-        def one_pass(request: Request, plan: Plan, session: Session, *args: Any) -> Outcome:
+        def one_pass(target: Target, plan: Plan, session: Session, *args: Any) -> Outcome:
             plans.append(plan)
             session.windows += make({"baseline": 5.0}).windows
             return Outcome()
 
-        monkeypatch.setattr("pipediag.host.passes._one_pass", one_pass)
+        monkeypatch.setattr("pipediag.host.passes.one_pass", one_pass)
         done = analyze_script(Request(Target(str(script)), profile=file), lambda *args: None)
         assert {plan.profile for plan in plans} == {file}
         assert (done.profile is not None) == bool(file)
@@ -178,8 +180,8 @@ class TestPasses:
 
     def test_a_look_at_the_model_has_time_of_its_own(self, monkeypatch: pytest.MonkeyPatch) -> None:
         now = [0.0]
-        monkeypatch.setattr("pipediag.host.passes.time.monotonic", lambda: now[0])
-        watch = _Watch(Plan(budget=10.0), Session(), Outcome(), lambda *args: None)
+        monkeypatch.setattr("time.monotonic", lambda: now[0])
+        watch = Watch(Plan(budget=10.0), Session(), Outcome(), lambda *args: None)
         watch.take("first-batch", {})
         now[0] = 20.0
         watch.take("looking", {"at": "", "seconds": 30.0})

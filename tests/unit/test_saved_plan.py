@@ -188,7 +188,7 @@ class TestCommands:
             calls.append(arguments)
             raise SystemExit(0)
 
-        monkeypatch.setattr("pipediag.host.processes.become_runner", become)
+        monkeypatch.setattr("pipediag.commands.run.become_runner", become)
         return calls
 
     def test_run(self, main: Main, tmp_path: Path, file: Path, became: list[list[str]]) -> None:

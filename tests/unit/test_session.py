@@ -450,8 +450,7 @@ class TestApply:
         session.apply(kind, {"b": 2})
         assert getattr(session, kind) == {"a": 1, "b": 2}
 
-    @pytest.mark.parametrize("kind", ["progress", "finished", "ended", "first-batch", "invented-later"])
-    def test_others_leave_the_session_alone(self, kind: str) -> None:
+    def test_a_kind_of_another_version_is_ignored(self) -> None:
         session = Session()
-        session.apply(kind, {"reason": "settled"})
+        session.apply("invented-later", {"reason": "settled"})
         assert session == Session()

@@ -1,0 +1,170 @@
+"""Say how the script ended: why a pass failed, or why nothing could be measured, and what to do about it."""
+
+from __future__ import annotations
+
+import signal
+
+from ..session import Session
+from ..session.events import LoaderUse
+from .one_pass import LONGER_BUDGET, Outcome
+
+#: Number of optimizer steps up to which no step can be timed.
+_FEW_STEPS = 2
+
+
+def words(outcome: Outcome) -> str:
+    """Return the script's own message about its failure, or ""."""
+    return outcome.story.error or outcome.story.said
+
+
+def failure(outcome: Outcome) -> str:
+    """Return how the script failed, in its own words if there are any."""
+    if outcome.killed:
+        return f"it was killed by {signal.Signals(outcome.killed).name}"
+    return words(outcome) or f"it ended with exit code {outcome.exit_code}"
+
+
+def nth(number: int) -> str:
+    """Return an ordinal in figures."""
+    ending = "th" if number % 100 in (11, 12, 13) else {1: "st", 2: "nd", 3: "rd"}.get(number % 10, "th")
+    return f"{number}{ending}"
+
+
+def trouble(history: list[Outcome]) -> str:
+    """Return how the last pass failed although an earlier one had not, to follow "your script"; otherwise "".
+
+    An earlier pass that failed in the same way, after training, does not count.
+    """
+    *earlier, outcome = history
+    if not earlier or outcome.interrupted:
+        return ""
+    run = f"in its {nth(len(history))} run"
+    if outcome.exit_code:
+        ran_well = outcome.refused or any(not one.exit_code for one in earlier)
+        return f"failed {run}: {failure(outcome)}" if ran_well else ""
+    if outcome.batches:
+        return ""
+    if outcome.hung:
+        return f"asked for no batch {run} and was ended after {outcome.hung:.0f} s"
+    return f"drew no batch {run} and ended without an error"
+
+
+def warn_of_trouble(history: list[Outcome], session: Session, workdir: str | None, again: str | None) -> None:
+    """Warn about a pass that failed after others had not; ``again`` is the folder of its repetition, or ""."""
+    if again:
+        help = f"it was run again in a folder of its own, {again}"
+        session.warn("later-pass-failed", f"your script {trouble(history)}", help)
+        return
+    gave = sorted({window.attempt for window in session.windows}) or [1]
+    passes = f"pass{'es' * (len(gave) > 1)} {', '.join(map(str, gave))}"
+    kept = f" ({passes} gave what is reported)" if session.anything_seen else ""
+    session.warn("later-pass-failed", f"your script {trouble(history)}{kept}", _how_to_run_twice(history[-1], workdir))
+
+
+def _how_to_run_twice(outcome: Outcome, workdir: str | None) -> str:
+    if outcome.story.error.startswith("EOFError"):
+        return "the first run has read standard input to its end: give the script its answers as arguments"
+    workdirs = "use --workdir DIR, or " if workdir is None else ""
+    return f"pipediag runs a script several times where one run is too short: {workdirs}let the script run twice"
+
+
+def nothing_measured(history: list[Outcome], budget: float, loader: int | None) -> str:
+    """Return why there is nothing to judge, and what to do about it.
+
+    Args:
+        budget: seconds that the user gave for measuring.
+        loader: ordinal of the loader that the user named, if any.
+    """
+    if problem := trouble(history):
+        return (
+            f"your script {problem}. Its 1st run was too short to be measured, so it would have to run again: "
+            "let it train for more batches, or let it run twice"
+        )
+    outcome = history[-1]
+    steps = outcome.story.optimizer_steps
+    if outcome.hung:
+        return _hung(outcome)
+    if outcome.trainers and not steps:
+        return _trains_elsewhere(outcome)
+    if not outcome.batches:
+        return _no_batch(outcome)
+    few = 0 < steps <= _FEW_STEPS
+    if outcome.story.target is None or (few and not outcome.stopped):
+        why = _not_that_loader(loader, outcome.drawn) if loader else ""
+        if why := why or _no_training_loader(outcome):
+            return why
+    if outcome.stopped:
+        return (
+            f"the budget of {budget:g} s ended your script before one window could be measured; give a longer --budget"
+        )
+    runs = f" in any of {len(history)} runs" if len(history) > 1 else ""
+    return f"your script ended by itself before one window could be measured{runs}; let it train for more batches"
+
+
+def _hung(outcome: Outcome) -> str:
+    if not outcome.batches:
+        return (
+            f"your script asked for no batch in {outcome.hung:.0f} s and was ended; "
+            "let it come to its training loop sooner, with its data prepared beforehand"
+        )
+    return (
+        "your script stopped asking for batches and had to be ended before one window could be measured; "
+        f"{LONGER_BUDGET}"
+    )
+
+
+def _trains_elsewhere(outcome: Outcome) -> str:
+    drawn = outcome.drawn
+    saw = f"only the loader at {drawn[0].where}, which does not train" if drawn else "no loader"
+    return (
+        f"your script trains in processes that it starts itself ({', '.join(outcome.trainers)}); pipediag saw {saw}. "
+        "Analyse a script that trains in its own process, as one of them does"
+    )
+
+
+def _no_batch(outcome: Outcome) -> str:
+    story = outcome.story
+    if story.loaders:
+        where = story.loaders[0].where
+        return f"the loader at {where} gave no batch: its dataset is empty, or nothing was asked of it"
+    if story.optimizer_steps:
+        return (
+            f"the script trained for {story.optimizer_steps} steps and iterated no torch DataLoader: it makes its "
+            "batches itself, so there is no loader to measure. "
+            "Put the code that makes a batch into a Dataset to have it analysed"
+        )
+    return (
+        "the script iterated no torch DataLoader in its own process, so there is nothing to measure. "
+        "If it starts its trainers as processes of their own (torchrun, mp.spawn), "
+        "analyse the script that one trainer runs"
+    )
+
+
+def _not_that_loader(asked: int, drawn: list[LoaderUse]) -> str:
+    """Return why ``--loader`` cannot be followed, or ""."""
+    chosen = next((loader for loader in drawn if loader.ordinal == asked), None)
+    if chosen is None:
+        known = ", ".join(f"{loader.ordinal} at {loader.where}" for loader in drawn)
+        return f"--loader {asked}: the script iterates {len(drawn)} loader(s): {known}"
+    best = max(drawn, key=lambda loader: loader.credits)
+    if best.credits <= chosen.credits:
+        return ""
+    return (
+        f"--loader {asked}: hardly any optimizer step follows a batch of the loader at {chosen.where}; "
+        f"the one that trains is --loader {best.ordinal}, at {best.where}"
+    )
+
+
+def _no_training_loader(outcome: Outcome) -> str:
+    """Return why no loader is known to train although an optimizer stepped, or "" if that needs no explanation."""
+    steps, drawn = outcome.story.optimizer_steps, outcome.drawn
+    few = steps <= max(loader.credits for loader in drawn)
+    if not steps or (few and outcome.stopped):
+        return ""
+    if few:
+        return f"your script ended after {steps} optimizer step(s), too few to measure; let it train for more batches"
+    return (
+        f"the optimizer stepped {steps} times, but hardly ever on a batch that had just been drawn from a loader "
+        f"({', '.join(loader.where for loader in drawn)}): batches that are kept in memory need no loader. "
+        "If others are loaded, let the training loop itself draw them"
+    )

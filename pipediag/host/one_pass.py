@@ -1,0 +1,222 @@
+"""Run one pass over the script in a fresh child, take in its events, and end it when its time is over."""
+
+from __future__ import annotations
+
+import json
+import os
+import select
+import signal
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from ..ladder.plan import Plan
+from ..session import Loader, Session
+from ..session.events import (
+    Applying,
+    Finished,
+    FirstBatch,
+    LoaderUse,
+    Looking,
+    Pass,
+    Story,
+    Trainer,
+    Trying,
+    read,
+)
+from .channel import Receiver
+from .processes import Terminated, end_child, exit_code_of, start_child, wait_quietly
+from .script import Target
+
+#: Receives each event (see :mod:`pipediag.session.events`) after the session has taken it in.
+Progress = Callable[[object, Session], None]
+
+#: Minimum seconds a script may take before its first batch: reading indices, tokenizing, compiling.
+PROLOGUE = 300.0
+#: Seconds a child has to end by itself after it was told to stop.
+FAREWELL = 10.0
+#: Seconds beyond the budget after which a child that has not stopped by itself counts as hung.
+OVERDUE = 15.0
+#: Advice for a script that stopped asking for batches.
+LONGER_BUDGET = "if single steps or batches take that long, give a longer --budget"
+
+
+@dataclass
+class Outcome:
+    """The result of one pass."""
+
+    exit_code: int = 0
+    reason: str = ""  # why the child stopped the script; empty if the script ended by itself
+    stopped: bool = False  # True if the script was stopped, for a reason or because no loader proved to train
+    story: Story = field(default_factory=Story)
+    seconds: float = 0.0  # of the budget: in the first pass from the first batch on, in later passes from the start
+    tried: float = 0.0  # seconds of them that other settings of the loader were tried for
+    applied: float = 0.0  # seconds that a remedy was measured for
+    climbed: bool = False  # True if the ladder is complete
+    batches: bool = False
+    interrupted: int = 0  # the signal that interrupted the pass, or 0
+    killed: int = 0  # the signal that ended the script if it was not ours, or 0
+    hung: float = 0.0  # seconds after which a script that asked for no more batches was ended
+    prologue: float = 0.0  # seconds until the first batch
+    trainers: list[str] = field(default_factory=list)  # processes started by the script that train
+
+    @property
+    def refused(self) -> bool:
+        """True if the script drew no batch, or ended with an error that shows that it cannot run twice."""
+        return not self.batches or self.story.refused
+
+    @property
+    def failed_under(self) -> str:
+        """The rung under which the script raised an error; empty if it raised none or the error is its own."""
+        story = self.story
+        return story.rung if story.rung and story.rung != "baseline" and story.error and not story.refused else ""
+
+    @property
+    def drawn(self) -> list[LoaderUse]:
+        """The loaders that gave a batch."""
+        return [loader for loader in self.story.loaders if loader.draws]
+
+
+def one_pass(
+    target: Target,
+    plan: Plan,
+    session: Session,
+    scratch: str,
+    folder: str | None,
+    patience: float,
+    progress: Progress,
+) -> Outcome:
+    """Run the script once in ``folder``; ``patience`` is the maximum number of seconds before its first batch."""
+    order = os.path.join(scratch, "order.json")
+    with open(order, "w", encoding="utf-8") as file:
+        json.dump({"plan": plan.to_dict(), "session": session.to_dict()}, file)
+    reading, writing = os.pipe()
+    receiver = Receiver(reading)
+    outcome = Outcome()
+    try:
+        child = start_child([order, str(writing), *target.argv], writing, folder)
+        os.close(writing)
+        watch = Watch(plan, session, outcome, progress, patience)
+        try:
+            while True:
+                over = child.poll() is not None
+                select.select([receiver.fd], [], [], 0 if over else 0.1)
+                for kind, data in receiver.events():
+                    watch.take(kind, data)
+                if over:
+                    break
+                if watch.overdue():
+                    end_child(child, FAREWELL)
+        except KeyboardInterrupt as interrupt:
+            outcome.interrupted = signal.SIGTERM if isinstance(interrupt, Terminated) else signal.SIGINT
+            child.send_signal(signal.SIGINT)
+            if not wait_quietly(child, FAREWELL):
+                end_child(child, 1.0)
+            for kind, data in receiver.events():
+                watch.take(kind, data)
+        watch.close()
+        outcome.exit_code = exit_code_of(child)
+        if outcome.reason == "interrupted" and not outcome.interrupted:
+            outcome.interrupted = signal.SIGINT
+        if outcome.interrupted:
+            outcome.exit_code = 128 + outcome.interrupted
+        elif outcome.reason or watch.killed:
+            # We stopped the script, so the exit code is not its own.
+            outcome.exit_code = 0
+        elif child.returncode < 0:
+            outcome.killed = -child.returncode
+    finally:
+        receiver.close()
+    return outcome
+
+
+class Watch:
+    """A monitor of one child: takes in its events, and knows when it should have ended."""
+
+    def __init__(
+        self, plan: Plan, session: Session, outcome: Outcome, progress: Progress, patience: float = PROLOGUE
+    ) -> None:
+        self._plan, self._session, self._outcome, self._progress = plan, session, outcome, progress
+        self._started = time.monotonic()
+        self._first_batch: float | None = None
+        self._ladder_over: float | None = None
+        self._trial_begun: float | None = None
+        self._remedy_begun: float | None = None
+        self._finished = False
+        self._until = self._started + max(patience, plan.budget)
+        self.killed = False
+        progress(Pass(plan.attempt, plan.budget), session)
+
+    def take(self, kind: str, data: dict[str, Any]) -> None:
+        """Take in one event; ignore a kind that another version sent.
+
+        Raises:
+            TypeError, ValueError: the data is not of the kind.
+        """
+        event = read(kind, data)
+        self._note(event)
+        self._session.apply(kind, data)
+        self._progress(event, self._session)
+
+    def _note(self, event: object) -> None:
+        now, outcome = time.monotonic(), self._outcome
+        match event:
+            case FirstBatch():
+                self._first_batch = now
+                self._until = now + self._plan.budget + OVERDUE
+                outcome.batches = True
+                outcome.prologue = now - self._started
+            case Loader():  # measuring begins; compiling and warming up may have taken long
+                self._until = max(self._until, now + self._plan.budget + OVERDUE)
+            case Trying(budget):
+                self._trial_begun = now
+                self._until = max(self._until, now + budget + OVERDUE)
+                outcome.climbed = True
+            case Applying(ended="", budget=budget):
+                self._remedy_begun = now
+                self._until = now + budget + OVERDUE
+            case Applying():
+                self._ladder_over = now
+                self._until = now + PROLOGUE
+                outcome.climbed = True
+            case Looking(seconds=seconds):
+                self._until = max(self._until, now + seconds + OVERDUE)
+            case Finished(reason=reason):
+                self._finished = True
+                self._until = now + FAREWELL
+                outcome.reason = reason if reason != "no-training-loader" else ""
+                outcome.stopped = True
+                outcome.story = event
+            case Story():
+                outcome.story = event
+            case Trainer(at) if at not in outcome.trainers:
+                outcome.trainers.append(at)
+
+    def overdue(self) -> bool:
+        """Return whether the child's time is over; True only once."""
+        if self.killed or time.monotonic() <= self._until:
+            return False
+        self.killed = True
+        if not self._finished:
+            self._outcome.reason = "budget"
+            self._outcome.hung = time.monotonic() - self._started
+            self._session.warn("hung", *self._what_hung())
+        return True
+
+    def _what_hung(self) -> tuple[str, str]:
+        if self._first_batch is None:
+            return f"no batch was asked for in {self._outcome.hung:.0f} s", ""
+        return "the script stopped asking for batches and had to be ended", LONGER_BUDGET
+
+    def close(self) -> None:
+        """Record the seconds of each part of the pass."""
+        now = time.monotonic()
+        ladder_over = self._ladder_over or now
+
+        def since(begun: float | None, until: float) -> float:
+            return until - begun if begun is not None else 0.0
+
+        self._outcome.seconds = since(self._first_batch if self._plan.attempt == 1 else self._started, ladder_over)
+        self._outcome.tried = since(self._trial_begun, ladder_over)
+        self._outcome.applied = since(self._remedy_begun, now)
