@@ -19,15 +19,15 @@ from functools import partial
 from typing import Any
 
 import torch
-from torch import Tensor
 from torch.utils.data import DataLoader, Dataset, Sampler
 
 from ..loop.wrappers import InitWorker
 from ..usercode import randomness
 from .certificate_samples import Real, Recorded, real, recorded
+from .custom import Reference, Refused, reference_of
 from .files import own_positions
 from .ops import NotRecordable
-from .plan import Place, Plan
+from .plan import Place, Plan, link_at
 from .scouting import Found, find, given_to
 from .worker import PackingSide, handed_on
 
@@ -47,9 +47,16 @@ def found(loader: DataLoader[Any], start: Plan, samples: int) -> Found:
     return next(_tried(loader, partial(_find, start), samples))  # type: ignore[no-any-return]
 
 
-def images_given_to(loader: DataLoader[Any], place: Place, samples: int) -> list[Tensor] | None:
-    """Return real inputs of one link: see :func:`pipediag.remedy.scouting.given_to`."""
-    return next(_tried(loader, partial(_given_to, place), samples))  # type: ignore[no-any-return]
+def reference_at(loader: DataLoader[Any], place: Place, samples: int) -> Reference:
+    """Return the results of the user's own link at ``place`` for its real inputs.
+
+    Raises:
+        Refused: the link has to stay in the worker.
+    """
+    reference: Reference | Refused = next(_tried(loader, partial(_reference, place), samples))
+    if isinstance(reference, Refused):
+        raise reference
+    return reference
 
 
 def witnesses(
@@ -73,8 +80,14 @@ def _find(start: Plan, dataset: Any, collate: Collate, indices: list[Any]) -> It
     yield one._replace(plan=replace(one.plan, own={}))  # this process has them, and they may not be picklable
 
 
-def _given_to(place: Place, dataset: Any, collate: Collate, indices: list[Any]) -> Iterator[Any]:
-    yield given_to(dataset, place, indices)
+def _reference(place: Place, dataset: Any, collate: Collate, indices: list[Any]) -> Iterator[Reference | Refused]:
+    images = given_to(dataset, place, indices)
+    try:
+        if images is None:
+            raise Refused("it takes or gives something else than one plain tensor")
+        yield reference_of(link_at(dataset, place), images)
+    except Refused as refused:
+        yield Refused(str(refused))
 
 
 def _real(dataset: Any, collate: Collate, indices: list[Any]) -> Iterator[Real]:
