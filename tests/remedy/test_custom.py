@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import collections
+import contextlib
 import enum
 import functools
 import itertools
@@ -29,6 +30,8 @@ from torch import Tensor, nn
 from pipediag.remedy.custom import Moved, Refused, Shapes, reference_of
 from pipediag.remedy.custom import prove as proven
 from pipediag.remedy.custom.agreement import check_equal, range_of
+from pipediag.remedy.custom.forms import OnDevice, form
+from pipediag.remedy.custom.held import Held
 from pipediag.remedy.custom.reference import Group
 
 CPU = torch.device("cpu")
@@ -463,6 +466,15 @@ def test_what_it_holds_is_taken_along(name: str, device: torch.device) -> None:
         with torch.no_grad():
             tensor.copy_(kept)
     assert torch.equal(tensor, kept) and not moved.stale()
+
+
+@pytest.mark.parametrize("name", HOLDERS)
+def test_what_it_holds_meets_no_image_on_another_device(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch, "autocast", lambda *args, **settings: contextlib.nullcontext())  # unknown to meta
+    meta, fn = torch.device("meta"), HOLDERS[name][0]()
+    for how in ("batch", "vmap", "loop"):
+        apply = form(how, fn, OnDevice(Held(fn).tensors, meta), meta)
+        assert apply(torch.empty(2, 3, 8, 10, device=meta)).device == meta
 
 
 @pytest.mark.parametrize("train", [True, False])

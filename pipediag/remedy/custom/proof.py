@@ -80,17 +80,17 @@ def prove(fn: Callable[[Tensor], Tensor], reference: Reference, device: torch.de
         of_own = Held(own)
         on_device = OnDevice(of_own.tensors, device)
         shapes = Shapes(fn, {group.given: group.made for group in reference.groups})
-        refusal = Refused("no form of it was tried")
+        refusals = []
         for how in _forms(not reference.regular or _looks_at_pixels(own, shapes.known)):
             apply = form(how, own, on_device, device)
             try:
                 check_agreement(apply, how, reference.groups, device)
             except Refused as refused:
-                refusal = refused
+                refusals.append(refused)
                 continue
             of_own.check()
             return Moved(how, apply, shapes, held)
-        raise refusal
+        raise refusals[-1]
 
 
 def _forms(by_pixels: bool) -> Iterator[How]:
