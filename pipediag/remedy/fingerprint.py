@@ -1,7 +1,8 @@
 """Compute a short digest of a transform that changes with its code and with the values it holds.
 
 Equal digests do not prove equal behaviour: other code, in a library for example, may have changed. Before the
-transforms are tried again, the digests are compared with those of a saved plan.
+transforms are tried again, the digests are compared with those of a saved plan. The user's own code moves to the device
+only if its digest is the same after the calls that prove it.
 """
 
 from __future__ import annotations
@@ -9,40 +10,38 @@ from __future__ import annotations
 import enum
 import functools
 import hashlib
-import inspect
+import pathlib
 import random
 import sys
 import types
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
 
-from .custom.inside import class_values, closed_over, globals_of, is_library, is_record, slot_values
-from .plan import Plan, slot_at
-from .recorder import links_of
+from .contents import class_values, closed_over, globals_of, is_library, is_record, slot_values
 
 #: Types whose values are identified by their repr.
-_PLAIN = (int, float, complex, str, bytes, type(None), type(...), torch.dtype, torch.device, torch.Size)
+_PLAIN = (
+    *(int, float, complex, str, bytes, type(None), type(...), range, slice, pathlib.PurePath),
+    *(torch.dtype, torch.device, torch.Size, torch.layout, torch.memory_format),
+)
+#: Code without contents.
+_BUILTIN = (
+    *(types.ModuleType, types.BuiltinFunctionType, types.MethodDescriptorType, types.WrapperDescriptorType),
+    *(types.MethodWrapperType, types.MemberDescriptorType, types.GetSetDescriptorType),
+)
+_CONTAINERS = (list, tuple, dict, set, frozenset)
+_WRAPPERS = (functools.partial, types.MethodType, staticmethod, classmethod, property)
 #: A generator's state is not part of a transform's behaviour.
 _GENERATORS = (random.Random, torch.Generator)
 
 
-def moved_links(plan: Plan, dataset: Any) -> list[tuple[str, str]]:
-    """Return the name and digest of every link that a plan moves, in order.
+def digest(obj: Any, meet: Callable[[Any], None] = lambda value: None) -> str:
+    """Return sixteen hexadecimal digits, the same in every process with the same code and values.
 
-    Raises:
-        IndexError: the dataset keeps its transforms elsewhere than when the plan was made.
+    ``meet`` is called with every object inside before it is read, and may raise.
     """
-    found = []
-    for piece in plan.pieces:
-        links = links_of(slot_at(dataset, piece.path).get())
-        found += list(zip(piece.moves, map(digest, links[piece.start :]), strict=False))
-    return found
-
-
-def digest(obj: Any) -> str:
-    """Return sixteen hexadecimal digits, the same in every process with the same code and values."""
     hashed = hashlib.sha256()
     seen: dict[int, int] = {}
     pending = [obj]
@@ -54,14 +53,31 @@ def digest(obj: Any) -> str:
             hashed.update(f"seen {seen[id(value)]};".encode())
             continue
         seen[id(value)] = len(seen)
-        word, inside = _told(value)
+        meet(value)
+        word, inside = _told(value, value is obj)
         hashed.update(f"{type(value).__qualname__} {len(inside)} ".encode() + word + b";")
         pending.extend(reversed(inside))
     return hashed.hexdigest()[:16]
 
 
-def _told(value: Any) -> tuple[bytes, list[Any]]:
-    """Return the bytes that describe one object, and the objects inside it."""
+def shows_changes(value: Any) -> bool:
+    """Return whether every change of an object changes the digest, changes of the objects inside it aside."""
+    numpy = sys.modules.get("numpy")
+    if numpy is not None and isinstance(value, (numpy.ndarray, numpy.generic)):
+        return not value.dtype.hasobject and not getattr(value, "__dict__", None)
+    if isinstance(value, torch.Tensor):
+        return _is_readable(value) and not vars(value)
+    if isinstance(value, (set, frozenset)) and not all(isinstance(part, _PLAIN) for part in value):
+        return False
+    if isinstance(value, (*_PLAIN, *_CONTAINERS)):
+        return not getattr(value, "__dict__", None)
+    code = (types.FunctionType, types.CodeType, type, *_WRAPPERS, *_BUILTIN)
+    return isinstance(value, (enum.Enum, *code)) or is_record(value)
+
+
+def _told(value: Any, outermost: bool) -> tuple[bytes, list[Any]]:
+    """Return the bytes that describe one object, and the objects inside it; inside a library's function, only those it
+    closes over, which may be the user's, unless it is the ``outermost`` object."""
     if isinstance(value, _PLAIN):
         return repr(value).encode(), []
     if isinstance(value, enum.Enum):
@@ -81,13 +97,18 @@ def _told(value: Any) -> tuple[bytes, list[Any]]:
     if isinstance(value, (staticmethod, classmethod)):
         return b"", [value.__func__]
     if isinstance(value, property):
-        return b"", [value.fget]
+        return b"", [value.fget, value.fset]
     if isinstance(value, types.FunctionType):
-        return _name(value).encode(), [] if is_library(value) else list(_inside_function(value))
+        whole = outermost or not is_library(value)
+        return _name(value).encode(), list(_inside_function(value) if whole else closed_over(value).values())
+    if isinstance(value, types.CodeType):
+        return value.co_code, [value.co_names, value.co_consts]
     if isinstance(value, type):
         own = [] if is_library(value) else [*sorted(class_values(value).items(), key=lambda item: item[0])]
         return _name(value).encode(), [*own, *([] if is_library(value) else value.__bases__)]
-    if isinstance(value, _GENERATORS) or inspect.isbuiltin(value) or inspect.ismodule(value):
+    if isinstance(value, (types.BuiltinFunctionType, types.MethodWrapperType)):
+        return value.__name__.encode(), [value.__self__]
+    if isinstance(value, (*_GENERATORS, *_BUILTIN)):
         return str(getattr(value, "__name__", "")).encode(), []
     return _of_object(value)
 
@@ -104,19 +125,21 @@ def _of_object(value: Any) -> tuple[bytes, list[Any]]:
 
 def _of_tensor(tensor: torch.Tensor) -> bytes:
     told = f"{tensor.dtype} {tuple(tensor.shape)} ".encode()
-    if tensor.layout != torch.strided or tensor.is_meta or tensor.is_quantized:
+    if not _is_readable(tensor):
         return told
     plain = tensor.detach().cpu().contiguous().reshape(-1)
     return told + hashlib.sha256(plain.view(torch.uint8).numpy().tobytes()).digest()
 
 
+def _is_readable(tensor: torch.Tensor) -> bool:
+    return tensor.layout == torch.strided and not tensor.is_meta and not tensor.is_quantized
+
+
 def _inside_function(fn: types.FunctionType) -> Iterator[Any]:
-    """Yield the code, as source if available, and the values that it uses in addition to its arguments."""
-    try:
-        yield inspect.getsource(fn)
-    except (OSError, TypeError):
-        yield fn.__code__.co_code
-    yield from (fn.__defaults__, fn.__kwdefaults__)
+    """Yield the code and the values that it uses in addition to its arguments."""
+    # Not the source, which changes when the user edits the script while it runs.
+    yield fn.__code__
+    yield from (fn.__defaults__, fn.__kwdefaults__, *sorted(fn.__dict__.items()))
     for name, value in sorted({**globals_of(fn), **closed_over(fn)}.items()):
         yield from (name, value)
 

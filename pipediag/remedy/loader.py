@@ -11,14 +11,13 @@ from torch.utils.data import DataLoader, IterableDataset
 from ..errors import UsageError
 from ..usercode.places import label
 from .certifying import Certificate, certify
-from .custom import Moved, prove
-from .plan import Place, Plan, slot_at
-from .recorder import links_of
+from .custom import Refused, prove
+from .plan import Place, Plan, link_at
 from .streams.executor import Executor, LoaderOnDevice
 from .streams.feed import Copied, Feed
 from .streams.pipeline import placed
 from .to_device import ToDevice
-from .trial import TrialFailed, found, images_given_to, witnesses
+from .trial import TrialFailed, found, reference_at, witnesses
 from .triton import available
 
 #: Numbers of samples for the trial of a plan, and for the proof of the user's own code.
@@ -142,13 +141,12 @@ def _plan(
             if place is None:
                 reasons = (*tried.plan.reasons, *stay.values())
                 return replace(tried.plan, own=plan.own, moved=plan.moved, reasons=reasons)
-            images = images_given_to(loader, place, _PROVEN)
+            link = link_at(loader.dataset, place)
+            try:
+                proof = prove(link, reference_at(loader, place, _PROVEN), device)
+            except Refused as refused:
+                stay[place] = f"{label(link)}: {refused}"
+            else:
+                plan = replace(plan, own={**plan.own, place: proof.shapes}, moved={**plan.moved, place: proof})
         except TrialFailed as error:
             return replace(plan, pieces=(), reasons=(str(error),))
-        link = links_of(slot_at(loader.dataset, place[0]).get())[place[1]]
-        proof = None if images is None else prove(link, images, device)
-        if isinstance(proof, Moved):
-            plan = replace(plan, own={**plan.own, place: proof.shapes}, moved={**plan.moved, place: proof})
-        else:
-            why = proof.reason if proof is not None else "it takes or gives something else than one plain tensor"
-            stay[place] = f"{label(link)}: {why}"

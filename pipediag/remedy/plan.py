@@ -11,10 +11,11 @@ from ..usercode.places import label
 from ..usercode.slots import Slot, find_slots, inner_slots
 from .custom import Moved, Shapes
 from .drawing import Draw
+from .fingerprint import digest
 from .hooks import recording
 from .images import RecordingTensor
 from .ops import NotRecordable, Op
-from .recorder import Link, Recorder
+from .recorder import Link, Recorder, links_of
 
 Path = tuple[int, ...]
 #: A link of a chain: the path of its transform and its index there.
@@ -113,6 +114,24 @@ def slot_at(dataset: Any, path: Path) -> Slot:
     for number in path[1:]:
         slot = inner_slots(slot.get())[number]
     return slot
+
+
+def link_at(dataset: Any, place: Place) -> Link:
+    path, site = place
+    return links_of(slot_at(dataset, path).get())[site]
+
+
+def moved_links(plan: Plan, dataset: Any) -> list[tuple[str, str]]:
+    """Return the name and digest of every link that a plan moves, in order.
+
+    Raises:
+        IndexError: the dataset keeps its transforms elsewhere than when the plan was made.
+    """
+    found = []
+    for piece in plan.pieces:
+        links = links_of(slot_at(dataset, piece.path).get())
+        found += list(zip(piece.moves, map(digest, links[piece.start :]), strict=False))
+    return found
 
 
 def names(links: Sequence[Link]) -> tuple[str, ...]:

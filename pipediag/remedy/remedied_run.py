@@ -18,8 +18,8 @@ from torch.utils.data.dataloader import _BaseDataLoaderIter
 
 from ..loop.copies import plain_twin, wrap_sampler
 from ..measure.clock import Clock, SystemClock
-from .fingerprint import moved_links
 from .loader import OffloadedLoader, offload
+from .plan import moved_links
 from .spotcheck import AFTER, EVERY, SpotCheck
 from .streams.feed import fetches_ahead
 

@@ -9,9 +9,8 @@ from typing import Any
 from ..session import Apart, Kept, Place, Proof, Remedy
 from ..usercode.places import places_of
 from .certifying import Certificate, Verdict
-from .fingerprint import moved_links
 from .loader import OffloadedLoader
-from .plan import Piece, slot_at
+from .plan import Piece, moved_links, slot_at
 from .recorder import links_of
 from .saved import SavedPlan, versions
 

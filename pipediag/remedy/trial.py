@@ -22,14 +22,14 @@ from functools import partial
 from typing import Any
 
 import torch
-from torch import Tensor
 from torch.utils.data import DataLoader, IterableDataset, Sampler
 
 from ..loop.wrappers import InitWorker
 from ..usercode import randomness
 from .certificate_samples import Real, Recorded, real, recorded
+from .custom import Reference, Refused, reference_of
 from .ops import NotRecordable
-from .plan import Place, Plan
+from .plan import Place, Plan, link_at
 from .scouting import Found, find, given_to
 from .worker import PackingSide, handed_on
 
@@ -53,9 +53,16 @@ def found(loader: DataLoader[Any], start: Plan, samples: int) -> Found:
     return next(_tried(loader, partial(_find, start=start), samples))  # type: ignore[no-any-return]
 
 
-def images_given_to(loader: DataLoader[Any], place: Place, samples: int) -> list[Tensor] | None:
-    """Return real inputs of one link: see :func:`pipediag.remedy.scouting.given_to`."""
-    return next(_tried(loader, partial(_given_to, place=place), samples))  # type: ignore[no-any-return]
+def reference_at(loader: DataLoader[Any], place: Place, samples: int) -> Reference:
+    """Return the results of the user's own link at ``place`` for its real inputs.
+
+    Raises:
+        Refused: the link has to stay in the worker.
+    """
+    reference: Reference | Refused = next(_tried(loader, partial(_reference, place=place), samples))
+    if isinstance(reference, Refused):
+        raise reference
+    return reference
 
 
 def witnesses(
@@ -76,8 +83,14 @@ def _find(dataset: Any, collate: Collate, indices: list[Any], start: Plan) -> Fo
     return one._replace(plan=replace(one.plan, own={}))  # this process has them, and they may not be picklable
 
 
-def _given_to(dataset: Any, collate: Collate, indices: list[Any], place: Place) -> list[Tensor] | None:
-    return given_to(dataset, place, indices)
+def _reference(dataset: Any, collate: Collate, indices: list[Any], place: Place) -> Reference | Refused:
+    images = given_to(dataset, place, indices)
+    try:
+        if images is None:
+            raise Refused("it takes or gives something else than one plain tensor")
+        return reference_of(link_at(dataset, place), images)
+    except Refused as refused:
+        return Refused(str(refused))
 
 
 def _tried(

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import argparse
 import collections
+import contextlib
 import enum
 import functools
 import itertools
 import math
+import pathlib
 import pickle
 import random
 import threading
 import time
-from collections.abc import Callable, Sequence
+import types
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -22,13 +26,13 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor, nn
-from torchvision import tv_tensors
 
-from pipediag.remedy.custom import Moved, Shapes, Stays, prove
-from pipediag.remedy.custom.agreement import difference, range_of
-from pipediag.remedy.custom.carried import carried
+from pipediag.remedy.custom import Moved, Refused, Shapes, reference_of
+from pipediag.remedy.custom import prove as proven
+from pipediag.remedy.custom.agreement import check_equal, range_of
+from pipediag.remedy.custom.forms import OnDevice, form
+from pipediag.remedy.custom.held import Held
 from pipediag.remedy.custom.reference import Group
-from pipediag.remedy.custom.refusal import Refused
 
 CPU = torch.device("cpu")
 MEAN = torch.tensor([0.4, 0.5, 0.6])[:, None, None]
@@ -47,17 +51,18 @@ def made(*shape: int, dtype: torch.dtype = torch.float32, n: int = 6, seed: int 
     return list(images if dtype.is_floating_point else (images * 255).to(dtype))
 
 
-def agrees(
-    outcome: Moved | Stays, fn: Callable[[Tensor], Tensor], images: Sequence[Tensor], device: torch.device
-) -> Moved:
-    """It moved, and makes of fresh images of one shape what ``fn`` does one by one."""
-    assert isinstance(outcome, Moved), outcome
+def prove(fn: Callable[[Tensor], Tensor], samples: Sequence[Tensor], device: torch.device) -> Moved:
+    return proven(fn, reference_of(fn, samples), device)
+
+
+def agrees(outcome: Moved, fn: Callable[[Tensor], Tensor], images: Sequence[Tensor], device: torch.device) -> Moved:
+    """It makes of fresh images of one shape what ``fn`` does one by one."""
     expected = torch.stack([fn(image) for image in images])
     actual = outcome.apply(torch.stack(list(images)).to(device))
     assert actual.device.type == device.type and actual.is_contiguous()
     assert actual.dtype == expected.dtype
     torch.testing.assert_close(actual.cpu(), expected, atol=1e-5, rtol=1e-5, equal_nan=True)
-    assert outcome.out(tuple(images[0].shape), images[0].dtype) == (tuple(expected.shape[1:]), expected.dtype)
+    assert outcome.shapes.out(tuple(images[0].shape), images[0].dtype) == (tuple(expected.shape[1:]), expected.dtype)
     return outcome
 
 
@@ -67,11 +72,12 @@ def moves(fn: Callable[[Tensor], Tensor], device: torch.device, how: str, dtype:
     return moved
 
 
-def reason(fn: Callable[[Tensor], Any], samples: Sequence[Tensor] | None = None, **options: Any) -> str:
-    outcome = prove(fn, made() if samples is None else samples, CPU, **options)
-    assert isinstance(outcome, Stays), outcome
-    assert outcome.reason and "\n" not in outcome.reason
-    return outcome.reason
+def reason(fn: Callable[[Tensor], Any], samples: Sequence[Tensor] | None = None) -> str:
+    with pytest.raises(Refused) as refused:
+        prove(fn, made() if samples is None else samples, CPU)
+    told = str(refused.value)
+    assert told and "\n" not in told
+    return told
 
 
 SAMPLES = made()
@@ -200,6 +206,11 @@ def closing_over_pair() -> Callable[[Tensor], Tensor]:
     return lambda x: x - pair.mean if side is Side.LEFT else x
 
 
+def closing_over_namespace() -> Callable[[Tensor], Tensor]:
+    args = argparse.Namespace(gain=1.5, mean=MEAN.clone(), out=pathlib.Path("runs"))
+    return torch.no_grad()(lambda x: x * args.gain - args.mean if args.out.name else x)
+
+
 BATCHED: dict[str, Callable[[Tensor], Tensor]] = {
     "lambda": lambda x: x / 255,
     "gamma": gamma,
@@ -210,6 +221,7 @@ BATCHED: dict[str, Callable[[Tensor], Tensor]] = {
     "helper": through_helper,
     "default": with_default,
     "closure": closing_over(MEAN.clone()),
+    "namespace": closing_over_namespace(),
     "closure over a tuple": closing_over_pair(),
     "partial": functools.partial(scaled, by=torch.tensor(0.5), offset=MEAN.clone()),
     "object": Subtract(),
@@ -268,22 +280,22 @@ def test_one_that_mixes_is_caught_among_look_alikes(device: torch.device) -> Non
         image[0, 0, 1] = 0
     for fn in (lambda x: x / x.max(), lambda x: x - x.min(), lambda x: x - x.mean()):
         outcome = prove(fn, same, device)
-        assert isinstance(outcome, Moved) and outcome.how == "vmap"
+        assert outcome.how == "vmap"
 
 
 def test_one_that_mixes_is_caught_where_every_shape_occurs_once(device: torch.device) -> None:
     samples = [made(3, 6 + i, 7, seed=i, n=1)[0] for i in range(4)]
     outcome = prove(lambda x: x - x.mean(), samples, device)
-    assert isinstance(outcome, Moved) and outcome.how == "vmap"
+    assert outcome.how == "vmap"
 
 
 def test_samples_of_several_shapes_and_dtypes(device: torch.device) -> None:
     samples = [*made(3, 6, 7), *made(3, 9, 5), *made(1, 6, 7, dtype=torch.uint8)]
     outcome = prove(lambda x: x.flip(-2) / 2, samples, device)
-    assert isinstance(outcome, Moved) and outcome.how == "batch"
+    assert outcome.how == "batch"
     agrees(outcome, lambda x: x.flip(-2) / 2, made(3, 9, 5, seed=3), device)
-    assert outcome.out((1, 6, 7), torch.uint8) == ((1, 6, 7), torch.float32)
-    assert outcome.out((3, 40, 50), torch.float64) == ((3, 40, 50), torch.float64)
+    assert outcome.shapes.out((1, 6, 7), torch.uint8) == ((1, 6, 7), torch.float32)
+    assert outcome.shapes.out((3, 40, 50), torch.float64) == ((3, 40, 50), torch.float64)
 
 
 def test_uint8_within_its_dtype(device: torch.device) -> None:
@@ -301,21 +313,15 @@ def test_branch_on_the_pixels_takes_a_loop(device: torch.device) -> None:
 
 def test_branch_that_all_samples_take_alike_is_no_batch(device: torch.device) -> None:
     moved = prove(lambda x: x * 2 if x.max() > 0.01 else x - 7, made(), device)
-    assert isinstance(moved, Moved) and moved.how == "loop"
+    assert moved.how == "loop"
     black = torch.zeros(2, 3, 8, 10, device=device)
     assert (moved.apply(black) == -7).all()
-
-
-def test_without_a_loop_what_decides_by_pixels_stays() -> None:
-    assert "pixels" in reason(lambda x: x * 2 if x.mean() > 0.5 else x, allow_loop=False)
-    outcome = prove(lambda x: x - x.mean(), made(), CPU, allow_loop=False)
-    assert isinstance(outcome, Moved) and outcome.how == "vmap"
 
 
 def test_without_fake_tensors_nothing_is_moved_as_a_batch(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(__import__("sys").modules, "torch._subclasses.fake_tensor", None)
     outcome = prove(gamma, made(), CPU)
-    assert isinstance(outcome, Moved) and outcome.how == "vmap"
+    assert outcome.how == "vmap"
 
 
 def test_one_that_refuses_dark_images_is_no_batch() -> None:
@@ -324,7 +330,7 @@ def test_one_that_refuses_dark_images_is_no_batch() -> None:
         return x * 2
 
     outcome = prove(strict, made(), CPU)
-    assert isinstance(outcome, Moved) and outcome.how == "loop"
+    assert outcome.how == "loop"
 
 
 def test_one_that_fails_for_dark_images_is_no_batch(device: torch.device) -> None:
@@ -335,34 +341,14 @@ def test_one_that_fails_for_dark_images_is_no_batch(device: torch.device) -> Non
 
 def test_images_that_cannot_be_made_darker_are_no_batch(device: torch.device) -> None:
     outcome = prove(lambda x: x * 2, [torch.rand(3, 0, 4)] * 3, device)
-    assert isinstance(outcome, Moved) and outcome.how == "vmap"
-
-
-class Tagged(Tensor):
-    """A tensor class of the user's own."""
-
-
-def test_tensor_class_of_the_user(device: torch.device) -> None:
-    for fn in (lambda x: (x / 2).as_subclass(Tagged), lambda x: (x / 2 if x.mean() > 0 else x).as_subclass(Tagged)):
-        outcome = prove(fn, made(), device)
-        assert isinstance(outcome, Moved)
-        assert type(outcome.apply(torch.stack(made()).to(device))) is Tensor
+    assert outcome.how == "vmap"
 
 
 def test_what_holds_around_the_proof_is_not_the_workers() -> None:
     with torch.no_grad():
         assert reason(nn.Conv2d(3, 3, 1)) == "its result carries gradients"
     with torch.device("meta"):
-        outcome = prove(lambda x: x * torch.linspace(0, 1, 10), SAMPLES, CPU)
-    assert isinstance(outcome, Moved)
-
-
-def test_image_class_of_torchvision(device: torch.device) -> None:
-    images = [tv_tensors.Image(image) for image in made()]
-    assert agrees(prove(lambda x: x / 2, images, device), lambda x: x / 2, made(seed=2), device).how == "batch"
-    outcome = prove(lambda x: tv_tensors.Image(x / 2), images, device)
-    assert isinstance(outcome, Moved)
-    assert type(outcome.apply(torch.stack(made()).to(device))) is Tensor
+        assert prove(BATCHED["constants made inside"], SAMPLES, CPU).how == "batch"
 
 
 def test_channels_last_batches(device: torch.device) -> None:
@@ -374,7 +360,6 @@ def test_channels_last_batches(device: torch.device) -> None:
 def test_autocast_around_the_loop_changes_nothing(device: torch.device) -> None:
     matrix = torch.rand(10, 10, generator=torch.Generator().manual_seed(0))
     moved = prove(lambda x: x @ matrix, made(), device)
-    assert isinstance(moved, Moved)
     batch = torch.stack(made()).to(device)
     with torch.autocast(device.type, dtype=torch.bfloat16):
         result = moved.apply(batch)
@@ -391,7 +376,7 @@ def test_default_device_of_the_loop_changes_nothing(device: torch.device) -> Non
 def test_a_batch_call_that_loses_samples_is_an_error() -> None:
     """Seven is no batch that the proof tries."""
     moved = prove(lambda x: x[:3] if x.shape[0] == 7 else x * 1, made(), CPU)
-    assert isinstance(moved, Moved) and moved.how == "batch"
+    assert moved.how == "batch"
     with pytest.raises(RuntimeError, match="a batch of shape"):
         moved.apply(torch.rand(7, 3, 8, 10))
 
@@ -401,16 +386,6 @@ def test_result_is_memory_of_its_own(device: torch.device) -> None:
     batch = torch.stack(made()).to(device)
     moved.apply(batch).zero_()
     assert torch.equal(moved.apply(batch)[5].cpu(), MEAN)
-
-
-@pytest.mark.gpu
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU")
-def test_synchronisation_is_told() -> None:
-    cuda = torch.device("cuda")
-    quiet, waiting = prove(minus_global, made(), cuda), prove(lambda x: x / x.max().item(), made(), cuda)
-    assert isinstance(quiet, Moved) and not quiet.synchronises
-    assert isinstance(waiting, Moved) and waiting.synchronises
-    assert torch.cuda.get_sync_debug_mode() == 0
 
 
 @settings(deadline=None, max_examples=15)
@@ -430,7 +405,7 @@ def test_any_shape(channels: int, height: int, width: int, n: int, name: str) ->
 @given(height=st.integers(1, 9), width=st.integers(2, 9), channels=st.sampled_from([1, 3]), n=st.integers(2, 6))
 def test_statistics_of_the_image_never_mix(channels: int, height: int, width: int, n: int) -> None:
     outcome = prove(lambda x: x / x.max(), made(channels, height, width, n=n), CPU)
-    assert isinstance(outcome, Moved) and outcome.how == "vmap"
+    assert outcome.how == "vmap"
 
 
 # The copy on the device is one: the user's own tensors may change, and do not
@@ -479,7 +454,7 @@ def test_what_it_holds_is_taken_along(name: str, device: torch.device) -> None:
     kept, version = tensor.clone(), tensor._version
     batch = torch.stack(made()).to(device)
     moved = prove(fn, made(), device)
-    assert isinstance(moved, Moved) and moved.how == "batch"
+    assert moved.how == "batch"
     assert find(fn) is tensor and tensor.device == CPU and tensor._version == version and not moved.stale()
     before = moved.apply(batch)
     try:
@@ -491,6 +466,15 @@ def test_what_it_holds_is_taken_along(name: str, device: torch.device) -> None:
         with torch.no_grad():
             tensor.copy_(kept)
     assert torch.equal(tensor, kept) and not moved.stale()
+
+
+@pytest.mark.parametrize("name", HOLDERS)
+def test_what_it_holds_meets_no_image_on_another_device(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch, "autocast", lambda *args, **settings: contextlib.nullcontext())  # unknown to meta
+    meta, fn = torch.device("meta"), HOLDERS[name][0]()
+    for how in ("batch", "vmap", "loop"):
+        apply = form(how, fn, OnDevice(Held(fn).tensors, meta), meta)
+        assert apply(torch.empty(2, 3, 8, 10, device=meta)).device == meta
 
 
 @pytest.mark.parametrize("train", [True, False])
@@ -548,75 +532,28 @@ def test_class_keeps_calling_its_base(device: torch.device) -> None:
     moves(Again(), CPU, "batch")
 
 
-def test_shares_what_holds_no_tensors() -> None:
-    marker = object()
+MANY = [(i,) for i in range(60_000)]
 
-    def fn(x: Tensor, by: object = marker) -> Tensor:
-        return x * 2 if by is marker else x
 
-    assert carried(fn, CPU) is fn
-    assert carried(gamma, CPU) is gamma
+def of_library(x: Tensor) -> Tensor:
+    return x * len(MANY)
+
+
+class OfLibrary:
+    items = MANY
 
 
 def test_code_of_libraries_is_not_searched(device: torch.device) -> None:
-    many = [(i,) for i in range(200_000)]
-
-    def helper(x: Tensor) -> Tensor:
-        return x * len(many)
-
-    class Library:
-        items = many
-
-    as_library(helper), as_library(Library)
-    library = Library()
-    moves(lambda x: helper(x) + len(library.items), device, "batch")
-    assert "state" in reason(as_library(counting_in_a_closure()))  # the callable itself is, wherever it is from
-
-
-class Awkward:
-    """Holds what can neither be copied, compared nor pickled."""
-
-    def __init__(self) -> None:
-        self.mean = MEAN.clone()
-        self.lock = threading.Lock()
-        self.sparse = torch.eye(3).to_sparse()
-        self.meta = torch.empty(3, device="meta")
-        self.side = Side.LEFT
-        self.rng = random.SystemRandom()
-
-    def __call__(self, x: Tensor) -> Tensor:
-        with self.lock:
-            return x - self.mean if self.side is Side.LEFT else x
-
-
-def test_awkward_things_are_shared(device: torch.device) -> None:
-    moves(Awkward(), device, "batch")
-    awkward = Awkward()
-    assert "differs from call to call" in reason(lambda x: x * awkward.rng.random())
-
-
-@functools.lru_cache
-def ramp(width: int) -> Tensor:
-    return torch.linspace(0, 1, width)
-
-
-def test_helper_that_remembers_its_results() -> None:
-    moves(lambda x: x * ramp(x.shape[-1]), CPU, "batch")
+    as_library(of_library), as_library(OfLibrary)
+    library = OfLibrary()
+    moves(lambda x: of_library(x) + len(library.items), device, "batch")
+    assert "state" in reason(as_library(counting_in_a_closure()))  # but it may close over the user's own values
 
 
 def test_too_much_to_take_along() -> None:
-    class Images:
-        def __init__(self) -> None:
-            self.images = torch.empty(1).expand(1 << 30)
-
-        def augment(self, x: Tensor) -> Tensor:
-            return x * 2
-
-    assert "256 MiB" in reason(Images().augment)
-    samples = [(str(i), i % 10) for i in range(200_000)]
-    assert "objects" in reason(lambda x: x * len(samples))
-    paths = [path for path, _ in samples]
-    moves(lambda x: x * len(paths), CPU, "batch")
+    images = torch.empty(1).expand(1 << 30)
+    assert "256 MiB" in reason(lambda x: x * len(images))
+    assert "objects" in reason(lambda x: x * len(MANY))
 
 
 def test_cannot_be_copied() -> None:
@@ -624,13 +561,13 @@ def test_cannot_be_copied() -> None:
         def __init__(self) -> None:
             self.mean = MEAN.clone()
 
-        def __copy__(self) -> Any:
+        def __deepcopy__(self, memo: Any) -> Any:
             raise TypeError("there is one of me only")
 
         def __call__(self, x: Tensor) -> Tensor:
             return x - self.mean
 
-    assert reason(Only()) == "what it holds cannot be copied to the device: TypeError: there is one of me only"
+    assert reason(Only()) == "what it holds cannot be copied: there is one of me only"
 
 
 # What stays
@@ -728,20 +665,47 @@ def test_drawing_in_a_fork() -> None:
     assert "differs from call to call" in reason(fn)
 
 
-OWN_GENERATORS: dict[str, tuple[Callable[[], Any], Callable[[Any], float]]] = {
-    "torch": (lambda: torch.Generator().manual_seed(3), lambda generator: float(torch.rand((), generator=generator))),
-    "Python": (lambda: random.Random(3), lambda generator: generator.random()),
-    "numpy": (lambda: np.random.default_rng(3), lambda generator: generator.random()),
-    "numpy's older": (lambda: np.random.RandomState(3), lambda generator: generator.rand()),
+@functools.lru_cache
+def ramp(width: int) -> Tensor:
+    return torch.linspace(0, 1, width)
+
+
+def metered(meter: Any) -> Callable[[Tensor], Tensor]:
+    meter.count = 1
+    return lambda x: x * meter
+
+
+def turned(quarters: Iterator[int]) -> Callable[[Tensor], Tensor]:
+    return lambda x: x.rot90(next(quarters))
+
+
+UNREADABLE: dict[str, Callable[[], Callable[[Tensor], Tensor]]] = {
+    "Generator of torch": lambda: holding(torch.Generator(), lambda g: torch.rand((), generator=g)),
+    "Generator of Python": lambda: holding(random.Random(3), lambda g: g.random()),
+    "method of a generator": lambda: holding(random.Random(3).random, lambda draw: draw()),
+    "Generator of numpy": lambda: holding(np.random.default_rng(3), lambda g: g.random()),
+    "older generator of numpy": lambda: holding(np.random.RandomState(3), lambda g: g.rand()),
+    "deque": lambda: holding(collections.deque([1], 4), lambda d: d.append(1)),
+    "iterator": lambda: turned(itertools.cycle(range(4))),
+    "generator function's": lambda: turned(i % 4 for i in itertools.count()),
+    "set of objects": lambda: holding({Subtract()}, lambda s: None),
+    "array of objects": lambda: holding(np.array([[1], {}], dtype=object), lambda a: a[0].append(1)),
+    "sparse tensor": lambda: holding(torch.eye(3).to_sparse(), lambda t: t.mul_(2)),
+    "number with attributes": lambda: metered(Meter(2)),
+    "lock": lambda: holding(threading.Lock(), lambda lock: None),
+    "cached function": lambda: lambda x: x * ramp(x.shape[-1]),
 }
 
 
-@pytest.mark.parametrize("name", OWN_GENERATORS)
-def test_drawing_from_a_generator_of_its_own(name: str) -> None:
-    make, draw = OWN_GENERATORS[name]
-    generator = make()
-    assert reason(lambda x: x * draw(generator)) == "it draws from a random generator of its own (generator)"
-    assert draw(generator) == draw(make())
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU")
+def test_holding_a_tensor_that_workers_cannot_read() -> None:
+    assert "outside the CPU's memory" in reason(holding(torch.zeros(3, device="cuda"), lambda _: None))
+
+
+@pytest.mark.parametrize("name", UNREADABLE)
+def test_holding_what_cannot_be_compared(name: str) -> None:
+    assert reason(UNREADABLE[name]()).startswith("it holds an object whose state cannot be compared (of type '")
 
 
 class Counter:
@@ -794,6 +758,24 @@ class SlottedCounter:
         return x * 2
 
 
+class CountingSetter:
+    @property
+    def size(self) -> int:
+        return 3
+
+    @size.setter
+    def size(self, size: int) -> None:
+        LOG.append(size)
+
+    def __call__(self, x: Tensor) -> Tensor:
+        self.size = x.shape[-1]
+        return x * 2
+
+
+class Meter(int):
+    count = 0
+
+
 def counting_in_a_closure() -> Callable[[Tensor], Tensor]:
     count = 0
 
@@ -820,6 +802,12 @@ def logging(x: Tensor) -> Tensor:
     return x * 2
 
 
+def logging_batches(x: Tensor) -> Tensor:
+    if x.dim() == 4:
+        LOG.append(1)
+    return x * 2
+
+
 def counting_by_attribute(x: Tensor) -> Tensor:
     counting_by_attribute.count = getattr(counting_by_attribute, "count", 0) + 1  # type: ignore[attr-defined]
     return x * 2
@@ -838,49 +826,45 @@ def holding(content: Any, change: Callable[[Any], Any]) -> Callable[[Tensor], Te
     return fn
 
 
-STATEFUL: dict[str, tuple[Callable[[], Any], str]] = {
-    "attribute": (Counter, "count"),
-    "list": (lambda: Counter().listed, "seen"),
-    "class attribute": (lambda: Counter().of_class, "total"),
-    "new class attribute": (lambda: Counter().new_of_class, "latest"),
-    "lazily made": (lambda: Counter().cached, "grid"),
-    "buffer": (RunningMean, "mean"),
-    "batch norm": (lambda: nn.Sequential(nn.InstanceNorm2d(3, track_running_stats=True)), "running_"),
-    "slot": (SlottedCounter, "count"),
-    "closure": (counting_in_a_closure, "count"),
-    "global": (lambda: counting_in_a_global, "calls"),
-    "global of a helper": (lambda: counting_in_a_helper, "calls"),
-    "global list": (lambda: logging, "LOG"),
-    "attribute of a function": (lambda: counting_by_attribute, "count"),
-    "default": (lambda: counting_in_a_default, ""),
-    "partial": (lambda: functools.partial(lambda seen, x: seen.update(a=1) or x * 2, {}), "a"),
-    "deque": (lambda: holding(collections.deque([1], 4), lambda d: d.append(1)), "content"),
-    "set": (lambda: holding(set(), lambda s: s.add(1)), "content"),
-    "array": (lambda: holding(np.zeros(3), lambda a: a.__iadd__(1)), "content"),
-    "counter of itertools": (lambda: holding(itertools.count(), next), "content"),
-    "attribute of what it holds": (lambda: holding(Subtract(), lambda s: setattr(s, "new", 1)), "new"),
+STATEFUL: dict[str, Callable[[], Any]] = {
+    "attribute": Counter,
+    "list": lambda: Counter().listed,
+    "class attribute": lambda: Counter().of_class,
+    "new class attribute": lambda: Counter().new_of_class,
+    "lazily made": lambda: Counter().cached,
+    "buffer": RunningMean,
+    "batch norm": lambda: nn.Sequential(nn.InstanceNorm2d(3, track_running_stats=True)),
+    "slot": SlottedCounter,
+    "closure": counting_in_a_closure,
+    "closure of a library": lambda: as_library(counting_in_a_closure()),
+    "decorated": lambda: torch.no_grad()(counting_in_a_closure()),
+    "global": lambda: counting_in_a_global,
+    "global of a library": lambda: as_library(types.FunctionType(counting_in_a_global.__code__, globals())),
+    "setter": lambda: CountingSetter(),
+    "global of a helper": lambda: counting_in_a_helper,
+    "global list": lambda: logging,
+    "attribute of a function": lambda: counting_by_attribute,
+    "default": lambda: counting_in_a_default,
+    "partial": lambda: functools.partial(lambda seen, x: seen.update(a=1) or x * 2, {}),
+    "set": lambda: holding(set(), lambda s: s.add(1)),
+    "array": lambda: holding(np.zeros(3), lambda a: a.__iadd__(1)),
+    "tensor": lambda: holding(torch.zeros(3), lambda t: t.add_(1)),
+    "bound append": lambda: holding([].append, lambda append: append(1)),
+    "namespace": lambda: holding(argparse.Namespace(n=0), lambda args: setattr(args, "n", args.n + 1)),
+    "attribute of what it holds": lambda: holding(Subtract(), lambda s: setattr(s, "new", 1)),
+    "only for batches": lambda: logging_batches,
 }
 
 
 @pytest.mark.parametrize("name", STATEFUL)
 def test_keeping_state(name: str) -> None:
-    make, where = STATEFUL[name]
-    told = reason(make())
-    assert told.startswith("it keeps state between calls (") and where in told
-
-
-def test_what_the_proof_changed_is_put_back() -> None:
-    counter, mean, closure, slotted = Counter(), RunningMean(), counting_in_a_closure(), SlottedCounter()
-    held, array = collections.deque([5], 4), np.zeros(3)
-    seen = calls
-    for fn in (counter, counter.listed, counter.of_class, counter.cached, mean, closure, slotted, counting_in_a_global):
-        assert "state" in reason(fn)
-    assert "state" in reason(counter.new_of_class) and not hasattr(Counter, "latest")
-    assert "state" in reason(holding(held, lambda d: d.append(1))) and list(held) == [5]
-    assert "state" in reason(holding(array, lambda a: a.__iadd__(1))) and not array.any()
-    assert "state" in reason(counting_by_attribute) and not hasattr(counting_by_attribute, "count")
-    assert vars(counter) == {"count": 0, "seen": []} and Counter.total == 0 and slotted.count == 0
-    assert mean.mean.item() == 0 and closure_tensor(closure) == 0 and calls == seen and LOG == []
+    before = calls, len(LOG)
+    try:
+        assert reason(STATEFUL[name]()) == "it keeps state between calls"
+    finally:
+        globals()["calls"] = before[0]
+        del LOG[before[1] :]
+        Counter.total = 0
 
 
 def test_state_that_is_set_to_what_it_was_is_none(device: torch.device) -> None:
@@ -893,18 +877,6 @@ def test_state_that_is_set_to_what_it_was_is_none(device: torch.device) -> None:
             return x * self.factor
 
     moves(Remembers(), device, "batch")
-
-
-def test_unseen_state_shows_in_the_results() -> None:
-    def numbers() -> Any:
-        yield from range(1_000_000)
-
-    def around() -> Any:
-        while True:
-            yield from range(len(SAMPLES))
-
-    for count in (numbers(), around()):
-        assert "differs from call to call" in reason(lambda x, count=count: x * next(count))
 
 
 def test_depending_on_the_time() -> None:
@@ -960,10 +932,10 @@ def test_tolerance_of_floats(gap: float, moved: bool) -> None:
     actual = expected.clone()
     actual[2, 1, 3, 4] += gap * scale
     if moved:
-        assert difference(actual, expected, scale, 1e-5) == pytest.approx(gap, rel=0.05)
+        check_equal(actual, expected, scale)
     else:
         with pytest.raises(Refused):
-            difference(actual, expected, scale, 1e-5)
+            check_equal(actual, expected, scale)
 
 
 @pytest.mark.parametrize(("levels", "elements", "moved"), [(1, 4, True), (1, 5, False), (2, 1, False), (0, 0, True)])
@@ -972,10 +944,10 @@ def test_tolerance_of_integers(levels: int, elements: int, moved: bool) -> None:
     actual = expected.clone()
     actual.view(-1)[:elements] -= levels
     if moved:
-        assert difference(actual, expected, 255, 1e-5) == levels / 255
+        check_equal(actual, expected, 255)
     else:
         with pytest.raises(Refused, match="of the range"):
-            difference(actual, expected, 255, 1e-5)
+            check_equal(actual, expected, 255)
 
 
 def test_tolerance_of_booleans() -> None:
@@ -983,7 +955,7 @@ def test_tolerance_of_booleans() -> None:
     actual = expected.clone()
     actual[0, 0, 0, 0] = True
     with pytest.raises(Refused):
-        difference(actual, expected, 1, 1e-5)
+        check_equal(actual, expected, 1)
 
 
 @pytest.mark.parametrize(
@@ -1001,7 +973,6 @@ def test_shapes_travel() -> None:
     shapes = pickle.loads(pickle.dumps(Shapes(gamma)))
     assert shapes.out((3, 4, 5), torch.float32) == ((3, 4, 5), torch.float32)
     moved = prove(gamma, made(), CPU)
-    assert isinstance(moved, Moved)
     assert pickle.loads(pickle.dumps(moved.shapes)).known == {((3, 8, 10), torch.float32): ((3, 8, 10), torch.float32)}
 
 
@@ -1027,5 +998,5 @@ def test_shapes_on_zeros() -> None:
 
 def test_shapes_of_the_proof_need_no_run() -> None:
     moved = prove(lambda x: x * (1 / x.max().item()), made(), CPU)
-    assert isinstance(moved, Moved) and moved.how == "loop"
-    assert moved.out((3, 8, 10), torch.float32) == ((3, 8, 10), torch.float32)
+    assert moved.how == "loop"
+    assert moved.shapes.out((3, 8, 10), torch.float32) == ((3, 8, 10), torch.float32)

@@ -145,3 +145,14 @@ def test_other_processes_agree_as_long_as_the_code_is_the_same(tmp_path: Path) -
         return done.stdout
 
     assert told("2") == told("2") != told("3")
+
+
+def test_comments_and_lines_do_not_count() -> None:
+    def defined(source: str) -> Any:
+        namespace: dict[str, Any] = {"__name__": __name__}
+        exec(source, namespace)
+        return namespace["fn"]
+
+    before = digest(defined("def fn(x):\n    return x * 2"))
+    assert digest(defined("\n# a script that is edited while it runs\ndef fn(x):  # twice\n    return x * 2")) == before
+    assert digest(defined("def fn(x):\n    return x * 3")) != before

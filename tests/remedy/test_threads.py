@@ -70,7 +70,7 @@ def test_calls_that_workers_have_made_are_repeated_by_one_thread(monkeypatch: py
         monkeypatch.setattr(module, name, called)
 
     watched(certifying, "_called")
-    watched(proof, "reference_of")
+    watched(proof, "check_agreement")
     offloaded = pipediag.offload(DataLoader(Images(), batch_size=4, num_workers=1), "cpu")
     assert [len(piece.moves) for piece in offloaded.plan.pieces] == [3], offloaded.plan
-    assert set(seen) == {("_called", 1), ("reference_of", 1)} and torch.get_num_threads() == 3
+    assert set(seen) == {("_called", 1), ("check_agreement", 1)} and torch.get_num_threads() == 3

@@ -27,9 +27,10 @@ from torchvision.transforms.v2 import functional as F
 from pipediag.remedy import certificate, kernels, offload
 from pipediag.remedy.certificate_samples import Real, Recorded, Stacked, Told, images, real, recorded, tensor_of
 from pipediag.remedy.certifying import FLOAT_TOLERANCE, Certificate, Difference, Verdict, certify
+from pipediag.remedy.custom import Refused
 from pipediag.remedy.plan import Piece, Plan
 from pipediag.remedy.scouting import find, given_to
-from pipediag.remedy.trial import TrialFailed, found, images_given_to, witnesses
+from pipediag.remedy.trial import TrialFailed, found, reference_at, witnesses
 from pipediag.usercode import randomness
 
 CPU = torch.device("cpu")
@@ -130,18 +131,23 @@ def test_a_loaders_own_generator_is_left_alone(method: str | None) -> None:
 class Pixelwise:
     """Code of the user's own, which needs pixels and keeps the number of its calls."""
 
+    of_all = 0
+
     def __init__(self) -> None:
         self.calls = 0
 
     def __call__(self, sample: Tensor) -> Tensor:
         self.calls += 1
+        Pixelwise.of_all += 1
         return sample * 0.5
 
 
-def test_a_proof_changes_nothing_of_the_users_own_code() -> None:
+@WORKERS
+def test_a_proof_changes_nothing_of_the_users_own_code(workers: int) -> None:
     link = Pixelwise()
-    offload(loader(Images(v2.Compose([v2.RandomHorizontalFlip(), link]), floats)), CPU)
-    assert link.calls == 0
+    offloaded = offload(loader(Images(v2.Compose([v2.RandomHorizontalFlip(), link]), floats), num_workers=workers), CPU)
+    assert "Pixelwise: it keeps state between calls" in offloaded.plan.reasons
+    assert (link.calls, Pixelwise.of_all) == (0, 0)
 
 
 class FromFile(Images):
@@ -372,14 +378,25 @@ def test_what_a_link_is_given() -> None:
     given = given_to(dataset, place, [3, 1])
     assert given is not None
     assert all(torch.equal(one, F.center_crop(floats(index), [20])) for one, index in zip(given, (3, 1), strict=True))
-    through_a_process = images_given_to(loader(dataset, sampler=[3, 1]), place, 2)
-    assert through_a_process is not None
-    assert all(map(torch.equal, given, through_a_process))
 
 
 def test_what_a_link_is_given_counts_only_where_it_is_plain_tensors() -> None:
     dataset = Images(v2.Compose([v2.CenterCrop(20), Pixelwise()]), lambda index: tv_tensors.Image(floats(index)))
-    assert given_to(dataset, ((0,), 1), [0, 1]) is None
+    place = (0,), 1
+    assert given_to(dataset, place, [0, 1]) is None
+    with pytest.raises(Refused, match="something else than one plain tensor"):
+        reference_at(loader(dataset), place, 2)
+
+
+def halved(sample: Tensor) -> Tensor:
+    return sample * 0.5
+
+
+def test_the_results_of_a_link_come_from_a_process_of_its_own() -> None:
+    dataset = Images(v2.Compose([v2.CenterCrop(20), halved]), floats)
+    ((inputs, expected),) = reference_at(loader(dataset, sampler=[3, 1]), ((0,), 1), 2).groups
+    assert torch.equal(inputs[:2], torch.stack([F.center_crop(floats(index), [20]) for index in (3, 1)]))
+    assert torch.equal(expected, inputs * 0.5)
 
 
 # ---- what the certificate catches

@@ -3,10 +3,12 @@
 A lambda, a function, an object or a module that takes one image ``(C, H, W)`` is unknown code. It may run on the device
 instead of in the worker only if that makes no difference, which requires two things: its result depends on its input
 alone (it draws nothing, keeps no state and writes into nothing), and some way to run it for a whole batch on the device
-gives the CPU's results, for the user's own samples and any batching of them.
+gives the CPU's results, for the user's own samples and any batching of them. The first is proven in a process of its
+own, since a callable that does keep state changes.
 """
 
-from .proof import Moved, Stays, prove
-from .shapes import Shapes
+from .held import Refused
+from .proof import Moved, Shapes, prove
+from .reference import Reference, reference_of
 
-__all__ = ["Moved", "Shapes", "Stays", "prove"]
+__all__ = ["Moved", "Reference", "Refused", "Shapes", "prove", "reference_of"]

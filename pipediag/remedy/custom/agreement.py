@@ -2,42 +2,40 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 
 import torch
 from torch import Tensor
 
 from .forms import How
-from .reference import Group
-from .refusal import Refused, told
+from .held import Refused
+from .reference import Group, told
 
 #: Batch sizes that are tried in addition to the whole: up to four, because code that checks the number of channels may
 #: take such a batch for an image.
 _SIZES = (1, 2, 3, 4)
-#: Allowed difference of integers in levels, and the fraction of elements that may differ.
-_LEVELS, _SHARE = 1, 1e-3
+#: Allowed difference of floats as a fraction of their range, and of integers in levels; and the fraction of integers
+#: that may differ.
+_TOLERANCE, _LEVELS, _SHARE = 1e-5, 1, 1e-3
 
 
-def largest_difference(
-    apply: Callable[[Tensor], Tensor], how: How, groups: list[Group], device: torch.device, tolerance: float
-) -> float:
-    """Return the largest difference from the CPU's results, as a fraction of their range.
+def check_agreement(apply: Callable[[Tensor], Tensor], how: How, groups: Sequence[Group], device: torch.device) -> None:
+    """Check the results of ``apply`` on the device.
 
     Raises:
-        Refused: a difference exceeds the tolerance, or the callable fails on the device.
+        Refused: they differ from the CPU's, or the callable fails.
     """
-    largest, scale = 0.0, range_of(groups)
+    scale = range_of(groups)
     try:
         for group in groups:
             inputs, expected = group.inputs.to(device), group.expected.to(device)
             for picked in _groupings(len(inputs), how):
                 chosen = picked.to(device)
-                largest = max(largest, difference(apply(inputs[chosen]), expected[chosen], scale, tolerance))
+                check_equal(apply(inputs[chosen]), expected[chosen], scale)
     except Refused:
         raise
     except Exception as error:
         raise Refused(f"on the device it raises {told(error)}") from error
-    return largest
 
 
 def _groupings(number: int, how: How) -> Iterator[Tensor]:
@@ -52,7 +50,7 @@ def _groupings(number: int, how: How) -> Iterator[Tensor]:
             yield from everything.split(size)
 
 
-def range_of(groups: list[Group]) -> float:
+def range_of(groups: Sequence[Group]) -> float:
     """Return the range of all results, which is the unit of differences."""
     results = torch.cat([_number(group.expected).double().flatten() for group in groups])
     finite = results[results.isfinite()]
@@ -62,8 +60,8 @@ def range_of(groups: list[Group]) -> float:
     return high - low or abs(high) or 1.0
 
 
-def difference(actual: Tensor, expected: Tensor, scale: float, tolerance: float) -> float:
-    """Return the largest difference, as a fraction of ``scale``.
+def check_equal(actual: Tensor, expected: Tensor, scale: float) -> None:
+    """Check one batch of results against those of the CPU, whose range is ``scale``.
 
     Raises:
         Refused: the difference is too large, or device, shape or dtype differ.
@@ -73,7 +71,7 @@ def difference(actual: Tensor, expected: Tensor, scale: float, tolerance: float)
     if actual.shape != expected.shape or actual.dtype != expected.dtype:
         raise Refused("its result has another shape or dtype on the device")
     if not expected.numel():
-        return 0.0
+        return
     a, b = _number(actual), _number(expected)
     finite = a.isfinite() & b.isfinite()
     if not (finite | (a == b) | (a.isnan() & b.isnan())).all():
@@ -81,13 +79,12 @@ def difference(actual: Tensor, expected: Tensor, scale: float, tolerance: float)
     gaps = torch.where(finite, (a - b).abs(), 0)
     largest = float(gaps.max())
     if expected.is_floating_point() or expected.is_complex():
-        agrees = largest / scale <= tolerance
+        agrees = largest / scale <= _TOLERANCE
     else:
         allowed = 0 if expected.dtype == torch.bool else _LEVELS
         agrees = largest <= allowed and int((gaps > 0).sum()) <= _SHARE * gaps.numel()
     if not agrees:
         raise Refused(f"its result on the device differs from the CPU's by {largest / scale:.2g} of the range")
-    return largest / scale
 
 
 def _number(tensor: Tensor) -> Tensor:

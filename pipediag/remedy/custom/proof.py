@@ -1,9 +1,10 @@
-"""Prove that a callable can move to the device: run all checks in order and return the result."""
+"""Prove that a callable can move to the device: some form of it gives the CPU's results there."""
 
 from __future__ import annotations
 
+import copy
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 import torch
@@ -11,103 +12,103 @@ from torch import Tensor
 
 from ...usercode.randomness import undisturbed
 from ..threads import as_in_a_worker
-from .agreement import largest_difference
-from .carried import carried
-from .forms import How, form, synchronises
-from .held import Held
-from .reference import reference_of
-from .refusal import Refused
-from .shapes import Kind, Shapes
+from .agreement import check_agreement
+from .forms import How, OnDevice, form
+from .held import Held, Refused
+from .reference import Kind, Reference
 
 
-@dataclass(frozen=True)
-class Stays:
-    """Result for a callable that stays in the worker; ``reason`` is a clause that says why ("it draws from ...")."""
+@dataclass
+class Shapes:
+    """Result shapes and dtypes of a callable by input shape and dtype, for the workers, which compute no results.
 
-    reason: str
+    ``known`` holds the results so far, initially those of the proof.
+    """
+
+    fn: Callable[[Tensor], Tensor]
+    known: dict[Kind, Kind] = field(default_factory=dict)
+
+    def out(self, shape: Sequence[int], dtype: torch.dtype) -> Kind:
+        """Return shape and dtype of the result, found by a run without pixels, or on zeros if that fails.
+
+        Raises:
+            Exception: any error that the callable raises on zeros.
+        """
+        given = tuple(shape), dtype
+        if given not in self.known:
+            try:
+                result = self.fn(torch.empty(given[0], dtype=dtype, device="meta"))
+            except Exception:  # it holds tensors on another device than meta, or it reads pixels
+                result = self.fn(torch.zeros(given[0], dtype=dtype, device="cpu"))
+            self.known[given] = tuple(result.shape), result.dtype
+        return self.known[given]
 
 
 @dataclass(frozen=True)
 class Moved:
-    """Result for a callable that may run on the device, in the form that was proven.
+    """Callable that may run on the device, in the form that was proven.
 
     ``apply`` takes ``(N, C, H, W)`` on the device, of the samples' dtype, and returns the ``N`` results stacked; it
-    raises ``RuntimeError`` if a batch call gives another number of results. ``largest`` is the largest difference from
-    the CPU's results, as a fraction of their range. ``synchronises`` is True if the CPU waits for the device in it.
+    raises ``RuntimeError`` if a batch call gives another number of results.
     """
 
     how: How
     apply: Callable[[Tensor], Tensor]
-    largest: float
-    synchronises: bool
     shapes: Shapes
     _held: Held = field(repr=False)
 
-    def out(self, shape: Sequence[int], dtype: torch.dtype) -> Kind:
-        """Return shape and dtype of one result for one input of ``shape`` and ``dtype``: see :meth:`Shapes.out`."""
-        return self.shapes.out(shape, dtype)
-
     def stale(self) -> bool:
         """Return whether the user's callable holds other values now; ``apply`` uses those it held when proven."""
-        return self._held.changed() is not None
+        return self._held.changed()
 
 
-def prove(
-    fn: Callable[[Tensor], Tensor],
-    samples: Sequence[Tensor],
-    device: torch.device,
-    tolerance: float = 1e-5,
-    allow_loop: bool = True,
-) -> Moved | Stays:
-    """Move ``fn`` to ``device`` if that makes no difference for ``samples``; otherwise return the reason why not.
+def prove(fn: Callable[[Tensor], Tensor], reference: Reference, device: torch.device) -> Moved:
+    """Return the first form of ``fn`` that gives the results of ``reference`` on ``device``.
 
-    ``samples`` are two or more images on the CPU as ``fn`` gets them, which may differ in shape. Floats may differ by
-    ``tolerance`` of the results' range, integers by one level in 0.1 % of their elements. Without ``allow_loop``, one
-    call must process the whole batch. ``fn`` itself, the values it holds and the random state do not change.
-    """
-    # As in a worker, whatever the caller's settings: one thread, gradients on, and the CPU as the default device.
-    with as_in_a_worker(), undisturbed(), torch.enable_grad(), torch.device("cpu"), warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        try:
-            return _moved(fn, samples, device, tolerance, allow_loop)
-        except Refused as refused:
-            return Stays(str(refused))
-
-
-def _moved(
-    fn: Callable[[Tensor], Tensor], samples: Sequence[Tensor], device: torch.device, tolerance: float, allow_loop: bool
-) -> Moved:
-    """Return the first form that agrees with the CPU's results.
+    A copy of ``fn`` runs there, so that the user's own object may change.
 
     Raises:
         Refused: none does.
     """
-    if len(samples) < 2:
-        raise Refused("there are fewer than two samples to prove it on")
-    held = Held(fn)
-    try:
-        groups, by_pixels = reference_of(fn, samples, held)
-    finally:
-        held.put_back()
-    on_device = carried(fn, device)
-    shapes = Shapes(fn, {group.given: group.made for group in groups})
-    refusal = Refused("it may decide by the pixels, which takes a loop")
-    for how in _forms(by_pixels, allow_loop):
-        apply = form(how, on_device, device)
+    with as_in_a_worker(), undisturbed(), torch.enable_grad(), torch.device("cpu"), warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        held = Held(fn)
         try:
-            largest = largest_difference(apply, how, groups, device, tolerance)
-        except Refused as refused:
-            if how != "vmap" or not by_pixels:  # vmap's own message would say less
-                refusal = refused
-            continue
-        return Moved(how, apply, largest, synchronises(apply, groups[0].inputs, device), shapes, held)
-    raise refusal
+            own = copy.deepcopy(fn)
+        except Exception as error:
+            raise Refused(f"what it holds cannot be copied: {error}") from error
+        of_own = Held(own)
+        on_device = OnDevice(of_own.tensors, device)
+        shapes = Shapes(fn, {group.given: group.made for group in reference.groups})
+        refusals = []
+        for how in _forms(not reference.regular or _looks_at_pixels(own, shapes.known)):
+            apply = form(how, own, on_device, device)
+            try:
+                check_agreement(apply, how, reference.groups, device)
+            except Refused as refused:
+                refusals.append(refused)
+                continue
+            of_own.check()
+            return Moved(how, apply, shapes, held)
+        raise refusals[-1]
 
 
-def _forms(by_pixels: bool, allow_loop: bool) -> Iterator[How]:
+def _forms(by_pixels: bool) -> Iterator[How]:
     # A batch call does not reveal that all samples took the same branch by chance; vmap refuses to branch on pixels.
     if not by_pixels:
         yield "batch"
     yield "vmap"
-    if allow_loop:
-        yield "loop"
+    yield "loop"
+
+
+def _looks_at_pixels(fn: Callable[[Tensor], Tensor], kinds: Iterable[Kind]) -> bool:
+    """Return whether ``fn`` fails, or might fail, without pixels, because it reads them in Python."""
+    try:
+        from torch._subclasses.fake_tensor import FakeTensorMode
+
+        for shape, dtype in kinds:
+            with FakeTensorMode(allow_non_fake_inputs=True):
+                fn(torch.empty(shape, dtype=dtype))
+    except Exception:
+        return True
+    return False

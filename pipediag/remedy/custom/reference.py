@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import sys
+import warnings
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
@@ -11,11 +12,11 @@ import torch
 from torch import Tensor
 from torch.overrides import TorchFunctionMode
 
-from ...usercode.randomness import moved, state
-from .held import Held
-from .refusal import Refused, told
-from .shapes import Kind
+from ...usercode.randomness import moved, state, undisturbed
+from .held import Held, Refused
 
+#: Shape and dtype of an image.
+Kind = tuple[tuple[int, ...], torch.dtype]
 #: Seed for the second run of each sample, so that a result that depends on a seed differs.
 _OTHER_SEED = 0x5EED
 
@@ -36,10 +37,10 @@ class Group(NamedTuple):
 
 
 class Reference(NamedTuple):
-    """CPU results; ``by_pixels`` is True if the callable may decide by the pixels, to branch for example."""
+    """CPU results; ``regular`` is False if the callable fails, or might, for darker or lighter images."""
 
     groups: list[Group]
-    by_pixels: bool
+    regular: bool
 
 
 class _Raised(Refused):
@@ -57,45 +58,61 @@ class _NumpyWatch(TorchFunctionMode):  # type: ignore[misc]
         return func(*args, **kwargs or {})
 
 
-def reference_of(fn: Callable[[Tensor], Tensor], samples: Sequence[Tensor], held: Held) -> Reference:
-    """Return the results of ``fn`` for ``samples``.
+def told(error: Exception) -> str:
+    """Describe an error of the user's code in one short line."""
+    line = (str(error).strip().splitlines() or [""])[0]
+    return f"{type(error).__name__}: {line[:120]}" if line else type(error).__name__
+
+
+def reference_of(fn: Callable[[Tensor], Tensor], samples: Sequence[Tensor]) -> Reference:
+    """Return the results of ``fn`` for two or more images ``(C, H, W)`` on the CPU, which may differ in shape.
+
+    ``fn`` and the values it holds may change if it is refused.
 
     Raises:
-        Refused: the results depend on anything else, or ``fn`` changes ``held``.
+        Refused: the results depend on anything else than the image, or ``fn`` changes what it holds.
     """
-    results = _repeatable(fn, samples, held)
-    grouped: dict[Kind, list[tuple[Tensor, Tensor]]] = {}
-    for sample, result in zip(samples, results, strict=True):
-        grouped.setdefault((tuple(sample.shape), sample.dtype), []).append((sample, result))
-    irregular = False
-    for pairs in grouped.values():
-        companions = _companions(pairs[0][0])
-        for companion in companions:
-            try:
-                pairs.append((companion, _result(fn, companion)))
-            except _Raised:
-                irregular = True
-        irregular = irregular or not companions
-    groups = [_stacked(pairs) for pairs in grouped.values()]
-    by_pixels = irregular or _looks_at_pixels(fn, groups)
-    held.check()
-    return Reference(groups, by_pixels)
+    if len(samples) < 2:
+        raise Refused("there are fewer than two samples to prove it on")
+    # As in a worker, whatever the caller's settings: gradients on, and the CPU as the default device.
+    with undisturbed(), torch.enable_grad(), torch.device("cpu"), warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        held = Held(fn)
+        results = _repeatable(fn, samples, held)
+        reference = _with_companions(fn, samples, results)
+        held.check()
+    return reference
 
 
 def _repeatable(fn: Callable[[Tensor], Tensor], samples: Sequence[Tensor], held: Held) -> list[Tensor]:
     """Return the results, after checking that they are the same in another order and from other random states."""
-    results = [_result(fn, samples[0])]
-    held.check()  # a callable that counts its calls is caught after the first
-    results += [_result(fn, sample) for sample in samples[1:]]
+    results = [_result(fn, sample) for sample in samples]
+    held.check()  # state says more than results that differ because of it
     _reseed()
     with _NumpyWatch() as numpys:
         for sample, result in zip(reversed(samples), reversed(results), strict=True):
             if not _identical(_result(fn, sample), result):
                 raise Refused("its result for the same image differs from call to call")
-    held.check()
     if numpys.seen:
         raise Refused("it goes through numpy, which works in the CPU's memory only")
     return results
+
+
+def _with_companions(fn: Callable[[Tensor], Tensor], samples: Sequence[Tensor], results: Sequence[Tensor]) -> Reference:
+    """Return the samples with their results, by shape, with companions of the first of each shape."""
+    grouped: dict[Kind, list[tuple[Tensor, Tensor]]] = {}
+    for sample, result in zip(samples, results, strict=True):
+        grouped.setdefault((tuple(sample.shape), sample.dtype), []).append((sample, result))
+    regular = True
+    for pairs in grouped.values():
+        companions = _companions(pairs[0][0])
+        regular = regular and bool(companions)
+        for companion in companions:
+            try:
+                pairs.append((companion, _result(fn, companion)))
+            except _Raised:
+                regular = False
+    return Reference([_stacked(pairs) for pairs in grouped.values()], regular)
 
 
 def _result(fn: Callable[[Tensor], Tensor], sample: Tensor) -> Tensor:
@@ -106,8 +123,8 @@ def _result(fn: Callable[[Tensor], Tensor], sample: Tensor) -> Tensor:
         result: Any = fn(given)
     except Exception as error:
         raise _Raised(f"it raises {told(error)}") from error
-    if not isinstance(result, Tensor):
-        raise Refused(f"it returns an object of type {type(result).__name__!r} rather than one tensor")
+    if type(result) is not Tensor:
+        raise Refused(f"it returns an object of type {type(result).__name__!r} rather than one plain tensor")
     drawn = moved(before, state())
     if drawn:
         raise Refused(f"it draws from {drawn} random generator, whose numbers the device does not have")
@@ -117,7 +134,7 @@ def _result(fn: Callable[[Tensor], Tensor], sample: Tensor) -> Tensor:
         raise Refused("its result carries gradients")
     if result.device.type != "cpu" or result.layout != torch.strided:
         raise Refused("its result is no dense tensor in the CPU's memory")
-    return _plain(result).clone(memory_format=torch.contiguous_format)
+    return result.clone(memory_format=torch.contiguous_format)
 
 
 def _reseed() -> None:
@@ -150,31 +167,11 @@ def _companions(sample: Tensor) -> list[Tensor]:
 def _stacked(pairs: list[tuple[Tensor, Tensor]]) -> Group:
     if len({(result.shape, result.dtype) for _, result in pairs}) > 1:
         raise Refused("the shape or dtype of its result depends on the pixels")
-    return Group(torch.stack([_plain(sample) for sample, _ in pairs]), torch.stack([result for _, result in pairs]))
-
-
-def _looks_at_pixels(fn: Callable[[Tensor], Tensor], groups: list[Group]) -> bool:
-    """Return whether ``fn`` fails, or might fail, without pixels, because it reads them in Python."""
-    try:
-        from torch._subclasses.fake_tensor import FakeTensorMode
-    except ImportError:
-        return True
-    for group in groups:
-        try:
-            with FakeTensorMode(allow_non_fake_inputs=True):
-                fn(torch.empty(group.inputs.shape[1:], dtype=group.inputs.dtype))
-        except Exception:
-            return True
-    return False
-
-
-def _plain(tensor: Tensor) -> Tensor:
-    return tensor.detach().as_subclass(Tensor)
+    return Group(torch.stack([sample for sample, _ in pairs]), torch.stack([result for _, result in pairs]))
 
 
 def _identical(left: Tensor, right: Tensor) -> bool:
     """Return whether shape, dtype and elements are equal, NaN included."""
     if left.shape != right.shape or left.dtype != right.dtype:
         return False
-    left, right = _plain(left), _plain(right)
     return bool(((left == right) | ((left != left) & (right != right))).all())

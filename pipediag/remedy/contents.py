@@ -2,27 +2,22 @@
 
 from __future__ import annotations
 
-import enum
+import argparse
 import sys
 import types
 from typing import Any
 
-import torch
+from ..usercode.slots import names_in
 
-from ...usercode.slots import names_in
-
-#: Values and code without any tensors or state.
-LEAVES = (
-    *(int, float, complex, str, bytes, type(None), type(...), enum.Enum, torch.dtype, torch.device),
-    *(types.ModuleType, types.BuiltinFunctionType, types.CodeType),
-)
 _LIBRARIES = sys.stdlib_module_names | {"torch", "torchvision", "numpy", "scipy", "PIL"}
 #: Objects of these packages are not searched by attribute; torch's are, since a module is one.
 _OPAQUE = sys.stdlib_module_names | {"numpy", "PIL"}
+#: Objects of the standard library that have attributes only.
+_NAMESPACES = (argparse.Namespace, types.SimpleNamespace)
 
 
 def _package(obj: Any) -> str:
-    return (getattr(obj, "__module__", None) or "builtins").partition(".")[0]
+    return (getattr(obj, "__module__", None) or "").partition(".")[0]
 
 
 def is_library(obj: Any) -> bool:
@@ -35,6 +30,8 @@ def is_library(obj: Any) -> bool:
 
 def is_record(obj: Any) -> bool:
     """Return whether an object is searched by its attributes."""
+    if isinstance(obj, _NAMESPACES):
+        return True
     if isinstance(obj, type) or _package(type(obj)) in _OPAQUE:
         return False
     return hasattr(obj, "__dict__") or bool(slot_values(obj))
@@ -48,17 +45,12 @@ def globals_of(fn: types.FunctionType) -> dict[str, Any]:
 def closed_over(fn: types.FunctionType) -> dict[str, Any]:
     """Return the variables that a function closes over and that are assigned now."""
     values = {}
-    for name, cell in cells(fn).items():
+    for name, cell in zip(fn.__code__.co_freevars, fn.__closure__ or (), strict=True):
         try:
             values[name] = cell.cell_contents
         except ValueError:  # not assigned yet
             continue
     return values
-
-
-def cells(fn: types.FunctionType) -> dict[str, types.CellType]:
-    """Return the cells of a function's closure by variable name, assigned or not."""
-    return dict(zip(fn.__code__.co_freevars, fn.__closure__ or (), strict=True))
 
 
 def slot_values(obj: Any) -> dict[str, Any]:
@@ -76,4 +68,9 @@ def _slot_names(cls: type) -> list[str]:
 
 def class_values(cls: type) -> dict[str, Any]:
     """Return a class's own definitions; of Python's special names, ``__call__`` only."""
-    return {name: value for name, value in vars(cls).items() if name == "__call__" or not name.startswith("__")}
+    hidden = ("_abc_impl",)  # of abstract classes: a cache
+    return {
+        name: value
+        for name, value in vars(cls).items()
+        if name not in hidden and (name == "__call__" or not name.startswith("__"))
+    }
