@@ -16,12 +16,42 @@ from hypothesis import settings
 
 from pipediag import marker
 from pipediag.host.passes import Request
+from pipediag.measure.machine import environment
 from pipediag.session import Session
 
 settings.register_profile("pipediag", derandomize=True, deadline=None)
 settings.load_profile("pipediag")
 
 Main = Callable[..., tuple[int, str, str]]
+
+
+#: More processes than these take memory and save no time: the longest files set the pace.
+MOST_PROCESSES = 8
+
+
+def processes(config: pytest.Config) -> int:
+    """One a core: more would disturb the tests that measure throughput. None for a single file, a GPU or a debugger."""
+    chosen = {argument.partition("::")[0] for argument in config.args}
+    if (len(chosen) == 1 and chosen.pop().endswith(".py")) or config.option.markexpr == "gpu" or config.option.usepdb:
+        return 0
+    return max(1, min(int(environment()["cores"]), MOST_PROCESSES))
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_cmdline_main(config: pytest.Config) -> None:
+    """Spread the tests over processes, file by file: where pytest-xdist is installed, unless ``-n`` says otherwise."""
+    option = config.option
+    if not config.pluginmanager.hasplugin("xdist") or hasattr(config, "workerinput"):
+        return
+    if option.numprocesses is None:
+        option.numprocesses = processes(config)
+    if option.numprocesses and option.dist == "no":
+        option.dist, option.loadscopereorder = "loadfile", False
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Whole scripts come first: what is short then fills the gaps that their long files leave at the end."""
+    items.sort(key=lambda item: "integration" not in item.path.parts)
 
 
 def installed() -> list[Any]:
