@@ -25,8 +25,8 @@ settings.load_profile("pipediag")
 Main = Callable[..., tuple[int, str, str]]
 
 
-#: More processes than these take memory and save no time: the longest files set the pace.
-MOST_PROCESSES = 8
+#: More processes than these take memory and share a GPU, and save little time: the longest files set the pace.
+MOST_PROCESSES = 4
 
 
 def processes(config: pytest.Config) -> int:
@@ -82,7 +82,7 @@ def nothing_left_installed() -> Iterator[None]:
 def torch_as_it_was() -> Iterator[None]:
     """Tests of one process share torch's seed and its counts of what was compiled."""
     if "torch" in sys.modules:
-        sys.modules["torch"].manual_seed(0)
+        sys.modules["torch"].default_generator.manual_seed(0)
     yield
     dynamo = sys.modules.get("torch._dynamo.utils")
     if dynamo is not None:
