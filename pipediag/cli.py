@@ -221,7 +221,6 @@ def report(session: str, outputs: tuple[str, ...]) -> int:
     """Show a saved SESSION (a .json written with -o) again, or convert it."""
     from . import report as reports
     from .commands.measuring import show
-    from .report.terminal import render_for
 
     for path in outputs:
         reports.check_output(path)
@@ -229,7 +228,7 @@ def report(session: str, outputs: tuple[str, ...]) -> int:
     for path in outputs:
         reports.write(diagnosis, path)
     if not outputs:
-        show(render_for(diagnosis, sys.stdout))
+        show(reports.render_for(diagnosis, sys.stdout))
     return EXIT_OK
 
 
@@ -248,8 +247,6 @@ def compare(before: str, after: str, outputs: tuple[str, ...], fail_over: float 
     from . import report as reports
     from .analysis.compare import compare as hold_against
     from .commands.measuring import show
-    from .report.comparison import render_text
-    from .report.terminal import fitting
 
     for path in outputs:
         reports.check_output(path)
@@ -257,7 +254,7 @@ def compare(before: str, after: str, outputs: tuple[str, ...], fail_over: float 
     for path in outputs:
         reports.write(comparison, path)
     if not outputs:
-        show(fitting(render_text(comparison), sys.stdout))
+        show(reports.render_for(comparison, sys.stdout))
     if fail_over is not None and comparison.certainly_slower(fail_over / 100):
         click.echo(f"pipediag: the loop makes over {fail_over:g} % fewer steps a second than before", err=True)
         return EXIT_GATE

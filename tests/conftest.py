@@ -14,7 +14,7 @@ os.environ["OMP_NUM_THREADS"] = "1"
 import pytest
 from hypothesis import settings
 
-from pipediag import marker
+from pipediag import marker, patches
 from pipediag.host.passes import Request
 from pipediag.measure.machine import environment
 from pipediag.session import Session
@@ -72,9 +72,10 @@ def installed() -> list[Any]:
 
 @pytest.fixture(autouse=True)
 def nothing_left_installed() -> Iterator[None]:
-    """Every hook has its undoing: a test that leaves one behind fails."""
+    """Every patch and hook has its undoing: a test that leaves one behind fails."""
     before = installed()
     yield
+    assert patches.LIVE == []
     assert installed()[: len(before)] == before
 
 

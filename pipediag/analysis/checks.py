@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import math
 import statistics
 
 from ..session import CONTROLS, Session, Warning_, fed_apart
+from .cores import busy_cores, full
 from .diagnosis import Stage
 from .ladder import LadderView, known
 from .sentences import number, percent
 from .thresholds import GATE
 from .verdict import disagreements
-from .waterfall import by_stage
+from .waterfall import input_stages
 
-#: Share of the cores in use above which the machine counts as full.
-FULL = 0.9
 #: Other processes are reported if they use at least this share of the cores and at least this many cores.
 FOREIGN, _OTHERS = 0.1, 0.4
 #: The tail is heavy if the 99th percentile is at least this many times the median.
@@ -60,7 +58,7 @@ def _partial(ladder: LadderView) -> Warning_ | None:
         return None
     return Warning_(
         "partial",
-        f"PARTIAL: not measured for want of time: {', '.join(lacking)}",
+        f"PARTIAL: time ran out before these rungs were measured: {', '.join(lacking)}",
         "give it more time: --budget SECONDS" if ladder.session.ended == "budget" else "",
     )
 
@@ -78,7 +76,7 @@ def _not_monotone(ladder: LadderView) -> list[Warning_]:
                 Warning_(
                     "not-monotone",
                     f"adding {ladder.stage(slow)} made the step {number(-cost.value)} ms faster, "
-                    "which a cost cannot do",
+                    "which added work cannot do",
                     "something else changed between the two rungs (CPU load, caches, batch contents); "
                     "read the neighbouring stages together",
                 )
@@ -93,9 +91,9 @@ def _disagreeing(ladder: LadderView) -> list[Warning_]:
     return [
         Warning_(
             "rungs-disagree",
-            f"under the rung {rung} a step takes {number(measured)} ms, where the workers' time for a batch says "
-            f"{number(expected)}",
-            "the costs of the workers' stages are by their time; full cores or blocked workers make rungs differ",
+            f"under the rung {rung} a step takes {number(measured)} ms, but the workers' time for a batch predicts "
+            f"{number(expected)} ms",
+            "the workers' stages are charged by the workers' time; full cores or blocked workers make rungs differ",
         )
         for rung, expected, measured in disagreements(ladder)
     ]
@@ -112,9 +110,9 @@ def _foreign_load(ladder: LadderView) -> Warning_ | None:
         return None
     return Warning_(
         "foreign-load",
-        f"other processes used {others:.1f} of {cores:g} cores meanwhile, the script and its workers "
-        f"{seen['cores_used']:.1f}",
-        "the figures hold for a machine as busy as that; analyse on a quiet one",
+        f"other processes used {others:.1f} of {cores:g} cores during the measurement, the script and its "
+        f"workers {seen['cores_used']:.1f}",
+        "the figures hold for a machine this busy; analyse on a quiet one",
     )
 
 
@@ -124,35 +122,17 @@ def _full_cpu(ladder: LadderView, pieces: list[Stage]) -> Warning_ | None:
         return None
     cores = ladder.session.environment["cores"]
     told = f"{busy_cores(ladder, 'baseline'):.1f} of {cores:g} usable cores are in use under the baseline"
-    top = _costliest(ladder, pieces)
+    top = next((piece for piece in input_stages(ladder, pieces) if piece.ms.value > 0), None)
     added_by = next((r for r in ladder.rungs if top is not None and top.stage in ladder.covered(r)), "")
     before = ladder.below(added_by) if added_by else None
     if top is None or before is None or not full(ladder, before):
         return Warning_("full-cpu", told, "freeing CPU time anywhere in the workers helps as well")
     return Warning_(
         "tipping-over",
-        f"{told}, and {busy_cores(ladder, before):.1f} were before {top.stage} was added: it may only be what tipped "
-        "the machine over",
-        f"judge by what the workers' time goes into: {_shares(ladder.session) or 'not known'}",
+        f"{told}, and {busy_cores(ladder, before):.1f} were already before {top.stage} was added: it may not be the "
+        "cause, only the stage that filled the machine",
+        f"judge by the workers' CPU time: {_shares(ladder.session) or 'not known'}",
     )
-
-
-def full(ladder: LadderView, rung: str) -> bool:
-    """Return whether all cores are in use under a rung: any further work slows other work down."""
-    cores = ladder.session.environment.get("cores") or math.inf
-    return busy_cores(ladder, rung) >= FULL * cores
-
-
-def busy_cores(ladder: LadderView, rung: str) -> float:
-    """Return the cores in use under a rung, of those the process may use; under a quota, only its own use counts."""
-    seen, facts = ladder.evidence(rung), ladder.session.environment
-    used = seen.get("cores_used", 0.0)
-    return used if facts.get("cgroup_quota") else max(used, seen.get("cores_busy", 0.0))
-
-
-def _costliest(ladder: LadderView, pieces: list[Stage]) -> Stage | None:
-    stages = [p for p in by_stage(ladder, pieces) if p.stage != "compute" and p.ms.value > 0]
-    return max(stages, key=lambda p: p.ms.value, default=None)
 
 
 def _shares(session: Session) -> str:
@@ -181,7 +161,7 @@ def _heavy_tail(ladder: LadderView) -> Warning_ | None:
         f"some samples take far longer than others (median {number(tail.p50_ms)} ms, 99th percentile "
         f"{number(tail.p99_ms)} ms): {number(stalled)} ms of each step are spent waiting for a batch while later ones "
         "are ready" + (f"; slowest indices: {which}" if which else ""),
-        "mend or drop those samples, raise prefetch_factor, or let batches overtake: in_order=False",
+        "fix or drop those samples, raise prefetch_factor, or let later batches go first: in_order=False",
     )
 
 
@@ -225,8 +205,8 @@ def _varying_steps(ladder: LadderView) -> Warning_ | None:
     return Warning_(
         "varying-steps",
         f"the model's own step depends on the batch: {number(small[0])} to {number(large[0])} ms with the same "
-        f"batches fed from the device again and again{sized}",
-        "the ceiling is an average over the cached batches; batches of like size would even the steps out",
+        f"batches fed from the device repeatedly{sized}",
+        "the ceiling is an average over the cached batches; batches of similar size would make the steps alike",
     )
 
 

@@ -7,18 +7,36 @@ from run to run, such as other work on the machine.
 
 from __future__ import annotations
 
-import math
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from ..session import Session, Warning_, ordered
+from ..session import STAGE_OF_RUNG, Session, Warning_, ordered
 from .diagnosis import Diagnosis, Stage
-from .intervals import Interval, apart, total
+from .intervals import Interval, apart, plain
 from .thresholds import RESOLUTION
 from .waterfall import by_stage
 
 #: Loader settings whose change is reported.
 _SETTINGS = ("num_workers", "prefetch_factor", "pin_memory", "persistent_workers", "start_method")
+#: What two runs must share to be comparable: the warning's code, what it is, where it is in a session, and advice.
+_THE_SAME: tuple[tuple[str, str, Callable[[Session], Any], str], ...] = (
+    ("other-device", "device", lambda s: s.device.get("name") or s.device.get("type"), "run both on the same device"),
+    (
+        "other-cores",
+        "number of cores",
+        lambda s: s.environment.get("cores"),
+        "run both on the same machine, with the same affinity and quota",
+    ),
+    (
+        "other-batch-size",
+        "batch size",
+        lambda s: s.loader.batch_size if s.loader else None,
+        "steps of batches of another size are other steps",
+    ),
+    ("other-dataset", "dataset", lambda s: s.loader.dataset if s.loader else None, "compare runs over the same data"),
+    ("other-script", "script", lambda s: s.script.argv[0] if s.script.argv else None, "compare runs of one script"),
+)
 
 
 @dataclass(frozen=True)
@@ -33,15 +51,6 @@ class RungChange:
     after: Interval | None
     speedup: Interval | None
     significant: bool
-
-    def to_dict(self) -> dict[str, Any]:
-        return {
-            "rung": self.rung,
-            "before": _plain(self.before),
-            "after": _plain(self.after),
-            "speedup": _plain(self.speedup),
-            "significant": self.significant,
-        }
 
 
 @dataclass(frozen=True)
@@ -58,16 +67,6 @@ class StageChange:
     change: Interval | None
     significant: bool
     alone: bool = True
-
-    def to_dict(self) -> dict[str, Any]:
-        return {
-            "stage": self.stage,
-            "before": _plain(self.before),
-            "after": _plain(self.after),
-            "change": _plain(self.change),
-            "significant": self.significant,
-            "alone": self.alone,
-        }
 
 
 @dataclass
@@ -109,12 +108,9 @@ class Comparison:
         return {
             "sentence": self.sentence,
             "verdict": {"before": self.before.verdict.bottleneck, "after": self.after.verdict.bottleneck},
-            "starved": {
-                "before": _plain(self.before.verdict.starved),
-                "after": _plain(self.after.verdict.starved),
-            },
-            "rungs": [one.to_dict() for one in self.rungs],
-            "stages": [one.to_dict() for one in self.stages],
+            "starved": {"before": plain(self.before.verdict.starved), "after": plain(self.after.verdict.starved)},
+            "rungs": [_published(one) for one in self.rungs],
+            "stages": [_published(one) for one in self.stages],
             "settings": [{"name": name, "before": old, "after": new} for name, old, new in self.settings],
             "warnings": [{"code": w.code, "message": w.message, "help": w.help} for w in self.warnings],
         }
@@ -149,7 +145,7 @@ def _stages(before: Diagnosis, after: Diagnosis) -> list[StageChange]:
     ]
 
 
-_ORDER = ["compute", "transfer", "ipc", "collate", "transform", "load", "storage", "contention"]
+_ORDER = [*STAGE_OF_RUNG.values(), "contention"]
 
 
 def _stage(name: str, old: Stage | None, new: Stage | None, resolution: float) -> StageChange:
@@ -157,7 +153,7 @@ def _stage(name: str, old: Stage | None, new: Stage | None, resolution: float) -
         return StageChange(name, old.ms if old else None, new.ms if new else None, None, False)
     if old.covers != new.covers:
         return StageChange(name, old.ms, new.ms, None, False, alone=False)
-    change = total([new.ms, Interval(-old.ms.value, -old.ms.high, -old.ms.low)])
+    change = new.ms.minus(old.ms)
     return StageChange(name, old.ms, new.ms, change, change.low > resolution or change.high < -resolution)
 
 
@@ -176,14 +172,8 @@ def _settings(before: Diagnosis, after: Diagnosis) -> list[tuple[str, Any, Any]]
 def _warnings(before: Diagnosis, after: Diagnosis) -> list[Warning_]:
     """Return warnings about differences that make the two runs incomparable."""
     found = []
-    for code, what, help in (
-        ("other-device", "device", "run both on the same device"),
-        ("other-cores", "number of cores", "run both on the same machine, with the same affinity and quota"),
-        ("other-batch-size", "batch size", "steps of batches of another size are other steps"),
-        ("other-dataset", "dataset", "compare runs over the same data"),
-        ("other-script", "script", "compare runs of one script"),
-    ):
-        old, new = _fact(before.session, what), _fact(after.session, what)
+    for code, what, fact, help in _THE_SAME:
+        old, new = fact(before.session), fact(after.session)
         if old is not None and new is not None and old != new:
             found.append(Warning_(code, f"not the same {what}: {old} before, {new} after", help))
     for name, side in (("before", before), ("after", after)):
@@ -192,21 +182,10 @@ def _warnings(before: Diagnosis, after: Diagnosis) -> list[Warning_]:
     return found
 
 
-def _fact(session: Session, what: str) -> Any:
-    loader = session.loader
-    return {
-        "device": session.device.get("name") or session.device.get("type"),
-        "number of cores": session.environment.get("cores"),
-        "batch size": loader.batch_size if loader else None,
-        "dataset": loader.dataset if loader else None,
-        "script": session.script.argv[0] if session.script.argv else None,
-    }[what]
-
-
 def _percent(gain: Interval) -> str:
-    low, high = (f"{100 * (end - 1):+.0f}" if math.isfinite(end) else "?" for end in (gain.low, gain.high))
-    return f"{100 * (gain.value - 1):+.0f} % steps a second ({low} to {high})"
+    value, low, high = (f"{100 * (speedup - 1):+.0f}" for speedup in (gain.value, gain.low, gain.high))
+    return f"{value} % steps a second ({low} to {high})"
 
 
-def _plain(interval: Interval | None) -> dict[str, float | None] | None:
-    return interval.to_dict() if interval is not None else None
+def _published(change: RungChange | StageChange) -> dict[str, Any]:
+    return {name: plain(value) if isinstance(value, Interval) else value for name, value in vars(change).items()}

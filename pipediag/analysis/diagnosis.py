@@ -7,7 +7,7 @@ from typing import Any
 
 from ..session import RUNG_MEANING, SCHEMA_VERSION, Place, Session, Warning_, ordered, settings_of
 from .halving import to_dict as settings_dict
-from .intervals import Interval
+from .intervals import Interval, plain
 from .ladder import LadderView, known
 from .remedy import to_dict as remedy_dict
 
@@ -81,13 +81,18 @@ class Recommendation:
     how: str
     risk: str
 
+    @property
+    def gain(self) -> Interval | None:
+        """The measured speedup, or the predicted one if it was not measured."""
+        return self.measured or self.predicted
+
     def to_dict(self) -> dict[str, Any]:
         return {
             "id": self.id,
             "title": self.title,
             "stage": self.stage,
-            "predicted_speedup": self.predicted.to_dict() if self.predicted else None,
-            "measured_speedup": self.measured.to_dict() if self.measured else None,
+            "predicted_speedup": plain(self.predicted),
+            "measured_speedup": plain(self.measured),
             "evidence": self.evidence,
             "how": self.how,
             "risk": self.risk,
@@ -116,14 +121,14 @@ class Diagnosis:
 
         ``session`` holds the raw windows, from which everything else follows.
         """
-        session, verdict = self.session, self.verdict
+        session, verdict, raw = self.session, self.verdict, self.session.to_dict()
         return {
             "schema_version": SCHEMA_VERSION,
             "tool": {"name": "pipediag", "version": session.tool_version},
-            "script": session.to_dict()["script"],
+            "script": raw["script"],
             "environment": session.environment,
             "device": session.device,
-            "loader": session.to_dict()["loader"],
+            "loader": raw["loader"],
             "rungs": [
                 self._rung(name)
                 for name in ordered({*RUNG_MEANING, *session.rungs})
@@ -147,12 +152,16 @@ class Diagnosis:
                 for s in self.waterfall
             ],
             "startup": [round(s.seconds, 4) for s in session.startups],
-            "evidence": self._evidence(),
+            # Findings outside the ladder: a worker's inside, slow samples, steps, batches and the model.
+            "evidence": {
+                "worker": raw["inside"],
+                **{name: raw[name] for name in ("tail", "batch_steps", "batch", "prefix", "profile")},
+            },
             "verdict": {
                 "bottleneck": verdict.bottleneck,
                 "culprit": _place(verdict.culprit),
                 "level": verdict.level or None,
-                "starved": verdict.starved.to_dict() if verdict.starved else None,
+                "starved": plain(verdict.starved),
                 "band": verdict.band,
                 "co_bottlenecks": verdict.co_bottlenecks,
                 "next_ceiling": (
@@ -168,14 +177,8 @@ class Diagnosis:
             "remedy": remedy_dict(session),
             "warnings": [{"code": w.code, "message": w.message, "help": w.help} for w in self.warnings],
             "partial": self.partial,
-            "session": session.to_dict(),
+            "session": raw,
         }
-
-    def _evidence(self) -> dict[str, Any]:
-        """Return the findings outside the ladder: a worker's inside, slow samples, steps, batches and the model."""
-        session = self.session.to_dict()
-        names = ("tail", "batch_steps", "batch", "prefix", "profile")
-        return {"worker": session["inside"], **{name: session[name] for name in names}}
 
     def _rung(self, name: str) -> dict[str, Any]:
         measured = self.ladder.has(name)
@@ -185,8 +188,8 @@ class Diagnosis:
             "name": name,
             "available": rung.available if rung else measured,
             "why_not": rung.why_not if rung else ("" if measured else "not reached"),
-            "ms_per_step": ms.to_dict() if ms else None,
-            "steps_per_s": ms.inverse(1000.0).to_dict() if ms else None,
+            "ms_per_step": plain(ms),
+            "steps_per_s": plain(ms and ms.inverse(1000.0)),
             "windows": self.ladder.windows(name),
             "evidence": self.ladder.evidence(name) if measured else {},
         }

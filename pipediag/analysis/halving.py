@@ -5,7 +5,7 @@ machine drift affects all alike. A setting's score is its speedup over the unmod
 :data:`~.remedy.FIRST_LOOK` rounds, and whenever their number has doubled, the worse half leaves the race, as in
 Jamieson and Talwalkar, "Non-stochastic Best Arm Identification and Hyperparameter Optimization" (AISTATS 2016), and so
 does every setting that certainly cannot win. The last setting is measured until its interval lies above
-:data:`~.remedy.LEAST_SPEEDUP`, or certainly below a worthwhile gain. A judgement needs at least :data:`~.remedy.FEWEST`
+:data:`~.estimate.LEAST`, or certainly below a worthwhile gain. A judgement needs at least :data:`~.remedy.FEWEST`
 rounds. The best of several settings looks good by chance more often than a single one; Bonferroni's correction widens
 its interval for that.
 
@@ -20,9 +20,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from ..session import LoaderSettings, Session, settings_rung
-from .estimate import mean_rate, paired_ratio
-from .intervals import CONFIDENCE, Interval
-from .remedy import FEWEST, FIRST_LOOK, LEAST_SPEEDUP, paired
+from .estimate import LEAST, mean_rate, paired_ratio
+from .intervals import CONFIDENCE, Interval, plain
+from .remedy import FEWEST, FIRST_LOOK, paired
 from .thresholds import WORTH
 
 
@@ -53,7 +53,7 @@ class Arm:
 
     @property
     def pays(self) -> bool:
-        return self.known and self.speedup is not None and _low(self.speedup, self.rivals) > LEAST_SPEEDUP
+        return self.known and self.speedup is not None and _low(self.speedup, self.rivals) > LEAST
 
     @property
     def hopeless(self) -> bool:
@@ -80,21 +80,21 @@ def _low(speedup: Interval, rivals: int) -> float:
     return float(speedup.value * (speedup.low / speedup.value) ** stretch)
 
 
-def arms(session: Session, rounds: Sequence[int] | None = None) -> list[Arm]:
-    """Return all settings to try, most promising first, judged only by ``rounds`` if given."""
-    tried = session.knobs.tried if session.knobs is not None else []
-    return [_arm(session, number, rounds) for number in range(1, len(tried) + 1)]
+def arms(session: Session) -> list[Arm]:
+    """Return all settings to try, most promising first."""
+    return [_arm(session, number) for number, _ in enumerate(_rungs(session), 1)]
 
 
-def _arm(session: Session, number: int, rounds: Sequence[int] | None) -> Arm:
+def _arm(session: Session, number: int, rounds: Sequence[int] | None = None) -> Arm:
+    """Return one of the settings to try, judged only by ``rounds`` if given."""
     assert session.knobs is not None
-    rung, tried = settings_rung(number), session.knobs.tried
-    pairs = [pair for round_, pair in paired(session, "baseline", rung).items() if rounds is None or round_ in rounds]
+    rung = settings_rung(number)
+    unmodified, other = paired(session, "baseline", rung, rounds)
     return Arm(
         rung,
-        tried[number - 1],
-        paired_ratio([plain for plain, _ in pairs], [other for _, other in pairs]) if pairs else None,
-        len(pairs),
+        session.knobs.tried[number - 1],
+        paired_ratio(unmodified, other) if other else None,
+        len(other),
         sum(1 for one in _rungs(session) if session.windows_of(one)),
         _why_not(session, rung),
     )
@@ -135,7 +135,8 @@ def _rungs(session: Session) -> list[str]:
 
 def _rounds(session: Session) -> list[int]:
     """Return the rounds of the race: those with windows of the baseline and of some other settings."""
-    return sorted({round_ for rung in _rungs(session) for round_ in paired(session, "baseline", rung)})
+    others = {window.round for rung in _rungs(session) for window in session.windows_of(rung)}
+    return sorted(others & {window.round for window in session.windows_of("baseline")})
 
 
 def _stay(session: Session, running: list[Arm], rounds: Sequence[int]) -> list[Arm]:
@@ -150,11 +151,8 @@ def _may_win(session: Session, arm: Arm, first: Arm, rounds: Sequence[int]) -> b
 
     It may if it can be faster by a worthwhile gain, or, for a cheaper arm, slower by at most that.
     """
-    pairs = [pair for round_, pair in paired(session, first.rung, arm.rung).items() if round_ in rounds]
-    if not pairs:
-        return False
-    gain = paired_ratio([one for one, _ in pairs], [other for _, other in pairs])
-    return gain.high > (1 / WORTH if _price(arm) < _price(first) else WORTH)
+    one, other = paired(session, first.rung, arm.rung, rounds)
+    return bool(one) and paired_ratio(one, other).high > (1 / WORTH if _price(arm) < _price(first) else WORTH)
 
 
 def _ranked(found: Sequence[Arm]) -> list[Arm]:
@@ -194,15 +192,14 @@ def to_dict(session: Session) -> dict[str, Any] | None:
 
 
 def _told(session: Session, arm: Arm) -> dict[str, Any]:
-    steps = rate(session, arm.rung)
     return {
         "rung": arm.rung,
         "num_workers": arm.settings.num_workers,
         "prefetch_factor": arm.settings.prefetch_factor,
         "pin_memory": arm.settings.pin_memory,
         "startup_s": arm.settings.startup,
-        "steps_per_s": steps.to_dict() if steps else None,
-        "measured_speedup": arm.speedup.to_dict() if arm.speedup else None,
+        "steps_per_s": plain(rate(session, arm.rung)),
+        "measured_speedup": plain(arm.speedup),
         "rounds": arm.rounds,
         "verdict": arm.verdict,
         "why_not": arm.why_not or None,

@@ -48,6 +48,11 @@ class Interval:
         """Return the interval of a quantity that cannot exceed ``limit``."""
         return Interval(min(self.value, limit), min(self.low, limit), min(self.high, limit))
 
+    def scaled(self, by: Interval) -> Interval:
+        """Return the product with another quantity; neither value is negative."""
+        ends = [a * b for a in (self.low, self.high) for b in (by.low, by.high)]
+        return Interval(self.value * by.value, min(ends), max(ends))
+
     def not_negative(self) -> Interval:
         """Return the interval of a cost, which is no less than zero: below that there is only noise."""
         return Interval(max(0.0, self.value), max(0.0, self.low), max(0.0, self.high))
@@ -69,6 +74,11 @@ class Interval:
         }
 
 
+def plain(interval: Interval | None) -> dict[str, float | None] | None:
+    """Return the JSON form, or None if there is no interval."""
+    return interval.to_dict() if interval is not None else None
+
+
 def student_t(degrees: int) -> float:
     """Return the 0.975 quantile of Student's t, within 0.3 % of the exact value."""
     return _T[degrees - 1] if degrees <= len(_T) else _Z * (1 + (_Z**2 + 1) / (4 * degrees))
@@ -82,13 +92,27 @@ def total(parts: Sequence[Interval]) -> Interval:
     return Interval(value, value - below, value + above)
 
 
+def exactly(value: float) -> Interval:
+    """Return a value without uncertainty."""
+    return Interval(value, value, value)
+
+
+def largest(one: Interval, other: Interval) -> Interval:
+    return Interval(max(one.value, other.value), max(one.low, other.low), max(one.high, other.high))
+
+
+def least(one: Interval, other: Interval) -> Interval:
+    return Interval(min(one.value, other.value), min(one.low, other.low), min(one.high, other.high))
+
+
 def apart(before: Interval, after: Interval) -> Interval:
     """Return the ratio ``after / before`` of two independent rates; half-widths of the logarithms add in quadrature."""
     ratio = after.value / before.value
-    below = math.hypot(_log(after.value, after.low), _log(before.high, before.value))
-    above = math.hypot(_log(after.high, after.value), _log(before.value, before.low))
+    below = math.hypot(log_ratio(after.value, after.low), log_ratio(before.high, before.value))
+    above = math.hypot(log_ratio(after.high, after.value), log_ratio(before.value, before.low))
     return Interval(ratio, ratio * math.exp(-below), math.inf if above > 700 else ratio * math.exp(above))
 
 
-def _log(large: float, small: float) -> float:
+def log_ratio(large: float, small: float) -> float:
+    """Return the logarithm of a ratio; infinite if either end is open."""
     return math.log(large / small) if small > 0 and not math.isinf(large) else math.inf

@@ -140,8 +140,7 @@ def _more(ladder: LadderView, numbers: WhatIf) -> list[int]:
 def _fewer(numbers: WhatIf) -> list[int]:
     """Return the number of workers that suffices for the loop, and half of the present number."""
     now = numbers.workers
-    enough = math.ceil(now * numbers.supply / numbers.loop) if numbers.loop > 0 else now
-    return [*dict.fromkeys(count for count in (enough, now // 2) if 0 < count < now)]
+    return [*dict.fromkeys(count for count in (numbers.workers_enough(), now // 2) if 0 < count < now)]
 
 
 def _ahead(ladder: LadderView, numbers: WhatIf, loader: Loader) -> list[int]:

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from ..session import REMEDIED, Session
-from .estimate import FIRST_LOOKS, LEAST, paired_ratio, sure_gain
-from .intervals import Interval
+from .estimate import FIRST_LOOKS, paired_ratio, sure_gain
+from .intervals import Interval, plain
 
 PAIR = ("baseline", REMEDIED)
-#: Least speedup: a step must become shorter by more than the instrument's resolution.
-LEAST_SPEEDUP = LEAST
 #: Number of rounds before the first look at a trial, and the fewest that allow a judgement.
 FIRST_LOOK = FEWEST = FIRST_LOOKS[0]
 
@@ -66,24 +65,26 @@ def next_trial(session: Session) -> list[str]:
 
 def speedup(session: Session) -> Interval | None:
     """Return the loop's speedup under the remedy, paired round by round, or None without pairs."""
-    pairs = [*paired(session, *PAIR).values()]
-    return paired_ratio([plain for plain, _ in pairs], [remedied for _, remedied in pairs]) if pairs else None
+    unmodified, remedied = paired(session, *PAIR)
+    return paired_ratio(unmodified, remedied) if unmodified else None
 
 
 def _sure(session: Session, last: bool = False) -> bool | None:
     """Return whether the remedy pays, or None while that is open; ``last`` if there will be no more rounds."""
-    pairs = [*paired(session, *PAIR).values()]
-    return sure_gain([plain for plain, _ in pairs], [remedied for _, remedied in pairs], last=last)
+    return sure_gain(*paired(session, *PAIR), last=last)
 
 
 def _rounds(session: Session) -> int:
-    return len(paired(session, *PAIR))
+    return len(paired(session, *PAIR)[0])
 
 
-def paired(session: Session, before: str, after: str) -> dict[int, tuple[float, float]]:
-    """Return the milliseconds per batch under two rungs, for each round that has both, in round order."""
+def paired(
+    session: Session, before: str, after: str, rounds: Sequence[int] | None = None
+) -> tuple[list[float], list[float]]:
+    """Return the milliseconds per batch under two rungs in each round that has both, only of ``rounds`` if given."""
     one, other = ({w.round: w.ms_per_batch for w in session.windows_of(rung)} for rung in (before, after))
-    return {round_: (one[round_], other[round_]) for round_ in sorted(one.keys() & other.keys())}
+    both = [round_ for round_ in sorted(one.keys() & other.keys()) if rounds is None or round_ in rounds]
+    return [one[round_] for round_ in both], [other[round_] for round_ in both]
 
 
 def to_dict(session: Session) -> dict[str, Any] | None:
@@ -98,7 +99,7 @@ def to_dict(session: Session) -> dict[str, Any] | None:
         "moved": remedy["moved"],
         "stayed": remedy["stayed"],
         "certificate": remedy["proof"],
-        "measured_speedup": came.speedup.to_dict() if came.speedup else None,
+        "measured_speedup": plain(came.speedup),
         "rounds": _rounds(session),
         "memory_bytes": remedy["memory_bytes"],
         "reverted": came.reverted or None,

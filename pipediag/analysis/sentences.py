@@ -5,8 +5,9 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from ..session import Session
+from ..session import LADDER, Session
 from .chain import heaviest
+from .cores import threads
 from .diagnosis import Stage
 from .intervals import Interval
 from .ladder import LadderView
@@ -15,14 +16,8 @@ from .waterfall import ranked
 
 #: Description of each stage's work.
 WHAT_IT_IS = {
-    "transfer": "copying batches from host memory to the device",
-    "ipc": "handing batches from the worker processes to the training process",
-    "collate": "collating samples into batches",
-    "transform": "running the transforms on every sample",
-    "load": "loading the samples (reading, decoding, generating)",
-    "storage": "reading data that is not in the page cache",
+    **{kind.stage: kind.work for kind in LADDER},
     "startup": "starting the loader's workers for every epoch",
-    "compute": "the model itself",
 }
 #: Modules that are named one by one.
 _FEW = 3
@@ -43,8 +38,6 @@ def number(value: float) -> str:
 
 def span(interval: Interval) -> str:
     """Return the interval of a share as text."""
-    if math.isinf(interval.low) or math.isinf(interval.high):
-        return "one window only"
     return f"{max(0.0, 100 * interval.low):.0f} to {min(100.0, max(0.0, 100 * interval.high)):.0f} %"
 
 
@@ -54,11 +47,18 @@ def times(gain: Interval) -> str:
     return f"{number(gain.value)}x ({number(gain.low)} to {high})"
 
 
+def listed(names: Sequence[str]) -> str:
+    return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"
+
+
 def few(names: Sequence[str]) -> str:
     """Names in a row, of many only the first and the last."""
-    if len(names) > _FEW:
-        return f"{names[0]} to {names[-1]} ({len(names)} modules)"
-    return ", ".join(names[:-1]) + (" and " if names[:-1] else "") + names[-1]
+    return f"{names[0]} to {names[-1]} ({len(names)} modules)" if len(names) > _FEW else listed(names)
+
+
+def counted(count: float, noun: str) -> str:
+    """Return a count with its noun: 1 file, 3 files."""
+    return f"{number(count)} {noun}{'' if count == 1 else 's'}"
 
 
 def what(piece: Stage) -> str:
@@ -142,7 +142,7 @@ def _named(name: str, where: str) -> str:
 def not_starved(ladder: LadderView, share: Interval) -> str:
     base = ladder.ms("baseline")
     if not ladder.intervened:
-        text = f"Not starved: of a step of {number(base.value)} ms the loop waits for data {percent(share.value)}"
+        text = f"Not starved: the loop waits for data {percent(share.value)} of a {number(base.value)} ms step"
         return f"{text} ({span(share)}).{only_observed(ladder)}"
     best = ladder.ms(ladder.ceiling)
     return (
@@ -155,48 +155,40 @@ def not_starved(ladder: LadderView, share: Interval) -> str:
 def undecided(ladder: LadderView, share: Interval, top: Stage | None) -> str:
     most = f" Most of it would be {top.stage}." if top is not None else ""
     return (
-        f"It is open whether the loop starves: the input pipeline costs {max(0.0, 100 * share.value):.0f} % of the "
-        f"step, but it may be {span(share)}.{most} A longer --budget narrows the interval."
+        f"It is not yet certain whether the loop starves: the input pipeline costs {percent(max(0.0, share.value))} of "
+        f"the step ({span(share)}).{most} A longer --budget narrows the interval."
     )
 
 
 def contention(ladder: LadderView, lost: Interval) -> str:
     base = ladder.ms("baseline")
     return (
-        f"The workers are not late, they are in the way: without any waiting, a step takes {number(lost.value)} ms "
-        f"longer beside them (of {number(base.value)} ms). They compete with the training process for the CPU: fewer "
-        f"workers or fewer threads, not more, should help.{_threads(ladder.session)}"
+        f"The workers are not late, but they compete with the training process for the CPU: while they run, a step "
+        f"takes {number(lost.value)} ms longer (of {number(base.value)} ms), waiting not included. Fewer workers or "
+        f"fewer threads, not more, should help.{_threads(ladder.session)}"
     )
 
 
 def _threads(session: Session) -> str:
     """Return the number of threads that want to run, with advice, if it exceeds the number of cores; else empty."""
-    cores = session.environment.get("cores")
-    workers = session.loader.num_workers if session.loader else 0
-    inside = session.inside.threads if session.inside else {}
-    own = int(session.environment.get("threads", {}).get("torch", 1))
-    library, most = max(inside.items(), key=lambda item: item[1], default=("", 1))
-    if not cores or workers * most + own <= cores:
+    running = threads(session)
+    if not running.exceed:
         return ""
-    text = f" {workers} workers of {most} thread{'' if most == 1 else 's'} and {own} of the training process share "
-    text += f"{cores:g} cores"
-    limits = {"opencv": "cv2.setNumThreads(1)", "torch": "torch.set_num_threads(1)"}
-    if most > 1:
-        how = limits.get(library, f"limiting {library}'s threads")
-        return f"{text}: {how} in a worker_init_fn leaves one to each worker."
-    if own > 1:
-        return f"{text}: OMP_NUM_THREADS or torch.set_num_threads({max(1, int(cores) - workers)}) limits the latter."
-    return text + "."
+    if running.each > 1:
+        return f" {running}: {running.limit} in a worker_init_fn leaves one to each worker."
+    if running.own > 1:
+        return f" {running}: OMP_NUM_THREADS or torch.set_num_threads({running.own_share}) limits the latter."
+    return f" {running}."
 
 
 def startup(session: Session, amortised: float, base: Interval) -> str:
     assert session.loader is not None and session.loader.length
     text = (
-        f"Every epoch begins with a wait: starting the loader costs {number(amortised)} ms a step when spread over the "
-        f"epoch's {session.loader.length} batches, beside a step of {number(base.value)} ms. "
+        f"Every epoch begins with a wait: spread over the epoch's {session.loader.length} batches, starting the loader "
+        f"adds {number(amortised)} ms to each step of {number(base.value)} ms. "
     )
     if session.loader.persistent_workers:
-        return text + "The workers are kept already; longer epochs, or a cheaper first batch, would help."
+        return text + "The workers persist already; longer epochs, or a cheaper first batch, would help."
     paid = [s for s in session.startups if not s.renewed and s.ready]
     if paid:
         one = sorted(paid, key=lambda s: s.seconds)[len(paid) // 2]
@@ -231,4 +223,4 @@ def so_far(session: Session) -> str:
     parts = [("load", inside.load.wall_ms), *((link.name, link.cost.wall_ms) for link in inside.links)]
     parts.sort(key=lambda part: part[1], reverse=True)
     named = ", ".join(f"{name} {percent(ms / inside.whole.wall_ms)}" for name, ms in parts[:3] if ms > 0)
-    return f"{text}; a sample is {named}"
+    return f"{text}; time per sample: {named}"

@@ -7,8 +7,8 @@ from typing import Any
 
 from ..session import REMEDIED, SCHEMA_VERSION
 from .diagnosis import Diagnosis
-from .intervals import Interval
-from .remedy import outcome
+from .intervals import Interval, plain
+from .remedy import Outcome, outcome
 
 
 @dataclass(frozen=True)
@@ -42,8 +42,7 @@ class Run:
     @property
     def speedup(self) -> Interval | None:
         """Measured speedup of the remedy; None if not measured."""
-        came = outcome(self.diagnosis.session) if self.diagnosis is not None else None
-        return came.speedup if came is not None else None
+        return self._outcome.speedup if self._outcome is not None else None
 
     @property
     def remedied(self) -> Interval | None:
@@ -53,8 +52,7 @@ class Run:
     @property
     def no_remedy(self) -> str:
         """Why there is no remedy, or none that pays; empty if none was requested or it pays."""
-        came = outcome(self.diagnosis.session) if self.diagnosis is not None else None
-        return (came.why_not or came.reverted) if came is not None else ""
+        return (self._outcome.why_not or self._outcome.reverted) if self._outcome is not None else ""
 
     @property
     def starved(self) -> Interval | None:
@@ -70,8 +68,11 @@ class Run:
         loader = self.diagnosis.session.loader if self.diagnosis is not None else None
         if rate is None or loader is None or not loader.batch_size:
             return None
-        size = loader.batch_size
-        return Interval(size * rate.value, size * rate.low, size * rate.high)
+        return rate.times(loader.batch_size)
+
+    @property
+    def _outcome(self) -> Outcome | None:
+        return outcome(self.diagnosis.session) if self.diagnosis is not None else None
 
     def _rate(self, rung: str) -> Interval | None:
         if self.diagnosis is None or not self.diagnosis.ladder.has(rung):
@@ -86,11 +87,11 @@ class Run:
             "exit_code": self.exit_code,
             "why_not": self.why_not or None,
             **{
-                name: {"steps_per_s": _plain(rate), "samples_per_s": _plain(self.samples(rate))}
+                name: {"steps_per_s": plain(rate), "samples_per_s": plain(self.samples(rate))}
                 for name, rate in rates.items()
             },
-            "speedup": _plain(self.speedup),
-            "starved": _plain(self.starved),
+            "speedup": plain(self.speedup),
+            "starved": plain(self.starved),
             "bottleneck": self.bottleneck or None,
             "report": self.diagnosis.to_dict() if self.diagnosis is not None else None,
         }
@@ -123,7 +124,3 @@ class Sweep:
             "planned": self.planned,
             "runs": [run.to_dict() for run in self.runs],
         }
-
-
-def _plain(interval: Interval | None) -> dict[str, float | None] | None:
-    return interval.to_dict() if interval is not None else None

@@ -10,7 +10,7 @@ from .diagnosis import Stage, Verdict
 from .intervals import Interval
 from .ladder import LadderView
 from .thresholds import AGREE, CO_BOTTLENECK, CONTENTION, GATE, RESOLUTION, SEVERE
-from .waterfall import OF_THE_WORKERS, by_stage, culprit, sides
+from .waterfall import OF_THE_WORKERS, culprit, input_stages, sides
 
 OBSERVED, INTERVENED, PROVEN = "observed", "intervened", "proven"
 
@@ -23,11 +23,7 @@ def judge(ladder: LadderView, pieces: list[Stage]) -> Verdict:
     session, base = ladder.session, ladder.ms("baseline")
     level = INTERVENED if ladder.intervened else OBSERVED
     band, startup = _band(starved), startup_ms(session)
-    ranked = sorted(
-        (piece for piece in by_stage(ladder, pieces) if piece.stage != "compute"),
-        key=lambda piece: piece.ms.value,
-        reverse=True,
-    )
+    ranked = input_stages(ladder, pieces)
     top = _costliest(ladder, ranked)
     starving = starves(ladder, starved)
     if startup is not None and startup > (top.ms.value if top else 0.0) and startup / (base.value + startup) > GATE:

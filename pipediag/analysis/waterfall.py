@@ -17,7 +17,7 @@ import itertools
 import math
 from dataclasses import dataclass
 
-from ..session import STAGE_OF_RUNG, Place, Session
+from ..session import RUNGS, STAGE_OF_RUNG, Place, Session
 from .chain import dominant, heaviest, joined
 from .diagnosis import Stage, Without
 from .estimate import WORKERS
@@ -25,8 +25,10 @@ from .intervals import Interval, total
 from .ladder import LadderView
 from .thresholds import CO_BOTTLENECK, RESOLUTION
 
+#: Rungs that measure the training process's own side, fastest first. The stages of the others are the workers'.
+_OWN_SIDE = RUNGS[: RUNGS.index("worker") + 1]
 #: Stages that the workers run.
-OF_THE_WORKERS = ("collate", "transform", "load", "storage")
+OF_THE_WORKERS = tuple(STAGE_OF_RUNG[rung] for rung in RUNGS if rung not in _OWN_SIDE)
 #: Half-width of the interval of a stage's share of a worker's time. Shares differ little between samples, but cached
 #: files, other cores and the first samples shift them against the whole run (2 to 4 points on recorded runs).
 _SHARE_ARM = 0.05
@@ -59,7 +61,7 @@ class Sides:
 def sides(ladder: LadderView) -> Sides:
     """Separate the training process's own time in a step from its waiting for the workers."""
     step = ladder.ms("baseline")
-    own = [rung for rung in ("worker", "host", "device") if ladder.has(rung)]
+    own = [rung for rung in reversed(_OWN_SIDE) if ladder.has(rung)]
     share = ladder.waited("baseline")
     if not own:  # no rung excludes the workers' work
         below = ladder.rungs[0]
@@ -67,21 +69,21 @@ def sides(ladder: LadderView) -> Sides:
             ready = min(step.value, ladder.ms(below).value)
         else:
             ready = step.value * (1 - (share.value if share is not None else 0.0))
-        waits = _part(step, share) if share is not None else ladder.cost("baseline", below).not_negative()
+        waits = share.times(step.value) if share is not None else ladder.cost("baseline", below).not_negative()
         return Sides(step, min(ready, ladder.ms(below).value), ready, waits, Interval(0.0, 0.0, 0.0))
     slowest = max(own, key=lambda rung: ladder.ms(rung).value)
     measured = ladder.ms(slowest).value
     loader = ladder.session.loader
     if share is None or (loader is not None and not loader.num_workers):  # no workers, no contention
         beyond = ladder.cost("baseline", slowest).not_negative()
-        part = beyond if share is None else _part(step, share)
+        part = beyond if share is None else share.times(step.value)
         waits = part if ladder.serial else _at_least(beyond, part)
         ready = step.value - waits.value
         return Sides(step, min(ready, ladder.ms(ladder.ceiling).value), ready, waits, Interval(0.0, 0.0, 0.0))
     sends, made, late = ladder.waited(own[0]), ladder.making("baseline"), 0.0
-    waits = _part(step, share)
+    waits = share.times(step.value)
     if sends is not None:
-        waits = waits.minus(_part(ladder.ms(own[0]), sends)).not_negative()
+        waits = waits.minus(sends.times(ladder.ms(own[0]).value)).not_negative()
     if made is not None and "worker" in own:
         # Workers begin a batch before the loop asks for it: a longer wait than for its making is one for its delivery.
         late = max(0.0, waits.value - made)
@@ -102,10 +104,6 @@ def _at_least(one: Interval, other: Interval) -> Interval:
     return other if other.value > one.value else one
 
 
-def _part(step: Interval, share: Interval) -> Interval:
-    return Interval(step.value * share.value, step.value * share.low, step.value * share.high)
-
-
 def waterfall(ladder: LadderView) -> list[Stage]:
     """Return the pieces of the baseline step from the device outwards. None is negative; they sum to the step.
 
@@ -117,7 +115,7 @@ def waterfall(ladder: LadderView) -> list[Stage]:
     compute = fastest.shifted(found.compute - fastest.value).not_negative()
     pieces = [_stage(ladder, "compute", compute, ladder.rungs[0])]
     at, before = found.compute, "device" if ladder.has("device") else ""
-    for rung in ("host", "worker"):
+    for rung in _OWN_SIDE[1:]:
         if ladder.has(rung) and before:
             more = found.handed if rung == "worker" else 0.0
             here = min(found.ready, max(at, ladder.ms(rung).value + more))
@@ -127,7 +125,7 @@ def waterfall(ladder: LadderView) -> list[Stage]:
             at = here
         before = rung if ladder.has(rung) else before
     if found.lost.value > _DUST * found.step.value:
-        hidden = [STAGE_OF_RUNG[rung] for rung in ("host", "worker") if ladder.lacks(rung)]
+        hidden = [STAGE_OF_RUNG[rung] for rung in _OWN_SIDE[1:] if ladder.lacks(rung)]
         lost = found.lost.not_negative()
         pieces.append(_stage(ladder, hidden[-1] if hidden else "contention", lost, covers=hidden or None))
     pieces += _of_the_workers(ladder, found)
@@ -198,7 +196,7 @@ def _by_time(ladder: LadderView) -> list[_Part]:
     inside = session.inside
     if inside is None or not inside.samples or inside.whole.wall_ms <= 0 or "worker_ms" not in seen:
         return []
-    batch, collating = seen["worker_ms"], seen.get("collate_ms", _collating(ladder))
+    batch, collating = seen["worker_ms"], seen.get("collate_ms", collating_apart(ladder))
     collate = min(batch, collating or 0.0)
     each = (batch - collate) / inside.whole.wall_ms
     storage = min(each * inside.load.wall_ms, _cold(ladder) * batch)
@@ -220,7 +218,7 @@ def _by_time(ladder: LadderView) -> list[_Part]:
     return [*parts, _Part("storage", storage, "baseline", ["storage"])] if storage > 0 else parts
 
 
-def _collating(ladder: LadderView) -> float | None:
+def collating_apart(ladder: LadderView) -> float | None:
     """Return a worker's milliseconds for a batch of ready samples under the rung ``sample``, or None if unknown.
 
     It replaces the collate time if the workers did not report that.
@@ -249,7 +247,7 @@ def _cold(ladder: LadderView) -> float:
 def _by_rungs(ladder: LadderView) -> list[_Part]:
     """Return each rung's cost over the rung below as a part, for sessions without worker times."""
     parts = []
-    rungs = [rung for rung in ladder.rungs if rung not in ("device", "host", "worker")]
+    rungs = [rung for rung in ladder.rungs if rung not in _OWN_SIDE]
     for rung in rungs:
         below = ladder.below(rung)
         if below is None:
@@ -312,8 +310,13 @@ def by_stage(ladder: LadderView, pieces: list[Stage]) -> list[Stage]:
     return stages
 
 
+def input_stages(ladder: LadderView, pieces: list[Stage]) -> list[Stage]:
+    """Return the stages of the input pipeline: all but ``compute``, costliest first."""
+    return ranked([stage for stage in by_stage(ladder, pieces) if stage.stage != "compute"])
+
+
 def ranked(parts: list[Stage]) -> list[Stage]:
-    """Return the parts of one stage, costliest first."""
+    """Return the pieces, costliest first."""
     return sorted(parts, key=lambda part: part.ms.value, reverse=True)
 
 

@@ -14,13 +14,12 @@ the work of the other. The ladder measures both sides:
 ``supply``  the baseline step if the loop waits for batches, since the supply alone decides it then; else the loader
             alone (the rung ``supply``)
 
-A worker's time per batch (:class:`Work`) scales the supply in proportion. The number of workers and of cores scales it
-by the machine's :func:`capacity`. The rest of this module says where each number comes from. All times are milliseconds
-per batch or step.
+A worker's time per batch (:class:`.work.Work`) scales the supply in proportion. The number of workers and of cores
+scales it by the machine's :func:`.work.capacity`. All times are milliseconds per batch or step.
 
-The interval of a prediction includes the uncertainty of the change, of the model (:data:`SAVED`, :data:`SCALING`,
-:data:`RECORDING`, :data:`LAUNCHING`) and of the ladder. Unless the change affects the model's own step, a prediction
-never exceeds the ladder's ceiling, batches cached on the device.
+The interval of a prediction includes the uncertainty of the change, of the model (:data:`.work.SAVED`,
+:data:`SCALING`, :data:`RECORDING`, :data:`LAUNCHING`) and of the ladder. Unless the change affects the model's own
+step, a prediction never exceeds the ladder's ceiling, batches cached on the device.
 """
 
 from __future__ import annotations
@@ -30,20 +29,14 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from ..session import Session
-from .intervals import Interval, total
+from .intervals import Interval, exactly, largest, least, log_ratio, total
 from .ladder import LadderView
 from .thresholds import RESOLUTION
 from .waterfall import sides
+from .work import Work, capacity, saving, work_of
 
-#: Worker time that a change saves, as a fraction of the removed code's time. It can be below 1: the remaining code may
-#: become slower, since it finds other cache and memory contents. When cheaper transforms replaced those of the caching
-#: article on one machine, loading took 1.7 times as long as before, which left 0.58 of the saving
-#: (benchmarks/results/caching_article-h200.json).
-SAVED = Interval(1.0, 0.55, 1.1)
 #: Minimum fraction of the ideal gain from more workers or cores: they share caches and memory.
 SCALING = 0.7
-#: Relative uncertainty of a rung with a single window: that of a whole run on a shared machine.
-ONE_WINDOW = 0.1
 #: Worker milliseconds per sample and moved transform to record the transform instead of executing it: 13 us on one
 #: machine, 40 to 50 us with seven other busy workers on another (benchmarks/results/remedies_*-h200.json).
 RECORDING = Interval(0.04, 0.013, 0.08)
@@ -58,29 +51,7 @@ IN_A_SLOT = 0.3
 #: Maximum number of workers to ask for, and minimum number of cores assumed free for them.
 MOST_WORKERS, _LEAST_FREE = 64, 0.5
 
-NOTHING = Interval(0.0, 0.0, 0.0)
-ALL = Interval(1.0, 1.0, 1.0)
-
-
-@dataclass(frozen=True)
-class Work:
-    """One worker's time for one batch: the baseline's figures, divided by the shares seen inside a worker.
-
-    ``run`` is wall time without waiting for a core, ``cpu`` the CPU time in it (more than ``run`` if a worker uses
-    threads). ``run`` is the sum of ``collate``, ``load``, ``between`` and the ``links``.
-    """
-
-    run: float
-    cpu: float
-    collate: float = 0.0
-    load: float = 0.0
-    between: float = 0.0
-    links: tuple[float, ...] = ()
-
-    @property
-    def samples(self) -> float:
-        """Milliseconds that make the samples: all but collating."""
-        return self.run - self.collate
+NOTHING, ALL = exactly(0.0), exactly(1.0)
 
 
 @dataclass(frozen=True)
@@ -114,7 +85,6 @@ class WhatIf:
         base, compute: the baseline step, and the step with batches cached as near to the device as measured.
         ceiling: speedup of the latter over the former, paired round by round.
         loop, supply: the two sides of the pipeline at present.
-        loop_rung: the rung that gave ``loop``.
         transfer, handoff: cost of copying and of handing over to the loop; None if not measured.
         lost: the loop's slowdown by running workers in addition to that, to the extent that the baseline shows it.
         waits: true if the loop waits because the workers are late.
@@ -130,7 +100,6 @@ class WhatIf:
     ceiling: Interval
     loop: float
     supply: float
-    loop_rung: str
     transfer: Interval | None
     handoff: Interval | None
     lost: Interval
@@ -153,7 +122,7 @@ class WhatIf:
         """
         left = self._work_left(change.work)
         loop = self._loop_left(change, left)
-        supply = product(self.supply_with(change), product(left, change.supply))
+        supply = self.supply_with(change).scaled(left.scaled(change.supply))
         alone = not (self.workers if change.workers is None else change.workers)
         return total([loop, supply]) if alone else largest(loop, supply)
 
@@ -170,8 +139,8 @@ class WhatIf:
         gain = now / then.value
         top = math.log(self.ceiling.value) if self.ceiling.value > 1 else 0.0
         reached = min(1.0, max(0.0, math.log(gain)) / top) if top else 0.0
-        below = math.hypot(_log(then.high, then.value), reached * _log(self.ceiling.value, self.ceiling.low))
-        above = math.hypot(_log(then.value, then.low), reached * _log(self.ceiling.high, self.ceiling.value))
+        below = math.hypot(log_ratio(then.high, then.value), reached * log_ratio(self.ceiling.value, self.ceiling.low))
+        above = math.hypot(log_ratio(then.value, then.low), reached * log_ratio(self.ceiling.high, self.ceiling.value))
         found = Interval(gain, gain * math.exp(-below), math.inf if math.isinf(above) else gain * math.exp(above))
         return least(found, self.ceiling) if capped else found
 
@@ -201,17 +170,17 @@ class WhatIf:
         links, sure = set(links), set(sure)
         saved = saving(sum(self.work.links[n] for n in links), sum(self.work.links[n] for n in sure))
         samples, count = float(self.batch or 1), len(links)
-        recording = product(RECORDING, exactly(samples * (count if recorded is None else recorded)))
+        recording = RECORDING.times(samples * (count if recorded is None else recorded))
         passes = device_copy_ms or 0.0
         on_device = total([LAUNCHING, Interval(passes * count, passes, 2 * passes * count)])
         lighter = (1 - IN_A_SLOT * min(1.0, sent)) * self.work.collate
         between = self.work.between * count / max(1, len(self.work.links))
         besides = Interval(lighter + between, 0.0, lighter + between)
-        hidden = total([_cost(self.transfer), _cost(self.handoff)])
+        hidden = total([cost.not_negative() for cost in (self.transfer, self.handoff) if cost is not None])
         made = 1 / capacity(self.work, self.workers, self.free) if self.workers else self.supply
         unhindered = min(1.0, made / self.supply) if self.supply > 0 else 1.0
         return Change(
-            work=total([minus(saved, recording), besides]),
+            work=total([saved.minus(recording), besides]),
             loop=Interval(hidden.value, 0.0, hidden.high),
             device=on_device,
             supply=Interval(unhindered, unhindered, 1.0),
@@ -223,7 +192,7 @@ class WhatIf:
         Copying to the device gets cheaper by that share of its cost to the loop. Hand-off and collating do so only at
         best: they also move every byte, but do other work too.
         """
-        transfer = _cost(self.transfer)
+        transfer = self.transfer.not_negative() if self.transfer is not None else NOTHING
         handoff = max(0.0, self.handoff.high) if self.handoff is not None else 0.0
         collate = self.work.collate if self.work is not None else 0.0
         return Change(
@@ -246,6 +215,10 @@ class WhatIf:
                 return workers
         return most
 
+    def workers_enough(self) -> int:
+        """Return the fewest of the present workers that keep up with the loop."""
+        return math.ceil(self.workers * self.supply / self.loop)
+
     def cores_wanted(self) -> float | None:
         """Return the cores with which the workers keep up with the loop, or None if the workers' work is unknown.
 
@@ -257,14 +230,14 @@ class WhatIf:
         if taken == NOTHING or self.work is None:
             return ALL
         run = self.work.run
-        return largest(Interval(1 - taken.value / run, 1 - taken.high / run, 1 - taken.low / run), exactly(0.0))
+        return Interval(1 - taken.value / run, 1 - taken.high / run, 1 - taken.low / run).not_negative()
 
     def _loop_left(self, change: Change, left: Interval) -> Interval:
         workers = 1.0 if change.workers is None or not self.workers else change.workers / self.workers
         # Contention scales with the workers' work.
         loop = self.loop + self.lost.value * left.value * workers
         taken = total([change.loop, change.compute])
-        loop_left = largest(minus(exactly(loop), taken), minus(exactly(self.compute), change.compute))
+        loop_left = largest(exactly(loop).minus(taken), exactly(self.compute).minus(change.compute))
         if change.device == NOTHING:
             return loop_left
         # At best the added device work runs while the device would be idle.
@@ -288,22 +261,10 @@ class WhatIf:
         return Interval(self.supply / gain, self.supply / gain, self.supply / slowest)
 
 
-def capacity(work: Work, workers: int, free: float) -> float:
-    """Return the batches per millisecond that workers can make: ``min(workers / run, free / cpu)``.
-
-    Each worker runs one batch at a time, and all of them together have ``free`` cores.
-    """
-    by_workers = workers / work.run
-    return by_workers if work.cpu <= 0 or math.isinf(free) else min(by_workers, free / work.cpu)
-
-
 def what_if(ladder: LadderView) -> WhatIf | None:
     """Return the model of the measured pipeline, or None if too little was measured."""
     rungs, session = ladder.rungs, ladder.session
     if "baseline" not in rungs or len(rungs) < 2:
-        return None
-    base, compute = ladder.ms("baseline"), ladder.ms(ladder.ceiling)
-    if math.isinf(base.high) or math.isinf(compute.high):
         return None
     loader = session.loader
     workers = loader.num_workers if loader else 0
@@ -314,13 +275,12 @@ def what_if(ladder: LadderView) -> WhatIf | None:
     work, taken = work_of(ladder), _cores_taken(ladder, loop_rung)
     cores = session.environment.get("cores")
     return WhatIf(
-        base=base.value,
-        compute=compute.value,
+        base=ladder.ms("baseline").value,
+        compute=ladder.ms(ladder.ceiling).value,
         ceiling=ladder.ratio("baseline", ladder.ceiling),
         loop=ladder.ms(loop_rung).value,
         supply=_supply(ladder, waiting, waits, workers, work),
-        loop_rung=loop_rung,
-        transfer=_known(ladder.cost("host", "device")) if {"host", "device"} <= {*rungs} else None,
+        transfer=ladder.cost("host", "device") if {"host", "device"} <= {*rungs} else None,
         handoff=_handoff(ladder),
         lost=lost,
         waits=waits,
@@ -356,7 +316,7 @@ def _supply(ladder: LadderView, waiting: float, waits: bool, workers: int, work:
 
 def _handoff(ladder: LadderView) -> Interval | None:
     below = ladder.below("worker") if "worker" in ladder.rungs else None
-    return _known(ladder.cost("worker", below)) if below is not None else None
+    return ladder.cost("worker", below) if below is not None else None
 
 
 def _lost(ladder: LadderView, waiting: float) -> Interval:
@@ -364,7 +324,7 @@ def _lost(ladder: LadderView, waiting: float) -> Interval:
     found = sides(ladder).lost
     if found.low <= 0:
         return NOTHING
-    return least(found, exactly(max(0.0, waiting)))
+    return found.at_most(max(0.0, waiting))
 
 
 def _cores_taken(ladder: LadderView, loop_rung: str) -> float:
@@ -378,94 +338,9 @@ def _cores_taken(ladder: LadderView, loop_rung: str) -> float:
     return (process or 1.0) + (0.0 if ladder.session.environment.get("cgroup_quota") else others)
 
 
-def work_of(ladder: LadderView) -> Work | None:
-    """Return a worker's time for a batch, or None if unknown.
-
-    The total is the worker's own time for a batch under the baseline, less its waiting for a core; without that figure,
-    the time per sample times the batch size. The collate time comes from the workers, or else from the rung ``sample``,
-    where samples are ready. The rest is divided by the shares that loading and each transform took of a probed sample.
-    """
-    inside, loader = ladder.session.inside, ladder.session.loader
-    known = inside is not None and inside.samples > 0 and inside.whole.wall_ms > 0
-    seen = ladder.evidence("baseline")
-    if seen.get("worker_ms", 0.0) > 0:
-        run = seen["worker_ms"] * max(0.0, 1 - seen.get("worker_queued", 0.0))
-        cpu = seen["worker_ms"] * seen.get("worker_cpu", 1.0)
-    elif known and inside is not None and loader is not None and loader.batch_size:
-        run, cpu = inside.whole.wall_ms * loader.batch_size, inside.whole.cpu_ms * loader.batch_size
-    else:
-        return None
-    if run <= 0:
-        return None
-    collate = min(_collating(ladder), run)
-    if not known or inside is None:
-        return Work(run, cpu, collate, run - collate)
-    share = (run - collate) / inside.whole.wall_ms
-    links = tuple(link.cost.wall_ms * share for link in inside.links)
-    between = inside.between.wall_ms * share
-    return Work(run, cpu, collate, max(0.0, run - collate - between - sum(links)), between, links)
-
-
-def _collating(ladder: LadderView) -> float:
-    """Return the collate milliseconds within ``run``: the workers' own figure, or their time for ready samples."""
-    seen = ladder.evidence("baseline")
-    if "collate_ms" in seen:
-        return seen["collate_ms"] * max(0.0, 1 - seen.get("worker_queued", 0.0))
-    if not ladder.has("sample"):
-        return 0.0
-    seen = ladder.evidence("sample")
-    busy = seen.get("worker_ms", 0.0) * max(0.0, 1 - seen.get("worker_queued", 0.0))
-    return max(0.0, busy - seen.get("copy_ms", 0.0))
-
-
 def transfer_matters(session: Session, gate: float) -> bool:
     """Return whether copying to the device costs more than ``gate`` times the baseline step; False if unknown."""
     ladder = LadderView(session)
     if not {"device", "host", "baseline"} <= {*ladder.rungs}:
         return False
     return ladder.cost("host", "device").value > gate * ladder.ms("baseline").value
-
-
-def saving(ms: float, sure: float | None = None) -> Interval:
-    """Return the saving if work of ``ms`` is removed, as uncertain as :data:`SAVED`; ``sure`` is the certain part."""
-    return Interval(ms * SAVED.value, (ms if sure is None else sure) * SAVED.low, ms * SAVED.high)
-
-
-def exactly(value: float) -> Interval:
-    return Interval(value, value, value)
-
-
-def largest(one: Interval, other: Interval) -> Interval:
-    return Interval(max(one.value, other.value), max(one.low, other.low), max(one.high, other.high))
-
-
-def least(one: Interval, other: Interval) -> Interval:
-    return Interval(min(one.value, other.value), min(one.low, other.low), min(one.high, other.high))
-
-
-def minus(one: Interval, other: Interval) -> Interval:
-    """Return the difference of independent quantities."""
-    return total([one, Interval(-other.value, -other.high, -other.low)])
-
-
-def product(one: Interval, other: Interval) -> Interval:
-    """Return the product of quantities whose values are not negative."""
-    ends = [a * b for a in (one.low, one.high) for b in (other.low, other.high)]
-    return Interval(one.value * other.value, min(ends), max(ends))
-
-
-def _cost(cost: Interval | None) -> Interval:
-    """Return a stage's measured cost, at least 0; 0 if not measured."""
-    return NOTHING if cost is None else largest(cost, NOTHING)
-
-
-def _log(large: float, small: float) -> float:
-    return math.log(large / small) if small > 0 and not math.isinf(large) else math.inf
-
-
-def _known(interval: Interval) -> Interval:
-    """Return the interval; if a single window left it unbounded, bound it by :data:`ONE_WINDOW`."""
-    if not (math.isinf(interval.low) or math.isinf(interval.high)):
-        return interval
-    arm = ONE_WINDOW * abs(interval.value)
-    return Interval(interval.value, interval.value - arm, interval.value + arm)

@@ -12,7 +12,6 @@ from ..analysis import diagnose_session
 from ..analysis.remedy import outcome
 from ..host.passes import Request
 from ..remedy import saved
-from ..report.terminal import render_for
 from ..session import Session
 from .measuring import exit_code, gated, measure, say_how_it_failed, show
 
@@ -43,7 +42,7 @@ def analyze(request: Request, outputs: Sequence[str], fail_over: float | None, p
     if plan is not None:
         _save_plan(session, plan)
     diagnosis = diagnose_session(session)
-    show(render_for(diagnosis, sys.stdout))
+    show(report.render_for(diagnosis, sys.stdout))
     for path in outputs:
         report.write(diagnosis, path)
     return gated(code, diagnosis, fail_over)

@@ -10,8 +10,6 @@ from .. import report
 from ..analysis import diagnose_session
 from ..analysis.audit import audit as go_through
 from ..host.passes import Request
-from ..report.audit import render_text
-from ..report.terminal import fitting
 from .measuring import exit_code, gated, measure, say_how_it_failed, show
 
 
@@ -34,7 +32,7 @@ def audit(request: Request, outputs: Sequence[str], percent: float) -> int:
         return code
     diagnosis = diagnose_session(session)
     checked = go_through(diagnosis, percent / 100)
-    show(fitting(render_text(checked, colour=sys.stdout.isatty()), sys.stdout))
+    show(report.render_for(checked, sys.stdout))
     for path in outputs:
         report.write(checked, path)
     return gated(code, diagnosis, percent)

@@ -14,8 +14,7 @@ from ..analysis.sweep import Run, Sweep
 from ..errors import EXIT_FAILED, EXIT_INTERRUPTED, EXIT_OK, NothingMeasured, UsageError
 from ..host.passes import Request
 from ..host.varying import Setting, grid, parse, with_setting
-from ..report.sweep import render_text, setting_text
-from ..report.terminal import fitting
+from ..report.sweep import setting_text
 from .measuring import exit_code, measure, show
 
 
@@ -54,7 +53,7 @@ def sweep(request: Request, varied: Sequence[str], outputs: Sequence[str]) -> in
         code = EXIT_INTERRUPTED
     finally:
         if found.runs:
-            show(fitting(render_text(found), sys.stdout))
+            show(report.render_for(found, sys.stdout))
     return code or (EXIT_OK if found.measured else EXIT_FAILED)
 
 

@@ -12,9 +12,11 @@ import importlib.machinery
 import os
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from types import ModuleType
 from typing import Any
+
+from ..patches import hooked, replaced
 
 _DATALOADER, _OPTIMIZER = "torch.utils.data.dataloader", "torch.optim.optimizer"
 
@@ -22,45 +24,37 @@ _DATALOADER, _OPTIMIZER = "torch.utils.data.dataloader", "torch.optim.optimizer"
 @contextmanager
 def on_first_iteration(begin: Callable[[], None]) -> Iterator[None]:
     """Call ``begin`` when a DataLoader is iterated for the first time; ``begin`` may then hook the class itself."""
-    patched: list[tuple[Any, Any]] = []
+    patch = ExitStack()
 
-    def patch(module: ModuleType) -> None:
+    def install(module: ModuleType) -> None:
         loader_class = module.DataLoader
-        native = loader_class._get_iterator
 
         def trampoline(self: Any) -> Any:
-            loader_class._get_iterator = native
-            patched.clear()
+            patch.close()
             begin()
             return loader_class._get_iterator(self)  # not the instance's: a subclass may have one that led here
 
-        loader_class._get_iterator = trampoline
-        patched.append((loader_class, native))
+        patch.enter_context(replaced(loader_class, "_get_iterator", trampoline))
 
-    with when_imported(_DATALOADER, patch):
-        try:
-            yield
-        finally:
-            for loader_class, native in patched:
-                loader_class._get_iterator = native
+    with patch, when_imported(_DATALOADER, install):
+        yield
 
 
 @contextmanager
 def on_optimizer_step(stepped: Callable[[], None]) -> Iterator[None]:
     """Call ``stepped`` after every step of an optimizer in this process."""
-    handles: list[Any] = []
+    handles = ExitStack()
     process = os.getpid()
 
     def note(*_: object) -> None:
         if os.getpid() == process:
             stepped()
 
-    with when_imported(_OPTIMIZER, lambda module: handles.append(module.register_optimizer_step_post_hook(note))):
-        try:
-            yield
-        finally:
-            for handle in handles:
-                handle.remove()
+    def watch(module: ModuleType) -> None:
+        handles.enter_context(hooked(module.register_optimizer_step_post_hook(note)))
+
+    with handles, when_imported(_OPTIMIZER, watch):
+        yield
 
 
 @contextmanager
@@ -147,11 +141,8 @@ class Writes:
                 self.note(os.fspath(f))
             save(obj, f, *args, **kwargs)
 
-        torch.save = noting
-        try:
+        with replaced(torch, "save", noting):
             yield
-        finally:
-            torch.save = save
 
     def _audit(self, event: str, args: tuple[Any, ...]) -> None:
         if event == "open" and isinstance(args[0], str) and isinstance(args[2], int) and args[2] & _WRITING:

@@ -22,13 +22,13 @@ from torch.optim.optimizer import register_optimizer_step_post_hook
 from torch.utils.data import DataLoader, IterableDataset
 
 from ..errors import PipediagError, PlanRefused, RunOver, UsageError
+from ..loop.iterators import NativeIterator, built_by
 from ..loop.training import EVIDENCE
+from ..patches import hooked
 from ..remedy.remedied_run import RemediedRun
 from ..remedy.saved import SavedPlan
 from ..remedy.summary import class_name
 from ..usercode.places import caller
-
-Native = Callable[[Any], Any]
 
 
 class _Seen:
@@ -75,21 +75,13 @@ class Rerouting:
     @contextmanager
     def installed(self) -> Iterator[None]:
         """Hook everything within the context; restore it afterwards."""
-        native: Native = DataLoader._get_iterator
-
-        def hooked(loader: DataLoader[Any]) -> Any:
-            return native(loader) if self._aside else self.iterator_for(loader, native)
-
-        watch = register_optimizer_step_post_hook(self._stepped)
-        DataLoader._get_iterator = hooked
         try:
-            yield
+            with hooked(register_optimizer_step_post_hook(self._stepped)), built_by(self.iterator_for):
+                yield
         except Exception:
             self._tell_of_unmeasured()
             raise
         finally:
-            DataLoader._get_iterator = native
-            watch.remove()
             if self._seen and not self._refused and not any(seen.was_tried for seen in self._seen):
                 why = "the plan's loader was not iterated" if self._plan else _NONE_TRAINS
                 self._say(f"nothing was moved: {why}")
@@ -112,7 +104,9 @@ class Rerouting:
         finally:
             self._aside = False
 
-    def iterator_for(self, loader: DataLoader[Any], native: Native) -> Any:
+    def iterator_for(self, loader: DataLoader[Any], native: NativeIterator) -> Any:
+        if self._aside:
+            return native(loader)
         if self._refused is not None:  # a script may have swallowed it
             raise self._refused
         seen = self._record(loader)
@@ -128,7 +122,7 @@ class Rerouting:
         seen.where = where
         return seen
 
-    def _stand_in(self, seen: _Seen, loader: DataLoader[Any], native: Native) -> RemediedRun | None:
+    def _stand_in(self, seen: _Seen, loader: DataLoader[Any], native: NativeIterator) -> RemediedRun | None:
         others = (other.credits for other in self._seen if other is not seen)
         if seen.stand_in is not None and not self._plan and not seen.credits and max(others, default=0) >= EVIDENCE:
             self._say(f"the loader at {seen.where} does not train: it is left alone")
@@ -158,7 +152,9 @@ class Rerouting:
             return None
         return training_device() if seen.credits >= EVIDENCE or is_training() else None
 
-    def _made(self, seen: _Seen, loader: DataLoader[Any], device: torch.device, native: Native) -> RemediedRun | None:
+    def _made(
+        self, seen: _Seen, loader: DataLoader[Any], device: torch.device, native: NativeIterator
+    ) -> RemediedRun | None:
         nothing = f"nothing was moved of the loader at {seen.where}"
         try:
             if self._plan is not None:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, Protocol
 
 import torch
 from torch.utils.data import DataLoader, IterableDataset
 
+from ..loop.iterators import NativeIterator, queued
 from ..loop.wrappers import EndlessSampler, InitWorker, StagedCollate, StagedDataset, StagedIterable
 from ..measure.clock import Clock
 from ..session import Startup
@@ -18,8 +19,6 @@ from .delivery import Delivery
 from .rung_switch import PAUSE, RungSwitch
 from .worker_reports import WorkerReports
 from .worker_side import WorkerSide
-
-NativeIterator = Callable[[Any], Any]  # DataLoader._get_iterator, unpatched
 
 #: Minimum seconds that a loader with a timeout gives its workers.
 TIMEOUT = 120
@@ -224,14 +223,7 @@ class Feed:
 
     @property
     def ready(self) -> int:
-        """Batches in the result queue, and those that arrived out of order, which torch keeps with their tasks."""
-        iterator = self._iterator
-        tasks = getattr(iterator, "_task_info", None) or {}
-        early = sum(1 for task in tasks.values() if len(task) == 2)
-        try:
-            return early + int(iterator._data_queue.qsize())
-        except (AttributeError, NotImplementedError):  # no workers; or macOS, where a process queue cannot be counted
-            return early
+        return queued(self._iterator)
 
     @property
     def at_work(self) -> int:

@@ -15,6 +15,7 @@ from torch.utils.data.dataloader import _BaseDataLoaderIter
 
 from ..errors import AnalysisOver
 from ..frames import users_text
+from ..loop.iterators import NativeIterator, built_by
 from ..loop.training import EVIDENCE, Training
 from ..measure.clock import Clock, SystemClock
 from ..measure.device import Device, default_device
@@ -24,7 +25,7 @@ from ..usercode import tree
 from ..usercode.places import caller
 from .caveats import WRITES_IN_PLACE
 from .climb import Climb
-from .feed import Feed, NativeIterator, epoch_length
+from .feed import Feed, epoch_length
 from .findings import Findings
 from .loader_facts import describe
 from .loop_side import END, Failure
@@ -106,20 +107,14 @@ class Measurement:
     @contextmanager
     def installed(self) -> Iterator[Measurement]:
         """Hook everything within the context; restore it afterwards, workers included."""
-        native: NativeIterator = DataLoader._get_iterator
-
-        def hooked(loader: DataLoader[Any]) -> Any:
-            return native(loader) if self._aside else self.iterator_for(loader, native)
-
         with ExitStack() as stack:
             stack.enter_context(self.training.watching())
             if self.plan.inference:
                 stack.enter_context(self.training.watching_models())
-            DataLoader._get_iterator = hooked
             try:
-                yield self
+                with built_by(self.iterator_for):
+                    yield self
             finally:
-                DataLoader._get_iterator = native
                 self.close()
                 for iterator in self._iterators:
                     iterator.release()
@@ -132,7 +127,9 @@ class Measurement:
 
     # Called by the hook
 
-    def iterator_for(self, loader: DataLoader[Any], native: NativeIterator) -> LoaderIterator:
+    def iterator_for(self, loader: DataLoader[Any], native: NativeIterator) -> Any:
+        if self._aside:
+            return native(loader)
         self.check()
         track = self._track(loader)
         if track.climb is not None:

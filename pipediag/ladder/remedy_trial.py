@@ -44,7 +44,7 @@ class RemediedFeed:
 
     def __init__(self, offloaded: OffloadedLoader, backlog: int, aside: Aside, clock: Clock) -> None:
         self.waited = 0.0
-        self.stalled = 0.0  # batches queued here cannot be seen
+        self.stalled = 0.0  # not known here
         self.backlog = backlog
         self.worker_pids: list[int] = []
         self._offloaded = offloaded
@@ -54,7 +54,7 @@ class RemediedFeed:
 
     @property
     def ready(self) -> int:
-        return 0  # cannot be seen
+        return int(getattr(self._iterator, "ready", 0))  # on a CPU it cannot be seen
 
     @property
     def at_work(self) -> int:

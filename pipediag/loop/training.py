@@ -12,6 +12,8 @@ from torch.amp.grad_scaler import GradScaler
 from torch.nn.modules.module import register_module_forward_pre_hook
 from torch.optim.optimizer import register_optimizer_step_post_hook
 
+from ..patches import hooked, replaced
+
 #: Credited optimizer steps after which a loader is considered the training loader.
 EVIDENCE = 2
 
@@ -36,7 +38,7 @@ class Training:
     @contextmanager
     def watching(self) -> Iterator[None]:
         """Hook every optimizer of the process within the context."""
-        handle, scaled = register_optimizer_step_post_hook(self._stepped), GradScaler.step
+        scaled = GradScaler.step
 
         @wraps(scaled)
         def step(scaler: GradScaler, optimizer: torch.optim.Optimizer, *args: Any, **kwargs: Any) -> Any:
@@ -46,21 +48,14 @@ class Training:
                 self._stepped(optimizer, args, kwargs)
             return result
 
-        GradScaler.step = step
-        try:
+        with hooked(register_optimizer_step_post_hook(self._stepped)), replaced(GradScaler, "step", step):
             yield
-        finally:
-            GradScaler.step = scaled
-            handle.remove()
 
     @contextmanager
     def watching_models(self) -> Iterator[None]:
         """Find the device without an optimizer within the context: that of the first called module's parameters."""
-        handle = register_module_forward_pre_hook(self._called)
-        try:
+        with hooked(register_module_forward_pre_hook(self._called)):
             yield
-        finally:
-            handle.remove()
 
     def _stepped(self, optimizer: torch.optim.Optimizer, args: Any, kwargs: Any) -> None:
         self.steps += 1

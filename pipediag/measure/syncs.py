@@ -21,6 +21,7 @@ from typing import Any
 import torch
 
 from ..frames import is_ours
+from ..patches import replaced
 from ..usercode.places import is_users, short
 from . import suspects
 from .clock import Clock, SystemClock
@@ -58,7 +59,7 @@ def watch(clock: Clock | None = None) -> Iterator[SyncLog]:
     watcher = _Watcher(log, clock or SystemClock())
     with ExitStack() as undoing:
         for owner, name, suspect in suspects.suspects():
-            undoing.enter_context(_replaced(owner, name, _Watched(watcher, getattr(owner, name), suspect)))
+            undoing.enter_context(replaced(owner, name, _Watched(watcher, getattr(owner, name), suspect)))
         undoing.enter_context(_first_filter(("ignore", watcher, UserWarning, None, 0)))
         undoing.enter_context(_warnings_on(watcher))
         undoing.callback(watcher.stop)
@@ -195,21 +196,6 @@ def _text(file: str, number: int) -> tuple[str, str]:
 
 
 @contextmanager
-def _replaced(owner: Any, name: str, stand_in: Any) -> Iterator[None]:
-    """Replace an attribute within the context; an inherited one is shadowed and then uncovered again."""
-    own = name in vars(owner)
-    native = vars(owner).get(name)
-    setattr(owner, name, stand_in)
-    try:
-        yield
-    finally:
-        if own:
-            setattr(owner, name, native)
-        else:
-            delattr(owner, name)
-
-
-@contextmanager
 def _first_filter(item: Any) -> Iterator[None]:
     """Keep a warning filter before all others within the context, including filters that the program adds."""
 
@@ -229,7 +215,7 @@ def _first_filter(item: Any) -> Iterator[None]:
 
     with ExitStack() as undoing:
         for name in ("simplefilter", "filterwarnings", "resetwarnings"):
-            undoing.enter_context(_replaced(warnings, name, keeping(getattr(warnings, name))))
+            undoing.enter_context(replaced(warnings, name, keeping(getattr(warnings, name))))
         first()
         with warnings.catch_warnings():  # entering and leaving it resets Python's record of warnings already shown
             pass

@@ -1,16 +1,54 @@
-"""Write and read reports: pure functions of a diagnosis, chosen by the file's ending."""
+"""Write and read reports: each kind of subject becomes one document, and the file's ending chooses its format."""
 
 from __future__ import annotations
 
 import json
+from collections.abc import Callable, Iterable
 from pathlib import Path
+from typing import TextIO
 
 from ..analysis import Diagnosis, diagnose_session
+from ..analysis.audit import Audit
+from ..analysis.compare import Comparison
+from ..analysis.sweep import Sweep
 from ..errors import SessionFileError, UsageError
 from ..session import Session
-from .formats import RENDERERS, Subject
+from . import audit, comparison, diagnosis, markdown, sweep, text
+from .document import Block, filled
 
-__all__ = ["RENDERERS", "check_output", "check_writable", "read", "write"]
+Subject = Diagnosis | Comparison | Audit | Sweep
+
+
+def blocks(subject: Subject) -> list[Block]:
+    """Return the document about ``subject``."""
+    if isinstance(subject, Diagnosis):
+        return filled(diagnosis.blocks(subject))
+    if isinstance(subject, Comparison):
+        return filled(comparison.blocks(subject))
+    return filled(audit.blocks(subject) if isinstance(subject, Audit) else sweep.blocks(subject))
+
+
+def written_by(writer: Callable[[Iterable[Block]], str]) -> Callable[[Subject], str]:
+    """Return the function that renders a subject by the writer of a document's blocks."""
+    return lambda subject: writer(blocks(subject))
+
+
+def _render_json(subject: Subject) -> str:
+    """Return the data of ``subject``, not its document."""
+    return json.dumps(subject.to_dict(), indent=1, allow_nan=False) + "\n"
+
+
+#: The formats: the ending of a file's name, and the function that renders a subject.
+RENDERERS: dict[str, Callable[[Subject], str]] = {
+    ".json": _render_json,
+    ".md": written_by(markdown.write),
+    ".txt": written_by(text.write),
+}
+
+
+def render_for(subject: Subject, stream: TextIO) -> str:
+    """Return plain text in a form that the stream can show."""
+    return text.write_for(blocks(subject), stream)
 
 
 def check_output(path: str) -> None:
@@ -48,9 +86,9 @@ def write(subject: Subject, path: str) -> None:
     Raises:
         SessionFileError: the file cannot be written.
     """
-    text = RENDERERS[Path(path).suffix](subject)
+    rendered = RENDERERS[Path(path).suffix](subject)
     try:
-        Path(path).write_text(text, encoding="utf-8", errors="backslashreplace")
+        Path(path).write_text(rendered, encoding="utf-8", errors="backslashreplace")
     except OSError as error:
         raise SessionFileError(f"{path} could not be written ({error.strerror}); the report is above") from None
 

@@ -1,63 +1,35 @@
-"""Render the trials of loader settings: the loop's rate under each, and the recommended one."""
+"""Say how the loop did under other loader settings: its rate under each, and the recommended one."""
 
 from __future__ import annotations
-
-import textwrap
-
-from tabulate import tabulate
 
 from ..analysis import Diagnosis
 from ..analysis.halving import Arm, arms, best, rate
 from ..analysis.knobs import current
 from ..analysis.recommend.tried import IDS
 from ..analysis.sentences import number, times
-from .text import bullet
-
-_TITLE = "other loader settings, tried on the loop"
-_HEADERS = ("settings", "steps/s", "times the baseline", "first batch", "")
+from .document import Listing, Section, Table
 
 
-def terminal(diagnosis: Diagnosis) -> list[str]:
-    """Return lines for the terminal; empty if nothing was to be tried."""
-    rows, notes = _rows(diagnosis), _notes(diagnosis)
-    lines = ["", f"{_TITLE}:"] if rows or notes else []
-    if rows:
-        align = ("left", "right", "left", "right", "left")
-        text = tabulate(rows, headers=_HEADERS, tablefmt="plain", disable_numparse=True, colalign=align)
-        lines.append(textwrap.indent(text, "  "))
-    return lines + [bullet(note) for note in notes]
-
-
-def markdown(diagnosis: Diagnosis) -> list[str]:
-    """Return the same as Markdown."""
-    rows, notes = _rows(diagnosis), _notes(diagnosis)
-    lines = ["", f"## {_TITLE.capitalize()}"] if rows or notes else []
-    if rows:
-        lines += ["", f"| {' | '.join(_HEADERS)} |", "|---|--:|---|--:|---|"]
-        lines += [f"| {' | '.join(row)} |" for row in rows]
-    return lines + (["", *(f"- {note}" for note in notes)] if notes else [])
+def section(diagnosis: Diagnosis) -> Section:
+    table = Table(
+        ("settings", "steps/s", "times the baseline", "first batch", ""), "lrlrl", _rows(diagnosis), ruled=False
+    )
+    return Section("other loader settings, tried on the loop", [table, Listing(_notes(diagnosis))], page=2)
 
 
 def _rows(diagnosis: Diagnosis) -> list[list[str]]:
     """Return a row for the present loader, then one for each measured setting, most promising first."""
     session, chosen = diagnosis.session, best(diagnosis.session)
-    measured = [arm for arm in arms(session) if arm.speedup is not None]
+    measured = [(arm, arm.speedup) for arm in arms(session) if arm.speedup is not None]
     plain = rate(session, "baseline")
     if not measured or plain is None or session.loader is None:
         return []
-    as_it_is = current(session.loader).written
-    rows = [[f"{as_it_is} (as it is)", number(plain.value), "", "", ""]]
-    for arm in measured:
+    rows = [[f"{current(session.loader).written} (as it is)", number(plain.value), "", "", ""]]
+    for arm, speedup in measured:
         steps, startup = rate(session, arm.rung), arm.settings.startup
-        rows.append(
-            [
-                arm.settings.written,
-                number(steps.value) if steps is not None else "",
-                times(arm.speedup) if arm.speedup is not None else "",
-                f"{number(startup)} s" if startup is not None else "",
-                "best" if chosen is not None and arm.rung == chosen.rung else arm.verdict,
-            ]
-        )
+        first = f"{number(startup)} s" if startup is not None else ""
+        judged = "best" if chosen is not None and arm.rung == chosen.rung else arm.verdict
+        rows.append([arm.settings.written, number(steps.value) if steps else "", times(speedup), first, judged])
     return rows
 
 

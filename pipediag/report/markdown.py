@@ -1,46 +1,70 @@
-"""Render the report as Markdown, for a pull request or a CI summary."""
+"""Write blocks as Markdown, for a pull request or the summary of a CI job."""
 
 from __future__ import annotations
 
-from ..analysis import Diagnosis
-from . import advice, knobs, model, remedy, rows
-from .text import warning_texts
+import textwrap
+from collections.abc import Iterable, Sequence
+
+from .document import Advice, Block, Check, Checklist, Code, Listing, Location, Paragraph, Section, Table, Title
 
 
-def render_markdown(diagnosis: Diagnosis) -> str:
-    verdict = diagnosis.verdict
-    lines = [f"# {rows.headline(diagnosis)}{rows.level(diagnosis)}"]
-    lines += ["", f"`{rows.setting(diagnosis)}`", "", verdict.sentence]
-    if verdict.culprit is not None:
-        where = f" at `{verdict.culprit.where}`" if verdict.culprit.where else ""
-        lines += ["", f"Culprit: `{verdict.culprit.name}`{where}"]
-    step = rows.step_line(diagnosis)
-    if step:
-        lines += ["", step]
-    table = rows.stage_rows(diagnosis)
-    if table:
-        lines += [
-            "",
-            "| where a step goes | ms | 95 % interval | share | steps/s without it |",
-            "|---|--:|---|--:|--:|",
-        ]
-        lines += [f"| {r.stage} | {r.cost} | {r.interval} | {r.share} | {r.without} |" for r in table]
-    rungs = rows.rung_line(diagnosis)
-    if rungs:
-        lines += ["", rungs]
-    inside = rows.worker_rows(diagnosis)
-    if inside:
-        lines += ["", "## Inside a worker, ms for each sample", ""]
-        lines += ["| | wall | cpu | share | |", "|---|--:|--:|--:|---|"]
-        lines += [f"| {r.name} | {r.wall} | {r.cpu} | {r.share} | {r.where} |" for r in inside]
-    lines += advice.markdown(diagnosis)
-    lines += knobs.markdown(diagnosis)
-    for title, entries in (
-        ("Hottest lines there", [f"`{line}`" for line in rows.hot_lines(diagnosis)]),
-        ("Not measured", rows.not_measured(diagnosis)),
-        ("Seen beside the clock", rows.evidence_lines(diagnosis)),
-        ("Warnings", warning_texts(diagnosis.warnings)),
-    ):
-        if entries:
-            lines += ["", f"## {title}", "", *(f"- {entry}" for entry in entries)]
-    return "\n".join(lines + model.markdown(diagnosis) + remedy.markdown(diagnosis)) + "\n"
+def write(blocks: Iterable[Block]) -> str:
+    paged = sorted(blocks, key=lambda block: block.page if isinstance(block, Section) else 0)
+    return "\n\n".join(part for block in paged for part in _parts(block)) + "\n"
+
+
+def _parts(block: Block) -> list[str]:
+    """Return the parts of a block, which empty lines separate."""
+    match block:
+        case Title():
+            note = f"  ({block.note})" if block.note else ""
+            return [f"# {' -> '.join(block.headlines)}{note}", *([f"`{block.subject}`"] if block.subject else [])]
+        case Paragraph(text):
+            return [text]
+        case Location(label, name, where):
+            return [f"{_capital(label)}: `{name}`" + (f" at `{where}`" if where else "")]
+        case Listing(entries, code):
+            return ["\n".join(f"- `{entry}`" if code else f"- {entry}" for entry in entries)]
+        case Table(headers, align, rows, code=code):
+            cells = [[f"`{_bars(row[0])}`" if code else _cell(row[0]), *map(_cell, row[1:])] for row in rows]
+            return [_table([*map(_cell, headers)], align, cells)]
+        case Code(label, code_lines, language):
+            return [f"{_capital(label)}:", "\n".join([f"```{language}", *code_lines, "```"])]
+        case Advice():
+            return [_advice(block)]
+        case Checklist(checks):
+            return [_table(["", "check", "measured", "what to do"], "llll", [*map(_check, checks)])]
+        case Section(title, blocks):
+            return [f"## {_capital(title)}", *(part for inner in blocks for part in _parts(inner))]
+
+
+def _table(headers: Sequence[str], align: str, rows: Iterable[Sequence[str]]) -> str:
+    head = "".join(f" {header} |" if header else " |" for header in headers)
+    rule = "".join("--:|" if side == "r" else "---|" for side in align)
+    return "\n".join([f"|{head}", f"|{rule}", *(f"| {' | '.join(row)} |" for row in rows)])
+
+
+def _advice(one: Advice) -> str:
+    lines = [f"{one.number}. **{one.title}** ({one.stage}): {one.gain}", *(f"   - {text}" for text in one.reasons)]
+    code = ["```python", *one.code, "```"] if one.code else []
+    lines += [f"   - how: {one.how}", *(textwrap.indent(line, " " * 5) for line in code), f"   - risk: {one.risk}"]
+    return "\n".join(lines)
+
+
+def _check(check: Check) -> list[str]:
+    status = f"**{check.status}**" if check.tone == "bad" else check.status
+    return [status, _cell(check.title), _cell(check.figures), "<br>".join(map(_cell, check.todo))]
+
+
+def _cell(text: str) -> str:
+    """Return text for a table cell: a bar would end the cell, and an angle bracket would begin a tag."""
+    return _bars(text.replace("&", "&amp;").replace("<", "&lt;").replace("\n", " "))
+
+
+def _bars(text: str) -> str:
+    return text.replace("|", "\\|")
+
+
+def _capital(title: str) -> str:
+    """Return a title with a capital letter, unless a unit begins it."""
+    return title if title.startswith("ms ") else title[:1].upper() + title[1:]

@@ -1,47 +1,19 @@
-"""The model's side of a step in the reports: what it consists of, and what of it could run a batch ahead."""
+"""Say what the model's side of a step consists of, and what of it could run a batch ahead."""
 
 from __future__ import annotations
-
-from tabulate import tabulate
 
 from ..analysis import Diagnosis
 from ..analysis.sentences import few, number, percent
 from ..session import Prefix, Profile, Share
-from .text import bullet
-
-#: Longer names of kernels are cut in the terminal.
-_NAME = 60
-_HEADERS = ("calls a step", "ms a step", "share")
-_TITLE = "the model's side"
+from .document import Listing, Section, Table
 
 
-def terminal(diagnosis: Diagnosis) -> list[str]:
-    """Lines of plain text, without the kernels; none where nothing was looked at."""
-    lines = [*map(bullet, _told(diagnosis))]
-    for title, shares, step_ms in _tables(diagnosis)[:2]:
-        rows = [(share.name[:_NAME], *_cells(share, step_ms)) for share in shares]
-        if not rows:
-            continue
-        table = tabulate(rows, (title, *_HEADERS), disable_numparse=True, colalign=("left", "right", "right", "right"))
-        lines += ["", *table.splitlines()]
-    return ["", f"{_TITLE}:", *lines] if lines else []
-
-
-def markdown(diagnosis: Diagnosis) -> list[str]:
-    """The same as Markdown."""
-    lines = [f"- {line}" for line in _told(diagnosis)]
-    for title, shares, step_ms in _tables(diagnosis):
-        if not shares:
-            continue
-        lines += ["", f"| {title} | {' | '.join(_HEADERS)} |", "|---|--:|--:|--:|"]
-        lines += [f"| `{share.name}` | {' | '.join(_cells(share, step_ms))} |" for share in shares]
-    return ["", f"## {_TITLE.capitalize()}", "", *lines] if lines else []
-
-
-def _told(diagnosis: Diagnosis) -> list[str]:
-    session = diagnosis.session
-    lines = [_profiled(session.profile)] if session.profile is not None else []
-    return lines + ([_frozen(session.prefix)] if session.prefix is not None else [])
+def section(diagnosis: Diagnosis) -> Section:
+    profile, prefix = diagnosis.session.profile, diagnosis.session.prefix
+    lines = [_profiled(profile)] if profile is not None else []
+    lines += [_frozen(prefix)] if prefix is not None else []
+    tables = _tables(profile) if profile is not None and profile.steps else []
+    return Section("the model's side", [Listing(lines), *tables], page=5)
 
 
 def _profiled(profile: Profile) -> str:
@@ -59,13 +31,20 @@ def _frozen(prefix: Prefix) -> str:
     return f"{told}; it cannot run a batch ahead: {prefix.why_not}" if prefix.why_not else told
 
 
-def _tables(diagnosis: Diagnosis) -> list[tuple[str, list[Share], float]]:
-    profile = diagnosis.session.profile
-    if profile is None:
-        return []
-    tables = [("module", profile.modules), ("operator", profile.operators), ("kernel", profile.kernels)]
-    return [(title, shares, profile.step_ms) for title, shares in tables if profile.steps]
+def _tables(profile: Profile) -> list[Table]:
+    parts = {"module": profile.modules, "operator": profile.operators, "kernel": profile.kernels}
+    return [
+        Table(
+            (name, "calls a step", "ms a step", "share"),
+            "lrrr",
+            [_row(share, profile.step_ms) for share in shares],
+            code=True,
+            extra=name == "kernel",
+        )
+        for name, shares in parts.items()
+    ]
 
 
-def _cells(share: Share, step_ms: float) -> tuple[str, str, str]:
-    return number(share.calls), number(share.ms), percent(share.ms / step_ms if step_ms > 0 else 0.0)
+def _row(share: Share, step_ms: float) -> tuple[str, ...]:
+    part = share.ms / step_ms if step_ms > 0 else 0.0
+    return share.name, number(share.calls), number(share.ms), percent(part)

@@ -1,38 +1,130 @@
-"""Provide the text helpers that all reports share: wrapped lines, warnings, and JSON."""
+"""Write blocks as plain text, for files and terminals."""
 
 from __future__ import annotations
 
-import json
 import textwrap
-from collections.abc import Iterable
-from typing import Any, Protocol
+from collections.abc import Iterable, Sequence
+from typing import TextIO
 
-from ..session import Warning_
+from tabulate import tabulate
 
-#: Width of a line in the terminal.
+from .document import Advice, Block, Check, Checklist, Code, Listing, Location, Paragraph, Section, Table, Title
+
 WIDTH = 100
+#: Number of recommendations with instructions.
+_IN_FULL = 3
+#: Longer names in tables are cut.
+_NAME = 60
+_BAR = 20
+#: Width of the status in a checklist: that of ``unmeasurable``.
+_STATUS = 12
+_COLOURS = {"bad": "31", "doubtful": "33", "good": "32"}
 
 
-class Published(Protocol):
-    """A subject of a report."""
-
-    def to_dict(self) -> dict[str, Any]: ...
-
-
-def render_json(subject: Published) -> str:
-    return json.dumps(subject.to_dict(), indent=1, allow_nan=False) + "\n"
-
-
-def bullet(text: str) -> str:
-    """Return an entry of a list."""
-    return wrapped(text, "  - ")
+def write(blocks: Iterable[Block], colour: bool = False, fancy: bool = False) -> str:
+    """Return plain text; ``colour`` adds colours for a terminal, ``fancy`` block characters for the bars."""
+    lines: list[str] = []
+    for block in blocks:
+        joined = isinstance(block, Location) or (isinstance(block, Listing) and block.details)
+        lines += [""] * bool(lines and not joined) + _lines(block, colour, "█" if fancy else "#")
+    return "\n".join(lines) + "\n"
 
 
-def wrapped(text: str, first: str) -> str:
+def write_for(blocks: Iterable[Block], stream: TextIO) -> str:
+    """Return plain text in a form that the stream can show.
+
+    Names come from the user's code and files: characters that the stream does not support are escaped.
+    """
+    encoding = str(getattr(stream, "encoding", None) or "ascii")
+    try:
+        fancy = "█".encode(encoding, "replace") != b"?"
+    except LookupError:
+        encoding, fancy = "ascii", False
+    text = write(blocks, colour=stream.isatty(), fancy=fancy)
+    return text.encode(encoding, "backslashreplace").decode(encoding)
+
+
+def _lines(block: Block, colour: bool, mark: str) -> list[str]:
+    match block:
+        case Title():
+            title = "  ->  ".join(block.headlines)
+            if colour and block.tone:
+                title = f"\x1b[1;{_COLOURS[block.tone]}m{title}\x1b[0m"
+            return [title + (f"  ({block.note})" if block.note else ""), *filter(None, [block.subject])]
+        case Paragraph(text, "prose"):
+            return textwrap.wrap(text, WIDTH)
+        case Paragraph(text, "list"):
+            return textwrap.wrap(text, WIDTH, subsequent_indent="  ", break_on_hyphens=False)
+        case Paragraph(text):
+            return [text]
+        case Location(label, name, where):
+            return [f"{label}: {name}" + (f"  {where}" if where else "")]
+        case Listing(entries, details=True):
+            return [line for entry in entries for line in textwrap.wrap(entry, WIDTH, subsequent_indent="  ")]
+        case Listing(entries):
+            return [_wrapped(entry, "  - ") for entry in entries]
+        case Table():
+            return [] if block.extra else [_table(block, mark)]
+        case Code(label, code, "diff"):
+            return [f"{label} (patch -p0):", "", *code]
+        case Code(label, code):
+            return [f"{label}:", "", *(f"  {line}" for line in code)]
+        case Advice():
+            return _advice(block)
+        case Checklist(checks):
+            return ["\n\n".join(_check(check, colour) for check in checks)]
+        case Section():
+            return _section(block, colour, mark)
+
+
+def _section(section: Section, colour: bool, mark: str) -> list[str]:
+    lines = [f"{section.title}:"]
+    for block in section.blocks:
+        if isinstance(block, Paragraph):
+            block = Listing([block.text])
+        apart = isinstance(block, Code) or (isinstance(block, Table) and block.ruled)
+        found = _lines(block, colour, mark)
+        lines += [""] * bool(apart and found and len(lines) > 1) + found
+    return lines
+
+
+def _table(table: Table, mark: str) -> str:
+    headers = [header.replace(" ", "\n") if table.narrow else header for header in table.headers]
+    rows: Sequence[Sequence[str]] = table.rows
+    if table.code:
+        rows = [(name[:_NAME], *cells) for name, *cells in rows]
+    if table.bars:
+        headers.append("")
+        rows = [(*cells, mark * round(_BAR * bar)) for cells, bar in zip(rows, table.bars, strict=True)]
+    text = tabulate(
+        rows,
+        headers,
+        tablefmt="simple" if table.ruled else "plain",
+        disable_numparse=True,
+        colalign=["right" if side == "r" else "left" for side in table.align + "l" * bool(table.bars)],
+    )
+    return text if table.ruled else textwrap.indent(text, "  ")
+
+
+def _advice(one: Advice) -> list[str]:
+    """Only the first recommendations have instructions."""
+    lines = [_wrapped(f"{one.gain}  {one.title}", f"  {one.number}. ")]
+    if one.number <= _IN_FULL:
+        lines += [_wrapped(f"{name}: {text}", " " * 5) for name, text in (("why", one.reasons[0]), ("how", one.how))]
+        lines += [textwrap.indent(line, " " * 7) for line in one.code]
+    return lines
+
+
+def _check(check: Check, colour: bool) -> str:
+    word = f"{check.status.upper() if check.tone == 'bad' else check.status:<{_STATUS}}"
+    if colour and check.tone:
+        word = f"\x1b[{_COLOURS[check.tone]}m{word}\x1b[0m"
+    indent = " " * (_STATUS + 2)
+    return "\n".join(
+        [f"{word}  {check.title}", _wrapped(check.figures, indent), *(_wrapped(t, f"{indent}-> ") for t in check.todo)]
+    )
+
+
+def _wrapped(text: str, first: str) -> str:
     """Return text wrapped behind ``first``, with the following lines indented by its width."""
     return textwrap.fill(text, WIDTH, initial_indent=first, subsequent_indent=" " * len(first))
-
-
-def warning_texts(warnings: Iterable[Warning_]) -> list[str]:
-    """Return each warning with its help."""
-    return [w.message + (f" ({w.help})" if w.help else "") for w in warnings]

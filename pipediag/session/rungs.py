@@ -14,6 +14,7 @@ class RungKind:
     Attributes:
         name: as used in reports, sessions and ``--rungs``.
         stage: the stage whose cost is the difference from the rung before; empty for a control.
+        work: what the stage does, in words for the verdict.
         meaning: what the training loop receives, in words for the report.
         fed_by: the source of the loop's batches: a ``cache`` in the training process, or the ``workers``.
         workers_make: the rung that the workers serve while this one is measured; empty for this rung itself.
@@ -21,6 +22,7 @@ class RungKind:
 
     name: str
     stage: str
+    work: str
     meaning: str
     fed_by: Literal["cache", "workers"] = "workers"
     workers_make: str = ""
@@ -29,16 +31,33 @@ class RungKind:
 #: The ladder, fastest rung first. Each rung adds one stage of the input pipeline to the rung before it. The cuts of
 #: the transform chain, ``transform:k``, lie between ``sample`` and ``raw`` if they are measured.
 LADDER = (
-    RungKind("device", "compute", "batches cached on the training device", "cache", "baseline"),
-    RungKind("host", "transfer", "batches cached in host memory", "cache", "baseline"),
-    RungKind("worker", "ipc", "a cached batch, sent again by the workers"),
-    RungKind("sample", "collate", "cached processed samples, collated anew"),
-    RungKind("raw", "transform", "cached raw samples, transformed anew"),
-    RungKind("warm", "load", "the whole dataset code, on a few items whose files are in the page cache"),
-    RungKind("baseline", "storage", "the loader as it is"),
+    RungKind("device", "compute", "the model itself", "batches cached on the training device", "cache", "baseline"),
+    RungKind(
+        "host",
+        "transfer",
+        "copying batches from host memory to the device",
+        "batches cached in host memory",
+        "cache",
+        "baseline",
+    ),
+    RungKind(
+        "worker",
+        "ipc",
+        "handing batches from the worker processes to the training process",
+        "a cached batch, sent again by the workers",
+    ),
+    RungKind("sample", "collate", "collating samples into batches", "cached processed samples, collated anew"),
+    RungKind("raw", "transform", "running the transforms on every sample", "cached raw samples, transformed anew"),
+    RungKind(
+        "warm",
+        "load",
+        "loading the samples (reading, decoding, generating)",
+        "the whole dataset code, on a few items whose files are in the page cache",
+    ),
+    RungKind("baseline", "storage", "reading data that is not in the page cache", "the loader as it is"),
 )
 #: Controls, measured in addition to the ladder.
-BESIDE = (RungKind("supply", "", "the loader alone, without the training step", "workers", "baseline"),)
+BESIDE = (RungKind("supply", "", "", "the loader alone, without the training step", "workers", "baseline"),)
 #: The loop under the remedy. It is measured after the ladder, in rounds that include a baseline of their own. The
 #: same holds for the rungs ``settings:k``: the loop on copies of its loader with other settings.
 REMEDIED = "remedied"

@@ -14,8 +14,7 @@ from pipediag.analysis import diagnose_session
 from pipediag.analysis.audit import FAILED, PASSED, UNMEASURABLE, Audit, Item, audit
 from pipediag.analysis.audit.rounds import next_round
 from pipediag.host.passes import Request
-from pipediag.report import RENDERERS, read, write
-from pipediag.report.audit import render_text
+from pipediag.report import RENDERERS, blocks, read, text, write
 from pipediag.session import (
     CONTROLS,
     RUNGS,
@@ -95,7 +94,7 @@ class TestStarvation:
     def test_failed_and_nothing_known_that_helps(self) -> None:
         one = item(run(STARVED, evidence={}, workers=0), "starvation")
         assert one.status == FAILED
-        assert one.advice == [] and one.todo[0].startswith("What would mend it cannot be told")
+        assert one.advice == [] and one.todo[0].startswith("The measurements do not show")
 
     def test_its_gate(self) -> None:
         assert item(run(STARVED), "starvation", 0.6).status == PASSED
@@ -120,12 +119,12 @@ class TestSupply:
     def test_passed(self) -> None:
         one = item(run(), "supply")
         assert one.status == PASSED
-        assert one.told == "it makes 2x (2 to 2) what the training consumes at its best: 40 against 20 batches/s"
+        assert one.told == "it makes 2x (2 to 2) what the training can consume: 40 against 20 batches/s"
 
     def test_failed(self) -> None:
         one = item(run(STARVED, inside=inside(4.0, 4.0, load=2.0)), "supply")
         assert one.status == FAILED
-        assert one.told.startswith("it makes 0.424x (0.424 to 0.424) what the training consumes")
+        assert one.told.startswith("it makes 0.424x (0.424 to 0.424) what the training can consume")
         assert advised(one) == ["num-workers"]
 
     def test_failed_and_nothing_known_that_helps(self) -> None:
@@ -173,7 +172,7 @@ class TestStartup:
         [
             (run(length=None), "the loader does not know its length"),
             (run(startups=[]), "no epoch was seen to begin"),
-            (run(persistent=True), "the workers are kept, and no second epoch was seen to begin"),
+            (run(persistent=True), "the workers persist, and no second epoch was seen to begin"),
             (run(without(WELL, "baseline")), "baseline was not measured"),
         ],
     )
@@ -203,14 +202,16 @@ class TestCores:
     def test_failed(self) -> None:
         one = item(self.crowded(STARVED), "cores")
         assert one.status == FAILED
-        assert one.told.startswith("4 workers of 4 threads and 1 of the training process share 8 cores; a worker waits")
+        assert one.told.startswith(
+            "4 workers of 4 threads (torch) and 1 of the training process share 8 cores; a worker"
+        )
         assert "threads" in advised(one)
 
     def test_failed_and_no_thread_to_spare(self) -> None:
         one = item(replace(self.crowded(STARVED, threads=1, cores=4), device={"type": "cpu"}), "cores")
         assert (one.status, one.todo) == (
             FAILED,
-            ["less for the workers to do, or more cores for each device"],
+            ["give the workers less to do, or each device more cores"],
         )
 
     def test_what_holds_nobody_up_is_well(self) -> None:
@@ -228,7 +229,7 @@ class TestCores:
         ("session", "told"),
         [
             (run(environment={"python": "3.12"}), "the number of usable cores is not known"),
-            (run(evidence={}), "it was not seen how long the workers wait"),
+            (run(evidence={}), "how long the workers wait"),
             (run(without(WELL, "worker"), workers=0), "num_workers=0"),
             (run(without(WELL, "baseline")), "baseline was not measured"),
         ],
@@ -319,16 +320,16 @@ class TestTransfer:
         assert session.batch is not None
         session.batch.unwatched = "parts of the script are compiled"
         assert item(session, "transfer").told.endswith(
-            "; how they are made was not seen: parts of the script are compiled"
+            "; how they are made was not observed: parts of the script are compiled"
         )
         session.batch = None
-        assert item(session, "transfer").told.endswith("; how they are made was not seen")
+        assert item(session, "transfer").told.endswith("; how they are made was not observed")
         session = run(leaves=[leaf(copied=None, read=None)])
-        assert item(session, "transfer").told.endswith("; how they are made was not seen")
+        assert item(session, "transfer").told.endswith("; how they are made was not observed")
 
     def test_made_of_the_batch_on_the_host(self) -> None:
         assert item(run(leaves=[leaf(copied=False)]), "transfer").told.endswith(
-            "; no tensor of a batch was seen to be copied as it is"
+            "; no tensor of a batch was seen being copied unchanged"
         )
 
 
@@ -360,7 +361,7 @@ class TestSyncs:
         assert item(session, "syncs").told == "training runs on the CPU: there is no device to wait for"
         session = run()
         session.syncs = None
-        assert item(session, "syncs").told == "the time was up before steps were watched"
+        assert item(session, "syncs").told == "time ran out before steps were watched"
         session.syncs = Syncs(unwatched="only CUDA tells when it is waited for, and training runs on mps")
         one = item(session, "syncs")
         assert (one.status, one.told) == (UNMEASURABLE, session.syncs.unwatched)
@@ -392,7 +393,7 @@ class TestBytes:
         ("session", "told"),
         [
             (on_cpu(), "training runs on the CPU"),
-            (run(leaves=None), "what is in a batch was not looked at"),
+            (run(leaves=None), "the contents of a batch were not inspected"),
             (run({"baseline": 51.2}), "device was not measured: not reached"),
         ],
     )
@@ -405,27 +406,28 @@ class TestBytes:
 class TestUnread:
     def test_passed(self) -> None:
         one = item(run(leaves=[leaf(), leaf("[1]"), leaf("[2]", copied=False, read=None)]), "unread")
-        assert (one.status, one.told) == (PASSED, "seen to be read: 2 of 2")
+        assert (one.status, one.told) == (PASSED, "2 of 2 copied tensors were seen to be read")
 
     def test_failed(self) -> None:
         one = item(run(COPYING, leaves=[leaf(), leaf("['extra']", read=False)]), "unread")
         assert one.status == FAILED
-        assert one.told.startswith("batch['extra'] (float32, 64x4096, 1.05 MB) is copied to the device and let go of")
+        assert one.told.startswith("batch['extra'] (float32, 64x4096, 1.05 MB) is copied to the device and freed")
         assert advised(one) == ["unread"]
 
     def test_what_costs_nothing_is_well(self) -> None:
         one = item(run(leaves=[leaf(), leaf("[1]", read=False), leaf("[2]", read=None)]), "unread")
         assert one.status == PASSED
         assert one.told == (
-            "seen to be read: 1 of 3; batch[1] needs not be copied, which would gain less than 5 % of a step"
+            "1 of 3 copied tensors were seen to be read; leaving batch[1] on the host would gain less "
+            "than 5 % of a step"
         )
 
     @pytest.mark.parametrize(
         ("session", "told"),
         [
             (on_cpu(), "training runs on the CPU"),
-            (run(leaves=[leaf(read=None)]), "no step was watched"),
-            (run(leaves=None), "no step was watched"),
+            (run(leaves=[leaf(read=None)]), "no watched step showed"),
+            (run(leaves=None), "no watched step showed"),
         ],
     )
     def test_unmeasurable(self, session: Session, told: str) -> None:
@@ -485,7 +487,7 @@ class TestReports:
         return audit(diagnose_session(session))
 
     def test_text(self) -> None:
-        lines = render_text(self.made()).splitlines()
+        lines = RENDERERS[".txt"](self.made()).splitlines()
         assert lines[0] == "AUDIT: 5 failed, 4 passed, 0 unmeasurable"
         assert lines[1] == "train.py | Photos (batch 32, 4 workers) | cuda"
         first = lines.index("FAILED        input costs at most 5 % of a step")
@@ -499,12 +501,12 @@ class TestReports:
         assert "\x1b" not in "".join(lines)
 
     def test_colour(self) -> None:
-        shown = render_text(self.made(), colour=True)
+        shown = text.write(blocks(self.made()), colour=True)
         assert "\x1b[31mFAILED      \x1b[0m  input costs" in shown
         assert "\x1b[32mpassed      \x1b[0m  epochs begin" in shown
 
     def test_unmeasurable(self) -> None:
-        assert "unmeasurable  what is copied to the device is read there" in render_text(
+        assert "unmeasurable  what is copied to the device is read there" in RENDERERS[".txt"](
             audit(diagnose_session(on_cpu()))
         )
 

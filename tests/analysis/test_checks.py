@@ -27,7 +27,7 @@ def test_partial() -> None:
     assert diagnosis.partial
     (warning,) = diagnosis.warnings
     assert warning.code == "partial"
-    assert warning.message == f"PARTIAL: not measured for want of time: {', '.join(RUNGS)}"
+    assert warning.message == f"PARTIAL: time ran out before these rungs were measured: {', '.join(RUNGS)}"
     assert warning.help == "", "the loop ended"
     session.ended = "budget"
     (warning,) = diagnose_session(session).warnings
@@ -46,7 +46,7 @@ def test_partial_names_only_what_lacks_windows() -> None:
     session = make(FLAT)
     session.windows = [w for w in session.windows if w.rung not in ("raw", "warm") or (w.rung, w.round) == ("warm", 0)]
     (warning,) = diagnose_session(session).warnings
-    assert warning.message.endswith("of time: raw")
+    assert warning.message.endswith("were measured: raw")
 
 
 def test_a_rung_that_cannot_be_measured_is_not_lacking() -> None:
@@ -80,7 +80,7 @@ def test_a_cut_that_lacks_windows() -> None:
     session = make(cut(climbing(raw=30.0), (10.0, 20.0)), inside=inside(10.0, 20.0))
     session.windows = [w for w in session.windows if w.rung != "transform:1"]
     (warning,) = diagnose_session(session).warnings
-    assert warning.message.endswith("of time: transform:1")
+    assert warning.message.endswith("were measured: transform:1")
 
 
 class TestFullCpu:
@@ -112,13 +112,13 @@ class TestFullCpu:
         assert warning is not None
         assert warning.code == "tipping-over"
         assert "3.9 of 4 usable cores" in warning.message
-        assert "3.7 were before transform was added" in warning.message
+        assert "3.7 were already before transform was added" in warning.message
         assert warning.help.endswith("not known")
 
     def test_what_the_workers_do_with_their_time(self) -> None:
         warning = self.warning(3.7, 3.9, inside=inside(1.0, 6.0, load=3.0))
         assert warning is not None
-        assert warning.help == "judge by what the workers' time goes into: B 60 %, load 30 %, A 10 %"
+        assert warning.help == "judge by the workers' CPU time: B 60 %, load 30 %, A 10 %"
 
     def test_the_largest_four(self) -> None:
         warning = self.warning(3.7, 3.9, inside=inside(1.0, 2.0, 3.0, 4.0, 5.0, load=5.0))
@@ -179,7 +179,9 @@ class TestDisagreement:
     def test_far_from_it(self) -> None:
         (warning,) = diagnose_session(self.session(90.0)).warnings
         assert warning.code == "rungs-disagree"
-        assert warning.message == ("under the rung raw a step takes 90 ms, where the workers' time for a batch says 50")
+        assert warning.message == (
+            "under the rung raw a step takes 90 ms, but the workers' time for a batch predicts 50 ms"
+        )
 
     def test_the_verdict_is_not_proven_then(self) -> None:
         levels = [diagnose_session(self.session(raw)).verdict.level for raw in (51.0, 90.0)]
@@ -219,7 +221,9 @@ class TestForeignLoad:
         seen = {"cores_busy": 9.0, "cores_used": 4.0}
         (warning,) = diagnose_session(make(climbing(raw=30.0), evidence={"baseline": seen})).warnings
         assert warning.code == "foreign-load"
-        assert warning.message == ("other processes used 5.0 of 16 cores meanwhile, the script and its workers 4.0")
+        assert warning.message == (
+            "other processes used 5.0 of 16 cores during the measurement, the script and its workers 4.0"
+        )
 
     @pytest.mark.parametrize("busy, cores", [(5.0, 16), (4.3, 4), (4.0, 16), (3.0, 16)])
     def test_not_for_next_to_nothing(self, busy: float, cores: int) -> None:

@@ -19,8 +19,7 @@ from pipediag.analysis.whatif import what_if
 from pipediag.host.passes import Request
 from pipediag.host.progress import ProgressLine
 from pipediag.measure import memory
-from pipediag.report.markdown import render_markdown
-from pipediag.report.terminal import render_terminal
+from pipediag.report import RENDERERS
 from pipediag.session import (
     BatchFacts,
     Knobs,
@@ -355,9 +354,12 @@ class TestRecommended:
         slow = LoaderSettings(10, 2, startup=3.0)
         one = advice(tried([slow], [2.0], length=100))["num-workers"]
         assert one.how.startswith("num_workers=10, persistent_workers=True in the DataLoader")
-        assert one.evidence[-1].startswith("its workers gave a first batch after 3 s, 30 ms for each of the 100 steps")
+        assert one.evidence[-1].startswith("its workers take 3 s to a first batch, 30 ms for each of the 100 steps")
         assert "persistent_workers" not in advice(tried([slow], [2.0], length=10_000))["num-workers"].how
         assert "persistent_workers" not in advice(tried([slow], [2.0], length=100, persistent=True))["num-workers"].how
+
+
+render_terminal, render_markdown = RENDERERS[".txt"], RENDERERS[".md"]
 
 
 class TestReports:

@@ -13,9 +13,8 @@ from pipediag.host.passes import Outcome, Request, _Watch, analyze_script
 from pipediag.host.progress import ProgressLine
 from pipediag.host.script import Target
 from pipediag.ladder.plan import Plan
-from pipediag.report import model
-from pipediag.report.markdown import render_markdown
-from pipediag.report.terminal import render_terminal
+from pipediag.report import RENDERERS, markdown, model, text
+from pipediag.report.document import filled
 from pipediag.session import Prefix, Profile, Session, Share
 
 from ..made import FLAT, make
@@ -63,6 +62,7 @@ class TestModules:
         assert heaviest_modules(pieces, {("net",): 6}, 3) == [Share("net", 2.0, 2.0)]
 
 
+render_terminal, render_markdown = RENDERERS[".txt"], RENDERERS[".md"]
 PROFILE = Profile(
     trace="/x/trace.json",
     steps=5,
@@ -99,33 +99,32 @@ class TestReports:
         assert "| `model.layer4` | 1 | 20 | 50 % |" in text
 
     def test_no_trace(self) -> None:
-        lines = model.terminal(diagnose_session(session(Profile(why_not="two cannot record at once"))))
-        assert lines == ["", "the model's side:", "  - no trace was recorded: two cannot record at once"]
+        found = model.section(diagnose_session(session(Profile(why_not="two cannot record at once"))))
+        assert text.write([found]) == "the model's side:\n  - no trace was recorded: two cannot record at once\n"
 
     def test_nothing_was_looked_at(self) -> None:
-        assert model.terminal(diagnose_session(session())) == []
-        assert model.markdown(diagnose_session(session())) == []
+        assert filled([model.section(diagnose_session(session()))]) == []
 
     def test_a_frozen_part(self) -> None:
-        (line,) = model.markdown(diagnose_session(session(prefix=PREFIX)))[3:]
+        (line,) = markdown.write([model.section(diagnose_session(session(prefix=PREFIX)))]).splitlines()[2:]
         assert line == "- 5 ms of a step of 12 ms go into a frozen part that learns nothing: encoder"
 
     def test_many_frozen_modules(self) -> None:
         found = Prefix([f"net.{number}" for number in range(9)], 5.0, 7.0)
-        (line,) = model.markdown(diagnose_session(session(prefix=found)))[3:]
+        (line,) = markdown.write([model.section(diagnose_session(session(prefix=found)))]).splitlines()[2:]
         assert line.endswith("learns nothing: net.0 to net.8 (9 modules)")
 
     def test_a_frozen_part_that_cannot_run_ahead(self) -> None:
         found = Prefix(["encoder"], 5.0, 7.0, why_not="weights of encoder change")
         diagnosis = diagnose_session(session(prefix=found))
-        (line,) = model.markdown(diagnosis)[3:]
+        (line,) = markdown.write([model.section(diagnosis)]).splitlines()[2:]
         assert line.endswith("learns nothing: encoder; it cannot run a batch ahead: weights of encoder change")
         assert "frozen-prefix" not in {one.id for one in diagnosis.recommendations}
 
     def test_modules_could_not_be_watched(self) -> None:
         found = Prefix([], 0.0, 0.0, why_not="they change")
         diagnosis = diagnose_session(session(prefix=found))
-        (line,) = model.markdown(diagnosis)[3:]
+        (line,) = markdown.write([model.section(diagnosis)]).splitlines()[2:]
         assert line == "- whether a frozen part of the model could run a batch ahead is not known: they change"
         assert "frozen-prefix" not in {one.id for one in diagnosis.recommendations}
 

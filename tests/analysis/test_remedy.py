@@ -7,14 +7,15 @@ import random
 import pytest
 
 from pipediag.analysis import diagnose_session
+from pipediag.analysis.estimate import LEAST
 from pipediag.analysis.ladder import LadderView
-from pipediag.analysis.remedy import FEWEST, FIRST_LOOK, LEAST_SPEEDUP, Outcome, next_trial, outcome, speedup, to_dict
-from pipediag.report.markdown import render_markdown
-from pipediag.report.terminal import render_terminal
+from pipediag.analysis.remedy import FEWEST, FIRST_LOOK, Outcome, next_trial, outcome, speedup, to_dict
+from pipediag.report import RENDERERS
 from pipediag.session import REMEDIED, Apart, Edit, Kept, Place, Proof, Remedy, Rung, Session, Window
 
 from ..made import climbing, make
 
+render_terminal, render_markdown = RENDERERS[".txt"], RENDERERS[".md"]
 DIFF = (
     "--- train.py\n+++ train.py\n@@ -1 +1,3 @@\n+import pipediag\n loader = f()\n"
     '+loader = pipediag.offload(loader, "cuda")\n'
@@ -108,7 +109,7 @@ class TestNextTrial:
         came = result(session)
         assert came.applied and came.speedup is not None
         assert came.speedup.value == pytest.approx((1.35 * 1.38 * 1.71) ** (1 / 3))
-        assert came.speedup.low > LEAST_SPEEDUP
+        assert came.speedup.low > LEAST
 
     def test_seldom_pays_by_chance(self) -> None:
         """With no gain at all, and the interval looked at again and again."""

@@ -53,4 +53,7 @@ def test_no_loader_is_known() -> None:
 def test_what_a_sample_is_comes_last() -> None:
     seen = waits(50.0, worker_ms=400.0)
     session = make({"baseline": 100.0}, noise=0.0, workers=8, evidence=seen, inside=inside(5.0, 1.0, load=4.0))
-    assert so_far(session) == f"{WAITS}, its 8 workers make a batch every 50 ms; a sample is A 50 %, load 40 %, B 10 %"
+    assert (
+        so_far(session)
+        == f"{WAITS}, its 8 workers make a batch every 50 ms; time per sample: A 50 %, load 40 %, B 10 %"
+    )

@@ -15,7 +15,7 @@ from pipediag.errors import NothingMeasured, UsageError
 from pipediag.host.passes import Request
 from pipediag.host.varying import Setting, Varied, grid, parse, with_setting
 from pipediag.report import RENDERERS
-from pipediag.report.sweep import headers, notes, render_text, sentence, table
+from pipediag.report.sweep import headers, notes, sentence, table
 from pipediag.session import REMEDIED, Remedy, Session, Window
 
 from ..conftest import Main
@@ -167,7 +167,7 @@ class TestReports:
     sweep = Sweep("train.py", 3, [run(), FAILED])
 
     def test_text(self) -> None:
-        assert render_text(self.sweep).splitlines() == [
+        assert RENDERERS[".txt"](self.sweep).splitlines() == [
             "SWEEP of train.py: 1 of 3 measured",
             "",
             "  --batch-size    ceiling      ceiling    baseline     baseline    starved  bottleneck",

@@ -126,7 +126,7 @@ def test_contention() -> None:
     assert verdict.culprit == Place("DataLoader", "train.py:10")
     assert verdict.co_bottlenecks == []
     assert verdict.next_ceiling == ("compute", pytest.approx(1000 / 50.8, rel=0.01))
-    assert "without any waiting, a step takes 30.2 ms longer beside them (of 81 ms)" in verdict.sentence
+    assert "while they run, a step takes 30.2 ms longer (of 81 ms)" in verdict.sentence
 
 
 def test_contention_beside_workers_that_are_late_as_well() -> None:
@@ -228,7 +228,7 @@ def test_one_window_of_each_rung_is_enough_where_the_loop_plainly_starves() -> N
 def test_one_window_of_each_rung_near_the_gate_is_not() -> None:
     verdict = judged(make(climbing(raw=3.0), rounds=1)).verdict
     assert verdict.bottleneck == "inconclusive"
-    assert "It is open whether the loop starves" in verdict.sentence
+    assert "It is not yet certain whether the loop starves" in verdict.sentence
 
 
 def test_inconclusive_in_noise() -> None:
@@ -464,8 +464,8 @@ class TestContention:
 
     def test_threads_of_opencv(self) -> None:
         assert self.sentence(torch=1, opencv=16) == (
-            "8 workers of 16 threads and 1 of the training process share 4 cores: cv2.setNumThreads(1) in a "
-            "worker_init_fn leaves one to each worker."
+            "8 workers of 16 threads (opencv) and 1 of the training process share 4 cores: cv2.setNumThreads(1) in "
+            "a worker_init_fn leaves one to each worker."
         )
 
     def test_threads_of_torch(self) -> None:
@@ -522,11 +522,11 @@ class TestStartup:
     def test_ending_the_workers_before_is_part_of_it(self) -> None:
         without = self.sentence(Startup(5.0, launch=1.0, ready=4.0))
         with_it = self.sentence(Startup(5.0, launch=1.0, ready=4.0, shutdown=1.0))
-        assert "500 ms a step" in without and "600 ms a step" in with_it
+        assert "500 ms to each step" in without and "600 ms to each step" in with_it
 
     def test_its_parts(self) -> None:
         sentence = self.sentence(Startup(5.0, launch=1.0, ready=4.0))
-        assert "500 ms a step when spread over the epoch's 10 batches" in sentence
+        assert "spread over the epoch's 10 batches, starting the loader adds 500 ms to each step" in sentence
         assert sentence.endswith(
             "Of 5 s, launching the workers takes 1 s, their imports and init function 3 s, the first batch 1 s. "
             "persistent_workers=True pays it once."
@@ -543,8 +543,8 @@ class TestStartup:
 
     def test_the_workers_are_kept_already(self) -> None:
         sentence = self.sentence(Startup(60.0, launch=1.0, ready=2.0), Startup(4.0, renewed=True), persistent=True)
-        assert "400 ms a step" in sentence, "starting them is paid once"
-        assert sentence.endswith("The workers are kept already; longer epochs, or a cheaper first batch, would help.")
+        assert "400 ms to each step" in sentence, "starting them is paid once"
+        assert sentence.endswith("The workers persist already; longer epochs, or a cheaper first batch, would help.")
 
     def test_kept_workers_begin_quickly(self) -> None:
         startups = [Startup(60.0, launch=1.0, ready=2.0), Startup(0.01, renewed=True)]
@@ -600,13 +600,13 @@ class TestObserved:
     def test_no_wait_is_not_starved(self, count: int, device: str) -> None:
         verdict = judged(make({}, observed=blocks(count, 100.0, 0.5), device=device)).verdict
         assert (verdict.bottleneck, verdict.level, verdict.band) == ("none", "observed", "none")
-        assert verdict.sentence.startswith("Not starved: of a step of 100 ms the loop waits for data 0 % (0 to ")
+        assert verdict.sentence.startswith("Not starved: the loop waits for data 0 % of a 100 ms step (0 to ")
         assert verdict.next_ceiling == ("compute", pytest.approx(10.0))
 
     def test_around_the_gate_it_is_open(self) -> None:
         verdict = judged(make({}, observed=[*blocks(1, 100.0, 3.0), *blocks(1, 100.0, 12.0)])).verdict
         assert (verdict.bottleneck, verdict.level) == ("inconclusive", "observed")
-        assert "It is open whether the loop starves" in verdict.sentence
+        assert "It is not yet certain whether the loop starves" in verdict.sentence
 
     def test_by_what_the_workers_do(self) -> None:
         """Their time for a batch divides the wait; without a stage they take as much less."""

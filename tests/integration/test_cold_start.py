@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from pipediag.analysis import diagnose_session
-from pipediag.report.text import render_json
+from pipediag.report import RENDERERS
 from pipediag.session import RUNGS, Rung, Session, Window
 
 from .sandbox import PIPEDIAG, Sandbox
@@ -27,7 +27,7 @@ def saved(tmp_path: Path) -> Path:
         for number, name in enumerate(RUNGS):
             session.windows.append(Window(name, round_, 10, 0.1 * (number + 1) + 0.001 * round_))
     path = tmp_path / "saved.json"
-    path.write_text(render_json(diagnose_session(session)))
+    path.write_text(RENDERERS[".json"](diagnose_session(session)))
     return path
 
 

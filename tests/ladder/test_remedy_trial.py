@@ -66,7 +66,7 @@ def test_batches_go_on_beyond_the_epoch(workers: int) -> None:
     assert vars(loader) == kept
 
 
-def test_its_workers_are_neither_seen_nor_paused() -> None:
+def test_its_workers_are_neither_seen_nor_paused_on_a_cpu() -> None:
     """They fill their queues, and have nothing to do then."""
     feed = feed_of(trial(make(1)))
     for _ in range(3):

@@ -22,7 +22,6 @@ property_test = settings(
 )
 
 FLOATS = (torch.float32, torch.float64, torch.float16, torch.bfloat16)
-CLASSES = 7
 
 
 @st.composite
@@ -41,20 +40,10 @@ def intervals(draw: st.DrawFn, size: int, smallest: int = 0) -> tuple[int, int]:
     return draw(st.integers(0, size - length)), length
 
 
-def labels_for(data: st.DataObject, count: int) -> Tensor:
-    generator = torch.Generator().manual_seed(data.draw(st.integers(0, 2**32)))
-    kind = data.draw(st.sampled_from(["indices", "whole weights", torch.float32, torch.float64]))
-    if kind == "indices":
-        return torch.randint(0, CLASSES, (count,), generator=generator)
-    if kind == "whole weights":
-        return torch.randint(0, 2, (count, CLASSES), generator=generator)
-    return torch.rand((count, CLASSES), generator=generator).to(kind)
-
-
-def mixed_by(transform: Any, x: Tensor, labels: Tensor, **drawn: Any) -> tuple[Tensor, Tensor]:
-    """What a transform of torchvision makes of a batch once it has drawn ``drawn``."""
+def mixed_by(transform: Any, x: Tensor, **drawn: Any) -> Tensor:
+    """What a transform of torchvision makes of a batch of images once it has drawn ``drawn``."""
     transform.make_params = lambda _: drawn
-    result: tuple[Tensor, Tensor] = transform(x, labels)
+    result: Tensor = transform(x, torch.zeros(len(x), dtype=torch.int64))[0]
     return result
 
 
@@ -65,18 +54,13 @@ def weight(lam: float, as_tensor: bool, device: torch.device) -> float | Tensor:
 # ---- MixUp and CutMix
 
 
-@given(data=st.data(), x=images(), lam=st.floats(0, 1), as_tensor=st.booleans())
+@given(x=images(), lam=st.floats(0, 1), as_tensor=st.booleans())
 @property_test
-def test_mixup(device: torch.device, data: st.DataObject, x: Tensor, lam: float, as_tensor: bool) -> None:
-    labels = labels_for(data, len(x))
-    expected, expected_labels = mixed_by(v2.MixUp(num_classes=CLASSES), x, labels, lam=lam)
-    given_lam = weight(lam, as_tensor, device)
-    result = mixing.mixup(x.to(device), given_lam).cpu()
-    result_labels = mixing.mix_labels(labels.to(device), given_lam, CLASSES).cpu()
+def test_mixup(device: torch.device, x: Tensor, lam: float, as_tensor: bool) -> None:
+    expected = mixed_by(v2.MixUp(num_classes=2), x, lam=lam)
+    result = mixing.mixup(x.to(device), weight(lam, as_tensor, device)).cpu()
     assert result.dtype == expected.dtype
     assert torch.equal(result, expected)
-    assert result_labels.dtype == expected_labels.dtype
-    assert torch.equal(result_labels, expected_labels)
 
 
 @given(data=st.data(), x=images(dtypes=(torch.uint8, *FLOATS)))
@@ -86,25 +70,10 @@ def test_cutmix(device: torch.device, data: st.DataObject, x: Tensor) -> None:
     top, height = data.draw(intervals(x.shape[-2]))
     box = (left, top, left + width, top + height)
     lam = 1.0 - width * height / (x.shape[-1] * x.shape[-2])
-    labels = labels_for(data, len(x))
-    expected, expected_labels = mixed_by(v2.CutMix(num_classes=CLASSES), x, labels, box=box, lam_adjusted=lam)
+    expected = mixed_by(v2.CutMix(num_classes=2), x, box=box, lam_adjusted=lam)
     given_images = x.to(device)
     assert torch.equal(mixing.cutmix(given_images, box).cpu(), expected)
     assert torch.equal(given_images.cpu(), x)
-    assert torch.equal(mixing.mix_labels(labels.to(device), lam, CLASSES).cpu(), expected_labels)
-
-
-def test_weights_for_classes_need_no_number_of_classes() -> None:
-    labels = torch.eye(3)
-    assert torch.equal(mixing.mix_labels(labels, 0.25), mixing.mix_labels(labels, 0.25, 3))
-
-
-@pytest.mark.parametrize(
-    ("labels", "classes"), [(torch.zeros(3, dtype=torch.int64), None), (torch.eye(3), 4), (torch.zeros(2, 2, 2), 2)]
-)
-def test_unclear_labels_are_refused(labels: Tensor, classes: int | None) -> None:
-    with pytest.raises(ValueError, match="classes"):
-        mixing.mix_labels(labels, 0.5, classes)
 
 
 def test_whole_numbers_cannot_be_blended() -> None:
@@ -176,7 +145,6 @@ def _erase_packed(x: Tensor, numbers: Tensor) -> Tensor:
 KERNELS: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
     "mixup": lambda x, numbers: mixing.mixup(x.float(), numbers[:1]),
     "cutmix": lambda x, _: mixing.cutmix(x, (1, 2, 3, 4)),
-    "mix_labels": lambda _, numbers: mixing.mix_labels(numbers.long(), 0.3, CLASSES),
     "erase": lambda x, numbers: erasing.erase(x, numbers, numbers, numbers, numbers, numbers[:, None]),
     "erase_packed": _erase_packed,
 }

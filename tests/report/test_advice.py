@@ -9,7 +9,8 @@ import pytest
 from pipediag.analysis import Diagnosis, diagnose_session
 from pipediag.analysis.diagnosis import Recommendation
 from pipediag.analysis.intervals import Interval
-from pipediag.report import advice
+from pipediag.report import advice, markdown, text
+from pipediag.report.document import filled
 from pipediag.session import Session
 
 from ..made import FLAT, make
@@ -34,9 +35,17 @@ def told(*recommendations: Recommendation, nothing: str = "") -> Diagnosis:
     return diagnosis
 
 
+def terminal(diagnosis: Diagnosis) -> list[str]:
+    return text.write(filled([advice.section(diagnosis)])).splitlines()
+
+
+def as_markdown(diagnosis: Diagnosis) -> list[str]:
+    return markdown.write(filled([advice.section(diagnosis)])).splitlines()
+
+
 class TestGain:
     @pytest.mark.parametrize(
-        "predicted, measured, text",
+        "predicted, measured, expected",
         [
             (Interval(2.0, 1.25, 2.5), None, "2x (1.25 to 2.5)"),
             (Interval(2.0, 1.25, math.inf), None, "2x (1.25 to more)"),
@@ -45,14 +54,13 @@ class TestGain:
             (None, Interval(1.8, 1.75, 1.85), "1.8x (1.75 to 1.85) measured"),
         ],
     )
-    def test_text(self, predicted: Interval | None, measured: Interval | None, text: str) -> None:
-        assert advice.gain_text(one(predicted, measured)) == text
+    def test_text(self, predicted: Interval | None, measured: Interval | None, expected: str) -> None:
+        assert advice.gain(one(predicted, measured)) == expected
 
 
 class TestTerminal:
     def test_in_full(self) -> None:
-        assert advice.terminal(told(one())) == [
-            "",
+        assert terminal(told(one())) == [
             "what would help:",
             "  1. 2x (1.25 to 2.5)  Do this",
             "     why: because of 5 ms",
@@ -60,7 +68,7 @@ class TestTerminal:
         ]
 
     def test_from_the_fourth_on_by_a_line(self) -> None:
-        assert advice.terminal(told(*[one()] * 5))[-2:] == [
+        assert terminal(told(*[one()] * 5))[-2:] == [
             "  4. 2x (1.25 to 2.5)  Do this",
             "  5. 2x (1.25 to 2.5)  Do this",
         ]
@@ -68,24 +76,22 @@ class TestTerminal:
     def test_long_texts_are_wrapped(self) -> None:
         long = one()
         long.how = "word " * 60
-        assert max(len(line) for text in advice.terminal(told(long)) for line in text.splitlines()) <= 100
+        assert max(map(len, terminal(told(long)))) <= 100
 
     def test_nothing_to_gain_comes_first(self) -> None:
-        assert advice.terminal(told(one(None), nothing="Nothing."))[1:4] == [
+        assert terminal(told(one(None), nothing="Nothing."))[:3] == [
             "what would help:",
             "  - Nothing.",
             "  1. not predicted  Do this",
         ]
 
     def test_nothing_at_all(self) -> None:
-        assert advice.terminal(told()) == []
-        assert advice.markdown(told()) == []
+        assert filled([advice.section(told())]) == []
 
 
 class TestMarkdown:
     def test_all_that_is_known(self) -> None:
-        assert advice.markdown(told(one())) == [
-            "",
+        assert as_markdown(told(one())) == [
             "## What would help",
             "",
             "1. **Do this** (load): 2x (1.25 to 2.5)",
@@ -96,14 +102,14 @@ class TestMarkdown:
         ]
 
     def test_an_empty_session(self) -> None:
-        assert advice.markdown(diagnose_session(Session()))[3].startswith("Nothing can be recommended yet.")
+        assert as_markdown(diagnose_session(Session()))[2].startswith("Nothing can be recommended yet.")
 
 
 class TestCode:
     """Lines to be pasted are told as they are."""
 
     def test_in_the_terminal(self) -> None:
-        lines = advice.terminal(told(with_code()))
+        lines = terminal(told(with_code()))
         assert lines[lines.index("     how: in place of this:") + 1 :] == [
             "       def ahead(batch):",
             "           return batch",
@@ -113,7 +119,7 @@ class TestCode:
         ]
 
     def test_in_markdown(self) -> None:
-        lines = advice.markdown(told(with_code()))
+        lines = as_markdown(told(with_code()))
         assert lines[lines.index("   - how: in place of this:") + 1 :] == [
             "     ```python",
             "     def ahead(batch):",

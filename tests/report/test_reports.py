@@ -17,12 +17,12 @@ import pytest
 
 from pipediag.analysis import Diagnosis, diagnose_session
 from pipediag.errors import SessionFileError, UsageError
-from pipediag.report import RENDERERS, check_output, read, write
-from pipediag.report.terminal import render_for, render_terminal
+from pipediag.report import RENDERERS, check_output, read, render_for, write
 from pipediag.session import BatchStep, Files, HotLine, Session, Slow, Startup, Tail
 
 from ..made import FLAT, blocks, climbing, cut, inside, leaf, make, torchvisions, without
 
+render_terminal = RENDERERS[".txt"]
 GOLDEN = Path(__file__).parent / "golden"
 VERDICTS = {
     "none", "transfer", "ipc", "collate", "transform", "load", "storage", "startup", "contention", "inconclusive",
@@ -411,7 +411,7 @@ class TestTerminal:
         session = make(climbing(raw=30.0))
         session.windows = [window for window in session.windows if window.rung != "raw"]
         text = render_terminal(diagnose_session(session))
-        assert "PARTIAL: not measured for want of time: raw" in text.partition("warnings:")[2]
+        assert "PARTIAL: time ran out before these rungs were measured: raw" in text.partition("warnings:")[2]
 
     def test_not_starved(self) -> None:
         assert render_terminal(diagnose_session(make(FLAT))).startswith("NOT STARVED  (proven)\n")

@@ -5,8 +5,9 @@ from __future__ import annotations
 import pytest
 
 from pipediag.analysis import Diagnosis, diagnose_session
-from pipediag.report import rows
-from pipediag.report.rows import WorkerRow
+from pipediag.report import diagnosis as report
+from pipediag.report import evidence
+from pipediag.report.document import Title
 from pipediag.session import HotLine, Inside, Session, Startup
 
 from ..made import FLAT, blocks, climbing, cut, inside, make, waits, without
@@ -21,10 +22,10 @@ def chained(*costs: float, cuts: tuple[int, ...] = (), names: tuple[str, ...] = 
 
 class TestStageRows:
     def stages(self, diagnosis: Diagnosis) -> list[str]:
-        return [row.stage for row in rows.stage_rows(diagnosis)]
+        return [row.stage for row in report.stage_rows(diagnosis)]
 
     def test_a_row_for_each_cut(self) -> None:
-        found = rows.stage_rows(chained(5.0, 20.0, 10.0))[4:7]
+        found = report.stage_rows(chained(5.0, 20.0, 10.0))[4:7]
         assert [(row.stage, row.cost, row.share) for row in found] == [
             ("transform: C", "10", "12 %"),
             ("transform: B", "20", "23 %"),
@@ -42,7 +43,7 @@ class TestStageRows:
     def test_cheap_links_share_one(self) -> None:
         costs = (0.1, 20.0, 0.1, 0.1)
         session = make(climbing(raw=20.0), noise=0.0, evidence=waits(20.6, worker_ms=220.0), inside=inside(*costs))
-        found = {row.stage: row for row in rows.stage_rows(diagnose_session(session))}
+        found = {row.stage: row for row in report.stage_rows(diagnose_session(session))}
         assert {"transform: B", "transform: A, C, D"} <= {*found}
         assert found["transform: A, C, D"].cost == "0.277"
         assert found["transform: A, C, D"].without == "", "they are not one thing to do without"
@@ -77,7 +78,7 @@ class TestStageRows:
     def test_without_it(self) -> None:
         """Measured under a rung, or predicted, which is marked; the model is what training is for."""
         found = {
-            row.stage: row.without for row in rows.stage_rows(diagnose_session(make(climbing(warm=30.0), noise=0.0)))
+            row.stage: row.without for row in report.stage_rows(diagnose_session(make(climbing(warm=30.0), noise=0.0)))
         }
         assert found == {
             "compute": "", "transfer": "~12.3", "ipc": "~12.3", "collate": "~12.4", "transform": "~12.4",
@@ -93,47 +94,52 @@ class TestLines:
 
     def test_compute_and_input(self) -> None:
         diagnosis = diagnose_session(make(climbing(raw=30.0), noise=0.0))
-        assert rows.step_line(diagnosis) == (
+        assert report.step_line(diagnosis) == (
             "step 81 ms = compute 50 ms + input 31 ms;  12.3 steps/s now, 20 with cached batches"
         )
 
     def test_rungs(self) -> None:
         diagnosis = diagnose_session(make({"device": 50.0, "worker": 62.5, "baseline": 100.0}, noise=0.0))
-        assert rows.rung_line(diagnosis) == "steps/s by rung: device 20, worker 16, baseline 10"
+        assert report.rung_line(diagnosis) == "steps/s by rung: device 20, worker 16, baseline 10"
 
     def test_neither_where_the_loop_was_only_observed(self) -> None:
-        assert rows.step_line(self.observed()) == rows.rung_line(self.observed()) == ""
+        assert report.step_line(self.observed()) == report.rung_line(self.observed()) == ""
 
     @pytest.mark.parametrize("ladder", [{}, {"baseline": 100.0}, {"device": 50.0}])
     def test_nor_where_nothing_is_to_be_compared(self, ladder: dict[str, float]) -> None:
-        assert rows.step_line(diagnose_session(make(ladder))) == ""
+        assert report.step_line(diagnose_session(make(ladder))) == ""
 
     def test_how_surely_it_is_known(self) -> None:
-        assert rows.level(self.observed()) == "  (observed)"
-        assert rows.level(diagnose_session(make(climbing(raw=30.0)))) == "  (proven)"
-        assert rows.level(diagnose_session(Session())) == ""
+        proven = diagnose_session(make(climbing(raw=30.0)))
+        notes = [
+            title.note
+            for one in (self.observed(), proven, diagnose_session(Session()))
+            for title in report.blocks(one)
+            if isinstance(title, Title)
+        ]
+        assert notes == ["observed", "proven", ""]
 
 
 class TestWorkerRows:
-    def rows(self, found: Inside | None) -> list[WorkerRow]:
-        return rows.worker_rows(diagnose_session(make(FLAT, inside=found)))
+    def rows(self, found: Inside | None) -> list[tuple[str, ...]]:
+        return [*evidence.worker_rows(diagnose_session(make(FLAT, inside=found)))]
 
     def test_loading_then_the_transforms_in_their_order(self) -> None:
         assert self.rows(inside(5.0, 12.5, load=7.5)) == [
-            WorkerRow("load", "data.py:5", "7.5", "7.5", "30 %"),
-            WorkerRow("A", "aug.py:10", "5", "5", "20 %"),
-            WorkerRow("B", "aug.py:20", "12.5", "12.5", "50 %"),
+            ("load", "7.5", "7.5", "30 %", "data.py:5"),
+            ("A", "5", "5", "20 %", "aug.py:10"),
+            ("B", "12.5", "12.5", "50 %", "aug.py:20"),
         ]
 
     @pytest.mark.parametrize("between, shown", [(0.1, False), (0.5, True)])
     def test_the_code_between_them_where_it_takes_some_time(self, between: float, shown: bool) -> None:
-        names = [row.name for row in self.rows(inside(5.0, 3.0, between=between))]
+        names = [row[0] for row in self.rows(inside(5.0, 3.0, between=between))]
         assert names == ["load", "A", "B"] + ["(between them)"] * shown
 
     def test_wall_and_cpu(self) -> None:
         found = inside(5.0, load=5.0)
         found.links[0].cost.cpu_ms = 19.5
-        assert self.rows(found)[1] == WorkerRow("A", "aug.py:10", "5", "19.5", "50 %")
+        assert self.rows(found)[1] == ("A", "5", "19.5", "50 %", "aug.py:10")
 
     @pytest.mark.parametrize("found", [None, Inside(), inside(5.0, samples=0)])
     def test_nothing_looked_into(self, found: Inside | None) -> None:
@@ -142,26 +148,26 @@ class TestWorkerRows:
     def test_without_a_loader(self) -> None:
         session = make(FLAT, inside=inside(5.0))
         session.loader = None
-        assert rows.worker_rows(diagnose_session(session))[0].where == ""
+        assert evidence.worker_rows(diagnose_session(session))[0][-1] == ""
 
 
 class TestHotLines:
     def test_line_by_line(self) -> None:
         lines = [HotLine("aug.py:34", "x = blur(x)", 0.581), HotLine("data.py:9", "", 0.2)]
         diagnosis = diagnose_session(make(FLAT, inside=inside(5.0, lines=lines)))
-        assert rows.hot_lines(diagnosis) == ["58 %  aug.py:34  x = blur(x)", "20 %  data.py:9"]
+        assert evidence.hot_lines(diagnosis) == ["58 %  aug.py:34  x = blur(x)", "20 %  data.py:9"]
 
     def test_a_function_without_a_place(self) -> None:
         diagnosis = diagnose_session(make(FLAT, inside=inside(5.0, lines=[HotLine("", "<built-in>", 0.5)])))
-        assert rows.hot_lines(diagnosis) == ["50 %  <built-in>"]
+        assert evidence.hot_lines(diagnosis) == ["50 %  <built-in>"]
 
     def test_none(self) -> None:
-        assert rows.hot_lines(diagnose_session(make(FLAT))) == []
+        assert evidence.hot_lines(diagnose_session(make(FLAT))) == []
 
 
 class TestNotMeasured:
     def lines(self, session: Session) -> list[str]:
-        return rows.not_measured(diagnose_session(session))
+        return evidence.not_measured(diagnose_session(session))
 
     def test_rungs(self) -> None:
         session = make(without(climbing(), "raw"), unavailable={"raw": "not separable: why"}, absent=["supply"])
@@ -194,7 +200,7 @@ class TestNotMeasured:
 
 class TestEvidence:
     def lines(self, session: Session, beginning: str) -> list[str]:
-        found = rows.evidence_lines(diagnose_session(session))
+        found = evidence.evidence_lines(diagnose_session(session))
         return [line for line in found if line.startswith(beginning)]
 
     def seen(self, **figures: float) -> Session:

@@ -11,22 +11,24 @@ from dataclasses import dataclass
 from typing import Any
 
 from ..diagnosis import Diagnosis
+from ..sentences import percent
 from ..thresholds import GATE
 from . import device, pipeline
-from .item import FAILED, PASSED, UNMEASURABLE, Check, Item
+from .item import FAILED, PASSED, UNMEASURABLE, Check, Item, Result, Unmeasurable
 
 __all__ = ["FAILED", "PASSED", "UNMEASURABLE", "Audit", "Item", "audit"]
 
-CHECKS: tuple[Callable[[Check], Item], ...] = (
-    pipeline.starvation,
-    pipeline.supply,
-    pipeline.startup,
-    pipeline.cores,
-    pipeline.knobs,
-    device.transfer,
-    device.syncs,
-    device.light,
-    device.unread,
+#: Each check's id and title, and the function that makes it. Functions raise :class:`~.item.Unmeasurable`.
+CHECKS: tuple[tuple[str, str, Callable[[Check], Result]], ...] = (
+    ("starvation", "input costs at most {gate} of a step", pipeline.starvation),
+    ("supply", "the loader alone is faster than the training", pipeline.supply),
+    ("startup", "epochs begin without a long wait", pipeline.startup),
+    ("cores", "workers and threads have the cores they need", pipeline.cores),
+    ("knobs", "no other setting of the loader would gain much", pipeline.knobs),
+    ("transfer", f"copies to the device cost at most {percent(GATE)} of a step", device.transfer),
+    ("syncs", "no call waits for the device in every step", device.syncs),
+    ("bytes", "batches cross the bus in few enough bytes", device.light),
+    ("unread", "what is copied to the device is read there", device.unread),
 )
 
 
@@ -51,4 +53,11 @@ class Audit:
 def audit(diagnosis: Diagnosis, gate: float = GATE) -> Audit:
     """Run the checklist on the numbers of one run."""
     check = Check(diagnosis, gate)
-    return Audit(diagnosis, gate, [made(check) for made in CHECKS])
+    items = []
+    for id, title, made in CHECKS:
+        try:
+            result = made(check)
+        except Unmeasurable as why:
+            result = Result(UNMEASURABLE, str(why))
+        items.append(Item(**vars(result), id=id, title=title.format(gate=percent(gate))))
+    return Audit(diagnosis, gate, items)

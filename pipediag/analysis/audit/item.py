@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Collection
 from dataclasses import dataclass, field
 from typing import Any
@@ -15,25 +14,33 @@ from ..ladder import LadderView
 PASSED, FAILED, UNMEASURABLE = "passed", "failed", "unmeasurable"
 
 
+class Unmeasurable(Exception):
+    """A check lacks a measurement, or its numbers leave the answer open; the message says why."""
+
+
 @dataclass(frozen=True)
-class Item:
+class Result:
     """The result of one check.
 
     Attributes:
-        id: the same in every audit.
-        title: the condition that holds if the check passes.
         status: ``passed``, ``failed`` or ``unmeasurable``.
         told: the numbers, or why it could not be measured.
         advice: the run's recommendations that would fix it.
         todo: other remedies.
     """
 
-    id: str
-    title: str
     status: str
     told: str
     advice: list[Recommendation] = field(default_factory=list)
     todo: list[str] = field(default_factory=list)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Item(Result):
+    """A result with its ``id``, the same in every audit, and its ``title``: the condition that holds if it passes."""
+
+    id: str
+    title: str
 
     def to_dict(self) -> dict[str, Any]:
         return {
@@ -73,6 +80,17 @@ class Check:
         """Return the run's recommendations with one of these ids."""
         return [one for one in self.diagnosis.recommendations if one.id in ids]
 
+    def needs(self, *rungs: str) -> None:
+        """Raise :class:`Unmeasurable` unless these rungs were measured."""
+        why = self.lacking(*rungs)
+        if why:
+            raise Unmeasurable(why)
+
+    def needs_a_device(self) -> None:
+        """Raise :class:`Unmeasurable` if training runs on the CPU."""
+        if self.device == "cpu":
+            raise Unmeasurable("training runs on the CPU: there is no transfer")
+
     def lacking(self, *rungs: str) -> str:
         """Return why the first of these rungs without a window has none; empty if all were measured."""
         for rung in rungs:
@@ -83,11 +101,21 @@ class Check:
         return ""
 
 
-def against(interval: Interval, bound: float) -> str:
-    """Return the status of a cost against a bound: passed or failed only if its whole interval says so."""
-    if math.isinf(interval.low) or math.isinf(interval.high):
-        return UNMEASURABLE
-    return FAILED if interval.low > bound else PASSED if interval.high <= bound else UNMEASURABLE
+def exceeds(interval: Interval, bound: float) -> bool | None:
+    """Return whether a cost exceeds a bound, or None if its interval contains the bound."""
+    return None if interval.low <= bound < interval.high else interval.low > bound
+
+
+def held_against(interval: Interval, bound: float, told: str) -> Result:
+    """Return the result for a cost that must not exceed a bound.
+
+    Raises:
+        Unmeasurable: its interval contains the bound.
+    """
+    exceeded = exceeds(interval, bound)
+    if exceeded is None:
+        raise Unmeasurable(f"{told}; {OPEN}")
+    return Result(FAILED if exceeded else PASSED, told)
 
 
 def share_of_step(ladder: LadderView, slow: str, fast: str) -> Interval:
@@ -102,4 +130,4 @@ def margin(ladder: LadderView) -> Interval:
 
 
 #: Message for an interval that contains the bound.
-OPEN = "too uncertain to tell, a longer --budget narrows the interval"
+OPEN = "too uncertain to tell; a longer --budget narrows the interval"

@@ -9,7 +9,7 @@ from ..intervals import Interval
 from ..ladder import LadderView
 from ..thresholds import GATE
 from ..verdict import starved_share
-from .item import UNMEASURABLE, against, margin, share_of_step
+from .item import exceeds, margin, share_of_step
 
 #: Minimum number of windows per rung.
 _ENOUGH = 2
@@ -27,7 +27,7 @@ def next_round(session: Session, gate: float) -> list[str]:
     wanted = {name for name in session.rungs if not fed_apart(name) and ladder.windows(name) < _ENOUGH}
     if "baseline" in ladder.rungs and len(ladder.rungs) > 1:
         for pair, interval, bound in _compared(ladder, gate):
-            if not pair & refused and against(interval, bound) == UNMEASURABLE:
+            if not pair & refused and exceeds(interval, bound) is None:
                 wanted |= pair
     return ordered(wanted - refused)
 

@@ -12,9 +12,9 @@ from collections.abc import Callable
 from ..diagnosis import Recommendation, Stage, Verdict
 from ..ladder import LadderView
 from ..sentences import number, percent, span
-from ..thresholds import WORTH as WORTH
-from ..waterfall import by_stage
-from ..whatif import WhatIf, what_if
+from ..thresholds import WORTH
+from ..waterfall import input_stages
+from ..whatif import what_if
 from . import loading, model, transfer, transforms, tried, workers
 from .view import View
 
@@ -55,24 +55,22 @@ def recommend(ladder: LadderView, pieces: list[Stage], verdict: Verdict) -> tupl
     numbers = what_if(ladder)
     if numbers is None:
         return [], _unknown(verdict)
-    stages = by_stage(ladder, pieces)
-    view = View(ladder.session, ladder, stages, verdict, numbers)
+    costs = input_stages(ladder, pieces)
+    view = View(ladder.session, ladder, costs, verdict, numbers)
     found = [made for rule in RULES if (made := rule(view)) is not None and _worth_it(made)]
     found.sort(key=_rank)
     if any(one.stage != "compute" for one in found):
         return found, ""
-    return found, _nothing(numbers, stages, verdict)
+    return found, _nothing(view)
 
 
 def _worth_it(one: Recommendation) -> bool:
-    gain = one.measured or one.predicted
-    return gain is None or gain.high >= WORTH
+    return one.gain is None or one.gain.high >= WORTH
 
 
 def _rank(one: Recommendation) -> float:
     """Return the sort key: the gain, rounded to 0.01, so that gains at the ceiling keep the order of the rules."""
-    gain = one.measured or one.predicted
-    return math.inf if gain is None else -round(gain.value, 2)
+    return math.inf if one.gain is None else -round(one.gain.value, 2)
 
 
 def _unknown(verdict: Verdict) -> str:
@@ -82,20 +80,20 @@ def _unknown(verdict: Verdict) -> str:
     if verdict.bottleneck == "none":
         share = f"{percent(verdict.starved.value)} of a step ({span(verdict.starved)})"
         return f"Nothing to gain here, because the loop waits for data {share}."
-    return "What a change would bring can be told once the loop was fed from a cache, and it ended before that."
+    return "No gain can be predicted: the loop ended before it could be fed from a cache."
 
 
-def _nothing(numbers: WhatIf, pieces: list[Stage], verdict: Verdict) -> str:
+def _nothing(view: View) -> str:
     """Return why nothing can be gained from the input pipeline, or why no gain is known."""
+    verdict = view.verdict
     if verdict.bottleneck == "inconclusive":
         return f"Nothing can be recommended yet. {verdict.sentence}"
-    base, compute = number(numbers.base), number(numbers.compute)
+    base, compute = number(view.whatif.base), number(view.whatif.compute)
     told = f"{base} ms a step with the loader, {compute} ms with cached batches"
-    costs = [piece for piece in pieces if piece.stage != "compute"]
-    if costs:
-        most = max(costs, key=lambda piece: piece.ms.value)
+    if view.costs:
+        most = view.costs[0]
         told += f", and {most.stage} costs most with {number(most.ms.value)} ms"
     if verdict.bottleneck == "none" and verdict.starved is not None:
         share = f"{percent(max(0.0, verdict.starved.value))} of a step ({span(verdict.starved)})"
         return f"Nothing to gain here, because the input pipeline costs {share}: {told}."
-    return f"What would mend it cannot be told from what was measured: {told}."
+    return f"The measurements do not show what would help: {told}."

@@ -6,10 +6,10 @@ import re
 
 from ...session import Files
 from ..diagnosis import Recommendation
-from ..intervals import Interval
-from ..sentences import number, percent
-from ..whatif import Change, saving
-from .view import HALVED, View, bytes_text, share_text
+from ..sentences import counted, number, percent
+from ..whatif import Change
+from ..work import saving
+from .view import HALVED, View, bytes_text, half_at_best, share_text
 
 #: Lines and functions that decode images.
 _DECODING = re.compile(
@@ -28,7 +28,7 @@ def storage(view: View) -> Recommendation | None:
         return None
     evidence = [
         f"a step takes {number(view.whatif.base)} ms, and {number(ladder.ms('warm').value)} ms with a few items "
-        "whose files lie in the page cache; predicted for all data there"
+        "whose files are in the page cache; the prediction assumes all data there"
     ]
     if view.seen.get("disk_read_mb", 0.0) > 0:
         evidence.append(f"{view.seen['disk_read_mb']:.2f} MB a step come from storage")
@@ -50,13 +50,13 @@ def storage(view: View) -> Recommendation | None:
         ladder.ratio("baseline", "warm"),
         evidence,
         f"a local SSD, or /dev/shm where the data fits into memory; {how}",
-        "a copy of the data that has to be kept up to date; slower storage than memory gains less",
+        "a copy of the data must be kept up to date; slower storage than memory gains less",
     )
 
 
 def _files_text(files: Files) -> str:
     endings = ", ".join(filter(None, files.endings))
-    told = f"{number(files.opened)} file{'' if files.opened == 1 else 's'} of {bytes_text(files.nbytes)} "
+    told = f"{counted(files.opened, 'file')} of {bytes_text(files.nbytes)} "
     return f"{told}{'is' if files.opened == 1 else 'are'} opened for a sample{f' ({endings})' if endings else ''}"
 
 
@@ -67,7 +67,6 @@ def decode(view: View) -> Recommendation | None:
     if work is None or not lines:
         return None
     took = min(1.0, sum(line.share for line in lines)) * work.samples
-    saved = saving(took)
     evidence = [
         f"decoding takes {view.per_sample(took)}, {share_text(took, work.run)} of a worker's time "
         f"({'; '.join(f'{line.where} {line.text}'.strip() for line in lines[:2])}); {HALVED}"
@@ -87,7 +86,7 @@ def decode(view: View) -> Recommendation | None:
         "decode",
         "Decode less",
         "load",
-        Change(work=Interval(saved.value / 2, 0.0, saved.high)),
+        Change(work=half_at_best(saving(took))),
         evidence,
         "store images at the size that is needed; Image.draft() before convert() decodes a JPEG to fewer pixels"
         + device,

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from ...session import Prefix
 from ..diagnosis import Recommendation
-from ..intervals import Interval
+from ..intervals import exactly
 from ..sentences import few, number, percent
 from ..whatif import Change
-from .view import HALVED, View, s
+from .view import HALVED, View, half_at_best, s
 
 #: Part of the time in which a kernel runs, from which on the device counts as busy.
 _BUSY = 0.9
@@ -26,17 +26,16 @@ def frozen_prefix(view: View) -> Recommendation | None:
         "frozen-prefix",
         f"Run {names} a batch ahead, on a second stream",
         "compute",
-        Change(compute=Interval(most / 2, 0.0, most)),
+        Change(compute=half_at_best(exactly(most))),
         [
-            f"{number(prefix.ms)} ms of a step of {number(step)} ms go into a frozen part that learns nothing "
-            f"({names}): run beside the rest, such steps become at most {number(step / longer)} "
-            "times as fast, as predicted, not measured",
-            f"with perfect overlap the longer of the two is left; {HALVED}, and nothing is gained where either part "
-            "fills the device by itself",
+            f"the frozen part ({names}) takes {number(prefix.ms)} ms of a {number(step)} ms step: overlapped with the "
+            f"rest, such steps become at most {number(step / longer)} times as fast (predicted, not measured)",
+            f"with perfect overlap only the longer part remains; {HALVED}; nothing is gained if either part alone "
+            "fills the device",
         ],
         lines_to_paste(prefix, view.batch.autocast or ""),
-        f"right only if {names} need{s(prefix.modules)} nothing but the batch: not what an earlier step has left; one "
-        "more batch lies in the device's memory",
+        f"correct only if {names} need{s(prefix.modules)} nothing but the batch, no result of an earlier step; one "
+        "more batch takes device memory",
     )
 
 
@@ -69,7 +68,7 @@ def compute(view: View) -> Recommendation | None:
         return None
     seen = view.ladder.evidence("device")
     busy = None if view.on_cpu else seen.get("gpu_utilization")
-    evidence = [f"a step takes {number(model.compute)} ms with batches that lie on the device"]
+    evidence = [f"a step takes {number(model.compute)} ms with batches cached on the device"]
     if busy is not None:
         evidence.append(f"a kernel runs {percent(busy)} of that time")
     if busy is not None and busy < _BUSY:
@@ -78,19 +77,19 @@ def compute(view: View) -> Recommendation | None:
             "model",
             "Keep the device busy: it waits for the training process",
             "compute",
-            Change(compute=Interval(idle / 2, 0.0, idle)),
+            Change(compute=half_at_best(exactly(idle))),
             [*evidence, f"the device idles {number(idle)} ms of each step; {HALVED}"],
             "torch.compile or CUDA graphs launch a step's kernels together, a fused optimizer launches fewer; .item() "
             "and printing the loss make the process wait for the device",
-            "compiled steps have to be made anew for every new shape",
+            "every new shape compiles the step again",
         )
     if view.batch.autocast == "":
         evidence.append("no operation was seen to run under autocast")
-    evidence.append("what a cheaper step would gain cannot be told from the input pipeline's side: no prediction")
+    evidence.append("no prediction: measuring the input pipeline does not show what a cheaper step would gain")
     options = "autocast to bfloat16, channels_last, a larger batch, torch.compile"
     profile = view.session.profile
     heavy = profile.modules[0] if profile is not None and profile.modules else None
-    first = "pipediag analyze --profile trace.json shows what its steps consist of; begin with what takes most"
+    first = "pipediag analyze --profile trace.json shows what its steps consist of; begin with the largest part"
     if heavy is not None:
         evidence.append(f"{heavy.name} takes {number(heavy.ms)} ms of a recorded step, its backward pass included")
         first = f"begin with {heavy.name}"

@@ -7,10 +7,10 @@ from dataclasses import replace
 from ...session import Leaf
 from ..diagnosis import Recommendation
 from ..intervals import Interval
-from ..sentences import number, percent
+from ..sentences import counted, number, percent
 from ..whatif import Change
 from .tried import RISKS, found_best, predicted_only
-from .view import HALVED, View, batch_text, bytes_text, leaf_text
+from .view import HALVED, View, batch_text, bytes_text, half_at_best, leaf_text
 
 #: Low-precision dtypes for a model, with at most half the bytes of float32, and their sizes in bytes.
 _LOW = {"bfloat16": 2, "float16": 2, "float8_e4m3fn": 1, "float8_e5m2": 1}
@@ -38,7 +38,7 @@ def overlap(view: View) -> Recommendation | None:
         Change(loop=Interval(transfer.value, transfer.low / 2, transfer.high)),
         evidence,
         f'loader = pipediag.offload(loader, "{view.device}"): copies batches ahead of the loop, on a stream of its own',
-        "a few batches more lie in the device's memory",
+        "a few more batches take device memory",
     )
 
 
@@ -52,7 +52,7 @@ def pin_memory(view: View) -> Recommendation | None:
     if (not pageable and not waited) or (pageable and found_best(view, "pin-memory")):
         return None
     evidence = [f"{_cost(view, transfer)}; pin_memory={view.loader.pin_memory}"]
-    saved = Interval(transfer.value / 2, 0.0, transfer.high)
+    saved = half_at_best(transfer)
     if pageable and batch.copy_ms and batch.pinned_copy_ms is not None:
         faster = max(0.0, 1 - batch.pinned_copy_ms / batch.copy_ms)
         # An asynchronous copy may overlap the step completely.
@@ -95,9 +95,9 @@ def unread(view: View) -> Recommendation | None:
         "unread",
         f"Leave {batch_text(found)} on the host",
         sum(leaf.nbytes for leaf in found),
-        [f"{leaf_text(leaf)} is copied to the device and let go of without any operation on it" for leaf in found],
+        [f"{leaf_text(leaf)} is copied to the device and freed without any operation on it" for leaf in found],
         "drop the copy in the training loop, or leave it out of the batch where the host does not need it either",
-        "a kernel that is given its address by other ways than torch's operations would not have been seen",
+        "a kernel that gets its address other than through torch's operations would go unnoticed",
     )
 
 
@@ -109,7 +109,7 @@ def as_bytes(view: View) -> Recommendation | None:
     return _lighter(
         view,
         "uint8",
-        f"Send {batch_text(found)} as uint8, and make floats of it on the device",
+        f"Send {batch_text(found)} as uint8, and convert to float on the device",
         sum(leaf.nbytes * (1 - 1 / leaf.itemsize) for leaf in found),
         [f"{leaf_text(leaf)} holds {_values(leaf)}" for leaf in found],
         "leave ToTensor or ToDtype and what follows it out of the dataset's transforms and do the same to the batch on "
@@ -147,7 +147,7 @@ def low_precision(view: View) -> Recommendation | None:
         f"Cast {batch_text(found)} to {target} in the workers",
         sum(leaf.nbytes * (1 - _LOW[str(leaf.turned_into)] / leaf.itemsize) for leaf in found),
         [
-            f"{leaf_text(leaf)} is turned into {leaf.turned_into} by whatever reads it on the device{under}"
+            f"{leaf_text(leaf)} is converted to {leaf.turned_into} by the operations that read it on the device{under}"
             for leaf in found
         ],
         f"x.to(torch.{target}) at the end of the dataset's transforms, or in the collate function",
@@ -207,20 +207,20 @@ def padding(view: View) -> Recommendation | None:
     needless = max(padding.beyond_longest for _, padding in found) >= _NEEDLESS
     where = f" ({view.loader.collate.where})" if view.loader.collate and view.loader.collate.where else ""
     evidence = [
-        f"{percent(padding.share)} of {leaf_text(leaf)} is filled up with {padding.value:g}, "
+        f"{percent(padding.share)} of {leaf_text(leaf)} is padding with {padding.value:g}, "
         f"{percent(padding.beyond_longest)} beyond the longest sample of the batch"
         for leaf, padding in found
     ]
     return view.made(
         "padding",
-        "Pad to the longest sample of the batch only" if needless else "Put samples of like size into a batch",
+        "Pad to the longest sample of the batch only" if needless else "Batch samples of similar size",
         "transfer",
         # The model may work on the padding as long as on the rest, or not at all.
         replace(lighter, compute=Interval(0.0, 0.0, most * view.whatif.compute)),
         [*evidence, "the upper end is for a model whose step takes time in proportion"],
         f"pad in the collate function{where}, to the longest sample there is; a sampler that sorts within large "
         "chunks; or samples joined end to end, with their offsets",
-        "shapes that vary make torch.compile and cudnn.benchmark begin anew; sorted samples are less random",
+        "varying shapes make torch.compile and cudnn.benchmark start over; sorted samples are less random",
     )
 
 
@@ -235,15 +235,15 @@ def handoff(view: View) -> Recommendation | None:
     ]
     if leaves:
         nbytes = bytes_text(sum(leaf.nbytes for leaf in leaves))
-        evidence.append(f"a batch holds {len(leaves)} tensor{'' if len(leaves) == 1 else 's'}, {nbytes} in all")
+        evidence.append(f"a batch holds {counted(len(leaves), 'tensor')}, {nbytes} in all")
     return view.made(
         "hand-off",
         "Hand over batches in fewer and smaller pieces",
         "ipc",
-        Change(loop=Interval(cost.value / 2, 0.0, cost.high)),
+        Change(loop=half_at_best(cost)),
         evidence,
         "one tensor in place of lists of tensors or objects, bytes in place of floats, larger batches of small samples",
-        "what is packed has to be taken apart on the device",
+        "the device has to unpack what was packed",
     )
 
 

@@ -6,12 +6,14 @@ from collections.abc import Sequence
 
 from ...session import Link
 from ..diagnosis import Recommendation
+from ..estimate import LEAST
 from ..intervals import Interval
-from ..remedy import LEAST_SPEEDUP, outcome
-from ..sentences import number, percent
-from ..whatif import Change, saving
+from ..remedy import outcome
+from ..sentences import listed, number, percent
+from ..whatif import Change
+from ..work import saving
 from . import known
-from .view import HALVED, View, bytes_text, leaf_text, listed, named, s, share_text
+from .view import HALVED, View, bytes_text, half_at_best, leaf_text, named, s, share_text
 
 #: Maximum share of its input that a crop or resize keeps for its place in the chain to matter.
 _SMALLER = 0.9
@@ -25,10 +27,7 @@ def offload(view: View) -> Recommendation | None:
     if view.on_cpu or work is None or view.loader.iterable:
         return None
     came = outcome(view.session)
-    failed = came is not None and came.speedup is None and not came.applied  # no speedup was measured
-    if came is not None and (
-        came.why_not or failed or (came.speedup is not None and came.speedup.high < LEAST_SPEEDUP)
-    ):
+    if came is not None and (came.why_not or came.speedup is None or came.speedup.high < LEAST):
         return None
     sure, probable = _movable(view)
     if not probable:
@@ -44,10 +43,10 @@ def offload(view: View) -> Recommendation | None:
     ]
     now, then = moving[-1].bytes_out, _sent(moving)
     if 0 < then < now:
-        evidence.append(f"{bytes_text(then)} a sample cross the bus then, not {bytes_text(now)}")
+        evidence.append(f"{bytes_text(then)} per sample then cross the bus instead of {bytes_text(now)}")
     if probable[0] > 0:
         before = links[probable[0] - 1]
-        evidence.append(f"{named(before)} stays in the workers with all before it: {_why_it_stays(before)}")
+        evidence.append(f"{named(before)} and everything before it stay in the workers: {_why_it_stays(before)}")
     evidence += _approximately(view, probable)
     where = f"  # before {view.loader.where}" if view.loader.where else ""
     return view.made(
@@ -57,8 +56,8 @@ def offload(view: View) -> Recommendation | None:
         change,
         evidence,
         f'loader = pipediag.offload(loader, "{view.device}"){where}; pipediag analyze --apply measures it first',
-        "the device does this work beside the step, which costs where it is busy already; loader.certificate tells how "
-        "far its pixels are from the workers'",
+        "the device does this work beside the step, which costs time if it is busy already; loader.certificate says "
+        "how far its pixels differ from the workers'",
         came.speedup if came is not None else None,
     )
 
@@ -146,7 +145,7 @@ def reorder(view: View) -> Recommendation | None:
         "transform",
         Change(work=saving(saved)),
         [
-            f"{cut.name} keeps {share_text(cut.bytes_out, cut.bytes_in)} of what it is given",
+            f"{cut.name} keeps {share_text(cut.bytes_out, cut.bytes_in)} of its input",
             f"{listed(names)} take{s(names)} {view.per_sample(took)} on all of it, and would take "
             f"{view.per_sample(took - saved)} on what is kept",
         ],
@@ -170,7 +169,7 @@ def precompute(view: View) -> Recommendation | None:
     first, last = links[0], links[count - 1]
     names = [link.name for link in links[:count]]
     evidence = [
-        f"{listed(names)} give{s(names)} the same for a sample in every epoch, and take{s(names)} "
+        f"{listed(names)} give{s(names)} the same result for a sample in every epoch, and take{s(names)} "
         f"{view.per_sample(took)}, {share_text(took, work.run)} of a worker's time"
     ]
     kept, room = 1.0, "what is stored"
@@ -188,7 +187,7 @@ def precompute(view: View) -> Recommendation | None:
         evidence,
         f"store the samples with {named(first)}{f' to {named(last)}' if count > 1 else ''} applied, and take that out "
         "of the list of transforms",
-        f"{room} has to be made anew when these transforms change",
+        f"{room} must be rebuilt when these transforms change",
     )
 
 
@@ -203,12 +202,11 @@ def rewrite(view: View) -> Recommendation | None:
     if took <= 0:
         return None
     hot = [line for line in view.inside.lines if line.share >= _HOT][:2]
-    saved = saving(took)
     return view.made(
         "rewrite",
         f"Make {link.name} cheaper",
         "transform",
-        Change(work=Interval(saved.value / 2, 0.0, saved.high)),
+        Change(work=half_at_best(saving(took))),
         [
             f"{named(link)} takes {view.per_sample(took)}, {share_text(took, work.run)} of a worker's time; {HALVED}",
             *(f"{percent(line.share)} of a sample's time: {line.where} {line.text}".rstrip() for line in hot),
@@ -224,7 +222,6 @@ def collate(view: View) -> Recommendation | None:
     work, place = view.work, view.loader.collate
     if work is None or work.collate <= 0 or place is None or not place.where:
         return None
-    saved = saving(work.collate)
     evidence = [
         f"{named(place)} takes a worker {number(work.collate)} ms a batch, {share_text(work.collate, work.run)} of its "
         f"time; {HALVED}"
@@ -236,7 +233,7 @@ def collate(view: View) -> Recommendation | None:
         "collate",
         f"Make {place.name} cheaper",
         "collate",
-        Change(work=Interval(saved.value / 2, 0.0, saved.high)),
+        Change(work=half_at_best(saving(work.collate))),
         evidence,
         f"{place.where}: one torch.stack or torch.cat for the batch in place of work on each sample; leave "
         "conversions to the device",

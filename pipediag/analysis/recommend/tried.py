@@ -7,10 +7,10 @@ from collections.abc import Callable
 from ...session import Loader, LoaderSettings
 from ..diagnosis import Recommendation
 from ..halving import Arm, arms, best, rate
-from ..sentences import number, times
+from ..sentences import listed, number, times
 from ..thresholds import GATE
 from ..whatif import Change
-from .view import View, listed
+from .view import View
 
 #: For each recommendation id: a test whether settings make its change, given the present loader.
 _CHANGES: dict[str, Callable[[LoaderSettings, Loader], bool]] = {
@@ -41,21 +41,19 @@ def settings(view: View) -> Recommendation | None:
         return None
     one, now = arm.settings, view.loader
     id = next(name for name, changes in _CHANGES.items() if changes(one, now))
-    written = _written(one, now)
-    alone = id in ("num-workers", "fewer-workers") and len(written) == 1
+    changed = _changed(one, now)
+    alone = id in ("num-workers", "fewer-workers") and len(changed) == 1
     stages = {"no-workers": "ipc", "fewer-workers": "contention", "pin-memory": "transfer"}
     before, after = rate(view.session, "baseline"), rate(view.session, arm.rung)
     assert before is not None and after is not None, "what pays has rounds"
     keep = _keeping(view, arm)
-    kept = ["persistent_workers=True"] if keep else []
+    options = _written(one, now) + (", persistent_workers=True" if keep else "")
     if now.persistent_workers and not one.num_workers:
-        kept = ["persistent_workers=False"]  # torch accepts True only with workers
-    copies = (
-        f'; .to("{view.device}", non_blocking=True) in the loop may gain more' if "pin_memory=True" in written else ""
-    )
+        options += ", persistent_workers=False"  # torch accepts True only with workers
+    copies = f'; .to("{view.device}", non_blocking=True) in the loop may gain more' if one.pin_memory else ""
     return view.made(
         id,
-        f"{', '.join(written)} instead of {_instead(one, now)}",
+        f"{_written(one, now)} instead of {', '.join(str(old) for old, _ in changed.values())}",
         stages.get(id, view.workers_stage),
         Change(workers=one.num_workers) if alone else None,
         [
@@ -64,7 +62,7 @@ def settings(view: View) -> Recommendation | None:
             *_others(view, arm),
             *keep,
         ],
-        f"{', '.join(written + kept)} {view.in_the_loader}{copies}",
+        f"{options} {view.in_the_loader}{copies if 'pin_memory' in changed else ''}",
         RISKS[id],
         arm.speedup,
     )
@@ -91,7 +89,7 @@ def predicted_only(view: View, id: str) -> list[str]:
 
 def _came(view: View, arm: Arm) -> str:
     """Return the trial's result for settings that are not recommended as measured."""
-    written = _short(arm.settings, view.loader)
+    written = _written(arm.settings, view.loader)
     if arm.speedup is None or arm.why_not:
         return f"predicted; {written} could not be tried: {arm.why_not or 'there was no time for it'}"
     came = "without a decision" if arm.verdict in ("open", "pays") else "and does not pay"
@@ -102,29 +100,23 @@ def _of(view: View, id: str) -> list[Arm]:
     return [arm for arm in arms(view.session) if _CHANGES[id](arm.settings, view.loader)]
 
 
-def _written(one: LoaderSettings, now: Loader) -> list[str]:
-    """Return the keyword arguments that change."""
-    written = [f"num_workers={one.num_workers}"] if one.num_workers != now.num_workers else []
+def _changed(one: LoaderSettings, now: Loader) -> dict[str, tuple[int, int | None]]:
+    """Return the keyword arguments that change, each with its old and its new value."""
+    pairs: dict[str, tuple[int, int | None]] = {"num_workers": (now.num_workers, one.num_workers)}
     if now.num_workers and one.prefetch_factor != now.prefetch_factor:
-        written.append(f"prefetch_factor={one.prefetch_factor}")
-    return [*written, f"pin_memory={one.pin_memory}"] if one.pin_memory != now.pin_memory else written
+        pairs["prefetch_factor"] = (now.prefetch_factor or 0, one.prefetch_factor)
+    pairs["pin_memory"] = (now.pin_memory, one.pin_memory)
+    return {name: (old, new) for name, (old, new) in pairs.items() if old != new}
 
 
-def _instead(one: LoaderSettings, now: Loader) -> str:
-    before = [now.num_workers] if one.num_workers != now.num_workers else []
-    if now.num_workers and one.prefetch_factor != now.prefetch_factor:
-        before.append(now.prefetch_factor or 0)
-    return ", ".join(map(str, [*before, now.pin_memory] if one.pin_memory != now.pin_memory else before))
-
-
-def _short(one: LoaderSettings, now: Loader) -> str:
-    return ", ".join(_written(one, now))
+def _written(one: LoaderSettings, now: Loader) -> str:
+    return ", ".join(f"{name}={new}" for name, (_, new) in _changed(one, now).items())
 
 
 def _others(view: View, chosen: Arm) -> list[str]:
     """Return the results of the other measured settings."""
     others = [
-        f"{_short(arm.settings, view.loader)} {times(arm.speedup)}"
+        f"{_written(arm.settings, view.loader)} {times(arm.speedup)}"
         for arm in arms(view.session)
         if arm.rung != chosen.rung and arm.speedup is not None
     ]
@@ -144,6 +136,6 @@ def _keeping(view: View, arm: Arm) -> list[str]:
     if each <= GATE * 1000.0 / after.value:
         return []
     return [
-        f"its workers gave a first batch after {number(startup)} s, {number(each)} ms for each of the {loader.length} "
-        "steps of an epoch, unless they are kept: that is computed, for it lies between the windows"
+        f"its workers take {number(startup)} s to a first batch, {number(each)} ms for each of the {loader.length} "
+        "steps of an epoch, unless they persist (computed: no window includes this time)"
     ]

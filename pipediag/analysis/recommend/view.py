@@ -9,20 +9,19 @@ from ...session import BatchFacts, Inside, Leaf, Link, Loader, Place, Session
 from ..diagnosis import Recommendation, Stage, Verdict
 from ..intervals import Interval
 from ..ladder import LadderView
-from ..sentences import number, percent
-from ..whatif import Change, WhatIf, Work
-
-#: Stages that the workers run, or the training process if there are none.
-_OF_THE_WORKERS = ("collate", "transform", "load", "storage")
+from ..sentences import listed, number, percent
+from ..waterfall import OF_THE_WORKERS
+from ..whatif import Change, WhatIf
+from ..work import Work
 
 
 @dataclass(frozen=True)
 class View:
-    """One run, as every rule sees it."""
+    """One run, as every rule sees it; ``costs`` are the stages of the input pipeline, costliest first."""
 
     session: Session
     ladder: LadderView
-    pieces: list[Stage]
+    costs: list[Stage]
     verdict: Verdict
     whatif: WhatIf
 
@@ -67,8 +66,7 @@ class View:
     @property
     def workers_stage(self) -> str:
         """The costliest of the workers' stages."""
-        theirs = [piece for piece in self.pieces if piece.stage in _OF_THE_WORKERS]
-        return max(theirs, key=lambda piece: piece.ms.value).stage if theirs else "load"
+        return next((cost.stage for cost in self.costs if cost.stage in OF_THE_WORKERS), "load")
 
     @property
     def in_the_loader(self) -> str:
@@ -96,7 +94,7 @@ class View:
 
 
 #: Note on a prediction for which only a bound is known.
-HALVED = "predicted for half of that; the upper end is without it"
+HALVED = "the prediction assumes that half of it is saved, its upper end all of it"
 
 
 def bytes_text(nbytes: float) -> str:
@@ -108,10 +106,6 @@ def bytes_text(nbytes: float) -> str:
 
 def named(one: Link | Place) -> str:
     return f"{one.name} ({one.where})" if one.where else one.name
-
-
-def listed(names: Sequence[str]) -> str:
-    return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"
 
 
 def s(subjects: Sized) -> str:
@@ -128,6 +122,11 @@ def leaf_text(leaf: Leaf) -> str:
     """Return a tensor of the batch by its path, dtype, shape and size, as text."""
     shape = "x".join(map(str, leaf.shape)) or "a number"
     return f"batch{leaf.path} ({leaf.dtype}, {shape}, {bytes_text(leaf.nbytes)})"
+
+
+def half_at_best(saved: Interval) -> Interval:
+    """Return the prediction for a saving of which only the upper end is known; say so with :data:`HALVED`."""
+    return Interval(saved.value / 2, 0.0, saved.high)
 
 
 def share_text(part: float, whole: float) -> str:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import math
 import statistics
 
-from ..checks import full
+from ..cores import full
+from ..cores import threads as wanting_to_run
 from ..diagnosis import Recommendation
 from ..intervals import Interval
 from ..ladder import LadderView
@@ -18,7 +19,6 @@ from .view import HALVED, View
 
 #: Share of their time that workers are blocked above which CPU time is not their limit.
 _BLOCKED = 0.3
-_LIMITS = {"opencv": "cv2.setNumThreads(1)", "torch": "torch.set_num_threads(1)"}
 
 
 def more_workers(view: View) -> Recommendation | None:
@@ -82,7 +82,7 @@ def prefetch(view: View) -> Recommendation | None:
             "predicted for a queue that is never empty; the lower end is for one that changes nothing",
             *predicted_only(view, "prefetch-factor"),
         ],
-        f"prefetch_factor={2 * now} {view.in_the_loader}; in_order=False lets ready batches overtake a slow one",
+        f"prefetch_factor={2 * now} {view.in_the_loader}; in_order=False lets ready batches go before a slow one",
         f"{model.workers * now} more batches lie in host memory; in_order=False changes the order of the batches",
     )
 
@@ -120,11 +120,11 @@ def persistent_workers(view: View) -> Recommendation | None:
         f"ms for each step, beside {number(base)} ms of the step itself"
     ]
     if middle.ready:
-        evidence.append(f"{number(middle.ready)} s of them go by until the workers are ready")
+        evidence.append(f"the workers take {number(middle.ready)} s of that to get ready")
     ends = [one.shutdown for one in paid if one.shutdown > 0]
     if ends:
         evidence.append(f"ending the workers of the epoch before takes {number(statistics.median(ends))} s more")
-    evidence.append("computed from these times: what happens between epochs is in no steady window, and was not tried")
+    evidence.append("computed from these times, not tried: no steady window includes the time between epochs")
     return view.made(
         "persistent-workers",
         "Keep the workers from epoch to epoch",
@@ -138,26 +138,23 @@ def persistent_workers(view: View) -> Recommendation | None:
 
 def threads(view: View) -> Recommendation | None:
     """Recommend fewer threads, if more threads than cores want to run and something waits for a core."""
-    cores, model = view.cores, view.whatif
-    library, most = max(view.inside.threads.items(), key=lambda item: item[1], default=("", 1))
-    own = int(view.session.environment.get("threads", {}).get("torch", 1))
+    model, running = view.whatif, wanting_to_run(view.session)
     queued = view.seen.get("worker_queued", 0.0)
-    if cores is None or not model.workers or model.workers * most + own <= cores:
+    if not model.workers or not running.exceed:
         return None
-    own_share = max(1, int(cores) - model.workers)
-    if most == 1 and own <= own_share:  # every thread is needed
+    if running.each == 1 and running.own <= running.own_share:  # every thread is needed
         return None
     if queued < QUEUED and model.lost.value <= GATE * model.base:
         return None
-    each = "1 thread" if most == 1 else f"{most} threads ({library})"
-    evidence = [f"{model.workers} workers of {each} and {own} of the training process share {cores:g} cores"]
+    evidence = [str(running)]
     if queued > 0:
         evidence.append(f"a worker waits for a core {percent(queued)} of its time")
     if model.lost.value > 0:
         evidence.append(_in_the_way(view))
-    how = f"{_LIMITS.get(library, f'one thread for {library}')} in the worker_init_fn"
-    if most == 1:
-        how = f"torch.set_num_threads({own_share}) or OMP_NUM_THREADS={own_share} in the training process"
+    how = f"{running.limit} in the worker_init_fn"
+    if running.each == 1:
+        own = running.own_share
+        how = f"torch.set_num_threads({own}) or OMP_NUM_THREADS={own} in the training process"
     return view.made(
         "threads",
         "Fewer threads than cores",
@@ -176,7 +173,7 @@ def fewer_workers(view: View) -> Recommendation | None:
     model = view.whatif
     if view.verdict.bottleneck != "contention" or model.work is None or model.lost.value <= 0:
         return None
-    enough = max(1, math.ceil(model.workers * model.supply / model.loop))
+    enough = max(1, model.workers_enough())
     if enough >= model.workers or judged(view, "fewer-workers") or found_best(view, "no-workers"):
         return None
     gone = model.lost.value * (1 - enough / model.workers)
@@ -199,7 +196,7 @@ def fewer_workers(view: View) -> Recommendation | None:
 
 def _in_the_way(view: View) -> str:
     lost = number(view.whatif.lost.value)
-    return f"without any waiting, a step takes {lost} ms longer beside the workers than it does with cached batches"
+    return f"waiting not included, a step takes {lost} ms longer while workers run than with cached batches"
 
 
 def more_cores(view: View) -> Recommendation | None:

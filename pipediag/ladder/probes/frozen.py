@@ -1,7 +1,7 @@
-"""The frozen modules that a step begins with: found and timed by hooks, in a few of the loop's own steps.
+"""Find and time the frozen modules at the beginning of a step, with hooks, during a few of the loop's own steps.
 
-They learn nothing, so they could run a batch ahead of the loop. The hooks only watch: nothing is run a second time,
-nothing is drawn at random, and they are removed after each step.
+Frozen modules learn nothing, so they could run one batch ahead of the loop. The hooks only watch: they run nothing a
+second time, draw nothing at random, and are removed after each step.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 import statistics
 import threading
 from collections.abc import Generator, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -20,6 +20,7 @@ from torch.nn.modules.module import register_module_forward_hook, register_modul
 from ...errors import PipediagError
 from ...measure.clock import Clock
 from ...measure.device import Device
+from ...patches import hooked
 from ...remedy.streams.frozen import drops, learns
 from ...session import Prefix
 from ...usercode import tree
@@ -28,27 +29,27 @@ from ..caches import BatchCache
 from ..loop_side import LoopSide
 from .tensor_uses import why_unwatched
 
-#: Steps that are watched, at least and at most. Weights are compared after the first and after the last of them.
+#: Minimum and maximum number of steps to watch. Weights are compared after the first and the last of them.
 LEAST_STEPS, MOST_STEPS = 2, 5
-#: Steps that may be handed out for each that is to be watched: an epoch may end in the middle of one.
+#: Maximum number of steps per watched step: an epoch may end in the middle of one.
 TRIES = 2
-#: Values of each weight that are compared.
+#: Number of values of each weight to compare.
 _COMPARED = 64
 
 
 def frozen_prefix(
     loop_side: LoopSide, cache: BatchCache, device: Device, clock: Clock, step_ms: float, steps: int
 ) -> Generator[Any, None, Prefix | None]:
-    """The frozen modules that the loop's step begins with, over ``steps`` steps; None where there are none.
+    """Return the frozen modules that run first in the loop's step, or None if there are none.
 
-    ``step_ms`` is what a step takes that nobody watches. None, too, where nothing is trained, and where the script has
-    compiled code, in which there are no modules any more.
+    ``steps`` steps are watched; ``step_ms`` is the duration of an unwatched step. The result is also None if nothing is
+    trained, or if the script has compiled code, in which modules cannot be seen.
     """
     if why_unwatched():
         return None
     try:
         found: Prefix | None = yield from _looked_for(loop_side, cache, device, clock, step_ms, steps)
-    except Exception as error:  # the loop goes on, whatever its modules do when they are asked
+    except Exception as error:  # an error in a user's module must not end the loop
         return _unknown(f"watching its modules failed ({type(error).__name__}: {error})")
     return found
 
@@ -63,7 +64,7 @@ def _looked_for(
     seen: list[_Step] = []
     before: dict[str, _Weights] = {}
     for _ in range(TRIES * steps):
-        if loop_side.epochs.complete:  # what the loop does between two epochs is no part of a step
+        if loop_side.epochs.complete:  # code between two epochs is not part of a step
             yield from loop_side.hand(cache.next())
         step = _Step(device, clock)
         with step.watched():
@@ -97,7 +98,7 @@ def _looked_for(
 
 @dataclass
 class _Call:
-    """A call of a frozen module: ``root`` is what the loop called, at ``where``, for this to be called."""
+    """A call of a frozen module, made by a call of ``root`` in the loop at ``where``."""
 
     module: nn.Module
     name: str
@@ -108,13 +109,13 @@ class _Call:
 
 
 class _Step:
-    """Watches one step.
+    """The module calls of one step.
 
     Attributes:
-        calls: of frozen modules, before any of a trained one.
-        trained: whether a trained module was called, or a frozen one was given what depends on trained weights. What
-            comes after that is not looked at.
-        trouble: why the step could not be watched; empty if all is well.
+        calls: calls of frozen modules before the first call of a trained one.
+        trained: True once a trained module was called, or a frozen one got input that depends on trained weights. Later
+            calls are ignored.
+        trouble: why the step could not be watched, or "".
     """
 
     def __init__(self, device: Device, clock: Clock) -> None:
@@ -124,8 +125,8 @@ class _Step:
         self._device = device
         self._clock = clock
         self._thread = threading.get_ident()
-        self._stack: list[nn.Module] = []  # the calls under way
-        self._frozen = 0  # how deep in it the frozen module lies; 0 where none is called
+        self._stack: list[nn.Module] = []  # open calls, outermost first
+        self._frozen = 0  # depth of the open call of a frozen module, or 0
         self._root = ("", "")
 
     @property
@@ -133,19 +134,20 @@ class _Step:
         return [call.name for call in self.calls]
 
     def ms(self) -> float:
-        """What all the calls took; the device has to be synchronised before."""
+        """Return the milliseconds of all calls. Synchronize the device first."""
         return sum(_ms_between(call.began, call.ended) for call in self.calls)
 
     @contextmanager
     def watched(self) -> Iterator[None]:
-        """All modules of the process are hooked inside; the hooks never raise."""
-        with ExitStack() as stack:
-            stack.callback(register_module_forward_pre_hook(self._begins).remove)
-            # Without keyword arguments: torch would keep a note of such a hook for good, and all calls would be slower.
-            stack.callback(register_module_forward_hook(self._ended, always_call=True).remove)
+        """Hook all modules of the process within the context; the hooks never raise."""
+        # No hooks with keyword arguments: torch would remember that it had one, and all later calls would be slower.
+        with (
+            hooked(register_module_forward_pre_hook(self._begins)),
+            hooked(register_module_forward_hook(self._ended, always_call=True)),
+        ):
             yield
-        if self._frozen:  # it was left by an exception that hooks do not see
-            self.trouble = self.trouble or f"{self.calls[-1].name} was left in the middle"
+        if self._frozen:  # an exception that hooks do not see ended the call
+            self.trouble = self.trouble or f"a call of {self.calls[-1].name} did not end"
 
     @property
     def _over(self) -> bool:
@@ -160,7 +162,7 @@ class _Step:
             self._stack.append(module)
             if not self._frozen:
                 self._enter(module)
-        except Exception as error:  # it is no error of the script's
+        except Exception as error:  # not an error of the script
             self._give_up(module, error)
 
     def _enter(self, module: nn.Module) -> None:
@@ -184,13 +186,13 @@ class _Step:
                     self.trained = True
                     self.calls.pop()
             self._stack.pop()
-        except Exception as error:  # it is no error of the script's
+        except Exception as error:  # not an error of the script
             self._give_up(module, error)
 
     def _now(self) -> Any:
-        """A moment on the device's clock; on a device without one, that of the host."""
+        """Return a time on the device's clock, or on the host's if the device has none."""
         if self._device.torch_device.type == "cuda" and torch.cuda.is_current_stream_capturing():
-            raise PipediagError("it is being captured in a graph, which knows no time")
+            raise PipediagError("it is being captured in a CUDA graph, where events have no time")
         event = self._device.event()
         return self._clock.now() if event is None else event
 
@@ -204,32 +206,31 @@ def _ms_between(began: Any, ended: Any) -> float:
 
 
 def _named(module: nn.Module, root: nn.Module, root_name: str) -> str:
-    """The path to a module from what the loop calls; the name of its class where none leads to it."""
+    """Return the path from the module that the loop calls to ``module``, or the name of its class without a path."""
     path = next((path for path, part in root.named_modules() if part is module), None)
     if path is None:
         return type(module).__name__
     return f"{root_name}.{path}" if path else root_name
 
 
-#: The counters of the changes of a module's weights, and a few values of each, since writing to ``.data`` is not
-#: counted.
+#: Version counters of a module's weights, and a few values of each weight: writes to ``.data`` are not counted.
 _Weights = tuple[tuple[int, ...], list[Tensor]]
 
 
 def _weights(step: _Step) -> dict[str, _Weights]:
-    """Of each frozen module, by its name."""
+    """Return the weights of each frozen module by its name."""
     weights = {call.name: list(call.module.parameters()) for call in step.calls}
     return {name: (tree.versions(held), _samples(held)) for name, held in weights.items()}
 
 
 def _samples(weights: Sequence[Tensor]) -> list[Tensor]:
-    # Those of a kind of their own may lie on other processes, too, which would have to be asked.
+    # Skip subclasses of Parameter: a sharded one would have to ask other processes.
     plain = (one for one in weights if type(one) is nn.Parameter and one.layout == torch.strided)
     return [one.detach().flatten()[:_COMPARED].clone() for one in plain]
 
 
 def _changed(before: dict[str, _Weights], after: dict[str, _Weights]) -> str:
-    """Which weights change although no gradient reaches them: those of a teacher that follows its student, say."""
+    """Say which weights change although they get no gradient, such as those of a teacher that follows its student."""
     for name, (versions, samples) in before.items():
         versions_now, samples_now = after[name]
         if versions != versions_now or not all(map(torch.equal, samples, samples_now)):
@@ -238,7 +239,7 @@ def _changed(before: dict[str, _Weights], after: dict[str, _Weights]) -> str:
 
 
 def _with_a_state(step: _Step) -> str:
-    """Which module in the frozen ones does more than to compute its output."""
+    """Say which frozen module has a state or draws random numbers."""
     for call in step.calls:
         for part in call.module.modules():
             what = "updates its running statistics" if learns(part) else "draws random numbers" if drops(part) else ""
@@ -250,4 +251,4 @@ def _with_a_state(step: _Step) -> str:
 
 def _no_streams(device: Device) -> str:
     kind = device.torch_device.type
-    return "" if kind == "cuda" else f"training runs on the {kind.upper()}, where nothing runs beside the rest"
+    return "" if kind == "cuda" else f"training runs on the {kind.upper()}, which has no streams"

@@ -1,6 +1,7 @@
-"""The model's side of a step, looked at once the ladder is known: the loop is fed batches that lie on the device.
+"""Examine the model's side of a step, after the ladder: profile it and look for frozen modules.
 
-Nothing here is timed for the ladder. Each look says beforehand how long it may take, since the budget may be spent.
+The loop is fed cached batches on the device. Nothing here is timed for the ladder. Each examination first announces how
+long it may take, since the budget may be spent.
 """
 
 from __future__ import annotations
@@ -21,20 +22,19 @@ from .profiling import STEPS, WARM_UP, profile_steps
 
 Send = Callable[[str, dict[str, Any]], None]
 
-#: The part of the budget that watching for a frozen prefix may take, where steps are so long that it counts, and the
-#: seconds that are allowed for beside the steps.
+#: Maximum share of the budget for watching steps, which matters if they are long, and seconds allowed in addition.
 _PREFIX_SHARE, _PREFIX_BESIDE = 0.1, 2.0
-#: Seconds that a profiler may take to make itself ready and to write, and by how much it slows a step.
+#: Seconds for the profiler to start and to write, and the factor by which it may slow down a step.
 _PROFILER_SECONDS, _SLOWER = 30.0, 10.0
 
 
 def wanted(plan: Plan, session: Session) -> bool:
-    """Whether something is left to be looked at."""
+    """Return whether anything is left to examine."""
     return bool(session.windows) and (session.prefix is None or _to_profile(plan, session))
 
 
 def why_not(plan: Plan, session: Session, send: Send) -> str:
-    """Why the loop cannot be fed from the device; empty where it can. Tells it to whoever asked for a profile."""
+    """Return why the loop cannot be fed from the device, or "". If a profile was requested, it gets this reason."""
     rung = session.rungs.get("device")
     why = ""
     if rung is not None and not rung.available:
@@ -42,14 +42,14 @@ def why_not(plan: Plan, session: Session, send: Send) -> str:
     elif not session.windows_of("device"):
         why = "it was not measured"
     if why and _to_profile(plan, session):
-        send("profile", asdict(Profile(why_not=f"the rung device, whose steps it is made of, is not there: {why}")))
+        send("profile", asdict(Profile(why_not=f"it needs steps under the rung device: {why}")))
     return why
 
 
 def look_at_model(
     loop_side: LoopSide, cache: BatchCache, device: Device, clock: Clock, plan: Plan, session: Session, send: Send
 ) -> Turn:
-    """Record a profile where one is asked for, and look for a frozen part of the model."""
+    """Record a profile if one was requested, and look for frozen modules."""
     step_ms = statistics.median(window.ms_per_step for window in session.windows_of("device"))
     if _to_profile(plan, session):
         steps = 3 * (WARM_UP + STEPS) * _SLOWER * step_ms / 1000
@@ -58,7 +58,7 @@ def look_at_model(
         send("profile", asdict(found))
     if session.prefix is None:
         steps = max(LEAST_STEPS, min(MOST_STEPS, int(1000 * _PREFIX_SHARE * plan.budget / step_ms)))
-        # Before each step that is watched another may be handed out, where an epoch has ended.
+        # An epoch's end may take another step before each watched one.
         send("looking", {"at": "", "seconds": _PREFIX_BESIDE + 2 * TRIES * steps * step_ms / 1000})
         prefix = yield from frozen_prefix(loop_side, cache, device, clock, step_ms, steps)
         if prefix is not None:

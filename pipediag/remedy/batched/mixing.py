@@ -47,31 +47,6 @@ def cutmix(x: Tensor, box: tuple[int, int, int, int]) -> Tensor:
     return mixed
 
 
-def mix_labels(labels: Tensor, lam: Weight, num_classes: int | None = None) -> Tensor:
-    """Return the labels of a mixed batch, ``(N, K)``.
-
-    Args:
-        labels: class indices ``(N,)`` in int64, or one weight for each class ``(N, K)``.
-        lam: the weight of the sample itself; for CutMix, the fraction of the image outside its box.
-        num_classes: K, needed for indices.
-
-    Raises:
-        ValueError: the labels have another shape, or indices come without the number of classes.
-    """
-    if labels.ndim == 1 and num_classes is not None:
-        labels = _one_hot(labels, num_classes)
-    elif labels.ndim != 2 or num_classes not in (None, labels.shape[1]):
-        raise ValueError(f"labels of shape {tuple(labels.shape)} for {num_classes or 'an unknown number of'} classes")
-    return mixup(labels if labels.is_floating_point() else labels.float(), lam)
-
-
-def _one_hot(labels: Tensor, num_classes: int) -> Tensor:
-    """Return one-hot weights without reading the largest label, for which ``torch.nn.functional.one_hot`` waits on a
-    GPU."""
-    weights = torch.zeros((len(labels), num_classes), device=labels.device)
-    return weights.scatter_(1, labels[:, None], 1.0)
-
-
 def _operand(weight: Weight, dtype: torch.dtype) -> Weight:
     """Round as torch rounds a Python float for a tensor of ``dtype``: half precision computes in float32."""
     if not isinstance(weight, Tensor):

@@ -16,6 +16,7 @@ from typing import Any
 
 import torch
 
+from ...loop.iterators import queued
 from .feed import Feed
 from .handover import Ready, hand_over
 from .stage import Stage
@@ -56,7 +57,7 @@ class Executor:
             supply = Background(source, arrive, self._depth, device, patience=None if self._feed.single else _PATIENCE)
         else:
             supply = Inline(source, arrive, self._depth, device)
-        flow = Flow(supply, self._stages, self._feed)
+        flow = Flow(supply, self._stages, self._feed, source)
         self._latest = weakref.ref(flow)
         return flow
 
@@ -69,9 +70,9 @@ class Executor:
 
 
 class Flow:
-    """Iterator over one epoch's batches, each launched before the loop asks for it."""
+    """Iterator over one epoch's batches, each launched before the loop asks for it. ``source`` supplies ``supply``."""
 
-    def __init__(self, supply: Supply, stages: Sequence[Stage], feed: Feed) -> None:
+    def __init__(self, supply: Supply, stages: Sequence[Stage], feed: Feed, source: Iterator[Any]) -> None:
         self._supply = supply
         self._stages = stages
         self._feed = feed
@@ -79,9 +80,16 @@ class Flow:
         self._handed: torch.cuda.Stream | None = None  # the stream that received the loop's batch
         self._over = False
         self._end = weakref.finalize(self, supply.close)
+        # Weak: a loader's iterator ends its workers when it is collected. Other iterators have no queues.
+        self._source = weakref.ref(source) if hasattr(source, "_task_info") else lambda: None
 
     def __iter__(self) -> Iterator[Any]:
         return self
+
+    @property
+    def ready(self) -> int:
+        """Number of batches that are made and not handed over: on the device, and in the workers' queues."""
+        return len(self._ahead) + self._supply.ready + queued(self._source())
 
     def __next__(self) -> Any:
         stream = torch.cuda.current_stream(self._feed.device)

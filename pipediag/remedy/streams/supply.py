@@ -27,7 +27,14 @@ _SHARE = 0.25
 
 
 class Supply(Protocol):
-    """Batches in the order of their source."""
+    """Batches in the order of their source.
+
+    Attributes:
+        ready: number of batches that have been launched and not taken yet.
+    """
+
+    @property
+    def ready(self) -> int: ...
 
     def next(self, wait: bool) -> Ready | None:
         """Return the next batch, or None if there is none yet and ``wait`` is false.
@@ -51,6 +58,10 @@ class Inline:
         self._source = source
         self._arrive = arrive
         self._due = _Due(depth, device)
+
+    @property
+    def ready(self) -> int:
+        return 0
 
     def next(self, wait: bool) -> Ready | None:
         if not wait:
@@ -84,6 +95,10 @@ class Background:
         work = _Work(source, arrive, _Due(depth, device), self._given, self._finished, self._closed)
         self._thread = threading.Thread(target=work.run, args=(device,), name="pipediag-fetch", daemon=True)
         self._thread.start()
+
+    @property
+    def ready(self) -> int:
+        return self._given.qsize()
 
     def next(self, wait: bool) -> Ready | None:
         if self._ended:

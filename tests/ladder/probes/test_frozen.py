@@ -27,7 +27,7 @@ from pipediag.session import Prefix
 
 CPU = torch.device("cpu")
 CUDA = pytest.param("cuda", marks=[pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU")])
-ON_CPU = "training runs on the CPU, where nothing runs beside the rest"
+ON_CPU = "training runs on the CPU, which has no streams"
 
 
 class Clock:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import gc
 import threading
+import time
 import weakref
 from collections.abc import Callable, Iterable, Iterator
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -131,6 +133,35 @@ def test_a_loop_that_changes_streams_is_waited_for_on_the_stream_of_each_batch(
 
     within_patience(loop)
     assert max(feed.waiting) <= 3
+
+
+class Workers:
+    """A loader's iterator as torch makes it: three batches in its queue, and one that came before its turn."""
+
+    _task_info = {7: (0,), 8: (1, "early")}  # noqa: RUF012
+    _data_queue = SimpleNamespace(qsize=lambda: 3)
+
+    def __iter__(self) -> Workers:
+        return self
+
+    def __next__(self) -> int:
+        return 0
+
+
+@pytest.mark.parametrize(("ahead", "ready"), [(True, 2 + 4), (False, 4)], ids=["thread", "inline"])
+def test_batches_that_are_ready_are_counted(monkeypatch: pytest.MonkeyPatch, ahead: bool, ready: int) -> None:
+    """Of a depth of two, three batches are launched; the loop has one of them."""
+    feed = Feed(numbers(0), ahead)
+    monkeypatch.setattr(feed, "begin", Workers)
+    flow: Any = Executor(feed, (), 2).flow()
+    assert next(flow) == 0
+    within_patience(lambda: wait_until(lambda: flow.ready == ready))
+    flow.close()
+
+
+def wait_until(true: Callable[[], bool]) -> None:
+    while not true():
+        time.sleep(1e-3)
 
 
 @AHEAD

@@ -1,0 +1,70 @@
+"""Say who uses the cores: how many are busy under a rung, and how many threads want to run."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from ..session import Session
+from .ladder import LadderView
+
+#: Share of the cores in use above which the machine counts as full.
+FULL = 0.9
+_LIMITS = {"opencv": "cv2.setNumThreads(1)", "torch": "torch.set_num_threads(1)"}
+
+
+def full(ladder: LadderView, rung: str) -> bool:
+    """Return whether all cores are in use under a rung: any further work slows other work down."""
+    cores = ladder.session.environment.get("cores") or math.inf
+    return busy_cores(ladder, rung) >= FULL * cores
+
+
+def busy_cores(ladder: LadderView, rung: str) -> float:
+    """Return the cores in use under a rung, of those the process may use; under a quota, only its own use counts."""
+    seen, facts = ladder.evidence(rung), ladder.session.environment
+    used = seen.get("cores_used", 0.0)
+    return used if facts.get("cgroup_quota") else max(used, seen.get("cores_busy", 0.0))
+
+
+@dataclass(frozen=True)
+class Threads:
+    """Threads that want to run: ``each`` of ``library`` in every worker, and ``own`` in the training process.
+
+    ``cores`` is the number of cores that all of them may use; infinite if unknown.
+    """
+
+    workers: int
+    each: int
+    library: str
+    own: int
+    cores: float
+
+    @property
+    def exceed(self) -> bool:
+        """True if more threads than cores want to run."""
+        return self.workers * self.each + self.own > self.cores
+
+    @property
+    def own_share(self) -> int:
+        """Number of threads for the training process that leaves a core to each worker."""
+        return max(1, int(self.cores) - self.workers)
+
+    @property
+    def limit(self) -> str:
+        """The call that limits a worker's threads to one."""
+        return _LIMITS.get(self.library, f"limiting {self.library}'s threads to 1")
+
+    def __str__(self) -> str:
+        workers = "1 worker" if self.workers == 1 else f"{self.workers} workers"
+        each = "1 thread" if self.each == 1 else f"{self.each} threads ({self.library})"
+        return f"{workers} of {each} and {self.own} of the training process share {self.cores:g} cores"
+
+
+def threads(session: Session) -> Threads:
+    """Return the threads of the workers and of the training process."""
+    inside, facts = session.inside, session.environment
+    library, each = max((inside.threads if inside else {}).items(), key=lambda item: item[1], default=("", 1))
+    own = int(facts.get("threads", {}).get("torch", 1))
+    return Threads(
+        session.loader.num_workers if session.loader else 0, each, library, own, float(facts.get("cores") or math.inf)
+    )

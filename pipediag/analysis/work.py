@@ -1,0 +1,87 @@
+"""Say what one worker's time for a batch consists of, and how fast workers make batches."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from .intervals import Interval
+from .ladder import LadderView
+from .waterfall import collating_apart
+
+#: Worker time that a change saves, as a fraction of the removed code's time. It can be below 1: the remaining code may
+#: become slower, since it finds other cache and memory contents. When cheaper transforms replaced those of the caching
+#: article on one machine, loading took 1.7 times as long as before, which left 0.58 of the saving
+#: (benchmarks/results/caching_article-h200.json).
+SAVED = Interval(1.0, 0.55, 1.1)
+
+
+@dataclass(frozen=True)
+class Work:
+    """One worker's time for one batch: the baseline's figures, divided by the shares seen inside a worker.
+
+    ``run`` is wall time without waiting for a core, ``cpu`` the CPU time in it (more than ``run`` if a worker uses
+    threads). ``run`` is the sum of ``collate``, ``load``, ``between`` and the ``links``.
+    """
+
+    run: float
+    cpu: float
+    collate: float = 0.0
+    load: float = 0.0
+    between: float = 0.0
+    links: tuple[float, ...] = ()
+
+    @property
+    def samples(self) -> float:
+        """Milliseconds that make the samples: all but collating."""
+        return self.run - self.collate
+
+
+def work_of(ladder: LadderView) -> Work | None:
+    """Return a worker's time for a batch, or None if unknown.
+
+    The total is the worker's own time for a batch under the baseline, less its waiting for a core; without that figure,
+    the time per sample times the batch size. The collate time comes from the workers, or else from the rung ``sample``,
+    where samples are ready. The rest is divided by the shares that loading and each transform took of a probed sample.
+    """
+    inside, loader = ladder.session.inside, ladder.session.loader
+    known = inside is not None and inside.samples > 0 and inside.whole.wall_ms > 0
+    seen = ladder.evidence("baseline")
+    if seen.get("worker_ms", 0.0) > 0:
+        run = seen["worker_ms"] * max(0.0, 1 - seen.get("worker_queued", 0.0))
+        cpu = seen["worker_ms"] * seen.get("worker_cpu", 1.0)
+    elif known and inside is not None and loader is not None and loader.batch_size:
+        run, cpu = inside.whole.wall_ms * loader.batch_size, inside.whole.cpu_ms * loader.batch_size
+    else:
+        return None
+    if run <= 0:
+        return None
+    collate = min(_collating(ladder), run)
+    if not known or inside is None:
+        return Work(run, cpu, collate, run - collate)
+    share = (run - collate) / inside.whole.wall_ms
+    links = tuple(link.cost.wall_ms * share for link in inside.links)
+    between = inside.between.wall_ms * share
+    return Work(run, cpu, collate, max(0.0, run - collate - between - sum(links)), between, links)
+
+
+def _collating(ladder: LadderView) -> float:
+    """Return the collate milliseconds within ``run``: the workers' own figure, or their time for ready samples."""
+    seen = ladder.evidence("baseline")
+    if "collate_ms" in seen:
+        return seen["collate_ms"] * max(0.0, 1 - seen.get("worker_queued", 0.0))
+    return collating_apart(ladder) or 0.0
+
+
+def capacity(work: Work, workers: int, free: float) -> float:
+    """Return the batches per millisecond that workers can make: ``min(workers / run, free / cpu)``.
+
+    Each worker runs one batch at a time, and all of them together have ``free`` cores.
+    """
+    by_workers = workers / work.run
+    return by_workers if work.cpu <= 0 or math.isinf(free) else min(by_workers, free / work.cpu)
+
+
+def saving(ms: float, sure: float | None = None) -> Interval:
+    """Return the saving if work of ``ms`` is removed, as uncertain as :data:`SAVED`; ``sure`` is the certain part."""
+    return Interval(ms * SAVED.value, (ms if sure is None else sure) * SAVED.low, ms * SAVED.high)

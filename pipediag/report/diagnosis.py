@@ -1,0 +1,146 @@
+"""Turn a diagnosis into blocks: the verdict first, then where a step goes, and what is known beside that."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from ..analysis import Diagnosis
+from ..analysis.diagnosis import Stage
+from ..analysis.intervals import Interval, total
+from ..analysis.sentences import number, percent
+from ..session import Place, Warning_
+from . import advice, evidence, knobs, model, remedy
+from .document import Block, Listing, Location, Paragraph, Section, Table, Title, Tone
+from .evidence import ms
+
+_TONES: dict[str, Tone] = {"severe": "bad", "mild": "doubtful", "none": "good"}
+_HEADERS = ("where a step goes", "ms", "95 % interval", "share", "steps/s without it")
+#: Share of a step below which transforms have no row of their own.
+_SMALL = 0.01
+#: Maximum width of the transforms' names in one cell.
+_WIDTH = 30
+
+
+def blocks(diagnosis: Diagnosis) -> list[Block]:
+    verdict, rows = diagnosis.verdict, stage_rows(diagnosis)
+    culprit = verdict.culprit or Place("")
+    return [
+        Title((headline(diagnosis),), verdict.level or "", setting(diagnosis), _TONES.get(verdict.band, "")),
+        Paragraph(verdict.sentence),
+        Location("culprit", culprit.name, culprit.where),
+        Paragraph(step_line(diagnosis), "line"),
+        Table(_HEADERS, "lrlrr", [row[:-1] for row in rows], bars=[row.bar for row in rows]),
+        Paragraph(rung_line(diagnosis), "list"),
+        *evidence.sections(diagnosis),
+        knobs.section(diagnosis),
+        advice.section(diagnosis),
+        model.section(diagnosis),
+        remedy.section(diagnosis),
+        warnings(diagnosis.warnings),
+    ]
+
+
+def warnings(found: Iterable[Warning_]) -> Section:
+    """Return each warning with its help."""
+    return Section("warnings", [Listing([w.message + (f" ({w.help})" if w.help else "") for w in found])], page=4)
+
+
+def headline(diagnosis: Diagnosis) -> str:
+    """Return the verdict as a title."""
+    bottleneck = diagnosis.verdict.bottleneck
+    names = {"none": "NOT STARVED", "inconclusive": "INCONCLUSIVE"}
+    return names.get(bottleneck, f"BOTTLENECK: {bottleneck.upper()}")
+
+
+def setting(diagnosis: Diagnosis) -> str:
+    """Return the subject of the analysis in one line."""
+    session = diagnosis.session
+    parts = [" ".join(session.script.argv) or "a loop in this process"]
+    loader = session.loader
+    if loader is not None:
+        batch = f"batch {loader.batch_size}, " if loader.batch_size else ""
+        workers = f"{loader.num_workers} worker{'' if loader.num_workers == 1 else 's'}"
+        pinned = ", pinned" if loader.pin_memory else ""
+        parts.append(f"{loader.dataset} ({batch}{workers}{pinned})")
+    device = session.device
+    parts.append(str(device.get("name") or device.get("type") or "unknown device"))
+    return " | ".join(parts)
+
+
+def step_line(diagnosis: Diagnosis) -> str:
+    """Return the step as compute and input cost, with the rates; empty if the loop was not fed from a cache."""
+    ladder = diagnosis.ladder
+    if not ladder.intervened:
+        return ""
+    base, best = ladder.ms("baseline").value, ladder.ms(ladder.ceiling).value
+    return (
+        f"step {ms(base)} = compute {ms(best)} + input {ms(base - best)};  "
+        f"{number(1000 / base)} steps/s now, {number(1000 / best)} with cached batches"
+    )
+
+
+def rung_line(diagnosis: Diagnosis) -> str:
+    """Return the steps per second under every measured rung, fastest first."""
+    ladder = diagnosis.ladder
+    rates = [f"{rung} {number(ladder.ms(rung).inverse(1000.0).value)}" for rung in ladder.rungs]
+    return f"steps/s by rung: {', '.join(rates)}" if len(rates) > 1 else ""
+
+
+class StageRow(NamedTuple):
+    """A piece of the baseline step; ``without`` is steps per second without it, with a ~ if predicted."""
+
+    stage: str
+    cost: str
+    interval: str
+    share: str
+    without: str
+    bar: float  # share of the baseline step, 0 to 1
+
+
+def stage_rows(diagnosis: Diagnosis) -> list[StageRow]:
+    """Return one row per piece of the step, from the device outwards; transforms of negligible cost share one."""
+    rows, small = [], [p for p in diagnosis.waterfall if p.stage == "transform" and p.share < _SMALL]
+    for piece in diagnosis.waterfall:
+        if len(small) < 2 or piece not in small:
+            rows.append(_row(piece))
+        elif piece is small[-1]:
+            rows.append(_row(_merged(small)))
+    return rows
+
+
+def _merged(pieces: list[Stage]) -> Stage:
+    links = [name for piece in reversed(pieces) for name in piece.links]
+    share = sum(piece.share for piece in pieces)
+    return Stage("transform", total([piece.ms for piece in pieces]), share, None, ["transform"], "", links)
+
+
+def _row(piece: Stage) -> StageRow:
+    covers, name = [c for c in piece.covers if c != piece.stage], piece.stage
+    name += f" (with {', '.join(covers)})" if covers else ""
+    name += f": {_links(piece.links)}" if piece.links else ""
+    without = ""
+    if piece.without is not None:
+        without = ("" if piece.without.measured else "~") + number(piece.without.steps_per_s)
+    return StageRow(name, value(piece.ms), between(piece.ms), percent(piece.share), without, min(1.0, piece.share))
+
+
+def _links(names: list[str]) -> str:
+    """Return the names of a row's transforms, shortened to the first and a number if they are too long."""
+    text = ", ".join(names)
+    if len(text) > _WIDTH and len(names) > 1:
+        text = f"{names[0][: _WIDTH - 11]} and {len(names) - 1} more"
+    return text[:_WIDTH]
+
+
+def value(interval: Interval | None) -> str:
+    return number(interval.value) if interval is not None else ""
+
+
+def between(interval: Interval | None) -> str:
+    """Return the ends of an interval, which is infinite if there was one window only."""
+    if interval is None:
+        return ""
+    infinite = math.isinf(interval.low) or math.isinf(interval.high)
+    return "one window" if infinite else f"{number(interval.low)} .. {number(interval.high)}"

@@ -1,0 +1,120 @@
+"""Say what is known beside the clock: a worker's time, rungs without a measurement, evidence and controls."""
+
+from __future__ import annotations
+
+from ..analysis import Diagnosis
+from ..analysis.chain import why_unsplit
+from ..analysis.ladder import known
+from ..analysis.sentences import number, percent
+from ..session import CONTROLS, RUNG_MEANING, Session, ordered, settings_of
+from .document import Listing, Section, Table
+
+
+def sections(diagnosis: Diagnosis) -> list[Section]:
+    inside = Table(("", "wall", "cpu", "share", ""), "lrrrl", worker_rows(diagnosis), ruled=False)
+    return [
+        Section("inside a worker, ms for each sample", [inside]),
+        Section("hottest lines there", [Listing(hot_lines(diagnosis), code=True)], page=3),
+        Section("not measured", [Listing(not_measured(diagnosis))], page=3),
+        Section("seen beside the clock", [Listing(evidence_lines(diagnosis))], page=3),
+    ]
+
+
+def worker_rows(diagnosis: Diagnosis) -> list[tuple[str, str, str, str, str]]:
+    """Return a worker's cost per sample: the loading, then the transforms in their order.
+
+    The cells are the name, milliseconds of wall and of CPU time, the share of the wall time, and the place.
+    """
+    inside = diagnosis.session.inside
+    if inside is None or not inside.samples or inside.whole.wall_ms <= 0:
+        return []
+    loader = diagnosis.session.loader
+    where = loader.dataset_code.where if loader and loader.dataset_code else ""
+    pieces = [("load", where, inside.load), *((link.name, link.where, link.cost) for link in inside.links)]
+    if inside.between.wall_ms > 0.02 * inside.whole.wall_ms:
+        pieces.append(("(between them)", "", inside.between))
+    return [
+        (name, number(c.wall_ms), number(c.cpu_ms), percent(c.wall_ms / inside.whole.wall_ms), where)
+        for name, where, c in pieces
+    ]
+
+
+def hot_lines(diagnosis: Diagnosis) -> list[str]:
+    """Return the lines that take most of a worker's time, hottest first."""
+    inside = diagnosis.session.inside
+    lines = inside.lines if inside else []
+    return ["  ".join(filter(None, (percent(line.share), line.where, line.text))) for line in lines]
+
+
+def not_measured(diagnosis: Diagnosis) -> list[str]:
+    """Return the rungs that have no measurement, with the reason."""
+    ladder, lines = diagnosis.ladder, []
+    for name in filter(known, ordered({*RUNG_MEANING, *diagnosis.session.rungs})):
+        found = diagnosis.session.rungs.get(name)
+        if found is not None and not ladder.has(name) and found.exists and settings_of(name) is None:
+            lines.append(f"{name}: {found.why_not or 'not reached'}")
+    if unsplit := why_unsplit(diagnosis.session):
+        lines.append(f"single transforms: {unsplit}")
+    lines += [f"parts of {link.name}: {link.whole}" for link in diagnosis.session.links if link.whole]
+    return lines
+
+
+def evidence_lines(diagnosis: Diagnosis) -> list[str]:
+    """Return the baseline's evidence and the controls."""
+    ladder, session = diagnosis.ladder, diagnosis.session
+    seen = ladder.evidence("baseline") if ladder.has("baseline") else {}
+    lines = []
+    if "worker_ms" in seen:
+        who = "a worker" if session.loader and session.loader.num_workers else "the training process"
+        parts = [f"{percent(seen['worker_cpu'])} on a CPU"] if "worker_cpu" in seen else []
+        if seen.get("worker_queued", 0.0) >= 0.01:
+            parts.append(f"{percent(seen['worker_queued'])} waiting for a core")
+        if "worker_blocked" in seen:
+            parts.append(f"{percent(seen['worker_blocked'])} blocked (storage, network, sleep)")
+        told = f": {', '.join(parts)}" if parts else ""
+        lines.append(f"making a batch takes {who} {ms(seen['worker_ms'])}{told}")
+    if "wait_ms" in seen:
+        stalled = seen.get("stalled_ms", 0.0)
+        behind = f", {ms(stalled)} of it for one slow batch while later ones were ready" if stalled >= 0.01 else ""
+        lines.append(f"the loop waits {ms(seen['wait_ms'])} a step for batches{behind}")
+    if "cores_busy" in seen:
+        usable = session.environment.get("cores")
+        of = f" of {usable:g} usable" if usable else ""
+        own = seen.get("cores_used", seen["process_cpu"])
+        lines.append(
+            f"cores in use: {seen['cores_busy']:.1f}{of}, {own:.1f} of them by the script and its workers, "
+            f"{seen['process_cpu']:.1f} by the training process itself"
+        )
+    if "gpu_utilization" in seen:
+        lines.append(f"GPU busy {percent(seen['gpu_utilization'])} of the time (by NVML)")
+    if seen.get("disk_read_mb", 0.0) >= 0.01:
+        lines.append(f"read from storage, not from the page cache: {seen['disk_read_mb']:.2f} MB a step")
+    for control in CONTROLS:
+        if ladder.has(control):
+            rate = 1000.0 / ladder.ms(control).value
+            lines.append(f"{RUNG_MEANING[control]}: {number(rate)} steps/s ({control})")
+    lines += _startup_lines(session)
+    if session.caches:
+        limit = session.caches.get("held_bytes", 0) / 2**20
+        lines.append(
+            f"caches hold at most {limit:.0f} MiB: {session.caches.get('device', 0)} batches on the device, "
+            f"{session.caches.get('host', 0)} on the host, {session.caches.get('shared', 0)} shared by the workers, "
+            f"and samples"
+        )
+    return lines
+
+
+def _startup_lines(session: Session) -> list[str]:
+    lines = []
+    if started := sorted((s for s in session.startups if not s.renewed), key=lambda s: s.seconds):
+        one = started[len(started) // 2]
+        workers = session.loader.num_workers if session.loader else 0
+        parts = f" (workers launched {one.launch:.2g} s, ready {one.ready:.2g} s)" if one.ready and workers else ""
+        lines.append(f"from iter() to the first batch: {one.seconds:.2g} s{parts}")
+    if renewed := sorted(s.seconds for s in session.startups if s.renewed):
+        lines.append(f"the same in later epochs, with the workers kept: {renewed[len(renewed) // 2]:.2g} s")
+    return lines
+
+
+def ms(value: float) -> str:
+    return f"{number(value)} ms" if value < 1000 else f"{number(value / 1000)} s"
