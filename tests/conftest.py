@@ -1,30 +1,131 @@
-"""What holds for every test: none is told by another what happened in their process."""
+"""What holds for every test: none is told by another what happened in their process. Torch may not be loaded here."""
 
 from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterator
-
-import pytest
-
-from pipediag import patches
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
 
 # Before torch is imported, here and in what tests start: the cores are for processes.
 os.environ["OMP_NUM_THREADS"] = "1"
 
+import pytest
+from hypothesis import settings
+
+from pipediag import marker, patches
+from pipediag.host.passes import Request
+from pipediag.measure.machine import environment
+from pipediag.session import Session
+
+settings.register_profile("pipediag", derandomize=True, deadline=None)
+settings.load_profile("pipediag")
+
+Main = Callable[..., tuple[int, str, str]]
+
+
+#: More processes than these take memory and share a GPU, and save little time: the longest files set the pace.
+MOST_PROCESSES = 4
+
+
+def processes(config: pytest.Config) -> int:
+    """One a core: more would disturb the tests that measure throughput. None for a single file, a GPU or a debugger."""
+    chosen = {argument.partition("::")[0] for argument in config.args}
+    if (len(chosen) == 1 and chosen.pop().endswith(".py")) or config.option.markexpr == "gpu" or config.option.usepdb:
+        return 0
+    return max(1, min(int(environment()["cores"]), MOST_PROCESSES))
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_cmdline_main(config: pytest.Config) -> None:
+    """Spread the tests over processes, file by file: where pytest-xdist is installed, unless ``-n`` says otherwise."""
+    option = config.option
+    if not config.pluginmanager.hasplugin("xdist") or hasattr(config, "workerinput"):
+        return
+    if option.numprocesses is None:
+        option.numprocesses = processes(config)
+    if option.numprocesses and option.dist == "no":
+        option.dist, option.loadscopereorder = "loadfile", False
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Whole scripts come first: what is short then fills the gaps that their long files leave at the end."""
+    items.sort(key=lambda item: "integration" not in item.path.parts)
+
+
+def installed() -> list[Any]:
+    """Everything of the process that pipediag ever hooks; of torch's nothing where torch is not loaded."""
+    if "torch.utils.data.dataloader" not in sys.modules:
+        return [list(sys.meta_path), marker.recorder]
+    import torch
+    from torch.amp import GradScaler
+    from torch.nn.modules import module
+    from torch.optim import optimizer
+    from torch.utils.data import dataloader
+
+    native = dataloader.DataLoader._get_iterator
+    assert native.__module__ == dataloader.__name__, f"{native} stands in for torch's own _get_iterator"
+    hooks = [optimizer._global_optimizer_post_hooks, module._global_forward_pre_hooks]
+    return [list(sys.meta_path), marker.recorder, native, torch.save, GradScaler.step, *map(dict, hooks)]
+
 
 @pytest.fixture(autouse=True)
-def nothing_left_patched() -> Iterator[None]:
-    """Every patch and hook of this process has its undoing: a test that leaves one behind fails."""
+def nothing_left_installed() -> Iterator[None]:
+    """Every patch and hook has its undoing: a test that leaves one behind fails."""
+    before = installed()
     yield
     assert patches.LIVE == []
+    assert installed()[: len(before)] == before
 
 
 @pytest.fixture(autouse=True)
-def compiled_code_is_forgotten() -> Iterator[None]:
-    """Whether anything was compiled is asked of the whole process, which tests share. Torch may not be loaded here."""
+def torch_as_it_was() -> Iterator[None]:
+    """Tests of one process share torch's seed and its counts of what was compiled."""
+    if "torch" in sys.modules:
+        sys.modules["torch"].default_generator.manual_seed(0)
     yield
     dynamo = sys.modules.get("torch._dynamo.utils")
     if dynamo is not None:
         dynamo.counters.clear()
+
+
+@pytest.fixture
+def main(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Main:
+    """Run the command line in this process: exit code, standard output, standard error."""
+    from pipediag.cli import main as entry
+
+    def run(*argv: object) -> tuple[int, str, str]:
+        monkeypatch.setattr(sys, "argv", ["pipediag", *map(str, argv)])
+        with pytest.raises(SystemExit) as leaving:
+            entry()
+        shown = capsys.readouterr()
+        code = leaving.value.code
+        assert isinstance(code, int)
+        return code, shown.out, shown.err
+
+    return run
+
+
+@pytest.fixture
+def script(tmp_path: Path) -> Path:
+    """An empty script."""
+    file = tmp_path / "train.py"
+    file.touch()
+    return file
+
+
+@pytest.fixture
+def analyzed(monkeypatch: pytest.MonkeyPatch) -> Callable[[Session], list[Request]]:
+    """Let the measurement return a given session at once; the requests that came are collected."""
+    requests: list[Request] = []
+
+    def prepare(session: Session) -> list[Request]:
+        def analyze_script(request: Request, progress: Any) -> Session:
+            requests.append(request)
+            return session
+
+        monkeypatch.setattr("pipediag.host.passes.analyze_script", analyze_script)
+        return requests
+
+    return prepare

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import multiprocessing
 import signal
-import sys
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -60,27 +59,9 @@ def side_by_side(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[
 
 
 @pytest.fixture(autouse=True)
-def nothing_left_in_this_process() -> Iterator[None]:
-    """No hook, thread or worker is left by what the test did in process."""
-    before = _hooks()
+def nothing_left_running() -> Iterator[None]:
+    """No thread or worker is left by what the test did in process."""
     yield
     threads = wait_for_none(lambda: [t.name for t in threading.enumerate() if t.name.startswith("pipediag")])
     assert not threads, f"threads left: {threads}"
     assert multiprocessing.active_children() == []
-    assert not before or _hooks() == before
-
-
-def _hooks() -> list[Any]:
-    """All in this process that pipediag may replace or register, as it stands; nothing before torch is there."""
-    loaders = sys.modules.get("torch.utils.data.dataloader")
-    if loaders is None:
-        return []
-    import torch
-    from torch.amp import GradScaler
-    from torch.nn.modules import module
-    from torch.optim import optimizer
-
-    native = loaders.DataLoader._get_iterator
-    assert native.__module__ == loaders.__name__, f"{native} stands in for torch's own _get_iterator"
-    hooks = [optimizer._global_optimizer_post_hooks, module._global_forward_pre_hooks]
-    return [native, torch.save, GradScaler.step, list(sys.meta_path), *map(dict, hooks)]

@@ -13,7 +13,7 @@ from pipediag.ladder.feed import Feed
 from pipediag.ladder.rung_switch import PAUSE, RungSwitch
 from pipediag.session import Startup
 
-from .things import Transformed
+from ..things import Transformed
 
 
 class Clock:

@@ -22,7 +22,7 @@ from pipediag.ladder.rung_switch import PAUSE, RungSwitch
 from pipediag.measure.clock import SystemClock
 from pipediag.session import cut_rung
 
-TESTS = Path(__file__).resolve().parents[1]
+ROOT = Path(__file__).resolve().parents[2]
 #: Seconds in which anything may come about that takes a moment.
 PATIENCE = 15.0
 
@@ -336,10 +336,10 @@ class TestRealWorkers:
             [
                 sys.executable,
                 "-c",
-                "from ladder import test_rung_switch as t; t.feed_until_killed(pause=1.0)",
+                "from tests.ladder import test_rung_switch as t; t.feed_until_killed(pause=1.0)",
             ],
-            cwd=TESTS,
-            env={**os.environ, "PYTHONPATH": f"{TESTS.parent}:{TESTS}"},
+            cwd=ROOT,
+            env={**os.environ, "PYTHONPATH": str(ROOT)},
             stdout=subprocess.PIPE,
             text=True,
         )

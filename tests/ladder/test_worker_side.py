@@ -28,7 +28,7 @@ from pipediag.measure.evidence import BatchCost
 from pipediag.session import NOT_YET, Inside, cut_rung
 from pipediag.usercode import tree
 
-from .things import Compose, Double, DoubleInPlace, Items, Sample, Shift, Transformed, same, scene
+from ..things import Compose, Double, DoubleInPlace, Items, Sample, Shift, Transformed, same, scene
 
 MIB = 1 << 20
 

@@ -23,7 +23,7 @@ from pipediag.usercode import tree
 from pipediag.usercode.chain import chain_of, take_apart
 from pipediag.usercode.slots import find_slots
 
-from .things import Compose, Double, Items, Sample, Shift, same
+from ..things import Compose, Double, Items, Sample, Shift, same
 
 
 class Clocks:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import torch
-from sameness import Images, loader, pixels, seen
 from torch import Tensor
 from torchvision.transforms import v2
 
 from pipediag import offload
+
+from .sameness import Images, loader, pixels, seen
 
 
 class Gain:

@@ -15,7 +15,6 @@ import numpy as np
 import pytest
 import torch
 import torchvision.transforms as v1
-from sameness import HEIGHT, WIDTH, Images, floats, image, picture, pixels
 from torch import Tensor
 from torch.utils.data import default_collate
 from torchvision import tv_tensors
@@ -26,6 +25,8 @@ from pipediag.remedy.certificate_samples import real, recorded
 from pipediag.remedy.certifying import Certificate, certify
 from pipediag.remedy.plan import Plan
 from pipediag.remedy.scouting import find
+
+from .sameness import HEIGHT, WIDTH, Images, floats, image, picture, pixels
 
 DOCUMENT = Path(__file__).parents[2] / "docs" / "offload.md"
 OUTCOMES = ("moves", "approximate", "stays", "—")

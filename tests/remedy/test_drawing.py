@@ -14,7 +14,6 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from sameness import HEIGHT, WIDTH, draws, image, picture, pixels
 from torch import Tensor, nn
 from torchvision import tv_tensors
 from torchvision.transforms import v2
@@ -25,6 +24,8 @@ from pipediag.remedy.drawing import direct
 from pipediag.remedy.hooks import recording
 from pipediag.remedy.images import stand_in
 from pipediag.remedy.recorder import Recorder
+
+from .sameness import HEIGHT, WIDTH, draws, image, picture, pixels
 
 MEAN, STD = [0.48, 0.45, 0.4], [0.23, 0.22, 0.25]
 
@@ -84,7 +85,7 @@ def while_recording() -> Iterator[None]:
 
 
 def seed(number: int = 0) -> None:
-    torch.manual_seed(number)
+    torch.default_generator.manual_seed(number)  # torch.manual_seed takes a millisecond: it is there for all devices
     random.seed(number)
     np.random.seed(number)
 

@@ -6,7 +6,6 @@ from typing import Any
 
 import pytest
 import torch
-from sameness import Images, check_same, loader, seen
 from torch.utils.data import DataLoader, default_collate
 from torchvision.transforms import v2
 
@@ -17,6 +16,8 @@ from pipediag.remedy.plan import Plan
 from pipediag.remedy.scouting import find
 from pipediag.remedy.to_device import ToDevice
 from pipediag.remedy.worker import PackingSide
+
+from .sameness import Images, check_same, loader, seen
 
 UNIFORM = v2.Compose(
     [v2.ToDtype(torch.float32), v2.RandomCrop(24), v2.Resize(32), v2.RandomRotation(30.0), v2.GaussianBlur(5)]

@@ -12,9 +12,10 @@ from hypothesis import strategies as st
 from torch import Tensor
 from torchvision.transforms import v2
 from torchvision.transforms.v2 import functional as tv
-from waiting import synchronising_forbidden
 
 from pipediag.remedy.batched import erasing, mixing
+
+from .waiting import synchronising_forbidden
 
 property_test = settings(
     deadline=None, max_examples=30, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow]

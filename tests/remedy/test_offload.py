@@ -15,7 +15,15 @@ import torch
 import torchvision.transforms as v1
 import torchvision.transforms.functional as F1
 import torchvision.transforms.v2.functional as F2
-from sameness import (
+from torch import Tensor, nn
+from torch.utils.data import ConcatDataset, DataLoader, Dataset, Subset, default_collate
+from torchvision import tv_tensors
+from torchvision.datasets.vision import VisionDataset
+from torchvision.transforms import v2
+
+from pipediag.remedy import OffloadedLoader, offload
+
+from .sameness import (
     HEIGHT,
     WIDTH,
     Images,
@@ -32,13 +40,6 @@ from sameness import (
     seen,
     stayed,
 )
-from torch import Tensor, nn
-from torch.utils.data import ConcatDataset, DataLoader, Dataset, Subset, default_collate
-from torchvision import tv_tensors
-from torchvision.datasets.vision import VisionDataset
-from torchvision.transforms import v2
-
-from pipediag.remedy import OffloadedLoader, offload
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 MEAN, STD = [0.48, 0.45, 0.4], [0.23, 0.22, 0.25]

@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 import torch
-from sameness import of_any_size, picture, pixels
 from torch import Tensor
 from torch.utils.data import default_collate
 from torchvision import tv_tensors
@@ -24,6 +23,8 @@ from pipediag.remedy.recorder import Recorder
 from pipediag.remedy.replay import replay
 from pipediag.remedy.stacking import Parts, stacking
 from pipediag.usercode import tree
+
+from .sameness import of_any_size, picture, pixels
 
 CPU = torch.device("cpu")
 

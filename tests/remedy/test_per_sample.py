@@ -11,13 +11,14 @@ import torch
 import torchvision.transforms as v1
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from sameness import Images, loader, pixels, seen
 from torch import Tensor, nn
 from torchvision import tv_tensors
 from torchvision.transforms import v2
 from torchvision.transforms.v2 import functional as F
 
 from pipediag.remedy import NotRecordable, PerSample, offload
+
+from .sameness import Images, loader, pixels, seen
 
 MEAN, STD = [0.48, 0.45, 0.4], [0.23, 0.22, 0.25]
 

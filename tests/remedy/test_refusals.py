@@ -16,7 +16,6 @@ import PIL.ImageFilter
 import pytest
 import torch
 import torchvision.transforms as v1
-from sameness import Images, check_same, draws, floats, image, loader, moved, picture, pixels, seen
 from torch import Tensor, nn
 from torch.utils.data import Dataset, IterableDataset, default_collate
 from torchvision import tv_tensors
@@ -24,6 +23,8 @@ from torchvision.transforms import v2
 from torchvision.transforms.v2 import functional as F
 
 from pipediag.remedy import OffloadedLoader, offload
+
+from .sameness import Images, check_same, draws, floats, image, loader, moved, picture, pixels, seen
 
 Make = Callable[[], Dataset[Any]]
 CHAIN = v2.Compose([v2.RandomCrop(24), v2.RandomHorizontalFlip()])

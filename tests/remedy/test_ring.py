@@ -20,14 +20,12 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from sameness import Images
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset, IterableDataset, default_collate, get_worker_info
 from torch.utils.data._utils import worker as torchs_worker
 from torch.utils.data._utils.pin_memory import pin_memory
 from torchvision import tv_tensors
 from torchvision.transforms import v2
-from waiting import synchronising_forbidden
 
 from pipediag.errors import PipediagError, UsageError
 from pipediag.loop.wrappers import InitWorker, StagedDataset
@@ -39,6 +37,9 @@ from pipediag.remedy.ring import Lease, Ring, shared_memory
 from pipediag.remedy.scouting import find
 from pipediag.remedy.worker import PackingSide, Unrecorded, handed_on, packing
 from pipediag.usercode import tree
+
+from .sameness import Images
+from .waiting import synchronising_forbidden
 
 CPU = torch.device("cpu")
 

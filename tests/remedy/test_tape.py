@@ -24,7 +24,6 @@ import pytest
 import torch
 import torchvision.transforms as v1
 import torchvision.transforms.functional as F1
-from sameness import HEIGHT, WIDTH, floats, image, picture, pixels
 from torch import Tensor
 from torch.utils.data import default_collate
 from torchvision import tv_tensors
@@ -37,6 +36,8 @@ from pipediag.remedy.drawing import direct
 from pipediag.remedy.hooks import recording
 from pipediag.remedy.images import is_recording, stand_in
 from pipediag.remedy.tape import session
+
+from .sameness import HEIGHT, WIDTH, floats, image, picture, pixels
 
 REPO = Path(__file__).parents[2]
 

@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 import torch
-from sameness import floats, pixels
 from torchvision.transforms.v2 import functional as F
 
 from pipediag.remedy import NotRecordable, templates
@@ -18,6 +17,8 @@ from pipediag.remedy.ops import ENCODERS, PREPARED, State
 from pipediag.remedy.tape import Tape, session
 from pipediag.remedy.templates import LookedAt, Template, Token, fact, templates_of
 from pipediag.usercode import randomness
+
+from .sameness import floats, pixels
 
 Body = Callable[[Any, dict[str, Any]], Any]
 

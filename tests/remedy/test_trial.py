@@ -17,7 +17,6 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from sameness import Images, check_same, draws, floats, loader, moved, pixels, seen, stayed
 from torch import Tensor
 from torch.utils.data import Sampler, default_collate
 from torchvision import tv_tensors
@@ -32,6 +31,8 @@ from pipediag.remedy.plan import Piece, Plan
 from pipediag.remedy.scouting import find, given_to
 from pipediag.remedy.trial import TrialFailed, found, reference_at, witnesses
 from pipediag.usercode import randomness
+
+from .sameness import Images, check_same, draws, floats, loader, moved, pixels, seen, stayed
 
 CPU = torch.device("cpu")
 WORKERS = pytest.mark.parametrize("workers", [0, 1])

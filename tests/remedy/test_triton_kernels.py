@@ -24,11 +24,12 @@ pytest.importorskip("triton")
 from torchvision.transforms.v2 import InterpolationMode
 from torchvision.transforms.v2 import functional as F
 from torchvision.transforms.v2.functional import _geometry
-from waiting import synchronising_forbidden
 
 from pipediag.remedy.batched.geometry import uint8_in_fixed_point
 from pipediag.remedy.triton import available, blur, pixels, resample, warp
 from pipediag.remedy.triton.pixels import FLIP_HORIZONTALLY, FLIP_VERTICALLY, PixelOp, encode
+
+from .waiting import synchronising_forbidden
 
 INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"
 CUDA = pytest.param("cuda", marks=[pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU")])

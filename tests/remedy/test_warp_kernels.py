@@ -15,9 +15,10 @@ from torch import Tensor
 from torchvision.transforms.v2 import InterpolationMode
 from torchvision.transforms.v2 import functional as tv
 from torchvision.transforms.v2.functional import _geometry as torchvision_geometry
-from waiting import synchronising_forbidden
 
 from pipediag.remedy.batched import warp
+
+from .waiting import synchronising_forbidden
 
 property_test = settings(
     deadline=None, max_examples=80, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow]

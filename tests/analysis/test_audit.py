@@ -1,0 +1,601 @@
+"""Every item of the checklist on a run where it is passed, one where it fails, and one where it cannot be told."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pipediag.analysis import diagnose_session
+from pipediag.analysis.audit import FAILED, PASSED, UNMEASURABLE, Audit, Item, audit
+from pipediag.analysis.audit.rounds import next_round
+from pipediag.host.passes import Request
+from pipediag.report import RENDERERS, blocks, read, text, write
+from pipediag.session import (
+    CONTROLS,
+    RUNGS,
+    Knobs,
+    LoaderSettings,
+    Padding,
+    Rung,
+    Session,
+    Startup,
+    SyncCall,
+    Syncs,
+    Window,
+    cut_rung,
+    settings_rung,
+)
+
+from ..conftest import Main
+from ..made import climbing, inside, leaf, make, without
+
+ITEMS = ["starvation", "supply", "startup", "cores", "knobs", "transfer", "syncs", "bytes", "unread"]
+#: 50 ms of compute, which nothing holds up; the loader alone makes a batch every 25 ms.
+WELL = {**climbing(), "supply": 25.0}
+#: The workers give a batch every 120 ms.
+STARVED = {**WELL, "raw": 120.0, "warm": 120.0, "baseline": 120.0, "supply": 118.0}
+#: A loop that is limited by copying, 20 of 71 ms.
+COPYING = {**climbing(host=20.0), "supply": 25.0}
+SEEN = {"worker_ms": 100.0, "worker_cpu": 1.0, "worker_queued": 0.01, "process_cpu": 1.0}
+
+
+def run(ladder: Mapping[str, float] = WELL, **more: Any) -> Session:
+    settings: dict[str, Any] = {"noise": 0.0, "startups": [0.5], "evidence": {"baseline": SEEN}, "leaves": [leaf()]}
+    session = make(ladder, **{**settings, **more})
+    session.syncs = Syncs(16)
+    return session
+
+
+def on_cpu() -> Session:
+    session = run(without(WELL, "host"), device="cpu", absent=["host"])
+    session.syncs = None
+    return session
+
+
+def item(session: Session, id: str, gate: float = 0.05) -> Item:
+    made = audit(diagnose_session(session), gate)
+    assert [one.id for one in made.items] == ITEMS
+    json.dumps(made.to_dict(), allow_nan=False)
+    for one in made.items:
+        assert one.title and one.told
+        assert one.status in (PASSED, FAILED, UNMEASURABLE)
+        assert bool(one.advice or one.todo) == (one.status == FAILED), one
+    return next(one for one in made.items if one.id == id)
+
+
+def advised(one: Item) -> list[str]:
+    return [recommendation.id for recommendation in one.advice]
+
+
+class TestStarvation:
+    def test_passed(self) -> None:
+        one = item(run(), "starvation")
+        assert (one.status, one.title) == (PASSED, "input costs at most 5 % of a step")
+        assert one.told == "2 % (2 to 2 %): 51.2 ms with the loader, 50 with cached batches"
+
+    def test_failed(self) -> None:
+        session = run(STARVED, inside=inside(4.0, 4.0, load=2.0), evidence={"baseline": {**SEEN, "worker_ms": 400.0}})
+        one = item(session, "starvation")
+        assert one.status == FAILED
+        assert one.told.startswith("58 % (58 to 58 %): 120 ms with the loader")
+        assert advised(one) == ["num-workers"]
+
+    def test_what_helps_most_comes_first(self) -> None:
+        session = run(COPYING, leaves=[leaf(non_blocking=False, **TestBytes.BYTES), leaf("[1]", read=False)])
+        found = [one.id for one in diagnose_session(session).recommendations]
+        assert len(found) > 3
+        assert advised(item(session, "starvation")) == found[:3]
+
+    def test_failed_and_nothing_known_that_helps(self) -> None:
+        one = item(run(STARVED, evidence={}, workers=0), "starvation")
+        assert one.status == FAILED
+        assert one.advice == [] and one.todo[0].startswith("The measurements do not show")
+
+    def test_its_gate(self) -> None:
+        assert item(run(STARVED), "starvation", 0.6).status == PASSED
+        assert item(run(STARVED), "starvation", 0.6).title == "input costs at most 60 % of a step"
+
+    @pytest.mark.parametrize(
+        ("session", "told"),
+        [
+            (run(without(WELL, "baseline")), "Too little is known"),
+            (run(rounds=1), "too uncertain to tell"),
+            (run(climbing(baseline=2.0), noise=0.03), "too uncertain to tell"),
+        ],
+        ids=["no baseline", "one window", "open"],
+    )
+    def test_unmeasurable(self, session: Session, told: str) -> None:
+        one = item(session, "starvation")
+        assert one.status == UNMEASURABLE
+        assert told in one.told
+
+
+class TestSupply:
+    def test_passed(self) -> None:
+        one = item(run(), "supply")
+        assert one.status == PASSED
+        assert one.told == "it makes 2x (2 to 2) what the training can consume: 40 against 20 batches/s"
+
+    def test_failed(self) -> None:
+        one = item(run(STARVED, inside=inside(4.0, 4.0, load=2.0)), "supply")
+        assert one.status == FAILED
+        assert one.told.startswith("it makes 0.424x (0.424 to 0.424) what the training can consume")
+        assert advised(one) == ["num-workers"]
+
+    def test_failed_and_nothing_known_that_helps(self) -> None:
+        assert item(run(STARVED, evidence={}), "supply").todo == ["see what the input costs"]
+
+    @pytest.mark.parametrize(
+        ("session", "told"),
+        [
+            (run(without(WELL, "supply")), "supply was not measured: not reached; give a longer --budget"),
+            (run(without(WELL, "worker"), workers=0), "num_workers=0: batches are made between"),
+            (run({name: WELL[name] for name in ("baseline", "supply")}), "device was not measured"),
+            (run({**WELL, "supply": 50.0}, noise=0.05), "too uncertain to tell"),
+            (run({**WELL, "supply": 49.0}, rounds=1), "too uncertain to tell"),
+        ],
+        ids=["not measured", "no workers", "no ceiling", "open", "one window"],
+    )
+    def test_unmeasurable(self, session: Session, told: str) -> None:
+        one = item(session, "supply")
+        assert one.status == UNMEASURABLE
+        assert told in one.told
+
+
+class TestStartup:
+    def test_passed(self) -> None:
+        one = item(run(), "startup")
+        assert one.status == PASSED
+        assert one.told == (
+            "0.5 s from iter() to the first batch, 0.5 ms a step over an epoch of 1000 batches: 1 % of the time"
+        )
+
+    def test_failed(self) -> None:
+        one = item(run(length=100, startups=[Startup(0.6, ready=0.5), Startup(0.7, ready=0.6)]), "startup")
+        assert one.status == FAILED
+        assert one.told.startswith("0.65 s from iter() to the first batch, 6.5 ms a step over an epoch of 100 batches")
+        assert advised(one) == ["persistent-workers"]
+
+    def test_failed_although_the_workers_are_kept(self) -> None:
+        startups = [Startup(5.0), Startup(0.6, renewed=True)]
+        one = item(run(length=100, startups=startups, persistent=True), "startup")
+        assert (one.status, one.todo) == (FAILED, ["longer epochs, or a cheaper first batch"])
+        assert one.told.startswith("0.6 s")
+
+    @pytest.mark.parametrize(
+        ("session", "told"),
+        [
+            (run(length=None), "the loader does not know its length"),
+            (run(startups=[]), "no epoch was seen to begin"),
+            (run(persistent=True), "the workers persist, and no second epoch was seen to begin"),
+            (run(without(WELL, "baseline")), "baseline was not measured"),
+        ],
+    )
+    def test_unmeasurable(self, session: Session, told: str) -> None:
+        one = item(session, "startup")
+        assert one.status == UNMEASURABLE
+        assert told in one.told
+
+
+class TestCores:
+    def test_passed(self) -> None:
+        one = item(run(environment={"cores": 16, "threads": {"torch": 8}}), "cores")
+        assert one.status == PASSED
+        assert one.told == (
+            "4 workers of 1 thread and 8 of the training process share 16 cores; a worker waits for a core 1 % of its "
+            "time"
+        )
+
+    def crowded(self, ladder: Mapping[str, float], queued: float = 0.4, threads: int = 4, cores: float = 8) -> Session:
+        return run(
+            ladder,
+            inside=inside(4.0, 4.0, load=2.0, threads={"torch": threads}),
+            evidence={"baseline": {**SEEN, "worker_ms": 400.0, "worker_queued": queued}},
+            environment={"cores": cores},
+        )
+
+    def test_failed(self) -> None:
+        one = item(self.crowded(STARVED), "cores")
+        assert one.status == FAILED
+        assert one.told.startswith(
+            "4 workers of 4 threads (torch) and 1 of the training process share 8 cores; a worker"
+        )
+        assert "threads" in advised(one)
+
+    def test_failed_and_no_thread_to_spare(self) -> None:
+        one = item(replace(self.crowded(STARVED, threads=1, cores=4), device={"type": "cpu"}), "cores")
+        assert (one.status, one.todo) == (
+            FAILED,
+            ["give the workers less to do, or each device more cores"],
+        )
+
+    def test_what_holds_nobody_up_is_well(self) -> None:
+        assert item(self.crowded(WELL, threads=1, cores=4), "cores").status == PASSED
+
+    def test_threads_that_do_not_wait_are_well(self) -> None:
+        session = replace(self.crowded(STARVED, queued=0.01, threads=1, cores=4), device={"type": "cpu"})
+        assert item(session, "cores").status == PASSED
+
+    def test_failed_for_want_of_cores(self) -> None:
+        one = item(self.crowded(STARVED, queued=0.01, threads=1, cores=4), "cores")
+        assert (one.status, advised(one)) == (FAILED, ["more-cores"])
+
+    @pytest.mark.parametrize(
+        ("session", "told"),
+        [
+            (run(environment={"python": "3.12"}), "the number of usable cores is not known"),
+            (run(evidence={}), "how long the workers wait"),
+            (run(without(WELL, "worker"), workers=0), "num_workers=0"),
+            (run(without(WELL, "baseline")), "baseline was not measured"),
+        ],
+    )
+    def test_unmeasurable(self, session: Session, told: str) -> None:
+        one = item(session, "cores")
+        assert one.status == UNMEASURABLE
+        assert told in one.told
+
+
+class TestKnobs:
+    def test_passed(self) -> None:
+        one = item(run(), "knobs")
+        assert one.status == PASSED
+        assert one.told == "num_workers=4, prefetch_factor=None, pin_memory=False, persistent_workers=False"
+
+    def test_failed(self) -> None:
+        session = run(STARVED, inside=inside(4.0, 4.0, load=2.0), evidence={"baseline": {**SEEN, "worker_ms": 400.0}})
+        one = item(session, "knobs")
+        assert one.status == FAILED
+        assert advised(one) == ["num-workers"]
+
+    def tried(self, faster: float) -> Session:
+        """Eight rounds of the loader as it is beside one of twice as many workers."""
+        session = run(STARVED)
+        session.knobs = Knobs([LoaderSettings(8)])
+        session.rungs[settings_rung(1)] = Rung(settings_rung(1))
+        for round_ in range(10, 18):
+            session.windows.append(Window("baseline", round_, 100, 12.0))
+            session.windows.append(Window(settings_rung(1), round_, 100, 12.0 / faster))
+        return session
+
+    def test_measured_to_pay(self) -> None:
+        one = item(self.tried(2.0), "knobs")
+        assert (one.status, advised(one)) == (FAILED, ["num-workers"])
+        assert one.told.endswith("; 1 other setting measured beside it")
+        assert one.advice[0].measured is not None and one.advice[0].measured.value == pytest.approx(2.0)
+
+    def test_measured_not_to_pay(self) -> None:
+        assert item(self.tried(1.0), "knobs").status == PASSED
+
+    @pytest.mark.parametrize("session", [run({"baseline": 51.2}), run(without(WELL, "baseline"))])
+    def test_unmeasurable(self, session: Session) -> None:
+        assert item(session, "knobs").status == UNMEASURABLE
+
+
+class TestTransfer:
+    def test_passed(self) -> None:
+        one = item(run(), "transfer")
+        assert one.status == PASSED
+        assert one.told == "0 % (0 to 0 %) of 51.2 ms; they come from pinned memory, and nothing waits for them"
+
+    def test_waiting_costs_nothing(self) -> None:
+        one = item(run(leaves=[leaf(), leaf("[1]", non_blocking=False)]), "transfer")
+        assert one.status == PASSED
+        assert one.told.endswith("; the loop waits for batch[1]")
+
+    def test_failed(self) -> None:
+        one = item(run(COPYING, leaves=[leaf(non_blocking=False)]), "transfer")
+        assert one.status == FAILED
+        assert one.told == "28 % (28 to 28 %) of 71 ms; the loop waits for batch[0]"
+        assert advised(one) == ["overlap-copies", "pin-memory"]
+
+    def test_failed_behind_a_slow_loader(self) -> None:
+        """The copies cost the ladder something, but mending them would gain nothing yet."""
+        ladder = {**COPYING, "raw": 300.0, "warm": 300.0, "baseline": 300.0, "supply": 299.0}
+        one = item(run(ladder, evidence={}), "transfer")
+        assert one.status == FAILED
+        assert one.todo == ["nothing, until the loader keeps up: the copies wait for its batches"]
+
+    @pytest.mark.parametrize(
+        ("session", "told"),
+        [
+            (on_cpu(), "training runs on the CPU: there is no transfer"),
+            (run(without(WELL, "host"), unavailable={"host": "too large"}), "host was not measured: too large"),
+            (run(rounds=1), "too uncertain to tell"),
+            (run(climbing(host=2.7), noise=0.03, rounds=3), "too uncertain to tell"),
+        ],
+        ids=["on a CPU", "too large", "one window", "open"],
+    )
+    def test_unmeasurable(self, session: Session, told: str) -> None:
+        one = item(session, "transfer")
+        assert one.status == UNMEASURABLE
+        assert told in one.told
+
+    def test_not_watched(self) -> None:
+        session = run()
+        assert session.batch is not None
+        session.batch.unwatched = "parts of the script are compiled"
+        assert item(session, "transfer").told.endswith(
+            "; how they are made was not observed: parts of the script are compiled"
+        )
+        session.batch = None
+        assert item(session, "transfer").told.endswith("; how they are made was not observed")
+        session = run(leaves=[leaf(copied=None, read=None)])
+        assert item(session, "transfer").told.endswith("; how they are made was not observed")
+
+    def test_made_of_the_batch_on_the_host(self) -> None:
+        assert item(run(leaves=[leaf(copied=False)]), "transfer").told.endswith(
+            "; no tensor of a batch was seen being copied unchanged"
+        )
+
+
+class TestSyncs:
+    def test_passed(self) -> None:
+        one = item(run(), "syncs")
+        assert (one.status, one.told) == (PASSED, "none in 16 steps watched")
+
+    def test_failed(self) -> None:
+        session = run()
+        session.syncs = Syncs(
+            16,
+            [
+                SyncCall("item()", "train.py:40", "total += loss.item()", 1.0, 12.5, "Read it every N steps."),
+                SyncCall("a call into torch", "train.py:44", "x", 2.5, None, "See whether it is needed."),
+                SyncCall("tolist()", "train.py:47", "x", 0.5, None, "Less often."),
+            ],
+        )
+        one = item(session, "syncs")
+        assert (one.status, one.told) == (FAILED, "3 calls of the loop; 16 steps watched")
+        assert one.todo == [
+            "item() at train.py:40 (once a step, 12.5 ms): Read it every N steps.",
+            "a call into torch at train.py:44 (2.5 times a step): See whether it is needed.",
+            "tolist() at train.py:47 (0.5 times a step): Less often.",
+        ]
+
+    def test_unmeasurable(self) -> None:
+        session = on_cpu()
+        assert item(session, "syncs").told == "training runs on the CPU: there is no device to wait for"
+        session = run()
+        session.syncs = None
+        assert item(session, "syncs").told == "time ran out before steps were watched"
+        session.syncs = Syncs(unwatched="only CUDA tells when it is waited for, and training runs on mps")
+        one = item(session, "syncs")
+        assert (one.status, one.told) == (UNMEASURABLE, session.syncs.unwatched)
+        session = run(without(WELL, "host"), unavailable={"host": "too large"})
+        session.syncs = None
+        assert item(session, "syncs").told == "host was not measured: too large"
+
+
+class TestBytes:
+    BYTES: Mapping[str, Any] = {"levels": 256, "bytes_over_255": True, "low": 0.0, "high": 1.0}
+
+    def test_passed(self) -> None:
+        one = item(run(COPYING), "bytes")
+        assert (one.status, one.told) == (
+            PASSED,
+            "a batch has 1.05 MB in 1 tensor; fewer would gain less than 5 % of a step",
+        )
+
+    def test_failed(self) -> None:
+        one = item(run(COPYING, leaves=[leaf(**self.BYTES)]), "bytes")
+        assert one.status == FAILED
+        assert advised(one) == ["uint8"]
+        assert one.told.endswith("; batch[0] (float32, 64x4096, 1.05 MB) holds bytes divided by 255")
+
+    def test_bytes_that_cost_nothing_are_well(self) -> None:
+        assert item(run(leaves=[leaf(**self.BYTES)]), "bytes").status == PASSED
+
+    @pytest.mark.parametrize(
+        ("session", "told"),
+        [
+            (on_cpu(), "training runs on the CPU"),
+            (run(leaves=None), "the contents of a batch were not inspected"),
+            (run({"baseline": 51.2}), "device was not measured: not reached"),
+        ],
+    )
+    def test_unmeasurable(self, session: Session, told: str) -> None:
+        one = item(session, "bytes")
+        assert one.status == UNMEASURABLE
+        assert told in one.told
+
+
+class TestUnread:
+    def test_passed(self) -> None:
+        one = item(run(leaves=[leaf(), leaf("[1]"), leaf("[2]", copied=False, read=None)]), "unread")
+        assert (one.status, one.told) == (PASSED, "2 of 2 copied tensors were seen to be read")
+
+    def test_failed(self) -> None:
+        one = item(run(COPYING, leaves=[leaf(), leaf("['extra']", read=False)]), "unread")
+        assert one.status == FAILED
+        assert one.told.startswith("batch['extra'] (float32, 64x4096, 1.05 MB) is copied to the device and freed")
+        assert advised(one) == ["unread"]
+
+    def test_what_costs_nothing_is_well(self) -> None:
+        one = item(run(leaves=[leaf(), leaf("[1]", read=False), leaf("[2]", read=None)]), "unread")
+        assert one.status == PASSED
+        assert one.told == (
+            "1 of 3 copied tensors were seen to be read; leaving batch[1] on the host would gain less "
+            "than 5 % of a step"
+        )
+
+    @pytest.mark.parametrize(
+        ("session", "told"),
+        [
+            (on_cpu(), "training runs on the CPU"),
+            (run(leaves=[leaf(read=None)]), "no watched step showed"),
+            (run(leaves=None), "no watched step showed"),
+        ],
+    )
+    def test_unmeasurable(self, session: Session, told: str) -> None:
+        one = item(session, "unread")
+        assert one.status == UNMEASURABLE
+        assert told in one.told
+
+    def test_compiled(self) -> None:
+        session = run()
+        assert session.batch is not None
+        session.batch.unwatched = "parts of the script are compiled"
+        one = item(session, "unread")
+        assert (one.status, one.told) == (UNMEASURABLE, "parts of the script are compiled")
+
+
+class TestRounds:
+    def test_every_rung_gets_a_few_windows(self) -> None:
+        assert next_round(make(WELL, rounds=1, noise=0.0), 0.05) == [*RUNGS, *CONTROLS]
+
+    def test_enough(self) -> None:
+        assert next_round(run(rounds=3), 0.05) == []
+
+    def test_no_cuts(self) -> None:
+        """Where a diagnosis would go on to tell the transforms apart."""
+        session = run(STARVED, rounds=3, inside=inside(4.0, 4.0, load=2.0))
+        assert next_round(session, 0.05) == []
+
+    def test_an_open_cost(self) -> None:
+        session = make({**climbing(baseline=2.0), "supply": 10.0}, rounds=5, noise=0.03)
+        assert {"device", "baseline"} <= {*next_round(session, 0.05)}
+        assert "baseline" not in next_round(session, 0.5)
+
+    def test_open_copies(self) -> None:
+        session = make({**climbing(host=3.0, raw=60.0), "supply": 10.0}, rounds=5, noise=0.04)
+        assert next_round(session, 0.05) == ["device", "host"]
+
+    def test_an_open_supply(self) -> None:
+        session = make({**climbing(raw=60.0), "supply": 50.0}, rounds=5, noise=0.03)
+        assert next_round(session, 0.05) == ["device", "supply"]
+
+    def test_what_cannot_be_measured_is_not_asked_for(self) -> None:
+        session = make(without(climbing(baseline=2.0), "host"), rounds=5, noise=0.03, unavailable={"host": "too large"})
+        session.rungs["device"] = Rung("device", False, "the script failed when it was fed this way")
+        session.rungs[cut_rung(1)] = Rung(cut_rung(1), False, "not separable")
+        session.rungs[settings_rung(1)] = Rung(settings_rung(1))
+        assert next_round(session, 0.05) == []
+
+    def test_nothing_measured_yet(self) -> None:
+        assert next_round(Session(rungs={"baseline": Rung("baseline")}), 0.05) == ["baseline"]
+
+
+class TestReports:
+    def made(self) -> Audit:
+        session = run(COPYING, leaves=[leaf(non_blocking=False), leaf("['a|b']", read=False)])
+        session.syncs = Syncs(16, [SyncCall("item()", "train.py:40", "", 1.0, 12.5, "Read it every N steps.")])
+        session.warn("writes-in-place", "the training loop changes its batches in place", "they are copied")
+        return audit(diagnose_session(session))
+
+    def test_text(self) -> None:
+        lines = RENDERERS[".txt"](self.made()).splitlines()
+        assert lines[0] == "AUDIT: 5 failed, 4 passed, 0 unmeasurable"
+        assert lines[1] == "train.py | Photos (batch 32, 4 workers) | cuda"
+        first = lines.index("FAILED        input costs at most 5 % of a step")
+        assert lines[first + 1].startswith("              30 % (30 to 30 %)")
+        assert lines[first + 2].startswith("              -> Copy the next batch while the step runs: 1.")
+        assert "passed        epochs begin without a long wait" in lines
+        assert "              -> item() at train.py:40 (once a step, 12.5 ms): Read it every N steps." in lines
+        assert "what would help:" in lines
+        assert lines[-1] == "  - the training loop changes its batches in place (they are copied)"
+        assert max(map(len, lines)) <= 100
+        assert "\x1b" not in "".join(lines)
+
+    def test_colour(self) -> None:
+        shown = text.write(blocks(self.made()), colour=True)
+        assert "\x1b[31mFAILED      \x1b[0m  input costs" in shown
+        assert "\x1b[32mpassed      \x1b[0m  epochs begin" in shown
+
+    def test_unmeasurable(self) -> None:
+        assert "unmeasurable  what is copied to the device is read there" in RENDERERS[".txt"](
+            audit(diagnose_session(on_cpu()))
+        )
+
+    def test_markdown(self) -> None:
+        lines = RENDERERS[".md"](self.made()).splitlines()
+        table = [line for line in lines if line.startswith("|")]
+        assert len(table) == 2 + len(ITEMS)
+        for line in table:
+            assert line.replace("\\|", "").count("|") == 5, line
+        assert table[2].startswith("| **failed** | input costs at most 5 % of a step | 30 % (30 to 30 %): 71 ms")
+        assert "batch['a\\|b']" in table[-1]
+        assert "<br>Copy from pinned memory, without waiting: 1." in table[2]
+        assert "## What would help" in lines and "## Warnings" in lines
+
+    def test_json_is_a_report_with_a_checklist(self, tmp_path: Path) -> None:
+        made = self.made()
+        for ending in RENDERERS:
+            write(made, str(tmp_path / f"a{ending}"))
+        saved = json.loads((tmp_path / "a.json").read_text())
+        assert [one["id"] for one in saved["audit"]["items"]] == ITEMS
+        assert saved["audit"]["gate"] == 0.05
+        assert saved["audit"]["items"][0] == {
+            "id": "starvation",
+            "title": "input costs at most 5 % of a step",
+            "status": "failed",
+            "told": made.items[0].told,
+            "recommendations": ["overlap-copies", "pin-memory", "unread"],
+            "todo": [],
+        }
+        again = audit(read(str(tmp_path / "a.json")))
+        assert again.to_dict() == made.to_dict()
+
+
+def test_a_checklist_of_a_run_with_nothing() -> None:
+    assert audit(diagnose_session(Session())).count(UNMEASURABLE) == len(ITEMS)
+
+
+def test_the_padding_of_a_batch_is_no_item() -> None:
+    assert item(run(COPYING, leaves=[leaf(padding=Padding(0.0, 0.5))]), "bytes").status == PASSED
+
+
+class TestCommand:
+    def test_passed(self, main: Main, script: Path, analyzed: Callable[[Session], list[Request]]) -> None:
+        requests = analyzed(run())
+        code, out, err = main("audit", script, "--epochs", "3", "-o", "x")
+        assert (code, err) == (0, "")
+        assert out.startswith("AUDIT: 0 failed, 9 passed, 0 unmeasurable")
+        (request,) = requests
+        assert (request.budget, request.audit, request.rungs, request.knobs) == (60.0, 0.05, None, True)
+        assert request.target.argv == [str(script), "--epochs", "3", "-o", "x"]
+
+    @pytest.mark.parametrize(("options", "expected"), [([], 3), (["--fail-over", "57"], 3), (["--fail-over", "59"], 0)])
+    def test_gate(
+        self,
+        main: Main,
+        script: Path,
+        analyzed: Callable[[Session], list[Request]],
+        options: list[str],
+        expected: int,
+    ) -> None:
+        analyzed(run(STARVED))
+        code, _, err = main("audit", *options, script)
+        assert code == expected
+        assert ("input costs more than" in err) == (code == 3)
+
+    def test_the_gate_wants_certainty(
+        self, main: Main, script: Path, analyzed: Callable[[Session], list[Request]]
+    ) -> None:
+        analyzed(run(climbing(baseline=4.0), rounds=1))
+        assert main("audit", script)[0] == 0
+
+    def test_reports(
+        self, main: Main, script: Path, tmp_path: Path, analyzed: Callable[[Session], list[Request]]
+    ) -> None:
+        analyzed(run())
+        written = [tmp_path / "a.md", tmp_path / "a.json"]
+        assert main("audit", "-o", written[0], "-o", written[1], script)[0] == 0
+        assert written[0].read_text().startswith("# AUDIT: 0 failed")
+        assert json.loads(written[1].read_text())["audit"]["items"]
+
+    @pytest.mark.parametrize("options", [["-o", "x.pdf"], ["--budget", "0"], ["--fail-over", "101"], ["--bogus"]])
+    def test_usage(self, main: Main, script: Path, options: list[str]) -> None:
+        code, out, err = main("audit", *options, script)
+        assert (code, out) == (2, "")
+        assert options[0] in err
+
+    def test_interrupted(self, main: Main, script: Path, analyzed: Callable[[Session], list[Request]]) -> None:
+        analyzed(replace(run(STARVED), ended="interrupted"))
+        code, out, _ = main("audit", script)
+        assert code == 130 and out.startswith("AUDIT")
+        analyzed(Session(ended="interrupted"))
+        assert main("audit", script)[:2] == (130, "")

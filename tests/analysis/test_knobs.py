@@ -1,0 +1,477 @@
+"""Other loader settings: which are tried and why, what there is memory for, and what is recommended of them."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pipediag.analysis import diagnose_session
+from pipediag.analysis.diagnosis import Recommendation
+from pipediag.analysis.knobs import MOST, Memory, candidates, current, left_out, makes_way
+from pipediag.analysis.ladder import LadderView
+from pipediag.analysis.remedy import FEWEST
+from pipediag.analysis.whatif import what_if
+from pipediag.host.passes import Request
+from pipediag.host.progress import ProgressLine
+from pipediag.measure import memory
+from pipediag.report import RENDERERS
+from pipediag.session import (
+    BatchFacts,
+    Knobs,
+    Loader,
+    LoaderSettings,
+    Rung,
+    Session,
+    Tail,
+    Window,
+    fed_apart,
+    ordered,
+    settings_of,
+    settings_rung,
+)
+from pipediag.session.events import Progress, Trying
+
+from ..conftest import Main
+from ..made import FLAT, climbing, inside, make, without
+
+#: 50 ms of compute; the workers give a batch every 120 ms and take 400 ms to make one.
+STARVED = {**climbing(host=0.5, worker=0.5, sample=0.5), "raw": 120.0, "warm": 120.0, "baseline": 120.0}
+BUSY = {"worker_ms": 400.0, "worker_cpu": 1.0, "worker_queued": 0.0, "worker_blocked": 0.0, "process_cpu": 1.0}
+GIB = 2**30
+
+
+def starved(workers: int = 4, ladder: Any = STARVED, seen: Any = BUSY, **more: Any) -> Session:
+    session = make(ladder, noise=0.0, evidence={"baseline": dict(seen)}, inside=inside(4.0), workers=workers, **more)
+    assert session.loader is not None
+    session.loader.prefetch_factor = 2 if workers else None
+    return session
+
+
+def small(made: float = 0.87, **more: Any) -> Session:
+    """Batches that are handed over in 7.6 ms and made in so many; the device needs 2 ms for one."""
+    ladder = {"device": 2.0, "host": 2.2, "worker": 9.8, "sample": 9.9, "raw": 9.9, "warm": 10.0, "baseline": 10.0}
+    return starved(4, ladder, {**BUSY, "worker_ms": made, "wait_ms": 7.7}, **more)
+
+
+def proposed(session: Session) -> list[tuple[int, int | None, bool]]:
+    return [(one.num_workers, one.prefetch_factor, one.pin_memory) for one in candidates(session).settings]
+
+
+class TestCandidates:
+    def test_more_workers(self) -> None:
+        """As many as the loop needs, between them and the present number, and all cores."""
+        assert proposed(starved()) == [(10, 2, False), (6, 2, False), (16, 2, False)]
+
+    def test_with_the_steps_that_the_model_expects(self) -> None:
+        found = candidates(starved())
+        assert found.base == pytest.approx(120.0)
+        assert found.steps == pytest.approx((51.2, 80.0, 51.2), abs=0.5)
+
+    def test_no_more_than_there_are_cores_for(self) -> None:
+        assert proposed(starved(environment={"cores": 8})) == [(7, 2, False), (5, 2, False), (8, 2, False)]
+
+    def test_the_last_core_is_tried_though_the_model_keeps_it_for_the_loop(self) -> None:
+        assert proposed(starved(environment={"cores": 5})) == [(5, 2, False)]
+
+    def test_none_where_all_cores_are_used(self) -> None:
+        found = candidates(starved(environment={"cores": 4}))
+        assert found.settings == () and found.why_not == "nothing that was measured speaks for other settings"
+
+    def test_a_loader_without_workers(self) -> None:
+        session = starved(0, without(STARVED, "worker"), {**BUSY, "worker_ms": 69.0}, absent=["worker"])
+        assert proposed(session) == [(2, 2, False), (1, 2, False), (16, 2, False)]
+
+    def test_deeper_queues_where_batches_come_irregularly(self) -> None:
+        ladder = {**climbing(), "baseline": 70.0, "supply": 30.0}
+        session = starved(4, ladder, {**BUSY, "worker_ms": 120.0, "stalled_ms": 15.0})
+        session.tail = Tail(400, 3.0, 60.0)
+        assert proposed(session) == [(4, 4, False), (4, 8, False)]
+
+    def test_fewer_workers_where_they_are_in_the_way(self) -> None:
+        ladder = {**climbing(raw=30.0), "supply": 12.5}
+        assert proposed(starved(8, ladder, {**BUSY, "worker_ms": 100.0, "wait_ms": 5.8})) == [
+            (2, 2, False),
+            (4, 2, False),
+        ]
+
+    def test_none_where_a_batch_is_sooner_made_than_handed_over(self) -> None:
+        """7.6 ms to take a batch from a worker, 0.87 ms to make one: no other number of workers is as good."""
+        session = small()
+        numbers = what_if(LadderView(session))
+        assert numbers is not None and numbers.handoff is not None and numbers.work is not None
+        assert (numbers.handoff.value, numbers.work.run) == (pytest.approx(7.6), pytest.approx(0.87))
+        assert proposed(session) == [(0, None, False)]
+        found = candidates(session)
+        assert (found.base, found.steps) == (pytest.approx(10.0), (pytest.approx(9.8 - 7.6 + 0.87),))
+        assert makes_way(session)
+
+    @pytest.mark.parametrize("made", [7.6, 8.0, 40.0])
+    def test_some_where_making_it_takes_longer(self, made: float) -> None:
+        assert not [one for one in proposed(small(made)) if one[0] == 0]
+
+    def test_some_where_it_would_hardly_be_sooner(self) -> None:
+        """By less than 5 % of a step."""
+        assert not [one for one in proposed(small(7.2)) if one[0] == 0]
+        assert proposed(small(7.0)) == [(0, None, False)]
+
+    @pytest.mark.parametrize("missing", ["worker", "worker_ms"])
+    def test_some_where_one_of_the_two_is_not_known(self, missing: str) -> None:
+        session = small()
+        session.windows = [w for w in session.windows if w.rung != missing]
+        for window in session.windows:
+            window.evidence.pop(missing, None)
+        session.inside = None
+        assert not [one for one in proposed(session) if one[0] == 0]
+
+    def test_pinned_memory_where_copies_matter(self) -> None:
+        ladder = {**climbing(host=20.0), "supply": 30.0}
+        assert proposed(starved(4, ladder)) == [(4, 2, True)]
+        assert proposed(starved(4, ladder, device="cpu")) == []
+
+    def test_several_at_once(self) -> None:
+        ladder = {rung: ms + (8.0 if rung != "device" else 0.0) for rung, ms in STARVED.items()}
+        found = proposed(starved(4, ladder))
+        assert len(found) == MOST and len(set(found)) == MOST
+        assert found[:2] == [(9, 2, True), (9, 2, False)]
+
+    @pytest.mark.parametrize(
+        "session",
+        [Session(), starved(4, FLAT), make({**STARVED, "baseline": 52.0, "warm": 52.0, "raw": 52.0}, noise=0.0)],
+        ids=["nothing measured", "not starved", "hardly starved"],
+    )
+    def test_none_where_the_loop_does_not_starve(self, session: Session) -> None:
+        found = candidates(session)
+        assert found.settings == () and found.why_not == ""
+
+    def test_none_for_a_stream(self) -> None:
+        session = starved()
+        assert session.loader is not None
+        session.loader.iterable = True
+        assert candidates(session).settings == () and "iterable" in candidates(session).why_not
+
+    def test_the_loader_as_it_is(self) -> None:
+        assert current(Loader(num_workers=3, prefetch_factor=4, pin_memory=True)) == LoaderSettings(3, 4, True)
+
+
+class TestMakesWay:
+    """The ladder leaves the last third of its time to a trial once its verdict stands."""
+
+    def test_what_is_left_open_are_small_stages(self) -> None:
+        assert makes_way(starved())
+
+    def test_not_before_every_rung_has_its_window(self) -> None:
+        session = starved()
+        session.windows = [w for w in session.windows if w.rung != "raw"]
+        assert not makes_way(session)
+
+    def test_not_while_the_verdict_is_open(self) -> None:
+        session = make(climbing(raw=1.6), rounds=3, noise=0.03, evidence={"baseline": BUSY}, inside=inside(4.0))
+        assert diagnose_session(session).verdict.bottleneck == "inconclusive" and not makes_way(session)
+
+    def test_not_where_there_is_nothing_to_try(self) -> None:
+        assert not makes_way(starved(environment={"cores": 4}))
+        assert not makes_way(make(FLAT))
+
+
+class TestMemory:
+    def settings(self, *workers: int, pin: bool = False) -> list[LoaderSettings]:
+        return [LoaderSettings(count, 2, pin) for count in workers]
+
+    def test_all_fit(self) -> None:
+        assert left_out(self.settings(4, 8), Memory(GIB, 2**20, 100 * GIB, 4 * GIB)) == {}
+
+    def test_all_workers_together_have_half_of_what_is_free(self) -> None:
+        found = left_out(self.settings(4, 8, 2), Memory(GIB, 0, 16 * GIB, None))
+        assert found == {1: "its workers may take 8.0 GiB, and 16.0 GiB of memory are free"}
+
+    def test_batches_that_lie_ready_count(self) -> None:
+        assert left_out(self.settings(8), Memory(0, GIB, 40 * GIB, None)) == {}
+        assert 0 in left_out(self.settings(8, pin=True), Memory(0, GIB, 40 * GIB, None))
+
+    def test_shared_memory_is_small_in_containers(self) -> None:
+        found = left_out(self.settings(2, 4), Memory(0, 10 * 2**20, 16 * GIB, 64 * 2**20))
+        assert found == {
+            0: "40 MiB of batches would lie ready, and 64 MiB of shared memory are free",
+            1: "80 MiB of batches would lie ready, and 64 MiB of shared memory are free",
+        }
+
+    def test_limit_of_the_control_group(self, tmp_path: Path) -> None:
+        (tmp_path / "memory.max").write_text("1000\n")
+        (tmp_path / "memory.current").write_text("900\n")
+        (tmp_path / "memory.stat").write_text("anon 500\ninactive_file 300\n")
+        assert memory.free_bytes(tmp_path) == 400
+        (tmp_path / "memory.max").write_text("max\n")
+        assert memory.free_bytes(tmp_path) > 2**20
+
+    def test_limit_of_an_older_control_group(self, tmp_path: Path) -> None:
+        folder = tmp_path / "memory"
+        folder.mkdir()
+        (folder / "memory.limit_in_bytes").write_text("1000\n")
+        (folder / "memory.usage_in_bytes").write_text("1200\n")
+        (folder / "memory.stat").write_text("total_inactive_file 100\n")
+        assert memory.free_bytes(tmp_path) == 0
+
+    def test_what_cannot_be_asked(self, tmp_path: Path) -> None:
+        assert memory.free_bytes(tmp_path) > 2**20
+        assert memory.shared_bytes(tmp_path / "none") is None and (memory.shared_bytes(tmp_path) or 0) > 0
+        assert memory.own_bytes([2**22 + 1]) == 0
+
+
+def tried(
+    settings: Sequence[LoaderSettings],
+    gains: Sequence[float],
+    rounds: int = 8,
+    session: Session | None = None,
+    **more: Any,
+) -> Session:
+    """A starved loop that was tried with these settings, which made so many times the steps of the loader as it is."""
+    session = session or starved(**more)
+    session.knobs = Knobs(list(settings))
+    for round_ in range(20, 20 + rounds):
+        jitter = 1 + 0.002 * (round_ % 3)
+        session.windows.append(Window("baseline", round_, 10, 1.2 * jitter))
+        for number, gain in enumerate(gains, 1):
+            session.windows.append(Window(settings_rung(number), round_, 10, 1.2 / gain))
+    return session
+
+
+def advice(session: Session) -> dict[str, Recommendation]:
+    found = diagnose_session(session).recommendations
+    assert len({one.id for one in found}) == len(found)
+    return {one.id: one for one in found}
+
+
+TEN, SIX = LoaderSettings(10, 2), LoaderSettings(6, 2)
+
+
+class TestRecommended:
+    def test_as_measured(self) -> None:
+        one = advice(tried([TEN, SIX], [2.2, 1.4]))["num-workers"]
+        assert one.title == "num_workers=10 instead of 4"
+        assert one.measured is not None and one.measured.value == pytest.approx(2.2, rel=0.01)
+        assert one.predicted is not None and one.predicted.value == pytest.approx(120 / 51, rel=0.01)
+        assert one.evidence == [
+            "measured in 8 rounds beside the loader as it is: 18.3 steps/s instead of 8.32",
+            "measured beside it: num_workers=6 1.4x (1.4 to 1.41)",
+        ]
+        assert one.how == "num_workers=10 in the DataLoader that is iterated at train.py:10"
+
+    def test_several_settings_at_once(self) -> None:
+        one = advice(tried([LoaderSettings(10, 2, True), TEN], [2.4, 2.1]))["num-workers"]
+        assert one.title == "num_workers=10, pin_memory=True instead of 4, False"
+        assert one.how.startswith(
+            "num_workers=10, pin_memory=True in the DataLoader that is iterated at train.py:10; .to("
+        )
+        assert one.predicted is None, "the model does not know of both together"
+
+    @pytest.mark.parametrize(
+        ("one", "id", "title", "stage"),
+        [
+            (LoaderSettings(4, 8), "prefetch-factor", "prefetch_factor=8 instead of 2", "transform"),
+            (LoaderSettings(4, 2, True), "pin-memory", "pin_memory=True instead of False", "transfer"),
+            (LoaderSettings(2, 2), "fewer-workers", "num_workers=2 instead of 4", "contention"),
+        ],
+    )
+    def test_each_by_its_own_name(self, one: LoaderSettings, id: str, title: str, stage: str) -> None:
+        found = advice(tried([one], [1.3]))[id]
+        assert (found.title, found.stage) == (title, stage)
+
+    def test_no_workers(self) -> None:
+        session = tried([LoaderSettings(0)], [3.0], session=small())
+        one = advice(session)["no-workers"]
+        assert one.title == "num_workers=0, prefetch_factor=None instead of 4, 2"
+        assert (one.stage, one.predicted) == ("ipc", None)
+        assert one.measured is not None and one.measured.value == pytest.approx(3.0, rel=0.01)
+        assert one.how == "num_workers=0, prefetch_factor=None in the DataLoader that is iterated at train.py:10"
+        assert one.risk == "a batch that takes longer to make than usual holds the loop up"
+        assert not {"fewer-workers", "num-workers", "prefetch-factor"} & {*advice(session)}
+
+    def test_no_workers_to_keep(self) -> None:
+        """torch refuses to keep workers where there are none."""
+        arm = LoaderSettings(0, startup=3.0)
+        assert "persistent" not in advice(tried([arm], [3.0], session=small(length=100)))["no-workers"].how
+        kept = tried([arm], [3.0], session=small(length=100, persistent=True))
+        assert advice(kept)["no-workers"].how.startswith(
+            "num_workers=0, prefetch_factor=None, persistent_workers=False in the DataLoader"
+        )
+
+    def test_no_workers_that_do_not_pay_vanish(self) -> None:
+        session = tried([LoaderSettings(0)], [0.8], session=small())
+        assert "no-workers" not in advice(session)
+        assert advice(tried([LoaderSettings(0)], [0.8]))["num-workers"].measured is None
+
+    def test_none_at_all_says_nothing_of_fewer(self) -> None:
+        """Workers that are in the way: that none is worse does not tell of half of them."""
+        ladder = {**climbing(raw=30.0), "supply": 12.5}
+        seen = {**BUSY, "worker_ms": 100.0, "wait_ms": 5.8}
+        before = advice(starved(8, ladder, seen))["fewer-workers"]
+        assert advice(tried([LoaderSettings(0)], [0.5], session=starved(8, ladder, seen)))["fewer-workers"] == before
+        best = advice(tried([LoaderSettings(0)], [2.0], session=starved(8, ladder, seen)))
+        assert "no-workers" in best and "fewer-workers" not in best
+
+    def test_what_does_not_pay_vanishes(self) -> None:
+        assert "num-workers" in advice(starved())
+        assert "num-workers" not in advice(tried([TEN, SIX], [1.0, 0.9]))
+
+    def test_what_is_open_stays_a_prediction_and_says_so(self) -> None:
+        one = advice(tried([TEN], [1.5], rounds=FEWEST - 1))["num-workers"]
+        assert one.measured is None
+        assert one.evidence[-1].startswith("predicted; num_workers=10 was tried without a decision: 1.5x (")
+
+    def test_what_failed_stays_a_prediction_and_says_why(self) -> None:
+        session = tried([TEN], [])
+        session.rungs["settings:1"] = Rung("settings:1", False, "RuntimeError: no fork")
+        one = advice(session)["num-workers"]
+        assert one.measured is None
+        assert one.evidence[-1] == "predicted; num_workers=10 could not be tried: RuntimeError: no fork"
+
+    def test_what_was_not_tried_says_why(self) -> None:
+        session = starved()
+        session.knobs = Knobs(why_not="the ladder left no time for it")
+        assert advice(session)["num-workers"].evidence[-1] == "predicted, not tried: the ladder left no time for it"
+
+    def test_pinning_alone_may_not_pay(self) -> None:
+        """Then it is copies that nobody waits for that are recommended, as a prediction."""
+        session = tried([LoaderSettings(4, 2, True)], [1.0], ladder={**climbing(host=20.0), "supply": 30.0})
+        session.batch = BatchFacts(copy_ms=20.0, pinned_copy_ms=5.0)
+        one = advice(session)["pin-memory"]
+        assert one.measured is None and "non_blocking=True" in one.how
+        assert one.evidence[-1] == "predicted; pin_memory=True was tried and does not pay: 1x (0.999 to 1)"
+
+    def test_measured_gains_take_their_place_in_the_order(self) -> None:
+        """By what was measured, however much more was predicted."""
+        found = diagnose_session(tried([TEN], [1.1])).recommendations
+        gains = [(one.measured or one.predicted).value for one in found if one.measured or one.predicted]  # type: ignore[union-attr]
+        assert gains == sorted(gains, reverse=True)
+        assert "num-workers" in [one.id for one in found]
+
+    def test_a_start_in_every_epoch_is_computed_beside_it(self) -> None:
+        """Windows hold no end of an epoch: what new workers cost there is told, and how to keep them."""
+        slow = LoaderSettings(10, 2, startup=3.0)
+        one = advice(tried([slow], [2.0], length=100))["num-workers"]
+        assert one.how.startswith("num_workers=10, persistent_workers=True in the DataLoader")
+        assert one.evidence[-1].startswith("its workers take 3 s to a first batch, 30 ms for each of the 100 steps")
+        assert "persistent_workers" not in advice(tried([slow], [2.0], length=10_000))["num-workers"].how
+        assert "persistent_workers" not in advice(tried([slow], [2.0], length=100, persistent=True))["num-workers"].how
+
+
+render_terminal, render_markdown = RENDERERS[".txt"], RENDERERS[".md"]
+
+
+class TestReports:
+    def session(self) -> Session:
+        session = tried([LoaderSettings(10, 2, startup=0.4), SIX, LoaderSettings(16, 2, True)], [2.2, 1.4])
+        session.rungs["settings:3"] = Rung("settings:3", False, "its workers may take 9.0 GiB")
+        return session
+
+    def test_terminal(self) -> None:
+        text = render_terminal(diagnose_session(self.session()))
+        table = text.partition("other loader settings, tried on the loop:\n")[2].partition("\n\n")[0].splitlines()
+        assert [line.split() for line in table[:4]] == [
+            ["settings", "steps/s", "times", "the", "baseline", "first", "batch"],
+            ["num_workers=4,", "prefetch_factor=2", "(as", "it", "is)", "8.32"],
+            ["num_workers=10,", "prefetch_factor=2", "18.3", "2.2x", "(2.2", "to", "2.21)", "0.4", "s", "best"],
+            ["num_workers=6,", "prefetch_factor=2", "11.7", "1.4x", "(1.4", "to", "1.41)", "pays"],
+        ]
+        assert table[4:] == [
+            "  - num_workers=16, prefetch_factor=2, pin_memory=True: not tried: its workers may take 9.0 GiB"
+        ]
+        assert max(map(len, table)) <= 100
+
+    def test_markdown(self) -> None:
+        text = render_markdown(diagnose_session(self.session()))
+        assert "| num_workers=10, prefetch_factor=2 | 18.3 | 2.2x (2.2 to 2.21) | 0.4 s | best |" in text
+        assert "1. **num_workers=10 instead of 4** (transform): 2.2x (2.2 to 2.21) measured" in text
+
+    def test_why_none_was_tried(self) -> None:
+        session = starved()
+        session.knobs = Knobs(why_not="the ladder left no time for it")
+        for render in (render_terminal, render_markdown):
+            text = " ".join(render(diagnose_session(session)).split())
+            assert "- none: the ladder left no time for it; what they would gain is predicted" in text
+
+    def test_nothing_where_nothing_was_to_be_tried(self) -> None:
+        for session in (starved(), make(FLAT)):
+            diagnosis = diagnose_session(session)
+            assert "other loader settings" not in render_terminal(diagnosis)
+            assert "Other loader settings" not in render_markdown(diagnosis)
+
+    def test_a_saved_session_tells_the_same(self) -> None:
+        session = self.session()
+        again = Session.from_dict(session.to_dict())
+        assert again.knobs == session.knobs
+        assert diagnose_session(again).to_dict() == diagnose_session(session).to_dict()
+
+    def test_published_apart_from_the_ladder(self) -> None:
+        told = diagnose_session(self.session()).to_dict()
+        assert told["loader_settings"]["best"] == "settings:1"
+        assert not [rung for rung in told["rungs"] if rung["name"].startswith("settings:")]
+        assert diagnose_session(starved()).to_dict()["loader_settings"] is None
+
+
+class TestRungs:
+    def test_there_and_back(self) -> None:
+        assert [settings_of(settings_rung(number)) for number in (1, 12)] == [1, 12]
+        assert [settings_of(name) for name in ("baseline", "settings:", "settings:x", "transform:2")] == [None] * 4
+
+    def test_stand_beside_the_ladder(self) -> None:
+        names = ["settings:10", "settings:2", "remedied", "baseline", "supply", "transform:1"]
+        assert [name for name in names if fed_apart(name)] == ["settings:10", "settings:2", "remedied"]
+        assert ordered(names[:2]) == ["settings:2", "settings:10"]
+        assert ordered(names)[:3] == ["transform:1", "baseline", "supply"]
+
+    def test_the_ladder_knows_nothing_of_them(self) -> None:
+        """The machine may have been faster or slower by then."""
+        session = tried([TEN], [2.0])
+        for window in session.windows:
+            window.seconds *= 3 if window.round >= 20 else 1
+        session.rungs["settings:1"] = Rung("settings:1")
+        ladder = LadderView(session)
+        assert ladder.ms("baseline").value == pytest.approx(120.0) and not ladder.has("settings:1")
+        assert "settings:1" not in session.measured()
+        plain, after = diagnose_session(starved()), diagnose_session(session)
+        assert (plain.verdict, plain.waterfall, plain.partial) == (after.verdict, after.waterfall, after.partial)
+
+    def test_as_an_event(self) -> None:
+        session = Session()
+        session.apply("knobs", asdict(Knobs([LoaderSettings(3, 2, True, 0.5)], "no time")))
+        assert session.knobs == Knobs([LoaderSettings(3, 2, True, 0.5)], "no time")
+
+
+class TestAskedFor:
+    """``analyze`` and ``demo`` try other settings unless told not to."""
+
+    @pytest.fixture
+    def requests(self, monkeypatch: pytest.MonkeyPatch) -> list[Request]:
+        found: list[Request] = []
+
+        def analyze_script(request: Request, progress: Any) -> Session:
+            found.append(request)
+            return make(FLAT)
+
+        monkeypatch.setattr("pipediag.host.passes.analyze_script", analyze_script)
+        return found
+
+    @pytest.mark.parametrize(("options", "tried"), [((), True), (("--no-knobs",), False)])
+    def test_analyze(self, main: Main, requests: list[Request], options: tuple[str, ...], tried: bool) -> None:
+        assert main("analyze", *options, "train.py")[0] == 0
+        assert [request.knobs for request in requests] == [tried]
+
+    def test_demo(self, main: Main, requests: list[Request]) -> None:
+        assert main("demo")[0] == 0
+        assert [request.knobs for request in requests] == [True]
+
+
+def test_progress_names_what_is_set(monkeypatch: pytest.MonkeyPatch) -> None:
+    said = io.StringIO()
+    progress, session = ProgressLine(said), Session(knobs=Knobs([SIX]))
+    monkeypatch.setattr("pipediag.host.progress._EVERY", 0.0)
+    progress(Trying(20.0), session)
+    progress(Progress("settings:1", 4), session)
+    assert "trying other settings of the loader" in said.getvalue()
+    assert "round 4, num_workers=6, prefetch_factor=2, " in said.getvalue()

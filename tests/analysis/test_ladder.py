@@ -1,0 +1,186 @@
+"""The windows of a session as the analysis reads them: which are left out, what is the ceiling, how long is waited."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pytest
+
+from pipediag.analysis import diagnose_session
+from pipediag.analysis.ladder import LadderView
+from pipediag.analysis.stopping import next_round
+from pipediag.session import Session, Window
+
+from ..made import blocks, climbing, make, waits
+
+
+def session_of(**rungs: Sequence[float]) -> Session:
+    """A window for each of these milliseconds a step, by rung, one a round."""
+    session = make({})
+    for rung, times in rungs.items():
+        session.windows += [Window(rung, round_, 10, ms / 100) for round_, ms in enumerate(times)]
+    return session
+
+
+def with_workers(session: Session, *took: float) -> Session:
+    """What the workers took for a batch under the baseline, window by window."""
+    for window, ms in zip(session.windows_of("baseline"), took, strict=True):
+        window.evidence["worker_ms"] = ms
+    return session
+
+
+class TestWarmUp:
+    """A training begins unlike it goes on: the first window is left out where it shows."""
+
+    def test_workers_that_were_slow_at_first(self) -> None:
+        session = with_workers(session_of(device=[50, 50, 50], baseline=[130, 100, 102]), 400, 300, 306)
+        ladder = LadderView(session)
+        assert ladder.values("baseline") == pytest.approx([100, 102])
+        assert (ladder.windows("baseline"), ladder.ms("baseline").value) == (2, pytest.approx(101))
+        assert ladder.evidence("baseline")["worker_ms"] == 303
+
+    def test_it_is_the_workers_time_that_counts_under_the_baseline(self) -> None:
+        """The loop's own pace depends on what lay ready."""
+        slow_loop = with_workers(session_of(device=[50, 50], baseline=[200, 100]), 300, 300)
+        assert LadderView(slow_loop).windows("baseline") == 2
+        not_seen = session_of(device=[50, 50], baseline=[200, 100])
+        assert LadderView(not_seen).windows("baseline") == 2
+
+    @pytest.mark.parametrize("first, left", [(383, 3), (384, 2)])
+    def test_slower_by_nearly_a_third(self, first: float, left: int) -> None:
+        session = with_workers(session_of(device=[50], baseline=[130, 100, 100]), first, 300, 290)
+        assert LadderView(session).windows("baseline") == left
+
+    @pytest.mark.parametrize("rung", ["device", "host"])
+    @pytest.mark.parametrize("first, left", [(53.8, 3), (54.0, 2)])
+    def test_steps_from_a_cache_by_a_tenth(self, rung: str, first: float, left: int) -> None:
+        ladder = LadderView(session_of(**{rung: [first, 50, 48]}, baseline=[100, 100, 100]))
+        assert ladder.windows(rung) == left
+
+    def test_slower_than_is_usual_later(self) -> None:
+        """Else it is no warming up, but how much they differ."""
+        session = with_workers(session_of(device=[59.9, 50, 59], baseline=[130, 100, 130]), 400, 300, 390)
+        assert (LadderView(session).windows("device"), LadderView(session).windows("baseline")) == (3, 3)
+
+    def test_slower_later_is_no_warming_up(self) -> None:
+        session = with_workers(session_of(device=[50, 60, 50], baseline=[100, 130, 100]), 300, 400, 300)
+        assert (LadderView(session).windows("device"), LadderView(session).windows("baseline")) == (3, 3)
+
+    def test_the_first_by_its_round(self) -> None:
+        session = with_workers(session_of(device=[60, 50], baseline=[100, 100]), 400, 300)
+        session.windows.reverse()
+        ladder = LadderView(session)
+        assert (ladder.values("device"), ladder.values("baseline")) == ([pytest.approx(50)], [pytest.approx(100)])
+
+    def test_all_that_were_slow_in_the_beginning(self) -> None:
+        assert LadderView(session_of(device=[90, 70, 50], baseline=[100] * 3)).values("device") == [pytest.approx(50)]
+
+    def test_one_window_stays(self) -> None:
+        session = with_workers(session_of(device=[60], baseline=[100]), 400)
+        assert (LadderView(session).windows("device"), LadderView(session).windows("baseline")) == (1, 1)
+
+    def test_of_other_rungs_none(self) -> None:
+        """They come later, and depend on the workers."""
+        ladder = LadderView(session_of(device=[50, 50], worker=[90, 60], raw=[120, 80], baseline=[100, 100]))
+        assert (ladder.windows("worker"), ladder.windows("raw")) == (2, 2)
+
+    def test_what_is_left_out_is_in_no_number(self) -> None:
+        """A cold start under the cache hides that the loop starves, and one of the workers invents it."""
+        cold = with_workers(session_of(device=[99, 50, 50], baseline=[100, 100, 100]), 300, 300, 300)
+        starved = diagnose_session(cold).verdict.starved
+        assert starved is not None and starved.value == pytest.approx(0.5)
+        warming = with_workers(session_of(device=[50, 50, 50], baseline=[200, 51, 51]), 800, 200, 200)
+        assert diagnose_session(warming).verdict.bottleneck == "none"
+
+    def test_another_window_takes_its_place(self) -> None:
+        session = make(climbing(raw=30.0), rounds=2, noise=0.0)
+        assert next_round(session) == []
+        first = session.windows_of("device")[0]
+        first.seconds *= 1.3
+        assert "device" in next_round(session)
+
+    def test_the_session_keeps_its_windows(self) -> None:
+        session = session_of(device=[99, 50, 50], baseline=[100, 100, 100])
+        LadderView(session)
+        assert len(session.windows) == 6
+
+
+class TestCeiling:
+    """How fast the loop is without its input: the fastest of what it was fed in this process."""
+
+    def test_the_device_as_a_rule(self) -> None:
+        assert LadderView(make(climbing(host=5.0), noise=0.0)).ceiling == "device"
+
+    def test_host_where_copying_costs_nothing_and_the_device_was_measured_slower(self) -> None:
+        session = session_of(device=[60, 60, 60], host=[50, 50, 50], baseline=[100, 100, 100])
+        assert LadderView(session).ceiling == "host"
+        verdict = diagnose_session(session).verdict
+        assert verdict.starved is not None and verdict.starved.value == pytest.approx(0.5)
+
+    def test_not_what_workers_feed(self) -> None:
+        """They may have been in another's way, or have had a lucky hour."""
+        session = session_of(device=[60, 60], worker=[50, 50], sample=[55, 55], baseline=[100, 100])
+        assert LadderView(session).ceiling == "device"
+
+    def test_the_first_window_that_was_left_out_does_not_count(self) -> None:
+        session = session_of(device=[99, 50, 50], host=[52, 52, 52], baseline=[100, 100, 100])
+        assert LadderView(session).ceiling == "device"
+
+    @pytest.mark.parametrize("rung", ["host", "worker", "raw"])
+    def test_what_there_is(self, rung: str) -> None:
+        assert LadderView(session_of(**{rung: [50, 50]}, baseline=[100, 100])).ceiling == rung
+
+
+class TestWaited:
+    """How surely the share of a step that the loop waits is known."""
+
+    def arm(self, session: Session) -> float:
+        waited = LadderView(session).waited("baseline")
+        assert waited is not None and waited.value == pytest.approx(0.5)
+        assert 0 < waited.low < 0.5 < waited.high < 1
+        return (waited.high - waited.low) / 2
+
+    def test_one_window_says_what_such_windows_differ_by(self) -> None:
+        assert 0.05 < self.arm(make({"baseline": 100.0}, rounds=1, noise=0.0, evidence=waits(50.0))) < 0.15
+
+    def test_more_of_them_say_more(self) -> None:
+        one, two, many = (
+            self.arm(make({"baseline": 100.0}, rounds=n, noise=0.0, evidence=waits(50.0))) for n in (1, 2, 12)
+        )
+        assert one > 1.3 * two > 1.3 * 1.3 * many
+
+    def test_windows_that_differ_widen_it(self) -> None:
+        alike, apart = (make({"baseline": 100.0}, rounds=4, noise=0.0, evidence=waits(50.0)) for _ in range(2))
+        for window, wait in zip(apart.windows, (20.0, 80.0, 30.0, 70.0), strict=True):
+            window.evidence["wait_ms"] = wait
+        assert self.arm(apart) > 2 * self.arm(alike)
+
+    @pytest.mark.parametrize("wait, most", [(0.0, 0.001), (1.0, 0.01), (99.0, 0.01), (100.0, 0.001)])
+    def test_what_is_nearly_nothing_or_all_is_known_well(self, wait: float, most: float) -> None:
+        """The loop's own part is quiet: the step varies by as much of it as is wait."""
+        waited = LadderView(make({"baseline": 100.0}, rounds=1, noise=0.0, evidence=waits(wait))).waited("baseline")
+        assert waited is not None and waited.high - waited.low <= 2 * most
+
+    def test_of_observed_steps_too(self) -> None:
+        one, many = (make({}, observed=blocks(count, 100.0, 50.0)) for count in (1, 9))
+        assert self.arm(one) > 2 * self.arm(many)
+
+    def test_less_than_a_round_says_less(self) -> None:
+        """Four steps are a round of four workers, and half of one of eight."""
+        four, eight = (make({}, workers=workers, observed=blocks(1, 100.0, 50.0, steps=4)) for workers in (4, 8))
+        assert self.arm(eight) == pytest.approx(2**0.5 * self.arm(four))
+        short = make({}, workers=0, observed=blocks(1, 100.0, 50.0, steps=1))
+        assert self.arm(short) == pytest.approx(2 * self.arm(four)), "without workers four steps count as one"
+
+    def test_where_it_was_not_seen(self) -> None:
+        assert LadderView(make({"baseline": 100.0})).waited("baseline") is None
+
+
+class TestCopies:
+    """Copying cached items is no part of training, and takes no longer than the loop waits for it."""
+
+    @pytest.mark.parametrize("wait, left", [(None, 80.0), (30.0, 80.0), (4.0, 86.0), (0.0, 90.0)])
+    def test_at_most_what_is_waited(self, wait: float | None, left: float) -> None:
+        seen = {"raw": {"copy_ms": 10.0} | ({} if wait is None else {"wait_ms": wait})}
+        session = make({"device": 40.0, "raw": 90.0, "baseline": 95.0}, noise=0.0, workers=1, evidence=seen)
+        assert LadderView(session).ms("raw").value == pytest.approx(left)

@@ -1,0 +1,1072 @@
+"""Every rule on a session where it has to fire, and on one where it must not; what is said, and in which order."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from pipediag.analysis import Diagnosis, diagnose_session
+from pipediag.analysis.diagnosis import Recommendation
+from pipediag.analysis.recommend import known
+from pipediag.analysis.thresholds import GATE, WORTH
+from pipediag.session import (
+    RUNGS,
+    BatchFacts,
+    Files,
+    HotLine,
+    Inside,
+    Leaf,
+    Link,
+    Padding,
+    Place,
+    Prefix,
+    Remedy,
+    Session,
+    Startup,
+    Tail,
+    Window,
+)
+
+from ..made import FLAT, blocks, climbing, inside, leaf, make, torchvisions, waits, without
+
+#: 50 ms of compute; the workers give a batch every 120 ms and take 400 ms to make one.
+STARVED = {**climbing(host=0.5, worker=0.5, sample=0.5), "raw": 120.0, "warm": 120.0, "baseline": 120.0}
+BUSY = {"worker_ms": 400.0, "worker_cpu": 1.0, "process_cpu": 1.0}
+#: A loop that is limited by copying, 20 of 71 ms.
+COPYING = {**climbing(host=20.0), "supply": 30.0}
+
+
+def starved(within: Inside | None = None, seen: Mapping[str, float] = BUSY, **more: Any) -> Session:
+    """A loop that waits for its workers; their chain is ``within``."""
+    found = inside(4.0, 4.0, load=2.0) if within is None else within
+    return make(STARVED, noise=0.0, evidence={"baseline": dict(seen)}, inside=found, **more)
+
+
+def advice(session: Session) -> dict[str, Recommendation]:
+    """What is recommended, by id; every rule's words are looked at on the way."""
+    diagnosis = diagnose_session(session)
+    json.dumps(diagnosis.to_dict(), allow_nan=False)
+    for one in diagnosis.recommendations:
+        assert one.evidence and all(any(c.isdigit() for c in text) for text in one.evidence[:1]), one
+        assert one.title and one.how and one.risk
+        assert one.gain is None or one.gain.high >= WORTH
+    return {one.id: one for one in diagnosis.recommendations}
+
+
+class TestOffload:
+    def chain(self, *names: str, **more: Any) -> Session:
+        found = torchvisions(inside(*[8.0 / len(names)] * len(names), load=2.0), *names, **more)
+        return starved(found)
+
+    def test_torchvisions_own(self) -> None:
+        one = advice(self.chain("RandomResizedCrop", "ColorJitter"))["offload"]
+        assert one.title == "Move RandomResizedCrop and ColorJitter to the device"
+        assert one.stage == "transform"
+        assert one.evidence[0] == "RandomResizedCrop and ColorJitter take a worker 10 ms a sample, 80 % of its time"
+        assert one.how.startswith('loader = pipediag.offload(loader, "cuda")  # before train.py:10')
+        assert one.predicted is not None
+        assert 1.7 < one.predicted.low < one.predicted.value < one.predicted.high <= 2.4
+        assert one.measured is None
+
+    def test_the_end_of_the_chain(self) -> None:
+        """The user's own stays, with all before it."""
+        found = torchvisions(inside(4.0, 2.0, 2.0, load=2.0), "RandomCrop", "Mine", "Normalize")
+        found.links[1].origin = "aug"
+        one = advice(starved(found))["offload"]
+        assert one.title == "Move Normalize to the device"
+        assert one.evidence[1].startswith(
+            "Mine (aug.py:20) and everything before it stay in the workers: it is not torchvi"
+        )
+        assert one.predicted is not None
+        assert one.predicted.value < 1.5
+
+    def test_a_chain_that_ends_in_the_users_own(self) -> None:
+        found = torchvisions(inside(4.0, 4.0, load=2.0), "RandomCrop", "Mine")
+        found.links[1].origin = "aug"
+        assert "offload" not in advice(starved(found))
+
+    @pytest.mark.parametrize("name", ["RandomApply", "Lambda", "RandomChoice"])
+    def test_what_holds_others_may_stay(self, name: str) -> None:
+        """Both ends of what may happen are in the interval."""
+        sure = advice(self.chain("RandomAffine", "Normalize"))["offload"].predicted
+        one = advice(self.chain(name, "Normalize"))["offload"]
+        assert name in one.title
+        assert sure is not None and one.predicted is not None
+        assert one.predicted.value == pytest.approx(sure.value)
+        assert one.predicted.low < sure.low - 0.2
+
+    def test_pictures(self) -> None:
+        """Resizing them is not exact elsewhere; what follows the conversion is."""
+        found = torchvisions(
+            inside(4.0, 2.0, 2.0, load=2.0), "RandomResizedCrop", "ToTensor", given="picture", new=False
+        )
+        torchvisions(found, "Normalize", new=False, first=2)
+        one = advice(starved(found))["offload"]
+        assert one.title == "Move ToTensor and Normalize to the device"
+        assert "on Pillow's pictures its pixels would differ slightly" in one.evidence[1]
+        assert one.evidence[2].startswith(
+            "with allow_approximate=True, or v2.ToImage() first, RandomResizedCrop moves too"
+        )
+
+    def test_bytes_cross_the_bus_instead_of_floats(self) -> None:
+        session = self.chain("RandomCrop", "ToDtype")
+        session.links[0].bytes_in, session.links[1].bytes_out = 150_000.0, 600_000.0
+        assert "150 kB per sample then cross the bus instead of 600 kB" in advice(session)["offload"].evidence
+
+    @pytest.mark.parametrize(
+        "chain, told",
+        [
+            ({"RandomCrop": (200, 100), "ToDtype": (100, 600)}, "100 kB"),
+            ({"ToDtype": (200, 1200), "RandomCrop": (1200, 600)}, "100 kB"),
+            ({"RandomHorizontalFlip": (200, 1200), "RandomCrop": (1200, 600)}, "200 kB"),  # from elsewhere in the image
+            ({"GaussianBlur": (200, 1200), "CenterCrop": (1200, 600)}, "200 kB"),  # it looks beyond what is kept
+            ({"ToDtype": (200, 600), "Normalize": (600, 600)}, "200 kB"),
+        ],
+    )
+    def test_what_a_first_cut_leaves_is_what_is_sent(self, chain: dict[str, tuple[int, int]], told: str) -> None:
+        session = self.chain(*chain)
+        for link, kilobytes in zip(session.links, chain.values(), strict=True):
+            link.bytes_in, link.bytes_out = (1000.0 * size for size in kilobytes)
+        assert f"{told} per sample then cross the bus instead of 600 kB" in advice(session)["offload"].evidence
+
+    def test_what_chooses_its_functions_takes_long_to_be_recorded(self) -> None:
+        quick = advice(self.chain("RandomAffine", "Normalize"))["offload"].predicted
+        slow = advice(self.chain("RandAugment", "Normalize"))["offload"].predicted
+        assert quick is not None and slow is not None and slow.low < quick.low - 0.1
+
+    def test_collating_has_less_to_do_then(self) -> None:
+        chain = torchvisions(inside(1.0, 1.0, load=6.0), "RandomCrop", "ToDtype")
+        seen = {"baseline": BUSY, "sample": {"worker_ms": 160.0}}
+        before = advice(make(STARVED, noise=0.0, evidence=seen, inside=chain))["offload"].predicted
+        chain.links[0].bytes_in, chain.links[1].bytes_out = 150_000.0, 600_000.0
+        one = advice(make(STARVED, noise=0.0, evidence=seen, inside=chain))["offload"].predicted
+        assert before is not None and one is not None and one.value > 1.1 * before.value
+
+    def test_work_on_the_device_is_counted(self) -> None:
+        session = self.chain("RandomCrop", "ToDtype")
+        session.batch = make(FLAT, leaves=[]).batch
+        assert session.batch is not None
+        quick = advice(session)["offload"].predicted
+        session.batch.device_copy_ms = 10.0
+        slow = advice(session)["offload"].predicted
+        assert quick is not None and slow is not None
+        assert slow.value < quick.value - 0.3
+
+    @pytest.mark.parametrize(
+        "session",
+        [
+            starved(inside(4.0, 4.0, load=2.0)),
+            starved(torchvisions(inside(4.0, 4.0), "AugMix", "JPEG")),
+            starved(torchvisions(inside(4.0, 4.0), "RandAugment", "AutoAugment", new=False)),
+            starved(torchvisions(inside(4.0, 4.0), "Resize", "ColorJitter", given="picture")),
+            starved(torchvisions(inside(0.01, 0.01, load=9.0), "RandomCrop", "Normalize")),
+            starved(torchvisions(inside(4.0, 4.0), "RandomCrop", "Normalize"), device="cpu"),
+            starved(replace(torchvisions(inside(4.0, 4.0), "Mine", "Normalize", new=False), unsplit="they vary")),
+        ],
+        ids=["own", "stay", "old policies", "approximate", "cheap", "on a CPU", "order unknown"],
+    )
+    def test_not(self, session: Session) -> None:
+        if session.links[0].name == "Mine":
+            session.links[0].origin = "aug"
+        assert "offload" not in advice(session)
+
+    def test_not_in_a_stream(self) -> None:
+        session = self.chain("RandomCrop", "Normalize")
+        assert session.loader is not None
+        session.loader.iterable = True
+        assert "offload" not in advice(session)
+
+    def tried(self, ratio: float, **more: Any) -> Session:
+        session = self.chain("RandomCrop", "ColorJitter", "Normalize")
+        moved = [Place(link.name, link.where) for link in session.links[1:]]
+        session.remedy = Remedy(device="cuda:0", moved=moved, **more)
+        for round_ in range(10, 16):
+            session.windows += [Window("baseline", round_, 10, 1.2), Window("remedied", round_, 10, 1.2 / ratio)]
+        return session
+
+    def test_measured(self) -> None:
+        one = advice(self.tried(2.0))["offload"]
+        assert one.title == "Move ColorJitter and Normalize to the device"
+        assert one.measured is not None
+        assert one.measured.value == pytest.approx(2.0)
+
+    def test_tried_and_of_no_use(self) -> None:
+        assert "offload" not in advice(self.tried(1.0))
+
+    def test_tried_and_nothing_moved(self) -> None:
+        session = self.tried(2.0)
+        session.windows = [w for w in session.windows if w.round < 10]
+        assert session.remedy is not None
+        session.remedy.why_not = "its batches differ from those of the workers"
+        assert "offload" not in advice(session)
+
+
+class TestReorder:
+    def session(self, *names: str, kept: float = 0.1, **more: Any) -> Session:
+        found = torchvisions(inside(*[8.0 / len(names)] * len(names), load=2.0), *names, **more)
+        crop = found.links[-1]
+        crop.bytes_in, crop.bytes_out = 1e6, 1e6 * kept
+        return starved(found)
+
+    def test_a_cut_behind_what_works_on_all_of_it(self) -> None:
+        one = advice(self.session("GaussianBlur", "RandomCrop"))["reorder"]
+        assert one.title == "Put RandomCrop before GaussianBlur"
+        assert one.evidence[0] == "RandomCrop keeps 10 % of its input"
+        assert (
+            one.evidence[1]
+            == "GaussianBlur takes 5 ms a sample on all of it, and would take 0.5 ms a sample on what is kept"
+        )
+        assert one.how == "in the list of transforms, RandomCrop (aug.py:20) before GaussianBlur (aug.py:10)"
+        assert one.predicted is not None
+        assert one.predicted.value == pytest.approx(400 / (400 - 0.9 * 160))
+
+    def test_before_all_that_can_follow(self) -> None:
+        assert advice(self.session("ToImage", "ColorJitter", "CenterCrop"))["reorder"].title == (
+            "Put CenterCrop before ToImage and ColorJitter"
+        )
+
+    @pytest.mark.parametrize(
+        "session_of",
+        [
+            lambda self: self.session("GaussianBlur", "RandomCrop", kept=0.95),
+            lambda self: self.session("RandomAffine", "RandomCrop"),
+            lambda self: self.session("GaussianBlur", "Resize"),
+            lambda self: self.session("RandomCrop", "GaussianBlur"),
+            lambda self: starved(torchvisions(inside(4.0, 4.0), "GaussianBlur", "RandomCrop")),
+        ],
+        ids=["keeps nearly all", "other geometry", "resizing changes the blur", "in order", "sizes unknown"],
+    )
+    def test_not(self, session_of: Callable[[TestReorder], Session]) -> None:
+        assert "reorder" not in advice(session_of(self))
+
+    def test_not_the_users_own(self) -> None:
+        session = self.session("GaussianBlur", "RandomCrop")
+        session.links[0].origin = "aug"
+        assert "reorder" not in advice(session)
+
+
+class TestPrecompute:
+    def session(self, *names: str) -> Session:
+        found = torchvisions(inside(*[8.0 / len(names)] * len(names), load=2.0), *names, given="picture")
+        found.links[0].bytes_in = 1e6
+        for link in found.links:
+            link.bytes_out = 2e5
+        return starved(found)
+
+    def test_leading_and_deterministic(self) -> None:
+        one = advice(self.session("Resize", "CenterCrop", "RandomHorizontalFlip", "ColorJitter"))["precompute"]
+        assert one.title == "Apply Resize and CenterCrop once, when the dataset is prepared"
+        assert (
+            "give the same result for a sample in every epoch, and take 5 ms a sample, 40 % of a worker's time"
+            in one.evidence[0]
+        )
+        assert one.evidence[1] == "1 MB a sample become 200 kB"
+        assert one.how.startswith("store the samples with Resize (aug.py:10) to CenterCrop (aug.py:20) applied")
+        assert one.predicted is not None
+        assert one.predicted.value == pytest.approx(400 / 240)
+        assert one.predicted.high > one.predicted.value * 1.2  # reading gets cheaper with it
+
+    @pytest.mark.parametrize("names", [("RandomResizedCrop", "Normalize"), ("RandomCrop", "Resize")])
+    def test_not_behind_what_is_drawn(self, names: tuple[str, ...]) -> None:
+        assert "precompute" not in advice(self.session(*names))
+
+    def test_not_the_users_own(self) -> None:
+        session = self.session("Resize", "CenterCrop")
+        session.links[0].origin = "aug"
+        assert "precompute" not in advice(session)
+
+
+class TestRewrite:
+    def session(self, *costs: float, origin: str = "aug") -> Session:
+        session = starved(inside(*costs, load=2.0))
+        for link in session.links:
+            link.origin = origin
+        return session
+
+    def test_the_heaviest_of_the_users_own(self) -> None:
+        session = self.session(1.0, 7.0)
+        assert session.inside is not None
+        session.inside.lines = [HotLine("aug.py:24", "for y in range(h):", 0.6), HotLine("x.py:1", "", 0.1)]
+        one = advice(session)["rewrite"]
+        assert one.title == "Make B cheaper"
+        assert one.evidence[0].startswith(
+            "B (aug.py:20) takes 8.75 ms a sample, 70 % of a worker's time; the prediction assumes"
+        )
+        assert one.evidence[1:] == ["60 % of a sample's time: aug.py:24 for y in range(h):"]
+        assert one.how.startswith("aug.py:20: ")
+        assert one.predicted is not None
+        assert one.predicted.low == pytest.approx(1.0)
+        assert one.predicted.value == pytest.approx(400 / 260)
+
+    def test_not_where_it_is_cheap(self) -> None:
+        assert "rewrite" not in advice(self.session(0.02, 0.05))
+
+    def test_not_torchvisions(self) -> None:
+        assert "rewrite" not in advice(self.session(1.0, 7.0, origin="torchvision.transforms.v2._color"))
+
+
+class TestCollate:
+    def session(self, ms: float) -> Session:
+        seen = {"baseline": dict(BUSY), "sample": {"worker_ms": ms}}
+        return make(STARVED, noise=0.0, evidence=seen, inside=inside(4.0, 4.0), leaves=[leaf()])
+
+    def test_of_the_users_own(self) -> None:
+        one = advice(self.session(200.0))["collate"]
+        assert (one.title, one.stage) == ("Make pad cheaper", "collate")
+        assert one.evidence[0].startswith("pad (data.py:60) takes a worker 200 ms a batch, 50 % of its time")
+        assert one.evidence[1] == "the largest tensor that comes of it is batch[0] (float32, 64x4096, 1.05 MB)"
+        assert one.predicted is not None
+        assert one.predicted.value == pytest.approx(400 / 300)
+
+    def test_not_where_it_is_cheap(self) -> None:
+        assert "collate" not in advice(self.session(10.0))
+
+    def test_not_torchs(self) -> None:
+        session = self.session(200.0)
+        assert session.loader is not None
+        session.loader.collate = Place("torch's default_collate")
+        assert "collate" not in advice(session)
+
+
+def copying(*leaves: Leaf, host: float = 20.0, **more: Any) -> Session:
+    return make({**climbing(host=host), "supply": 30.0}, noise=0.0, leaves=leaves or [leaf()], **more)
+
+
+class TestOverlap:
+    def test_copies_that_cost_the_loop(self) -> None:
+        session = copying()
+        assert session.batch is not None
+        session.batch.copy_ms = 19.0
+        one = advice(session)["overlap-copies"]
+        assert one.stage == "transfer"
+        assert one.evidence == [
+            "batches from host memory instead of the device cost 20 ms of a 71 ms step",
+            "copying one batch takes 19 ms by itself",
+        ]
+        assert one.predicted is not None
+        assert one.predicted.value == pytest.approx(70.2 / 50.2)
+        assert one.predicted.low == pytest.approx(70.2 / 60.2)
+
+    def test_not_where_they_cost_nothing(self) -> None:
+        assert "overlap-copies" not in advice(copying(host=0.0))
+
+    def test_not_while_the_workers_limit(self) -> None:
+        session = make({**climbing(host=20.0), "raw": 150.0, "warm": 150.0, "baseline": 150.0}, noise=0.0)
+        assert "overlap-copies" not in advice(session)
+
+
+class TestPinMemory:
+    def test_pageable(self) -> None:
+        session = copying(leaf(non_blocking=False))
+        assert session.batch is not None
+        session.batch.copy_ms, session.batch.pinned_copy_ms = 20.0, 5.0
+        one = advice(session)["pin-memory"]
+        assert one.title == "Copy from pinned memory, without waiting"
+        assert one.evidence[0].endswith("71 ms step; pin_memory=False")
+        assert one.evidence[1] == "copying one batch takes 20 ms as the loader gives it, and 5 ms from pinned memory"
+        assert one.evidence[2] == "the loop waits for the copies of batch[0]"
+        assert one.how == (
+            "pin_memory=True in the DataLoader that is iterated at train.py:10 and "
+            '.to("cuda", non_blocking=True) in the loop'
+        )
+        assert one.predicted is not None
+        assert one.predicted.value == pytest.approx(70.2 / 55.2)
+        assert one.predicted.high == pytest.approx(70.2 / 50.2)
+
+    def test_how_fast_it_would_be_was_not_measured(self) -> None:
+        one = advice(copying())["pin-memory"]
+        assert "half" in one.evidence[1]
+        assert one.predicted is not None
+        assert one.predicted.value == pytest.approx(70.2 / 60.2)
+
+    def pinned(self, non_blocking: bool) -> Session:
+        session = copying(leaf(pinned=True, non_blocking=non_blocking))
+        assert session.loader is not None
+        session.loader.pin_memory = True
+        return session
+
+    def test_pinned_in_vain(self) -> None:
+        one = advice(self.pinned(False))["pin-memory"]
+        assert one.title == "Copy without waiting"
+        assert one.how == '.to("cuda", non_blocking=True) in the loop'
+
+    def test_not_where_all_is_done(self) -> None:
+        assert "pin-memory" not in advice(self.pinned(True))
+
+    def test_not_what_a_collate_function_has_pinned(self) -> None:
+        assert "pin-memory" not in advice(copying(leaf(pinned=True)))
+
+    def test_not_where_copies_cost_nothing(self) -> None:
+        assert "pin-memory" not in advice(copying(host=0.0))
+
+
+class TestUnread:
+    def test_let_go_of(self) -> None:
+        one = advice(copying(leaf(), leaf("['extra']", nbytes=3 << 20, read=False)))["unread"]
+        assert one.title == "Leave batch['extra'] on the host"
+        assert "batch['extra'] (float32, 64x12288, 3.15 MB) is copied to the device and freed" in one.evidence[0]
+        assert one.evidence[1] == "3.15 MB of a batch's 4.19 MB need not be copied"
+        assert one.predicted is not None
+        assert one.predicted.value == pytest.approx(70.2 / 55.2)
+
+    @pytest.mark.parametrize("seen", [{"read": True}, {"read": None}, {"copied": False, "read": None}])
+    def test_not(self, seen: dict[str, Any]) -> None:
+        assert "unread" not in advice(copying(leaf(), leaf("[1]", **seen)))
+
+    def test_not_where_it_is_small(self) -> None:
+        assert "unread" not in advice(copying(leaf(), leaf("[1]", nbytes=256, read=False)))
+
+
+class TestBytes:
+    @pytest.mark.parametrize(
+        "held, told",
+        [
+            ({"whole_numbers": True, "low": 0.0, "high": 255.0}, "holds whole numbers from 0 to 255"),
+            ({"bytes_over_255": True, "low": 0.0, "high": 1.0}, "holds bytes divided by 255"),
+            ({"low": -2.1, "high": 2.6}, "holds 256 different values (normalised bytes)"),
+        ],
+    )
+    def test_floats_that_hold_bytes(self, held: dict[str, Any], told: str) -> None:
+        one = advice(copying(leaf(levels=256, **held)))["uint8"]
+        assert one.title == "Send batch[0] as uint8, and convert to float on the device"
+        assert one.evidence[0].endswith(told)
+        assert one.evidence[1] == "786 kB of a batch's 1.05 MB need not be copied"
+        assert one.predicted is not None
+        assert one.predicted.value == pytest.approx(70.2 / 55.2)
+
+    @pytest.mark.parametrize(
+        "held",
+        [
+            {"low": 0.0, "high": 1.0},
+            {"levels": 200, "dtype": "uint8", "itemsize": 1, "low": 0.0, "high": 255.0, "whole_numbers": True},
+            {"levels": 9, "low": 0.0, "high": 8.0, "whole_numbers": True, "copied": False, "read": None},
+        ],
+        ids=["many values", "bytes already", "not copied"],
+    )
+    def test_not(self, held: dict[str, Any]) -> None:
+        assert "uint8" not in advice(copying(leaf(**held)))
+
+
+class TestLowPrecision:
+    def test_turned_into_half_the_bytes(self) -> None:
+        session = copying(leaf(turned_into="bfloat16"))
+        assert session.batch is not None
+        session.batch.autocast = "bfloat16"
+        one = advice(session)["low-precision"]
+        assert one.title == "Cast batch[0] to bfloat16 in the workers"
+        assert one.evidence[0].endswith("by the operations that read it on the device, under autocast to bfloat16")
+        assert one.predicted is not None
+        assert one.predicted.value == pytest.approx(70.2 / 60.2)
+
+    @pytest.mark.parametrize(
+        "seen",
+        [
+            {"turned_into": None},
+            {"turned_into": "float64"},
+            {"turned_into": "bfloat16", "arrives": "bfloat16"},
+            {"turned_into": "bfloat16", "levels": 256},
+            {"turned_into": "bfloat16", "dtype": "float16", "itemsize": 2, "arrives": "float16"},
+        ],
+        ids=["read as it is", "larger", "arrives so already", "holds bytes", "of that size already"],
+    )
+    def test_not(self, seen: dict[str, Any]) -> None:
+        assert "low-precision" not in advice(copying(leaf(**seen)))
+
+
+class TestPack:
+    @pytest.mark.parametrize(
+        "held, told, how, saved",
+        [
+            ({"high": 18.0}, "holds whole numbers from 0 to 18", "uint8, and .long() on the device", 7 / 8),
+            ({"high": 1.0}, "holds zeros and ones", "bits, eight in a byte", 63 / 64),
+            (
+                {"high": 1.0, "one_hot": 20},
+                "holds one-hot vectors of 20 classes",
+                "the classes' numbers, and one_hot() on the device",
+                159 / 160,
+            ),
+            ({"high": 1.0, "dtype": "bool", "itemsize": 1}, "holds zeros and ones", "bits, eight in a byte", 7 / 8),
+        ],
+        ids=["labels", "mask", "one-hot", "bools"],
+    )
+    def test_fewer_bytes(self, held: dict[str, Any], told: str, how: str, saved: float) -> None:
+        kind = {"dtype": "int64", "itemsize": 8, "low": 0.0, "whole_numbers": True, **held}
+        one = advice(copying(leaf("[1]", **kind)))["pack"]
+        assert one.title == "Send batch[1] in fewer bytes"
+        assert one.evidence[0].endswith(told)
+        assert one.how.startswith(f"batch[1] as {how}")
+        assert one.predicted is not None
+        assert one.predicted.value == pytest.approx(70.2 / (70.2 - 20 * saved))
+
+    def test_a_mask_of_floats_is_not_sent_as_bytes(self) -> None:
+        found = advice(copying(leaf(low=0.0, high=1.0, whole_numbers=True, levels=2)))
+        assert "pack" in found
+        assert "uint8" not in found
+
+    @pytest.mark.parametrize(
+        "held",
+        [{"high": 1000.0}, {"low": -100.0, "high": 18.0}, {"low": None, "high": None}, {"high": 18.0, "nbytes": 512}],
+        ids=["many classes", "negative", "unknown", "small"],
+    )
+    def test_not(self, held: dict[str, Any]) -> None:
+        kind = {"dtype": "int64", "itemsize": 8, "low": 0.0, "whole_numbers": True, **held}
+        assert "pack" not in advice(copying(leaf(), leaf("[1]", **kind)))
+
+
+class TestPadding:
+    def test_filled_up(self) -> None:
+        one = advice(copying(leaf(padding=Padding(0.0, 0.5, 0.25))))["padding"]
+        assert one.title == "Pad to the longest sample of the batch only"
+        assert "50 % of batch[0]" in one.evidence[0]
+        assert "25 % beyond the longest sample" in one.evidence[0]
+        assert "(data.py:60)" in one.how
+        assert one.predicted is not None
+        assert one.predicted.value == pytest.approx(70.2 / 60.2)
+        assert one.predicted.high > 1.8  # the model may work on it as well
+
+    def test_of_samples_of_varying_size(self) -> None:
+        assert advice(copying(leaf(padding=Padding(0.0, 0.5))))["padding"].title.startswith("Batch samples of similar")
+
+    @pytest.mark.parametrize("one", [leaf(), leaf(padding=Padding(0.0, 0.01))])
+    def test_not(self, one: Leaf) -> None:
+        assert "padding" not in advice(copying(one))
+
+
+class TestHandOff:
+    def test_dear(self) -> None:
+        session = make({**climbing(worker=20.0), "supply": 30.0}, noise=0.0, leaves=[leaf(), leaf("[1]")])
+        one = advice(session)["hand-off"]
+        assert one.stage == "ipc"
+        assert one.evidence == [
+            "handing over a batch that a worker has ready costs 20 ms of a 71 ms step; the prediction assumes that "
+            "half of it is saved, its upper end all of it",
+            "a batch holds 2 tensors, 2.1 MB in all",
+        ]
+
+    def test_not_where_it_is_cheap(self) -> None:
+        assert "hand-off" not in advice(copying())
+
+
+class TestStorage:
+    def session(self, cold: float = 40.0, files: Files | None = None) -> Session:
+        seen = {"baseline": {**BUSY, "disk_read_mb": 12.5, "worker_blocked": 0.4}}
+        found = inside(1.0, 1.0, load=8.0, files=files)
+        return make(climbing(baseline=cold), noise=0.0, evidence=seen, inside=found)
+
+    def test_as_measured_with_warm_files(self) -> None:
+        one = advice(self.session())["storage"]
+        assert one.title == "Read from storage that keeps up"
+        assert one.predicted is not None
+        assert one.predicted.value == pytest.approx(91 / 51)
+        assert one.evidence[1:] == ["12.50 MB a step come from storage", "a worker is blocked 40 % of its time"]
+
+    def test_small_files(self) -> None:
+        one = advice(self.session(files=Files(1.0, 110_000.0, {".jpg": 32})))["storage"]
+        assert one.title == "Put many samples into one file, on storage that keeps up"
+        assert one.evidence[-1] == "1 file of 110 kB is opened for a sample (.jpg)"
+        assert "shards" in one.how
+
+    def test_large_files(self) -> None:
+        one = advice(self.session(files=Files(2.0, 5e7, {".npy": 64})))["storage"]
+        assert one.title == "Read from storage that keeps up"
+        assert one.evidence[-1] == "2 files of 50 MB are opened for a sample (.npy)"
+
+    def test_not_where_all_is_in_the_page_cache(self) -> None:
+        assert "storage" not in advice(self.session(cold=0.0))
+
+
+class TestDecode:
+    def session(self, *lines: HotLine) -> Session:
+        found = inside(1.0, 1.0, load=8.0, lines=list(lines), files=Files(1.0, 90_000.0, {".jpg": 32}))
+        found.links[0].bytes_in, found.links[0].bytes_out = 1e6, 1.5e5
+        return starved(found)
+
+    def test_told_by_the_lines(self) -> None:
+        one = advice(self.session(HotLine("", "<method 'decode' of 'ImagingDecoder' objects>", 0.6)))["decode"]
+        assert one.evidence[0].startswith("decoding takes 7.5 ms a sample, 60 % of a worker's time (<method 'decode'")
+        assert one.evidence[1:] == ["1 file of 90 kB is opened for a sample (.jpg)", "A keeps 15 % of what was decoded"]
+        assert one.predicted is not None
+        assert one.predicted.value == pytest.approx(400 / (400 - 0.3 * 400))
+
+    @pytest.mark.parametrize(
+        "text",
+        ["img = Image.open(path).convert('RGB')", "cv2.imread(path)", "x = read_image(path)", "decode_jpeg(data)"],
+    )
+    def test_other_decoders(self, text: str) -> None:
+        assert "decode" in advice(self.session(HotLine("data.py:7", text, 0.5)))
+
+    @pytest.mark.parametrize("line", [HotLine("data.py:7", "x = self.table[index]", 0.9), HotLine("", "imread", 0.02)])
+    def test_not(self, line: HotLine) -> None:
+        assert "decode" not in advice(self.session(line))
+
+
+class TestMoreWorkers:
+    def test_as_many_as_the_loop_needs(self) -> None:
+        one = advice(starved())["num-workers"]
+        assert (one.title, one.stage) == ("num_workers=10 instead of 4", "transform")
+        assert one.evidence == [
+            "4 workers give a batch every 120 ms, each made in 400 ms; the loop could take one every 51 ms",
+            "a worker uses 100 % of a core, and 15 of 16 cores are free for workers",
+            "predicted, not tried",
+        ]
+        assert one.how == "num_workers=10 in the DataLoader that is iterated at train.py:10"
+        assert one.predicted is not None
+        assert one.predicted.value == pytest.approx(120 / 51)
+
+    def test_as_many_as_there_are_cores_for(self) -> None:
+        one = advice(starved(environment={"cores": 8}))["num-workers"]
+        assert one.title == "num_workers=7 instead of 4"
+        assert one.predicted is not None
+        assert one.predicted.value == pytest.approx(7 / 4)
+
+    def test_none_so_far(self) -> None:
+        session = make(
+            without(STARVED, "worker"),
+            noise=0.0,
+            workers=0,
+            absent=["worker"],
+            evidence={"baseline": {**BUSY, "worker_ms": 69.0}},
+            inside=inside(4.0, 4.0),
+        )
+        one = advice(session)["num-workers"]
+        assert one.title == "num_workers=2 instead of 0"
+        assert one.evidence[0].startswith("the training process makes each batch itself, in 69 ms")
+
+    @pytest.mark.parametrize(
+        "session",
+        [
+            starved(environment={"cores": 5}),
+            starved(environment={"python": "3"}),
+            make({**FLAT, "supply": 40.0}, evidence={"baseline": BUSY}),
+            make(STARVED, noise=0.0),
+        ],
+        ids=["no cores left", "cores unknown", "not starved", "work unknown"],
+    )
+    def test_not(self, session: Session) -> None:
+        assert "num-workers" not in advice(session)
+
+
+class TestPrefetch:
+    def session(self, supply: float = 30.0, **seen: float) -> Session:
+        ladder = {**climbing(), "baseline": 70.0, "supply": supply}
+        return make(ladder, noise=0.0, evidence={"baseline": {**BUSY, "worker_ms": 120.0, **seen}})
+
+    def test_fast_enough_on_average(self) -> None:
+        session = self.session(stalled_ms=15.0)
+        session.tail = Tail(400, 3.0, 60.0)
+        one = advice(session)["prefetch-factor"]
+        assert one.title == "prefetch_factor=4 instead of 2"
+        assert one.evidence[0].startswith(
+            "the loop by itself takes 50.4 ms a step and the loader by itself 30 ms a batch"
+        )
+        assert "15 ms of each step go into a wait for one batch while later ones are ready" in one.evidence
+        assert "a sample takes 3 ms (median) to 60 ms (99th percentile)" in one.evidence
+        assert one.predicted is not None
+        assert one.predicted.value == pytest.approx(70 / 55)
+        assert one.predicted.low == pytest.approx(1.0)
+
+    def test_without_a_slow_batch(self) -> None:
+        one = advice(self.session())["prefetch-factor"]
+        assert one.predicted is not None
+        assert one.predicted.value == pytest.approx(70 / 50.4)
+
+    def test_not_where_the_workers_are_too_slow(self) -> None:
+        assert "prefetch-factor" not in advice(self.session(supply=69.0))
+
+    @pytest.mark.parametrize(("busy", "advised"), [(14.0, True), (15.0, False)])
+    def test_not_where_the_loop_and_the_workers_take_each_others_cores(self, busy: float, advised: bool) -> None:
+        session = self.session(stalled_ms=15.0, cores_busy=busy)
+        assert session.environment["cores"] == 16
+        assert ("prefetch-factor" in advice(session)) == advised
+
+    def test_not_where_it_is_not_certain(self) -> None:
+        session = self.session(supply=65.0)
+        session.windows = [w for w in session.windows if w.rung != "supply" or w.round == 0]
+        assert "prefetch-factor" not in advice(session)
+
+    def test_not_without_workers(self) -> None:
+        session = make({**climbing(), "baseline": 70.0, "supply": 20.0}, noise=0.0, workers=0)
+        assert "prefetch-factor" not in advice(session)
+
+
+class TestPersistentWorkers:
+    def test_paid_in_every_epoch(self) -> None:
+        session = make(FLAT, noise=0.0, length=100, startups=[Startup(5.0, ready=4.0, shutdown=1.0)] * 2)
+        one = advice(session)["persistent-workers"]
+        assert one.stage == "startup"
+        assert one.evidence == [
+            "every epoch of 100 batches begins with 5 s until the first batch: 60 ms for each step, beside 100 ms of "
+            "the step itself",
+            "the workers take 4 s of that to get ready",
+            "ending the workers of the epoch before takes 1 s more",
+            "computed from these times, not tried: no steady window includes the time between epochs",
+        ]
+        assert one.predicted is not None
+        assert one.predicted.value == pytest.approx(160 / 110)
+        assert one.predicted.high == pytest.approx(160 / 100)
+
+    def test_parts_unknown(self) -> None:
+        one = advice(make(FLAT, noise=0.0, length=100, startups=[5.0]))["persistent-workers"]
+        assert one.predicted is not None
+        assert one.predicted.low == pytest.approx(1.0)
+        assert one.predicted.value == pytest.approx(150 / 125)
+
+    @pytest.mark.parametrize(
+        "session",
+        [
+            make(FLAT, length=100, startups=[5.0], persistent=True),
+            make(FLAT, length=100_000, startups=[5.0]),
+            make(FLAT, length=None, startups=[5.0]),
+            make(FLAT, length=100, startups=[]),
+            make(FLAT, length=100, startups=[5.0], workers=0),
+        ],
+        ids=["kept already", "long epochs", "unknown length", "unknown", "no workers"],
+    )
+    def test_not(self, session: Session) -> None:
+        assert "persistent-workers" not in advice(session)
+
+
+class TestThreads:
+    def session(self, queued: float = 0.4, own: int = 1, cores: int = 8, **threads: int) -> Session:
+        seen = {**BUSY, "worker_queued": queued}
+        environment = {"cores": cores, "threads": {"torch": own}}
+        return starved(inside(4.0, 4.0, threads=threads or {"torch": 1, "opencv": 8}), seen, environment=environment)
+
+    def test_workers_wait_for_a_core(self) -> None:
+        one = advice(self.session())["threads"]
+        assert one.stage == "contention"
+        assert one.evidence[:2] == [
+            "4 workers of 8 threads (opencv) and 1 of the training process share 8 cores",
+            "a worker waits for a core 40 % of its time",
+        ]
+        assert one.how == "cv2.setNumThreads(1) in the worker_init_fn"
+        assert one.predicted is not None
+        assert one.predicted.value == pytest.approx(1 / 0.8)
+        assert one.predicted.high == pytest.approx(1 / 0.6)
+
+    def test_of_the_training_process(self) -> None:
+        assert advice(self.session(own=8, torch=1))["threads"].how.startswith(
+            "torch.set_num_threads(4) or OMP_NUM_THREADS=4"
+        )
+
+    LOST = "waiting not included, a step takes 24.8 ms longer while workers run than with cached batches"
+
+    def test_the_loop_is_slowed(self) -> None:
+        session = make(
+            {**climbing(raw=30.0), "supply": 60.0},
+            evidence=waits(5.8),
+            noise=0.0,
+            inside=inside(4.0, threads={"torch": 8}),
+            environment={"cores": 8},
+        )
+        one = advice(session)["threads"]
+        assert self.LOST in one.evidence
+
+    @pytest.mark.parametrize(
+        "session_of",
+        [
+            lambda self: self.session(queued=0.01),
+            lambda self: self.session(torch=1),
+            lambda self: self.session(cores=64),
+        ],
+        ids=["nobody waits", "none too many", "room for all"],
+    )
+    def test_not(self, session_of: Callable[[TestThreads], Session]) -> None:
+        assert "threads" not in advice(session_of(self))
+
+
+class TestFewerWorkers:
+    def session(self, supply: float, busy: float = 100.0) -> Session:
+        ladder = {**climbing(raw=30.0), "supply": supply}
+        return make(ladder, noise=0.0, workers=8, evidence={"baseline": {**BUSY, "worker_ms": busy, "wait_ms": 5.8}})
+
+    def test_in_the_way(self) -> None:
+        one = advice(self.session(supply=12.5))["fewer-workers"]
+        assert one.title == "num_workers=2 instead of 8"
+        assert one.evidence[0] == TestThreads.LOST
+        assert one.evidence[1].endswith("the loop takes one every 50.4 ms at best: 2 are enough")
+        assert one.predicted is not None
+        assert one.predicted.low < one.predicted.value < one.predicted.high
+
+    def test_not_where_all_are_needed(self) -> None:
+        assert "fewer-workers" not in advice(self.session(supply=50.0))
+
+    def test_not_where_they_are_late(self) -> None:
+        assert "fewer-workers" not in advice(starved())
+
+
+class TestMoreCores:
+    def test_more_than_there_are(self) -> None:
+        session = starved(environment={"cores": 5})
+        session.device["name"] = "NVIDIA H200"
+        one = advice(session)["more-cores"]
+        assert one.title == "About 9 cores for NVIDIA H200 at this step time, instead of 5"
+        assert one.evidence == [
+            "a batch takes the workers 400 ms of CPU time and the loop can take one every 51 ms: 7.84 cores, beside 1 "
+            "for the training process and others"
+        ]
+        assert "num_workers=8" in one.how
+        assert one.predicted is not None
+        assert one.predicted.value == pytest.approx(2.0)
+
+    @pytest.mark.parametrize(
+        "session",
+        [
+            starved(environment={"cores": 16}),
+            starved(environment={"python": "3"}),
+            starved(seen={**BUSY, "worker_blocked": 0.5}, environment={"cores": 5}),
+            make(FLAT, evidence={"baseline": BUSY}, environment={"cores": 2}),
+            starved(environment={"cores": 5}, device="cpu"),
+        ],
+        ids=["enough", "unknown", "it is not the CPU", "not starved", "trained on the CPU"],
+    )
+    def test_not(self, session: Session) -> None:
+        assert "more-cores" not in advice(session)
+
+
+class TestFrozenPrefix:
+    PREFIX = Prefix(["encoder"], 30.0, 20.0, where="train.py:8")
+
+    def session(self, prefix: Prefix | None, ladder: Mapping[str, float] = FLAT) -> Session:
+        session = make({**ladder, "supply": 40.0}, noise=0.0)
+        session.prefix = prefix
+        return session
+
+    def advised(self, **changes: Any) -> Recommendation:
+        return advice(self.session(replace(self.PREFIX, **changes)))["frozen-prefix"]
+
+    @pytest.mark.parametrize("ms, rest_ms", [(30.0, 20.0), (20.0, 30.0)])
+    def test_at_most_the_longer_part_is_left(self, ms: float, rest_ms: float) -> None:
+        one = self.advised(ms=ms, rest_ms=rest_ms)
+        assert one.title == "Run encoder a batch ahead, on a second stream"
+        assert one.evidence[0].startswith(f"the frozen part (encoder) takes {ms:.0f} ms of a 50 ms step: overlapped")
+        assert one.evidence[0].endswith("at most 1.67 times as fast (predicted, not measured)")
+        assert one.measured is None and one.predicted is not None
+        step = [one.predicted.low, one.predicted.value, one.predicted.high]
+        assert step == pytest.approx([1.0, 1 / (1 - 0.2), 1 / (1 - 0.4)])
+
+    def test_the_lines_to_paste(self) -> None:
+        assert self.advised().how.splitlines() == [
+            "in place of the call at train.py:8:",
+            "def ahead(batch):",
+            "    with torch.no_grad():",
+            "        return batch, encoder(...)  # on the batch, as the loop calls it",
+            "",
+            'for batch, features in pipediag.StagePipeline(loader, [ahead], "cuda"):',
+            "    ...  # the loop as it is, with features in place of what it called",
+        ]
+
+    def test_several_modules(self) -> None:
+        one = self.advised(modules=["vae", "text"])
+        assert "        return batch, (vae(...), text(...))  # on the batch, as the loop calls it" in one.how
+        assert "vae and text need nothing but the batch" in one.risk
+
+    def test_the_first_layers_of_a_model(self) -> None:
+        how = self.advised(modules=["model.stem", "model.body"], around="model", where="").how.splitlines()
+        assert how[0] == "in place of the call:"
+        assert how[3] == "        return batch, ...  # what model does up to model.body"
+        assert how[6] == "    ...  # what model does after model.body, on features"
+
+    def test_under_autocast(self) -> None:
+        session = self.session(self.PREFIX)
+        session.batch = BatchFacts(autocast="bfloat16")
+        how = advice(session)["frozen-prefix"].how
+        assert '    with torch.no_grad(), torch.autocast("cuda", torch.bfloat16):' in how
+
+    @pytest.mark.parametrize("changes", [{}, {"modules": ["a", "b"]}, {"around": "net"}])
+    def test_the_lines_are_python(self, changes: dict[str, Any]) -> None:
+        compile(self.advised(**changes).how.partition("\n")[2], "lines", "exec")
+
+    @pytest.mark.parametrize(
+        "prefix",
+        [
+            None,
+            replace(PREFIX, ms=0.1),
+            replace(PREFIX, ms=0.0),
+            replace(PREFIX, rest_ms=0.0),
+            replace(PREFIX, modules=[]),
+            replace(PREFIX, why_not="weights change"),
+        ],
+    )
+    def test_not(self, prefix: Prefix | None) -> None:
+        assert "frozen-prefix" not in advice(self.session(prefix))
+
+    def test_not_while_the_workers_limit(self) -> None:
+        session = starved()
+        session.prefix = self.PREFIX
+        assert "frozen-prefix" not in advice(session)
+
+
+class TestModel:
+    def session(self, **seen: float) -> Session:
+        return make({**FLAT, "supply": 20.0}, noise=0.0, evidence={"device": seen})
+
+    def test_an_idle_device(self) -> None:
+        one = advice(self.session(gpu_utilization=0.5))["model"]
+        assert one.title == "Keep the device busy: it waits for the training process"
+        assert one.evidence[1] == "a kernel runs 50 % of that time"
+        assert one.predicted is not None
+        assert [one.predicted.low, one.predicted.value, one.predicted.high] == pytest.approx([1.0, 1 / 0.75, 2.0])
+
+    @pytest.mark.parametrize("seen", [{"gpu_utilization": 0.99}, {}])
+    def test_what_cannot_be_predicted_is_said_to_be(self, seen: dict[str, float]) -> None:
+        one = advice(self.session(**seen))["model"]
+        assert one.title == "Look at the model's own step next"
+        assert one.predicted is None
+        assert one.evidence[-1].startswith("no prediction: ")
+
+    def test_without_autocast(self) -> None:
+        session = self.session()
+        session.batch = make(FLAT, leaves=[]).batch
+        assert session.batch is not None
+        session.batch.autocast = ""
+        assert "no operation was seen to run under autocast" in advice(session)["model"].evidence
+
+    def test_not_while_the_loop_starves(self) -> None:
+        assert "model" not in advice(starved())
+
+
+class TestOrder:
+    """The largest gain first; what is not worth it left out."""
+
+    def gains(self, diagnosis: Diagnosis) -> list[float]:
+        told = [one.gain for one in diagnosis.recommendations]
+        return [gain.value if gain else -math.inf for gain in told]
+
+    def test_by_predicted_gain(self) -> None:
+        found = torchvisions(inside(4.0, 1.0, 1.0, load=4.0), "Resize", "RandomCrop", "Normalize")
+        gains = self.gains(diagnose_session(starved(found, environment={"cores": 8})))
+        assert len(gains) >= 3
+        assert gains == sorted(gains, reverse=True)
+
+    def test_what_the_ceiling_limits_alike_keeps_the_order_of_the_rules(self) -> None:
+        found = torchvisions(inside(4.0, 4.0, load=0.1), "RandomCrop", "Normalize")
+        session = make({**climbing(host=0.0, worker=0.0), "raw": 60.0, "warm": 60.0, "baseline": 60.0}, noise=0.0)
+        session.inside = found
+        for window in session.windows_of("baseline"):
+            window.evidence = dict(BUSY, worker_ms=220.0)
+        ids = list(advice(session))
+        assert ids[:2] == ["num-workers", "offload"]
+
+    def test_below_the_gate_is_left_out(self) -> None:
+        """All that the input pipeline costs is less than what a change is worth."""
+        within = torchvisions(inside(4.0, 4.0), "RandomCrop", "Normalize")
+        session = make(climbing(raw=1.0), noise=0.0, evidence={"baseline": BUSY}, inside=within)
+        assert set(advice(session)) == {"model"}
+
+    @settings(max_examples=60)
+    @given(
+        st.dictionaries(st.sampled_from((*RUNGS, "supply")), st.floats(0.5, 300), min_size=3),
+        st.integers(1, 4),
+        st.integers(0, 8),
+        st.integers(0, 20),
+    )
+    def test_of_anything(self, ladder: dict[str, float], rounds: int, workers: int, seed: int) -> None:
+        """Whatever was measured: recommendations in order, or the reason why there are none."""
+        within = torchvisions(inside(4.0, 1.0, 2.0), "Resize", "RandomApply", "Normalize")
+        leaves = [leaf(levels=256, low=0.0, high=1.0), leaf("[1]", read=False, padding=Padding(0.0, 0.5))]
+        more: dict[str, Any] = {"evidence": {"baseline": BUSY}, "inside": within, "leaves": leaves, "startups": [3.0]}
+        session = make(ladder, rounds=rounds, noise=0.05, seed=seed, workers=workers, **more)
+        diagnosis = diagnose_session(session)
+        gains = self.gains(diagnosis)
+        assert all(round(a, 2) >= round(b, 2) for a, b in itertools.pairwise(gains))
+        assert len(advice(session)) == len(diagnosis.recommendations)
+        treats_input = any(one.stage != "compute" for one in diagnosis.recommendations)
+        assert bool(diagnosis.nothing_to_gain) is not treats_input
+
+
+class TestNothingToGain:
+    def told(self, session: Session) -> str:
+        return diagnose_session(session).nothing_to_gain
+
+    def test_not_starved(self) -> None:
+        assert self.told(make(climbing(raw=1.0), noise=0.0)) == (
+            "Nothing to gain here, because the input pipeline costs 4 % of a step (4 to 4 %): 52 ms a step with the "
+            "loader, 50 ms with cached batches, and transform costs most with 1 ms."
+        )
+
+    def test_transforms_are_one_cost(self) -> None:
+        """Each of them costs less than the loading, and all of them more."""
+        seen = waits(1.6, worker_ms=240.0, collate_ms=0.0)
+        session = make(climbing(raw=1.0), noise=0.0, evidence=seen, inside=inside(1.0, 1.0, 1.0, load=1.5))
+        assert self.told(session).endswith("and transform costs most with 1.07 ms.")
+
+    def test_only_observed(self) -> None:
+        starves, well = (make({}, observed=blocks(9, 100.0, wait, noise=0.02)) for wait in (50.0, 1.0))
+        assert self.told(starves) == ("No gain can be predicted: the loop ended before it could be fed from a cache.")
+        assert self.told(well) == "Nothing to gain here, because the loop waits for data 1 % of a step (1 to 1 %)."
+
+    def test_too_little_was_measured(self) -> None:
+        assert self.told(Session()).startswith("Nothing can be recommended yet. Too little is known")
+
+    def test_undecided(self) -> None:
+        assert self.told(make(climbing(raw=1.6), rounds=3, noise=0.03)).startswith(
+            "Nothing can be recommended yet. It is not yet certain whether the loop starves"
+        )
+
+    def test_starved_for_reasons_unknown(self) -> None:
+        assert self.told(make(STARVED, noise=0.0)).startswith("The measurements do not show what would help")
+
+    def test_there_is_something(self) -> None:
+        assert self.told(starved()) == ""
+
+
+def test_worth_is_the_gate() -> None:
+    saved = 1 - 1 / WORTH
+    assert saved == pytest.approx(GATE)
+
+
+def test_what_is_told_follows_from_the_session() -> None:
+    assert diagnose_session(starved()).recommendations == diagnose_session(starved()).recommendations
+
+
+class TestKnown:
+    """The names follow what docs/offload.md says of each transform."""
+
+    def table(self, heading: str) -> dict[str, tuple[str, str]]:
+        text = (Path(__file__).parents[2] / "docs" / "offload.md").read_text(encoding="utf-8")
+        section = text.partition(f"### {heading}\n")[2].partition("\n### ")[0]
+        rows = [line.split("|")[1:4] for line in section.splitlines() if line.startswith("| `")]
+        return {name.strip().strip("`"): (tensors.strip(), pictures.strip()) for name, tensors, pictures in rows}
+
+    @pytest.mark.parametrize(
+        "heading, origin",
+        [
+            ("torchvision.transforms.v2", "torchvision.transforms.v2._geometry"),
+            ("torchvision.transforms", "torchvision.transforms.transforms"),
+        ],
+    )
+    def test_as_documented(self, heading: str, origin: str) -> None:
+        table = self.table(heading)
+        assert len(table) > 30
+        for name, answers in table.items():
+            for kind, answer in zip(("tensor", "picture"), answers, strict=True):
+                link = Link(name, origin=origin, given=kind)
+                if name in known.HOLDERS:
+                    assert known.moves(link) is None
+                elif answer in ("stays", "approximate"):
+                    assert known.moves(link) is False, (name, kind)
+                    assert known.moves_approximately(link) is (answer == "approximate"), (name, kind)
+
+    def test_what_moves_is_documented_to_move(self) -> None:
+        table = self.table("torchvision.transforms.v2")
+        moving = [
+            name for name in table if known.moves(Link(name, origin="torchvision.transforms.v2.x", given="tensor"))
+        ]
+        assert len(moving) > 30
+        assert all(table[name][0] == "moves" for name in moving)
+
+    def test_another_library(self) -> None:
+        assert known.moves(Link("Normalize", origin="albumentations.transforms", given="tensor")) is False
+
+    def test_samples_of_another_kind(self) -> None:
+        assert known.moves(Link("Normalize", origin="torchvision.transforms.v2._misc", given="dict")) is None

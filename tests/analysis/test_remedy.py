@@ -1,0 +1,195 @@
+"""Whether a remedy pays, from the windows alone; when its trial ends; and how reports tell."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from pipediag.analysis import diagnose_session
+from pipediag.analysis.estimate import LEAST
+from pipediag.analysis.ladder import LadderView
+from pipediag.analysis.remedy import FEWEST, FIRST_LOOK, Outcome, next_trial, outcome, speedup, to_dict
+from pipediag.report import RENDERERS
+from pipediag.session import REMEDIED, Apart, Edit, Kept, Place, Proof, Remedy, Rung, Session, Window
+
+from ..made import climbing, make
+
+render_terminal, render_markdown = RENDERERS[".txt"], RENDERERS[".md"]
+DIFF = (
+    "--- train.py\n+++ train.py\n@@ -1 +1,3 @@\n+import pipediag\n loader = f()\n"
+    '+loader = pipediag.offload(loader, "cuda")\n'
+)
+
+
+def tried(ratio: float, rounds: int, noise: float = 0.0, remedy: Remedy | None = None, after: float = 100.0) -> Session:
+    """A measured ladder, then ``rounds`` of a trial: ``after`` ms a step, under the remedy ``ratio`` times fewer."""
+    session = make(climbing(raw=30.0))
+    session.remedy = remedy or Remedy(device="cuda:0", moved=[Place("Blur", "aug.py:3")])
+    session.rungs[REMEDIED] = Rung(REMEDIED)
+    draw = random.Random(5)
+    first = 1 + max(w.round for w in session.windows)
+    for round_ in range(first, first + rounds):
+        for rung, ms in (("baseline", after), (REMEDIED, after / ratio)):
+            session.windows.append(Window(rung, round_, 10, 0.01 * ms * (1 + draw.gauss(0, noise))))
+    return session
+
+
+def result(session: Session) -> Outcome:
+    came = outcome(session)
+    assert came is not None
+    return came
+
+
+def test_none_was_asked_for() -> None:
+    session = make(climbing())
+    assert outcome(session) is None and to_dict(session) is None
+    assert "remedy" not in render_terminal(diagnose_session(session))
+
+
+def test_it_pays() -> None:
+    session = tried(2.0, FIRST_LOOK, noise=0.02)
+    came = result(session)
+    assert came.applied and not came.reverted and not came.why_not
+    assert came.speedup is not None and came.speedup.low < 2.0 < came.speedup.high
+
+
+@pytest.mark.parametrize(
+    ("ratio", "noise", "why"),
+    [(0.7, 0.01, "slower"), (1.004, 0.0001, "not faster"), (1.02, 0.05, "it is open whether the loop is faster")],
+)
+def test_it_is_reverted(ratio: float, noise: float, why: str) -> None:
+    came = result(tried(ratio, 8, noise))
+    assert not came.applied and why in came.reverted
+
+
+def test_few_rounds_prove_nothing() -> None:
+    came = result(tried(3.0, FEWEST - 1))
+    assert not came.applied and "--apply-budget" in came.reverted
+    assert result(tried(3.0, FEWEST)).applied
+
+
+def test_windows_without_a_partner_do_not_count() -> None:
+    session = tried(3.0, FEWEST)
+    del session.windows[-1]
+    assert not result(session).applied
+
+
+def test_a_script_that_fails_under_it_goes_without() -> None:
+    session = tried(3.0, 8)
+    session.rungs[REMEDIED] = Rung(REMEDIED, False, "the script failed when it was fed this way: E")
+    came = result(session)
+    assert not came.applied and came.reverted.endswith("E") and next_trial(session) == []
+
+
+class TestNextTrial:
+    def test_goes_on_until_the_first_look(self) -> None:
+        for rounds in range(FIRST_LOOK):
+            assert next_trial(tried(2.0, rounds)) == ["baseline", REMEDIED]
+        assert next_trial(tried(2.0, FIRST_LOOK)) == []
+
+    @pytest.mark.parametrize("ratio", [0.8, 1.0, 2.0])
+    def test_ends_when_it_is_decided_either_way(self, ratio: float) -> None:
+        assert next_trial(tried(ratio, FIRST_LOOK, noise=0.001)) == []
+
+    def test_between_two_looks_it_goes_on(self) -> None:
+        """Five rounds tell more than four, but whoever looks at every one lets chance have its way."""
+        session = tried(1.0, 0)
+        for round_, gain in enumerate((1.2, 0.95, 1.1, 1.0, 3.0), 100):
+            assert next_trial(session) == ["baseline", REMEDIED]
+            session.windows += [Window("baseline", round_, 10, 1.0), Window(REMEDIED, round_, 10, 1 / gain)]
+        assert next_trial(session) == ["baseline", REMEDIED]
+
+    def test_a_gain_that_shows_in_every_round_is_kept(self) -> None:
+        """Recorded: 1.35, 1.38 and 1.71 times as fast. That the rounds differ is no reason against it."""
+        session = tried(1.0, 0)
+        for round_, gain in enumerate((1.35, 1.38, 1.71), 100):
+            session.windows += [Window("baseline", round_, 10, 1.0), Window(REMEDIED, round_, 10, 1 / gain)]
+        assert next_trial(session) == []
+        came = result(session)
+        assert came.applied and came.speedup is not None
+        assert came.speedup.value == pytest.approx((1.35 * 1.38 * 1.71) ** (1 / 3))
+        assert came.speedup.low > LEAST
+
+    def test_seldom_pays_by_chance(self) -> None:
+        """With no gain at all, and the interval looked at again and again."""
+        fooled = 0
+        for seed in range(60):
+            session, draw = tried(1.0, 0), random.Random(seed)
+            round_ = 1 + max(w.round for w in session.windows)
+            while next_trial(session) and round_ < 40:
+                for rung in ("baseline", REMEDIED):
+                    session.windows.append(Window(rung, round_, 10, 1.0 + draw.gauss(0, 0.03)))
+                round_ += 1
+            fooled += result(session).applied
+        assert fooled <= 2
+
+
+def test_the_ladder_knows_nothing_of_the_trial() -> None:
+    """The machine may have been faster or slower by then."""
+    session = tried(2.0, 8, after=500.0)
+    assert LadderView(session).ms("baseline").value < 120
+    assert LadderView(session).ms(REMEDIED).value == 250.0
+    assert "remedied" not in session.measured()
+    before, after = diagnose_session(make(climbing(raw=30.0))), diagnose_session(session)
+    assert (before.verdict, before.waterfall, before.partial) == (after.verdict, after.waterfall, after.partial)
+    ratio = speedup(session)
+    assert ratio is not None and ratio.value == pytest.approx(2.0)
+
+
+def whole(**more: object) -> Remedy:
+    return Remedy(
+        device="cuda:0",
+        moved=[Place("Blur", "aug.py:3"), Place("Normalize")],
+        stayed=[Kept("Warp", "numpy would need the pixels"), Kept("Decode", "it comes before Warp")],
+        proof=Proof(True, 64, apart=[Apart("blur", 64, 1.0, 1e-5, True), Apart("normalize", 64)]),
+        memory_bytes=300 << 20,
+        edit=Edit(diff=DIFF),
+        **more,  # type: ignore[arg-type]
+    )
+
+
+class TestReports:
+    def test_terminal(self) -> None:
+        session = tried(2.0, 8, remedy=whole(plan_file="a plan.json"))
+        text = render_terminal(diagnose_session(session))
+        assert "it pays: 2 times the steps (2 to 2)" in text
+        assert "moved to cuda:0: Blur (aug.py:3), Normalize" in text
+        assert "stays in the workers: Warp, numpy would need the pixels" in text
+        assert "certificate passed on 64 samples" in text and "blur 1 levels" in text and "normalize 0" not in text
+        assert "300 MiB more" in text
+        assert DIFF in text
+        assert "pipediag run --plan 'a plan.json' train.py" in text
+
+    def test_what_does_not_pay_is_not_offered(self) -> None:
+        session = tried(0.5, 8, remedy=whole())
+        for text in (render_terminal(diagnose_session(session)), render_markdown(diagnose_session(session))):
+            assert "reverted: the loop is slower under it" in text
+            assert "import pipediag" not in text and "pipediag run" not in text
+
+    def test_without_a_certain_change_the_command_is_offered(self) -> None:
+        remedy = Remedy(device="cuda:0", moved=[Place("Blur")], edit=Edit(why_not="loader is made in a library"))
+        text = render_markdown(diagnose_session(tried(2.0, 8, remedy=remedy)))
+        assert "no change of the script is offered: loader is made in a library" in text
+        assert "```\npipediag run train.py\n```" in text and "```diff" not in text
+
+    def test_markdown_holds_the_change(self) -> None:
+        text = render_markdown(diagnose_session(tried(2.0, 8, remedy=whole())))
+        assert "## Remedy" in text and f"```diff\n{DIFF}```" in text
+
+    def test_nothing_moves(self) -> None:
+        remedy = Remedy(device="cpu", why_not="Warp: it needs pixels", stayed=[Kept("Warp", "it needs pixels")])
+        session = tried(2.0, 0, remedy=remedy)
+        text = render_terminal(diagnose_session(session))
+        assert text.count("it needs pixels") == 1 and "nothing was moved: Warp: it needs pixels" in text
+        told = to_dict(session)
+        assert told is not None and told["why_not"] == "Warp: it needs pixels" and not told["applied"]
+
+    def test_json_is_read_back_to_the_same(self) -> None:
+        session = tried(2.0, 8, remedy=whole())
+        again = Session.from_dict(session.to_dict())
+        assert again.remedy == session.remedy
+        published = diagnose_session(again).to_dict()["remedy"]
+        assert published == diagnose_session(session).to_dict()["remedy"]
+        assert published["applied"] and published["how"]["diff"] == DIFF and published["rounds"] == 8
+        assert published["certificate"]["apart"][0]["largest"] == 1.0

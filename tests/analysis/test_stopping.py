@@ -1,0 +1,321 @@
+"""What is worth measuring next, and when enough has been measured."""
+
+from __future__ import annotations
+
+import itertools
+from dataclasses import replace
+from typing import ClassVar
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from pipediag.analysis.stopping import next_round
+from pipediag.session import CONTROLS, RUNGS, Session, Window, cut_of, cut_rung, ordered
+
+from ..made import FLAT, blocks, climbing, cut, inside, make, waits, without
+
+
+class TestEnough:
+    """Whether more windows could change the verdict."""
+
+    @pytest.mark.parametrize("cost, rounds", [(0.2, 6), (30.0, 2)])
+    def test_decided(self, cost: float, rounds: int) -> None:
+        assert next_round(make(climbing(raw=cost), rounds=rounds)) == []
+
+    @pytest.mark.parametrize("cost", [0.2, 30.0])
+    def test_the_headline_is_made_sure(self, cost: float) -> None:
+        """Once might be chance: the loop as it is, and fed from the device."""
+        assert {"device", "baseline"} <= {*next_round(make(climbing(raw=cost), rounds=1))}
+
+    def test_every_rung_gets_a_window(self) -> None:
+        session = make(climbing(raw=30.0))
+        session.windows = [w for w in session.windows if w.rung in ("device", "worker", "baseline")]
+        assert next_round(session) == ["host", "sample", "raw"]
+        session.windows = [w for w in make(climbing(raw=30.0)).windows if w.rung != "warm"]
+        assert next_round(session) == ["warm"]
+
+    def test_first_whether_it_starves_then_where(self) -> None:
+        session = make(climbing(raw=30.0), rounds=1)
+        windows, session.windows = session.windows, []
+        assert next_round(session) == ["device", "worker", "baseline"]
+        session.windows = [w for w in windows if w.rung in ("device", "worker", "baseline")]
+        beside = ["device", "host", "sample", "raw", "baseline"]
+        assert next_round(session) == beside, "loop and machine may begin unlike they go on"
+        session.windows += [replace(w, round=1) for w in windows if w.rung in beside]
+        assert next_round(session) == ["warm"]
+        session.windows = [w for w in windows if w.rung != "worker"]
+        assert next_round(session) == ["worker"]
+
+    def test_one_is_enough_for_what_is_beside_the_question(self) -> None:
+        session = make(climbing(raw=30.0), rounds=3)
+        session.windows = [w for w in session.windows if w.rung not in ("sample", "raw", "warm") or w.round < 1]
+        assert next_round(session) == []
+
+    def test_straddling_the_gate(self) -> None:
+        """5 % of the step is 2.7 ms, and the cost of transforms about that."""
+        assert next_round(make(climbing(raw=2.7), rounds=3, noise=0.01))
+
+    def test_noise(self) -> None:
+        noisy = [make(climbing(raw=30.0), rounds=3, noise=0.3, seed=seed) for seed in range(20)]
+        assert sum(bool(next_round(session)) for session in noisy) >= 15
+
+    def test_small_stages_that_sum_to_the_gate(self) -> None:
+        """Each stage is certainly below the gate, but whether the pipeline as a whole is below is open."""
+        session = make(climbing(**dict.fromkeys(RUNGS[1:], 0.44)), rounds=3, noise=0.0)
+        for window, wobble in zip(session.windows_of("baseline"), (0.99, 1.0, 1.03), strict=True):
+            window.seconds *= wobble
+        assert {"device", "baseline"} <= {*next_round(session)}
+
+    def test_straddling_but_narrow(self) -> None:
+        """A cost of 4.5 to 5.5 % is known well enough."""
+        session = make(
+            climbing(raw=2.8, **dict.fromkeys(("host", "worker", "sample", "warm", "baseline"), 0.0)), noise=0.0
+        )
+        for window, wobble in zip(session.windows_of("raw"), (-0.2, -0.1, 0.0, 0.1, 0.2), strict=True):
+            window.seconds += wobble * window.steps / 1000
+        assert next_round(session) == []
+
+    def test_undecided_pairs_only(self) -> None:
+        """What varies is the worker rung: so much for the hand-off, and what the workers cost beyond it is theirs."""
+        session = make(climbing(worker=4.0, raw=30.0), rounds=3, noise=0.0)
+        for window, wobble in zip(session.windows_of("worker"), (-3.0, 0.0, 3.0), strict=True):
+            window.seconds += wobble * window.steps / 1000
+        assert next_round(session) == ["host", "worker"]
+
+    def test_both_ends_where_the_whole_is_undecided(self) -> None:
+        session = make({"device": 50.0, "raw": 51.0, "baseline": 53.0}, rounds=3, noise=0.0)
+        for window, wobble in zip(session.windows_of("baseline"), (-1.0, 0.0, 1.0), strict=True):
+            window.seconds += wobble * window.steps / 1000
+        assert {"device", "baseline"} <= {*next_round(session)}
+
+
+class TestNothingToCompare:
+    @pytest.mark.parametrize("ladder", [{"baseline": 90.0}, {"device": 50.0, "host": 60.0}])
+    def test_the_rungs_there_are(self, ladder: dict[str, float]) -> None:
+        assert next_round(make(ladder, rounds=5)) == list(ladder)
+
+    def test_a_rung_that_lags_first(self) -> None:
+        session = make({"device": 50.0, "host": 60.0}, rounds=5)
+        session.windows = [w for w in session.windows if w.rung != "host"]
+        assert next_round(session) == ["host"]
+
+    def test_nothing_at_all(self) -> None:
+        assert next_round(Session()) == []
+
+
+class TestRefused:
+    """What cannot be measured does not hold up what can."""
+
+    def test_without_windows(self) -> None:
+        session = make(without(climbing(warm=30.0), "raw"), rounds=3, unavailable={"raw": "not separable"})
+        assert next_round(session) == []
+
+    def test_with_windows_from_before_it_was_refused(self) -> None:
+        session = make(climbing(raw=3.0, warm=3.0), rounds=3, noise=0.3, unavailable={"raw": "not separable"})
+        assert "raw" not in next_round(session)
+        session = make({"baseline": 90.0, "raw": 80.0}, rounds=1, unavailable={"raw": "not separable"})
+        assert next_round(session) == ["baseline"]
+
+
+class TestControls:
+    """They stand beside the ladder, and one window of each is enough."""
+
+    def test_the_loader_alone_is_not_repeated(self) -> None:
+        session = make(climbing(raw=30.0), rounds=3)
+        session.windows.append(Window("supply", 0, 10, 0.3))
+        assert next_round(session) == []
+
+    def test_not_even_where_there_is_nothing_to_compare_it_with(self) -> None:
+        assert next_round(make({"supply": 3.0})) == []
+
+    def test_it_gets_its_window(self) -> None:
+        session = make(climbing(raw=30.0) | {"supply": 3.0}, rounds=3)
+        session.windows = [w for w in session.windows if w.rung != "supply"]
+        assert next_round(session) == ["supply"]
+
+
+class TestWaits:
+    """Rounds that the loop's waiting and its workers' time ask for."""
+
+    LADDER: ClassVar = {"device": 50.0, "host": 50.0, "worker": 50.0, "sample": 50.0, "warm": 89.0, "baseline": 90.0}
+
+    def late(self, raw: float, rounds: int, made: float = 100.0, wait: float = 40.0) -> Session:
+        """Workers take 160 ms a batch, ``made`` of it without the loading; windows of the loop differ by its wait."""
+        seen = {**waits(wait, worker_ms=160.0, collate_ms=0.0), "raw": {"worker_ms": made, "wait_ms": wait / 2}}
+        ladder = {**self.LADDER, "raw": raw}
+        return make(ladder, rounds=rounds, noise=0.0, evidence=seen, inside=inside(10.0, load=6.0))
+
+    def test_a_rung_that_contradicts_the_workers_time_is_measured_again(self) -> None:
+        assert "raw" in next_round(self.late(90.0, 2, made=60.0))
+
+    def test_until_it_is_believed(self) -> None:
+        assert "raw" not in next_round(self.late(90.0, 3, made=60.0))
+
+    def test_one_that_agrees_is_not(self) -> None:
+        assert "raw" not in next_round(self.late(56.25, 2))
+        assert next_round(self.late(56.25, 3)) == []
+
+    def test_not_where_the_loop_is_not_late(self) -> None:
+        assert "raw" not in next_round(self.late(90.0, 2, made=60.0, wait=1.0))
+
+    def test_storage_or_loading(self) -> None:
+        """Which of them it is depends on warm files being faster: once is chance."""
+        session = self.late(56.25, 3)
+        session.inside = inside(1.0, load=15.0)
+        session.windows = [w for w in session.windows if w.rung != "warm" or w.round < 1]
+        assert next_round(session) == ["warm", "baseline"]
+
+    def test_whether_workers_are_in_the_way(self) -> None:
+        """Of 81 ms it waits some 28, and needs 50.4 by itself: between are 2.6, or none, or 5."""
+        session = make(climbing(raw=30.0), rounds=2, noise=0.0, evidence=waits(28.0))
+        for window, wait in zip(session.windows_of("baseline"), (23.0, 33.0), strict=True):
+            window.evidence["wait_ms"] = wait
+        assert next_round(session) == ["worker", "baseline"]
+
+    def test_what_was_only_observed_is_to_be_measured(self) -> None:
+        session = make({}, observed=blocks(5, 100.0, 50.0))
+        session.rungs = make(FLAT).rungs
+        assert next_round(session) == ["device", "worker", "baseline"]
+
+
+def chained(*costs: float, cuts: tuple[int, ...] | None = None, rounds: int = 3, **more: object) -> Session:
+    """A chain whose links take training as much as they take the workers; cut at these places so far."""
+    ladder = climbing(raw=sum(costs))
+    return make(cut(ladder, costs, *cuts) if cuts else ladder, rounds=rounds, noise=0.0, inside=inside(*costs), **more)  # type: ignore[arg-type]
+
+
+def cuts_of(session: Session) -> list[int]:
+    """Where the chain is cut next."""
+    return sorted(links for name in next_round(session) if (links := cut_of(name)) is not None)
+
+
+class TestCuts:
+    """Where a costly chain is cut."""
+
+    @pytest.mark.parametrize(
+        "costs, places",
+        [
+            ((1.0, 20.0, 1.0), [1, 2]),
+            ((20.0, 1.0, 1.0), [1]),
+            ((1.0, 1.0, 20.0), [2]),
+            ((10.0, 10.0), [1]),
+            ((1.0, 1.0, 20.0, 1.0, 1.0), [2, 3]),
+        ],
+    )
+    def test_around_a_link_that_takes_most_of_the_time(self, costs: tuple[float, ...], places: list[int]) -> None:
+        assert cuts_of(chained(*costs)) == places
+
+    @pytest.mark.parametrize(
+        "costs, place",
+        [
+            ((3.0, 3.0, 3.0, 3.0), 2),
+            ((6.0, 6.0, 1.0, 1.0, 1.0), 1),
+            ((1.0, 1.0, 1.0, 6.0, 6.0), 4),
+            ((1.0, 2.0, 3.0, 4.0), 3),
+            ((5.0, 1.0, 1.0, 5.0), 2),
+        ],
+    )
+    def test_else_where_the_halves_are_most_alike(self, costs: tuple[float, ...], place: int) -> None:
+        assert cuts_of(chained(*costs)) == [place]
+
+    def test_in_the_middle_where_nothing_is_known_of_the_links(self) -> None:
+        session = chained(5.0, 5.0, 5.0, 5.0, 5.0)
+        assert session.inside is not None
+        for cost in (session.inside.whole, *(link.cost for link in session.inside.links)):
+            cost.wall_ms = 0.0
+        assert cuts_of(session) == [2]
+
+    def test_nothing_else_is_measured_again_for_it(self) -> None:
+        """What the links cost is known by the workers' time: their rungs say how fast the loop is without them."""
+        assert next_round(chained(1.0, 20.0, 1.0)) == ["transform:2", "transform:1"]
+
+    def test_already_after_one_round(self) -> None:
+        assert cuts_of(chained(1.0, 20.0, 1.0, rounds=1)) == [1, 2]
+
+    def test_costly_ranges_are_cut_further(self) -> None:
+        session = chained(6.0, 6.0, 6.0, 6.0, cuts=(2,))
+        assert next_round(session) == ["transform:3", "transform:1"]
+
+    def test_cheap_ranges_are_not(self) -> None:
+        """A range that takes less than a quarter of a worker's time stays in one piece."""
+        session = chained(0.5, 0.5, 6.0, 6.0, cuts=(2,))
+        assert next_round(session) == ["transform:3"]
+
+    def test_a_cut_gets_its_windows(self) -> None:
+        session = chained(1.0, 20.0, 1.0, cuts=(1, 2))
+        session.windows = [w for w in session.windows if w.rung != "transform:1"]
+        assert next_round(session) == ["transform:1"]
+
+    def test_cut_as_far_as_it_goes(self) -> None:
+        assert next_round(chained(10.0, 20.0, 10.0, cuts=(1, 2))) == []
+
+    def test_single_links_are_not_cut(self) -> None:
+        assert next_round(chained(30.0)) == []
+
+    def test_not_while_it_is_cheap(self) -> None:
+        assert next_round(chained(0.5, 1.0, 0.5)) == []
+
+    def test_not_without_a_look_inside(self) -> None:
+        assert next_round(make(climbing(raw=30.0), rounds=3)) == []
+
+    def test_not_where_the_chain_cannot_be_cut(self) -> None:
+        session = make(climbing(raw=30.0), rounds=3, inside=inside(10.0, 20.0, unsplit="samples differ"))
+        assert next_round(session) == []
+
+    def test_not_where_other_code_takes_the_time(self) -> None:
+        session = make(climbing(raw=30.0), rounds=3, inside=inside(2.0, 2.0, between=20.0))
+        assert next_round(session) == []
+
+    def test_not_without_the_raw_rung(self) -> None:
+        ladder = without(climbing(warm=30.0), "raw")
+        session = make(ladder, rounds=3, inside=inside(10.0, 20.0), unavailable={"raw": "not separable"})
+        assert next_round(session) == []
+
+    def test_not_without_the_sample_rung(self) -> None:
+        session = make(without(climbing(raw=30.0), "sample"), rounds=3, inside=inside(10.0, 20.0))
+        assert cuts_of(session) == []
+
+    def test_a_refused_cut_is_not_asked_for_again(self) -> None:
+        session = chained(1.0, 20.0, 1.0, unavailable={"transform:1": "no", "transform:2": "no"})
+        assert next_round(session) == []
+
+    def test_the_other_one_is_measured_all_the_same(self) -> None:
+        session = chained(1.0, 20.0, 1.0, unavailable={"transform:1": "no"})
+        assert next_round(session) == ["transform:2"]
+
+    def test_a_cut_refused_after_its_first_window(self) -> None:
+        session = chained(1.0, 20.0, 1.0, cuts=(1, 2), rounds=1, unavailable={"transform:1": "no"})
+        assert "transform:1" not in next_round(session)
+        session.windows = [w for w in session.windows if w.rung != "transform:2"]
+        assert "transform:2" in next_round(session)
+
+
+@settings(max_examples=50)
+@given(st.lists(st.floats(0.0, 20.0), min_size=1, max_size=9))
+def test_cutting_comes_to_an_end(costs: list[float]) -> None:
+    """As many rounds as are asked for; every range that takes a good part of a worker's time is then one link."""
+    cuts: tuple[int, ...] = ()
+    for _ in range(12):
+        session = chained(*costs, cuts=cuts)
+        chosen = next_round(session)
+        assert chosen == ordered(chosen)
+        assert not {*chosen} & {*CONTROLS}
+        places = {links for name in chosen if (links := cut_of(name)) is not None}
+        assert places <= set(range(1, len(costs)))
+        if not places - {*cuts}:
+            break
+        cuts = tuple(sorted({*cuts, *places}))
+    assert not places - {*cuts}
+    ends = [0, *cuts, len(costs)]
+    for first, last in itertools.pairwise(ends):
+        small = sum(costs[first:last]) <= 0.25 * (2 + sum(costs))
+        assert last - first == 1 or small or sum(costs) <= 0.06 * (51 + sum(costs))
+
+
+def test_flat_ladders_are_settled_whatever_the_chain() -> None:
+    assert next_round(make(FLAT, rounds=3, inside=inside(5.0, 5.0))) == []
+
+
+def test_cut_rungs_are_named_by_the_links_behind_them() -> None:
+    assert [cut_rung(links) for links in (1, 12)] == ["transform:1", "transform:12"]

@@ -1,0 +1,316 @@
+"""Runs of a script under one setting after another: their command lines, their table, what an interruption leaves."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pipediag.analysis import diagnose_session
+from pipediag.analysis.sweep import Run, Sweep
+from pipediag.errors import NothingMeasured, UsageError
+from pipediag.host.passes import Request
+from pipediag.host.varying import Setting, Varied, grid, parse, with_setting
+from pipediag.report import RENDERERS
+from pipediag.report.sweep import headers, notes, sentence, table
+from pipediag.session import REMEDIED, Remedy, Session, Window
+
+from ..conftest import Main
+from ..made import climbing, make
+
+BATCH = (("--batch-size", "16"),)
+
+
+class TestParse:
+    @pytest.mark.parametrize(
+        ("text", "varied"),
+        [
+            ("--batch-size=16,32", Varied("--batch-size", ("16", "32"))),
+            ("-b=16", Varied("-b", ("16",))),
+            ("data.workers=0, 2", Varied("data.workers", ("0", "2"))),
+            ("--lr=1e-3,-1", Varied("--lr", ("1e-3", "-1"))),
+            ("--set=a=1,a=2", Varied("--set", ("a=1", "a=2"))),
+        ],
+    )
+    def test_names_and_values(self, text: str, varied: Varied) -> None:
+        assert parse(text) == varied
+
+    @pytest.mark.parametrize(
+        "text", ["", "--batch-size", "--batch-size=", "--batch-size=16,,32", "=16", "--=16", "-b=1,1"]
+    )
+    def test_not(self, text: str) -> None:
+        with pytest.raises(UsageError, match="--vary"):
+            parse(text)
+
+
+class TestGrid:
+    def test_product(self) -> None:
+        assert grid([Varied("--a", ("1", "2")), Varied("-b", ("x", "y"))]) == [
+            (("--a", "1"), ("-b", "x")),
+            (("--a", "1"), ("-b", "y")),
+            (("--a", "2"), ("-b", "x")),
+            (("--a", "2"), ("-b", "y")),
+        ]
+
+    def test_twice(self) -> None:
+        with pytest.raises(UsageError, match="separated by commas"):
+            grid([Varied("--a", ("1",)), Varied("--a", ("2",))])
+
+
+class TestArguments:
+    @pytest.mark.parametrize(
+        ("args", "setting", "changed"),
+        [
+            ([], BATCH, ["--batch-size=16"]),
+            (["--epochs", "3"], BATCH, ["--epochs", "3", "--batch-size=16"]),
+            (["--batch-size", "8", "x"], BATCH, ["--batch-size", "16", "x"]),
+            (["x", "--batch-size=8"], BATCH, ["x", "--batch-size=16"]),
+            (["--batch-size=8", "--batch-size", "9"], BATCH, ["--batch-size=8", "--batch-size", "16"]),
+            (["--batch-sizes=8"], BATCH, ["--batch-sizes=8", "--batch-size=16"]),
+            (["-b", "8"], (("-b", "16"),), ["-b", "16"]),
+            (["x"], (("-b", "16"),), ["x", "-b", "16"]),
+            (["model=vit", "batch=8"], (("batch", "16"),), ["model=vit", "batch=16"]),
+            (["train", "batch"], (("batch", "16"),), ["train", "batch", "batch=16"]),
+            (["--a=1"], (("--a", "2"), ("--b", "3")), ["--a=2", "--b=3"]),
+        ],
+    )
+    def test_replaced_or_added(self, args: list[str], setting: Setting, changed: list[str]) -> None:
+        before = list(args)
+        assert with_setting(args, setting) == changed
+        assert args == before
+
+    def test_nothing_to_replace(self) -> None:
+        with pytest.raises(UsageError, match="no value to be replaced"):
+            with_setting(["--batch-size"], BATCH)
+
+
+def run(value: str = "16", baseline: float = 30.0, size: int = 16, **more: Any) -> Run:
+    session = make(climbing(raw=baseline), noise=0.0)
+    assert session.loader is not None
+    session.loader.batch_size = size
+    return Run((("--batch-size", value),), ["train.py", f"--batch-size={value}"], diagnose_session(session), **more)
+
+
+def remedied(value: str = "16", faster: float = 2.0, **remedy: Any) -> Run:
+    session = make(climbing(raw=30.0), noise=0.0)
+    session.remedy = Remedy("cuda", **remedy)
+    for round_ in range(10, 14) if not remedy else ():
+        session.windows += [Window("baseline", round_, 100, 8.0), Window(REMEDIED, round_, 100, 8.0 / faster)]
+    return Run((("--batch-size", value),), ["train.py"], diagnose_session(session))
+
+
+FAILED = Run(
+    (("--batch-size", "512"),), ["train.py"], None, 1, "the script ended with exit code 1: OutOfMemoryError: no"
+)
+
+
+class TestTable:
+    def test_rows(self) -> None:
+        sweep = Sweep("train.py", 2, [run(), run("32", 0.2, 32)])
+        assert headers(sweep) == [
+            "--batch-size",
+            "ceiling steps/s",
+            "ceiling samples/s",
+            "baseline steps/s",
+            "baseline samples/s",
+            "starved",
+            "bottleneck",
+        ]
+        assert table(sweep) == [
+            ["16", "20", "320", "12.3", "198", "38 %", "transform"],
+            ["32", "20", "640", "19.5", "625", "2 %", "none"],
+        ]
+        assert notes(sweep) == []
+        assert sentence(sweep) == "Most samples a second as it is: 625, with --batch-size=32."
+
+    def test_with_remedy(self) -> None:
+        sweep = Sweep("train.py", 2, [remedied(), remedied("32", why_not="torchvision is missing")])
+        assert headers(sweep)[-5:] == ["remedied steps/s", "remedied samples/s", "gain", "starved", "bottleneck"]
+        assert table(sweep) == [
+            ["16", "20", "640", "12.3", "395", "25", "800", "2x (2 to 2)", "38 %", "transform"],
+            ["32", "20", "640", "12.3", "395", "", "", "", "38 %", "transform"],
+        ]
+        assert notes(sweep) == ["--batch-size=32: no remedy: torchvision is missing"]
+
+    def test_a_remedy_that_does_not_pay(self) -> None:
+        sweep = Sweep("train.py", 1, [remedied(faster=0.5)])
+        assert table(sweep)[0][5:8] == ["6.25", "200", "0.5x (0.5 to 0.5)"]
+        assert notes(sweep) == ["--batch-size=16: no remedy: the loop is slower under it"]
+
+    def test_a_run_that_failed(self) -> None:
+        sweep = Sweep("train.py", 2, [run(), FAILED])
+        assert table(sweep)[1] == ["512", "", "", "", "", "", "failed"]
+        assert notes(sweep) == ["--batch-size=512: the script ended with exit code 1: OutOfMemoryError: no"]
+        assert sentence(sweep) == "", "one alone is no choice"
+
+    def test_runs_that_were_not_made(self) -> None:
+        sweep = Sweep("train.py", 3, [run(why_not="interrupted")])
+        assert notes(sweep) == ["--batch-size=16: interrupted", "2 of 3 runs were not made"]
+
+    def test_a_partial_run(self) -> None:
+        session = make(climbing())
+        session.windows = [window for window in session.windows if window.rung != "raw"]
+        made = Run(BATCH, ["train.py"], diagnose_session(session))
+        assert notes(Sweep("train.py", 1, [made])) == ["--batch-size=16: PARTIAL: some rungs lack windows"]
+
+    def test_without_a_batch_size(self) -> None:
+        one = run()
+        assert one.diagnosis is not None and one.diagnosis.session.loader is not None
+        one.diagnosis.session.loader.batch_size = None
+        assert table(Sweep("train.py", 1, [one]))[0] == ["16", "20", "", "12.3", "", "38 %", "transform"]
+
+
+class TestReports:
+    sweep = Sweep("train.py", 3, [run(), FAILED])
+
+    def test_text(self) -> None:
+        assert RENDERERS[".txt"](self.sweep).splitlines() == [
+            "SWEEP of train.py: 1 of 3 measured",
+            "",
+            "  --batch-size    ceiling      ceiling    baseline     baseline    starved  bottleneck",
+            "                  steps/s    samples/s     steps/s    samples/s",
+            "--------------  ---------  -----------  ----------  -----------  ---------  ------------",
+            "            16         20          320        12.3          198       38 %  transform",
+            "           512                                                              failed",
+            "",
+            "  - --batch-size=512: the script ended with exit code 1: OutOfMemoryError: no",
+            "  - 1 of 3 runs were not made",
+        ]
+
+    def test_markdown(self) -> None:
+        lines = RENDERERS[".md"](self.sweep).splitlines()
+        assert lines[:6] == [
+            "# SWEEP of train.py: 1 of 3 measured",
+            "",
+            "| --batch-size | ceiling steps/s | ceiling samples/s | baseline steps/s | baseline samples/s | starved | "
+            "bottleneck |",
+            "|--:|--:|--:|--:|--:|--:|---|",
+            "| 16 | 20 | 320 | 12.3 | 198 | 38 % | transform |",
+            "| 512 |  |  |  |  |  | failed |",
+        ]
+
+    def test_bars_in_values(self) -> None:
+        one = Run((("--mode", "a|b"),), ["train.py"], None, 1, "why")
+        assert "| a\\|b |" in RENDERERS[".md"](Sweep("train.py", 1, [one]))
+
+    def test_json(self) -> None:
+        told = json.loads(RENDERERS[".json"](self.sweep))
+        assert (told["script"], told["planned"], told["schema_version"]) == ("train.py", 3, 1)
+        one, failed = told["runs"]
+        assert one["setting"] == {"--batch-size": "16"}
+        assert one["ceiling"]["samples_per_s"] == {"value": 320.0, "low": 320.0, "high": 320.0}
+        assert one["baseline"]["steps_per_s"]["value"] == pytest.approx(1000 / 81, abs=1e-6)
+        assert one["remedied"] == {"steps_per_s": None, "samples_per_s": None}
+        assert (one["bottleneck"], one["exit_code"], one["why_not"]) == ("transform", 0, None)
+        assert Session.from_dict(one["report"]["session"]).windows
+        assert (failed["report"], failed["exit_code"], failed["why_not"]) == (None, 1, FAILED.why_not)
+
+
+class TestCommand:
+    @pytest.fixture
+    def answers(self, monkeypatch: pytest.MonkeyPatch) -> Callable[..., list[Request]]:
+        """Let the runs give these sessions, or raise these errors, in turn; the requests that came are collected."""
+
+        def prepare(*results: Session | BaseException) -> list[Request]:
+            requests: list[Request] = []
+
+            def analyze_script(request: Request, progress: Any) -> Session:
+                requests.append(request)
+                result = results[len(requests) - 1]
+                if isinstance(result, BaseException):
+                    raise result
+                return result
+
+            monkeypatch.setattr("pipediag.host.passes.analyze_script", analyze_script)
+            return requests
+
+        return prepare
+
+    def session(self, exit_code: int = 0, error: str = "", ended: str = "settled", windows: bool = True) -> Session:
+        session = make(climbing(raw=30.0)) if windows else Session()
+        session.script.exit_code, session.script.error, session.ended = exit_code, error, ended
+        return session
+
+    def test_each_point_is_measured(self, main: Main, script: Path, answers: Callable[..., list[Request]]) -> None:
+        requests = answers(*[self.session() for _ in range(4)])
+        options = ["--vary=--batch-size=16,32", "--vary", "-w=0,2", "--budget", "90", "--apply"]
+        code, out, err = main("sweep", *options, script, "--batch-size", "8")
+        assert code == 0
+        assert [request.target.args for request in requests] == [
+            ["--batch-size", "16", "-w", "0"],
+            ["--batch-size", "16", "-w", "2"],
+            ["--batch-size", "32", "-w", "0"],
+            ["--batch-size", "32", "-w", "2"],
+        ]
+        assert {(request.budget, request.apply) for request in requests} == {(90.0, 30.0)}
+        assert out.startswith(f"SWEEP of {script}: 4 of 4 measured")
+        assert err.splitlines()[:2] == [
+            "pipediag: 4 runs of 90 s and 30 s for the remedy at most: 8 min, beside what the script takes to begin",
+            "pipediag: run 1 of 4: --batch-size=16 -w=0",
+        ]
+
+    def test_failures_are_rows(self, main: Main, script: Path, answers: Callable[..., list[Request]]) -> None:
+        answers(
+            self.session(),
+            self.session(1, "OutOfMemoryError: CUDA out of memory", "script-failed", windows=False),
+            NothingMeasured("the script ended before one window could be measured"),
+            self.session(9, ended="script-failed"),
+        )
+        code, out, err = main("sweep", "--vary=--n=1,2,3,4", script)
+        assert code == 0
+        assert "3 of 4 measured" not in out and "2 of 4 measured" in out
+        assert "--n=2: the script ended with exit code 1: OutOfMemoryError: CUDA out of memory" in out
+        assert "--n=3: the script ended before one window could be measured" in out
+        assert "pipediag: --n=4: the script ended with exit code 9" in err
+
+    def test_nothing_measured(self, main: Main, script: Path, answers: Callable[..., list[Request]]) -> None:
+        answers(NothingMeasured("no"), self.session(1, windows=False))
+        code, out, _ = main("sweep", "--vary=--n=1,2", script)
+        assert code == 1 and "0 of 2 measured" in out
+
+    def test_an_interruption_keeps_what_was_measured(
+        self, main: Main, script: Path, tmp_path: Path, answers: Callable[..., list[Request]]
+    ) -> None:
+        requests = answers(self.session(), self.session(130, ended="interrupted", windows=False))
+        code, out, _ = main("sweep", "--vary=--n=1,2,3", "-o", tmp_path / "s.json", script)
+        assert code == 130 and len(requests) == 2
+        assert "--n=2: interrupted" in out and "1 of 3 runs were not made" in out
+        assert len(json.loads((tmp_path / "s.json").read_text())["runs"]) == 2
+
+    def test_an_interruption_between_two_runs(
+        self, main: Main, script: Path, answers: Callable[..., list[Request]]
+    ) -> None:
+        answers(self.session(), KeyboardInterrupt())
+        code, out, _ = main("sweep", "--vary=--n=1,2", script)
+        assert code == 130 and "1 of 2 measured" in out
+
+    def test_reports_are_written_after_each_run(
+        self, main: Main, script: Path, tmp_path: Path, answers: Callable[..., list[Request]]
+    ) -> None:
+        """A machine that goes down takes no more than the run under way."""
+        answers(self.session(), RuntimeError("the machine goes down"))
+        report = tmp_path / "s.json"
+        with pytest.raises(RuntimeError, match="goes down"):
+            main("sweep", "--vary=--n=1,2", "-o", report, script)
+        assert len(json.loads(report.read_text())["runs"]) == 1
+
+    @pytest.mark.parametrize(
+        ("options", "told"),
+        [
+            (["--vary=--n"], "--vary --n"),
+            (["--vary=--n=1", "--vary=--n=2"], "separated by commas"),
+            (["--vary=--n=1", "-o", "x.pdf"], "x.pdf"),
+            (["--vary=--n=1", "--rungs", "nonsense"], "--rungs"),
+            ([], "--vary"),
+        ],
+    )
+    def test_usage(self, main: Main, script: Path, options: list[str], told: str) -> None:
+        code, out, err = main("sweep", *options, script)
+        assert (code, out) == (2, "")
+        assert told in err
+
+    def test_no_such_script(self, main: Main, tmp_path: Path) -> None:
+        assert main("sweep", "--vary=--n=1", tmp_path / "nowhere.py")[0] == 2

@@ -1,0 +1,725 @@
+"""The verdict: every class reachable, with its band, companions, ceiling and numbers."""
+
+from __future__ import annotations
+
+import json
+from typing import Any, ClassVar
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from pipediag.analysis import Diagnosis, diagnose_session
+from pipediag.analysis.compare import compare
+from pipediag.analysis.intervals import Interval
+from pipediag.analysis.ladder import LadderView
+from pipediag.analysis.stopping import next_round
+from pipediag.analysis.thresholds import GATE, SEVERE
+from pipediag.analysis.verdict import decided, starved_share
+from pipediag.report import RENDERERS
+from pipediag.session import RUNGS, STAGE_OF_RUNG, Place, Session, Startup
+
+from ..made import FLAT, blocks, climbing, cut, inside, make, waits, without
+
+CLASSES = {
+    "none", "transfer", "ipc", "collate", "transform", "load", "storage", "startup", "contention", "inconclusive",
+}  # fmt: skip
+
+
+def judged(session: Session) -> Diagnosis:
+    diagnosis = diagnose_session(session)
+    assert diagnosis.verdict.bottleneck in CLASSES
+    json.dumps(diagnosis.to_dict(), allow_nan=False)
+    return diagnosis
+
+
+@pytest.mark.parametrize("rung", RUNGS[1:])
+def test_the_stage_whose_inclusion_costs_the_time(rung: str) -> None:
+    verdict = judged(make(climbing(**{rung: 30.0}))).verdict
+    assert verdict.bottleneck == STAGE_OF_RUNG[rung]
+    assert verdict.band == "severe"
+    assert verdict.co_bottlenecks == []
+    assert verdict.next_ceiling is not None
+    following, ceiling = verdict.next_ceiling
+    assert following == "compute"
+    assert 1000 / 51.0 * 0.99 < ceiling < 1000 / 50.0 * 1.01
+    assert verdict.starved is not None
+    assert verdict.starved.value == pytest.approx(1 - 50 / 81, abs=0.01)
+    assert verdict.starved.low > SEVERE
+
+
+@pytest.mark.parametrize(
+    "rung, culprit",
+    [
+        ("host", Place("DataLoader", "train.py:10")),
+        ("worker", Place("DataLoader", "train.py:10")),
+        ("sample", Place("pad", "data.py:60")),
+        ("raw", Place("Compose(Crop, Flip)", "data.py:40")),
+        ("warm", Place("Photos.__getitem__", "data.py:5")),
+        ("baseline", Place("Photos.__getitem__", "data.py:5")),
+    ],
+)
+def test_culprit(rung: str, culprit: Place) -> None:
+    assert judged(make(climbing(**{rung: 30.0}))).verdict.culprit == culprit
+
+
+def test_none() -> None:
+    verdict = judged(make(FLAT | {"baseline": 101.0}, noise=0.0)).verdict
+    assert (verdict.bottleneck, verdict.band, verdict.culprit) == ("none", "none", None)
+    assert verdict.next_ceiling == ("compute", pytest.approx(1000 / 101.0, rel=0.01))
+    assert "Not starved" in verdict.sentence
+    assert "101 ms" in verdict.sentence
+    assert "100 ms" in verdict.sentence
+
+
+@pytest.mark.parametrize(
+    "cost, bottleneck, band", [(1.0, "none", "none"), (7.0, "transform", "mild"), (30.0, "transform", "severe")]
+)
+def test_bands(cost: float, bottleneck: str, band: str) -> None:
+    verdict = judged(make(climbing(raw=cost), noise=0.0005)).verdict
+    assert (verdict.bottleneck, verdict.band) == (bottleneck, band)
+
+
+def test_thresholds_are_the_published_ones() -> None:
+    assert (GATE, SEVERE) == (0.05, 0.20)
+
+
+def test_startup() -> None:
+    verdict = judged(make(FLAT, startups=[4.0, 5.0, 9.0], length=10)).verdict
+    assert verdict.bottleneck == "startup"
+    assert verdict.culprit == Place("DataLoader", "train.py:10")
+    assert "500 ms" in verdict.sentence
+    assert "persistent_workers=True" in verdict.sentence
+    assert verdict.next_ceiling == ("compute", pytest.approx(10, rel=0.01))
+
+
+def test_startup_beside_a_starved_loop() -> None:
+    verdict = judged(make(climbing(raw=30.0), startups=[5.0], length=10)).verdict
+    assert verdict.bottleneck == "startup"
+    assert verdict.co_bottlenecks == ["transform"]
+    assert verdict.next_ceiling is not None
+    assert verdict.next_ceiling[0] == "transform"
+
+
+@pytest.mark.parametrize(
+    "session",
+    [
+        make(FLAT, startups=[5.0], length=10, persistent=True),
+        make(FLAT, startups=[5.0], length=None),
+        make(FLAT, startups=[5.0], length=10_000),
+    ],
+    ids=["persistent workers", "unknown length", "long epoch"],
+)
+def test_startup_that_does_not_matter(session: Session) -> None:
+    assert judged(session).verdict.bottleneck == "none"
+
+
+def test_startup_smaller_than_the_largest_stage() -> None:
+    verdict = judged(make(climbing(raw=30.0), startups=[1.0], length=100)).verdict
+    assert verdict.bottleneck == "transform"
+
+
+def test_contention() -> None:
+    """30.2 of 81 ms are neither waited nor needed when batches lie ready: the workers are in the way."""
+    verdict = judged(make(climbing(raw=30.0), noise=0.0, evidence=waits(0.4))).verdict
+    assert (verdict.bottleneck, verdict.level) == ("contention", "proven")
+    assert verdict.culprit == Place("DataLoader", "train.py:10")
+    assert verdict.co_bottlenecks == []
+    assert verdict.next_ceiling == ("compute", pytest.approx(1000 / 50.8, rel=0.01))
+    assert "while they run, a step takes 30.2 ms longer (of 81 ms)" in verdict.sentence
+
+
+def test_contention_beside_workers_that_are_late_as_well() -> None:
+    verdict = judged(make(climbing(raw=30.0), noise=0.0, evidence=waits(12.0))).verdict
+    assert (verdict.bottleneck, verdict.co_bottlenecks) == ("contention", ["transform"])
+    assert verdict.next_ceiling == ("transform", pytest.approx(1000 / 81.0, rel=0.01)), "they still take as long"
+
+
+def test_workers_slow_the_loop_but_are_late_above_all() -> None:
+    verdict = judged(make(climbing(raw=30.0), noise=0.0, evidence=waits(20.0))).verdict
+    assert (verdict.bottleneck, verdict.co_bottlenecks) == ("transform", ["contention"])
+
+
+def test_what_handing_over_waits_is_no_lateness_of_the_workers() -> None:
+    """The loop waits 5 ms a step as well where the workers have nothing to do but to send."""
+    pieces = {
+        p.stage: p.ms.value for p in judged(make(climbing(raw=30.0), noise=0.0, evidence=waits(35.6, 5.0))).waterfall
+    }
+    assert "contention" not in pieces
+    assert pieces["transform"] == pytest.approx(30.0)
+
+
+def test_waiting_longer_than_a_batch_is_made_is_handing_over() -> None:
+    """The loop waits 30 ms a step for batches that a worker makes in 0.8 ms; under ``worker`` it waits 10 ms.
+
+    A worker begins a batch before the loop asks for it, so 29.2 ms of the wait are for its delivery.
+    """
+    seen = waits(30.0, 10.0, worker_ms=0.8)
+    diagnosis = judged(make({"device": 6.0, "worker": 16.0, "baseline": 36.0}, noise=0.0, workers=2, evidence=seen))
+    pieces = {piece.stage: piece.ms.value for piece in diagnosis.waterfall}
+    assert diagnosis.verdict.bottleneck == "ipc"
+    assert pieces == {
+        "compute": pytest.approx(6.0), "ipc": pytest.approx(29.2), "load": pytest.approx(0.8)
+    }  # fmt: skip
+    assert diagnosis.verdict.next_ceiling == ("compute", pytest.approx(1000 / 6.8, rel=0.01))
+
+
+@pytest.mark.parametrize("wait", [0.0, 10.0, 40.0, 81.0])
+def test_no_ceiling_above_that_of_cached_batches(wait: float) -> None:
+    """The loop may well have waited more or less than rungs measured at another time say."""
+    verdict = judged(make(climbing(raw=30.0), evidence=waits(wait))).verdict
+    assert verdict.next_ceiling is not None
+    assert 0 < verdict.next_ceiling[1] <= 1000 / 50 * 1.01
+
+
+def test_without_workers_nobody_is_in_the_way() -> None:
+    ladder = without(climbing(raw=30.0), "host", "worker")
+    session = make(ladder, workers=0, device="cpu", absent=["host", "worker"], evidence=waits(30.5))
+    diagnosis = judged(session)
+    assert diagnosis.verdict.bottleneck == "transform"
+    assert "contention" not in {piece.stage for piece in diagnosis.waterfall}
+
+
+def test_a_loop_that_does_not_wait_is_believed_on_a_noisy_host() -> None:
+    """One window of each rung on a CPU leaves room for a cost of a fifth; the loop was seen to wait a hundredth."""
+    rungs = {"device": 98.0, "baseline": 100.0}
+    session = make(rungs, rounds=1, workers=2, device="cpu", noise=0.0, evidence=waits(1.0))
+    verdict = judged(session).verdict
+    assert verdict.starved is not None and verdict.starved.high > 0.15
+    assert verdict.bottleneck == "none"
+    waiting = judged(make(rungs, rounds=1, workers=2, device="cpu", noise=0.0, evidence=waits(4.5))).verdict
+    assert waiting.bottleneck == "inconclusive"
+
+
+def test_without_workers_the_wait_on_a_cpu_is_what_the_input_costs() -> None:
+    """Windows under ``device`` came at a better time: they would have the input cost 20 % of the step."""
+    session = make({"device": 80.0, "baseline": 100.0}, workers=0, device="cpu", noise=0.0, evidence=waits(9.0))
+    diagnosis = judged(session)
+    assert diagnosis.verdict.starved is not None and diagnosis.verdict.starved.value == pytest.approx(0.09)
+    assert diagnosis.waterfall[0].ms.value == pytest.approx(91.0)
+    beside = make({"device": 80.0, "baseline": 100.0}, workers=2, device="cpu", noise=0.0, evidence=waits(9.0))
+    starved = judged(beside).verdict.starved
+    assert starved is not None and starved.value == pytest.approx(0.2), "workers may be in the way as well"
+
+
+def test_inconclusive_without_a_ladder() -> None:
+    verdict = judged(make({"baseline": 100.0})).verdict
+    assert (verdict.bottleneck, verdict.starved, verdict.band) == ("inconclusive", None, "unknown")
+    assert "baseline" in verdict.sentence
+
+
+def test_inconclusive_without_a_baseline() -> None:
+    diagnosis = judged(make(without(FLAT, "baseline")))
+    assert diagnosis.verdict.bottleneck == "inconclusive"
+    assert diagnosis.waterfall == []
+
+
+def test_inconclusive_without_anything() -> None:
+    assert judged(Session()).verdict.bottleneck == "inconclusive"
+
+
+def test_one_window_of_each_rung_is_enough_where_the_loop_plainly_starves() -> None:
+    verdict = judged(make(climbing(raw=30.0), rounds=1)).verdict
+    assert (verdict.bottleneck, verdict.level, verdict.band) == ("transform", "proven", "severe")
+    assert verdict.starved is not None
+    assert GATE < verdict.starved.low < verdict.starved.value < verdict.starved.high < 1
+
+
+def test_one_window_of_each_rung_near_the_gate_is_not() -> None:
+    verdict = judged(make(climbing(raw=3.0), rounds=1)).verdict
+    assert verdict.bottleneck == "inconclusive"
+    assert "It is not yet certain whether the loop starves" in verdict.sentence
+
+
+def test_inconclusive_in_noise() -> None:
+    """The pipeline costs 5 % of a step, and windows differ by as much."""
+    found = [judged(make(climbing(raw=1.6), rounds=3, noise=0.05, seed=seed)).verdict for seed in range(20)]
+    open_ones = [verdict for verdict in found if verdict.bottleneck == "inconclusive"]
+    assert len(open_ones) >= 15
+    assert all("--budget" in verdict.sentence for verdict in open_ones)
+
+
+def test_starved_though_what_costs_it_is_uncertain() -> None:
+    """Both ends of the ladder are sharp, and what lies between them swings from round to round: it starves."""
+    session = make({"device": 50.0, "baseline": 100.0}, noise=0.001)
+    between = make(dict.fromkeys(RUNGS[1:-1], 75.0), noise=0.0)
+    for number, window in enumerate(between.windows):
+        window.seconds *= (0.5, 1.5, 1.2, 0.8)[number % 4]
+    session.windows += between.windows
+    verdict = judged(session).verdict
+    assert verdict.bottleneck not in ("inconclusive", "none")
+    assert verdict.level == "intervened", "no rung proves it"
+    assert "50 %" in verdict.sentence
+
+
+def test_co_bottlenecks() -> None:
+    """Of the largest's size, or at least half of it; not what is merely there."""
+    verdict = judged(make(climbing(raw=40.0, warm=38.0, host=10.0))).verdict
+    assert verdict.bottleneck == "transform"
+    assert verdict.co_bottlenecks == ["load"]
+    # Workers that need 40 of 78.4 ms less for a batch take so much less of a step that waits for nothing else.
+    assert verdict.next_ceiling == ("load", pytest.approx(1000 / (138.6 * (1 - 40 / 78.4)), rel=0.02))
+    assert "Load costs a comparable part" in verdict.sentence
+    assert "limited next by load" in verdict.sentence
+
+
+def test_next_ceiling_names_a_smaller_stage_that_is_worth_it() -> None:
+    """Once the transforms are gone the workers are early, and the training process is what limits."""
+    verdict = judged(make(climbing(raw=40.0, host=10.0))).verdict
+    assert verdict.co_bottlenecks == []
+    assert verdict.next_ceiling == ("transfer", pytest.approx(1000 / 60.2, rel=0.01))
+    assert "limited next by transfer; with no input cost at all, 20." in verdict.sentence
+
+
+def test_what_others_hide_brings_nothing_alone() -> None:
+    """Workers take 81 ms for a batch, and are hardly waited for: with less to copy, a step would take no less."""
+    ladder = climbing(host=20.0, raw=10.0)
+    verdict = judged(make(ladder, noise=0.0, evidence=waits(2.4))).verdict
+    assert verdict.bottleneck == "transfer"
+    assert verdict.next_ceiling == ("transform", pytest.approx(1000 / 81.0, rel=0.01))
+    assert (
+        "Without it alone the loop would be no faster, limited by transform; with no input cost at all, 20 steps/s."
+        in verdict.sentence
+    )
+
+
+@pytest.mark.parametrize(
+    "wait, bottleneck", [(None, "inconclusive"), (3.0, "inconclusive"), (1.0, "none"), (0.0, "none")]
+)
+def test_a_loop_that_certainly_does_not_wait_is_believed_sooner(wait: float | None, bottleneck: str) -> None:
+    """By its pace alone one window of each rung leaves it open: 2.6 ms of 52.6, more or less."""
+    seen = None if wait is None else waits(wait, 0.0)
+    verdict = judged(make(climbing(raw=1.4), rounds=1, noise=0.0, evidence=seen)).verdict
+    assert verdict.starved is not None and decided(verdict.starved) is None
+    assert verdict.bottleneck == bottleneck
+
+
+@pytest.mark.parametrize("rung", ["raw", "host"])
+def test_the_loop_starves_no_less_than_it_waits(rung: str) -> None:
+    """Under ``raw`` it waits for its workers as well, and cached windows may have met another process's load."""
+    verdict = judged(make({rung: 90.0, "baseline": 100.0}, noise=0.0, evidence=waits(50.0))).verdict
+    assert verdict.starved is not None and verdict.starved.value == pytest.approx(0.5)
+    assert verdict.starved.low > 0.4
+
+
+class TestTheSideThatBinds:
+    """Where the loop certainly waits for its workers, what it needs itself is hidden, however much that is."""
+
+    LADDER: ClassVar = climbing(host=20.0, raw=10.0)
+
+    def test_the_workers(self) -> None:
+        diagnosis = judged(make(self.LADDER, noise=0.0, evidence=waits(10.6)))
+        pieces = {piece.stage: piece for piece in diagnosis.waterfall}
+        assert pieces["transfer"].ms.value == pytest.approx(20.0), "the larger one"
+        assert pieces["transfer"].without is not None
+        assert pieces["transfer"].without.steps_per_s == pytest.approx(1000 / 80.8), "and yet it would bring nothing"
+        verdict = diagnosis.verdict
+        assert (verdict.bottleneck, verdict.co_bottlenecks) == ("transform", ["transfer"])
+        assert verdict.next_ceiling == ("transfer", pytest.approx(1000 / 70.2, rel=0.01))
+        assert "Without it the loop would run at about 14.2 steps/s, limited next by transfer" in verdict.sentence
+
+    def test_the_training_process(self) -> None:
+        """It waits 0.4 ms, which is not worth a word."""
+        verdict = judged(make(climbing(host=20.0), noise=0.0, evidence=waits(0.4))).verdict
+        assert verdict.bottleneck == "transfer"
+        assert verdict.next_ceiling == ("compute", pytest.approx(1000 / 51.0, rel=0.01))
+
+    def test_the_largest_while_it_is_open(self) -> None:
+        """It may wait 13 % of its step or nothing: the windows differ by that."""
+        session = make(self.LADDER, noise=0.0, evidence=waits(10.6))
+        for window, wait in zip(session.windows_of("baseline"), (0.0, 25.0, 1.0, 27.0, 0.0), strict=True):
+            window.evidence["wait_ms"] = wait
+        assert judged(session).verdict.bottleneck == "transfer"
+
+    def test_without_workers_there_is_one_side(self) -> None:
+        session = make(without(self.LADDER, "worker"), workers=0, noise=0.0, absent=["worker"], evidence=waits(10.6))
+        verdict = judged(session).verdict
+        assert (verdict.bottleneck, verdict.co_bottlenecks) == ("transfer", ["transform"])
+
+
+def test_sentence_has_the_numbers() -> None:
+    verdict = judged(make(climbing(raw=30.0), noise=0.0)).verdict
+    for number in ("38 %", "30 of 81 ms", "19.8 steps/s", "instead of 12.3"):
+        assert number in verdict.sentence
+    assert verdict.sentence.startswith("The CUDA device waits for data")
+
+
+def test_sentence_on_a_cpu() -> None:
+    session = make(without(climbing(raw=30.0), "host"), absent=["host"], device="cpu")
+    assert judged(session).verdict.sentence.startswith("The training process waits for data")
+
+
+def test_sentence_says_that_the_dataset_could_not_be_split() -> None:
+    session = make(without(climbing(raw=30.0), "raw"), unavailable={"raw": "not separable"})
+    assert "loading and transforms together" in judged(session).verdict.sentence
+
+
+@given(st.dictionaries(st.sampled_from(RUNGS), st.floats(0.01, 5000), min_size=1), st.integers(1, 4), st.integers())
+def test_any_ladder_gets_a_verdict(ladder: dict[str, float], rounds: int, seed: int) -> None:
+    verdict = judged(make(ladder, rounds=rounds, noise=0.05, seed=seed)).verdict
+    assert verdict.sentence
+    if verdict.next_ceiling is not None:
+        assert verdict.next_ceiling[1] > 0
+
+
+def test_the_same_session_gets_the_same_diagnosis() -> None:
+    assert judged(make(climbing(raw=9.0))).to_dict() == judged(make(climbing(raw=9.0))).to_dict()
+
+
+def chained(*costs: float, cuts: tuple[int, ...] = (), **more: object) -> Session:
+    """A chain cut at these places (everywhere, if none are given), whose links take the workers what they cost."""
+    return make(cut(climbing(raw=sum(costs)), costs, *cuts), noise=0.0, inside=inside(*costs), **more)  # type: ignore[arg-type]
+
+
+class TestLinks:
+    """A costly chain: the stage is the transforms, and the culprit the link."""
+
+    def test_the_costliest_link_is_the_culprit(self) -> None:
+        verdict = judged(chained(2.0, 25.0, 5.0)).verdict
+        assert verdict.bottleneck == "transform"
+        assert verdict.culprit == Place("B", "aug.py:20")
+        assert "running the transforms on every sample costs 32 of 83 ms" in verdict.sentence
+        assert verdict.sentence.endswith("Of the transforms, B (aug.py:20) costs 25 ms.")
+
+    def test_the_ceiling_is_without_all_of_them(self) -> None:
+        verdict = judged(chained(2.0, 25.0, 5.0)).verdict
+        assert verdict.next_ceiling == ("compute", pytest.approx(1000 / 50.4, rel=0.001))
+        assert verdict.co_bottlenecks == []
+
+    def test_links_of_like_cost_are_named_together(self) -> None:
+        sentence = judged(chained(20.0, 2.0, 12.0)).verdict.sentence
+        assert sentence.endswith("Of the transforms, A (aug.py:10) costs 20 ms; C (aug.py:30) costs 12 ms.")
+
+    def test_three_at_most(self) -> None:
+        sentence = judged(chained(10.0, 10.0, 10.0, 10.0, 10.0)).verdict.sentence
+        assert sentence.count(" costs 10 ms") == 3
+
+    def test_a_range_that_was_not_cut_further(self) -> None:
+        verdict = judged(chained(8.0, 8.0, 8.0, cuts=(2,))).verdict
+        assert verdict.culprit == Place("A, B", "aug.py:10")
+        assert "Of the transforms, A, B (aug.py:10) costs 16 ms" in verdict.sentence
+
+    def test_a_link_without_a_place(self) -> None:
+        session = chained(2.0, 25.0)
+        session.links[1].where = ""
+        assert "Of the transforms, B costs 25 ms" in judged(session).verdict.sentence
+
+    def test_a_chain_that_was_not_cut(self) -> None:
+        verdict = judged(make(climbing(raw=30.0), inside=inside(10.0, 20.0, unsplit="because"))).verdict
+        assert verdict.culprit == Place("Compose(Crop, Flip)", "data.py:40")
+        assert "Of the transforms" not in verdict.sentence
+
+    def test_another_stage_is_to_blame(self) -> None:
+        session = make(cut(climbing(raw=9.0, warm=40.0), (6.0, 3.0)), noise=0.0, inside=inside(6.0, 3.0))
+        verdict = judged(session).verdict
+        assert verdict.bottleneck == "load"
+        assert verdict.culprit == Place("Photos.__getitem__", "data.py:5")
+        assert "Of the transforms" not in verdict.sentence
+
+    def test_transforms_together_beat_a_stage_that_is_larger_than_each(self) -> None:
+        session = make(cut(climbing(raw=30.0, warm=15.0), (10.0,) * 3), noise=0.0, inside=inside(10.0, 10.0, 10.0))
+        assert judged(session).verdict.bottleneck == "transform"
+
+    def test_transforms_that_cannot_be_told_from_loading(self) -> None:
+        """The ladder sees one stage; the workers' own time says what is in it."""
+        ladder, refused = without(climbing(raw=30.0), "raw"), {"raw": "not separable"}
+        found = inside(1.0, 15.0, load=4.0)
+        verdict = judged(make(ladder, noise=0.0, unavailable=refused, inside=found)).verdict
+        assert verdict.bottleneck == "load"
+        assert verdict.sentence.endswith("75 % of the time a worker spends on a sample goes into B (aug.py:20).")
+        timed = judged(
+            make(ladder, noise=0.0, unavailable=refused, inside=found, evidence=waits(30.6, worker_ms=324.0))
+        )
+        assert (timed.verdict.bottleneck, timed.verdict.culprit) == ("transform", Place("B", "aug.py:20"))
+
+    def test_loading_that_takes_the_time_itself(self) -> None:
+        ladder = without(climbing(raw=30.0), "raw")
+        session = make(ladder, noise=0.0, unavailable={"raw": "not separable"}, inside=inside(1.0, 5.0, load=14.0))
+        verdict = judged(session).verdict
+        assert verdict.culprit == Place("Photos.__getitem__", "data.py:5")
+        assert "goes into" not in verdict.sentence
+
+    @settings(max_examples=30)
+    @given(st.lists(st.floats(0.0, 40.0), min_size=2, max_size=6), st.integers())
+    def test_any_chain_gets_a_verdict(self, costs: list[float], seed: int) -> None:
+        session = make(cut(climbing(raw=sum(costs)), costs), noise=0.05, seed=seed, inside=inside(*costs))
+        assert judged(session).verdict.sentence
+
+
+class TestContention:
+    """Whose threads share the cores."""
+
+    def sentence(self, workers: int = 8, cores: int = 4, own: int = 1, **threads: int) -> str:
+        found = inside(10.0, threads=threads)
+        environment = {"cores": cores, "threads": {"torch": own}}
+        return self.helps(make(self.LADDER, workers=workers, inside=found, environment=environment, **self.IN_THE_WAY))
+
+    LADDER: ClassVar = climbing(raw=30.0)
+    IN_THE_WAY: ClassVar[dict[str, Any]] = {"noise": 0.0, "evidence": waits(0.5)}
+
+    def helps(self, session: Session) -> str:
+        verdict = judged(session).verdict
+        assert verdict.bottleneck == "contention"
+        return verdict.sentence.partition("should help.")[2].strip()
+
+    def test_threads_of_opencv(self) -> None:
+        assert self.sentence(torch=1, opencv=16) == (
+            "8 workers of 16 threads (opencv) and 1 of the training process share 4 cores: cv2.setNumThreads(1) in "
+            "a worker_init_fn leaves one to each worker."
+        )
+
+    def test_threads_of_torch(self) -> None:
+        assert "torch.set_num_threads(1) in a worker_init_fn" in self.sentence(torch=4, opencv=1)
+
+    def test_threads_of_the_training_process(self) -> None:
+        assert self.sentence(workers=2, own=4, torch=1) == (
+            "2 workers of 1 thread and 4 of the training process share 4 cores: OMP_NUM_THREADS or "
+            "torch.set_num_threads(2) limits the latter."
+        )
+
+    def test_workers_alone_are_too_many(self) -> None:
+        assert self.sentence(workers=8, torch=1) == (
+            "8 workers of 1 thread and 1 of the training process share 4 cores."
+        )
+
+    def test_room_for_all(self) -> None:
+        assert self.sentence(workers=3, cores=4, own=1, torch=1) == ""
+
+    def test_nothing_is_known_of_threads(self) -> None:
+        assert self.helps(make(self.LADDER, workers=4, environment={"cores": 16}, **self.IN_THE_WAY)) == ""
+
+    def test_nothing_is_known_of_cores(self) -> None:
+        assert self.helps(make(self.LADDER, environment={"python": "3"}, **self.IN_THE_WAY)) == ""
+
+    def test_a_library_that_a_later_version_knows(self) -> None:
+        assert self.sentence(numexpr=8)
+
+    def test_the_hand_offs_own_cost_is_not_the_workers_presence(self) -> None:
+        """Batches are taken off the workers' hands also while they are late with none."""
+        assert judged(make(climbing(worker=25.0), **self.IN_THE_WAY)).verdict.bottleneck == "ipc"
+
+    def test_nobody_is_said_to_be_in_the_way_while_it_is_open(self) -> None:
+        """What a step needs without the workers' work differs from window to window by what it may cost beside it."""
+        session = make(climbing(raw=30.0), noise=0.0, evidence=waits(8.0))
+        for number, window in enumerate(session.windows_of("worker")):
+            window.seconds *= (0.4, 1.6, 1.0, 0.5, 1.5)[number]
+        diagnosis = judged(session)
+        costliest = max(diagnosis.waterfall[1:], key=lambda piece: piece.ms.value)
+        assert costliest.stage == "contention"
+        assert costliest.ms.low < GATE * 81
+        assert diagnosis.verdict.bottleneck == "transform"
+        assert diagnosis.verdict.co_bottlenecks == ["contention"]
+
+
+class TestStartup:
+    """What the beginning of an epoch consists of."""
+
+    def sentence(self, *startups: float | Startup, persistent: bool = False) -> str:
+        verdict = judged(make(FLAT, startups=startups, length=10, persistent=persistent)).verdict
+        assert verdict.bottleneck == "startup"
+        return verdict.sentence
+
+    def test_ending_the_workers_before_is_part_of_it(self) -> None:
+        without = self.sentence(Startup(5.0, launch=1.0, ready=4.0))
+        with_it = self.sentence(Startup(5.0, launch=1.0, ready=4.0, shutdown=1.0))
+        assert "500 ms to each step" in without and "600 ms to each step" in with_it
+
+    def test_its_parts(self) -> None:
+        sentence = self.sentence(Startup(5.0, launch=1.0, ready=4.0))
+        assert "spread over the epoch's 10 batches, starting the loader adds 500 ms to each step" in sentence
+        assert sentence.endswith(
+            "Of 5 s, launching the workers takes 1 s, their imports and init function 3 s, the first batch 1 s. "
+            "persistent_workers=True pays it once."
+        )
+
+    def test_the_one_in_the_middle_stands_for_all(self) -> None:
+        startups = [Startup(s, launch=s / 10, ready=s / 2) for s in (9.0, 4.0, 5.0)]
+        assert "Of 5 s, launching the workers takes 0.5 s, their imports and init function 2 s" in self.sentence(
+            *startups
+        )
+
+    def test_parts_that_are_not_known(self) -> None:
+        assert "launching" not in self.sentence(5.0)
+
+    def test_the_workers_are_kept_already(self) -> None:
+        sentence = self.sentence(Startup(60.0, launch=1.0, ready=2.0), Startup(4.0, renewed=True), persistent=True)
+        assert "400 ms to each step" in sentence, "starting them is paid once"
+        assert sentence.endswith("The workers persist already; longer epochs, or a cheaper first batch, would help.")
+
+    def test_kept_workers_begin_quickly(self) -> None:
+        startups = [Startup(60.0, launch=1.0, ready=2.0), Startup(0.01, renewed=True)]
+        session = make(FLAT, startups=startups, length=10, persistent=True)
+        assert judged(session).verdict.bottleneck == "none"
+
+    def test_clocks_that_disagree_a_little(self) -> None:
+        assert "the first batch 0 s" in self.sentence(Startup(5.0, launch=1.0, ready=5.001))
+
+
+def test_a_hiccup_under_the_cache_leaves_a_starved_loop_starved() -> None:
+    """In one of three windows a step from the cache took ten times as long: still a small part of the step."""
+    session = make({"device": 0.25, "baseline": 18.0}, noise=0.0, rounds=3)
+    third = [window for window in session.windows if window.rung == "device"][2]
+    third.seconds *= 10
+    verdict = judged(session).verdict
+    assert verdict.bottleneck not in ("inconclusive", "none")
+    assert verdict.starved is not None
+    assert verdict.starved.low > SEVERE
+
+
+def test_one_window_says_what_such_windows_differ_by() -> None:
+    verdict = judged(make({"device": 1.0, "baseline": 18.0}, noise=0.0, rounds=1)).verdict
+    assert verdict.starved is not None
+    assert SEVERE < verdict.starved.low < 1 - 1 / 18 < verdict.starved.high < 1
+
+
+class TestObserved:
+    """What the loop's own steps say where nothing could be cached."""
+
+    @pytest.mark.parametrize("device", ["cpu", "cuda"])
+    @pytest.mark.parametrize("count", [1, 6, 40])
+    def test_starved(self, count: int, device: str) -> None:
+        diagnosis = judged(make({}, observed=blocks(count, 100.0, 60.0, noise=0.05), device=device))
+        verdict = diagnosis.verdict
+        assert (verdict.level, verdict.band) == ("observed", "severe")
+        assert verdict.bottleneck == "load", "nothing is known of what the workers do"
+        assert verdict.starved is not None
+        assert 0.2 < verdict.starved.low < 0.6 < verdict.starved.high < 0.95
+        assert verdict.starved.value == pytest.approx(0.6, abs=0.05)
+        begins = "The training process waits" if device == "cpu" else "The CUDA device waits"
+        assert verdict.sentence.startswith(begins)
+        assert f"This was observed in {4 * count} steps" in verdict.sentence
+        assert "with no input cost" not in verdict.sentence, "that was not measured"
+
+    def test_more_blocks_know_it_better(self) -> None:
+        found = [judged(make({}, observed=blocks(n, 100.0, 60.0, noise=0.05))).verdict.starved for n in (1, 4, 40)]
+        widths = [share.high - share.low for share in found if share is not None]
+        assert len(widths) == 3 and widths == sorted(widths, reverse=True)
+
+    @pytest.mark.parametrize("device", ["cpu", "cuda"])
+    @pytest.mark.parametrize("count", [1, 20])
+    def test_no_wait_is_not_starved(self, count: int, device: str) -> None:
+        verdict = judged(make({}, observed=blocks(count, 100.0, 0.5), device=device)).verdict
+        assert (verdict.bottleneck, verdict.level, verdict.band) == ("none", "observed", "none")
+        assert verdict.sentence.startswith("Not starved: the loop waits for data 0 % of a 100 ms step (0 to ")
+        assert verdict.next_ceiling == ("compute", pytest.approx(10.0))
+
+    def test_around_the_gate_it_is_open(self) -> None:
+        verdict = judged(make({}, observed=[*blocks(1, 100.0, 3.0), *blocks(1, 100.0, 12.0)])).verdict
+        assert (verdict.bottleneck, verdict.level) == ("inconclusive", "observed")
+        assert "It is not yet certain whether the loop starves" in verdict.sentence
+
+    def test_by_what_the_workers_do(self) -> None:
+        """Their time for a batch divides the wait; without a stage they take as much less."""
+        session = make({}, observed=blocks(6, 100.0, 60.0, 400.0), inside=inside(1.0, 6.0, load=3.0))
+        diagnosis = judged(session)
+        verdict = diagnosis.verdict
+        assert (verdict.bottleneck, verdict.culprit) == ("transform", Place("B", "aug.py:20"))
+        assert verdict.next_ceiling == ("compute", pytest.approx(25.0)), "the 40 ms that it did not wait"
+        assert {piece.links[0]: piece.ms.value for piece in diagnosis.waterfall if piece.links} == pytest.approx(
+            {"A": 6.0, "B": 36.0}
+        )
+
+    def test_with_one_window_of_the_baseline_the_blocks_have_done_their_part(self) -> None:
+        session = make({"baseline": 80.0}, rounds=1, noise=0.0, evidence=waits(20.0), observed=blocks(9, 100.0, 60.0))
+        verdict = judged(session).verdict
+        assert verdict.level == "observed"
+        assert verdict.starved is not None and verdict.starved.value == pytest.approx(0.25)
+
+    def test_fed_from_a_cache_before_the_first_window_of_the_loop_as_it_is(self) -> None:
+        session = make({"device": 40.0, "worker": 42.0}, noise=0.0, observed=blocks(9, 100.0, 56.0, noise=0.05))
+        verdict = judged(session).verdict
+        assert verdict.level in ("intervened", "proven")
+        assert verdict.starved is not None and verdict.starved.value == pytest.approx(0.6, abs=0.02)
+
+
+class TestLevels:
+    def test_the_ladder_agrees(self) -> None:
+        assert judged(make(climbing(raw=30.0))).verdict.level == "proven"
+
+    def test_only_the_two_ends(self) -> None:
+        """Starvation is certain though rungs are few; where it comes from is not proven."""
+        verdict = judged(make({"device": 50.0, "baseline": 100.0}, rounds=2)).verdict
+        assert (verdict.bottleneck, verdict.level, verdict.band) == ("load", "intervened", "severe")
+        assert verdict.starved is not None and verdict.starved.low > SEVERE
+
+    def test_not_starved_once_may_be_chance(self) -> None:
+        levels = [judged(make(dict.fromkeys(RUNGS, 100.0), rounds=n, noise=0.0)).verdict for n in (1, 6)]
+        assert levels[0].bottleneck in ("none", "inconclusive") and levels[0].level == "intervened"
+        assert (levels[1].bottleneck, levels[1].level) == ("none", "proven")
+
+    def test_nothing_seen(self) -> None:
+        assert judged(Session()).verdict.level == ""
+
+    def test_a_stage_of_a_rung_that_was_not_measured_is_not_proven(self) -> None:
+        session = make({"device": 50.0, "baseline": 100.0}, noise=0.0, evidence=waits(5.0))
+        verdict = judged(session).verdict
+        assert (verdict.bottleneck, verdict.level) == ("ipc", "intervened")
+
+
+class TestDecided:
+    """Whether the loop starves, by the interval of its share."""
+
+    @pytest.mark.parametrize(
+        "ends, answer",
+        [
+            ((0.06, 0.4, 0.9), True),
+            ((0.0, 0.02, 0.04), False),
+            ((-0.3, -0.1, 0.04), False),
+            ((0.01, 0.2, 0.5), None),
+            ((0.0, 0.03, 0.051), None),
+        ],
+    )
+    def test_by_which_side_of_the_gate_it_lies_on(self, ends: tuple[float, float, float], answer: bool | None) -> None:
+        low, value, high = ends
+        assert decided(Interval(value, low, high)) is answer
+
+    @pytest.mark.parametrize("value, answer", [(0.052, True), (0.049, False), (GATE, False)])
+    def test_a_short_one_around_the_gate_by_its_value(self, value: float, answer: bool) -> None:
+        assert decided(Interval(value, 0.03, 0.08)) is answer
+
+    def test_such_a_loop_gets_a_verdict(self) -> None:
+        session = make({"device": 95.0, "worker": 95.0, "raw": 96.0, "baseline": 101.0}, rounds=8, noise=0.012)
+        share = starved_share(LadderView(session))
+        assert share is not None and share.low < GATE < share.high
+        assert judged(session).verdict.bottleneck in ("none", "load", "storage")
+
+
+class TestOlderSessions:
+    """Written by a version that had other rungs."""
+
+    def older(self) -> Session:
+        session = make(climbing(raw=30.0))
+        data = session.to_dict()
+        for name in ("observed",):
+            del data[name]
+        for window in data["windows"]:
+            window["blocks"] = [1000.0]
+        for rung in ("device+load", "shuffled", "transform:x"):
+            data["rungs"][rung] = {"name": rung, "available": True, "why_not": "", "exists": True}
+            data["windows"] += [
+                {"rung": rung, "round": n, "steps": 10, "seconds": 0.75, "optimizer_steps": 10, "attempt": 1}
+                for n in range(3)
+            ]
+        return Session.from_dict(data)
+
+    def test_they_get_the_same_verdict(self) -> None:
+        assert judged(self.older()).verdict == judged(make(climbing(raw=30.0))).verdict
+
+    def test_rungs_that_are_not_known_are_in_no_report(self) -> None:
+        session = self.older()
+        for windows in (session.windows, [w for w in session.windows if w.rung in RUNGS]):
+            session.windows = windows
+            diagnosis = judged(session)
+            assert not diagnosis.partial
+            assert not {"device+load", "shuffled"} & {rung["name"] for rung in diagnosis.to_dict()["rungs"]}
+            for ending in (".txt", ".md"):
+                text = RENDERERS[ending](diagnosis)
+                assert "shuffled" not in text and "device+load" not in text
+
+    def test_nor_in_a_comparison(self) -> None:
+        found = compare(judged(self.older()), judged(make(climbing(raw=30.0))))
+        assert [one.rung for one in found.rungs] == list(RUNGS)
+        assert not found.loop.significant if found.loop else False
+
+    def test_nothing_more_is_asked_of_them(self) -> None:
+        assert not {"device+load", "shuffled"} & {*next_round(self.older())}

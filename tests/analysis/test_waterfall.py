@@ -1,0 +1,483 @@
+"""The waterfall: pieces that sum to the baseline, and what becomes of rungs that are missing."""
+
+from __future__ import annotations
+
+import json
+import math
+from typing import ClassVar
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from pipediag.analysis import diagnose_session
+from pipediag.analysis.diagnosis import Stage, Without
+from pipediag.analysis.ladder import LadderView
+from pipediag.analysis.waterfall import by_stage
+from pipediag.report import RENDERERS
+from pipediag.session import RUNGS, STAGE_OF_RUNG, Place, Rung, Session, Window
+
+from ..made import blocks, climbing, cut, inside, make, waits, without
+
+LADDERS = st.dictionaries(st.sampled_from(RUNGS), st.floats(0.01, 5000), min_size=1, max_size=7)
+
+
+def pieces(session: Session) -> dict[str, Stage]:
+    """The pieces by stage, where there is one of each."""
+    found = diagnose_session(session).waterfall
+    assert len({piece.stage for piece in found}) == len(found)
+    return {piece.stage: piece for piece in found}
+
+
+def test_whole_ladder() -> None:
+    costs = {"host": 3.0, "worker": 4.0, "sample": 5.0, "raw": 20.0, "warm": 10.0, "baseline": 8.0}
+    found = pieces(make(climbing(**costs), noise=0.0))
+    assert list(found) == list(STAGE_OF_RUNG.values())
+    assert {stage: piece.ms.value for stage, piece in found.items()} == pytest.approx(
+        {"compute": 50.0, **{STAGE_OF_RUNG[rung]: ms for rung, ms in costs.items()}}, abs=1e-9
+    )
+    assert found["transform"].share == pytest.approx(0.2)
+    assert found["transform"].covers == ["transform"]
+
+
+@settings(max_examples=60)
+@given(LADDERS, st.integers(1, 4), st.floats(0, 0.3), st.integers())
+def test_sums_to_the_baseline(ladder: dict[str, float], rounds: int, noise: float, seed: int) -> None:
+    session = make(ladder | {"baseline": 200.0}, rounds=rounds, noise=noise, seed=seed)
+    sums_up(session)
+    covered = [stage for piece in diagnose_session(session).waterfall for stage in piece.covers]
+    if len(ladder | {"baseline": 1}) > 1:
+        assert covered == list(STAGE_OF_RUNG.values())
+
+
+def sums_up(session: Session) -> None:
+    """Pieces of the step are not negative, they lie in their intervals, and nothing is missing."""
+    found = diagnose_session(session).waterfall
+    base = LadderView(session).ms("baseline").value
+    assert math.fsum(piece.ms.value for piece in found) == pytest.approx(base, rel=1e-9)
+    assert math.fsum(piece.share for piece in found) == pytest.approx(1.0)
+    for piece in found:
+        slack = 1e-9 * base
+        assert -slack <= piece.ms.value <= base + slack
+        assert piece.ms.low - slack <= piece.ms.value <= piece.ms.high + slack
+        assert piece.ms.low >= -slack
+        assert all(map(math.isfinite, (piece.ms.low, piece.ms.high)))
+    for piece in found[1:]:
+        assert piece.without is not None
+        assert piece.without.steps_per_s > 0
+
+
+@st.composite
+def sessions(draw: st.DrawFn) -> Session:
+    """Anything that may have been measured or seen of a loop: rungs in any order, waiting, and what workers do."""
+    ms, share = st.floats(0.01, 5000), st.floats(0, 1)
+    ladder = draw(LADDERS)
+    evidence: dict[str, dict[str, float]] = {}
+    for rung in ladder:
+        seen = evidence.setdefault(rung, {})
+        if draw(st.booleans()):
+            seen["wait_ms"] = draw(share) * ladder[rung]
+        if draw(st.booleans()):
+            seen |= {"worker_ms": draw(ms), "worker_cpu": 0.9, "worker_queued": 0.05, "worker_blocked": 0.05}
+            if draw(st.booleans()):
+                seen["collate_ms"] = draw(share) * seen["worker_ms"]
+    chain = draw(st.lists(st.floats(0, 50), max_size=4))
+    return make(
+        ladder,
+        rounds=draw(st.integers(1, 2)),
+        noise=draw(st.floats(0, 0.3)),
+        seed=draw(st.integers()),
+        workers=draw(st.sampled_from([0, 1, 8])),
+        evidence=evidence,
+        inside=inside(*chain, load=draw(st.floats(0, 50)), between=draw(st.floats(0, 5)))
+        if draw(st.booleans())
+        else None,
+        observed=blocks(draw(st.integers(0, 3)), 100.0, 100 * draw(share), draw(st.floats(0, 500)), noise=0.2),
+        device=draw(st.sampled_from(["cpu", "cuda"])),
+    )
+
+
+@settings(max_examples=80)
+@given(sessions())
+def test_any_session_sums_up(session: Session) -> None:
+    diagnosis = diagnose_session(session)
+    if diagnosis.waterfall:
+        sums_up(session)
+    json.dumps(diagnosis.to_dict(), allow_nan=False)
+    assert RENDERERS[".txt"](diagnosis)
+
+
+def test_a_drift_between_the_rungs_is_in_no_piece() -> None:
+    """What a rung was slower at another time by is no part of the step."""
+    session = Session()
+    for rung, times in {"device": (50.0, 60.0, 90.0), "baseline": (100.0, 150.0, 130.0)}.items():
+        session.windows += [Window(rung, i, 10, ms / 100) for i, ms in enumerate(times)]
+    found = {stage: piece.ms.value for stage, piece in pieces(session).items()}
+    assert found == pytest.approx({"compute": 200 / 3, "load": 60.0})
+
+
+def test_rungs_of_the_training_process_out_of_order() -> None:
+    """A rung that was slow at its time takes nothing from what the fastest takes, and leaves the workers no less."""
+    found = pieces(make({"device": 10.0, "host": 100.0, "worker": 11.0, "baseline": 100.0}, noise=0.0))
+    assert {stage: piece.ms.value for stage, piece in found.items()} == pytest.approx(
+        {"compute": 10.0, "transfer": 90.0, "ipc": 0.0, "load": 0.0}
+    )
+
+
+class TestWorkersTime:
+    """What the loop waits for its workers is divided by what they do."""
+
+    LADDER: ClassVar = {"device": 50.0, "host": 52.0, "worker": 55.0, "baseline": 100.0}
+
+    def test_by_share(self) -> None:
+        """Of the 45 ms that the loop waits: 10 of 80 ms of a worker are collating, the rest as in a sample."""
+        seen = waits(45.0, worker_ms=80.0, collate_ms=10.0)
+        session = make(self.LADDER, noise=0.0, evidence=seen, inside=inside(1.0, 3.0, load=10.0))
+        found = diagnose_session(session).waterfall
+        assert [(p.stage, p.links, p.ms.value) for p in found] == [
+            ("compute", [], pytest.approx(50.0)),
+            ("transfer", [], pytest.approx(2.0)),
+            ("ipc", [], pytest.approx(3.0)),
+            ("collate", [], pytest.approx(45 * 10 / 80)),
+            ("transform", ["B"], pytest.approx(45 * 15 / 80)),
+            ("transform", ["A"], pytest.approx(45 * 5 / 80)),
+            ("load", [], pytest.approx(45 * 50 / 80)),
+        ]
+        assert [p.culprit for p in found if p.stage == "transform"] == [
+            Place("B", "aug.py:20"), Place("A", "aug.py:10")
+        ]  # fmt: skip
+
+    def test_rungs_do_not_move_it(self) -> None:
+        """What the first stage beyond what the loop hides seems to cost is no share of anything."""
+        rungs = {**self.LADDER, "sample": 55.0, "raw": 56.0, "warm": 99.0}
+        seen = waits(45.0, worker_ms=80.0, collate_ms=0.0)
+        found = pieces(make(rungs, noise=0.0, evidence=seen, inside=inside(6.0, load=2.0)))
+        assert found["transform"].ms.value == pytest.approx(45 * 0.75)
+        assert found["load"].without == Without(pytest.approx(1000 / 56.0), True)
+
+    def test_collating_as_under_its_rung_in_older_sessions(self) -> None:
+        seen = {**waits(45.0, worker_ms=80.0), "sample": {"worker_ms": 25.0, "worker_queued": 0.0, "copy_ms": 5.0}}
+        found = pieces(make({**self.LADDER, "sample": 55.0}, noise=0.0, evidence=seen, inside=inside(load=2.0)))
+        assert found["collate"].ms.value == pytest.approx(45 * 20 / 80)
+
+    def test_collating_that_is_not_known_is_with_the_loading(self) -> None:
+        found = pieces(make(self.LADDER, noise=0.0, evidence=waits(45.0, worker_ms=80.0), inside=inside(2.0, load=2.0)))
+        assert "collate" not in found
+        assert found["load"].covers == ["collate", "load"]
+        assert found["load"].ms.value == pytest.approx(22.5)
+
+    def test_the_code_between_the_links_goes_with_them(self) -> None:
+        seen = waits(45.0, worker_ms=80.0, collate_ms=0.0)
+        found = pieces(make(self.LADDER, noise=0.0, evidence=seen, inside=inside(6.0, load=1.0, between=1.0)))
+        assert found["transform"].ms.value == pytest.approx(45 * 7 / 8)
+
+    def test_storage_is_what_workers_take_less_on_warm_files(self) -> None:
+        seen = {**waits(45.0, worker_ms=80.0, collate_ms=0.0), "warm": {"worker_ms": 40.0}}
+        rungs = {**self.LADDER, "raw": 56.0, "warm": 60.0}
+        found = pieces(make(rungs, noise=0.0, evidence=seen, inside=inside(2.0, load=6.0)))
+        assert {stage: p.ms.value for stage, p in found.items() if stage in ("transform", "load", "storage")} == (
+            pytest.approx({"transform": 45 / 4, "load": 45 / 4, "storage": 45 / 2})
+        )
+        assert found["load"].without is not None
+        assert not found["load"].without.measured, "under raw the storage is gone too"
+
+    def test_windows_that_differ_by_chance_are_no_storage(self) -> None:
+        seen = {**waits(45.0, worker_ms=80.0, collate_ms=0.0), "warm": {"worker_ms": 78.0}}
+        found = pieces(make({**self.LADDER, "warm": 98.0}, noise=0.0, evidence=seen, inside=inside(2.0, load=6.0)))
+        assert "storage" not in found
+
+    def test_a_rung_that_was_not_measured_may_be_in_what_is_left(self) -> None:
+        """Neither transfer nor hand-off is known: that the workers are in the way is not either."""
+        found = pieces(make({"device": 50.0, "baseline": 100.0}, noise=0.0, evidence=waits(20.0)))
+        assert {stage: piece.ms.value for stage, piece in found.items()} == pytest.approx(
+            {"compute": 50.0, "ipc": 30.0, "load": 20.0}
+        )
+        assert found["ipc"].covers == ["transfer", "ipc"]
+
+
+def test_raw_missing() -> None:
+    """Loading and transforms cannot be told apart: the piece is load's, and says what it covers."""
+    found = pieces(make(without(climbing(raw=30.0, warm=5.0), "raw"), unavailable={"raw": "not separable"}))
+    assert "transform" not in found
+    assert found["load"].covers == ["transform", "load"]
+    assert found["load"].ms.value == pytest.approx(35.0, rel=0.01)
+    assert found["load"].culprit is not None
+    assert found["load"].culprit.name == "Photos.__getitem__"
+
+
+def test_sample_raw_and_warm_missing() -> None:
+    found = pieces(make(without(climbing(raw=30.0), "sample", "raw", "warm")))
+    assert list(found) == ["compute", "transfer", "ipc", "load"]
+    assert found["load"].covers == ["collate", "transform", "load", "storage"]
+
+
+def test_only_the_ends() -> None:
+    found = pieces(make({"device": 50.0, "baseline": 100.0}))
+    assert found["load"].covers == ["transfer", "ipc", "collate", "transform", "load", "storage"]
+
+
+def test_warm_missing() -> None:
+    found = pieces(make(without(climbing(baseline=30.0), "warm")))
+    assert found["load"].covers == ["load", "storage"]
+
+
+def test_worker_missing_is_charged_to_what_comes_after() -> None:
+    found = pieces(make(without(climbing(sample=30.0), "worker")))
+    assert found["collate"].covers == ["ipc", "collate"]
+
+
+def test_device_missing() -> None:
+    found = pieces(make(without(climbing(raw=30.0), "device")))
+    assert found["compute"].covers == ["compute", "transfer"]
+    assert found["compute"].ms.value == pytest.approx(50.2, rel=0.01)
+
+
+def test_a_stage_that_does_not_exist_is_not_covered() -> None:
+    session = make(without(climbing(raw=30.0), "host", "worker"), absent=["host", "worker"], workers=0, device="cpu")
+    found = pieces(session)
+    assert list(found) == ["compute", "collate", "transform", "load", "storage"]
+    assert found["collate"].covers == ["collate"]
+
+
+def test_no_baseline_no_waterfall() -> None:
+    assert pieces(make(without(climbing(), "baseline"))) == {}
+
+
+def test_costs_are_paired_within_rounds() -> None:
+    """A machine that halves its speed between rounds does not blur a cost."""
+    session = make({"device": 50.0, "baseline": 60.0}, rounds=4, noise=0.0)
+    for window in session.windows:
+        window.seconds *= 2**window.round  # on both
+    ladder = LadderView(session)
+    share = ladder.share("baseline", "device")
+    assert [share.value, share.low, share.high] == pytest.approx([1 / 6] * 3)
+    cost = ladder.cost("baseline", "device")
+    assert [cost.value, cost.low, cost.high] == pytest.approx([10.0 * (1 + 2 + 4 + 8) / 4] * 3)
+
+
+def test_no_round_in_common() -> None:
+    session = make({"device": 50.0}, rounds=1, noise=0.0)
+    other = make({"baseline": 80.0}, rounds=2, noise=0.0).windows[1]
+    session.windows.append(other)
+    ladder = LadderView(session)
+    cost, ratio = ladder.cost("baseline", "device"), ladder.ratio("baseline", "device")
+    assert (cost.value, ratio.value) == (pytest.approx(30.0), pytest.approx(1.6))
+    assert 1.0 < ratio.low < 1.55 < 1.65 < ratio.high, "as uncertain as such windows are known to be"
+    assert 20.0 < cost.low < 29.0 < 31.0 < cost.high
+
+
+@pytest.mark.parametrize("workers, expected", [(0, 30.0), (1, 30.0), (4, 37.5)])
+def test_copies_of_raw_samples_are_not_the_transforms(workers: int, expected: float) -> None:
+    """10 ms of copying a batch: workers make the copies side by side, so a step waits for its share only."""
+    ladder = {"device": 40.0, "sample": 50.0, "raw": 90.0, "baseline": 95.0}
+    session = make(ladder, noise=0.0, workers=workers, evidence={"raw": {"copy_ms": 10.0}})
+    assert pieces(session)["transform"].ms.value == pytest.approx(expected)
+
+
+def test_copies_never_use_up_the_step() -> None:
+    session = make({"device": 40.0, "raw": 90.0}, noise=0.0, workers=1, evidence={"raw": {"copy_ms": 500.0}})
+    assert LadderView(session).ms("raw").value == pytest.approx(9.0)
+
+
+def test_evidence_is_the_median() -> None:
+    session = make({"baseline": 90.0}, rounds=3, evidence={"baseline": {"worker_ms": 3.9}})
+    session.windows[0].evidence = {"worker_ms": 5.0, "copy_ms": 2.0}
+    session.windows[1].evidence = {"worker_ms": 4.0}
+    assert LadderView(session).evidence("baseline") == {"worker_ms": 4.0, "copy_ms": 2.0}
+
+
+def chained(*costs: float, cuts: tuple[int, ...] = (), workers: tuple[float, ...] = (), **more: object) -> Session:
+    """A chain cut at these places (everywhere, if none are given), and what its links take the workers."""
+    ladder = cut(climbing(raw=sum(costs)), costs, *cuts)
+    return make(ladder, noise=0.0, inside=inside(*(workers or costs)), **more)  # type: ignore[arg-type]
+
+
+def transforms(session: Session) -> dict[str, Stage]:
+    """The transforms' pieces by rung."""
+    return {p.rung: p for p in diagnose_session(session).waterfall if p.stage == "transform"}
+
+
+class TestCuts:
+    """The transform stage in pieces."""
+
+    def test_each_link_by_itself(self) -> None:
+        found = transforms(chained(5.0, 20.0, 10.0))
+        assert list(found) == ["transform:2", "transform:1", "raw"]
+        assert [piece.ms.value for piece in found.values()] == pytest.approx([10.0, 20.0, 5.0])
+        assert [piece.links for piece in found.values()] == [["C"], ["B"], ["A"]]
+        assert [piece.culprit for piece in found.values()] == [
+            Place("C", "aug.py:30"), Place("B", "aug.py:20"), Place("A", "aug.py:10")
+        ]  # fmt: skip
+        assert all(piece.covers == ["transform"] for piece in found.values())
+
+    def test_sums_to_the_baseline(self) -> None:
+        found = diagnose_session(chained(5.0, 20.0, 10.0)).waterfall
+        assert math.fsum(piece.ms.value for piece in found) == pytest.approx(86.0)
+        assert [piece.stage for piece in found] == [
+            "compute", "transfer", "ipc", "collate", *["transform"] * 3, "load", "storage",
+        ]  # fmt: skip
+
+    def test_a_range_is_named_by_its_links(self) -> None:
+        found = transforms(chained(5.0, 5.0, 10.0, 10.0, cuts=(2,)))
+        assert found["raw"].links == ["A", "B"]
+        assert found["raw"].culprit == Place("A, B", "aug.py:10")
+        assert found["transform:2"].links == ["C", "D"]
+        assert found["transform:2"].culprit == Place("C, D", "aug.py:30")
+
+    def test_a_range_is_named_by_the_link_that_takes_nearly_all_of_it(self) -> None:
+        found = transforms(chained(10.0, 0.5, 10.0, 10.0, cuts=(2,)))
+        assert found["raw"].links == ["A", "B"]
+        assert found["raw"].culprit == Place("A", "aug.py:10")
+
+    def test_a_chain_that_was_not_cut_is_the_loaders_transform(self) -> None:
+        session = make(climbing(raw=30.0), inside=inside(10.0, 20.0))
+        (piece,) = transforms(session).values()
+        assert piece.links == ["A", "B"]
+        assert piece.culprit == Place("Compose(Crop, Flip)", "data.py:40")
+
+    def test_a_chain_that_was_not_cut_but_is_nearly_one_link(self) -> None:
+        (piece,) = transforms(make(climbing(raw=30.0), inside=inside(1.0, 20.0))).values()
+        assert piece.culprit == Place("B", "aug.py:20")
+
+    def test_a_chain_of_one_link(self) -> None:
+        (piece,) = transforms(make(climbing(raw=30.0), inside=inside(10.0))).values()
+        assert piece.culprit == Place("A", "aug.py:10")
+
+    def test_without_a_look_inside(self) -> None:
+        (piece,) = transforms(make(climbing(raw=30.0))).values()
+        assert (piece.links, piece.culprit) == ([], Place("Compose(Crop, Flip)", "data.py:40"))
+
+    def test_no_links_in_other_stages(self) -> None:
+        found = diagnose_session(chained(5.0, 20.0)).waterfall
+        assert all(piece.links == [] for piece in found if piece.stage != "transform")
+
+    def test_raw_and_its_cuts_are_missing(self) -> None:
+        session = make(without(climbing(raw=30.0), "raw"), inside=inside(10.0, 20.0), unavailable={"raw": "why"})
+        found = pieces(session)
+        assert found["load"].covers == ["transform", "load"]
+        assert found["load"].culprit == Place("B", "aug.py:20"), "by worker time: most of the sample goes into it"
+
+    def test_no_link_takes_most_of_the_time(self) -> None:
+        session = make(without(climbing(raw=30.0), "raw"), inside=inside(10.0, 10.0, load=5.0))
+        assert pieces(session)["load"].culprit == Place("Photos.__getitem__", "data.py:5")
+
+    def test_the_last_window_of_raw_is_lost(self) -> None:
+        """A cut without the raw rung: what is left of the chain cannot be told from loading."""
+        session = chained(5.0, 20.0, cuts=(1,))
+        session.windows = [w for w in session.windows if w.rung != "raw"]
+        found = {piece.rung: piece for piece in diagnose_session(session).waterfall}
+        assert found["transform:1"].links == ["B"]
+        assert found["warm"].stage == "load"
+        assert found["warm"].covers == ["transform", "load"]
+
+    def test_sample_is_missing(self) -> None:
+        session = chained(5.0, 20.0, cuts=(1,))
+        session.windows = [w for w in session.windows if w.rung != "sample"]
+        found = transforms(session)
+        assert found["transform:1"].covers == ["collate", "transform"]
+        assert found["transform:1"].links == ["B"]
+
+
+class TestJoined:
+    """All links together are one stage."""
+
+    def stage(self, session: Session, name: str = "transform") -> Stage:
+        ladder = LadderView(session)
+        (found,) = (p for p in by_stage(ladder, diagnose_session(session).waterfall) if p.stage == name)
+        return found
+
+    def test_the_whole_stage(self) -> None:
+        stage = self.stage(chained(5.0, 20.0, 10.0))
+        assert stage.ms.value == pytest.approx(35.0)
+        assert stage.share == pytest.approx(35.0 / 86.0)
+        assert stage.links == ["A", "B", "C"]
+        assert stage.rung == "raw"
+
+    def test_stages_in_one_piece_are_left_alone(self) -> None:
+        session = chained(5.0, 20.0, 10.0)
+        ladder = LadderView(session)
+        found = diagnose_session(session).waterfall
+        assert [p for p in by_stage(ladder, found) if p.stage != "transform"] == [
+            p for p in found if p.stage != "transform"
+        ]
+
+    @pytest.mark.parametrize("costs, culprit", [((5.0, 20.0), "B"), ((20.0, 5.0, 9.0), "A"), ((1.0, 2.0, 9.0), "C")])
+    def test_its_culprit_is_the_costliest_link(self, costs: tuple[float, ...], culprit: str) -> None:
+        place = self.stage(chained(*costs)).culprit
+        assert place is not None
+        assert place.name == culprit
+
+    def test_workers_time_decides_between_links_that_certainly_cost_something(self) -> None:
+        """What a link takes of the time that workers have to spare seems to cost nothing."""
+        session = chained(20.0, 5.0, workers=(10.0, 15.0), evidence=waits(25.6, worker_ms=200.0))
+        place = self.stage(session).culprit
+        assert place is not None
+        assert place.name == "B"
+
+    def test_a_link_that_costs_nothing_certain_is_innocent(self) -> None:
+        place = self.stage(chained(20.0, 0.0, workers=(10.0, 15.0))).culprit
+        assert place is not None
+        assert place.name == "A"
+
+    def test_without_workers_times_the_ladder_decides(self) -> None:
+        session = chained(20.0, 5.0, workers=(0.0, 0.0))
+        assert session.inside is not None
+        session.inside.samples = 0
+        place = self.stage(session).culprit
+        assert place is not None
+        assert place.name == "A"
+
+
+class TestBelow:
+    """The rung next below, and what lies between."""
+
+    def view(self) -> LadderView:
+        return LadderView(chained(5.0, 20.0, 10.0, 1.0, cuts=(1, 3)))
+
+    def test_cuts_lie_between_sample_and_raw(self) -> None:
+        ladder = self.view()
+        assert ladder.rungs[3:7] == ["sample", "transform:3", "transform:1", "raw"]
+        assert [ladder.below(name) for name in ("transform:3", "transform:1", "raw", "warm")] == [
+            "sample", "transform:3", "transform:1", "raw",
+        ]  # fmt: skip
+
+    def test_stages(self) -> None:
+        ladder = self.view()
+        assert [ladder.stage(name) for name in ("sample", "transform:3", "transform:1", "raw", "warm")] == [
+            "collate", "transform", "transform", "transform", "load",
+        ]  # fmt: skip
+
+    def test_links_between(self) -> None:
+        ladder = self.view()
+        found = {rung: [link.name for link in ladder.links(rung)] for rung in ladder.rungs}
+        assert {rung: links for rung, links in found.items() if links} == {
+            "transform:3": ["D"],
+            "transform:1": ["B", "C"],
+            "raw": ["A"],
+        }
+
+    def test_a_stage_without_its_own_rung(self) -> None:
+        session = chained(5.0, 20.0, cuts=(1,))
+        session.windows = [w for w in session.windows if w.rung not in ("sample", "worker")]
+        session.rungs["worker"] = Rung("worker", False, "no workers", exists=False)
+        assert LadderView(session).covered("transform:1") == ["collate", "transform"]
+
+
+def test_a_stage_is_as_certain_as_its_parts_together() -> None:
+    """Links told apart by a worker's time are each uncertain by what shares are; together they are so by less."""
+    session = chained(10.0, 10.0, 10.0, evidence=waits(30.6, worker_ms=300.0))
+    ladder = LadderView(session)
+    found = diagnose_session(session).waterfall
+    parts = [part for part in found if part.stage == "transform"]
+    stage = next(part for part in by_stage(ladder, found) if part.stage == "transform")
+    assert stage.ms.value == pytest.approx(sum(part.ms.value for part in parts))
+    assert stage.ms.high - stage.ms.low < sum(part.ms.high - part.ms.low for part in parts)
+    assert stage.ms.low > 0
+
+
+def test_parts_by_rungs_are_as_uncertain_as_the_rungs() -> None:
+    session = make(climbing(raw=30.0), rounds=3, noise=0.0)
+    for window, off in zip(session.windows_of("raw"), (0.7, 1.0, 1.4), strict=True):
+        window.seconds *= off
+    found = pieces(session)["transform"].ms
+    assert found.high - found.low > 20.0

@@ -1,0 +1,454 @@
+"""The model behind the predictions, on sessions whose arithmetic can be done by hand."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from pipediag.analysis import diagnose_session
+from pipediag.analysis.intervals import Interval, exactly, largest, least
+from pipediag.analysis.ladder import LadderView
+from pipediag.analysis.whatif import (
+    IN_A_SLOT,
+    LAUNCHING,
+    RECORDING,
+    SCALING,
+    Change,
+    WhatIf,
+    transfer_matters,
+    what_if,
+)
+from pipediag.analysis.work import SAVED, Work, capacity, saving
+from pipediag.session import RUNGS, Inside
+
+from ..made import FLAT, blocks, climbing, inside, make, without
+
+#: 50 ms of compute, 2 of transfer, 1 of hand-off; the workers give a batch every 120 ms.
+STARVED = {**climbing(host=2.0, worker=1.0, sample=0.5), "raw": 90.0, "warm": 120.0, "baseline": 120.0}
+#: What a worker does for one of these batches: 400 ms, of which 40 collating.
+BUSY = {"baseline": {"worker_ms": 400.0, "worker_cpu": 1.0, "process_cpu": 1.0}, "sample": {"worker_ms": 40.0}}
+
+
+def model(
+    ladder: Mapping[str, float] = STARVED,
+    seen: Mapping[str, Mapping[str, float]] = BUSY,
+    within: Inside | None = None,
+    noise: float = 0.0,
+    **more: Any,
+) -> WhatIf:
+    """Of a chain of two links, 3 and 4 ms a sample, 2 ms of loading: shares of 1/3, 4/9 and 2/9."""
+    found = inside(3.0, 4.0, load=2.0) if within is None else within
+    made = what_if(LadderView(make(ladder, noise=noise, evidence=seen, inside=found, **more)))
+    assert made is not None
+    return made
+
+
+def near(value: float, low: float | None = None, high: float | None = None) -> Interval:
+    """An interval but for rounding; of equal windows it has no width."""
+    ends = value if low is None else low, value if high is None else high
+    return Interval(*(pytest.approx(end, abs=1e-9) for end in (value, *ends)))
+
+
+def beside(wait_ms: float) -> dict[str, dict[str, float]]:
+    """:data:`BUSY`, and what the loop waits: what is beyond that and the rungs it loses to the workers' presence."""
+    return {**BUSY, "baseline": {**BUSY["baseline"], "wait_ms": wait_ms}}
+
+
+class TestReading:
+    """What is taken from the ladder, and what it stands for."""
+
+    def test_two_sides(self) -> None:
+        found = model()
+        assert (found.base, found.compute, found.loop, found.supply) == (120.0, 50.0, 53.0, 120.0)
+        assert found.waits
+        assert found.transfer == near(2.0)
+        assert found.handoff == near(1.0)
+        assert found.ceiling.value == pytest.approx(2.4)
+
+    def test_a_loop_that_does_not_wait_is_supplied_as_the_loader_alone_can(self) -> None:
+        found = model({**FLAT, "supply": 40.0})
+        assert (found.loop, found.supply, found.waits) == (100.0, 40.0, False)
+
+    def test_or_by_the_time_of_its_workers(self) -> None:
+        assert model(FLAT, {"baseline": {"worker_ms": 100.0}}).supply == 25.0
+
+    def test_or_as_it_is(self) -> None:
+        assert model(FLAT, {}, Inside()).supply == 100.0
+
+    def test_without_workers_a_step_is_the_sum(self) -> None:
+        found = model(without(STARVED, "worker"), workers=0, absent=["worker"])
+        assert (found.loop, found.supply) == (52.0, 68.0)
+        assert found.step(Change()) == exactly(120.0)
+
+    def test_without_workers_it_waits_for_what_it_does_itself(self) -> None:
+        found = model({**without(STARVED, "worker"), "supply": 20.0}, workers=0, absent=["worker"])
+        assert (found.waits, found.supply) == (True, 68.0)
+
+    @pytest.mark.parametrize("ladder", [{"baseline": 100.0}, without(FLAT, "baseline"), {}])
+    def test_too_little(self, ladder: dict[str, float]) -> None:
+        assert what_if(LadderView(make(ladder))) is None
+
+    def test_one_window_of_each_rung_is_enough_for_a_guess(self) -> None:
+        one, many = (what_if(LadderView(make(STARVED, rounds=rounds, noise=0.0))) for rounds in (1, 5))
+        assert one is not None and many is not None
+        assert one.ceiling.value == pytest.approx(many.ceiling.value)
+        assert one.ceiling.low < 0.99 * many.ceiling.low < 1.01 * many.ceiling.high < one.ceiling.high
+
+    def test_a_rung_with_one_window_counts_as_certain_as_such_windows_are(self) -> None:
+        session = make(STARVED, noise=0.0)
+        session.windows = [w for w in session.windows if w.rung != "host" or w.round == 0]
+        found = what_if(LadderView(session))
+        assert found is not None and found.transfer is not None
+        assert found.transfer.value == pytest.approx(2.0)
+        assert -5.0 < found.transfer.low < 0.0 < 4.0 < found.transfer.high < 10.0
+
+    def test_nothing_by_what_was_only_observed(self) -> None:
+        """What the loop would do without waiting was not measured."""
+        assert what_if(LadderView(make({}, observed=blocks(9, 100.0, 40.0)))) is None
+
+    def test_what_is_lost_to_the_workers_presence(self) -> None:
+        found = model(seen=beside(57.0))  # of 120 ms, with 53 when batches lie ready
+        assert found.lost.value == pytest.approx(10.0)
+        assert found.waits
+
+    def test_not_while_it_is_within_what_the_instrument_tells(self) -> None:
+        assert model(seen=beside(66.0)).lost == exactly(0.0)
+
+    def test_it_is_no_more_than_the_baseline_shows(self) -> None:
+        assert model({**FLAT, "baseline": 103.0, "supply": 40.0}, beside(0.0)).lost.value == pytest.approx(3.0)
+
+    def test_workers_in_the_way_are_not_late(self) -> None:
+        """The loader alone would keep up with the loop as it is slowed."""
+        found = model({**climbing(raw=30.0), "supply": 60.0}, beside(5.8))
+        assert (found.waits, found.supply) == (False, 60.0)
+
+    def test_cores(self) -> None:
+        seen = {"baseline": {"worker_ms": 1.0, "process_cpu": 0.5, "cores_used": 3.0, "cores_busy": 5.0}}
+        seen["worker"] = {"process_cpu": 1.5}
+        found = model(seen=seen, environment={"cores": 8})
+        assert (found.taken, found.free) == (3.5, 4.5)  # at full speed 1.5 of its own, and 2 of others
+
+    def test_cores_of_others_under_a_quota(self) -> None:
+        seen = {"baseline": {"worker_ms": 1.0, "process_cpu": 0.5, "cores_used": 3.0, "cores_busy": 5.0}}
+        assert model(seen=seen, environment={"cores": 8, "cgroup_quota": 8}).taken == 0.5
+
+    def test_unknown_cores(self) -> None:
+        found = model(environment={"python": "3"})
+        assert math.isinf(found.free)
+        assert found.workers_wanted() is None
+
+
+class TestWork:
+    def test_divided_by_shares(self) -> None:
+        assert model().work == Work(400.0, 400.0, 40.0, 80.0, 0.0, (120.0, 160.0))
+
+    def test_waiting_for_a_core_is_no_work(self) -> None:
+        seen = {"baseline": {"worker_ms": 400.0, "worker_cpu": 0.6, "worker_queued": 0.25}}
+        assert model(seen=seen).work == Work(
+            300.0, 240.0, 0.0, pytest.approx(200 / 3), 0.0, (100.0, pytest.approx(400 / 3))
+        )
+
+    def test_copies_of_cached_samples_are_no_collating(self) -> None:
+        seen = {**BUSY, "sample": {"worker_ms": 50.0, "copy_ms": 20.0}}
+        found = model(seen=seen).work
+        assert found is not None and found.collate == 30.0
+
+    def test_by_the_time_for_a_sample(self) -> None:
+        """Without the workers' own figures: 9 ms times 32."""
+        assert model(seen={}).work == Work(288.0, 288.0, 0.0, 64.0, 0.0, (96.0, 128.0))
+
+    def test_nothing_inside(self) -> None:
+        assert model(within=Inside()).work == Work(400.0, 400.0, 40.0, 360.0)
+        assert model(seen={}, within=Inside()).work is None
+
+    def test_code_between_the_links(self) -> None:
+        found = model(within=inside(3.0, 4.0, load=2.0, between=1.0)).work
+        assert found is not None
+        assert (found.between, found.load, sum(found.links)) == (36.0, pytest.approx(72.0), pytest.approx(252.0))
+        assert found.samples == 360.0
+
+
+class TestStep:
+    def test_as_it_is(self) -> None:
+        assert model().step(Change()) == exactly(120.0)
+
+    def test_less_work_is_supplied_in_proportion(self) -> None:
+        assert model().step(Change(work=exactly(100.0))) == exactly(90.0)
+
+    def test_until_the_loop_limits(self) -> None:
+        assert model().step(Change(work=exactly(300.0))) == exactly(53.0)
+
+    def test_uncertain_work(self) -> None:
+        step = model().step(Change(work=saving(100.0)))
+        low, high = 120 * (1 - SAVED.high / 4), 120 * (1 - SAVED.low / 4)
+        assert step == Interval(90.0, pytest.approx(low), pytest.approx(high))
+
+    def test_added_work(self) -> None:
+        assert model().step(Change(work=exactly(-100.0))) == exactly(150.0)
+
+    def test_the_loop_gains_nothing_while_it_waits(self) -> None:
+        assert model().step(Change(loop=exactly(3.0))) == exactly(120.0)
+
+    def test_what_is_taken_off_a_loop_that_limits(self) -> None:
+        assert model({**STARVED, "raw": 53.0, "warm": 53.0, "baseline": 53.0, "supply": 9.0}, {}).step(
+            Change(loop=exactly(2.0))
+        ) == exactly(51.0)
+
+    def test_never_below_compute(self) -> None:
+        change = Change(work=exactly(400.0), loop=exactly(10.0))
+        assert model().step(change) == exactly(50.0)
+
+    def test_but_where_the_model_itself_changes(self) -> None:
+        change = Change(work=exactly(400.0), loop=exactly(3.0), compute=exactly(20.0))
+        assert model().step(change) == exactly(30.0)
+
+    def test_work_on_the_device(self) -> None:
+        """At worst it comes on top, at best the device would have idled."""
+        change = Change(work=exactly(400.0), device=Interval(5.0, 1.0, 20.0))
+        assert model().step(change) == Interval(58.0, 53.0, 73.0)
+        long = Change(work=exactly(400.0), device=Interval(70.0, 60.0, 80.0))
+        assert model().step(long) == Interval(123.0, 60.0, 133.0)
+
+    def test_more_workers(self) -> None:
+        step = model().step(Change(workers=6))
+        assert step == Interval(pytest.approx(80.0), pytest.approx(80.0), pytest.approx(120 / (1 + SCALING * 0.5)))
+
+    def test_fewer_workers_scale_exactly(self) -> None:
+        assert model().step(Change(workers=2)) == exactly(240.0)
+
+    def test_no_more_than_the_cores_can_do(self) -> None:
+        """Three cores beside the training process: 400 ms of CPU time every 133 ms."""
+        found = model(environment={"cores": 4})
+        assert found.step(Change(workers=64)) == exactly(120.0)
+
+    def test_more_cores(self) -> None:
+        found = model(environment={"cores": 3})  # two for the workers: 400 / 2 ms a batch is what limits
+        step = found.step(Change(workers=8, cores=5.0))
+        assert step.value == pytest.approx(60.0)
+
+    def test_workers_where_there_were_none(self) -> None:
+        found = model(without(STARVED, "worker"), workers=0, absent=["worker"])
+        assert found.step(Change(workers=4)) == Interval(100.0, 100.0, pytest.approx(100 / SCALING))
+        assert found.step(Change(workers=12)) == Interval(52.0, 52.0, 52.0)
+
+    def test_less_work_without_workers(self) -> None:
+        found = model(without(STARVED, "worker"), workers=0, absent=["worker"])
+        assert found.step(Change(work=exactly(200.0))) == exactly(86.0)
+
+    def test_workers_do_less_and_are_less_in_the_way(self) -> None:
+        found = model({**climbing(raw=30.0), "supply": 60.0}, beside(5.8))
+        assert found.step(Change()).value == pytest.approx(50.4 + 24.8)
+        assert found.step(Change(work=exactly(200.0))).value == pytest.approx(50.4 + 12.4)
+        assert found.step(Change(workers=2)).value == pytest.approx(120.0)
+
+    def test_supply_by_a_factor(self) -> None:
+        assert model().step(Change(supply=Interval(0.9, 0.8, 1.0))) == Interval(108.0, 96.0, 120.0)
+
+    def test_work_that_is_not_known_cannot_be_taken_away(self) -> None:
+        assert model(seen={}, within=Inside()).step(Change(work=exactly(100.0), workers=9)) == exactly(120.0)
+
+
+class TestSpeedup:
+    def test_exact(self) -> None:
+        assert model().faster(Change(work=exactly(100.0))) == Interval(*[pytest.approx(120 / 90)] * 3)
+
+    def test_no_more_than_the_ceiling(self) -> None:
+        assert model().faster(Change(work=exactly(400.0), loop=exactly(50.0))) == Interval(*[pytest.approx(2.4)] * 3)
+
+    def test_the_models_own_step_may_exceed_it(self) -> None:
+        found = model({**STARVED, "raw": 53.0, "warm": 53.0, "baseline": 53.0, "supply": 9.0}, {})
+        assert found.faster(Change(compute=exactly(26.5))).value == pytest.approx(2.0)
+
+    def test_nothing_gained_is_certain(self) -> None:
+        assert model(noise=0.05).faster(Change()) == exactly(1.0)
+
+    def test_all_gained_is_as_uncertain_as_the_ceiling(self) -> None:
+        found = model({**STARVED, "host": 50.0, "worker": 50.0}, noise=0.05)
+        gain = found.faster(Change(work=exactly(400.0), loop=exactly(found.loop)))
+        assert gain.low == pytest.approx(found.ceiling.low)
+        assert gain.high == pytest.approx(found.ceiling.high)
+
+    def test_in_between_in_proportion(self) -> None:
+        found = model(noise=0.05)
+        gain = found.faster(Change(work=exactly(100.0)))
+        part = math.log(gain.value) / math.log(found.ceiling.value)
+        assert math.log(gain.value / gain.low) == pytest.approx(
+            part * math.log(found.ceiling.value / found.ceiling.low)
+        )
+
+    def test_a_step_that_may_vanish(self) -> None:
+        assert math.isinf(model().speedup(120.0, Interval(60.0, 0.0, 80.0), capped=False).high)
+
+    @settings(max_examples=60)
+    @given(
+        st.dictionaries(st.sampled_from(RUNGS), st.floats(0.01, 500), min_size=2),
+        st.floats(0, 2000),
+        st.floats(-50, 50),
+        st.integers(0, 70),
+        st.integers(0, 8),
+        st.integers(0, 10),
+    )
+    def test_of_anything(
+        self, ladder: dict[str, float], work: float, loop: float, then: int, workers: int, seed: int
+    ) -> None:
+        """Whatever was measured, a prediction is an interval around its value, and not above the ceiling."""
+        session = make(ladder, noise=0.05, seed=seed, workers=workers, evidence=BUSY, inside=inside(3.0, 4.0))
+        found = what_if(LadderView(session))
+        if found is None:
+            return
+        gain = found.faster(Change(work=saving(work), loop=exactly(loop), workers=then or None))
+        assert 0 < gain.low <= gain.value <= gain.high <= found.ceiling.high
+
+
+class TestMoved:
+    """Transforms on the device."""
+
+    def test_the_arithmetic(self) -> None:
+        """160 ms of a transform go, and 28 of 40 of collating, which is sure of neither; recording comes."""
+        change = model().moved([1], [1], device_copy_ms=0.5)
+        recording = 32 * RECORDING.value
+        assert change.work.value == pytest.approx(160 + 28 - recording)
+        low = math.hypot((1 - SAVED.low) * 160, 32 * (RECORDING.high - RECORDING.value), 28)
+        assert change.work.low == pytest.approx(160 + 28 - recording - low)
+        assert change.device.value == pytest.approx(LAUNCHING.value + 0.5)
+        assert change.device.high == pytest.approx(
+            LAUNCHING.value + 0.5 + math.hypot(LAUNCHING.high - LAUNCHING.value, 0.5)
+        )
+        assert change.loop == near(3.0, 0.0, 3.0)  # copies and hand-off are hidden, where nothing is too busy
+
+    def test_batches_come_as_fast_as_they_are_made(self) -> None:
+        """Four workers make one in 100 ms; one comes every 120."""
+        assert model().moved([1], [1], None).supply == Interval(100 / 120, 100 / 120, 1.0)
+
+    def test_nothing_is_known_of_the_hand_off_where_more_is_made_than_comes(self) -> None:
+        seen = {**BUSY, "baseline": {"worker_ms": 600.0, "worker_cpu": 1.0, "process_cpu": 1.0}}
+        assert model(seen=seen).moved([1], [1], None).supply == Interval(1.0, 1.0, 1.0)
+
+    def test_without_workers(self) -> None:
+        found = model(without(STARVED, "worker"), workers=0, absent=["worker"])
+        assert found.moved([1], [1], None).supply == Interval(1.0, 1.0, 1.0)
+
+    def test_transforms_that_take_long_to_be_recorded(self) -> None:
+        one, many = (model().moved([1], [1], None, recorded=recorded).work.value for recorded in (1, 15))
+        assert one == model().moved([1], [1], None).work.value
+        assert many == pytest.approx(one - 14 * 32 * RECORDING.value)
+
+    def test_what_lies_between_the_transforms_goes_with_them(self) -> None:
+        found = inside(3.0, 4.0, load=2.0)
+        found.whole.wall_ms += 1.0
+        found.between.wall_ms = 1.0
+        half, all_of_it = (model(within=found).moved(links, links, None).work.value for links in ([1], [0, 1]))
+        share = 360 / found.whole.wall_ms
+        recording, collating = 32 * RECORDING.value, 28.0
+        assert half == pytest.approx(4.0 * share + 0.5 * share + collating - recording)
+        assert all_of_it == pytest.approx(7.0 * share + 1.0 * share + collating - 2 * recording)
+
+    def test_what_only_may_move(self) -> None:
+        certain = model().moved([0, 1], [0, 1], None)
+        change = model().moved([0, 1], [1], None)
+        assert change.work.value == certain.work.value
+        assert change.work.low < certain.work.low
+
+    def test_end_to_end(self) -> None:
+        found = model()
+        left = 400 - (160 + 28 - 32 * RECORDING.value)
+        supply = 100 * left / 400  # beside a loop of 51
+        assert found.faster(found.moved([1], [1], None)).value == pytest.approx(120 / supply)
+
+    def test_without_a_transfer(self) -> None:
+        found = model(without(STARVED, "host"), unavailable={"host": "too large"})
+        assert found.moved([1], [1], None).loop == near(3.0, 0.0, 3.0), "the hand-off includes it"
+
+    def test_collating_fewer_bytes(self) -> None:
+        """Of the 12 ms that are left of collating, as many parts as of the bytes."""
+        alike, quarter = model().moved([1], [1], None), model().moved([1], [1], None, sent=0.25)
+        assert quarter.work.value == pytest.approx(alike.work.value + IN_A_SLOT * 30)
+
+    def test_more_bytes_are_not_counted(self) -> None:
+        assert model().moved([1], [1], None, sent=4.0) == model().moved([1], [1], None)
+
+
+class TestLighter:
+    def test_half_the_bytes(self) -> None:
+        change = model().lighter(0.5)
+        assert change.loop == near(1.0, 1.0, 1.5)  # half of the transfer, and at best of the hand-off
+        assert change.work == Interval(0.0, 0.0, 20.0)  # at best half of the collating
+
+    def test_nothing_known(self) -> None:
+        found = model({"device": 50.0, "baseline": 120.0}, {}, Inside())
+        assert found.lighter(0.5) == Change()
+
+    def test_a_transfer_that_is_hidden(self) -> None:
+        assert model({**STARVED, "host": 49.0}).lighter(0.5).loop.value == 0.0
+
+
+class TestHowMany:
+    def test_workers_that_keep_up(self) -> None:
+        """Four give a batch every 120 ms, the loop takes one every 53 ms: 9.06 of them."""
+        assert model().workers_wanted() == 10
+
+    def test_no_more_than_the_cores_feed(self) -> None:
+        assert model(environment={"cores": 8}).workers_wanted() == 7
+
+    def test_workers_that_wait_for_storage_share_cores(self) -> None:
+        seen = {"baseline": {"worker_ms": 400.0, "worker_cpu": 0.25, "process_cpu": 1.0}}
+        assert model(seen=seen, environment={"cores": 3}).workers_wanted() == 8
+
+    def test_workers_that_need_no_cpu(self) -> None:
+        seen = {"baseline": {"worker_ms": 4000.0, "worker_cpu": 0.0, "process_cpu": 1.0}}
+        assert model({**STARVED, "baseline": 2000.0}, seen).workers_wanted() == 64
+
+    def test_enough_already(self) -> None:
+        assert model({**FLAT, "supply": 40.0}).workers_wanted() == 4
+
+    def test_cores(self) -> None:
+        assert model().cores_wanted() == pytest.approx(400 / 53 + 1)
+        assert model(seen={}, within=Inside()).cores_wanted() is None
+
+
+class TestCapacity:
+    WORK = Work(100.0, 80.0)
+
+    @pytest.mark.parametrize(
+        "workers, free, expected", [(2, 8.0, 2 / 100), (16, 4.0, 4 / 80), (5, 4.0, 5 / 100), (1, math.inf, 1 / 100)]
+    )
+    def test_the_smaller_of_two(self, workers: int, free: float, expected: float) -> None:
+        assert capacity(self.WORK, workers, free) == expected
+
+    def test_work_without_a_cpu(self) -> None:
+        assert capacity(Work(100.0, 0.0), 50, 1.0) == 0.5
+
+
+class TestArithmetic:
+    A, B = Interval(4.0, 3.0, 6.0), Interval(2.0, 1.0, 5.0)
+
+    def test_ends(self) -> None:
+        assert largest(self.A, Interval(3.5, 3.25, 9.0)) == Interval(4.0, 3.25, 9.0)
+        assert least(self.A, self.B) == Interval(2.0, 1.0, 5.0)
+        assert self.A.scaled(self.B) == Interval(8.0, 3.0, 30.0)
+        assert self.A.scaled(Interval(0.0, -1.0, 1.0)) == Interval(0.0, -6.0, 6.0)
+
+    def test_differences_of_what_is_independent(self) -> None:
+        assert self.A.minus(self.B) == Interval(2.0, 2 - math.hypot(1, 3), 2 + math.hypot(2, 1))
+
+
+@pytest.mark.parametrize(
+    "ladder, expected",
+    [(climbing(host=9.0), True), (climbing(host=1.0), False), (without(climbing(host=9.0), "device"), False)],
+)
+def test_whether_transfer_matters(ladder: dict[str, float], expected: bool) -> None:
+    assert transfer_matters(make(ladder), gate=0.05) is expected
+
+
+def test_the_model_agrees_with_the_verdicts_ceiling() -> None:
+    """Without what the workers do, the loop is limited by itself."""
+    diagnosis = diagnose_session(make(climbing(raw=30.0), noise=0.0, evidence=BUSY, inside=inside(7.0, load=0.0)))
+    found = what_if(diagnosis.ladder)
+    assert found is not None and diagnosis.verdict.next_ceiling is not None
+    assert found.step(Change(work=exactly(360.0))).value == pytest.approx(found.loop)
+    assert 1000 / found.loop == pytest.approx(diagnosis.verdict.next_ceiling[1], rel=0.02)

@@ -1,0 +1,448 @@
+"""What a sample costs a worker, call by call, by a clock that the transforms themselves move on."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+from torch.utils.data import ConcatDataset
+from torchvision import tv_tensors
+from torchvision.transforms import v2
+
+import pipediag
+from pipediag.ladder.probes import sample_probe as probe
+from pipediag.ladder.probes.sample_inspection import Inspection, threads
+from pipediag.ladder.probes.sample_probe import Probe
+from pipediag.session import NOT_YET, Cost, Files, Inside
+from pipediag.usercode.chain import Chain, chain_of, take_apart
+from pipediag.usercode.slots import find_slots
+
+from ...things import Items, Transformed
+
+
+class Clock:
+    """Wall time that stands still unless somebody works."""
+
+    def __init__(self) -> None:
+        self.wall = 0.0
+        self.cpu = 0.0
+
+    def perf_counter(self) -> float:
+        return self.wall
+
+    def work(self, ms: float, cpu: float | None = None) -> None:
+        self.wall += ms / 1000
+        self.cpu += (ms if cpu is None else cpu) / 1000
+
+    def cpu_seconds(self) -> float:
+        return self.cpu
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    fake = Clock()
+    monkeypatch.setattr(probe, "time", fake)
+    return fake
+
+
+class Step:
+    """A transform that takes some milliseconds, of which ``cpu`` on a CPU."""
+
+    def __init__(self, clock: Clock, ms: float, cpu: float | None = None) -> None:
+        self.clock, self.ms, self.cpu = clock, ms, cpu
+
+    def __call__(self, x: Any) -> Any:
+        self.clock.work(self.ms, self.cpu)
+        return x + 1
+
+
+class Crop(Step):
+    pass
+
+
+class Blur(Step):
+    pass
+
+
+class Scale(Step):
+    pass
+
+
+class Compose:
+    def __init__(self, clock: Clock, *parts: Any, own: float = 0.0) -> None:
+        self.clock, self.parts, self.own = clock, list(parts), own
+
+    def __call__(self, x: Any) -> Any:
+        self.clock.work(self.own)
+        for part in self.parts:
+            x = part(x)
+        return x
+
+
+class Scales(Compose):
+    """A compose of another name: what takes its time is seen by name."""
+
+
+class Dataset(Items):
+    """Loads for some milliseconds, then transforms: as many ``views`` as are asked for."""
+
+    def __init__(self, clock: Clock, transform: Any, load: float = 0.0, views: int = 1, size: int = 64) -> None:
+        super().__init__(size)
+        self.clock, self.transform, self.cost, self.views = clock, transform, load, views
+
+    def __getitem__(self, index: int) -> Any:
+        self.clock.work(self.cost)
+        raw = self.raw(index)
+        return *(self.transform(raw) for _ in range(self.views)), index
+
+
+def chain_in(dataset: Any, indices: range = range(3)) -> Chain:
+    slots = find_slots(dataset)
+    return chain_of([take_apart(lambda i=i: dataset[i], slots) for i in indices])
+
+
+def probed(dataset: Any, clock: Clock, chain: Chain | None = None, samples: int = 4) -> Inside:
+    timing = Probe(find_slots(dataset), clock.cpu_seconds, samples)
+    for index in range(samples):
+        assert not timing.complete
+        timing.time(lambda i=index: dataset[i])  # type: ignore[misc]
+    assert timing.complete
+    return timing.figures(chain)
+
+
+def costs(inside: Inside) -> dict[str, tuple[float, float]]:
+    return {link.name: (link.cost.wall_ms, link.cost.cpu_ms) for link in inside.links}
+
+
+class TestByLink:
+    def test_each_link_by_itself(self, clock: Clock) -> None:
+        dataset = Dataset(clock, Compose(clock, Crop(clock, 2), Blur(clock, 12, cpu=24), Scale(clock, 1, cpu=0)), 5)
+        inside = probed(dataset, clock, chain_in(dataset))
+        assert costs(inside) == {"Crop": (2, 2), "Blur": (12, 24), "Scale": (1, 0)}
+        assert inside.whole == Cost(20, 31)
+        assert inside.load == Cost(5, 5)
+        assert inside.between == Cost(0, 0)
+        assert inside.samples == 4
+
+    def test_the_code_between_the_links(self, clock: Clock) -> None:
+        dataset = Dataset(clock, Compose(clock, Crop(clock, 2), Blur(clock, 3), own=4), 5)
+        inside = probed(dataset, clock, chain_in(dataset))
+        assert inside.between == Cost(4, 4)
+        assert inside.load == Cost(5, 5)
+        assert inside.whole.wall_ms == 14
+
+    def test_views_are_summed(self, clock: Clock) -> None:
+        """A sample costs what both its views cost."""
+        dataset = Dataset(clock, Compose(clock, Crop(clock, 2), Blur(clock, 3)), views=2)
+        assert costs(probed(dataset, clock, chain_in(dataset))) == {"Crop": (4, 4), "Blur": (6, 6)}
+
+    def test_the_same_transform_at_two_places(self, clock: Clock) -> None:
+        """Each place has what the call there takes."""
+
+        class Growing(Crop):
+            def __call__(self, x: Any) -> Any:
+                self.ms = 11 - self.ms
+                return super().__call__(x)
+
+        growing = Growing(clock, 10)
+        dataset = Dataset(clock, Compose(clock, growing, Blur(clock, 3), growing))
+        inside = probed(dataset, clock, chain_in(dataset))
+        assert [(link.name, link.cost.wall_ms) for link in inside.links] == [
+            ("Growing", 1),
+            ("Blur", 3),
+            ("Growing", 10),
+        ]
+
+    def test_nested_chains_by_their_links(self, clock: Clock) -> None:
+        dataset = Dataset(clock, Compose(clock, Compose(clock, Crop(clock, 2), Blur(clock, 3)), Scale(clock, 4)))
+        assert costs(probed(dataset, clock, chain_in(dataset))) == {"Crop": (2, 2), "Blur": (3, 3), "Scale": (4, 4)}
+
+    def test_a_link_that_was_not_opened_has_its_parts_inside(self, clock: Clock) -> None:
+        class Glue(Compose):
+            def __call__(self, x: Any) -> Any:
+                return super().__call__(x) + 1
+
+        dataset = Dataset(clock, Compose(clock, Glue(clock, Crop(clock, 2), Blur(clock, 3), own=1), Scale(clock, 4)))
+        inside = probed(dataset, clock, chain_in(dataset))
+        assert costs(inside) == {"Glue": (6, 6), "Scale": (4, 4)}
+        assert inside.links[0].whole == "its own code changes what its parts return"
+
+    def test_equal_chains_of_several_datasets(self, clock: Clock) -> None:
+        parts = [Dataset(clock, Compose(clock, Crop(clock, 2), Blur(clock, 3)), size=2) for _ in range(2)]
+        dataset = ConcatDataset(parts)
+        slots = find_slots(dataset)
+        chain = chain_of([take_apart(lambda i=i: dataset[i], slots) for i in range(4)])
+        assert costs(probed(dataset, clock, chain)) == {"Crop": (2, 2), "Blur": (3, 3)}
+
+    def test_marked_calls(self, clock: Clock) -> None:
+        class Marked(Dataset):
+            def __getitem__(self, index: int) -> Any:
+                self.clock.work(self.cost)
+                return pipediag.stage("blur")(Blur(self.clock, 7))(self.raw(index)), index
+
+        inside = probed(Marked(clock, None, 2), clock)
+        assert costs(inside) == {"Blur": (7, 7)}
+        assert inside.load.wall_ms == 2
+
+
+class TestUnproven:
+    """Without a chain that can be cut, calls are told apart by their names."""
+
+    def test_by_name(self, clock: Clock) -> None:
+        dataset = Dataset(clock, Compose(clock, Crop(clock, 2), Blur(clock, 3), Crop(clock, 5)))
+        inside = probed(dataset, clock, Chain(unsplit="because"))
+        assert costs(inside) == {"Crop": (7, 7), "Blur": (3, 3)}
+        assert inside.unsplit == "because"
+
+    def test_without_any_chain(self, clock: Clock) -> None:
+        dataset = Dataset(clock, Crop(clock, 2), 3)
+        inside = probed(dataset, clock)
+        assert costs(inside) == {"Crop": (2, 2)}
+        assert (inside.load.wall_ms, inside.unsplit) == (3, "")
+
+    @pytest.mark.parametrize("own, shown", [(1.0, ["Crop", "Blur"]), (5.0, ["Compose"])])
+    def test_parts_are_shown_where_they_are_most_of_it(self, clock: Clock, own: float, shown: list[str]) -> None:
+        dataset = Dataset(clock, Compose(clock, Crop(clock, 4), Blur(clock, 5), own=own))
+        assert list(costs(probed(dataset, clock))) == shown
+
+    def test_what_decides_at_random_is_shown_as_one(self, clock: Clock) -> None:
+        class Choice(Compose):
+            def __call__(self, x: Any) -> Any:
+                return self.parts[torch.randint(1, ())](x)
+
+        assert list(costs(probed(Dataset(clock, Choice(clock, Crop(clock, 4))), clock))) == ["Choice"]
+
+    def test_different_chains_are_averaged_over_all_samples(self, clock: Clock) -> None:
+        parts = [Dataset(clock, Crop(clock, 2), size=2), Dataset(clock, Blur(clock, 6), size=2)]
+        assert costs(probed(ConcatDataset(parts), clock)) == {"Crop": (1, 1), "Blur": (3, 3)}
+
+    def test_without_transforms_everything_is_loading(self, clock: Clock) -> None:
+        class Plain(Dataset):
+            def __getitem__(self, index: int) -> Any:
+                self.clock.work(self.cost)
+                return self.raw(index), index
+
+        inside = probed(Plain(clock, None, 9), clock)
+        assert (inside.links, inside.load, inside.whole) == ([], Cost(9, 9), Cost(9, 9))
+
+    def test_a_transform_that_reads_a_file_is_loading(self, clock: Clock, tmp_path: Any) -> None:
+        file = tmp_path / "x"
+        file.touch()
+
+        class Files(Dataset):
+            def __getitem__(self, index: int) -> Any:
+                self.clock.work(self.cost)
+                return self.transform(str(file)), index
+
+        def read(path: str) -> Any:
+            clock.work(6)
+            return torch.ones(2)
+
+        inside = probed(Files(clock, read, 2), clock)
+        assert (inside.links, inside.load.wall_ms) == ([], 8)
+
+
+class TestData:
+    """What goes into the links and comes out of them."""
+
+    def test_bytes(self, clock: Clock) -> None:
+        class Smaller(Step):
+            def __call__(self, x: Any) -> Any:
+                return super().__call__(x)[:1].half()
+
+        dataset = Dataset(clock, Compose(clock, Crop(clock, 2), Smaller(clock, 3)))
+        first, second = probed(dataset, clock, chain_in(dataset)).links
+        assert (first.given, first.bytes_in, first.bytes_out) == ("tensor", 24, 24)  # 2 x 3 floats
+        assert (second.given, second.bytes_in, second.bytes_out) == ("tensor", 24, 6)
+
+    def test_by_name_too(self, clock: Clock) -> None:
+        (link,) = probed(Dataset(clock, Crop(clock, 2)), clock).links
+        assert (link.bytes_in, link.bytes_out, link.origin) == (24, 24, __name__)
+
+    @pytest.mark.parametrize(
+        "raw, given",
+        [
+            (Image.new("RGB", (4, 4)), "picture"),
+            (np.zeros((4, 4)), "array"),
+            (torch.zeros(4), "tensor"),
+            (tv_tensors.Image(torch.zeros(3, 4, 4)), "tensor"),
+            ({"image": 1}, "dict"),
+        ],
+    )
+    def test_what_is_given(self, clock: Clock, raw: Any, given: str) -> None:
+        class Identity(Step):
+            def __call__(self, x: Any) -> Any:
+                return x
+
+        class Given(Dataset):
+            def raw(self, index: int) -> Any:
+                return raw
+
+        (link,) = probed(Given(clock, Identity(clock, 1)), clock).links
+        assert link.given == given
+
+    def test_where_they_are_defined(self) -> None:
+        dataset = Transformed(v2.Compose([v2.RandomHorizontalFlip(1.0), v2.Identity()]))
+        links = chain_of([take_apart(lambda: dataset[1], find_slots(dataset))]).links
+        assert [link.origin for link in links] == [
+            "torchvision.transforms.v2._geometry",
+            "torchvision.transforms.v2._misc",
+        ]
+
+    def test_weighing_takes_no_time_of_theirs(self, clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
+        native = probe.tree.nbytes
+
+        def slow(data: Any) -> int:
+            clock.work(100)
+            return native(data)
+
+        monkeypatch.setattr(probe.tree, "nbytes", slow)
+        dataset = Dataset(clock, Compose(clock, Crop(clock, 2), Scales(clock, Blur(clock, 3), own=1)), 5)
+        inside = probed(dataset, clock)
+        assert inside.whole == Cost(11, 11)
+        assert costs(inside) == {"Crop": (2, 2), "Scales": (4, 4)}
+
+    def test_files(self, clock: Clock, tmp_path: Any) -> None:
+        (tmp_path / "x.jpg").write_bytes(bytes(50))
+
+        class Reading(Dataset):
+            def __getitem__(self, index: int) -> Any:
+                (tmp_path / "x.jpg").read_bytes()
+                return super().__getitem__(index)
+
+        assert probed(Reading(clock, Crop(clock, 2)), clock).files == Files(1.0, 50.0, {".jpg": 4})
+
+
+class TestSamples:
+    def test_sizes_pair_bytes_with_milliseconds(self, clock: Clock) -> None:
+        class Varied(Items):
+            def __getitem__(self, index: int) -> Any:
+                clock.work(index + 1)
+                return torch.zeros(100 * (index + 1), dtype=torch.uint8)
+
+        assert probed(Varied(), clock).sizes == [[100, 1], [200, 2], [300, 3], [400, 4]]
+
+    def test_none_yet(self, clock: Clock) -> None:
+        dataset = Dataset(clock, Compose(clock, Crop(clock, 2), Blur(clock, 3)))
+        chain = chain_in(dataset)
+        inside = Probe(find_slots(dataset), clock.cpu_seconds).figures(chain)
+        assert (inside.samples, inside.whole, inside.links) == (0, Cost(), chain.links)
+        assert Probe([], clock.cpu_seconds).figures() == Inside()
+
+    def test_slow_samples_are_few(self, clock: Clock) -> None:
+        """Looking inside must not take long: it ends after a few seconds of samples."""
+        timing = Probe([], clock.cpu_seconds, most=32)
+        for _ in range(3):
+            assert not timing.complete
+            timing.time(lambda: clock.work(1000))
+        assert timing.complete
+
+    def test_the_sample_is_handed_on(self, clock: Clock) -> None:
+        assert Probe([], clock.cpu_seconds).time(lambda: "sample") == "sample"
+
+    def test_an_error_is_the_datasets(self, clock: Clock) -> None:
+        def fails() -> Any:
+            raise OSError("disk on fire")
+
+        with pytest.raises(OSError, match="disk on fire"):
+            Probe([], clock.cpu_seconds).time(fails)
+
+    @pytest.mark.xfail(strict=True, reason="timing replaces the parts, with nothing to fall back to")
+    def test_a_class_that_minds_its_parts_being_replaced(self, clock: Clock) -> None:
+        class Strict(Compose):
+            def __call__(self, x: Any) -> Any:
+                if type(self.parts[0]) is not Crop:
+                    raise TypeError(type(self.parts[0]).__name__)
+                return super().__call__(x)
+
+        assert costs(probed(Dataset(clock, Strict(clock, Crop(clock, 2))), clock)) == {"Strict": (2, 2)}
+
+
+class TestInspection:
+    """Timers first, in every worker; then the line tracer, in one; and nothing where all is known."""
+
+    def inspect(self, clock: Clock, looks: bool = True, traces: bool = True) -> tuple[int, Inspection]:
+        inspection = Inspection([], clock.cpu_seconds, looks, traces, timed=3, traced=2)
+        made = 0
+        while not inspection.complete:
+            inspection.make(lambda: None)
+            made += 1
+        return made, inspection
+
+    def test_how_many_samples_it_takes(self, clock: Clock) -> None:
+        """Three timed, two traced, and the one by which the tracer notices that it is through."""
+        made, inspection = self.inspect(clock)
+        assert made == 6
+        assert inspection.figures(Chain()).samples == 3
+
+    def test_a_worker_that_traces_no_lines(self, clock: Clock) -> None:
+        made, inspection = self.inspect(clock, traces=False)
+        assert made == 3
+        assert (inspection.figures(Chain()).samples, inspection.figures(Chain()).lines) == (3, [])
+
+    def test_a_worker_that_does_not_look(self, clock: Clock) -> None:
+        made, inspection = self.inspect(clock, looks=False)
+        assert made == 0 and not inspection.times
+        assert inspection.time(lambda: "sample") == "sample" and not inspection.news
+        assert inspection.figures(Chain(unsplit="why")) == Inside(threads=threads(), unsplit="why")
+
+    def test_samples_made_afterwards_are_not_looked_at(self, clock: Clock) -> None:
+        _, inspection = self.inspect(clock)
+        assert inspection.make(lambda: "sample") == "sample"
+        assert inspection.figures(Chain()).samples == 3
+
+    def test_samples_that_training_gets(self, clock: Clock) -> None:
+        """Under the timers only, and there is news until it has been told."""
+        inspection = Inspection([], clock.cpu_seconds, True, True, timed=3, traced=2)
+        assert not inspection.news
+        for timed in (1, 2, 3):
+            assert inspection.times and inspection.time(lambda: "sample") == "sample"
+            assert inspection.news
+            found = inspection.figures(Chain())
+            assert (found.samples, found.unsplit, found.lines) == (timed, NOT_YET, [])
+            assert not inspection.news
+        assert not inspection.times and not inspection.complete
+        assert inspection.time(lambda: "sample") == "sample" and not inspection.news
+
+    def test_samples_made_at_once(self, clock: Clock) -> None:
+        inspection = Inspection([], clock.cpu_seconds, True, True, timed=3, traced=2)
+        inspection.time(lambda: clock.work(8), samples=4)
+        found = inspection.figures(Chain())
+        assert (found.samples, found.whole) == (4, Cost(2, 2)) and not inspection.times
+
+    def test_what_fails_under_the_timers_is_made_without(self, clock: Clock) -> None:
+        inspection = Inspection([], clock.cpu_seconds, True, True)
+        outcomes = iter([TypeError("spied upon"), "sample"])
+
+        def make() -> Any:
+            outcome = next(outcomes)
+            if isinstance(outcome, Exception):
+                raise outcome
+            return outcome
+
+        assert inspection.time(make) == "sample"
+        assert inspection.complete, "it is not tried again"
+
+    def test_the_users_own_failure_is_the_users(self, clock: Clock) -> None:
+        def fails() -> Any:
+            raise OSError("disk on fire")
+
+        with pytest.raises(OSError, match="disk on fire"):
+            Inspection([], clock.cpu_seconds, True, True).time(fails)
+
+    def test_a_stream_that_ends_is_not_asked_again(self, clock: Clock) -> None:
+        asked: list[int] = []
+
+        def ends() -> Any:
+            asked.append(1)
+            raise StopIteration
+
+        with pytest.raises(StopIteration):
+            Inspection([], clock.cpu_seconds, True, True).time(ends)
+        assert asked == [1]
+
+    def test_threads(self) -> None:
+        assert threads()["torch"] == torch.get_num_threads()

@@ -1,0 +1,60 @@
+"""The article's two workloads train to the same bits with pipediag as without."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+from .conftest import GPU
+
+pytestmark = GPU
+
+ROOT = Path(__file__).parents[3]
+SCRIPT = Path(__file__).with_name("scripts") / "equivalence.py"
+
+
+def trained(workload: str) -> dict[str, Any]:
+    done = subprocess.run(
+        [sys.executable, str(SCRIPT), workload],
+        env={**os.environ, "CUBLAS_WORKSPACE_CONFIG": ":4096:8", "PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
+    assert done.returncode == 0, done.stderr
+    return dict(json.loads(done.stdout.splitlines()[-1]))
+
+
+def check_training(ways: dict[str, Any]) -> None:
+    """Every loss and every weight is the same in all ways, and training did something."""
+    results = {name: way for name, way in ways.items() if isinstance(way, list) and len(way) == 2}
+    first = next(iter(results.values()))
+    assert len(set(first[0])) == 50
+    for name, (losses, weights) in results.items():
+        assert losses == first[0], name
+        assert weights == first[1], name
+    assert len(results) >= 3
+
+
+def test_a_decoder_on_a_frozen_encoder() -> None:
+    """Encoded in the loop, by a stage, and by a captured stage."""
+    ways = trained("frozen_encoder")
+    check_training(ways)
+    (note,) = ways["captured stages: notes"]
+    assert ": captured" in note
+
+
+def test_a_classifier_behind_the_articles_augmentations() -> None:
+    """The same moved transforms, run in turn with the loop, and ahead of it; with a stage behind them."""
+    check_training(trained("augmentations"))
+
+
+def test_a_classifier_behind_augmentations_that_are_exact() -> None:
+    """Where the certificate says that not a bit differs from the CPU's, the plain loader is among the ways."""
+    ways = trained("exact")
+    assert ways["exact"] and "plain" in ways
+    check_training(ways)

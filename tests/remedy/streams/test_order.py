@@ -1,0 +1,43 @@
+"""Every access to the memory of a device is in order, whatever the timing: told from a ledger, without a GPU."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[3]
+SCRIPT = Path(__file__).with_name("scripts") / "ordered.py"
+
+
+@pytest.fixture(scope="module")
+def found() -> dict[str, list[str]]:
+    """What the ledger says of each loop. In a process of its own: torch is never the same again there."""
+    done = subprocess.run(
+        [sys.executable, str(SCRIPT)],
+        env={**os.environ, "PYTHONPATH": str(ROOT), "CUDA_VISIBLE_DEVICES": ""},
+        capture_output=True,
+        text=True,
+        timeout=600,
+    )
+    assert done.returncode == 0, done.stderr
+    return dict(json.loads(done.stdout.splitlines()[-1]))
+
+
+def test_every_access_is_in_order(found: dict[str, list[str]]) -> None:
+    findings = {name: sentences[:3] for name, sentences in found.items() if sentences and "wrong" not in name}
+    assert findings == {}
+    assert len(found) > 20
+
+
+def test_every_mistake_is_found(found: dict[str, list[str]]) -> None:
+    wrong = {name: sentences for name, sentences in found.items() if "wrong" in name}
+    assert [name for name, sentences in wrong.items() if not sentences] == []
+    for name in ("wrong: unawaited", "wrong: handed over without waiting"):
+        assert any("reads what is being written" in sentence for sentence in wrong[name]), name
+    for name in ("wrong: as published", "wrong: unrecorded", "wrong: handed over without telling the allocator"):
+        assert any("dies in use" in sentence for sentence in wrong[name]), name

@@ -1,0 +1,490 @@
+"""Reports against plain files, and what a stream can show.
+
+After a change that is meant, write the golden files anew with ``UPDATE_GOLDENS=1 pytest tests/report/test_reports.py``
+and read the difference.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pipediag.analysis import Diagnosis, diagnose_session
+from pipediag.errors import SessionFileError, UsageError
+from pipediag.report import RENDERERS, check_output, read, render_for, write
+from pipediag.session import BatchStep, Files, HotLine, Session, Slow, Startup, Tail
+
+from ..made import FLAT, blocks, climbing, cut, inside, leaf, make, torchvisions, without
+
+render_terminal = RENDERERS[".txt"]
+GOLDEN = Path(__file__).parent / "golden"
+VERDICTS = {
+    "none", "transfer", "ipc", "collate", "transform", "load", "storage", "startup", "contention", "inconclusive",
+}  # fmt: skip
+
+
+def fixed_session() -> Session:
+    """A session with something in every part of a report."""
+    costs = {"host": 2.0, "worker": 3.0, "sample": 1.5, "warm": 34.0, "baseline": 21.0}
+    ladder = {**climbing(**costs), "supply": 108.0}
+    session = make(
+        without(ladder, "raw"),
+        rounds=4,
+        noise=0.01,
+        seed=7,
+        length=200,
+        startups=[0.5, 0.6, 0.9],
+        unavailable={"raw": "not separable: the result of transform is changed after the call"},
+        evidence={
+            "baseline": {
+                "worker_ms": 412.0,
+                "worker_cpu": 0.71,
+                "worker_queued": 0.05,
+                "worker_blocked": 0.24,
+                "wait_ms": 55.1,
+                "stalled_ms": 1.75,
+                "process_cpu": 0.9,
+                "cores_used": 4.1,
+                "cores_busy": 4.6,
+                "disk_read_mb": 3.25,
+                "gpu_utilization": 0.44,
+            }
+        },
+        environment={"python": "3.11.7", "platform": "Linux", "cpus": 16, "cores": 16},
+    )
+    session.script.argv = ["train.py", "--epochs", "3"]
+    session.script.wrote = ["out/model.pt"]
+    session.device = {"type": "cuda", "index": 0, "name": "NVIDIA H200"}
+    session.caches = {"batch_bytes": 1 << 20, "held_bytes": 18 << 20, "device": 8, "host": 8, "shared": 2}
+    session.warn("writes-in-place", "the training loop changes its batches in place", "cached rungs hand out copies")
+    session.ended = "settled"
+    return session
+
+
+def chain_session() -> Session:
+    """A session of a chain of transforms that was cut, with all that is found out beside the ladder."""
+    costs = (1.0, 0.5, 24.0, 0.75, 6.0)
+    ladder = climbing(host=2.0, worker=3.0, sample=1.5, raw=sum(costs), warm=9.0)
+    seen = {"process_cpu": 0.9, "cores_used": 7.6, "cores_busy": 7.9}
+    session = make(
+        cut(ladder, costs, 2, 3),
+        rounds=4,
+        noise=0.004,
+        seed=7,
+        length=200,
+        startups=[
+            Startup(2.5, launch=0.25, ready=1.75),
+            Startup(2.25, launch=0.25, ready=1.5),
+            Startup(0.125, renewed=True),
+        ],
+        persistent=True,
+        evidence={
+            "sample": {**seen, "cores_busy": 7.5},
+            "baseline": {
+                "worker_ms": 380.0,
+                "worker_cpu": 0.93,
+                "worker_queued": 0.03,
+                "worker_blocked": 0.04,
+                "wait_ms": 42.0,
+                "stalled_ms": 6.5,
+                **seen,
+            },
+        },
+        environment={"python": "3.11.7", "platform": "Linux", "cpus": 8, "cores": 8, "threads": {"torch": 8}},
+        inside=inside(*(ms / 4 for ms in costs), load=2.5, between=0.4, threads={"torch": 1}),
+    )
+    assert session.inside is not None
+    names = ("RandomResizedCrop", "RandomHorizontalFlip", "RandomApply", "ToDtype", "GaussianNoise")
+    for link, name in zip(session.inside.links, names, strict=True):
+        link.name = name
+    session.inside.links[2].whole = "it decides at random which of its parts run"
+    session.inside.lines = [
+        HotLine("aug.py:34", "noise = rng.normal(0, self.sigma, image.shape)", 0.58),
+        HotLine("data.py:9", "image = Image.open(path).convert('RGB')", 0.21),
+        HotLine("", "<method 'decode' of 'ImagingDecoder' objects>", 0.07),
+    ]
+    session.inside.sizes = [[1024.0 * (60 + 20 * n), 8.0 + n] for n in range(9)]
+    session.tail = Tail(2400, 11.0, 47.5, [Slow("4711", 212.0), Slow("17", 96.4)])
+    session.batch_steps = [BatchStep(1 << 20, [ms, ms + 0.2]) for ms in (38.0, 50.0, 50.5, 61.0)]
+    session.script.argv = ["train.py"]
+    session.device = {"type": "cuda", "index": 0, "name": "NVIDIA H200"}
+    session.caches = {"held_bytes": 420 << 20, "device": 8, "host": 8, "shared": 2}
+    session.ended = "budget"
+    return session
+
+
+def advised_session() -> Session:
+    """A session that has a lot to recommend: torchvision's transforms, and batches that could be smaller."""
+    seen = {"worker_ms": 400.0, "worker_cpu": 0.97, "worker_queued": 0.02, "worker_blocked": 0.01, "process_cpu": 1.0}
+    found = torchvisions(inside(2.0, 1.5, 0.5, load=4.0), "Resize", "RandomCrop", "ToDtype")
+    found.links[1].bytes_in, found.links[1].bytes_out = 1.2e6, 3.0e5
+    found.lines = [HotLine("data.py:9", "image = Image.open(path).convert('RGB')", 0.45)]
+    found.files = Files(1.0, 112_000.0, {".jpg": 32})
+    ladder = {**climbing(host=12.0, sample=0.5), "raw": 100.0, "warm": 120.0, "baseline": 120.0, "supply": 118.0}
+    session = make(
+        ladder,
+        rounds=4,
+        noise=0.004,
+        seed=7,
+        length=500,
+        startups=[Startup(6.0, launch=0.5, ready=4.5)] * 2,
+        evidence={"baseline": seen},
+        environment={"python": "3.11.7", "platform": "Linux", "cpus": 12, "cores": 12},
+        inside=found,
+        leaves=[
+            leaf("['image']", nbytes=32 * 3 * 224 * 224 * 4, levels=256, bytes_over_255=True, low=0.0, high=1.0),
+            leaf("['extra']", nbytes=1 << 21, non_blocking=False, read=False),
+        ],
+    )
+    assert session.batch is not None
+    session.batch.copy_ms, session.batch.pinned_copy_ms, session.batch.device_copy_ms = 11.5, 4.0, 0.05
+    session.script.argv = ["train.py"]
+    session.device = {"type": "cuda", "index": 0, "name": "NVIDIA L4"}
+    session.ended = "settled"
+    return session
+
+
+def observed_session() -> Session:
+    """A session of a script that ended before anything could be cached: its own steps are all there is."""
+    session = make(
+        {},
+        length=5000,
+        startups=[Startup(3.5, launch=0.5, ready=2.75)],
+        environment={"python": "3.11.7", "platform": "Linux", "cpus": 8, "cores": 8},
+        inside=inside(2.5, 0.25, 1.25, load=2.5),
+        observed=blocks(3, 112.0, 62.0, 248.0, noise=0.1, seed=3),
+    )
+    session.rungs = make(FLAT).rungs
+    session.script.argv = ["train.py", "--steps", "12"]
+    session.device = {"type": "cuda", "index": 0, "name": "NVIDIA H200"}
+    session.ended = "script"
+    return session
+
+
+SESSIONS = {
+    "report": fixed_session,
+    "chain": chain_session,
+    "advice": advised_session,
+    "observed": observed_session,
+}
+
+
+@pytest.fixture
+def diagnosis() -> Diagnosis:
+    return diagnose_session(fixed_session())
+
+
+class Stream(io.StringIO):
+    def __init__(self, encoding: str | None, tty: bool = False) -> None:
+        super().__init__()
+        self._encoding, self._tty = encoding, tty
+
+    @property
+    def encoding(self) -> str | None:  # type: ignore[override]
+        return self._encoding
+
+    def isatty(self) -> bool:
+        return self._tty
+
+
+@pytest.mark.parametrize("ending", list(RENDERERS))
+@pytest.mark.parametrize("name", list(SESSIONS))
+def test_golden(name: str, ending: str) -> None:
+    rendered = RENDERERS[ending](diagnose_session(SESSIONS[name]()))
+    file = GOLDEN / f"{name}{ending}"
+    if os.environ.get("UPDATE_GOLDENS"):
+        file.write_text(rendered, encoding="utf-8")
+    assert rendered == file.read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize("name", list(SESSIONS))
+def test_a_saved_report_is_read_back_to_the_same(name: str, tmp_path: Path) -> None:
+    file = tmp_path / "x.json"
+    diagnosis = diagnose_session(SESSIONS[name]())
+    write(diagnosis, str(file))
+    again = read(str(file))
+    assert again.session == diagnosis.session
+    for render in RENDERERS.values():
+        assert render(again) == render(diagnosis)
+
+
+class TestJson:
+    """The contract with whoever reads the file."""
+
+    @pytest.fixture
+    def data(self, diagnosis: Diagnosis) -> dict[str, Any]:
+        return json.loads(RENDERERS[".json"](diagnosis))  # type: ignore[no-any-return]
+
+    def test_top(self, data: dict[str, Any]) -> None:
+        assert data.keys() >= {
+            "schema_version", "tool", "script", "environment", "device", "loader", "rungs", "waterfall", "verdict",
+            "recommendations", "warnings", "partial",
+        }  # fmt: skip
+        assert isinstance(data["schema_version"], int)
+        assert data["tool"].keys() >= {"version"}
+        assert data["script"].keys() >= {"argv", "passes", "exit_code"}
+        assert data["partial"] is False
+
+    def test_loader(self, data: dict[str, Any]) -> None:
+        assert data["loader"].keys() >= {
+            "dataset", "batch_size", "num_workers", "prefetch_factor", "pin_memory", "persistent_workers", "where",
+        }  # fmt: skip
+
+    def test_rungs(self, data: dict[str, Any]) -> None:
+        for rung in data["rungs"]:
+            assert rung.keys() >= {
+                "name", "available", "why_not", "steps_per_s", "ms_per_step", "windows", "evidence",
+            }  # fmt: skip
+        by_name = {rung["name"]: rung for rung in data["rungs"]}
+        assert by_name["device"]["ms_per_step"].keys() == {"value", "low", "high"}
+        assert by_name["device"]["steps_per_s"]["value"] == pytest.approx(20, rel=0.02)
+        assert by_name["device"]["windows"] == 4
+        assert by_name["raw"]["ms_per_step"] is None
+        assert not by_name["raw"]["available"]
+        assert by_name["raw"]["why_not"].startswith("not separable")
+
+    def test_waterfall(self, data: dict[str, Any]) -> None:
+        for piece in data["waterfall"]:
+            assert piece.keys() >= {"stage", "culprit", "ms", "share"}
+            assert piece["ms"].keys() == {"value", "low", "high"}
+        (load,) = (piece for piece in data["waterfall"] if piece["stage"] == "load")
+        assert load["culprit"] == {"name": "Photos.__getitem__", "where": "data.py:5"}
+        base = next(rung for rung in data["rungs"] if rung["name"] == "baseline")["ms_per_step"]["value"]
+        assert sum(piece["ms"]["value"] for piece in data["waterfall"]) == pytest.approx(base, abs=1e-4)
+        assert all(piece["ms"]["value"] >= 0 for piece in data["waterfall"])
+        without = {piece["stage"]: piece["without"] for piece in data["waterfall"]}
+        assert without.pop("compute") is None
+        assert all(one.keys() == {"steps_per_s", "measured"} for one in without.values())
+
+    def test_verdict(self, data: dict[str, Any]) -> None:
+        verdict = data["verdict"]
+        assert verdict.keys() >= {
+            "bottleneck", "culprit", "level", "starved", "band", "co_bottlenecks", "next_ceiling", "sentence",
+        }  # fmt: skip
+        assert verdict["bottleneck"] in VERDICTS
+        assert verdict["level"] in ("observed", "intervened", "proven")
+        assert verdict["starved"].keys() == {"value", "low", "high"}
+        assert verdict["next_ceiling"].keys() == {"stage", "steps_per_s"}
+
+    def test_links(self) -> None:
+        """Which transforms each piece holds, and what they cost a worker."""
+        data = json.loads(RENDERERS[".json"](diagnose_session(chain_session())))
+        pieces = [(piece["rung"], piece["links"]) for piece in data["waterfall"] if piece["stage"] == "transform"]
+        assert pieces == [
+            ("", ["GaussianNoise"]),
+            ("", ["ToDtype"]),
+            ("", ["RandomApply"]),
+            ("", ["RandomHorizontalFlip"]),
+            ("", ["RandomResizedCrop"]),
+        ]
+        assert [rung["name"] for rung in data["rungs"]][3:7] == ["sample", "transform:3", "transform:2", "raw"]
+        assert data["verdict"]["culprit"] == {"name": "RandomApply", "where": "aug.py:30"}
+        link = data["evidence"]["worker"]["links"][2]
+        assert link == {
+            "name": "RandomApply",
+            "where": "aug.py:30",
+            "cost": {"wall_ms": 6.0, "cpu_ms": 6.0},
+            "whole": "it decides at random which of its parts run",
+            "origin": "",
+            "given": "",
+            "bytes_in": 0.0,
+            "bytes_out": 0.0,
+        }
+        assert data["evidence"]["tail"]["slowest"][0] == {"index": "4711", "ms": 212.0}
+        assert data["evidence"]["batch_steps"][0] == {"nbytes": 1 << 20, "ms": [38.0, 38.2]}
+
+    def test_recommendations(self) -> None:
+        data = json.loads(RENDERERS[".json"](diagnose_session(advised_session())))
+        assert data["nothing_to_gain"] is None
+        assert len(data["recommendations"]) > 3
+        assert data["evidence"]["batch"]["leaves"][1]["path"] == "['extra']"
+        for one in data["recommendations"]:
+            assert one.keys() == {
+                "id", "title", "stage", "predicted_speedup", "measured_speedup", "evidence", "how", "risk",
+            }  # fmt: skip
+            assert one["predicted_speedup"].keys() == {"value", "low", "high"}
+            assert one["measured_speedup"] is None
+            assert all(isinstance(text, str) for text in one["evidence"])
+
+    def test_nothing_to_recommend(self) -> None:
+        data = json.loads(RENDERERS[".json"](diagnose_session(make(FLAT))))
+        assert data["nothing_to_gain"].startswith("Nothing to gain here, because")
+        assert [one["stage"] for one in data["recommendations"]] == ["compute"]
+
+    def test_warnings(self, data: dict[str, Any]) -> None:
+        assert [w["code"] for w in data["warnings"]] == ["writes-in-place", "wrote-files"]
+        assert all(w.keys() == {"code", "message", "help"} for w in data["warnings"])
+
+    @pytest.mark.parametrize(
+        "session, bottleneck, level",
+        [
+            (Session(), "inconclusive", None),
+            (make({"baseline": 1.0}, rounds=1), "inconclusive", None),
+            (make(climbing(raw=3.0), rounds=1), "inconclusive", "intervened"),
+            (make(climbing(raw=30.0), rounds=1), "transform", "proven"),
+            (make({}, observed=blocks(1, 100.0, 40.0)), "load", "observed"),
+        ],
+        ids=["nothing", "nothing to compare", "too uncertain", "one window", "one block of steps"],
+    )
+    def test_is_json_also_when_little_was_measured(self, session: Session, bottleneck: str, level: str | None) -> None:
+        data = json.loads(RENDERERS[".json"](diagnose_session(session)), parse_constant=pytest.fail)
+        assert (data["verdict"]["bottleneck"], data["verdict"]["level"]) == (bottleneck, level)
+
+
+class TestStream:
+    def test_plain_in_a_pipe(self, diagnosis: Diagnosis) -> None:
+        text = render_for(diagnosis, Stream("utf-8"))
+        assert "\x1b" not in text
+        assert "█" in text
+
+    def test_colour_on_a_terminal(self, diagnosis: Diagnosis) -> None:
+        text = render_for(diagnosis, Stream("utf-8", tty=True))
+        assert text.startswith("\x1b[1;31mBOTTLENECK: LOAD\x1b[0m  (proven)\n")
+        assert re.sub(r"\x1b\[[0-9;]*m", "", text) == render_for(diagnosis, Stream("utf-8"))
+
+    @pytest.mark.parametrize("encoding", ["ascii", "latin-1", "no-such-encoding", None])
+    def test_ascii_where_the_stream_knows_no_blocks(self, diagnosis: Diagnosis, encoding: str | None) -> None:
+        text = render_for(diagnosis, Stream(encoding))
+        assert text.isascii()
+        assert text == render_terminal(diagnosis)
+        assert "####" in text
+
+    def test_ascii_although_names_are_not(self) -> None:
+        """The user's names may hold anything; the report must still be one that the stream can take."""
+        session = fixed_session()
+        session.script.argv = ["entraînement.py"]
+        render_for(diagnose_session(session), Stream("ascii")).encode("ascii")
+
+    def test_file_names_that_are_no_text(self, tmp_path: Path) -> None:
+        """Bytes of a path that do not decode reach Python as lone surrogates, which UTF-8 does not take."""
+        session = fixed_session()
+        session.script.argv = [os.fsdecode(b"tr\xe9s.py")]
+        diagnosis = diagnose_session(session)
+        render_for(diagnosis, Stream("utf-8")).encode("utf-8")
+        for ending in RENDERERS:
+            write(diagnosis, str(tmp_path / f"x{ending}"))
+
+
+class TestTerminal:
+    @pytest.mark.parametrize("name, most", [("report", 55), ("chain", 90), ("advice", 75), ("observed", 45)])
+    def test_one_screen(self, name: str, most: int) -> None:
+        assert len(render_terminal(diagnose_session(SESSIONS[name]())).splitlines()) <= most
+
+    @pytest.mark.parametrize(
+        "name",
+        [
+            "report",
+            "advice",
+            "observed",
+            pytest.param("chain", marks=pytest.mark.xfail(strict=True, reason="names of transforms are long")),
+        ],
+    )
+    def test_no_wider_than_a_screen(self, name: str) -> None:
+        assert max(map(len, render_terminal(diagnose_session(SESSIONS[name]())).splitlines())) <= 100
+
+    def test_the_verdict_is_first_and_warnings_are_last(self, diagnosis: Diagnosis) -> None:
+        text = render_terminal(diagnosis)
+        assert text.startswith("BOTTLENECK: LOAD  (proven)\n")
+        assert text.index("warnings:") > text.index("what would help:") > text.index("seen beside the clock:")
+        assert text.index("seen beside the clock:") > text.index("baseline")
+
+    def test_three_recommendations_in_full_the_rest_by_a_line(self) -> None:
+        diagnosis = diagnose_session(advised_session())
+        part = render_terminal(diagnosis).partition("what would help:\n")[2].partition("\n\n")[0]
+        assert part.count("     why: ") == part.count("     how: ") == 3
+        for count, one in enumerate(diagnosis.recommendations, 1):
+            assert f"  {count}. " in part
+            assert one.title.split(",")[0] in " ".join(part.split())
+
+    def test_nothing_to_gain(self) -> None:
+        text = render_terminal(diagnose_session(make(FLAT)))
+        assert "what would help:\n  - Nothing to gain here, because the input pipeline costs" in text
+        assert "  1. not predicted  Look at the model's own step next\n" in text
+
+    def test_partial_is_said(self) -> None:
+        session = make(climbing(raw=30.0))
+        session.windows = [window for window in session.windows if window.rung != "raw"]
+        text = render_terminal(diagnose_session(session))
+        assert "PARTIAL: time ran out before these rungs were measured: raw" in text.partition("warnings:")[2]
+
+    def test_not_starved(self) -> None:
+        assert render_terminal(diagnose_session(make(FLAT))).startswith("NOT STARVED  (proven)\n")
+
+    @pytest.mark.parametrize("ending", [".txt", ".md"])
+    @pytest.mark.parametrize("factor", [30.0, 0.01], ids=["steps of seconds", "thousands of steps a second"])
+    def test_numbers_are_written_for_people(self, factor: float, ending: str) -> None:
+        """1.12e+03 ms is no way to tell of a step that takes a second, nor 1.7e-05 ms of a stage that costs nothing."""
+        ladder = {rung: factor * ms for rung, ms in climbing(raw=30.0).items()}
+        for session in (make(ladder), make(ladder, startups=[20.0], length=4)):
+            text = RENDERERS[ending](diagnose_session(session))
+            assert re.findall(r"\S*\de[+-]\d\S*", text) == []
+
+    @pytest.mark.parametrize("ending", list(RENDERERS))
+    def test_an_empty_session_has_a_report(self, ending: str) -> None:
+        assert RENDERERS[ending](diagnose_session(Session()))
+
+
+class TestFiles:
+    @pytest.mark.parametrize("ending", list(RENDERERS))
+    def test_a_check_leaves_nothing(self, tmp_path: Path, ending: str) -> None:
+        check_output(str(tmp_path / f"x{ending}"))
+        assert list(tmp_path.iterdir()) == []
+
+    def test_a_check_leaves_what_is_there(self, tmp_path: Path) -> None:
+        file = tmp_path / "x.json"
+        file.write_text("old")
+        check_output(str(file))
+        assert file.read_text() == "old"
+
+    @pytest.mark.parametrize("name", ["x", "x.pdf", "x.JSON", ".json"])
+    def test_bad_ending(self, tmp_path: Path, name: str) -> None:
+        with pytest.raises(UsageError, match=r"\.json, \.md, \.txt"):
+            check_output(str(tmp_path / name))
+
+    def test_a_folder_that_is_not_there(self, tmp_path: Path) -> None:
+        with pytest.raises(UsageError, match="cannot be written"):
+            check_output(str(tmp_path / "no" / "x.json"))
+
+    def test_a_folder_in_the_files_place(self, tmp_path: Path) -> None:
+        (tmp_path / "x.json").mkdir()
+        with pytest.raises(UsageError, match="cannot be written"):
+            check_output(str(tmp_path / "x.json"))
+
+    def test_writing_fails(self, diagnosis: Diagnosis, tmp_path: Path) -> None:
+        with pytest.raises(SessionFileError, match="could not be written"):
+            write(diagnosis, str(tmp_path / "no" / "x.json"))
+
+    def test_reading_a_missing_file(self, tmp_path: Path) -> None:
+        with pytest.raises(SessionFileError, match="cannot be read"):
+            read(str(tmp_path / "x.json"))
+
+    def test_reading_a_folder(self, tmp_path: Path) -> None:
+        with pytest.raises(SessionFileError, match="cannot be read"):
+            read(str(tmp_path))
+
+    @pytest.mark.parametrize("text", ["", "{", "no json"])
+    def test_reading_what_is_no_json(self, tmp_path: Path, text: str) -> None:
+        file = tmp_path / "x.json"
+        file.write_text(text)
+        with pytest.raises(SessionFileError, match="not JSON"):
+            read(str(file))
+
+    @pytest.mark.parametrize("text", ["[]", "{}", "3", '{"session": []}'])
+    def test_reading_other_json(self, tmp_path: Path, text: str) -> None:
+        file = tmp_path / "x.json"
+        file.write_text(text)
+        with pytest.raises(SessionFileError, match="not a pipediag session; write one with"):
+            read(str(file))
+
+    def test_reading_a_session_of_a_newer_pipediag(self, diagnosis: Diagnosis, tmp_path: Path) -> None:
+        """Unknown fields are fine, but a schema of the future may have other meanings."""
+        file = tmp_path / "x.json"
+        file.write_text(json.dumps({**diagnosis.to_dict(), "schema_version": 999}))
+        with pytest.raises(SessionFileError, match="newer"):
+            read(str(file))

@@ -1,0 +1,456 @@
+"""The session's JSON form: nothing lost, read tolerantly, and refused clearly when it is none."""
+
+from __future__ import annotations
+
+import copy
+import json
+import re
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pipediag.errors import SessionFileError
+from pipediag.session import (
+    CONTROLS,
+    RUNG_MEANING,
+    RUNGS,
+    STAGE_OF_RUNG,
+    BatchFacts,
+    BatchStep,
+    Cost,
+    Files,
+    HotLine,
+    Inside,
+    Knobs,
+    Leaf,
+    Link,
+    Loader,
+    LoaderSettings,
+    Padding,
+    Place,
+    Prefix,
+    Profile,
+    Rung,
+    Script,
+    Session,
+    Share,
+    Slow,
+    Startup,
+    Tail,
+    Warning_,
+    Window,
+    cut_of,
+    cut_rung,
+    ordered,
+)
+
+from ..made import FLAT, climbing, cut, inside, make
+
+NAMES = st.sampled_from(RUNGS + CONTROLS) | st.integers(1, 64).map(cut_rung)
+TEXT = st.text(max_size=8)
+COUNT = st.integers(0, 10_000)
+SECONDS = st.floats(1e-6, 1e6)
+JSON = st.none() | st.booleans() | st.integers() | SECONDS | TEXT
+FACTS = st.dictionaries(TEXT, JSON, max_size=3)
+PLACES = st.builds(Place, name=TEXT, where=TEXT)
+COSTS = st.builds(Cost, wall_ms=SECONDS, cpu_ms=SECONDS)
+INSIDES = st.builds(
+    Inside,
+    samples=COUNT,
+    whole=COSTS,
+    load=COSTS,
+    between=COSTS,
+    links=st.lists(
+        st.builds(Link, name=TEXT, where=TEXT, cost=COSTS, whole=TEXT, origin=TEXT, given=TEXT, bytes_in=SECONDS),
+        max_size=3,
+    ),
+    files=st.none()
+    | st.builds(Files, opened=SECONDS, nbytes=SECONDS, endings=st.dictionaries(TEXT, COUNT, max_size=2)),
+    lines=st.lists(st.builds(HotLine, where=TEXT, text=TEXT, share=SECONDS), max_size=3),
+    sizes=st.lists(st.tuples(SECONDS, SECONDS).map(list), max_size=3),
+    threads=st.dictionaries(TEXT, COUNT, max_size=2),
+    unsplit=TEXT,
+)
+MAYBE = st.none() | st.booleans()
+BATCHES = st.builds(
+    BatchFacts,
+    leaves=st.lists(
+        st.builds(
+            Leaf,
+            path=TEXT,
+            shape=st.lists(COUNT, max_size=4),
+            low=st.none() | SECONDS,
+            levels=st.none() | COUNT,
+            padding=st.none() | st.builds(Padding, value=SECONDS, share=SECONDS),
+            copied=MAYBE,
+            read=MAYBE,
+            turned_into=st.none() | TEXT,
+        ),
+        max_size=2,
+    ),
+    copy_ms=st.none() | SECONDS,
+    autocast=st.none() | TEXT,
+    unwatched=TEXT,
+)
+TAILS = st.builds(
+    Tail,
+    samples=COUNT,
+    p50_ms=SECONDS,
+    p99_ms=SECONDS,
+    slowest=st.lists(st.builds(Slow, index=TEXT, ms=SECONDS), max_size=3),
+)
+SESSIONS = st.builds(
+    Session,
+    tool_version=TEXT,
+    script=st.builds(
+        Script,
+        argv=st.lists(TEXT, max_size=3),
+        passes=COUNT,
+        exit_code=st.none() | COUNT,
+        wrote=st.lists(TEXT, max_size=2),
+    ),
+    environment=FACTS,
+    device=FACTS,
+    loader=st.none()
+    | st.builds(
+        Loader,
+        dataset=TEXT,
+        batch_size=st.none() | COUNT,
+        num_workers=COUNT,
+        length=st.none() | COUNT,
+        dataset_code=st.none() | PLACES,
+        transform=st.none() | PLACES,
+        collate=st.none() | PLACES,
+    ),
+    rungs=st.lists(st.builds(Rung, name=NAMES, available=st.booleans(), why_not=TEXT, exists=st.booleans())).map(
+        lambda rungs: {r.name: r for r in rungs}
+    ),
+    windows=st.lists(
+        st.builds(
+            Window,
+            rung=NAMES,
+            round=COUNT,
+            steps=st.integers(1, 10_000),
+            seconds=SECONDS,
+            optimizer_steps=COUNT,
+            attempt=COUNT,
+            evidence=st.dictionaries(TEXT, SECONDS, max_size=3),
+        ),
+        max_size=5,
+    ),
+    startups=st.lists(
+        st.builds(Startup, seconds=SECONDS, attempt=COUNT, launch=SECONDS, ready=SECONDS, renewed=st.booleans()),
+        max_size=3,
+    ),
+    inside=st.none() | INSIDES,
+    tail=st.none() | TAILS,
+    batch_steps=st.lists(st.builds(BatchStep, nbytes=COUNT, ms=st.lists(SECONDS, max_size=3)), max_size=3),
+    batch=st.none() | BATCHES,
+    prefix=st.none()
+    | st.builds(
+        Prefix,
+        modules=st.lists(TEXT, max_size=2),
+        ms=SECONDS,
+        rest_ms=SECONDS,
+        where=TEXT,
+        around=TEXT,
+        why_not=TEXT,
+    ),
+    profile=st.none()
+    | st.builds(
+        Profile,
+        trace=TEXT,
+        steps=COUNT,
+        step_ms=SECONDS,
+        operators=st.lists(st.builds(Share, name=TEXT, calls=SECONDS, ms=SECONDS), max_size=2),
+        why_not=TEXT,
+    ),
+    knobs=st.none()
+    | st.builds(
+        Knobs,
+        tried=st.lists(
+            st.builds(
+                LoaderSettings,
+                num_workers=COUNT,
+                prefetch_factor=st.none() | COUNT,
+                pin_memory=st.booleans(),
+                startup=st.none() | SECONDS,
+            ),
+            max_size=3,
+        ),
+        why_not=TEXT,
+    ),
+    warnings=st.lists(st.builds(Warning_, code=TEXT, message=TEXT, help=TEXT), max_size=3),
+    caches=FACTS,
+    ended=TEXT,
+)
+
+
+@given(SESSIONS)
+def test_round_trip(session: Session) -> None:
+    through = json.loads(json.dumps(session.to_dict(), allow_nan=False))
+    assert Session.from_dict(through) == session
+
+
+def test_to_dict_shares_nothing_with_the_session() -> None:
+    session = make(FLAT)
+    session.to_dict()["environment"]["cores"] = 99
+    session.to_dict()["windows"][0]["evidence"]["worker_ms"] = 1.0
+    assert session == make(FLAT)
+
+
+def test_unknown_keys_are_left_out() -> None:
+    """A later pipediag may have added fields: anywhere, at any depth."""
+    data = make(FLAT, inside=inside(1.0)).to_dict()
+    richer = copy.deepcopy(data)
+    links = richer["inside"]["links"][0]
+    parts = (richer, richer["script"], richer["loader"], richer["windows"][0], richer["rungs"]["raw"], richer["inside"])
+    for part in (*parts, links, links["cost"]):
+        part["invented_later"] = {"x": 1}
+    richer["loader"]["collate"]["invented_later"] = 1
+    assert Session.from_dict(richer) == Session.from_dict(data)
+
+
+def test_fields_with_defaults_may_be_missing() -> None:
+    data = {
+        "script": {},
+        "rungs": {"raw": {"name": "raw"}},
+        "windows": [{"rung": "raw", "round": 0, "steps": 2, "seconds": 0.5}],
+        "startups": [{"seconds": 1.0}],
+        "warnings": [{"code": "c", "message": "m"}],
+    }
+    session = Session.from_dict(data)
+    assert session.windows == [Window("raw", 0, 2, 0.5)]
+    assert session.rungs == {"raw": Rung("raw")}
+    assert session.loader is None
+
+
+@pytest.mark.parametrize(
+    "path, value",
+    [
+        ((), []),
+        ((), "text"),
+        ((), None),
+        (("script",), None),
+        (("script", "argv"), None),
+        (("script", "argv"), 5),
+        (("loader",), "text"),
+        (("loader", "num_workers"), "four"),
+        (("environment",), "text"),
+        (("device",), []),
+        (("rungs",), []),
+        (("rungs", "raw"), {"available": True}),
+        (("windows",), {"a": 1}),
+        (("windows",), None),
+        (("windows", 0), 3),
+        (("windows", 0), {"rung": "raw"}),
+        (("windows", 0, "rung"), ["raw"]),
+        (("windows", 0, "round"), [1]),
+        (("windows", 0, "steps"), 0),
+        (("windows", 0, "steps"), "ten"),
+        (("windows", 0, "seconds"), -1.0),
+        (("windows", 0, "seconds"), None),
+        (("windows", 0, "seconds"), float("nan")),
+        (("windows", 0, "seconds"), float("inf")),
+        (("windows", 0, "evidence"), 7),
+        (("windows", 0, "evidence"), {"copy_ms": "much"}),
+        (("startups",), [{"seconds": "slow"}]),
+        (("startups",), [{}]),
+        (("warnings",), [{}]),
+        (("inside",), []),
+        (("inside", "links"), {}),
+        (("inside", "links", 0), {"where": "x"}),
+        (("inside", "links", 0, "cost"), 5.0),
+        (("inside", "whole", "wall_ms"), "much"),
+        (("inside", "sizes"), [5.0]),
+        (("inside", "sizes"), [["big", 1.0]]),
+        (("inside", "threads"), {"torch": "all"}),
+        (("inside", "lines"), [{"where": "x", "text": "y"}]),
+        (("tail",), 5.0),
+        (("tail", "slowest"), [{"index": 5, "ms": 1.0}]),
+        (("batch_steps",), None),
+        (("batch_steps",), [{"nbytes": 1.5, "ms": []}]),
+        (("batch_steps",), [{"nbytes": 1}]),
+        (("batch",), []),
+        (("batch",), {"leaves": [{}]}),
+        (("batch",), {"leaves": [{"path": "[0]", "read": "often"}]}),
+        (("batch",), {"copy_ms": "quick"}),
+        (("prefix",), {"modules": ["encoder"]}),
+        (("knobs",), {"tried": [{"num_workers": "four"}]}),
+        (("knobs",), {"tried": {"num_workers": 4}}),
+        (("profile",), {"operators": [{"name": "mm"}]}),
+    ],
+    ids=lambda part: ".".join(map(str, part)) if isinstance(part, tuple) else repr(part),
+)
+def test_corrupt_session_is_refused(tmp_path: Any, path: tuple[Any, ...], value: Any) -> None:
+    """Whatever is wrong in the file, reading it ends in the one error that the command line reports in a line."""
+    from pipediag.report import read
+
+    session = make(FLAT, startups=[1.0], inside=inside(1.0))
+    session.tail = Tail()
+    data: Any = {"session": session.to_dict()}
+    *way, last = ("session", *path)
+    inner = data
+    for step in way:
+        inner = inner[step]
+    inner[last] = value
+    file = tmp_path / "x.json"
+    file.write_text(json.dumps(data))
+    with pytest.raises(SessionFileError, match=re.escape(str(file))):
+        read(str(file))
+
+
+def test_refusal_says_how_to_get_a_session() -> None:
+    with pytest.raises(SessionFileError, match=r"pipediag analyze -o session\.json"):
+        Session.from_dict({})
+
+
+def test_ms_per_step() -> None:
+    assert Window("raw", 0, steps=4, seconds=0.5).ms_per_step == 125.0
+
+
+def test_names_are_complete() -> None:
+    assert set(RUNG_MEANING) == {*RUNGS, *CONTROLS}
+    assert set(STAGE_OF_RUNG) == set(RUNGS)
+
+
+def test_ordered() -> None:
+    assert ordered(["supply", "baseline", "raw", "device"]) == ["device", "raw", "baseline", "supply"]
+
+
+class TestCutRungs:
+    """``transform:k``: samples with k transforms behind them."""
+
+    @given(st.integers(0, 10_000))
+    def test_there_and_back(self, links: int) -> None:
+        assert cut_of(cut_rung(links)) == links
+
+    @pytest.mark.parametrize(
+        "name",
+        [*RUNGS, *CONTROLS, "", "transform", "transform:", "transform:x", "transform:-1", "transform:1.5", "x:3"],
+    )
+    def test_others_are_none(self, name: str) -> None:
+        assert cut_of(name) is None
+
+    def test_digits_that_are_no_number(self) -> None:
+        assert cut_of("transform:\N{SUPERSCRIPT TWO}") is None
+
+    def test_the_more_transforms_are_behind_the_faster(self) -> None:
+        names = ["raw", "transform:2", "supply", "sample", "transform:10", "warm", "transform:1", "worker"]
+        assert ordered(names) == [
+            "worker", "sample", "transform:10", "transform:2", "transform:1", "raw", "warm", "supply",
+        ]  # fmt: skip
+
+    @given(st.permutations([*RUNGS, *CONTROLS, *map(cut_rung, range(1, 6))]))
+    def test_any_order(self, names: list[str]) -> None:
+        found = ordered(names)
+        assert [name for name in found if cut_of(name) is None] == [*RUNGS, *CONTROLS]
+        assert found.index("transform:5") == found.index("sample") + 1
+        assert found.index("transform:1") == found.index("raw") - 1
+
+    def test_measured(self) -> None:
+        session = make(cut(climbing(raw=30.0), (10.0, 10.0, 10.0)))
+        assert session.measured()[3:6] == ["sample", "transform:2", "transform:1"]
+
+
+def test_links_are_those_found_inside() -> None:
+    assert Session().links == []
+    assert [link.name for link in Session(inside=inside(1.0, 2.0)).links] == ["A", "B"]
+
+
+def test_measured_is_in_ladder_order_without_controls() -> None:
+    session = make({"supply": 1.0, "baseline": 3.0, "device": 1.0})
+    assert session.measured() == ["device", "baseline"]
+    assert [w.rung for w in session.windows_of("device")] == ["device"] * 5
+
+
+class TestApply:
+    """Every kind of event ends up in its place."""
+
+    def test_window(self) -> None:
+        session = Session()
+        session.apply("window", {"rung": "raw", "round": 2, "steps": 4, "seconds": 0.5, "later": 1})
+        assert session.windows == [Window("raw", 2, 4, 0.5)]
+
+    def test_rung(self) -> None:
+        session = Session()
+        session.apply("rung", {"name": "raw"})
+        session.apply("rung", {"name": "raw", "available": False, "why_not": "because"})
+        assert session.rungs == {"raw": Rung("raw", False, "because")}
+
+    def test_startup(self) -> None:
+        session = Session()
+        session.apply("startup", {"seconds": 1.5, "attempt": 2})
+        assert session.startups == [Startup(1.5, 2)]
+
+    def test_startup_in_parts(self) -> None:
+        session = Session()
+        session.apply("startup", {"seconds": 1.5, "launch": 0.5, "ready": 1, "renewed": True})
+        assert session.startups == [Startup(1.5, 1, 0.5, 1.0, True)]
+
+    def test_inside_is_the_latest(self) -> None:
+        session = Session()
+        for samples in (3, 5):
+            session.apply("inside", {"samples": samples, "links": [{"name": "A", "cost": {"wall_ms": 2}}]})
+        assert session.inside == Inside(samples=5, links=[Link("A", cost=Cost(2.0))])
+
+    def test_tail_is_the_latest(self) -> None:
+        session = Session()
+        for samples in (3, 5):
+            session.apply("tail", {"samples": samples, "slowest": [{"index": "7", "ms": 3.5}]})
+        assert session.tail == Tail(samples=5, slowest=[Slow("7", 3.5)])
+
+    def test_batch_steps_are_gathered(self) -> None:
+        session = Session()
+        for nbytes in (10, 20):
+            session.apply("batch-step", {"nbytes": nbytes, "ms": [1, 2.5]})
+        assert session.batch_steps == [BatchStep(10, [1.0, 2.5]), BatchStep(20, [1.0, 2.5])]
+
+    def test_batch_is_the_latest(self) -> None:
+        session = Session()
+        for levels in (None, 256):
+            session.apply("batch", {"leaves": [{"path": "[0]", "levels": levels}], "copy_ms": 2})
+        assert session.batch == BatchFacts([Leaf("[0]", levels=256)], copy_ms=2.0)
+
+    def test_prefix(self) -> None:
+        session = Session()
+        session.apply("prefix", {"modules": ["encoder"], "ms": 3, "rest_ms": 4, "where": "train.py:8"})
+        assert session.prefix == Prefix(["encoder"], 3.0, 4.0, "train.py:8")
+
+    def test_prefix_of_an_earlier_version(self) -> None:
+        """What was tried then is left out."""
+        tried = {"least": 1.0, "most": 1.5, "measured": 1.2, "how": "split = ..."}
+        kept = {"modules": ["encoder"], "ms": 3.0, "rest_ms": 4.0, "why_not": "it was tried"}
+        read = Session.from_dict({**Session().to_dict(), "prefix": {**kept, **tried}})
+        assert read.prefix == Prefix(["encoder"], 3.0, 4.0, why_not="it was tried")
+
+    def test_loader(self) -> None:
+        session = Session()
+        session.apply("loader", {"dataset": "D", "transform": {"name": "T", "where": "a.py:1"}})
+        assert session.loader == Loader(dataset="D", transform=Place("T", "a.py:1"))
+
+    def test_warning_is_kept_once(self) -> None:
+        session = Session()
+        for message in ("m", "m", "other"):
+            session.apply("warning", {"code": "c", "message": message})
+        assert session.warnings == [Warning_("c", "m"), Warning_("c", "other")]
+
+    def test_wrote_is_kept_once(self) -> None:
+        session = Session()
+        for path in ("a", "b", "a"):
+            session.apply("wrote", {"path": path})
+        assert session.script.wrote == ["a", "b"]
+
+    @pytest.mark.parametrize("kind", ["environment", "device", "caches"])
+    def test_facts_are_merged(self, kind: str) -> None:
+        session = Session()
+        session.apply(kind, {"a": 1, "b": 1})
+        session.apply(kind, {"b": 2})
+        assert getattr(session, kind) == {"a": 1, "b": 2}
+
+    def test_a_kind_of_another_version_is_ignored(self) -> None:
+        session = Session()
+        session.apply("invented-later", {"reason": "settled"})
+        assert session == Session()

@@ -1,0 +1,224 @@
+"""The command line in this process: usage errors, exit codes, and what reaches the script."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from pipediag import __version__
+from pipediag.host.passes import Request
+from pipediag.session import Session
+
+from .conftest import Main
+from .made import climbing, make
+
+GOLDEN = Path(__file__).parent / "report" / "golden"
+
+
+def test_version(main: Main) -> None:
+    code, out, err = main("--version")
+    assert (code, err) == (0, "")
+    assert __version__ in out
+
+
+@pytest.mark.parametrize("arguments", [["--help"], ["-h"], ["analyze", "--help"], ["report", "-h"], ["demo", "--help"]])
+def test_help(main: Main, arguments: list[str]) -> None:
+    code, out, _ = main(*arguments)
+    assert code == 0
+    assert "Usage:" in out
+
+
+@pytest.mark.parametrize("command", [[], ["report"], ["demo"], ["analyze"]])
+def test_unknown_option(main: Main, command: list[str]) -> None:
+    code, out, err = main(*command, "--bogus")
+    assert code == 2
+    assert out == ""
+    assert "--bogus" in err
+
+
+def test_unknown_option_before_a_script(main: Main, script: Path) -> None:
+    code, _, err = main("analyze", "--bugdet", "3", script)
+    assert code == 2
+    assert "--bugdet" in err
+
+
+def test_unknown_command(main: Main) -> None:
+    code, _, err = main("analyse")
+    assert code == 2
+    assert "analyse" in err
+
+
+@pytest.mark.parametrize("command", [["analyze"], ["report"]])
+def test_missing_argument(main: Main, command: list[str]) -> None:
+    code, _, err = main(*command)
+    assert code == 2
+    assert "Missing argument" in err
+
+
+@pytest.mark.parametrize("name", ["report.pdf", "report", "json"])
+def test_bad_ending(main: Main, script: Path, tmp_path: Path, name: str) -> None:
+    code, _, err = main("analyze", "-o", tmp_path / name, script)
+    assert code == 2
+    assert name in err
+    assert ".json" in err
+    assert not (tmp_path / name).exists()
+
+
+def test_bad_ending_of_a_saved_report(main: Main, tmp_path: Path) -> None:
+    code, _, err = main("report", GOLDEN / "report.json", "-o", tmp_path / "x.pdf")
+    assert code == 2
+    assert ".md" in err
+
+
+def test_output_into_nowhere(main: Main, script: Path, tmp_path: Path) -> None:
+    code, _, err = main("analyze", "-o", tmp_path / "no" / "x.json", script)
+    assert code == 2
+    assert "cannot be written" in err
+
+
+@pytest.mark.parametrize("rungs", ["nonsense", "device,nonsense", "", ","])
+def test_bad_rungs(main: Main, script: Path, rungs: str) -> None:
+    code, _, err = main("analyze", "--rungs", rungs, script)
+    assert code == 2
+    assert "baseline" in err
+
+
+@pytest.mark.parametrize(
+    "option, value",
+    [("--budget", "0"), ("--budget", "soon"), ("--fail-over", "101"), ("--fail-over", "-1"), ("--loader", "0")],
+)
+def test_bad_number(main: Main, script: Path, option: str, value: str) -> None:
+    code, _, err = main("analyze", option, value, script)
+    assert code == 2
+    assert option in err
+
+
+def test_no_such_script(main: Main, tmp_path: Path) -> None:
+    code, _, err = main("analyze", tmp_path / "nowhere.py")
+    assert code == 2
+    assert err.startswith("pipediag: no such script")
+
+
+def test_report_of_a_missing_file(main: Main, tmp_path: Path) -> None:
+    code, out, err = main("report", tmp_path / "missing.json")
+    assert (code, out) == (1, "")
+    assert err.startswith("pipediag: ")
+    assert "missing.json" in err
+    assert "Traceback" not in err
+
+
+@pytest.mark.parametrize("text", ["", "{", "[]", "{}", '{"session": 1}', '{"session": {}}', "\x00"])
+def test_report_of_another_file(main: Main, tmp_path: Path, text: str) -> None:
+    file = tmp_path / "x.json"
+    file.write_text(text)
+    code, out, err = main("report", file)
+    assert (code, out) == (1, "")
+    assert "x.json" in err
+
+
+def test_report_of_a_binary_file(main: Main, tmp_path: Path) -> None:
+    file = tmp_path / "x.json"
+    file.write_bytes(b"\x80\x81\xff")
+    code, _, err = main("report", file)
+    assert code == 1
+    assert "x.json" in err
+
+
+def test_report(main: Main) -> None:
+    code, out, err = main("report", GOLDEN / "report.json")
+    assert (code, err) == (0, "")
+    assert out.replace("█", "#") == (GOLDEN / "report.txt").read_text()
+
+
+@pytest.mark.parametrize("ending", ["json", "md", "txt"])
+def test_report_converts(main: Main, tmp_path: Path, ending: str) -> None:
+    code, out, _ = main("report", GOLDEN / "report.json", "-o", tmp_path / f"x.{ending}")
+    assert (code, out) == (0, "")
+    assert (tmp_path / f"x.{ending}").read_text() == (GOLDEN / f"report.{ending}").read_text()
+
+
+class TestAnalyze:
+    def test_what_stands_after_the_script_is_the_scripts(
+        self, main: Main, script: Path, analyzed: Callable[[Session], list[Request]]
+    ) -> None:
+        requests = analyzed(make(climbing()))
+        theirs = ["--epochs", "3", "-o", "x", "--help", "--", "-m", "--budget"]
+        code, _, _ = main("analyze", "--budget", "7", script, *theirs)
+        assert code == 0
+        (request,) = requests
+        assert request.target.args == theirs
+        assert request.target.name == str(script)
+        assert not request.target.module
+        assert request.budget == 7
+
+    def test_module(self, main: Main, analyzed: Callable[[Session], list[Request]]) -> None:
+        requests = analyzed(make(climbing()))
+        code, _, _ = main("analyze", "--loader", "2", "-m", "pkg.train", "-m", "x")
+        assert code == 0
+        (request,) = requests
+        assert request.target.argv == ["-m", "pkg.train", "-m", "x"]
+        assert request.loader == 2
+
+    def test_rungs_are_put_in_order(
+        self, main: Main, script: Path, analyzed: Callable[[Session], list[Request]]
+    ) -> None:
+        requests = analyzed(make(climbing()))
+        main("analyze", "--rungs", "supply, baseline,device", script)
+        assert requests[0].rungs == ["device", "baseline", "supply"]
+
+    def test_reports_are_shown_and_written(
+        self, main: Main, script: Path, tmp_path: Path, analyzed: Callable[[Session], list[Request]]
+    ) -> None:
+        analyzed(make(climbing(raw=30.0)))
+        code, out, _ = main("analyze", "-o", tmp_path / "a.json", "-o", tmp_path / "b.md", script)
+        assert code == 0
+        assert out.startswith("BOTTLENECK: TRANSFORM")
+        assert json.loads((tmp_path / "a.json").read_text())["verdict"]["bottleneck"] == "transform"
+        assert (tmp_path / "b.md").read_text().startswith("# BOTTLENECK: TRANSFORM")
+
+    @pytest.mark.parametrize("percent, code", [(10, 3), (60, 0)])
+    def test_gate(
+        self,
+        main: Main,
+        script: Path,
+        analyzed: Callable[[Session], list[Request]],
+        percent: int,
+        code: int,
+    ) -> None:
+        analyzed(make(climbing(raw=30.0)))
+        found, _, err = main("analyze", "--fail-over", percent, script)
+        assert found == code
+        assert ("more than 10 %" in err) == (code == 3)
+
+    def test_gate_wants_certainty(self, main: Main, script: Path, analyzed: Callable[[Session], list[Request]]) -> None:
+        """Eleven percent of a step, or a few more or less."""
+        analyzed(make(climbing(raw=5.0), rounds=1))
+        assert main("analyze", "--fail-over", "10", script)[0] == 0
+
+    def test_exit_code_of_the_script_passes_through(
+        self, main: Main, script: Path, analyzed: Callable[[Session], list[Request]]
+    ) -> None:
+        session = make(climbing(raw=30.0))
+        session.script.exit_code = 7
+        analyzed(session)
+        code, out, _ = main("analyze", "--fail-over", "10", script)
+        assert code == 7
+        assert "TRANSFORM" in out
+
+    def test_interrupted(self, main: Main, script: Path, analyzed: Callable[[Session], list[Request]]) -> None:
+        session = make(climbing(raw=30.0))
+        session.ended = "interrupted"
+        analyzed(session)
+        code, out, _ = main("analyze", script)
+        assert code == 130
+        assert "TRANSFORM" in out
+
+    def test_interrupted_before_anything_was_measured(
+        self, main: Main, script: Path, analyzed: Callable[[Session], list[Request]]
+    ) -> None:
+        analyzed(Session(ended="interrupted"))
+        code, out, _ = main("analyze", script)
+        assert (code, out) == (130, "")

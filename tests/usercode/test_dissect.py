@@ -1,0 +1,913 @@
+"""Taking samples apart and making them again, for every form in which datasets call their transforms."""
+
+from __future__ import annotations
+
+import collections
+import datetime
+import enum
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import scipy.sparse
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from PIL import Image
+
+import pipediag
+from pipediag.usercode.chain import take_apart
+from pipediag.usercode.dissect import NotSeparable, RawSample
+from pipediag.usercode.slots import find_slots
+from pipediag.usercode.spying import Recorder, spied
+
+from ..things import (
+    Bag,
+    Double,
+    DoubleInPlace,
+    Frozen,
+    Items,
+    Pair,
+    Record,
+    Sample,
+    Shift,
+    Slotted,
+    ordered,
+    same,
+    scene,
+)
+
+
+class Kind(enum.Enum):
+    CAT = 1
+
+
+class Opaque:
+    """Can be copied, and compares by identity only."""
+
+    __slots__ = ("x",)
+
+    def __init__(self, x: Any) -> None:
+        self.x = x
+
+    def copy(self) -> Opaque:
+        return Opaque(self.x)
+
+
+def apart(dataset: Any, index: int = 3) -> RawSample:
+    return take_apart(lambda: dataset[index], find_slots(dataset)).outer
+
+
+def replays_to_the_original(dataset: Any, index: int = 3) -> RawSample:
+    """Take a sample apart, and check that it is made again as it was, time after time, without the dataset's code."""
+    original = dataset[index]
+    raw = apart(dataset, index)
+    fetched = len(dataset.fetched)
+    for _ in range(3):
+        sample, copying = raw.replay()
+        assert same(sample, original)
+        assert copying >= 0
+    assert len(dataset.fetched) == fetched
+    assert same(dataset[index], original)
+    return raw
+
+
+class OneTransform(Items):
+    def __init__(self, transform: Any) -> None:
+        super().__init__()
+        self.transform = transform
+
+
+class TestForms:
+    def test_tensor(self) -> None:
+        class Dataset(OneTransform):
+            def __getitem__(self, index: int) -> Any:
+                return self.transform(self.raw(index)), index
+
+        dataset = Dataset(Double())
+        raw = replays_to_the_original(dataset)
+        assert [call.name for call in raw.calls] == ["transform"]
+        calls = dataset.transform.calls
+        raw.replay()
+        assert dataset.transform.calls == calls + 1
+
+    def test_the_sample_is_the_result(self) -> None:
+        class Dataset(OneTransform):
+            def __getitem__(self, index: int) -> Any:
+                return self.transform(self.raw(index))
+
+        replays_to_the_original(Dataset(Double()))
+
+    def test_random_transforms_draw_anew(self) -> None:
+        class Dataset(OneTransform):
+            def __getitem__(self, index: int) -> Any:
+                return self.transform(self.raw(index)), index
+
+        raw = apart(Dataset(lambda x: x + torch.rand(())))
+        values = {raw.replay()[0][0][0, 0].item() for _ in range(5)}
+        assert len(values) == 5
+
+    def test_array(self) -> None:
+        class Dataset(OneTransform):
+            def __getitem__(self, index: int) -> Any:
+                self.fetched.append(index)
+                return {"x": self.transform(np.full((2, 2), index)), "y": index}
+
+        replays_to_the_original(Dataset(Double()))
+
+    def test_image(self) -> None:
+        class Dataset(OneTransform):
+            def __getitem__(self, index: int) -> Any:
+                self.fetched.append(index)
+                return self.transform(Image.new("RGB", (4, 4), (index, 0, 0))), index
+
+        raw = replays_to_the_original(Dataset(lambda image: image.rotate(90).resize((2, 2))))
+        assert not raw.calls[0].mutates
+
+    def test_image_of_a_file(self, tmp_path: Path) -> None:
+        """Not decoded before it is used: decoding belongs to loading, and the file is not read again."""
+        file = tmp_path / "x.png"
+        Image.new("RGB", (4, 4), (7, 0, 0)).save(file)
+
+        class Dataset(OneTransform):
+            def __getitem__(self, index: int) -> Any:
+                self.fetched.append(index)
+                return self.transform(Image.open(file)), index
+
+        dataset = Dataset(lambda image: image.resize((2, 2)))
+        original = dataset[0]
+        raw = apart(dataset)
+        file.unlink()
+        assert same(raw.replay()[0][0], original[0])
+        assert not raw.calls[0].mutates
+
+    def test_joint(self) -> None:
+        class Dataset(OneTransform):
+            def __getitem__(self, index: int) -> Any:
+                image, target = self.transform(self.raw(index), {"boxes": torch.ones(2, 4), "id": index})
+                return image, target
+
+        def flip(image: Any, target: Any) -> Any:
+            return image.flip(0), {**target, "boxes": target["boxes"] * 2}
+
+        replays_to_the_original(Dataset(flip))
+
+    def test_joint_returned_as_it_is(self) -> None:
+        class Dataset(OneTransform):
+            def __getitem__(self, index: int) -> Any:
+                return self.transform(self.raw(index), index)
+
+        replays_to_the_original(Dataset(lambda image, label: (image * 2, label)))
+
+    def test_keywords(self) -> None:
+        class Dataset(OneTransform):
+            def __getitem__(self, index: int) -> Any:
+                found = self.transform(image=self.raw(index), mask=self.raw(index) + 1)
+                return found["image"], found["mask"], index
+
+        raw = replays_to_the_original(Dataset(lambda image, mask: {"image": image * 2, "mask": mask + 3}))
+        assert raw.calls[0].kwargs.keys() == {"image", "mask"}
+
+    def test_dict_in_dict_out(self) -> None:
+        class Dataset(OneTransform):
+            def __getitem__(self, index: int) -> Any:
+                return self.transform({"image": self.raw(index), "label": index})
+
+        replays_to_the_original(Dataset(lambda sample: {**sample, "image": sample["image"] * 2}))
+
+    def test_two_views(self) -> None:
+        class Dataset(OneTransform):
+            def __getitem__(self, index: int) -> Any:
+                image = self.raw(index)
+                return self.transform(image), self.transform(image), index
+
+        raw = replays_to_the_original(Dataset(Double()))
+        assert len(raw.calls) == 2
+
+    def test_list_of_two_views(self) -> None:
+        class TwoCrops:
+            def __init__(self, base: Any) -> None:
+                self.base = base
+
+            def __call__(self, x: Any) -> Any:
+                return [self.base(x), self.base(x)]
+
+        class Dataset(OneTransform):
+            def __getitem__(self, index: int) -> Any:
+                return self.transform(self.raw(index)), index
+
+        raw = replays_to_the_original(Dataset(TwoCrops(Double())))
+        assert len(raw.calls) == 1
+
+    def test_views_taken_out_of_their_list(self) -> None:
+        class Dataset(OneTransform):
+            def __getitem__(self, index: int) -> Any:
+                first, second = self.transform(self.raw(index))
+                return {"q": first, "k": second}
+
+        replays_to_the_original(Dataset(lambda x: [x * 2, x + 1]))
+
+    def test_chain_of_attributes(self) -> None:
+        class Dataset(Items):
+            def __init__(self) -> None:
+                super().__init__()
+                self.resize, self.augment, self.normalize = Double(), Shift(), Double()
+
+            def __getitem__(self, index: int) -> Any:
+                return self.normalize(self.augment(self.resize(self.raw(index)))), index
+
+        dataset = Dataset()
+        raw = replays_to_the_original(dataset)
+        assert [call.name for call in raw.calls] == ["resize", "augment", "normalize"]
+        before = [t.calls for t in (dataset.resize, dataset.augment, dataset.normalize)]
+        raw.replay()
+        assert [t.calls for t in (dataset.resize, dataset.augment, dataset.normalize)] == [b + 1 for b in before]
+
+    def test_chain_is_fed_anew(self) -> None:
+        """The second transform gets what the first has drawn this time."""
+
+        class Dataset(Items):
+            def __init__(self) -> None:
+                super().__init__()
+                self.first, self.second = (lambda x: x + torch.rand(())), (lambda x: (x, x * 2))
+
+            def __getitem__(self, index: int) -> Any:
+                return self.second(self.first(self.raw(index)))
+
+        raw = apart(Dataset())
+        for _ in range(3):
+            (one, twice), _ = raw.replay()
+            assert torch.equal(twice, one * 2)
+
+    def test_chain_in_place_of_a_dict(self) -> None:
+        class Dataset(Items):
+            def __init__(self) -> None:
+                super().__init__()
+                self.augment, self.normalize = (lambda s: {"image": s["image"] + 1, "label": s["label"]}), Double()
+
+            def __getitem__(self, index: int) -> Any:
+                sample = self.augment({"image": self.raw(index), "label": index})
+                sample["image"] = self.normalize(sample["image"])
+                return sample
+
+        raw = replays_to_the_original(Dataset())
+        assert [call.name for call in raw.calls] == ["augment", "normalize"]
+
+    def test_two_inputs_of_one_call_from_earlier_ones(self) -> None:
+        class Dataset(Items):
+            def __init__(self) -> None:
+                super().__init__()
+                self.a, self.b, self.mix = Double(), Shift(), (lambda x, y: x + y)
+
+            def __getitem__(self, index: int) -> Any:
+                return self.mix(self.a(self.raw(index)), y=self.b(self.raw(index))), index
+
+        replays_to_the_original(Dataset())
+
+    def test_list_of_transforms(self) -> None:
+        class Dataset(OneTransform):
+            def __getitem__(self, index: int) -> Any:
+                x = self.raw(index)
+                for transform in self.transform:
+                    x = transform(x)
+                return x, index
+
+        raw = replays_to_the_original(Dataset([Double(), Shift()]))
+        assert [call.name for call in raw.calls] == ["transform[0]", "transform[1]"]
+
+    def test_the_same_transform_under_two_names(self) -> None:
+        class Dataset(Items):
+            def __init__(self) -> None:
+                super().__init__()
+                self.train = self.transform = Double()
+
+            def __getitem__(self, index: int) -> Any:
+                return self.transform(self.raw(index)), self.train(self.raw(index) + 5)
+
+        raw = replays_to_the_original(Dataset())
+        assert len(raw.calls) == 2
+
+    def test_one_transform_inside_another(self) -> None:
+        """As torchvision's ``VisionDataset`` keeps them: the outer one is the stage."""
+
+        class Dataset(Items):
+            def __init__(self) -> None:
+                super().__init__()
+                self.transform = Double()
+                self.transforms = lambda x, y: (self.transform(x), y)
+
+            def __getitem__(self, index: int) -> Any:
+                return self.transforms(self.raw(index), index)
+
+        raw = replays_to_the_original(Dataset())
+        assert [call.name for call in raw.calls] == ["transforms"]
+
+    def test_target_transform_returning_a_number(self) -> None:
+        class Dataset(Items):
+            def __init__(self) -> None:
+                super().__init__()
+                self.transform, self.target_transform = Double(), (lambda label: label + 1)
+
+            def __getitem__(self, index: int) -> Any:
+                return self.transform(self.raw(index)), self.target_transform(index)
+
+        raw = replays_to_the_original(Dataset())
+        assert raw.replay()[0][1] == 4
+
+    @pytest.mark.parametrize("label", ["name", b"name", 2.5, True, None, 1 + 2j])
+    def test_target_transform_returning_what_has_no_identity(self, label: Any) -> None:
+        """A label of the sample must not be taken for the result because it happens to be the same object."""
+
+        class Dataset(Items):
+            def __init__(self) -> None:
+                super().__init__()
+                self.transform, self.target_transform = Double(), (lambda index: label)
+
+            def __getitem__(self, index: int) -> Any:
+                return self.transform(self.raw(index)), label, self.target_transform(index)
+
+        replays_to_the_original(Dataset())
+
+    def test_target_transform_returning_an_enum(self) -> None:
+        class Dataset(Items):
+            def __init__(self) -> None:
+                super().__init__()
+                self.transform, self.target_transform = Double(), (lambda index: Kind.CAT)
+
+            def __getitem__(self, index: int) -> Any:
+                return self.transform(self.raw(index)), self.target_transform(index)
+
+        replays_to_the_original(Dataset())
+
+    @pytest.mark.parametrize("beside", [Kind.CAT, Kind, Path("/x"), range(3), slice(2), datetime.date(2026, 1, 1)])
+    def test_anything_may_stand_beside(self, beside: Any) -> None:
+        class Dataset(OneTransform):
+            def __getitem__(self, index: int) -> Any:
+                return self.transform(self.raw(index)), beside
+
+        replays_to_the_original(Dataset(Double()))
+
+    @pytest.mark.parametrize(
+        "convert",
+        [
+            lambda x: x.to_sparse(),
+            lambda x: scipy.sparse.csr_matrix(x.numpy()),
+            lambda x: np.array([x.numpy(), None], dtype=object),
+            lambda x: {1, 2, 3},
+            lambda x: collections.deque([x]),
+            lambda x: Opaque(x),
+        ],
+        ids=["sparse tensor", "scipy", "array of objects", "set", "deque", "opaque"],
+    )
+    def test_results_that_are_hard_to_compare(self, convert: Callable[[Any], Any]) -> None:
+        """Not to know whether a result was changed afterwards is no reason to say that it was."""
+
+        class Dataset(OneTransform):
+            def __getitem__(self, index: int) -> Any:
+                return self.transform(self.raw(index)), index
+
+        dataset = Dataset(convert)
+        original = dataset[3]
+        sample, _ = apart(dataset).replay()
+        assert type(sample[0]) is type(original[0])
+        assert sample[0] is not original[0]
+
+    def test_a_type_the_dataset_asks_for(self) -> None:
+        """As datasets do that know two kinds of transforms."""
+
+        class Dataset(OneTransform):
+            def __getitem__(self, index: int) -> Any:
+                image = self.raw(index)
+                return (self.transform(image) if isinstance(self.transform, Double) else image), index
+
+        replays_to_the_original(Dataset(Double()))
+
+    def test_inputs_that_refer_to_each_other(self) -> None:
+        """Copying and comparing them takes time by their number, not by the number of ways through them."""
+
+        class Dataset(OneTransform):
+            def __getitem__(self, index: int) -> Any:
+                self.fetched.append(index)
+                return self.transform(scene(600)), index
+
+        dataset = Dataset(lambda whole: whole.image[7].image + 1)
+        started = time.perf_counter()
+        raw = apart(dataset)
+        assert same(raw.replay()[0], dataset[3])
+        assert raw.nbytes() >= 600 * 8
+        assert time.perf_counter() - started < 2
+
+    def test_an_object_that_refers_to_itself_may_stand_beside(self) -> None:
+        node = Sample(None)
+        node.label = {"parent": node}
+
+        class Dataset(OneTransform):
+            def __getitem__(self, index: int) -> Any:
+                return self.transform(self.raw(index)), node
+
+        dataset = Dataset(Double())
+        sample, _ = apart(dataset).replay()
+        assert torch.equal(sample[0], dataset[3][0])
+        assert sample[1] is node
+
+    def test_result_in_two_places(self) -> None:
+        """As an auto-encoder's input and target."""
+
+        class Dataset(OneTransform):
+            def __getitem__(self, index: int) -> Any:
+                image = self.transform(self.raw(index))
+                return image, image
+
+        replays_to_the_original(Dataset(Double()))
+        (one, other), _ = apart(Dataset(lambda x: x + torch.rand(()))).replay()
+        assert torch.equal(one, other)
+
+    def test_a_transform_that_changes_nothing(self) -> None:
+        class Dataset(OneTransform):
+            def __getitem__(self, index: int) -> Any:
+                return self.transform(self.raw(index)), index
+
+        replays_to_the_original(Dataset(lambda x: x))
+
+    def test_loading_by_path_is_no_transform(self, tmp_path: Path) -> None:
+        file = tmp_path / "x"
+        file.write_bytes(b"12")
+
+        class Dataset(Items):
+            def __init__(self) -> None:
+                super().__init__()
+                self.get, self.transform = (lambda path: torch.tensor(list(path.read_bytes()))), Double()
+
+            def __getitem__(self, index: int) -> Any:
+                self.fetched.append(index)
+                return self.transform(self.get(file))
+
+        raw = replays_to_the_original(Dataset())
+        assert [call.name for call in raw.calls] == ["transform"]
+
+    def test_the_samples_of_the_dataset_are_not_touched(self) -> None:
+        """A dataset in memory returns the very objects that it keeps."""
+        kept = {"image": torch.ones(2), "label": 3}
+
+        class Dataset(OneTransform):
+            def __getitem__(self, index: int) -> Any:
+                self.fetched.append(index)
+                return kept | {"image": self.transform(kept["image"])}
+
+        replays_to_the_original(Dataset(Double()))
+        assert same(kept, {"image": torch.ones(2), "label": 3})
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        Pair,
+        Record,
+        Frozen,
+        Slotted,
+        Sample,
+        lambda x, y: {"image": x, "label": y},
+        lambda x, y: ordered(label=y, image=x),
+        lambda x, y: [y, (x, {"deep": [x]})],
+        lambda x, y: (Sample(Record(x), y),),
+    ],
+    ids=["namedtuple", "dataclass", "frozen", "slots", "object", "dict", "ordered", "nested", "object in tuple"],
+)
+def test_sample_of_any_kind(make: Callable[[Any, Any], Any]) -> None:
+    class Dataset(OneTransform):
+        def __getitem__(self, index: int) -> Any:
+            return make(self.transform(self.raw(index)), index)
+
+    replays_to_the_original(Dataset(Double()))
+
+
+class TestInPlace:
+    """Transforms that change their input: it is copied for each use, and the copying is not theirs."""
+
+    @pytest.mark.parametrize(
+        "make",
+        [
+            lambda index: torch.full((64, 64), float(index)),
+            lambda index: np.full((64, 64), float(index)),
+        ],
+        ids=["tensor", "array"],
+    )
+    def test_input_stays_pristine(self, make: Callable[[int], Any]) -> None:
+        class Dataset(OneTransform):
+            def __getitem__(self, index: int) -> Any:
+                self.fetched.append(index)
+                return self.transform(make(index)), index
+
+        raw = replays_to_the_original(Dataset(DoubleInPlace()))
+        assert raw.calls[0].mutates
+        for _ in range(3):
+            _, copying = raw.replay()
+            assert copying > 0
+            assert same(raw.calls[0].args[0], make(3))
+
+    def test_image(self) -> None:
+        def paint(image: Any) -> Any:
+            image.putpixel((0, 0), (9, 9, 9))
+            return image
+
+        class Dataset(OneTransform):
+            def __getitem__(self, index: int) -> Any:
+                self.fetched.append(index)
+                return self.transform(Image.new("RGB", (4, 4))), index
+
+        raw = replays_to_the_original(Dataset(paint))
+        assert raw.calls[0].mutates
+        assert raw.calls[0].args[0].getpixel((0, 0)) == (0, 0, 0)
+
+    def test_dict(self) -> None:
+        def augment(sample: Any) -> Any:
+            sample["image"] = sample["image"] * 2
+            sample["new"] = sample.pop("old")
+            return sample
+
+        class Dataset(OneTransform):
+            def __getitem__(self, index: int) -> Any:
+                return self.transform({"image": self.raw(index), "old": index})
+
+        raw = replays_to_the_original(Dataset(augment))
+        assert raw.calls[0].args[0].keys() == {"image", "old"}
+
+    def test_list(self) -> None:
+        def augment(boxes: Any) -> Any:
+            boxes.append(torch.ones(1))
+            return boxes
+
+        class Dataset(OneTransform):
+            def __getitem__(self, index: int) -> Any:
+                return self.transform([self.raw(index)]), index
+
+        raw = replays_to_the_original(Dataset(augment))
+        assert len(raw.calls[0].args[0]) == 1
+
+    def test_object(self) -> None:
+        def augment(sample: Any) -> Any:
+            sample.image = sample.image * 2
+            return sample
+
+        class Dataset(OneTransform):
+            def __getitem__(self, index: int) -> Any:
+                return self.transform(Sample(self.raw(index), index))
+
+        replays_to_the_original(Dataset(augment))
+
+    def test_mapping_of_the_users(self) -> None:
+        class Dataset(OneTransform):
+            def __getitem__(self, index: int) -> Any:
+                return self.transform(Bag(x=self.raw(index), y=index))
+
+        def augment(bag: Any) -> Any:
+            bag["x"] = bag["x"] * 2
+            bag["x"] += 1
+            return bag
+
+        raw = replays_to_the_original(Dataset(augment))
+        assert raw.calls[0].args[0]["x"][0, 0] == 3
+
+    def test_object_that_can_be_called(self) -> None:
+        """As PyG's ``Data``: calling is one more thing it does, it is data all the same."""
+
+        class Graph(Sample):
+            def __call__(self, *names: str) -> Any:
+                return [getattr(self, name) for name in names]
+
+        class Dataset(OneTransform):
+            def __getitem__(self, index: int) -> Any:
+                return self.transform(Graph(self.raw(index), index))
+
+        def augment(graph: Any) -> Any:
+            graph.image *= 2
+            return graph
+
+        replays_to_the_original(Dataset(augment))
+
+    def test_not_a_number_is_not_a_change(self) -> None:
+        class Dataset(OneTransform):
+            def __getitem__(self, index: int) -> Any:
+                self.fetched.append(index)
+                return self.transform(torch.tensor([1.0, float("nan")])), index
+
+        raw = apart(Dataset(lambda x: x.nan_to_num()))
+        assert not raw.calls[0].mutates
+        assert raw.replay()[1] == 0
+
+    def test_a_chain_copies_its_beginning_only(self) -> None:
+        class Dataset(Items):
+            def __init__(self) -> None:
+                super().__init__()
+                self.first, self.second = DoubleInPlace(), DoubleInPlace()
+
+            def __getitem__(self, index: int) -> Any:
+                return self.second(self.first(self.raw(index))), index
+
+        raw = replays_to_the_original(Dataset())
+        assert [call.mutates for call in raw.calls] == [True, False]
+
+
+class TestNotSeparable:
+    """What cannot be told apart is said to be so, with the marker as the way out."""
+
+    @pytest.mark.parametrize("index", [0, 5])
+    def test_no_transform(self, index: int) -> None:
+        class Dataset(Items):
+            def __getitem__(self, index: int) -> Any:
+                return self.raw(index), index
+
+        with pytest.raises(NotSeparable, match=r"pipediag\.stage"):
+            apart(Dataset(), index)
+
+    def test_a_transform_that_is_not_called(self) -> None:
+        class Dataset(OneTransform):
+            def __getitem__(self, index: int) -> Any:
+                return self.raw(index), index
+
+        with pytest.raises(NotSeparable, match=r"no transform.*pipediag\.stage"):
+            apart(Dataset(Double()))
+
+    def test_the_result_is_changed_afterwards(self) -> None:
+        class Dataset(OneTransform):
+            def __getitem__(self, index: int) -> Any:
+                return self.transform(self.raw(index)) * 2, index
+
+        with pytest.raises(NotSeparable, match=r"result of transform is changed after the call.*pipediag\.stage"):
+            apart(Dataset(Double()))
+
+    def test_only_numbers_come_out(self) -> None:
+        class Dataset(OneTransform):
+            def __getitem__(self, index: int) -> Any:
+                return self.raw(index), self.transform(index)
+
+        with pytest.raises(NotSeparable, match=r"pipediag\.stage"):
+            apart(Dataset(lambda index: index + 1))
+
+    def test_one_of_two_is_changed_afterwards(self) -> None:
+        class Slow(Double):
+            """Too slow to be left to the loading."""
+
+            def __call__(self, x: torch.Tensor) -> torch.Tensor:
+                time.sleep(0.002)
+                return super().__call__(x)
+
+        class Dataset(Items):
+            def __init__(self) -> None:
+                super().__init__()
+                self.a, self.b = Slow(), Slow()
+
+            def __getitem__(self, index: int) -> Any:
+                return self.a(self.raw(index)), self.b(self.raw(index)) - 1
+
+        with pytest.raises(NotSeparable, match="result of b is changed"):
+            apart(Dataset())
+
+    def test_a_transform_whose_parts_the_dataset_goes_through(self) -> None:
+        class Dataset(OneTransform):
+            def __getitem__(self, index: int) -> Any:
+                x = self.raw(index)
+                for part in self.transform:
+                    x = part(x)
+                return x, index
+
+        dataset = Dataset(torch.nn.Sequential(torch.nn.ReLU(), torch.nn.ReLU()))
+        original = dataset[3]
+        try:
+            sample, _ = apart(dataset).replay()
+        except NotSeparable as reason:
+            assert "pipediag.stage" in str(reason)
+        else:
+            assert same(sample, original)
+
+
+class TestChangedInPlaceAfterwards:
+    """The result is in the sample, but not as the transform left it. Replaying must not lose what came after."""
+
+    def check(self, dataset: Any) -> None:
+        original = dataset[3]
+        try:
+            sample, _ = apart(dataset).replay()
+        except NotSeparable:
+            return
+        assert same(sample, original)
+
+    def test_key_added_to_a_target(self) -> None:
+        """As detection datasets do with ``image_id``."""
+
+        class Dataset(OneTransform):
+            def __getitem__(self, index: int) -> Any:
+                image, target = self.transform(self.raw(index), {"boxes": torch.ones(2, 4)})
+                target["image_id"] = torch.tensor([index])
+                return image, target
+
+        self.check(Dataset(lambda image, target: (image * 2, {"boxes": target["boxes"] + 1})))
+
+    def test_attribute_set_on_the_sample(self) -> None:
+        class Dataset(OneTransform):
+            def __getitem__(self, index: int) -> Any:
+                sample = self.transform(Sample(self.raw(index)))
+                sample.label = index
+                return sample
+
+        self.check(Dataset(lambda sample: Sample(sample.image * 2)))
+
+    def test_item_appended(self) -> None:
+        class Dataset(OneTransform):
+            def __getitem__(self, index: int) -> Any:
+                views = self.transform(self.raw(index))
+                views.append(torch.ones(1))
+                return views, index
+
+        self.check(Dataset(lambda x: [x * 2]))
+
+    def test_tensor_scaled(self) -> None:
+        class Dataset(OneTransform):
+            def __getitem__(self, index: int) -> Any:
+                x = self.transform(self.raw(index))
+                x /= 255
+                return x, index
+
+        self.check(Dataset(Double()))
+
+
+class TestMarked:
+    """``pipediag.stage`` in place of a transform that can be found."""
+
+    def test_call(self) -> None:
+        class Dataset(Items):
+            def prepare(self, raw: Any, shift: int = 0) -> Any:
+                return raw * 2 + shift
+
+            def __getitem__(self, index: int) -> Any:
+                return pipediag.stage("augment")(self.prepare)(self.raw(index), shift=1), index
+
+        raw = replays_to_the_original(Dataset())
+        assert [call.name for call in raw.calls] == ["augment"]
+
+    def test_decorated_function(self) -> None:
+        @pipediag.stage("augment")
+        def prepare(raw: Any) -> Any:
+            return raw * 2
+
+        class Dataset(Items):
+            def __getitem__(self, index: int) -> Any:
+                return prepare(self.raw(index)), index
+
+        replays_to_the_original(Dataset())
+
+    def test_decorated_method_copies_no_dataset(self) -> None:
+        """The dataset itself is among the arguments: it may be huge, and hold what cannot be copied."""
+
+        class Dataset(Items):
+            def __init__(self) -> None:
+                super().__init__()
+                self.lock = threading.Lock()
+
+            @pipediag.stage("augment")
+            def prepare(self, raw: Any) -> Any:
+                return raw * 2
+
+            def __getitem__(self, index: int) -> Any:
+                return self.prepare(self.raw(index)), index
+
+        dataset = Dataset()
+        raw = replays_to_the_original(dataset)
+        assert raw.calls[0].args[0] is dataset
+        assert not raw.calls[0].mutates
+
+    def test_marked_inside_a_transform_that_is_found(self) -> None:
+        class Dataset(Items):
+            def __init__(self) -> None:
+                super().__init__()
+                self.transform = lambda x: pipediag.stage("inner")(Double())(x) + 1
+
+            def __getitem__(self, index: int) -> Any:
+                return self.transform(self.raw(index)), index
+
+        raw = replays_to_the_original(Dataset())
+        assert [call.name for call in raw.calls] == ["transform"]
+
+
+class TestSpy:
+    """What stands in for a transform meanwhile behaves like it."""
+
+    def test_attributes(self) -> None:
+        dataset = OneTransform(Double())
+        with spied(find_slots(dataset), Recorder()):
+            assert dataset.transform.calls == 0
+
+    @pytest.mark.parametrize("truth", [True, False])
+    def test_truth(self, truth: bool) -> None:
+        class Odd(Double):
+            def __bool__(self) -> bool:
+                return truth
+
+        dataset = OneTransform(Odd())
+        with spied(find_slots(dataset), Recorder()):
+            assert bool(dataset.transform) is truth
+
+    def test_exceptions_leave_the_recorder_usable(self) -> None:
+        def fails(x: Any) -> Any:
+            raise ValueError
+
+        recorder = Recorder()
+        with pytest.raises(ValueError):
+            recorder.call("t", fails, (1,), {})
+        recorder.call("t", Double(), (1,), {})
+        assert len(recorder.seen) == 1
+
+
+def test_bytes_hold_everything_that_is_kept() -> None:
+    """Inputs, and also the parts of the sample that no transform makes again."""
+
+    class Dataset(OneTransform):
+        def __getitem__(self, index: int) -> Any:
+            return self.transform(torch.zeros(1000)), torch.zeros(5000)
+
+    assert apart(Dataset(lambda x: x[:10])).nbytes() >= 4 * 6000
+
+
+def test_bytes_do_not_count_what_was_left_out() -> None:
+    class Dataset(OneTransform):
+        def __getitem__(self, index: int) -> Any:
+            return self.transform(torch.zeros(10)), index
+
+    raw = apart(Dataset(lambda x: x.new_zeros(100_000)))
+    assert raw.nbytes() < 4 * 10_000
+
+
+# Any structure: every leaf is a transformed tensor or something plain, in containers of every kind.
+
+CONTAINERS: dict[str, Callable[[list[Any]], Any]] = {
+    "tuple": tuple,
+    "list": list,
+    "dict": lambda items: {f"k{i}": item for i, item in enumerate(items)},
+    "ordered": lambda items: ordered(**{f"k{i}": item for i, item in enumerate(items)}),
+    "pair": lambda items: Pair(items[0], items[1:]),
+    "record": lambda items: Record(items[0], items[1:]),
+    "object": lambda items: Sample(items[0], items[1:]),
+}
+TRANSFORMED = ("double", "shift", "in place", "chain", "views", "joint")
+LEAF = st.sampled_from([*TRANSFORMED, "raw", "number", "text", "none", "array"])
+SPEC = st.recursive(
+    LEAF,
+    lambda inner: st.tuples(st.sampled_from(sorted(CONTAINERS)), st.lists(inner, min_size=1, max_size=3)),
+    max_leaves=8,
+)
+
+
+class Built(Items):
+    """A sample of the structure ``spec``, with a transform of each kind."""
+
+    def __init__(self, spec: Any) -> None:
+        super().__init__()
+        self.spec = spec
+        self.double, self.shift, self.in_place = Double(), Shift(), DoubleInPlace()
+        self.two = lambda x: [x * 2, (x + 1, {"x": x - 1})]
+        self.joint = lambda x, y: (x * y["factor"], {"factor": y["factor"], "seen": x + 1})
+
+    def __getitem__(self, index: int) -> Any:
+        self.count = float(index)
+        return self.build(self.spec)
+
+    def fresh(self) -> torch.Tensor:
+        self.count += 1
+        return torch.full((2,), self.count)
+
+    def build(self, spec: Any) -> Any:
+        if isinstance(spec, tuple):
+            kind, items = spec
+            return CONTAINERS[kind]([self.build(item) for item in items])
+        makers: dict[str, Callable[[], Any]] = {
+            "double": lambda: self.double(self.fresh()),
+            "shift": lambda: self.shift(x=self.fresh()),
+            "in place": lambda: self.in_place(self.fresh()),
+            "chain": lambda: self.in_place(self.shift(self.double(self.fresh()))),
+            "views": lambda: self.two(self.fresh()),
+            "joint": lambda: self.joint(self.fresh(), {"factor": 3}),
+            "raw": self.fresh,
+            "number": lambda: 7,
+            "text": lambda: "text",
+            "none": lambda: None,
+            "array": lambda: np.arange(3),
+        }
+        return makers[spec]()
+
+
+def leaves_of(spec: Any) -> list[str]:
+    return [leaf for item in spec[1] for leaf in leaves_of(item)] if isinstance(spec, tuple) else [spec]
+
+
+@given(SPEC, st.integers(0, 63))
+def test_any_sample(spec: Any, index: int) -> None:
+    dataset = Built(spec)
+    if not set(leaves_of(spec)) & set(TRANSFORMED):
+        with pytest.raises(NotSeparable):
+            apart(dataset, index)
+        return
+    replays_to_the_original(dataset, index)
