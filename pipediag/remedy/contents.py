@@ -13,7 +13,7 @@ _LIBRARIES = sys.stdlib_module_names | {"torch", "torchvision", "numpy", "scipy"
 #: Objects of these packages are not searched by attribute; torch's are, since a module is one.
 _OPAQUE = sys.stdlib_module_names | {"numpy", "PIL"}
 #: Objects of the standard library that have attributes only.
-_NAMESPACES = (argparse.Namespace, types.SimpleNamespace)
+NAMESPACES = (argparse.Namespace, types.SimpleNamespace)
 
 
 def _package(obj: Any) -> str:
@@ -30,7 +30,7 @@ def is_library(obj: Any) -> bool:
 
 def is_record(obj: Any) -> bool:
     """Return whether an object is searched by its attributes."""
-    if isinstance(obj, _NAMESPACES):
+    if isinstance(obj, NAMESPACES):
         return True
     if isinstance(obj, type) or _package(type(obj)) in _OPAQUE:
         return False

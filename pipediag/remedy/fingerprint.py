@@ -19,7 +19,8 @@ from typing import Any
 
 import torch
 
-from .contents import class_values, closed_over, globals_of, is_library, is_record, slot_values
+from ..usercode.slots import names_in
+from .contents import NAMESPACES, class_values, closed_over, globals_of, is_library, is_record, slot_values
 
 #: Types whose values are identified by their repr.
 _PLAIN = (
@@ -37,10 +38,12 @@ _WRAPPERS = (functools.partial, types.MethodType, staticmethod, classmethod, pro
 _GENERATORS = (random.Random, torch.Generator)
 
 
-def digest(obj: Any, meet: Callable[[Any], None] = lambda value: None) -> str:
+def digest(obj: Any, meet: Callable[[Any], None] = lambda value: None, named_only: bool = False) -> str:
     """Return sixteen hexadecimal digits, the same in every process with the same code and values.
 
-    ``meet`` is called with every object inside before it is read, and may raise.
+    ``meet`` is called with every object inside before it is read, and may raise. With ``named_only``, a namespace of
+    settings that a function reads, such as parsed arguments, counts by the attributes that the function names: a plan
+    should survive another number of epochs.
     """
     hashed = hashlib.sha256()
     seen: dict[int, int] = {}
@@ -54,7 +57,7 @@ def digest(obj: Any, meet: Callable[[Any], None] = lambda value: None) -> str:
             continue
         seen[id(value)] = len(seen)
         meet(value)
-        word, inside = _told(value, value is obj)
+        word, inside = _told(value, value is obj, named_only)
         hashed.update(f"{type(value).__qualname__} {len(inside)} ".encode() + word + b";")
         pending.extend(reversed(inside))
     return hashed.hexdigest()[:16]
@@ -75,7 +78,7 @@ def shows_changes(value: Any) -> bool:
     return isinstance(value, (enum.Enum, *code)) or is_record(value)
 
 
-def _told(value: Any, outermost: bool) -> tuple[bytes, list[Any]]:
+def _told(value: Any, outermost: bool, named_only: bool) -> tuple[bytes, list[Any]]:
     """Return the bytes that describe one object, and the objects inside it; inside a library's function, only those it
     closes over, which may be the user's, unless it is the ``outermost`` object."""
     if isinstance(value, _PLAIN):
@@ -100,7 +103,8 @@ def _told(value: Any, outermost: bool) -> tuple[bytes, list[Any]]:
         return b"", [value.fget, value.fset]
     if isinstance(value, types.FunctionType):
         whole = outermost or not is_library(value)
-        return _name(value).encode(), list(_inside_function(value) if whole else closed_over(value).values())
+        held = _inside_function(value, named_only) if whole else closed_over(value).values()
+        return _name(value).encode(), list(held)
     if isinstance(value, types.CodeType):
         return value.co_code, [value.co_names, value.co_consts]
     if isinstance(value, type):
@@ -135,12 +139,15 @@ def _is_readable(tensor: torch.Tensor) -> bool:
     return tensor.layout == torch.strided and not tensor.is_meta and not tensor.is_quantized
 
 
-def _inside_function(fn: types.FunctionType) -> Iterator[Any]:
+def _inside_function(fn: types.FunctionType, named_only: bool) -> Iterator[Any]:
     """Yield the code and the values that it uses in addition to its arguments."""
     # Not the source, which changes when the user edits the script while it runs.
     yield fn.__code__
     yield from (fn.__defaults__, fn.__kwdefaults__, *sorted(fn.__dict__.items()))
+    names = set(names_in(fn.__code__))
     for name, value in sorted({**globals_of(fn), **closed_over(fn)}.items()):
+        if named_only and isinstance(value, NAMESPACES):
+            value = {attribute: vars(value)[attribute] for attribute in sorted(names & vars(value).keys())}
         yield from (name, value)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 from ..usercode.places import label
@@ -130,7 +131,7 @@ def moved_links(plan: Plan, dataset: Any) -> list[tuple[str, str]]:
     found = []
     for piece in plan.pieces:
         links = links_of(slot_at(dataset, piece.path).get())
-        found += list(zip(piece.moves, map(digest, links[piece.start :]), strict=False))
+        found += list(zip(piece.moves, map(partial(digest, named_only=True), links[piece.start :]), strict=False))
     return found
 
 

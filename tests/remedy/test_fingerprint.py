@@ -6,6 +6,7 @@ import functools
 import random
 import subprocess
 import sys
+import types
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -156,3 +157,17 @@ def test_comments_and_lines_do_not_count() -> None:
     before = digest(defined("def fn(x):\n    return x * 2"))
     assert digest(defined("\n# a script that is edited while it runs\ndef fn(x):  # twice\n    return x * 2")) == before
     assert digest(defined("def fn(x):\n    return x * 3")) != before
+
+
+def test_a_namespace_counts_by_the_attributes_that_a_function_names() -> None:
+    """Parsed arguments, of which the transform reads one: for a plan, the others may change."""
+    settings = types.SimpleNamespace(factor=2, epochs=10)
+
+    def scaled(image: Any) -> Any:
+        return image * settings.factor
+
+    whole, named = digest(scaled), digest(scaled, named_only=True)
+    settings.epochs = 20
+    assert digest(scaled) != whole and digest(scaled, named_only=True) == named
+    settings.factor = 3
+    assert digest(scaled, named_only=True) != named
