@@ -1,0 +1,89 @@
+"""Resizing of a batch against Pillow itself, bit by bit."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import PIL.Image
+import pytest
+import torch
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from torch import Tensor
+from torchvision.transforms.v2.functional import pil_to_tensor, to_pil_image
+
+from pipediag.remedy.batched import geometry, pillow
+
+property_test = settings(
+    deadline=None, max_examples=150, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
+)
+PIXELS = st.integers(1, 40) | st.integers(41, 200)
+SIZES = st.tuples(PIXELS, PIXELS) | PIXELS.map(lambda side: (side, side))
+FILTERS = st.sampled_from(["nearest", *pillow.FILTERS])
+
+
+@st.composite
+def images(draw: st.DrawFn) -> Tensor:
+    """Batches of noise, of black and white, and of few greys, in modes L and RGB."""
+    shape = (draw(st.integers(1, 3)), draw(st.sampled_from([1, 3])), draw(PIXELS), draw(PIXELS))
+    x = torch.rand(shape, generator=torch.Generator().manual_seed(draw(st.integers(0, 2**32))))
+    greys = draw(st.sampled_from([255, 1, 5]))
+    x = ((x * greys).round() / greys * 255).round().to(torch.uint8)
+    return x.contiguous(memory_format=draw(st.sampled_from([torch.contiguous_format, torch.channels_last])))
+
+
+@st.composite
+def boxes(draw: st.DrawFn, x: Tensor) -> list[tuple[int, int, int, int]]:
+    """For each sample a box within it: top, left, height and width."""
+    made = []
+    for _ in x:
+        height, width = (draw(st.integers(1, side)) for side in x.shape[2:])
+        made.append(
+            (draw(st.integers(0, x.shape[2] - height)), draw(st.integers(0, x.shape[3] - width)), height, width)
+        )
+    return made
+
+
+def by_pillow(x: Tensor, box: tuple[int, int, int, int], size: tuple[int, int], filter: str) -> Tensor:
+    top, left, height, width = box
+    cut = to_pil_image(x).crop((left, top, left + width, top + height))
+    return pil_to_tensor(cut.resize(size[::-1], PIL.Image.Resampling[filter.upper()]))
+
+
+def check(x: Tensor, places: Any, size: tuple[int, int], filter: Any, device: torch.device) -> None:
+    options = {"size": size, "interpolation": filter, "antialias": True}
+    for first in ("across", "down"):
+        samples = [n for n, box in enumerate(places) if pillow.first_pass(box[2:], size) == first]
+        if samples:
+            expected = torch.stack([by_pillow(x[n], places[n], size, filter) for n in samples])
+            numbers = torch.tensor([places[n] for n in samples], dtype=torch.float64).to(device).unbind(1)
+            result = geometry.resized_crop(x[samples].to(device), *numbers, pillow=first, **options)
+            assert torch.equal(result.cpu(), expected)
+
+
+@property_test
+@given(data=st.data(), x=images(), size=SIZES, filter=FILTERS)
+def test_resized_crop(device: torch.device, data: st.DataObject, x: Tensor, size: tuple[int, int], filter: str) -> None:
+    check(x, data.draw(boxes(x)), size, filter, device)
+
+
+@pytest.mark.parametrize("filter", ["nearest", *pillow.FILTERS])
+def test_photographs_shrunk_a_lot(device: torch.device, filter: str) -> None:
+    x = torch.randint(0, 256, (2, 3, 480, 640), dtype=torch.uint8, generator=torch.Generator().manual_seed(0))
+    check(x, [(3, 5, 470, 600), (100, 90, 31, 333)], (48, 64), filter, device)
+
+
+@property_test
+@given(extents=st.lists(st.integers(1, 4000), min_size=1, max_size=20), out=st.integers(1, 300))
+def test_nearest_pixels_of_long_boxes(extents: list[int], out: int) -> None:
+    found = pillow.nearest_pixels(torch.tensor(extents, dtype=torch.float64), out)
+    for length, pixels in zip(extents, found, strict=True):
+        positions = PIL.Image.fromarray(np.arange(length, dtype=np.int32)[None])
+        assert np.array(positions.resize((out, 1), PIL.Image.Resampling.NEAREST))[0].tolist() == pixels.tolist()
+
+
+def test_filters_of_pillow_are_for_its_images_only() -> None:
+    x, one = torch.zeros(1, 3, 4, 5, dtype=torch.uint8), torch.ones(1)
+    with pytest.raises(ValueError, match="lanczos"):
+        geometry.resized_crop(x, one, one, one, one, size=(2, 2), interpolation="lanczos", antialias=True)
