@@ -35,14 +35,15 @@ def _crop(x: Tensor, numbers: Tensor, static: Static, bulk: Tensor) -> Tensor:
 
 
 def _resample(x: Tensor, numbers: Tensor, static: Static, bulk: Tensor) -> Tensor:
-    height, width, interpolation, antialias, fixed = static
+    height, width, interpolation, antialias, fixed, pillow = static
     return geometry.resized_crop(
         x,
         *numbers[:, :4].unbind(1),
         size=(height, width),
         interpolation=interpolation,
         antialias=antialias,
-        fixed_point=in_fixed_point(interpolation, fixed),
+        fixed_point=pillow is not None or in_fixed_point(interpolation, fixed),
+        pillow=pillow,
     )
 
 

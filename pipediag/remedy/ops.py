@@ -22,6 +22,7 @@ import torch
 from torch import Tensor
 
 from ..errors import PipediagError
+from .batched import pillow
 from .batched.warp import affine_numbers, perspective_numbers, rotate_numbers
 
 Shape = tuple[int, ...]
@@ -280,7 +281,7 @@ def resize(
 def _resized(state: State, size: tuple[int, int], interpolation: Any, antialias: bool | None) -> list[Op]:
     if size == state.size:
         return []
-    return [_resampled(state, size, interpolation, antialias).given(0, 0, *state.size)]
+    return [_resampled(state, state.size, size, interpolation, antialias).given(0, 0, *state.size)]
 
 
 def resized_crop(
@@ -299,30 +300,40 @@ def resized_crop(
 def prepare_resized_crop(
     state: State, size: Any, interpolation: Any = "bilinear", antialias: bool | None = True
 ) -> Encode:
-    op: Op | None = None  # reused as in prepare_crop
+    ops: dict[Any, Op] = {}  # reused as in prepare_crop
 
     def encode(top: int, left: int, height: int, width: int) -> list[Op]:
-        nonlocal op
         box = (top, left, height, width)
         new = output_size((height, width), size, None)
         if inside(box, state.size) and new != (height, width):
-            if op is None or op.shape[-2:] != new:
-                op = _resampled(state, new, interpolation, antialias)
-            return [op.given(*box)]
+            way = new, state.pillow and pillow.first_pass((height, width), new)
+            if way not in ops:
+                if len(ops) >= _SIZES:
+                    ops.clear()
+                ops[way] = _resampled(state, (height, width), new, interpolation, antialias)
+            return [ops[way].given(*box)]
         cut = state._replace(shape=state.resized(height, width))
         return crop(state, *box) + _resized(cut, new, interpolation, antialias)
 
     return encode
 
 
-def _resampled(state: State, size: tuple[int, int], interpolation: Any, antialias: bool | None) -> Op:
+_SIZES = 16  # limit on reused ops; few results have more sizes than one
+
+
+def _resampled(
+    state: State, box: tuple[int, int], size: tuple[int, int], interpolation: Any, antialias: bool | None
+) -> Op:
     mode = "nearest" if state.mask else interpolation_name(interpolation)
+    if state.pillow:
+        mode = "nearest" if mode == "nearest-exact" else mode
+        return _op("resample", state, (*size, mode, True, True, pillow.first_pass(box, size)), state.resized(*size))
     if mode in ("lanczos", "box", "hamming"):
         raise NotRecordable(f"resizing with interpolation={mode!r} has no kernel on the device")
     if state.dtype == torch.bool and mode in ("bilinear", "bicubic"):
         raise NotRecordable("truth values are interpolated")
-    smooth = mode in ("bilinear", "bicubic") and (bool(antialias) or state.pillow)
-    return _op("resample", state, (*size, mode, smooth, state.fixed), state.resized(*size))
+    smooth = mode in ("bilinear", "bicubic") and bool(antialias)
+    return _op("resample", state, (*size, mode, smooth, state.fixed, None), state.resized(*size))
 
 
 def pad(state: State, padding: Any, fill: Any = None, padding_mode: str = "constant") -> list[Op]:
@@ -656,6 +667,7 @@ EXACT_ON_PICTURES = frozenset(
         "horizontal_flip",
         "vertical_flip",
         "crop",
+        "resample",
         "turn",
         "invert",
         "posterize",

@@ -21,7 +21,6 @@ _OLD_POLICIES = frozenset({"AutoAugment", "RandAugment", "TrivialAugmentWide"})
 #: Transforms whose pixels differ between Pillow's pictures and tensors.
 _APPROXIMATE_ON_PICTURES = frozenset(
     {
-        *("Resize", "RandomResize", "RandomShortestSize", "ScaleJitter", "RandomResizedCrop"),
         *("RandomAffine", "RandomRotation", "RandomPerspective", "ColorJitter", "RandomPhotometricDistort"),
         *("Grayscale", "RandomGrayscale", "RandomAutocontrast", "RandomEqualize", "RandomAdjustSharpness"),
         *("AutoAugment", "RandAugment", "TrivialAugmentWide"),
@@ -30,6 +29,7 @@ _APPROXIMATE_ON_PICTURES = frozenset(
 _MOVE = frozenset(
     {
         *("CenterCrop", "RandomCrop", "FiveCrop", "TenCrop", "Pad", "RandomZoomOut", "RandomIoUCrop"),
+        *("Resize", "RandomResize", "RandomShortestSize", "ScaleJitter", "RandomResizedCrop"),
         *("RandomHorizontalFlip", "RandomVerticalFlip", "ElasticTransform", "RandomChannelPermutation", "RGB"),
         *("RandomInvert", "RandomPosterize", "RandomSolarize", "GaussianBlur", "GaussianNoise", "RandomErasing"),
         *("MixUp", "CutMix", "ToDtype", "ConvertImageDtype", "Normalize", "ToImage", "PILToTensor", "ToTensor"),
