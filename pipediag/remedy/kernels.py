@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 from torchvision.transforms.v2 import functional as F
 
-from .batched import colour, erasing, filters, geometry, pointwise, warp
+from .batched import colour, erasing, filters, geometry, pillow_colour, pointwise, warp
 
 Static = tuple[Any, ...]
 Kernel = Callable[[Tensor, Tensor, Static, Tensor], Tensor]
@@ -98,6 +98,10 @@ def _grayscale(x: Tensor, numbers: Tensor, static: Static, bulk: Tensor) -> Tens
     return colour.grayscale(x, channels=static[0])
 
 
+def _pillow_grayscale(x: Tensor, numbers: Tensor, static: Static, bulk: Tensor) -> Tensor:
+    return pillow_colour.grayscale(x, channels=static[0])
+
+
 def _permute_channels(x: Tensor, numbers: Tensor, static: Static, bulk: Tensor) -> Tensor:
     return colour.permute_channels(x, numbers.long())
 
@@ -154,6 +158,11 @@ KERNELS: Table = {
     "autocontrast": _alike(colour.autocontrast),
     "equalize": _alike(colour.equalize),
     "grayscale": _grayscale,
+    "pillow_adjust_brightness": _factor(pillow_colour.adjust_brightness),
+    "pillow_adjust_contrast": _factor(pillow_colour.adjust_contrast),
+    "pillow_adjust_saturation": _factor(pillow_colour.adjust_saturation),
+    "pillow_adjust_hue": _factor(pillow_colour.adjust_hue),
+    "pillow_grayscale": _pillow_grayscale,
     "permute_channels": _permute_channels,
     "gaussian_blur": _gaussian_blur,
     "gaussian_noise": _gaussian_noise,

@@ -477,10 +477,16 @@ def _factor(name: str) -> Callable[..., list[Op]]:
 
 def _prepare_factor(name: str) -> Callable[[State], Encode]:
     def prepare(state: State) -> Encode:
-        op = _op(name, _levelled(name, state))
+        op = _op(_kernel_name(name, state), _levelled(name, state))
         return lambda factor: [op.given(float(factor))]
 
     return prepare
+
+
+def _kernel_name(name: str, state: State) -> str:
+    """Return the name of the op, which is another one for a Pillow image if Pillow's pixels need a kernel of their
+    own."""
+    return f"pillow_{name}" if state.pillow and f"pillow_{name}" in _OF_PILLOW else name
 
 
 def _levelled(name: str, state: State) -> State:
@@ -511,7 +517,7 @@ def rgb_to_grayscale(state: State, num_output_channels: int = 1) -> list[Op]:
     shape = (num_output_channels, *state.shape[-2:])
     if state.channels == num_output_channels == 1:
         return []
-    return _one("grayscale", state, static=(num_output_channels,), shape=shape)
+    return _one(_kernel_name("grayscale", state), state, static=(num_output_channels,), shape=shape)
 
 
 def grayscale_to_rgb(state: State) -> list[Op]:
@@ -644,6 +650,17 @@ OLDER: dict[str, str] = {
     "to_grayscale": "rgb_to_grayscale",
 }
 
+#: Colour ops with Pillow's own arithmetic.
+_OF_PILLOW = frozenset(
+    {
+        "pillow_adjust_brightness",
+        "pillow_adjust_contrast",
+        "pillow_adjust_saturation",
+        "pillow_adjust_hue",
+        "pillow_grayscale",
+    }
+)
+
 #: Ops on single pixels: a crop after them may be moved before them.
 EACH_PIXEL = frozenset(
     {
@@ -658,12 +675,14 @@ EACH_PIXEL = frozenset(
         "adjust_saturation",
         "adjust_hue",
         "adjust_gamma",
+        *(_OF_PILLOW - {"pillow_adjust_contrast"}),
     }
 )
 
 #: Ops for which Pillow and the batched kernels agree bit by bit.
 EXACT_ON_PICTURES = frozenset(
     {
+        *_OF_PILLOW,
         "horizontal_flip",
         "vertical_flip",
         "crop",

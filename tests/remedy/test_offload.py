@@ -349,6 +349,13 @@ def test_resized_pictures_are_certified_as_equal(device: torch.device) -> None:
     assert resized.samples == 16 and resized.difference.equal
 
 
+@case("RandomResizedCrop RandomApply RandomGrayscale RandomHorizontalFlip PILToTensor", level=0)
+def simclr_from_pictures() -> Dataset[Any]:
+    jitter = v2.RandomApply([v2.ColorJitter(0.8, 0.8, 0.8, 0.2)], p=0.8)
+    links = [v2.RandomResizedCrop(24), jitter, v2.RandomGrayscale(0.2), v2.RandomHorizontalFlip(), v2.PILToTensor()]
+    return Images(v2.Compose(links), picture_of_any_size, length=24)
+
+
 @case("RandomResizedCrop RandomVerticalFlip PILToTensor", level=0)
 def pictures_resized_bicubically() -> Dataset[Any]:
     crop = v2.RandomResizedCrop((30, 20), (0.3, 1.0), (0.3, 3.0), interpolation=v2.InterpolationMode.BICUBIC)

@@ -1,4 +1,4 @@
-"""Resizing of a batch against Pillow itself, bit by bit."""
+"""Resizing and colours of a batch against Pillow itself, bit by bit."""
 
 from __future__ import annotations
 
@@ -11,9 +11,10 @@ import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from torch import Tensor
+from torchvision.transforms import functional as older
 from torchvision.transforms.v2.functional import pil_to_tensor, to_pil_image
 
-from pipediag.remedy.batched import geometry, pillow
+from pipediag.remedy.batched import geometry, pillow, pillow_colour
 
 property_test = settings(
     deadline=None, max_examples=150, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
@@ -81,6 +82,37 @@ def test_nearest_pixels_of_long_boxes(extents: list[int], out: int) -> None:
     for length, pixels in zip(extents, found, strict=True):
         positions = PIL.Image.fromarray(np.arange(length, dtype=np.int32)[None])
         assert np.array(positions.resize((out, 1), PIL.Image.Resampling.NEAREST))[0].tolist() == pixels.tolist()
+
+
+# ---- colours
+
+FACTORS = st.floats(0, 4) | st.sampled_from([0.0, 0.5, 1.0])
+
+
+@property_test
+@given(data=st.data(), x=images(), what=st.sampled_from(["brightness", "contrast", "saturation", "hue"]))
+def test_colours(device: torch.device, data: st.DataObject, x: Tensor, what: str) -> None:
+    factors = [data.draw(st.floats(-0.5, 0.5) if what == "hue" else FACTORS) for _ in x]
+    by_torchvision = getattr(older, f"adjust_{what}")
+    expected = [by_torchvision(to_pil_image(image), factor) for image, factor in zip(x, factors, strict=True)]
+    kernel = getattr(pillow_colour, f"adjust_{what}")
+    result = kernel(x.to(device), torch.tensor(factors, dtype=torch.float64).to(device))
+    assert torch.equal(result.cpu(), torch.stack([pil_to_tensor(image) for image in expected]))
+
+
+@property_test
+@given(x=images(), channels=st.sampled_from([1, 3]))
+def test_grayscale(device: torch.device, x: Tensor, channels: int) -> None:
+    expected = [pil_to_tensor(older.to_grayscale(to_pil_image(image), channels)) for image in x]
+    assert torch.equal(pillow_colour.grayscale(x.to(device), channels=channels).cpu(), torch.stack(expected))
+
+
+@pytest.mark.parametrize("factor", [0.0, 0.1, -0.37, 0.5])
+def test_hues_of_many_colours(device: torch.device, factor: float) -> None:
+    x = torch.cartesian_prod(*[torch.arange(0, 256, 5)] * 3).T.reshape(1, 3, 52, -1).to(torch.uint8)
+    expected = pil_to_tensor(older.adjust_hue(to_pil_image(x[0]), factor))
+    result = pillow_colour.adjust_hue(x.to(device), torch.tensor([factor], dtype=torch.float64).to(device))
+    assert torch.equal(result[0].cpu(), expected)
 
 
 def test_filters_of_pillow_are_for_its_images_only() -> None:

@@ -21,8 +21,8 @@ _OLD_POLICIES = frozenset({"AutoAugment", "RandAugment", "TrivialAugmentWide"})
 #: Transforms whose pixels differ between Pillow's pictures and tensors.
 _APPROXIMATE_ON_PICTURES = frozenset(
     {
-        *("RandomAffine", "RandomRotation", "RandomPerspective", "ColorJitter", "RandomPhotometricDistort"),
-        *("Grayscale", "RandomGrayscale", "RandomAutocontrast", "RandomEqualize", "RandomAdjustSharpness"),
+        *("RandomAffine", "RandomRotation", "RandomPerspective"),
+        *("RandomAutocontrast", "RandomEqualize", "RandomAdjustSharpness"),
         *("AutoAugment", "RandAugment", "TrivialAugmentWide"),
     }
 )
@@ -31,6 +31,7 @@ _MOVE = frozenset(
         *("CenterCrop", "RandomCrop", "FiveCrop", "TenCrop", "Pad", "RandomZoomOut", "RandomIoUCrop"),
         *("Resize", "RandomResize", "RandomShortestSize", "ScaleJitter", "RandomResizedCrop"),
         *("RandomHorizontalFlip", "RandomVerticalFlip", "ElasticTransform", "RandomChannelPermutation", "RGB"),
+        *("ColorJitter", "RandomPhotometricDistort", "Grayscale", "RandomGrayscale"),
         *("RandomInvert", "RandomPosterize", "RandomSolarize", "GaussianBlur", "GaussianNoise", "RandomErasing"),
         *("MixUp", "CutMix", "ToDtype", "ConvertImageDtype", "Normalize", "ToImage", "PILToTensor", "ToTensor"),
         *("ToPureTensor", "Identity", *_APPROXIMATE_ON_PICTURES),
