@@ -162,6 +162,8 @@ KERNELS: Table = {
     "pillow_adjust_contrast": _factor(pillow_colour.adjust_contrast),
     "pillow_adjust_saturation": _factor(pillow_colour.adjust_saturation),
     "pillow_adjust_hue": _factor(pillow_colour.adjust_hue),
+    "pillow_adjust_sharpness": _factor(pillow_colour.adjust_sharpness),
+    "pillow_autocontrast": _alike(pillow_colour.autocontrast),
     "pillow_grayscale": _pillow_grayscale,
     "permute_channels": _permute_channels,
     "gaussian_blur": _gaussian_blur,

@@ -506,7 +506,7 @@ def adjust_gamma(state: State, gamma: float, gain: float = 1) -> list[Op]:
 
 def _plain(name: str) -> Callable[..., list[Op]]:
     def encode(state: State) -> list[Op]:
-        return _one(name, _levelled(name, state))
+        return _one(_kernel_name(name, state), _levelled(name, state))
 
     return encode
 
@@ -657,6 +657,8 @@ _OF_PILLOW = frozenset(
         "pillow_adjust_contrast",
         "pillow_adjust_saturation",
         "pillow_adjust_hue",
+        "pillow_adjust_sharpness",
+        "pillow_autocontrast",
         "pillow_grayscale",
     }
 )
@@ -675,7 +677,7 @@ EACH_PIXEL = frozenset(
         "adjust_saturation",
         "adjust_hue",
         "adjust_gamma",
-        *(_OF_PILLOW - {"pillow_adjust_contrast"}),
+        *(_OF_PILLOW - {"pillow_adjust_contrast", "pillow_adjust_sharpness", "pillow_autocontrast"}),
     }
 )
 
@@ -691,6 +693,7 @@ EXACT_ON_PICTURES = frozenset(
         "invert",
         "posterize",
         "solarize",
+        "equalize",
         "to_dtype",
         # torchvision converts Pillow images to tensors for these
         "gaussian_blur",

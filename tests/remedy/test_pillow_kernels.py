@@ -14,7 +14,7 @@ from torch import Tensor
 from torchvision.transforms import functional as older
 from torchvision.transforms.v2.functional import pil_to_tensor, to_pil_image
 
-from pipediag.remedy.batched import geometry, pillow, pillow_colour
+from pipediag.remedy.batched import colour, geometry, pillow, pillow_colour
 
 property_test = settings(
     deadline=None, max_examples=150, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
@@ -90,7 +90,7 @@ FACTORS = st.floats(0, 4) | st.sampled_from([0.0, 0.5, 1.0])
 
 
 @property_test
-@given(data=st.data(), x=images(), what=st.sampled_from(["brightness", "contrast", "saturation", "hue"]))
+@given(data=st.data(), x=images(), what=st.sampled_from(["brightness", "contrast", "saturation", "hue", "sharpness"]))
 def test_colours(device: torch.device, data: st.DataObject, x: Tensor, what: str) -> None:
     factors = [data.draw(st.floats(-0.5, 0.5) if what == "hue" else FACTORS) for _ in x]
     by_torchvision = getattr(older, f"adjust_{what}")
@@ -98,6 +98,19 @@ def test_colours(device: torch.device, data: st.DataObject, x: Tensor, what: str
     kernel = getattr(pillow_colour, f"adjust_{what}")
     result = kernel(x.to(device), torch.tensor(factors, dtype=torch.float64).to(device))
     assert torch.equal(result.cpu(), torch.stack([pil_to_tensor(image) for image in expected]))
+
+
+@property_test
+@given(x=images(), shift=st.integers(0, 3))
+def test_histograms(device: torch.device, x: Tensor, shift: int) -> None:
+    x = (x >> shift) + 7
+    pictures = [to_pil_image(image) for image in x]
+    for by_torchvision, kernel in (
+        (older.autocontrast, pillow_colour.autocontrast),
+        (older.equalize, colour.equalize),
+    ):
+        expected = torch.stack([pil_to_tensor(by_torchvision(image)) for image in pictures])
+        assert torch.equal(kernel(x.to(device)).cpu(), expected)
 
 
 @property_test

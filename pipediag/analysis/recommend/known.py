@@ -22,7 +22,6 @@ _OLD_POLICIES = frozenset({"AutoAugment", "RandAugment", "TrivialAugmentWide"})
 _APPROXIMATE_ON_PICTURES = frozenset(
     {
         *("RandomAffine", "RandomRotation", "RandomPerspective"),
-        *("RandomAutocontrast", "RandomEqualize", "RandomAdjustSharpness"),
         *("AutoAugment", "RandAugment", "TrivialAugmentWide"),
     }
 )
@@ -32,6 +31,7 @@ _MOVE = frozenset(
         *("Resize", "RandomResize", "RandomShortestSize", "ScaleJitter", "RandomResizedCrop"),
         *("RandomHorizontalFlip", "RandomVerticalFlip", "ElasticTransform", "RandomChannelPermutation", "RGB"),
         *("ColorJitter", "RandomPhotometricDistort", "Grayscale", "RandomGrayscale"),
+        *("RandomAutocontrast", "RandomEqualize", "RandomAdjustSharpness"),
         *("RandomInvert", "RandomPosterize", "RandomSolarize", "GaussianBlur", "GaussianNoise", "RandomErasing"),
         *("MixUp", "CutMix", "ToDtype", "ConvertImageDtype", "Normalize", "ToImage", "PILToTensor", "ToTensor"),
         *("ToPureTensor", "Identity", *_APPROXIMATE_ON_PICTURES),

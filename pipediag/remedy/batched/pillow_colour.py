@@ -45,6 +45,25 @@ def grayscale(x: Tensor, *, channels: int) -> Tensor:
     return _grey(x).to(torch.uint8).repeat(1, channels, 1, 1)
 
 
+def adjust_sharpness(x: Tensor, factor: Tensor) -> Tensor:
+    """Blend with a smoothed image, except at the border, as ``ImageEnhance.Sharpness``."""
+    smooth = x.float()
+    if min(x.shape[-2:]) >= 3:
+        inner = x[..., 1:-1, 1:-1].int()
+        total = x.int().unfold(-1, 3, 1).sum(-1).unfold(-2, 3, 1).sum(-1) + 4 * inner
+        smooth[..., 1:-1, 1:-1] = (2 * total + 13) // 26  # a thirteenth, rounded to nearest; it is never halfway
+    return _blend(smooth, x, factor)
+
+
+def autocontrast(x: Tensor) -> Tensor:
+    """Stretch each channel of each image to the full range, as ``ImageOps.autocontrast``."""
+    low, high = (extreme[:, :, None, None].double() for extreme in torch.aminmax(x.flatten(2), dim=2))
+    flat = low == high
+    scale = torch.full_like(low, 255) / (high - low).masked_fill_(flat, 255)
+    offset = (-low * scale).masked_fill_(flat, 0)
+    return (x * scale).add_(offset).clamp_(0, 255).to(torch.uint8)
+
+
 def _grey(x: Tensor) -> Tensor:
     """Return the grey values ``(N, 1, H, W)`` of mode L, as int32 unless ``x`` is grey."""
     if x.shape[1] == 1:
