@@ -179,9 +179,14 @@ def _program(run: Sequence[_Part], site: float) -> _Part:
 
 def _fast(kind: Kind, channels: Shape, dtype: torch.dtype) -> Kind:
     few = not channels or channels[0] <= _CHANNELS
-    if kind.name in _ALSO_FAST and dtype in _DTYPES and kind.dtype == dtype and few:
+    if kind.name in _ALSO_FAST and dtype in _DTYPES and kind.dtype == dtype and few and not _is_pillows_alone(kind):
         return Kind(f"fast_{kind.name}", kind.static + _ALSO_FAST[kind.name], kind.channels, dtype)
     return kind
+
+
+def _is_pillows_alone(kind: Kind) -> bool:
+    """Return whether it is a resize of a Pillow image by a filter for which there is no fused kernel."""
+    return kind.name == "resample" and kind.static[-1] is not None and kind.static[2] not in ("bilinear", "bicubic")
 
 
 def _joined(parts: Sequence[_Part], taken: Sequence[torch.dtype]) -> list[_Part]:

@@ -29,7 +29,7 @@ def _pixels(x: Tensor, numbers: Tensor, static: Static, bulk: Tensor) -> Tensor:
 
 
 def _resample(x: Tensor, numbers: Tensor, static: Static, bulk: Tensor) -> Tensor:
-    height, width, interpolation, antialias, fixed, converted, *largest = static
+    height, width, interpolation, antialias, fixed, pillow, converted, *largest = static
     top, left, box_height, box_width = numbers
     return resample.resized_crop(
         x,
@@ -42,7 +42,8 @@ def _resample(x: Tensor, numbers: Tensor, static: Static, bulk: Tensor) -> Tenso
         antialias=antialias,
         out_dtype=torch.float32 if converted else None,
         scale=converted == "multiply",
-        fixed_point=in_fixed_point(interpolation, fixed),
+        fixed_point=pillow is not None or in_fixed_point(interpolation, fixed),
+        pillow=pillow,
         largest=tuple(largest) if largest else None,
     )
 
@@ -50,7 +51,7 @@ def _resample(x: Tensor, numbers: Tensor, static: Static, bulk: Tensor) -> Tenso
 def resample_ragged(memory: Tensor, numbers: Tensor, static: Static) -> Tensor:
     """Resize images of different sizes, all with the same number of channels, at the offsets in ``memory`` that
     ``numbers`` gives."""
-    height, width, interpolation, antialias, fixed, converted, *largest, channels, layout = static
+    height, width, interpolation, antialias, fixed, pillow, converted, *largest, channels, layout = static
     top, left, box_height, box_width, offset, image_height, image_width = numbers
     return resample.resized_crop_ragged(
         memory,
@@ -69,7 +70,8 @@ def resample_ragged(memory: Tensor, numbers: Tensor, static: Static) -> Tensor:
         antialias=antialias,
         out_dtype=torch.float32 if converted else None,
         scale=converted == "multiply",
-        fixed_point=in_fixed_point(interpolation, fixed),
+        fixed_point=pillow is not None or in_fixed_point(interpolation, fixed),
+        pillow=pillow,
     )
 
 

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 from torchvision.transforms.v2 import functional as F
 
-from .batched import colour, erasing, filters, geometry, pointwise, warp
+from .batched import colour, erasing, filters, geometry, pillow_colour, pointwise, warp
 
 Static = tuple[Any, ...]
 Kernel = Callable[[Tensor, Tensor, Static, Tensor], Tensor]
@@ -35,14 +35,15 @@ def _crop(x: Tensor, numbers: Tensor, static: Static, bulk: Tensor) -> Tensor:
 
 
 def _resample(x: Tensor, numbers: Tensor, static: Static, bulk: Tensor) -> Tensor:
-    height, width, interpolation, antialias, fixed = static
+    height, width, interpolation, antialias, fixed, pillow = static
     return geometry.resized_crop(
         x,
         *numbers[:, :4].unbind(1),
         size=(height, width),
         interpolation=interpolation,
         antialias=antialias,
-        fixed_point=in_fixed_point(interpolation, fixed),
+        fixed_point=pillow is not None or in_fixed_point(interpolation, fixed),
+        pillow=pillow,
     )
 
 
@@ -95,6 +96,10 @@ def _adjust_gamma(x: Tensor, numbers: Tensor, static: Static, bulk: Tensor) -> T
 
 def _grayscale(x: Tensor, numbers: Tensor, static: Static, bulk: Tensor) -> Tensor:
     return colour.grayscale(x, channels=static[0])
+
+
+def _pillow_grayscale(x: Tensor, numbers: Tensor, static: Static, bulk: Tensor) -> Tensor:
+    return pillow_colour.grayscale(x, channels=static[0])
 
 
 def _permute_channels(x: Tensor, numbers: Tensor, static: Static, bulk: Tensor) -> Tensor:
@@ -153,6 +158,13 @@ KERNELS: Table = {
     "autocontrast": _alike(colour.autocontrast),
     "equalize": _alike(colour.equalize),
     "grayscale": _grayscale,
+    "pillow_adjust_brightness": _factor(pillow_colour.adjust_brightness),
+    "pillow_adjust_contrast": _factor(pillow_colour.adjust_contrast),
+    "pillow_adjust_saturation": _factor(pillow_colour.adjust_saturation),
+    "pillow_adjust_hue": _factor(pillow_colour.adjust_hue),
+    "pillow_adjust_sharpness": _factor(pillow_colour.adjust_sharpness),
+    "pillow_autocontrast": _alike(pillow_colour.autocontrast),
+    "pillow_grayscale": _pillow_grayscale,
     "permute_channels": _permute_channels,
     "gaussian_blur": _gaussian_blur,
     "gaussian_noise": _gaussian_noise,

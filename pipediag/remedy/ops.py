@@ -22,6 +22,7 @@ import torch
 from torch import Tensor
 
 from ..errors import PipediagError
+from .batched import pillow
 from .batched.warp import affine_numbers, perspective_numbers, rotate_numbers
 
 Shape = tuple[int, ...]
@@ -280,7 +281,7 @@ def resize(
 def _resized(state: State, size: tuple[int, int], interpolation: Any, antialias: bool | None) -> list[Op]:
     if size == state.size:
         return []
-    return [_resampled(state, size, interpolation, antialias).given(0, 0, *state.size)]
+    return [_resampled(state, state.size, size, interpolation, antialias).given(0, 0, *state.size)]
 
 
 def resized_crop(
@@ -299,30 +300,40 @@ def resized_crop(
 def prepare_resized_crop(
     state: State, size: Any, interpolation: Any = "bilinear", antialias: bool | None = True
 ) -> Encode:
-    op: Op | None = None  # reused as in prepare_crop
+    ops: dict[Any, Op] = {}  # reused as in prepare_crop
 
     def encode(top: int, left: int, height: int, width: int) -> list[Op]:
-        nonlocal op
         box = (top, left, height, width)
         new = output_size((height, width), size, None)
         if inside(box, state.size) and new != (height, width):
-            if op is None or op.shape[-2:] != new:
-                op = _resampled(state, new, interpolation, antialias)
-            return [op.given(*box)]
+            way = new, state.pillow and pillow.first_pass((height, width), new)
+            if way not in ops:
+                if len(ops) >= _SIZES:
+                    ops.clear()
+                ops[way] = _resampled(state, (height, width), new, interpolation, antialias)
+            return [ops[way].given(*box)]
         cut = state._replace(shape=state.resized(height, width))
         return crop(state, *box) + _resized(cut, new, interpolation, antialias)
 
     return encode
 
 
-def _resampled(state: State, size: tuple[int, int], interpolation: Any, antialias: bool | None) -> Op:
+_SIZES = 16  # limit on reused ops; few results have more sizes than one
+
+
+def _resampled(
+    state: State, box: tuple[int, int], size: tuple[int, int], interpolation: Any, antialias: bool | None
+) -> Op:
     mode = "nearest" if state.mask else interpolation_name(interpolation)
+    if state.pillow:
+        mode = "nearest" if mode == "nearest-exact" else mode
+        return _op("resample", state, (*size, mode, True, True, pillow.first_pass(box, size)), state.resized(*size))
     if mode in ("lanczos", "box", "hamming"):
         raise NotRecordable(f"resizing with interpolation={mode!r} has no kernel on the device")
     if state.dtype == torch.bool and mode in ("bilinear", "bicubic"):
         raise NotRecordable("truth values are interpolated")
-    smooth = mode in ("bilinear", "bicubic") and (bool(antialias) or state.pillow)
-    return _op("resample", state, (*size, mode, smooth, state.fixed), state.resized(*size))
+    smooth = mode in ("bilinear", "bicubic") and bool(antialias)
+    return _op("resample", state, (*size, mode, smooth, state.fixed, None), state.resized(*size))
 
 
 def pad(state: State, padding: Any, fill: Any = None, padding_mode: str = "constant") -> list[Op]:
@@ -466,10 +477,16 @@ def _factor(name: str) -> Callable[..., list[Op]]:
 
 def _prepare_factor(name: str) -> Callable[[State], Encode]:
     def prepare(state: State) -> Encode:
-        op = _op(name, _levelled(name, state))
+        op = _op(_kernel_name(name, state), _levelled(name, state))
         return lambda factor: [op.given(float(factor))]
 
     return prepare
+
+
+def _kernel_name(name: str, state: State) -> str:
+    """Return the name of the op, which is another one for a Pillow image if Pillow's pixels need a kernel of their
+    own."""
+    return f"pillow_{name}" if state.pillow and f"pillow_{name}" in _OF_PILLOW else name
 
 
 def _levelled(name: str, state: State) -> State:
@@ -489,7 +506,7 @@ def adjust_gamma(state: State, gamma: float, gain: float = 1) -> list[Op]:
 
 def _plain(name: str) -> Callable[..., list[Op]]:
     def encode(state: State) -> list[Op]:
-        return _one(name, _levelled(name, state))
+        return _one(_kernel_name(name, state), _levelled(name, state))
 
     return encode
 
@@ -500,7 +517,7 @@ def rgb_to_grayscale(state: State, num_output_channels: int = 1) -> list[Op]:
     shape = (num_output_channels, *state.shape[-2:])
     if state.channels == num_output_channels == 1:
         return []
-    return _one("grayscale", state, static=(num_output_channels,), shape=shape)
+    return _one(_kernel_name("grayscale", state), state, static=(num_output_channels,), shape=shape)
 
 
 def grayscale_to_rgb(state: State) -> list[Op]:
@@ -633,6 +650,19 @@ OLDER: dict[str, str] = {
     "to_grayscale": "rgb_to_grayscale",
 }
 
+#: Colour ops with Pillow's own arithmetic.
+_OF_PILLOW = frozenset(
+    {
+        "pillow_adjust_brightness",
+        "pillow_adjust_contrast",
+        "pillow_adjust_saturation",
+        "pillow_adjust_hue",
+        "pillow_adjust_sharpness",
+        "pillow_autocontrast",
+        "pillow_grayscale",
+    }
+)
+
 #: Ops on single pixels: a crop after them may be moved before them.
 EACH_PIXEL = frozenset(
     {
@@ -647,19 +677,23 @@ EACH_PIXEL = frozenset(
         "adjust_saturation",
         "adjust_hue",
         "adjust_gamma",
+        *(_OF_PILLOW - {"pillow_adjust_contrast", "pillow_adjust_sharpness", "pillow_autocontrast"}),
     }
 )
 
 #: Ops for which Pillow and the batched kernels agree bit by bit.
 EXACT_ON_PICTURES = frozenset(
     {
+        *_OF_PILLOW,
         "horizontal_flip",
         "vertical_flip",
         "crop",
+        "resample",
         "turn",
         "invert",
         "posterize",
         "solarize",
+        "equalize",
         "to_dtype",
         # torchvision converts Pillow images to tensors for these
         "gaussian_blur",

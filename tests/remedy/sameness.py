@@ -55,6 +55,10 @@ def of_any_size(index: int) -> Tensor:
     return pixels(index, height=30 + index % 3 * 7, width=34 + index % 4 * 5)
 
 
+def picture_of_any_size(index: int) -> PIL.Image.Image:
+    return PIL.Image.fromarray(of_any_size(index).permute(1, 2, 0).numpy())
+
+
 def draws() -> tuple[Tensor, float, float]:
     """What the generators of torch, Python and numpy say next."""
     return torch.rand(()), random.random(), float(np.random.rand())

@@ -36,6 +36,7 @@ from .sameness import (
     moved,
     of_any_size,
     picture,
+    picture_of_any_size,
     pixels,
     seen,
     stayed,
@@ -336,10 +337,43 @@ def cifar_from_pictures() -> Dataset[Any]:
     return Images(v1.Compose(links), picture)
 
 
-@case("RandomHorizontalFlip ToTensor Normalize", stays=("RandomResizedCrop",))
+@case("RandomResizedCrop RandomHorizontalFlip ToTensor Normalize")
 def imagenet_from_pictures() -> Dataset[Any]:
     links = [v1.RandomResizedCrop(24), v1.RandomHorizontalFlip(), v1.ToTensor(), v1.Normalize(MEAN, STD)]
-    return Images(v1.Compose(links), picture)
+    return Images(v1.Compose(links), picture_of_any_size, length=16)
+
+
+def test_resized_pictures_are_certified_as_equal(device: torch.device) -> None:
+    certificate = offload(loader(imagenet_from_pictures(), num_workers=1), device).certificate
+    assert certificate is not None
+    (resized,) = [verdict for verdict in certificate.ops if verdict.name == "resized_crop"]
+    assert resized.samples == 16 and resized.difference.equal
+
+
+@case("RandomResizedCrop RandomApply RandomGrayscale RandomHorizontalFlip PILToTensor", level=0)
+def simclr_from_pictures() -> Dataset[Any]:
+    jitter = v2.RandomApply([v2.ColorJitter(0.8, 0.8, 0.8, 0.2)], p=0.8)
+    links = [v2.RandomResizedCrop(24), jitter, v2.RandomGrayscale(0.2), v2.RandomHorizontalFlip(), v2.PILToTensor()]
+    return Images(v2.Compose(links), picture_of_any_size, length=24)
+
+
+@case("RandomResizedCrop RandomVerticalFlip PILToTensor", level=0)
+def pictures_resized_bicubically() -> Dataset[Any]:
+    crop = v2.RandomResizedCrop((30, 20), (0.3, 1.0), (0.3, 3.0), interpolation=v2.InterpolationMode.BICUBIC)
+    return Images(v2.Compose([crop, v2.RandomVerticalFlip(), v2.PILToTensor()]), picture_of_any_size, length=16)
+
+
+@case("Resize RandomCrop RandomHorizontalFlip ToTensor")
+def grey_pictures_resized_and_cut() -> Dataset[Any]:
+    resize = v1.Resize(34, interpolation=v1.InterpolationMode.LANCZOS)
+    links = [resize, v1.RandomCrop(32, padding=2), v1.RandomHorizontalFlip(), v1.ToTensor()]
+    return Images(v1.Compose(links), lambda index: picture_of_any_size(index).convert("L"), length=16)
+
+
+@case("RandomResizedCrop PILToTensor", level=0)
+def pictures_whose_nearest_pixels_are_picked() -> Dataset[Any]:
+    crop = v2.RandomResizedCrop(24, interpolation=v2.InterpolationMode.NEAREST)
+    return Images(v2.Compose([crop, v2.PILToTensor()]), picture_of_any_size, length=16)
 
 
 @case("RandomHorizontalFlip ToTensor Normalize RandomErasing", stays=("RandomResizedCrop AutoAugment",))
@@ -348,9 +382,10 @@ def imagenet_with_a_policy_from_pictures() -> Dataset[Any]:
     return Images(v1.Compose([*links, v1.Normalize(MEAN, STD), v1.RandomErasing()]), picture)
 
 
-@case("CenterCrop ToImage ToDtype Normalize", stays=("Resize",))
+@case("Resize CenterCrop ToImage ToDtype Normalize")
 def evaluation_from_pictures() -> Dataset[Any]:
-    return Images(v2.Compose([v2.Resize(30), v2.CenterCrop(24), v2.ToImage(), *to_floats().transforms]), picture)
+    links = [v2.Resize(30), v2.CenterCrop(24), v2.ToImage(), *to_floats().transforms]
+    return Images(v2.Compose(links), picture_of_any_size)
 
 
 @case("ToImage RandomResizedCrop RandomHorizontalFlip ColorJitter ToDtype Normalize", level=4 * LEVEL)

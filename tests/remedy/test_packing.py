@@ -227,8 +227,10 @@ def test_a_launch_names_images_of_different_sizes_itself(make: Any, chain: Any) 
     )
 
 
-def test_pictures_lie_with_their_channels_last() -> None:
-    chain = v2.Compose([v2.ToImage(), v2.RandomResizedCrop(16)])
+@pytest.mark.parametrize("converted", ["first", "last"])
+def test_pictures_lie_with_their_channels_last(converted: str) -> None:
+    links = [v2.ToImage(), v2.RandomResizedCrop(16, (0.5, 1.0))]
+    chain = v2.Compose(links if converted == "first" else links[::-1])
     sources = [picture(k) for k in range(4)]
     packed = pack(recorded(chain, sources), fuse=True)
     (launch,) = packed.launches

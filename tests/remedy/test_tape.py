@@ -395,13 +395,10 @@ def test_what_needs_a_pictures_pixels_raises(use: Callable[[Any], Any]) -> None:
 
 
 PILLOW_DIFFERS = [
-    lambda x: F.resize(x, [9, 9]),
-    lambda x: F.adjust_brightness(x, 1.3),
-    lambda x: F.adjust_hue(x, 0.1),
     lambda x: F.rotate(x, 10),
-    lambda x: F.equalize(x),
+    lambda x: F.perspective(x, [[0, 0], [9, 0], [9, 9], [0, 9]], [[1, 0], [9, 0], [9, 9], [0, 9]]),
     lambda x: F.pad(x, 2, padding_mode="reflect"),
-    lambda x: F1.adjust_saturation(x, 1.3),
+    lambda x: F1.affine(x, 9.0, [0, 0], 1.0, [0.0]),
 ]
 
 
@@ -420,6 +417,15 @@ def test_what_pillow_does_otherwise_is_recorded_only_where_that_is_allowed(call:
         lambda x: F1.vflip(x),
         lambda x: F.crop(x, 1, 2, 9, 9),
         lambda x: F.pad(x, 3, fill=7),
+        lambda x: F.resize(x, [9, 9]),
+        lambda x: F.adjust_brightness(x, 1.3),
+        lambda x: F.adjust_hue(x, 0.1),
+        lambda x: F.adjust_sharpness(x, 1.3),
+        lambda x: F.equalize(x),
+        lambda x: F1.autocontrast(x),
+        lambda x: F1.adjust_saturation(x, 1.3),
+        lambda x: F.to_grayscale(x),
+        lambda x: F1.resized_crop(x, 1, 2, 20, 30, [9, 9]),
         lambda x: F.invert(x),
         lambda x: F.posterize(x, 3),
         lambda x: F.solarize(x, 99),

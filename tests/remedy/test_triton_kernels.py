@@ -25,6 +25,7 @@ from torchvision.transforms.v2 import InterpolationMode
 from torchvision.transforms.v2 import functional as F
 from torchvision.transforms.v2.functional import _geometry
 
+from pipediag.remedy.batched import pillow
 from pipediag.remedy.batched.geometry import uint8_in_fixed_point
 from pipediag.remedy.triton import available, blur, pixels, resample, warp
 from pipediag.remedy.triton.pixels import FLIP_HORIZONTALLY, FLIP_VERTICALLY, PixelOp, encode
@@ -174,6 +175,32 @@ def test_resized_crop_without_fixed_point(device: torch.device) -> None:
     columns = numbers(box, device).unbind(1)
     actual = resample.resized_crop(x.to(device), *columns, size=(8, 21), antialias=True, fixed_point=False)
     assert_rounded_alike(actual, expected)
+
+
+@pytest.mark.parametrize(
+    ("interpolation", "box", "size"), [("bilinear", [2, 3, 11, 13], (8, 21)), ("bicubic", [0, 1, 9, 17], (10, 5))]
+)
+def test_resized_crop_as_by_pillow(
+    device: torch.device, interpolation: str, box: list[int], size: tuple[int, int]
+) -> None:
+    x = images(3, (2, 3, 15, 19), torch.uint8)
+    expected = one_by_one(
+        x, lambda image, _: F.pil_to_tensor(F.resized_crop(F.to_pil_image(image), *box, size, _MODES[interpolation]))
+    )
+    first = pillow.first_pass((box[2], box[3]), size)
+    assert first == ("down" if size == (8, 21) and pillow._may_go_down_first() else "across")
+    columns, rows = numbers([box] * 2, device).unbind(1), x.permute(0, 2, 3, 1).contiguous().to(device)
+    options = {"size": size, "antialias": True, "interpolation": interpolation, "pillow": first}
+    assert_equal(resample.resized_crop(x.to(device), *columns, **options), expected)
+    offset, height, width = numbers([[0, 15, 19], [3 * 15 * 19, 15, 19]], device).unbind(1)
+    places = (offset, height, width, *columns)
+    actual = resample.resized_crop_ragged(
+        rows.view(-1), *places, channels=3, layout="hwc", largest=(box[2], box[3]), **options
+    )
+    assert_equal(actual, expected)
+
+
+_MODES = {mode.value: mode for mode in InterpolationMode}
 
 
 @pytest.mark.parametrize("layout", ["chw", "hwc"])

@@ -21,16 +21,17 @@ _OLD_POLICIES = frozenset({"AutoAugment", "RandAugment", "TrivialAugmentWide"})
 #: Transforms whose pixels differ between Pillow's pictures and tensors.
 _APPROXIMATE_ON_PICTURES = frozenset(
     {
-        *("Resize", "RandomResize", "RandomShortestSize", "ScaleJitter", "RandomResizedCrop"),
-        *("RandomAffine", "RandomRotation", "RandomPerspective", "ColorJitter", "RandomPhotometricDistort"),
-        *("Grayscale", "RandomGrayscale", "RandomAutocontrast", "RandomEqualize", "RandomAdjustSharpness"),
+        *("RandomAffine", "RandomRotation", "RandomPerspective"),
         *("AutoAugment", "RandAugment", "TrivialAugmentWide"),
     }
 )
 _MOVE = frozenset(
     {
         *("CenterCrop", "RandomCrop", "FiveCrop", "TenCrop", "Pad", "RandomZoomOut", "RandomIoUCrop"),
+        *("Resize", "RandomResize", "RandomShortestSize", "ScaleJitter", "RandomResizedCrop"),
         *("RandomHorizontalFlip", "RandomVerticalFlip", "ElasticTransform", "RandomChannelPermutation", "RGB"),
+        *("ColorJitter", "RandomPhotometricDistort", "Grayscale", "RandomGrayscale"),
+        *("RandomAutocontrast", "RandomEqualize", "RandomAdjustSharpness"),
         *("RandomInvert", "RandomPosterize", "RandomSolarize", "GaussianBlur", "GaussianNoise", "RandomErasing"),
         *("MixUp", "CutMix", "ToDtype", "ConvertImageDtype", "Normalize", "ToImage", "PILToTensor", "ToTensor"),
         *("ToPureTensor", "Identity", *_APPROXIMATE_ON_PICTURES),

@@ -7,9 +7,9 @@ memory and is independent of TF32.
 
 uint8 images are resampled on every device as ATen resamples them on the CPU
 (``aten/src/ATen/native/cpu/UpSampleKernel.cpp``): weights computed in float64 and rounded to fixed point, exact integer
-sums, one rounding after the horizontal pass and another after the vertical one. On CUDA, and in some releases on some
-CPUs, torchvision itself uses float32 and rounds once, which gives other pixels; :func:`uint8_in_fixed_point` returns
-what it does here.
+sums, one rounding after the horizontal pass and another after the vertical one. Pillow does the same with more bits.
+On CUDA, and in some releases on some CPUs, torchvision itself uses float32 and rounds once, which gives other pixels;
+:func:`uint8_in_fixed_point` returns what it does here.
 """
 
 from __future__ import annotations
@@ -23,7 +23,9 @@ import torch.nn.functional as F
 from torch import Tensor
 from torchvision.transforms.v2.functional import resize_image
 
-Interpolation: TypeAlias = Literal["nearest", "nearest-exact", "bilinear", "bicubic"]
+from . import pillow as pillows
+
+Interpolation: TypeAlias = Literal["nearest", "nearest-exact", "bilinear", "bicubic", "box", "hamming", "lanczos"]
 
 _RADIUS = {"bilinear": 1, "bicubic": 2}
 _NEAREST = ("nearest", "nearest-exact")
@@ -84,6 +86,7 @@ def resized_crop(
     antialias: bool | None,
     largest: tuple[int, int] | None = None,
     fixed_point: bool = True,
+    pillow: pillows.Pass | None = None,
 ) -> Tensor:
     """Crop and resize as ``resized_crop_image`` of torchvision v2, with a separate box for each sample.
 
@@ -100,6 +103,8 @@ def resized_crop(
         largest: height and width of the largest boxes, by default those of the images: boxes larger than their image
             need it, and a smaller one saves time.
         fixed_point: if False, uint8 images are resampled in float32 and rounded once.
+        pillow: the pass that Pillow makes first, if uint8 images are resized as by Pillow, bit-equal, with any of its
+            filters. ``antialias`` and ``fixed_point`` must be True then.
 
     Returns:
         ``(N, C, *size)`` in the dtype of ``x``.
@@ -108,11 +113,14 @@ def resized_crop(
         ValueError: the interpolation is unknown.
         TypeError: ``x`` is boolean and the interpolation is not one of the nearest modes.
     """
-    _check(x, interpolation)
+    _check(x, interpolation, pillow is not None)
     if interpolation in _NEAREST:
-        rows, columns = _nearest_pixels(x, height, width, size, interpolation)
+        if pillow:
+            rows, columns = pillows.nearest_pixels(height, size[0]), pillows.nearest_pixels(width, size[1])
+        else:
+            rows, columns = _nearest_pixels(x, height, width, size, interpolation)
         return _pick_or_zero(x, (rows + top[:, None]).to(torch.int64), (columns + left[:, None]).to(torch.int64))
-    filter = _Filter(interpolation, bool(antialias), _sum_dtype(x.dtype, fixed_point))
+    filter = _Filter(interpolation, bool(antialias), _sum_dtype(x.dtype, fixed_point), pillow)
     return _resample(x, (top, height), (left, width), size, largest or (x.shape[2], x.shape[3]), filter)
 
 
@@ -158,9 +166,10 @@ def resize(
     return _resample(x, (origin, height), (origin, width), size, full, filter)
 
 
-def _check(x: Tensor, interpolation: str) -> None:
-    if interpolation not in (*_NEAREST, *_RADIUS):
-        raise ValueError(f"interpolation {interpolation!r} is not one of {(*_NEAREST, *_RADIUS)}")
+def _check(x: Tensor, interpolation: str, pillow: bool = False) -> None:
+    known = (*_NEAREST, *(pillows.FILTERS if pillow else _RADIUS))
+    if interpolation not in known:
+        raise ValueError(f"interpolation {interpolation!r} is not one of {known}")
     if x.dtype == torch.bool and interpolation not in _NEAREST:
         raise TypeError("truth values are picked, not interpolated")
 
@@ -240,11 +249,12 @@ class _Filter(NamedTuple):
     interpolation: str
     antialias: bool
     dtype: torch.dtype
+    pillow: pillows.Pass | None = None
 
     @property
-    def radius(self) -> int:
+    def radius(self) -> float:
         """Number of pixels that the filter extends to either side if it does not shrink the image."""
-        return _RADIUS[self.interpolation]
+        return pillows.FILTERS[self.interpolation].radius if self.pillow else _RADIUS[self.interpolation]
 
     @property
     def real(self) -> torch.dtype:
@@ -257,11 +267,13 @@ class _Filter(NamedTuple):
 
     def taps(self, largest: int, out: int) -> int:
         """Return the maximum number of nonzero taps per position, for boxes of up to ``largest`` pixels."""
-        return math.ceil(2 * self.radius * max(1.0, largest / out)) if self.antialias else 2 * self.radius
+        return math.ceil(2 * self.radius * (max(1.0, largest / out) if self.antialias else 1))
 
     def weight(self, distance: Tensor) -> Tensor:
         """Return the weight of a pixel at ``distance`` from the position: a triangle, or the cubic convolution of Keys
         (1981)."""
+        if self.pillow:
+            return pillows.FILTERS[self.interpolation].weight(distance)
         distance = distance.abs()
         if self.interpolation == "bilinear":
             return (1 - distance).clamp_(min=0)
@@ -296,11 +308,13 @@ def _resample(
 ) -> Tensor:
     """Resize a box of each sample: origin and extent ``(M,)`` along either axis, with M the batch size or 1.
 
-    The horizontal pass comes first, as in ATen.
+    The horizontal pass comes first, as in ATen, except where Pillow begins with the vertical one.
     """
     rows, columns = _axes((x.shape[2], x.shape[3]), vertical, horizontal, size, largest, filter)
     if filter.fixed_point:
-        overshoots = filter.interpolation == "bicubic"
+        overshoots = filter.interpolation in ("bicubic", "lanczos")
+        if filter.pillow == "down":
+            return _fixed_point_pass(_fixed_point_pass(x, rows, 2, overshoots), columns, 3, overshoots)
         return _fixed_point_pass(_fixed_point_pass(x, columns, 3, overshoots), rows, 2, overshoots)
     zero = torch.zeros((), dtype=filter.real, device=x.device)
     return _converted(_weighted_sum(_weighted_sum(x.to(filter.real), columns, 3, zero), rows, 2, zero), x.dtype)
@@ -336,7 +350,8 @@ def _axis(origin: Tensor, extent: Tensor, limit: Tensor, out: int, taps: int, fi
     bits = None
     if filter.fixed_point:
         weight, peak = (weight, weight.amax((0, 2))) if filter.antialias else _merged(position, weight)
-        weight, bits = _to_fixed_point(weight, peak)
+        bits = torch.full_like(peak, pillows.FRACTION_BITS, dtype=torch.int64) if filter.pillow else _fitting_bits(peak)
+        weight, bits = _to_fixed_point(weight, bits), bits.to(torch.int32)
     index = position + origin[:, None]
     near = torch.minimum(index.clamp(min=0), limit[:, None])
     return _Axis(near.to(torch.int64), weight * (index == near), bits)
@@ -351,10 +366,13 @@ def _antialiased(extent: Tensor, out: int, taps: int, filter: _Filter) -> tuple[
     scale = _scale(extent, out)
     stretch = scale.clamp(min=1)
     centre = scale * (_steps(out, extent) + 0.5)
-    first = (centre - filter.radius * stretch + 0.5).floor_().clamp_(min=0)
+    support = filter.radius * stretch
+    first = (centre - support + 0.5).floor_().clamp_(min=0)
+    end = torch.minimum((centre + support + 0.5).floor_(), extent)
     position = first + _steps(taps, extent).view(-1, 1, 1)
-    weight = filter.weight((position - centre + 0.5) * stretch.reciprocal()).mul_(position < extent)
-    return position, weight.div_(weight.sum(0))
+    weight = filter.weight((position - centre + 0.5) * stretch.reciprocal()).mul_(position < end)
+    total = weight.sum(0)
+    return position, weight.div_(total.masked_fill_(total == 0, 1))
 
 
 def _interpolated(extent: Tensor, out: int, taps: int, filter: _Filter) -> tuple[Tensor, Tensor]:
@@ -387,17 +405,19 @@ def _merged(position: Tensor, weight: Tensor) -> tuple[Tensor, Tensor]:
     return sums.masked_fill((same & later).any(1), 0), sums.amax((0, 2))
 
 
-def _to_fixed_point(weight: Tensor, peak: Tensor) -> tuple[Tensor, Tensor]:
-    """Return weights ``(K, M, out)`` as int32, with the most fractional bits ``(M,)`` for which ``peak`` ``(M,)`` fits
-    an int16.
+def _fitting_bits(peak: Tensor) -> Tensor:
+    """Return the most fractional bits ``(M,)`` for which ``peak`` ``(M,)`` fits an int16.
 
     Formula: ATen's ``_compute_index_ranges_int16_weights``.
     """
-    bits = torch.arange(1, _MOST_FRACTION_BITS + 1, device=weight.device)
-    fits = (peak[:, None] * _power_of_two(bits) + 0.5).floor_() < _WEIGHT_LIMIT
-    fraction_bits = fits.sum(1)
-    scaled = weight * _power_of_two(fraction_bits)[:, None]
-    return (scaled.abs() + 0.5).floor_().copysign_(scaled).to(torch.int32), fraction_bits.to(torch.int32)
+    bits = torch.arange(1, _MOST_FRACTION_BITS + 1, device=peak.device)
+    return ((peak[:, None] * _power_of_two(bits) + 0.5).floor_() < _WEIGHT_LIMIT).sum(1)
+
+
+def _to_fixed_point(weight: Tensor, bits: Tensor) -> Tensor:
+    """Return weights ``(K, M, out)`` as int32 with fractional ``bits`` ``(M,)``, rounded half away from zero."""
+    scaled = weight * _power_of_two(bits)[:, None]
+    return (scaled.abs() + 0.5).floor_().copysign_(scaled).to(torch.int32)
 
 
 def _power_of_two(exponent: Tensor) -> Tensor:

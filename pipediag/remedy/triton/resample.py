@@ -6,7 +6,8 @@ applies it: an output is the sum over its rows of the sums over its columns, wit
 
 From uint8 to uint8, ATen has CPU kernels with fixed-point weights: every sum is exact, and the sum over the columns is
 rounded to uint8 before the rows are added. If torchvision does not use them (on CUDA, and for bilinear images with some
-releases on some CPUs), it computes in float32 and rounds once.
+releases on some CPUs), it computes in float32 and rounds once. Pillow's weights have more bits, and it may sum over the
+rows first (:mod:`pipediag.remedy.batched.pillow`).
 """
 
 # mypy: allow-untyped-defs, allow-incomplete-defs, allow-untyped-calls, allow-untyped-decorators
@@ -21,6 +22,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from ..batched.pillow import FRACTION_BITS, Pass
 from ._device import divide, round_half_even
 from ._host import OPTIONS, blocks, check_images, empty_like
 
@@ -34,6 +36,7 @@ _PLAN_BLOCK = 256
 _TILE = (8, 128)
 
 _MOST_FRACTION_BITS = tl.constexpr(22)
+_PILLOWS_FRACTION_BITS = tl.constexpr(FRACTION_BITS)
 _WEIGHT_LIMIT = tl.constexpr(32768)  # fixed-point weights are int16
 
 _UINT8_SCALE = 1.0 / 255.0
@@ -58,6 +61,7 @@ def resized_crop(
     scale: bool = False,
     largest: tuple[int, int] | None = None,
     fixed_point: bool = True,
+    pillow: Pass | None = None,
 ) -> Tensor:
     """Crop and resize as ``resized_crop_image`` of torchvision v2, with a separate box for each sample.
 
@@ -75,6 +79,8 @@ def resized_crop(
         largest: height and width of the largest box, by default those of the images: boxes larger than their image need
             it, and a smaller one saves memory.
         fixed_point: if False, uint8 images are resampled in float32 and rounded once.
+        pillow: the pass that Pillow makes first, if uint8 images are resized as by Pillow, bilinearly or bicubically.
+            ``antialias`` and ``fixed_point`` must be True then.
 
     Returns:
         ``(N, C, *size)`` in the memory format of ``source``.
@@ -88,7 +94,7 @@ def resized_crop(
     dtype = _result_dtype(source.dtype, out_dtype, scale)
     out = empty_like(source, size, dtype)
     images = _Images(source, source, source, source, (source.shape[2], source.shape[3]), source.stride(), "strided")
-    filtering = _Filtering(interpolation, bool(antialias), scale, fixed_point)
+    filtering = _Filtering(interpolation, bool(antialias), scale, fixed_point, pillow)
     return _resample(images, (top, left, height, width), out, largest or images.edges, filtering)
 
 
@@ -111,6 +117,7 @@ def resized_crop_ragged(
     out_dtype: torch.dtype | None = None,
     scale: bool = False,
     fixed_point: bool = True,
+    pillow: Pass | None = None,
     memory_format: torch.memory_format = torch.contiguous_format,
 ) -> Tensor:
     """Crop and resize as :func:`resized_crop`, from images of different sizes stored in one flat tensor.
@@ -141,7 +148,7 @@ def resized_crop_ragged(
     shape = (top.shape[0], channels, *size)
     out = torch.empty(shape, dtype=dtype, device=slab.device, memory_format=memory_format)
     images = _Images(slab, offset, image_height, image_width, (0, 0), (0, 0, 0, 0), layout)
-    filtering = _Filtering(interpolation, bool(antialias), scale, fixed_point)
+    filtering = _Filtering(interpolation, bool(antialias), scale, fixed_point, pillow)
     return _resample(images, (top, left, height, width), out, largest, filtering)
 
 
@@ -164,6 +171,7 @@ class _Filtering(NamedTuple):
     antialias: bool
     scale: bool
     fixed_point: bool
+    pillow: Pass | None
 
     def taps(self, largest: int, out: int) -> int:
         """Return the maximum number of weighted pixels per position for boxes of up to ``largest`` pixels along the
@@ -220,6 +228,7 @@ def _resample(
             DIRECT=out_height + out_width <= _DIRECT_LIMIT,
             REAL=tl.float64 if fixed and radius > 0 else tl.float32,
             FIXED=fixed,
+            PILLOW=filtering.pillow is not None,
             BLOCK=_PLAN_BLOCK,
             num_warps=4,
             **OPTIONS,
@@ -246,6 +255,7 @@ def _resample(
             WHOLE=whole,
             SCALE=_UINT8_SCALE if filtering.scale else 1.0,
             TWO_BY_TWO=taps_y == taps_x == 2,
+            DOWN_FIRST=filtering.pillow == "down",
             ROWS=_TILE[0],
             COLUMNS=_TILE[1],
             num_warps=4,
@@ -289,6 +299,7 @@ def _plan_kernel(
     DIRECT: tl.constexpr,
     REAL: tl.constexpr,
     FIXED: tl.constexpr,
+    PILLOW: tl.constexpr,
     BLOCK: tl.constexpr,
 ):
     """Plan one axis of one sample.
@@ -323,13 +334,13 @@ def _plan_kernel(
         start, count, anchor, norm = _window(i, extent, ratio, taps, RADIUS, ANTIALIAS, EXACT, DIRECT, REAL)
         tl.store(starts + i, origin + start, mask=i < out)
         used = tl.maximum(used, tl.max(tl.where(i < out, count, 0)))
-        if FIXED:
+        if FIXED and not PILLOW:
             for t in range(taps):
                 weight = _weight(t, start, count, anchor, norm, extent, ratio, RADIUS, ANTIALIAS, REAL)
                 peak = tl.maximum(peak, tl.max(tl.where(i < out, weight, 0.0)))
     tl.store(plan + axis * 2, used)
     if FIXED:
-        bits = _fraction_bits(peak)
+        bits = tl.full((), _PILLOWS_FRACTION_BITS, tl.int32) if PILLOW else _fraction_bits(peak)
         tl.store(plan + axis * 2 + 1, bits)
         one = (1 << bits).to(REAL)
 
@@ -514,6 +525,7 @@ def _apply_kernel(
     WHOLE: tl.constexpr,
     SCALE: tl.constexpr,
     TWO_BY_TWO: tl.constexpr,
+    DOWN_FIRST: tl.constexpr,
     ROWS: tl.constexpr,
     COLUMNS: tl.constexpr,
 ):
@@ -553,7 +565,17 @@ def _apply_kernel(
     bits_y = tl.load(plan + 1) if FIXED else 0
     bits_x = tl.load(plan + 3) if FIXED else 0
     total = _nothing(bits_y, ROWS, COLUMNS, FIXED)
-    if TWO_BY_TWO:
+    if DOWN_FIRST:
+        total = _nothing(bits_x, ROWS, COLUMNS, FIXED)
+        for t in range(used_x):
+            across = _inside(x + t, edge_x) * stride_x
+            tall = _nothing(bits_y, ROWS, COLUMNS, FIXED)
+            for s in range(used_y):
+                line = plane + (_inside(y + s, edge_y) * stride_y)[:, None]
+                tall = _add_row(tall, line, across, tl.load(weights + s * out_height + i))
+            total = _add_columns(total, tall, tl.load(weights_x + t * out_width), bits_y)
+        bits_y = bits_x
+    elif TWO_BY_TWO:
         for s in tl.static_range(2):
             line = plane + (_inside(y + s, edge_y) * stride_y)[:, None]
             wide = _nothing(bits_x, ROWS, COLUMNS, FIXED)
@@ -608,3 +630,15 @@ def _add_rows(total, wide, share, bits, FIXED: tl.constexpr):
     wide = tl.minimum(tl.maximum(wide >> bits, 0), 255) if FIXED else wide
     share = share[:, None]
     return total + wide * share if FIXED else tl.fma(wide, share, total)
+
+
+@triton.jit
+def _add_row(tall, line, place, share):
+    """Return ``tall`` plus one more pixel in each column, times its weight, in fixed point."""
+    return tall + tl.load(line + place[None, :]).to(tl.int32) * share[:, None]
+
+
+@triton.jit
+def _add_columns(total, tall, share, bits):
+    """Return ``total`` plus the row sums of one more column for each output, times its weight, in fixed point."""
+    return total + tl.minimum(tl.maximum(tall >> bits, 0), 255) * share[None, :]

@@ -1,0 +1,113 @@
+"""Change the colours of a batch of 8-bit images ``(N, C, H, W)`` as Pillow does, bit by bit.
+
+Images have one channel (mode L) or three (RGB); a parameter is a float64 tensor ``(N,)`` on the same device. Pillow
+blends in float32 with a rounding after each step, and truncates (``Blend.c``); its conversions between RGB and HSV mix
+float32 and float64 (``Convert.c``). Results are always new tensors.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from .pointwise import per_sample
+
+
+def adjust_brightness(x: Tensor, factor: Tensor) -> Tensor:
+    """Blend with black, as ``ImageEnhance.Brightness``."""
+    return _blend(torch.zeros_like(x, dtype=torch.float32), x, factor)
+
+
+def adjust_contrast(x: Tensor, factor: Tensor) -> Tensor:
+    """Blend with each image's mean grey, as ``ImageEnhance.Contrast``."""
+    total = _grey(x).sum((1, 2, 3), keepdim=True, dtype=torch.int64).double()
+    mean = total.div_(torch.full_like(total, x.shape[-2] * x.shape[-1])).add_(0.5).floor_()
+    return _blend(mean.float(), x, factor)
+
+
+def adjust_saturation(x: Tensor, factor: Tensor) -> Tensor:
+    """Blend with each pixel's grey, as ``ImageEnhance.Color``."""
+    return _blend(_grey(x).float(), x, factor)
+
+
+def adjust_hue(x: Tensor, factor: Tensor) -> Tensor:
+    """Turn the hue by ``factor`` of a full circle in mode HSV, as torchvision does with Pillow images. Images with 1
+    channel do not change."""
+    if x.shape[1] == 1:
+        return x.clone()
+    hue, saturation, value = _hsv(x)
+    steps = (factor * 255).trunc_().to(torch.int64)[:, None, None]
+    return _rgb((hue + steps) % 256, saturation, value)
+
+
+def grayscale(x: Tensor, *, channels: int) -> Tensor:
+    """Convert to mode L, and then to ``channels`` equal channels."""
+    return _grey(x).to(torch.uint8).repeat(1, channels, 1, 1)
+
+
+def adjust_sharpness(x: Tensor, factor: Tensor) -> Tensor:
+    """Blend with a smoothed image, except at the border, as ``ImageEnhance.Sharpness``."""
+    smooth = x.float()
+    if min(x.shape[-2:]) >= 3:
+        inner = x[..., 1:-1, 1:-1].int()
+        total = x.int().unfold(-1, 3, 1).sum(-1).unfold(-2, 3, 1).sum(-1) + 4 * inner
+        smooth[..., 1:-1, 1:-1] = (2 * total + 13) // 26  # a thirteenth, rounded to nearest; it is never halfway
+    return _blend(smooth, x, factor)
+
+
+def autocontrast(x: Tensor) -> Tensor:
+    """Stretch each channel of each image to the full range, as ``ImageOps.autocontrast``."""
+    low, high = (extreme[:, :, None, None].double() for extreme in torch.aminmax(x.flatten(2), dim=2))
+    flat = low == high
+    scale = torch.full_like(low, 255) / (high - low).masked_fill_(flat, 255)
+    offset = (-low * scale).masked_fill_(flat, 0)
+    return (x * scale).add_(offset).clamp_(0, 255).to(torch.uint8)
+
+
+def _grey(x: Tensor) -> Tensor:
+    """Return the grey values ``(N, 1, H, W)`` of mode L, as int32 unless ``x`` is grey."""
+    if x.shape[1] == 1:
+        return x
+    red, green, blue = x.to(torch.int32).split(1, dim=1)
+    return (red * 19595 + green * 38470 + blue * 7471 + 0x8000) >> 16
+
+
+def _blend(other: Tensor, x: Tensor, factor: Tensor) -> Tensor:
+    """Return ``other + factor * (x - other)``; product and sum are rounded separately."""
+    return (x - other).mul_(per_sample(factor, torch.float32)).add_(other).clamp_(0, 255).to(torch.uint8)
+
+
+def _hsv(x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Return hue, saturation and value of RGB images, each ``(N, H, W)`` as int64 from 0 to 255."""
+    low, high = torch.aminmax(x.float(), dim=1)
+    chroma = high - low
+    is_grey = chroma == 0
+    divisor = chroma + is_grey
+    saturation = chroma / torch.where(is_grey, divisor, high)
+    red, green, _ = x.unbind(1)
+    to_red, to_green, to_blue = ((high[:, None] - x) / divisor[:, None]).unbind(1)
+    least_red = torch.where(
+        high == green, 2.0 + to_red.double() - to_blue.double(), 4.0 + to_green.double() - to_red.double()
+    ).float()
+    hue = torch.where(high == red, to_blue - to_green, least_red).double()
+    hue = (hue / torch.full_like(hue, 6)).add_(1.0).fmod_(1.0).float().masked_fill_(is_grey, 0)
+    hue, saturation = ((part.double() * 255).to(torch.int64) for part in (hue, saturation))
+    return hue, saturation, high.to(torch.int64)
+
+
+def _rgb(hue: Tensor, saturation: Tensor, value: Tensor) -> Tensor:
+    """Return the RGB images ``(N, 3, H, W)`` for integers ``(N, H, W)`` from 0 to 255."""
+    turn = hue.double() * 6
+    turn = turn / torch.full_like(turn, 255)
+    sector = turn.floor()
+    progress = (turn - sector).float()
+    strength = (saturation.double() / torch.full_like(turn, 255)).float()
+    rest = 1.0 - progress.double()
+    shares = (strength.double(), (strength * progress).double(), strength.double() * rest)
+    low, falling, rising = ((value * (1.0 - share) + 0.5).floor_().to(torch.int64) for share in shares)
+    channels = []
+    for ahead in (0, 4, 2):  # red is high in sectors 5 and 0, falls in 1, is low in 2 and 3, and rises in 4
+        here = (sector + ahead) % 6
+        moving = torch.where(here == 1, falling, rising)
+        channels.append(torch.where((here == 1) | (here == 4), moving, torch.where(here % 5 == 0, value, low)))
+    return torch.stack(channels, 1).to(torch.uint8)
