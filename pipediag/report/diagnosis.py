@@ -10,7 +10,7 @@ from ..analysis import Diagnosis
 from ..analysis.diagnosis import Stage
 from ..analysis.intervals import Interval, total
 from ..analysis.sentences import number, percent
-from ..session import Place, Warning_
+from ..session import CACHED, Place, Warning_
 from . import advice, evidence, knobs, model, remedy
 from .document import Block, Listing, Location, Paragraph, Section, Table, Title, Tone
 from .evidence import ms
@@ -72,7 +72,7 @@ def setting(diagnosis: Diagnosis) -> str:
 def step_line(diagnosis: Diagnosis) -> str:
     """Return the step as compute and input cost, with the rates; empty if the loop was not fed from a cache."""
     ladder = diagnosis.ladder
-    if not ladder.intervened:
+    if not ladder.intervened or ladder.ceiling not in CACHED:
         return ""
     base, best = ladder.ms("baseline").value, ladder.ms(ladder.ceiling).value
     return (

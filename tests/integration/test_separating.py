@@ -47,8 +47,8 @@ def results(side_by_side: Callable[..., Future[Analysis]]) -> Results:
 def test_transforms_are_found(results: Results, form: str) -> None:
     done = results[form].result()
     assert done.rung("raw")["available"], done.rung("raw")["why_not"]
-    # The transforms, all of them, once; and nothing of the loading.
-    assert 20 <= done.ms("raw") < 26, done.stdout
+    # The transforms, all of them, once (20 ms); and nothing of the loading (10 ms). A busy machine slows both rungs.
+    assert 20 <= done.ms("raw") < 0.9 * done.ms("baseline"), done.stdout
     assert done.ms("baseline") > 28
 
 

@@ -109,6 +109,10 @@ class TestLines:
     def test_nor_where_nothing_is_to_be_compared(self, ladder: dict[str, float]) -> None:
         assert report.step_line(diagnose_session(make(ladder))) == ""
 
+    def test_without_cached_batches_the_ceiling_is_unknown(self) -> None:
+        """The fastest rung there is still holds the transforms."""
+        assert report.step_line(diagnose_session(make({"raw": 80.0, "baseline": 90.0}))) == ""
+
     def test_how_surely_it_is_known(self) -> None:
         proven = diagnose_session(make(climbing(raw=30.0)))
         notes = [
