@@ -1,4 +1,5 @@
-"""What a fused kernel is compiled for: not for where its tables of numbers begin, which changes from batch to batch."""
+"""What fused kernels are compiled for (not for the place of a table, which changes from batch to batch), and that the
+compiler takes them."""
 
 from __future__ import annotations
 
@@ -8,7 +9,10 @@ import pytest
 
 pytest.importorskip("triton")
 
+import triton.language
+
 from pipediag.remedy.triton import _pixel_kernels, blur, resample, warp
+from pipediag.remedy.triton._host import OPTIONS
 
 BOXES = {"tops", "lefts", "heights", "widths", "image_heights", "image_widths"}
 
@@ -26,3 +30,54 @@ BOXES = {"tops", "lefts", "heights", "widths", "image_heights", "image_widths"}
 )
 def test_the_place_of_a_table_is_no_matter(kernel: Any, tables: set[str]) -> None:
     assert {param.name for param in kernel.params if param.do_not_specialize_on_alignment} == tables
+
+
+class TestCompiling:
+    """The interpreter that other tests use accepts code that the compiler refuses. Compiling needs no GPU."""
+
+    @pytest.mark.parametrize("pillow", [True, False], ids=["pillow", "tensors"])
+    def test_plans(self, pillow: bool) -> None:
+        constants = {
+            "STRIDED": False,
+            "RADIUS": 2,
+            "ANTIALIAS": True,
+            "EXACT": False,
+            "DIRECT": True,
+            "REAL": triton.language.float64,
+            "FIXED": True,
+            "PILLOW": pillow,
+            "BLOCK": 256,
+        }
+        types = {**dict.fromkeys(BOXES, "*i64"), "plan": "*i32", "weights": "*i32"}
+        assert "cubin" in compiled(resample._plan_kernel, types, constants)
+
+    @pytest.mark.parametrize("layout", ["strided", "chw"])
+    @pytest.mark.parametrize(("down_first", "two_by_two"), [(True, False), (False, False), (False, True)])
+    def test_tiles(self, layout: str, down_first: bool, two_by_two: bool) -> None:
+        constants = {
+            "LAYOUT": layout,
+            "FIXED": True,
+            "WHOLE": True,
+            "SCALE": 1.0,
+            "TWO_BY_TWO": two_by_two,
+            "DOWN_FIRST": down_first,
+            "ROWS": 8,
+            "COLUMNS": 128,
+        }
+        tables = dict.fromkeys(("offsets", "image_heights", "image_widths"), "*i64")
+        types = {**tables, "pixels": "*u8", "out": "*u8", "plan": "*i32", "weights": "*i32"}
+        assert "cubin" in compiled(resample._apply_kernel, types, constants)
+
+
+def compiled(kernel: Any, types: dict[str, str], constants: dict[str, Any]) -> dict[str, Any]:
+    """A kernel compiled for an H100: ``types`` of its tensors, ``constants`` by name, int32 for everything else."""
+    if tuple(map(int, triton.__version__.split(".")[:2])) < (3, 3):
+        pytest.skip("an older compiler takes its sources otherwise")
+    compiler = pytest.importorskip("triton.compiler")
+    backend = pytest.importorskip("triton.backends.compiler")
+    signature = {p.name: "constexpr" if p.name in constants else types.get(p.name, "i32") for p in kernel.params}
+    places = {(kernel.arg_names.index(name),): value for name, value in constants.items()}
+    source = compiler.ASTSource(kernel, signature, places)
+    target = backend.GPUTarget("cuda", 90, 32)
+    assembly: dict[str, Any] = compiler.compile(source, target=target, options={"num_warps": 4, **OPTIONS}).asm
+    return assembly

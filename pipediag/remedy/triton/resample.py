@@ -533,9 +533,9 @@ def _apply_kernel(
     n = tl.program_id(1).to(tl.int64)
     c = (tl.program_id(0) % channels).to(tl.int64)
     tile = tl.program_id(0) // channels
-    across = tl.cdiv(out_width, COLUMNS)
-    row = (tile // across) * ROWS + tl.arange(0, ROWS)
-    column = (tile % across) * COLUMNS + tl.arange(0, COLUMNS)
+    tiles_across = tl.cdiv(out_width, COLUMNS)
+    row = (tile // tiles_across) * ROWS + tl.arange(0, ROWS)
+    column = (tile % tiles_across) * COLUMNS + tl.arange(0, COLUMNS)
     # Lanes beyond the result repeat its last row or column, so only the store needs a mask.
     i = tl.minimum(row, out_height - 1)
     j = tl.minimum(column, out_width - 1)
@@ -568,11 +568,11 @@ def _apply_kernel(
     if DOWN_FIRST:
         total = _nothing(bits_x, ROWS, COLUMNS, FIXED)
         for t in range(used_x):
-            across = _inside(x + t, edge_x) * stride_x
+            place = _inside(x + t, edge_x) * stride_x
             tall = _nothing(bits_y, ROWS, COLUMNS, FIXED)
             for s in range(used_y):
                 line = plane + (_inside(y + s, edge_y) * stride_y)[:, None]
-                tall = _add_row(tall, line, across, tl.load(weights + s * out_height + i))
+                tall = _add_row(tall, line, place, tl.load(weights + s * out_height + i))
             total = _add_columns(total, tall, tl.load(weights_x + t * out_width), bits_y)
         bits_y = bits_x
     elif TWO_BY_TWO:
