@@ -13,18 +13,8 @@ from pipediag.ladder.feed import Feed
 from pipediag.ladder.rung_switch import PAUSE, RungSwitch
 from pipediag.session import Startup
 
+from ..clock import Clock
 from ..things import Transformed
-
-
-class Clock:
-    def __init__(self) -> None:
-        self.seconds = 100.0
-
-    def now(self) -> float:
-        return self.seconds
-
-    def sleep(self, seconds: float) -> None:
-        self.seconds += seconds
 
 
 class Iterator:
@@ -59,7 +49,7 @@ def feed_of(clock: Clock, launch: float, after: list[float], ready: float | None
 
 
 def test_from_iter_until_the_first_batch_is_there() -> None:
-    clock = Clock()
+    clock = Clock(100.0)
     feed = feed_of(clock, 0.5, [2.0, 2.25], ready=1.5)
     assert feed.take() is not None and feed.take() is not None
     assert feed.startups == [Startup(2.5, launch=0.5, ready=2.0)], "once"
@@ -67,7 +57,7 @@ def test_from_iter_until_the_first_batch_is_there() -> None:
 
 def test_a_batch_that_was_ready_before_it_was_asked_for() -> None:
     """The loop prepares for a minute between ``iter()`` and its first ``next()``: that is not the loader's."""
-    clock = Clock()
+    clock = Clock(100.0)
     feed = feed_of(clock, 0.5, [2.0], ready=1.5)
     feed.open()
     clock.seconds += 60.0
@@ -76,7 +66,7 @@ def test_a_batch_that_was_ready_before_it_was_asked_for() -> None:
 
 
 def test_clocks_that_disagree_give_no_time_before_the_beginning() -> None:
-    clock = Clock()
+    clock = Clock(100.0)
     feed = feed_of(clock, 0.5, [-9.0])
     feed.take()
     assert feed.startups[0].seconds == 0.0
@@ -84,7 +74,7 @@ def test_clocks_that_disagree_give_no_time_before_the_beginning() -> None:
 
 @pytest.mark.parametrize("pause", [0.0, 60.0])
 def test_without_workers_nothing_is_made_before_it_is_asked_for(pause: float) -> None:
-    clock = Clock()
+    clock = Clock(100.0)
 
     class Slow(Transformed):
         def __getitem__(self, index: int) -> Any:
@@ -99,7 +89,7 @@ def test_without_workers_nothing_is_made_before_it_is_asked_for(pause: float) ->
 
 
 def test_workers_that_are_kept_begin_anew() -> None:
-    clock = Clock()
+    clock = Clock(100.0)
     feed = feed_of(clock, 0.5, [2.0], ready=1.5, persistent_workers=True)
     assert feed.take() is not None
     assert feed.take() is None, "the epoch is over"
@@ -111,7 +101,7 @@ def test_workers_that_are_kept_begin_anew() -> None:
 
 def test_workers_that_are_ended_for_the_next_epoch() -> None:
     """Ending them takes 3 s, which belong to the next start."""
-    clock = Clock()
+    clock = Clock(100.0)
     feed = feed_of(clock, 0.5, [2.0], ready=1.5)
     assert feed.take() is not None and feed.take() is None
     feed._iterator._workers = [SimpleNamespace(pid=1)]
@@ -121,7 +111,7 @@ def test_workers_that_are_ended_for_the_next_epoch() -> None:
 
 
 def test_waiting() -> None:
-    clock = Clock()
+    clock = Clock(100.0)
     feed = feed_of(clock, 0.5, [2.0, 2.25])
     feed.take()
     feed.take()
@@ -140,7 +130,7 @@ class TestPausing:
         return told
 
     def feed(self) -> Feed:
-        self.clock = Clock()
+        self.clock = Clock(100.0)
         return feed_of(self.clock, 0.5, [2.0, 2.25, 2.5])
 
     def test_is_renewed_long_before_it_ends(self, paused: list[float]) -> None:

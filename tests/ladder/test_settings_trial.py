@@ -26,13 +26,15 @@ from pipediag.ladder.settings_trial import ClonedFeed, SettingsTrial, cloned, pr
 from pipediag.measure.clock import SystemClock
 from pipediag.session import Knobs, Loader, LoaderSettings, Rung, Session, Startup, Window, settings_rung
 
+from ..clock import Clock
+
 TWO = LoaderSettings(2, 4)
 
 
 class Numbers(Dataset[Tensor]):
     """Costs ``seconds`` for each item on the clock that it is given."""
 
-    def __init__(self, length: int = 12, clock: FakeClock | None = None, seconds: float = 0.0) -> None:
+    def __init__(self, length: int = 12, clock: Clock | None = None, seconds: float = 0.0) -> None:
         self.length, self.clock, self.seconds = length, clock, seconds
 
     def __len__(self) -> int:
@@ -44,19 +46,6 @@ class Numbers(Dataset[Tensor]):
         if index >= self.length:
             raise IndexError(f"no item {index}")
         return torch.full((3,), float(index))
-
-
-class FakeClock:
-    """Stands still but for what is added to it."""
-
-    def __init__(self) -> None:
-        self.seconds = 100.0
-
-    def now(self) -> float:
-        return self.seconds
-
-    def sleep(self, seconds: float) -> None:
-        self.seconds += seconds
 
 
 def make(workers: int = 0, **settings: Any) -> DataLoader[Any]:
@@ -233,7 +222,7 @@ class Race:
     """A loop of one process on a fake clock, and a race of loaders whose items take so many seconds."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, items: Sequence[float], seconds: float, length: int) -> None:
-        self.clock = FakeClock()
+        self.clock = Clock(100.0)
         self.session = known(*(LoaderSettings(n, 2) for n in range(1, 1 + len(items))))
         self.events: list[str] = []
         self.closed: list[str] = []

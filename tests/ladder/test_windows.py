@@ -21,6 +21,8 @@ from pipediag.measure.evidence import BatchCost
 from pipediag.measure.schedule import Schedule
 from pipediag.session import REMEDIED, Session, Startup, settings_rung
 
+from ..clock import Clock
+
 #: The rung of a clone of the loader, with settings of its own.
 CLONED = settings_rung(1)
 #: Seconds that a worker takes for a batch.
@@ -32,17 +34,6 @@ QUIET = STILL - POLL
 
 #: What workers make that are not paused while the loop is fed in another way.
 _WORKERS_DO = dict.fromkeys(("device", "host", "supply", REMEDIED, CLONED), "baseline")
-
-
-class Clock:
-    def __init__(self) -> None:
-        self.seconds = 0.0
-
-    def now(self) -> float:
-        return self.seconds
-
-    def sleep(self, seconds: float) -> None:
-        self.seconds += seconds
 
 
 class Workers:

@@ -25,22 +25,11 @@ from pipediag.measure.clock import SystemClock
 from pipediag.measure.device import Device
 from pipediag.session import Prefix
 
+from ...clock import Clock
+
 CPU = torch.device("cpu")
 CUDA = pytest.param("cuda", marks=[pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU")])
 ON_CPU = "training runs on the CPU, which has no streams"
-
-
-class Clock:
-    """Time goes by in :class:`Slow` modules only."""
-
-    def __init__(self) -> None:
-        self.seconds = 0.0
-
-    def now(self) -> float:
-        return self.seconds
-
-    def sleep(self, seconds: float) -> None:
-        self.seconds += seconds
 
 
 class Slow(nn.Module):
