@@ -1,7 +1,7 @@
 """Replace attributes of other people's classes and modules for a while, and hold hooks on them.
 
-Every global patch of pipediag is a context manager from here, so one check sees them all: :data:`LIVE` is empty
-whenever no analysis and no remedy is running.
+Every global patch of pipediag is a context manager and is listed here, so one check sees them all: :data:`LIVE` is
+empty whenever no analysis and no remedy is running.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ def replaced(owner: Any, name: str, stand_in: Any) -> Iterator[None]:
     own = name in vars(owner)
     native = vars(owner).get(name)
     setattr(owner, name, stand_in)
-    with _live(f"{owner!r}.{name}"):
+    with live(f"{owner!r}.{name}"):
         try:
             yield
         finally:
@@ -39,7 +39,7 @@ def replaced(owner: Any, name: str, stand_in: Any) -> Iterator[None]:
 @contextmanager
 def hooked(handle: Handle) -> Iterator[None]:
     """Keep a hook of torch's registered within the context."""
-    with _live(repr(handle)):
+    with live(repr(handle)):
         try:
             yield
         finally:
@@ -47,7 +47,8 @@ def hooked(handle: Handle) -> Iterator[None]:
 
 
 @contextmanager
-def _live(what: str) -> Iterator[None]:
+def live(what: str) -> Iterator[None]:
+    """List ``what`` as patched within the context, for a module with a cached table of patches of its own."""
     LIVE.append(what)
     try:
         yield

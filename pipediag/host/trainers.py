@@ -5,12 +5,13 @@ from __future__ import annotations
 import inspect
 import os
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from functools import partial
 from types import FunctionType, MethodType, ModuleType
 from typing import Any
 
 from ..frames import is_ours
+from ..patches import replaced
 from .hooks import when_imported
 
 #: Maximum number of functions of a process's target that are searched for training.
@@ -25,9 +26,9 @@ def trainers_told(tell: Callable[[str], None]) -> Iterator[None]:
     Whether a process trains is read from its code, since processes are also started for loading, logging and
     prediction.
     """
-    patched: list[tuple[Any, Any]] = []
+    patch = ExitStack()
 
-    def patch(module: ModuleType) -> None:
+    def install(module: ModuleType) -> None:
         process_class = module.BaseProcess
         native = process_class.start
 
@@ -38,15 +39,10 @@ def trainers_told(tell: Callable[[str], None]) -> Iterator[None]:
                 code = trainer.__code__
                 tell(f"{trainer.__name__}, {os.path.basename(code.co_filename)}:{code.co_firstlineno}")
 
-        process_class.start = start
-        patched.append((process_class, native))
+        patch.enter_context(replaced(process_class, "start", start))
 
-    with when_imported("multiprocessing.process", patch):
-        try:
-            yield
-        finally:
-            for process_class, native in patched:
-                process_class.start = native
+    with patch, when_imported("multiprocessing.process", install):
+        yield
 
 
 def _trainer_in(process: Any) -> FunctionType | None:

@@ -20,6 +20,7 @@ from torchvision.transforms.v2 import _augment, _auto_augment, _geometry, _misc
 from torchvision.transforms.v2 import functional as F
 from torchvision.transforms.v2.functional import _utils as dispatch
 
+from ..patches import live
 from .images import (
     IN_PLACE,
     RECORDING,
@@ -240,12 +241,13 @@ def recording(
     session.active = True
     session.number += 1
     session.allow_approximate, session.refused, session.copies = allow_approximate, refused, copies
-    try:
-        for owner, name, _, value in _replacements():
-            setattr(owner, name, value)
-        yield
-    finally:
-        session.active = before
-        session.allow_approximate, session.refused, session.copies = False, frozenset(), False
-        for owner, name, original, _ in _replacements():
-            setattr(owner, name, original)
+    with live("functions of torchvision"):
+        try:
+            for owner, name, _, value in _replacements():
+                setattr(owner, name, value)
+            yield
+        finally:
+            session.active = before
+            session.allow_approximate, session.refused, session.copies = False, frozenset(), False
+            for owner, name, original, _ in _replacements():
+                setattr(owner, name, original)
