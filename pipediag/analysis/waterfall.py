@@ -88,13 +88,12 @@ def sides(ladder: LadderView) -> Sides:
         # Workers begin a batch before the loop asks for it: a longer wait than for its making is one for its delivery.
         late = max(0.0, waits.value - made)
         waits = waits.at_most(made)
-    measured += late
     # The training process cannot need more than the step took; a rung measured while the machine was busier may say so.
-    ready = min(measured, step.value - waits.value)
+    ready = min(measured + late, step.value - waits.value)
     lost = step.value - waits.value - ready
     # The wait is the noisy one of the two; the part beyond both rungs is known as precisely as they are.
     arm = math.hypot(
-        2 * RESOLUTION * step.value, max(0.0, measured - late - ladder.ms(slowest).low), (waits.high - waits.low) / 2
+        2 * RESOLUTION * step.value, measured - min(measured, ladder.ms(slowest).low), (waits.high - waits.low) / 2
     )
     compute = min(ready, ladder.ms(ladder.ceiling).value)
     return Sides(step, compute, ready, waits, Interval(lost, lost - arm, lost + arm), late)

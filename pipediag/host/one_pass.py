@@ -156,7 +156,7 @@ class Watch:
         """
         event = read(kind, data)
         self._note(event)
-        self._session.apply(kind, data)
+        self._session.enter(kind, event)
         self._progress(event, self._session)
 
     def _note(self, event: object) -> None:

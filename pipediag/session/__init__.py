@@ -173,9 +173,14 @@ class Session:
 
     def apply(self, kind: str, data: Mapping[str, Any]) -> None:
         """Apply one event of the measurement. Ignore unknown kinds, so that versions may differ."""
+        if kind in KINDS and KINDS[kind].enter is not None:
+            self.enter(kind, read(kind, data))
+
+    def enter(self, kind: str, event: Any) -> None:
+        """Enter the data of an event that :func:`.events.read` has read; ignore kinds that a session does not hold."""
         enter = KINDS[kind].enter if kind in KINDS else None
         if enter is not None:
-            enter(self, read(kind, data))
+            enter(self, event)
 
     def to_dict(self) -> dict[str, Any]:
         return dataclasses.asdict(self)
