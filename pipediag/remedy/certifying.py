@@ -18,6 +18,7 @@ from torch import Tensor
 from ..usercode import tree
 from ..usercode.randomness import moved
 from .certificate_samples import Real, Recorded, Step, Told, images, tensor_of
+from .decoding import DECODING, both_ways
 from .packed_batch import Packed
 from .packing import pack_ops
 from .plan import Plan
@@ -153,7 +154,12 @@ def certify(witnesses: Iterable[tuple[Real, Recorded]], plan: Plan, device: torc
         if recorded.packed is None:
             unrecorded, why = unrecorded + recorded.number, recorded.why
             continue
-        made = replay(recorded.packed, device, plan.moved)
+        packed = recorded.packed
+        if packed.files is not None:
+            decoding = ops.setdefault(DECODING, _Compared())
+            for pixels, pillows in both_ways(packed.memory, packed.files, device):
+                decoding.ours.add(pixels, pillows.cpu())
+        made = replay(packed.decoded_by_pillow(device), device, plan.moved)
         off = False
         for ours, reference in zip(_tensors(made), _tensors(real.batch), strict=True):
             off = not whole.setdefault(reference.dtype, _Compared()).ours.add(ours, reference) or off

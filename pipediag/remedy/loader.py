@@ -12,6 +12,7 @@ from ..errors import UsageError
 from ..usercode.places import label
 from .certifying import Certificate, certify
 from .custom import Refused, prove
+from .decoding import DECODING, why_not
 from .plan import Place, Plan, link_at
 from .streams.executor import Executor, LoaderOnDevice
 from .streams.feed import Copied, Feed
@@ -63,6 +64,7 @@ def offload(
     loader: DataLoader[Any],
     device: torch.device | str = "cuda",
     *,
+    approximate: bool = False,
     allow_approximate: bool = False,
     samples: int = 64,
 ) -> OffloadedLoader:
@@ -76,6 +78,8 @@ def offload(
     Args:
         loader: any ``DataLoader``; it is not changed.
         device: where the batches go.
+        approximate: also decode JPEGs on the device. Their pixels then differ from Pillow's by at most one level,
+            before the transforms. It needs a GPU with a JPEG engine, and ``pip install "pipediag[decode]"``.
         allow_approximate: also move ops on Pillow images, whose pixels then differ slightly.
         samples: number of samples to test.
 
@@ -87,7 +91,8 @@ def offload(
     device = torch.device(device)
     refused: frozenset[str] = frozenset()
     while True:
-        offloaded = OffloadedLoader(loader, _plan(loader, device, allow_approximate, refused), device)
+        plan = _plan(loader, device, allow_approximate, refused, approximate)
+        offloaded = OffloadedLoader(loader, plan, device)
         if not offloaded.plan.pieces:
             return offloaded
         try:
@@ -110,6 +115,7 @@ def certificate(
     device: torch.device | str = "cuda",
     *,
     samples: int = 64,
+    approximate: bool = False,
     allow_approximate: bool = False,
 ) -> Certificate:
     """Compare a loader's moved transforms with the CPU, on the first samples that its sampler yields.
@@ -118,21 +124,30 @@ def certificate(
         loader: a ``DataLoader``, or the result of :func:`offload`, which then keeps its plan and device.
         device: where the moved transforms run.
         samples: number of samples to make both ways.
-        allow_approximate: as for :func:`offload`.
+        approximate, allow_approximate: as for :func:`offload`.
     """
     if not isinstance(loader, OffloadedLoader):
         device = torch.device(device)
-        loader = OffloadedLoader(loader, _plan(loader, device, allow_approximate), device)
+        plan = _plan(loader, device, allow_approximate, approximate=approximate)
+        loader = OffloadedLoader(loader, plan, device)
     return certify(witnesses(loader.loader, loader.plan, samples), loader.plan, loader.device)
 
 
 def _plan(
-    loader: DataLoader[Any], device: torch.device, allow_approximate: bool, refused: frozenset[str] = frozenset()
+    loader: DataLoader[Any],
+    device: torch.device,
+    allow_approximate: bool,
+    refused: frozenset[str] = frozenset(),
+    approximate: bool = False,
 ) -> Plan:
     """Return the plan for a loader, tried on a few of its samples. The user's own links move if a proof allows it."""
     plan = Plan(allow_approximate=allow_approximate, fuse=available(device), refused=refused)
+    if approximate and DECODING not in refused:
+        why = why_not(device)
+        plan = replace(plan, reasons=(why,)) if why else replace(plan, decodes=True)
     if isinstance(loader.dataset, IterableDataset):
-        return replace(plan, reasons=("an iterable dataset's samples cannot be drawn twice, to try what can be moved",))
+        why = "an iterable dataset's samples cannot be drawn twice, to try what can be moved"
+        return replace(plan, decodes=False, reasons=(*plan.reasons, why))
     stay: dict[Place, str] = {}
     while True:
         try:
@@ -149,4 +164,4 @@ def _plan(
             else:
                 plan = replace(plan, own={**plan.own, place: proof.shapes}, moved={**plan.moved, place: proof})
         except TrialFailed as error:
-            return replace(plan, pieces=(), reasons=(str(error),))
+            return replace(plan, pieces=(), reasons=(*plan.reasons, str(error)))

@@ -17,6 +17,7 @@ from torch import Tensor
 from torch.utils.data._utils.pin_memory import pin_memory
 
 from ..errors import UsageError
+from .decoding import Files, with_pixels
 from .ops import Shape
 from .ring import Claim, Lease
 
@@ -128,6 +129,7 @@ class Packed:
     results: list[Result]
     batch: Any
     slot: Claim | Lease | None = None  # of a ring: a Claim in a worker, a Lease in the training process
+    files: Files | None = None  # to be decoded
 
     def pin_memory(self, device: Any = None) -> Packed:
         """Pin the batch when the loader's pinning thread asks for it. A slot that is page-locked is not copied.
@@ -144,25 +146,34 @@ class Packed:
         return pinned
 
     def on_device(self, device: torch.device) -> Packed:
-        """Return the batch with its memory on ``device``; for the CPU, the batch itself. The copy runs on the current
-        stream.
+        """Return the batch with its memory on ``device``, JPEGs decoded; for the CPU, the batch itself unless it has
+        JPEGs. The copy and the decoding run on the current stream.
 
-        The slot is returned when the copy is complete, without waiting here. Values outside the memory stay where they
+        The slot is returned when they are complete, without waiting here. Values outside the memory stay where they
         are.
 
         Raises:
             UsageError: the batch has been released, or copied to a device.
         """
         slot = self._to_be_read()
-        if device.type == "cpu":
+        if self.files is not None:
+            memory = with_pixels(self.memory, self.files, device)
+        elif device.type == "cpu":
             return self
-        memory = self.memory.to(device, non_blocking=device.type == "cuda")
+        else:
+            memory = self.memory.to(device, non_blocking=device.type == "cuda")
         if slot is not None:
             if device.type == "cuda":
                 slot.release_after(torch.cuda.current_stream(device).record_event())
             else:
                 slot.release()
-        return replace(self, memory=memory, slot=None)
+        return replace(self, memory=memory, slot=None, files=None)
+
+    def decoded_by_pillow(self, device: torch.device) -> Packed:
+        """Return the batch with its memory on ``device`` and its JPEGs decoded by Pillow, to compare it with."""
+        if self.files is None:
+            return self
+        return replace(self, memory=with_pixels(self.memory, self.files, device, by_pillow=True), files=None)
 
     def release(self) -> None:
         """Return the slot now. No one, including a device, may still read the memory."""

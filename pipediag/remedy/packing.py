@@ -12,6 +12,7 @@ import math
 import pickle
 from collections import OrderedDict, defaultdict
 from collections.abc import Callable, Iterator, Sequence
+from itertools import accumulate
 from typing import Any
 
 import numpy as np
@@ -21,6 +22,7 @@ from torch.utils.data import get_worker_info
 from torchvision import tv_tensors
 
 from ..usercode import tree
+from .decoding import Files
 from .fuse import fused, programs
 from .images import RecordingImage, RecordingMask, RecordingPicture, RecordingStack, is_recording
 from .kernels import RAGGED
@@ -30,6 +32,7 @@ from .program import Program, Step, Take, merge
 from .ring import Claim, Ring, shared_memory
 from .stacking import Parts, is_named_tuple, is_plain
 from .tape import Tape
+from .undecoded import is_undecoded
 
 _ALIGNED = 16
 
@@ -176,6 +179,8 @@ def _boxes(tapes: Sequence[Tape], tracks: Sequence[Any], resized: bool) -> list[
 
 
 def _needed(tape: Tape, ops: Sequence[Op], resized: bool) -> Box | None:
+    if is_undecoded(tape.source):
+        return None
     for op in ops:
         if op.name in EACH_PIXEL:
             continue
@@ -205,33 +210,40 @@ def _trimmed(ops: tuple[Op, ...], sites: tuple[int, ...], box: Box) -> tuple[tup
 
 
 class _Images:
-    """Images of a batch in groups of one shape, dtype and layout; an image that several views share is stored once."""
+    """Images of a batch in groups of one shape, dtype and layout; an image that several views share is stored once.
+
+    An image that the device decodes is stored as the bytes of its file, in groups of such images only.
+    """
 
     def __init__(self) -> None:
-        self._groups: dict[tuple[Any, ...], int] = {}  # by shape, dtype and layout
-        self.groups: list[list[Tensor]] = []
+        self._groups: dict[tuple[Any, ...], int] = {}  # by shape, dtype, layout and whether the images are encoded
+        self.groups: list[list[Tensor | bytes]] = []
         self._known: dict[Any, tuple[int, int]] = {}
         self._pixels: dict[int, Tensor] = {}
 
     @property
     def kinds(self) -> list[tuple[Any, ...]]:
         """Shape, dtype and channels-last flag of each group."""
-        return list(self._groups)
+        return [kind[:3] for kind in self._groups]
 
     def place(self, source: Any, box: Box | None) -> tuple[int, int]:
         """Return (group, row) of the image, or of its part."""
         known = (id(source), box)
         if known not in self._known:
-            pixels, channels_last = self._of(source), not isinstance(source, Tensor)
-            if box is not None:
-                rows, columns = slice(box[0], box[0] + box[2]), slice(box[1], box[1] + box[3])
-                pixels = pixels[rows, columns] if channels_last else pixels[..., rows, columns]
-            kind = (tuple(pixels.shape), pixels.dtype, channels_last)
+            if is_undecoded(source):
+                image: Tensor | bytes = source.encoded
+                kind: tuple[Any, ...] = ((source.height, source.width, 3), torch.uint8, True, True)
+            else:
+                image, channels_last = self._of(source), not isinstance(source, Tensor)
+                if box is not None:
+                    rows, columns = slice(box[0], box[0] + box[2]), slice(box[1], box[1] + box[3])
+                    image = image[rows, columns] if channels_last else image[..., rows, columns]
+                kind = (tuple(image.shape), image.dtype, channels_last, False)
             group = self._groups.setdefault(kind, len(self.groups))
             if group == len(self.groups):
                 self.groups.append([])
             self._known[known] = group, len(self.groups[group])
-            self.groups[group].append(pixels)
+            self.groups[group].append(image)
         return self._known[known]
 
     def _of(self, source: Any) -> Tensor:
@@ -247,16 +259,25 @@ class _Images:
 
 
 class _Memory:
-    """Layout of a batch's memory."""
+    """Layout of a batch's memory. Addresses may have one gap, for pixels that the device decodes; it is not sent."""
 
     def __init__(self) -> None:
         self._end = 0
         self._parts: list[tuple[Section | Plain, Any]] = []
+        self._left_out = 0  # bytes of the gap
 
     def section(self, values: Any, shape: Shape, dtype: torch.dtype) -> Section:
         section = self._next(shape, dtype)
-        self._parts.append((section, values))
+        self._parts.append((section._replace(offset=section.offset - self._left_out), values))
         return section
+
+    def gap(self, shapes: Sequence[Shape]) -> tuple[int, list[Section]]:
+        """Leave a gap for bytes of these shapes. Return its size, and the place of each."""
+        assert not self._left_out
+        begin = self._end
+        places = [self._next(shape, torch.uint8) for shape in shapes]
+        self._left_out = self._end - begin
+        return self._left_out, places
 
     def plain(self, values: Any, shape: Shape, dtype: torch.dtype, stride: tuple[int, ...] | None = None) -> Plain:
         plain = Plain(self._next(shape, dtype), stride)
@@ -270,7 +291,7 @@ class _Memory:
 
     def written(self, ring: Ring | None) -> tuple[Tensor, Claim | None]:
         """Write the memory once and return it; in a worker it is memory that the training process can map."""
-        memory, claim = self._room(ring)
+        memory, claim = self._room(ring, self._end - self._left_out)
         try:
             for place, values in self._parts:
                 _write(place.of(memory), values)
@@ -280,28 +301,56 @@ class _Memory:
             raise
         return memory, claim
 
-    def _room(self, ring: Ring | None) -> tuple[Tensor, Claim | None]:
-        claim = None if ring is None else ring.claim(self._end)
+    def _room(self, ring: Ring | None, nbytes: int) -> tuple[Tensor, Claim | None]:
+        claim = None if ring is None else ring.claim(nbytes)
         if claim is not None:
             return claim.memory, claim
-        storage = None if get_worker_info() is None else shared_memory(max(1, self._end))
+        storage = None if get_worker_info() is None else shared_memory(max(1, nbytes))
         if storage is None:
-            return torch.empty(self._end, dtype=torch.uint8), None
-        return torch.empty(0, dtype=torch.uint8).set_(storage, 0, (self._end,)), None
+            return torch.empty(nbytes, dtype=torch.uint8), None
+        return torch.empty(0, dtype=torch.uint8).set_(storage, 0, (nbytes,)), None
 
 
 class _Writer:
     """Writer of a program's launches, and of the data that they need into the memory."""
 
     def __init__(
-        self, memory: _Memory, groups: list[list[Tensor]], kinds: list[tuple[Any, ...]], program: Program
+        self,
+        memory: _Memory,
+        groups: Sequence[list[Tensor | bytes]],
+        kinds: Sequence[tuple[Any, ...]],
+        program: Program,
     ) -> None:
         self._memory = memory
         self._program = program
-        self._sources = [
-            Source(memory.section(group, (len(group), *kind[0]), kind[1]), kind[2])
-            for group, kind in zip(groups, kinds, strict=True)
+        self._files: Files | None = None
+        sections: dict[int, Section] = {}
+        encoded = []
+        for k, (group, (shape, dtype, _)) in enumerate(zip(groups, kinds, strict=True)):
+            if isinstance(group[0], bytes):
+                encoded.append(k)
+            else:
+                sections[k] = memory.section(group, (len(group), *shape), dtype)
+        if encoded:
+            files: list[Any] = [groups[k] for k in encoded]
+            places = self._left_to_decode(files, [(len(groups[k]), *kinds[k][0]) for k in encoded])
+            sections.update(zip(encoded, places, strict=True))
+        self._sources = [Source(sections[k], kind[2]) for k, kind in enumerate(kinds)]
+
+    def _left_to_decode(self, groups: Sequence[Sequence[bytes]], shapes: Sequence[Shape]) -> list[Section]:
+        """Send files, and return where the pixels of each group will be: ``shapes`` (images, height, width, 3)."""
+        data = [file for group in groups for file in group]
+        sent = self._memory.section(b"".join(data), (sum(map(len, data)),), torch.uint8)
+        begins = accumulate(map(len, data), initial=sent.offset)
+        nbytes, places = self._memory.gap(shapes)
+        targets = [
+            (place.offset + row * 3 * height * width, height, width)
+            for place, (number, height, width, _) in zip(places, shapes, strict=True)
+            for row in range(number)
         ]
+        rows = [(begin, len(file), *target) for begin, file, target in zip(begins, data, targets, strict=False)]
+        self._files = Files(places[0].offset, nbytes, rows)
+        return places
 
     def packed(self, structure: Any, ring: Ring | None = None) -> Packed:
         launches = [self._launch(step) for step in self._program.steps]
@@ -310,7 +359,7 @@ class _Writer:
             for takes, order in self._program.outputs
         ]
         memory, claim = self._memory.written(ring)
-        return Packed(memory, self._sources, launches, results, structure, claim)
+        return Packed(memory, self._sources, launches, results, structure, claim, self._files)
 
     def _launch(self, step: Step) -> Launch:
         op = step.ops[0]
@@ -384,6 +433,8 @@ class _Writer:
 def _write(place: Tensor, values: Any) -> None:
     if isinstance(values, Tensor):
         place.copy_(values)
+    elif isinstance(values, bytes):
+        place.numpy()[:] = np.frombuffer(values, np.uint8)
     elif isinstance(values[0], Tensor):
         torch.stack(values, out=place)
     else:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
@@ -17,6 +17,7 @@ from .hooks import recording
 from .images import RecordingTensor
 from .ops import NotRecordable, Op
 from .recorder import Link, Recorder, links_of
+from .undecoded import undecoded_files
 
 Path = tuple[int, ...]
 #: A link of a chain: the path of its transform and its index there.
@@ -54,6 +55,7 @@ class Plan:
         allow_approximate: True if Pillow's ops are recorded although the device's pixels differ slightly.
         fuse: True if the device has the fused kernels.
         copies: True if images are copied when a recording image replaces them, for a dataset that overwrites them.
+        decodes: True if JPEGs are decoded on the device; their pixels then differ from Pillow's by one level at most.
         refused: functions whose replay differs too much.
         own: links that are the user's own code and were proven to work on the device.
         moved: the same links in their form for the device. It is not sent to the workers.
@@ -63,6 +65,7 @@ class Plan:
     reasons: tuple[str, ...] = ()
     allow_approximate: bool = False
     fuse: bool = False
+    decodes: bool = False
     copies: bool = False
     refused: frozenset[str] = frozenset()
     own: Mapping[Place, Shapes] = field(default_factory=dict)
@@ -75,13 +78,18 @@ class Plan:
         lines = []
         for piece in self.pieces:
             lines.append(f"moves to the device: {', '.join(piece.moves)}")
+            if self.decodes:
+                lines.append("decoded on the device: JPEGs, within one level of Pillow's pixels")
             if piece.stays:
                 lines.append(f"stays in the workers: {', '.join(piece.stays)}")
         return "\n".join([*(lines or ["nothing moves"]), *(f"- {reason}" for reason in self.reasons)])
 
-    def recording(self) -> AbstractContextManager[None]:
-        """Return a context that records as the plan allows."""
-        return recording(self.allow_approximate, self.refused, self.copies)
+    @contextmanager
+    def recording(self) -> Iterator[None]:
+        """Record inside the context as the plan allows."""
+        opening: AbstractContextManager[None] = undecoded_files() if self.decodes else nullcontext()
+        with recording(self.allow_approximate, self.refused, self.copies), opening:
+            yield
 
     @contextmanager
     def installed(self, recorders: Sequence[tuple[Slot, Recorder]]) -> Iterator[None]:

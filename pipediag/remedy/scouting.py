@@ -30,6 +30,7 @@ from .packing import pack
 from .plan import Path, Piece, Place, Plan, names, proven, slot_at
 from .recorder import Link, Recorder, holds_recording, links_of, run, unhidden
 from .tape import Tape, session
+from .undecoded import is_undecoded
 from .worker import fetched
 
 _DEPTH = 3
@@ -64,10 +65,14 @@ def find(dataset: Any, collate: Callable[[Any], Any], indices: Sequence[Any], st
             with plan.recording():
                 again = trial.all(indices)  # from the start links that the first pass found
                 trial.look_for_kept(first, again)
-                pack(collate(again), plan.fuse)
+                packed = pack(collate(again), plan.fuse)
         except NotRecordable as error:
-            return Found(replace(plan, reasons=(*trial.reasons(), str(error))), tuple(trial.own_code()))
-    return Found(replace(plan, pieces=trial.pieces(), reasons=trial.reasons()), tuple(trial.own_code()))
+            reasons = (*start.reasons, *trial.reasons(), str(error))
+            return Found(replace(plan, reasons=reasons), tuple(trial.own_code()))
+    reasons = (*start.reasons, *trial.reasons())
+    if plan.decodes and packed.files is None:
+        plan, reasons = replace(plan, decodes=False), (*reasons, "no JPEG reaches the moved transforms undecoded")
+    return Found(replace(plan, pieces=trial.pieces(), reasons=reasons), tuple(trial.own_code()))
 
 
 def given_to(dataset: Any, place: Place, indices: Sequence[Any]) -> list[Tensor] | None:
@@ -134,6 +139,8 @@ class _Trial:
 
     def _look_for_writing(self, seen: Sequence[tuple[Any, Any]]) -> None:
         for source, copied in seen:
+            if is_undecoded(source):  # nobody has touched its pixels
+                continue
             alike = torch.equal(source, copied) if isinstance(source, Tensor) else source == copied
             self.writes_again = self.writes_again or not alike
 

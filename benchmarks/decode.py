@@ -1,0 +1,123 @@
+"""Train ResNet-50 on JPEGs: the plain loader, transforms moved to the GPU, and JPEGs decoded there too.
+
+    python -m benchmarks.decode                    # on a GPU: steps a second with 4, 8 and 15 workers
+
+The pipeline is the usual one for ImageNet: ``ImageFolder``, RandomResizedCrop, flip, ToTensor, Normalize, batches of
+256, bf16. All forms are measured in one process. The ceiling is the same loop on one batch that stays on the GPU.
+"""
+
+from __future__ import annotations
+
+import argparse
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import PIL.Image
+import torch
+import torchvision
+from torch.utils.data import DataLoader, RandomSampler
+from torchvision import transforms as T
+
+from pipediag.remedy import offload
+
+from .common import RESULTS, save
+
+_CLASSES = 16
+FORMS = ("plain", "exact", "decoded")
+
+
+def write_photos(folder: Path, number: int) -> None:
+    """Write JPEGs of about 500 x 375 pixels, each with smooth parts and noise; 100 KB a file."""
+    for i in range(number):
+        rng = np.random.default_rng(i)
+        width, height = int(rng.integers(430, 570)), int(rng.integers(330, 420))
+        coarse = PIL.Image.fromarray(rng.integers(0, 256, (height // 12, width // 12, 3), dtype=np.uint8))
+        pixels = np.asarray(coarse.resize((width, height), PIL.Image.Resampling.BICUBIC)).astype(np.int16)
+        pixels = (pixels + rng.integers(-10, 11, pixels.shape)).clip(0, 255)
+        path = folder / f"class{i % _CLASSES:02}" / f"{i}.jpg"
+        path.parent.mkdir(exist_ok=True)
+        PIL.Image.fromarray(pixels.astype(np.uint8)).save(path, quality=88)
+
+
+def loader_of(folder: Path, batch: int, workers: int) -> DataLoader[Any]:
+    chain = T.Compose(
+        [
+            T.RandomResizedCrop(224),
+            T.RandomHorizontalFlip(),
+            T.ToTensor(),
+            T.Normalize((0.485, 0.456, 0.406), (0.229, 0.224, 0.225)),
+        ]
+    )
+    data = torchvision.datasets.ImageFolder(str(folder), chain)
+    sampler = RandomSampler(data, replacement=True, num_samples=10**7)
+    return DataLoader(data, batch, sampler=sampler, num_workers=workers, pin_memory=True)
+
+
+def training(device: torch.device) -> Callable[[Any], None]:
+    torch.backends.cudnn.benchmark = True
+    model = torchvision.models.resnet50().to(device, memory_format=torch.channels_last)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+
+    def step(batch: Any) -> None:
+        images, labels = (tensor.to(device, non_blocking=True) for tensor in batch)
+        with torch.autocast("cuda", torch.bfloat16):
+            logits = model(images.to(memory_format=torch.channels_last))
+            loss = torch.nn.functional.cross_entropy(logits, labels)
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+
+    return step
+
+
+def rate(batches: Iterator[Any], step: Callable[[Any], None], warm: int, steps: int) -> float:
+    """Steps per second after ``warm`` steps, the queues of the workers being used up by then."""
+    for _ in range(warm):
+        step(next(batches))
+    torch.cuda.synchronize()
+    began = time.perf_counter()
+    for _ in range(steps):
+        step(next(batches))
+    torch.cuda.synchronize()
+    return steps / (time.perf_counter() - began)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--workers", type=int, nargs="+", default=[4, 8, 15])
+    parser.add_argument("--forms", nargs="+", choices=FORMS, default=FORMS)
+    parser.add_argument("--batch", type=int, default=256)
+    parser.add_argument("--steps", type=int, default=60)
+    parser.add_argument("--photos", type=int, default=1024)
+    parser.add_argument("--out", type=Path, default=RESULTS)
+    args = parser.parse_args()
+    device = torch.device("cuda")
+    step = training(device)
+    fixed = (torch.randn(args.batch, 3, 224, 224, device=device), torch.randint(0, 1000, (args.batch,), device=device))
+    rows: list[dict[str, Any]] = []
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        write_photos(folder, args.photos)
+        for workers in args.workers:
+            row: dict[str, Any] = {"workers": workers}
+            row["ceiling"] = round(rate(iter(lambda: fixed, None), step, 10, args.steps), 2)
+            for form in args.forms:
+                loader = source = loader_of(folder, args.batch, workers)
+                if form != "plain":
+                    source = offload(loader, device, approximate=form == "decoded", samples=16)
+                    row[f"{form}: plan"] = str(source.plan).splitlines()
+                batches = iter(source)
+                # Each worker and each queue begins full.
+                row[form] = round(rate(batches, step, 3 * workers + 10, args.steps), 2)
+                del batches
+            rows.append(row)
+            print(row, flush=True)
+    save("decode", {"batch": args.batch, "photos": args.photos, "rows": rows}, args.out)
+
+
+if __name__ == "__main__":
+    main()

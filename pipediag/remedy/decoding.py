@@ -1,0 +1,96 @@
+"""Decode the JPEGs of a batch into the batch's own memory on the device.
+
+The GPU's JPEG engines decode them. Files that they do not know are decoded by Pillow here, as the worker would have
+done.
+"""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Iterator
+from functools import lru_cache
+from typing import NamedTuple
+
+import numpy as np
+import PIL.Image
+import torch
+from torch import Tensor
+
+from .nvjpeg import CannotDecode, Decoder, File
+
+#: Name of the decoding among the ops of a certificate.
+DECODING = "JPEG decoding"
+
+
+class Files(NamedTuple):
+    """JPEGs that the device decodes. They are sent as files, and their pixels go to a gap in the batch's addresses.
+
+    Attributes:
+        begin: first address of the gap, which is also the end of the memory before it.
+        nbytes: size of the gap. Addresses after it are larger by this than offsets in the memory that is sent.
+        rows: for each file its offset in the sent memory, its size, and the address, height and width of its pixels
+            ``(height, width, 3)``.
+    """
+
+    begin: int
+    nbytes: int
+    rows: list[tuple[int, int, int, int, int]]
+
+
+def why_not(device: torch.device) -> str:
+    """Return why a device cannot decode JPEGs; the empty string if it can."""
+    if device.type != "cuda":
+        return f"the device {device.type} has no JPEG engine"
+    try:
+        with torch.cuda.device(device):
+            _decoder(torch.cuda.current_stream(device))
+    except CannotDecode as error:
+        return f"the GPU decodes no JPEGs: {error}"
+    return ""
+
+
+def with_pixels(memory: Tensor, files: Files, device: torch.device, by_pillow: bool = False) -> Tensor:
+    """Return a batch's memory on ``device``, with the pixels of its files in their gap, all by Pillow if asked.
+
+    It runs on the current stream. A slot of a ring as ``memory`` must not be reused until that stream has done this
+    work.
+
+    Raises:
+        OSError: Pillow cannot decode a file either.
+    """
+    if device.type == "cuda":
+        memory = memory.pin_memory()  # itself if it is; torch then keeps it until the stream has read it
+    end = files.begin + files.nbytes
+    whole = torch.empty(memory.numel() + files.nbytes, dtype=torch.uint8, device=device)
+    whole[: files.begin].copy_(memory[: files.begin], non_blocking=True)
+    whole[end:].copy_(memory[files.begin :], non_blocking=True)
+    base, target = memory.data_ptr(), whole.data_ptr()
+    left = [File(base + data, nbytes, target + at, height, width) for data, nbytes, at, height, width in files.rows]
+    if device.type == "cuda" and not by_pillow:
+        with torch.cuda.device(device):
+            left = _decoder(torch.cuda.current_stream(device)).decode(left)
+    data = memory.numpy()
+    for file in left:
+        begin = file.data - base
+        pixels = _by_pillow(data[begin : begin + file.nbytes].tobytes())
+        at = file.pixels - target
+        whole[at : at + pixels.numel()].copy_(pixels.view(-1))
+    return whole
+
+
+def both_ways(memory: Tensor, files: Files, device: torch.device) -> Iterator[tuple[Tensor, Tensor]]:
+    """Yield the pixels of each file as the device and as Pillow decode them, both on ``device``."""
+    ours, pillows = (with_pixels(memory, files, device, by_pillow) for by_pillow in (False, True))
+    for _, _, at, height, width in files.rows:
+        pixels = slice(at, at + 3 * height * width)
+        yield ours[pixels], pillows[pixels]
+
+
+def _by_pillow(data: bytes) -> Tensor:
+    with PIL.Image.open(io.BytesIO(data)) as picture:
+        return torch.from_numpy(np.array(picture))
+
+
+@lru_cache(maxsize=8)
+def _decoder(stream: torch.cuda.Stream) -> Decoder:
+    return Decoder(stream)

@@ -1,0 +1,156 @@
+"""JPEGs that are opened undecoded behave as Pillow's own pictures."""
+
+from __future__ import annotations
+
+import copy
+import io
+import pickle
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import PIL.Image
+import pytest
+from PIL import ImageOps
+
+from pipediag.remedy.undecoded import Undecoded, is_decodable, is_undecoded, undecoded_files
+
+PIXELS = np.random.default_rng(0).integers(0, 256, (37, 53, 3), dtype=np.uint8)
+
+
+def jpeg(mode: str = "RGB", format: str = "JPEG", **options: Any) -> bytes:
+    file = io.BytesIO()
+    PIL.Image.fromarray(PIXELS).convert(mode).save(file, format, **options)
+    return file.getvalue()
+
+
+def undecoded(data: bytes) -> Any:
+    with undecoded_files():
+        return PIL.Image.open(io.BytesIO(data))
+
+
+@pytest.mark.parametrize("options", [{}, {"subsampling": 0}, {"subsampling": 1}, {"optimize": True}, {"quality": 100}])
+def test_usual_jpegs_stay_undecoded(options: dict[str, Any]) -> None:
+    data = jpeg(**options)
+    assert is_decodable(data)
+    assert is_undecoded(undecoded(data))
+
+
+def test_restart_markers_are_part_of_the_scan() -> None:
+    assert is_decodable(jpeg(restart_marker_rows=1))
+
+
+def adobe_rgb() -> bytes:
+    return jpeg(keep_rgb=True)
+
+
+def of_other_precision() -> bytes:
+    data = bytearray(jpeg())
+    data[data.index(b"\xff\xc0") + 4] = 12
+    return bytes(data)
+
+
+def with_other_sampling() -> bytes:
+    data = bytearray(jpeg())
+    data[data.index(b"\xff\xc0") + 11] = 0x41
+    return bytes(data)
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        pytest.param(jpeg(progressive=True), id="progressive"),
+        pytest.param(jpeg("L"), id="grey"),
+        pytest.param(jpeg("CMYK"), id="CMYK"),
+        pytest.param(adobe_rgb(), id="RGB without a transform"),
+        pytest.param(of_other_precision(), id="12 bits"),
+        pytest.param(with_other_sampling(), id="4:1:1"),
+        pytest.param(jpeg(format="PNG"), id="PNG"),
+        pytest.param(jpeg()[:-2], id="without its end"),
+        pytest.param(jpeg()[:900], id="truncated"),
+        pytest.param(jpeg()[:-60] + b"\xff\x3f" + jpeg()[-58:], id="a marker in its data"),
+        pytest.param(jpeg()[:20], id="header alone"),
+        pytest.param(b"", id="empty"),
+    ],
+)
+def test_others_do_not(data: bytes) -> None:
+    assert not is_decodable(data)
+
+
+def test_an_undecoded_picture_knows_what_its_header_says(tmp_path: Path) -> None:
+    path = tmp_path / "one.jpg"
+    path.write_bytes(jpeg(dpi=(72, 72)))
+    with undecoded_files():
+        picture = PIL.Image.open(path)
+    plain = PIL.Image.open(path)
+    assert (picture.size, picture.mode, picture.format) == (plain.size, plain.mode, plain.format)
+    assert picture.info == plain.info
+    assert dict(picture.getexif()) == dict(plain.getexif())
+    assert is_undecoded(picture)
+    picture.close()
+    plain.close()
+
+
+def test_a_converted_picture_outlives_its_file(tmp_path: Path) -> None:
+    path = tmp_path / "one.jpg"
+    path.write_bytes(jpeg())
+    with undecoded_files(), open(path, "rb") as file:  # as torchvision's ImageFolder opens it
+        picture = PIL.Image.open(file).convert("RGB")
+    assert is_undecoded(picture)
+    assert picture.format is None  # as a picture without a file
+    path.unlink()
+    expected = PIL.Image.open(io.BytesIO(jpeg())).convert("RGB")
+    assert picture.tobytes() == expected.tobytes()
+    assert type(picture) is PIL.Image.Image
+    assert vars(picture).keys() <= vars(expected).keys()
+
+
+USES: dict[str, Callable[[Any], Any]] = {
+    "asarray": lambda picture: np.asarray(picture).tolist(),
+    "getpixel": lambda picture: picture.getpixel((3, 4)),
+    "resize": lambda picture: picture.resize((9, 11)).tobytes(),
+    "crop": lambda picture: picture.crop((1, 2, 20, 30)).tobytes(),
+    "grey": lambda picture: picture.convert("L").tobytes(),
+    "copied": lambda picture: picture.copy().tobytes(),
+    "split": lambda picture: [band.tobytes() for band in picture.split()],
+    "pickle": lambda picture: pickle.loads(pickle.dumps(picture)).tobytes(),
+    "deepcopy": lambda picture: copy.deepcopy(picture).tobytes(),
+    "rotate": lambda picture: picture.rotate(30).tobytes(),
+    "exif": lambda picture: ImageOps.exif_transpose(picture).tobytes(),
+    "thumbnail": lambda picture: (picture.thumbnail((8, 8)), picture.size, picture.tobytes()),
+    "draft": lambda picture: (picture.draft("RGB", (8, 8)), picture.size, picture.tobytes()),
+    "equal": lambda picture: picture == PIL.Image.open(io.BytesIO(jpeg())).convert("RGB"),
+    "save": lambda picture: picture.save(io.BytesIO(), "PNG"),
+    "load": lambda picture: (picture.load()[5, 6], picture.tobytes()),
+}
+
+
+@pytest.mark.parametrize("converted", [False, True])
+@pytest.mark.parametrize("use", USES)
+def test_every_use_gives_pillows_result(use: str, converted: bool) -> None:
+    picture, plain = undecoded(jpeg()), PIL.Image.open(io.BytesIO(jpeg()))
+    if converted:
+        picture, plain = picture.convert("RGB"), plain.convert("RGB")
+    assert is_undecoded(picture)
+    assert USES[use](picture) == USES[use](plain)
+
+
+def test_a_broken_file_raises_pillows_error() -> None:
+    data = jpeg()[:900]
+    with pytest.raises(OSError, match="truncated"):
+        undecoded(data).convert("RGB")
+
+
+def test_open_is_pillows_own_again() -> None:
+    before = PIL.Image.open
+    with pytest.raises(ZeroDivisionError), undecoded_files():
+        assert PIL.Image.open is not before
+        1 / 0  # noqa: B018
+    assert PIL.Image.open is before
+
+
+def test_a_picture_that_was_opened_before_is_left_alone() -> None:
+    plain = PIL.Image.open(io.BytesIO(jpeg()))
+    with undecoded_files():
+        assert not isinstance(plain.convert("RGB"), Undecoded)
