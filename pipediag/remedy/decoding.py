@@ -16,10 +16,13 @@ import PIL.Image
 import torch
 from torch import Tensor
 
-from .nvjpeg import CannotDecode, Decoder, File
+from .nvjpeg import CannotDecode, Decoder, Table
 
 #: Name of the decoding among the ops of a certificate.
 DECODING = "JPEG decoding"
+
+#: Bytes to which the memory of a batch on the device is rounded up.
+_ROUNDED = 1 << 25
 
 
 class Files(NamedTuple):
@@ -28,13 +31,13 @@ class Files(NamedTuple):
     Attributes:
         begin: first address of the gap, which is also the end of the memory before it.
         nbytes: size of the gap. Addresses after it are larger by this than offsets in the memory that is sent.
-        rows: for each file its offset in the sent memory, its size, and the address, height and width of its pixels
-            ``(height, width, 3)``.
+        rows: int64 ``(N, 5)``: for each file its offset in the sent memory, its size, and the address, height and width
+            of its pixels ``(height, width, 3)``.
     """
 
     begin: int
     nbytes: int
-    rows: list[tuple[int, int, int, int, int]]
+    rows: Table
 
 
 def why_not(device: torch.device) -> str:
@@ -61,19 +64,19 @@ def with_pixels(memory: Tensor, files: Files, device: torch.device, by_pillow: b
     if device.type == "cuda":
         memory = memory.pin_memory()  # itself if it is; torch then keeps it until the stream has read it
     end = files.begin + files.nbytes
-    whole = torch.empty(memory.numel() + files.nbytes, dtype=torch.uint8, device=device)
+    total = memory.numel() + files.nbytes
+    # Batches differ in size. Torch's allocator reuses a block only for what fits, so all of them ask for the same.
+    whole = torch.empty(-(-total // _ROUNDED) * _ROUNDED, dtype=torch.uint8, device=device)[:total]
     whole[: files.begin].copy_(memory[: files.begin], non_blocking=True)
     whole[end:].copy_(memory[files.begin :], non_blocking=True)
-    base, target = memory.data_ptr(), whole.data_ptr()
-    left = [File(base + data, nbytes, target + at, height, width) for data, nbytes, at, height, width in files.rows]
+    left = files.rows
     if device.type == "cuda" and not by_pillow:
         with torch.cuda.device(device):
-            left = _decoder(torch.cuda.current_stream(device)).decode(left)
+            bases = np.array([memory.data_ptr(), 0, whole.data_ptr(), 0, 0])
+            left = _decoder(torch.cuda.current_stream(device)).decode(left + bases) - bases
     data = memory.numpy()
-    for file in left:
-        begin = file.data - base
-        pixels = _by_pillow(data[begin : begin + file.nbytes].tobytes())
-        at = file.pixels - target
+    for begin, nbytes, at, _, _ in left.tolist():
+        pixels = _by_pillow(data[begin : begin + nbytes].tobytes())
         whole[at : at + pixels.numel()].copy_(pixels.view(-1))
     return whole
 
@@ -81,7 +84,7 @@ def with_pixels(memory: Tensor, files: Files, device: torch.device, by_pillow: b
 def both_ways(memory: Tensor, files: Files, device: torch.device) -> Iterator[tuple[Tensor, Tensor]]:
     """Yield the pixels of each file as the device and as Pillow decode them, both on ``device``."""
     ours, pillows = (with_pixels(memory, files, device, by_pillow) for by_pillow in (False, True))
-    for _, _, at, height, width in files.rows:
+    for _, _, at, height, width in files.rows.tolist():
         pixels = slice(at, at + 3 * height * width)
         yield ours[pixels], pillows[pixels]
 

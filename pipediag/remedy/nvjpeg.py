@@ -11,10 +11,12 @@ import glob
 import os
 import sys
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from functools import cache
-from typing import NamedTuple
+from typing import TypeAlias
 
+import numpy as np
+import numpy.typing as npt
 import torch
 
 from ..errors import PipediagError
@@ -24,23 +26,11 @@ _INTERPOLATED_CHROMA = 1 << 5  # NVJPEG_FLAGS_UPSAMPLING_WITH_INTERPOLATION
 _INTERLEAVED_RGB = 5  # NVJPEG_OUTPUT_RGBI
 _CHANNELS = 4  # NVJPEG_MAX_COMPONENT
 
-
-class File(NamedTuple):
-    """JPEG in host memory, and where its pixels ``(height, width, 3)`` go on the device: addresses and sizes."""
-
-    data: int
-    nbytes: int
-    pixels: int
-    height: int
-    width: int
+Table: TypeAlias = npt.NDArray[np.int64]
 
 
 class CannotDecode(PipediagError):
     """Error: the library is missing, the GPU has no JPEG engine, or the engine refuses a file."""
-
-
-class _Image(ctypes.Structure):
-    _fields_ = [("channel", ctypes.c_void_p * _CHANNELS), ("pitch", ctypes.c_size_t * _CHANNELS)]
 
 
 class Decoder:
@@ -59,44 +49,45 @@ class Decoder:
         self._call("nvjpegCreateEx", _HARDWARE, None, None, _INTERPOLATED_CHROMA, ctypes.byref(self._handle))
         self._call("nvjpegJpegStateCreate", self._handle, ctypes.byref(self._state))
 
-    def decode(self, files: Sequence[File]) -> list[File]:
+    def decode(self, files: Table) -> Table:
         """Launch the decoding on the stream, and return the files that the engine does not know.
 
-        The host memory of the others must stay until the stream has done this work.
+        Args:
+            files: int64 ``(N, 5)``: for each file its address and size in host memory, the address of its pixels
+                ``(height, width, 3)`` on the device, and their height and width. The host memory must stay until the
+                stream has done this work.
         """
         with self._turn:
             try:
                 self._launch(files)
-                return []
+                return files[:0]
             except CannotDecode:
-                known = [self._is_supported(file) for file in files]
-                refused = [file for file, is_known in zip(files, known, strict=True) if not is_known]
-                if not refused or len(refused) == len(files):
-                    return list(files)
-                try:
-                    self._launch([file for file, is_known in zip(files, known, strict=True) if is_known])
-                except CannotDecode:
-                    return list(files)
-                return refused
+                known = np.array([self._is_supported(*file[:2].tolist()) for file in files])
+            if known.all() or not known.any():
+                return files
+            try:
+                self._launch(files[known])
+            except CannotDecode:
+                return files
+            return files[~known]
 
-    def _launch(self, files: Sequence[File]) -> None:
+    def _launch(self, files: Table) -> None:
         number = len(files)
         if number != self._files:
             self._files = 0
             self._call("nvjpegDecodeBatchedInitialize", self._handle, self._state, number, 1, _INTERLEAVED_RGB)
             self._files = number
-        data = (ctypes.c_void_p * number)(*[file.data for file in files])
-        sizes = (ctypes.c_size_t * number)(*[file.nbytes for file in files])
-        images = (_Image * number)()
-        for image, file in zip(images, files, strict=True):
-            image.channel[0], image.pitch[0] = file.pixels, 3 * file.width
-        self._call("nvjpegDecodeBatched", self._handle, self._state, data, sizes, images, self._stream)
+        data, sizes, targets, _, widths = np.ascontiguousarray(files.T)
+        images: Table = np.zeros((number, 2, _CHANNELS), np.int64)  # nvjpegImage_t: pointers, then pitches
+        images[:, 0, 0], images[:, 1, 0] = targets, 3 * widths
+        parts = [array.ctypes.data_as(ctypes.c_void_p) for array in (data, sizes, images)]
+        self._call("nvjpegDecodeBatched", self._handle, self._state, *parts, self._stream)
 
-    def _is_supported(self, file: File) -> bool:
+    def _is_supported(self, address: int, nbytes: int) -> bool:
         stream, supported = ctypes.c_void_p(), ctypes.c_int(1)
         self._call("nvjpegJpegStreamCreate", self._handle, ctypes.byref(stream))
         try:
-            data, size = ctypes.c_void_p(file.data), ctypes.c_size_t(file.nbytes)
+            data, size = ctypes.c_void_p(address), ctypes.c_size_t(nbytes)
             self._call("nvjpegJpegStreamParse", self._handle, data, size, 0, 0, stream)
             self._call("nvjpegDecodeBatchedSupported", self._handle, stream, ctypes.byref(supported))
         except CannotDecode:

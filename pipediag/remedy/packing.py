@@ -349,7 +349,7 @@ class _Writer:
             for row in range(number)
         ]
         rows = [(begin, len(file), *target) for begin, file, target in zip(begins, data, targets, strict=False)]
-        self._files = Files(places[0].offset, nbytes, rows)
+        self._files = Files(places[0].offset, nbytes, np.array(rows))
         return places
 
     def packed(self, structure: Any, ring: Ring | None = None) -> Packed:
