@@ -63,7 +63,6 @@ def offload(
     loader: DataLoader[Any],
     device: torch.device | str = "cuda",
     *,
-    allow_approximate: bool = False,
     samples: int = 64,
 ) -> OffloadedLoader:
     """Wrap a loader so that its movable transforms run on ``device``.
@@ -76,7 +75,6 @@ def offload(
     Args:
         loader: any ``DataLoader``; it is not changed.
         device: where the batches go.
-        allow_approximate: also move ops on Pillow images, whose pixels then differ slightly.
         samples: number of samples to test.
 
     Raises:
@@ -87,7 +85,7 @@ def offload(
     device = torch.device(device)
     refused: frozenset[str] = frozenset()
     while True:
-        offloaded = OffloadedLoader(loader, _plan(loader, device, allow_approximate, refused), device)
+        offloaded = OffloadedLoader(loader, _plan(loader, device, refused), device)
         if not offloaded.plan.pieces:
             return offloaded
         try:
@@ -95,7 +93,7 @@ def offload(
         except Exception as error:  # a trial in a worker failed, or the device has no such kernel
             why = str(error) if isinstance(error, TrialFailed) else f"{type(error).__name__}: {error}"
             return OffloadedLoader(loader, Plan(reasons=(*offloaded.plan.reasons, why)), device)
-        if proof.passed or (allow_approximate and proof.faithful and proof.draws_equal):
+        if proof.passed:
             return offloaded
         if proof.failed <= refused:  # no single function is the cause
             reasons = (*offloaded.plan.reasons, "its batches differ from those of the workers")
@@ -110,7 +108,6 @@ def certificate(
     device: torch.device | str = "cuda",
     *,
     samples: int = 64,
-    allow_approximate: bool = False,
 ) -> Certificate:
     """Compare a loader's moved transforms with the CPU, on the first samples that its sampler yields.
 
@@ -118,19 +115,16 @@ def certificate(
         loader: a ``DataLoader``, or the result of :func:`offload`, which then keeps its plan and device.
         device: where the moved transforms run.
         samples: number of samples to make both ways.
-        allow_approximate: as for :func:`offload`.
     """
     if not isinstance(loader, OffloadedLoader):
         device = torch.device(device)
-        loader = OffloadedLoader(loader, _plan(loader, device, allow_approximate), device)
+        loader = OffloadedLoader(loader, _plan(loader, device), device)
     return certify(witnesses(loader.loader, loader.plan, samples), loader.plan, loader.device)
 
 
-def _plan(
-    loader: DataLoader[Any], device: torch.device, allow_approximate: bool, refused: frozenset[str] = frozenset()
-) -> Plan:
+def _plan(loader: DataLoader[Any], device: torch.device, refused: frozenset[str] = frozenset()) -> Plan:
     """Return the plan for a loader, tried on a few of its samples. The user's own links move if a proof allows it."""
-    plan = Plan(allow_approximate=allow_approximate, fuse=available(device), refused=refused)
+    plan = Plan(fuse=available(device), refused=refused)
     if isinstance(loader.dataset, IterableDataset):
         return replace(plan, reasons=("an iterable dataset's samples cannot be drawn twice, to try what can be moved",))
     stay: dict[Place, str] = {}

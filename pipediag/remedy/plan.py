@@ -51,7 +51,6 @@ class Plan:
     Attributes:
         pieces: the transforms.
         reasons: why other links are not recorded.
-        allow_approximate: True if Pillow's ops are recorded although the device's pixels differ slightly.
         fuse: True if the device has the fused kernels.
         copies: True if images are copied when a recording image replaces them, for a dataset that overwrites them.
         refused: functions whose replay differs too much.
@@ -61,7 +60,6 @@ class Plan:
 
     pieces: tuple[Piece, ...] = ()
     reasons: tuple[str, ...] = ()
-    allow_approximate: bool = False
     fuse: bool = False
     copies: bool = False
     refused: frozenset[str] = frozenset()
@@ -81,7 +79,7 @@ class Plan:
 
     def recording(self) -> AbstractContextManager[None]:
         """Return a context that records as the plan allows."""
-        return recording(self.allow_approximate, self.refused, self.copies)
+        return recording(self.refused, self.copies)
 
     @contextmanager
     def installed(self, recorders: Sequence[tuple[Slot, Recorder]]) -> Iterator[None]:
