@@ -206,8 +206,38 @@ def _stacked(tensors: Any, dim: int = 0, *, out: Any = None) -> RecordingStack:
     return RecordingStack.made_of(parts)
 
 
+def _written(image: Any, index: Any, value: Any) -> None:
+    """Record ``image[:, top:bottom, left:right] = value`` as the erasing of a box, which it is."""
+    shape, dtype, _, mask, *_ = image.tape.state
+    box = None if mask else _box(index, shape)  # torchvision erases no masks
+    value = value.clone() if isinstance(value, Tensor) else value
+    if isinstance(value, (int, float)):
+        value = torch.full((1, 1, 1), value, dtype=dtype)
+    if box is None or not isinstance(value, Tensor) or not _fits(value, shape[0], box[2:], dtype):
+        raise NotRecordable(f"{_SPOKEN['__setitem__']} would need the pixels of an image")
+    record(image, "erase", F.erase, (*box, value, True), {})
+
+
+def _box(index: Any, shape: tuple[int, ...]) -> tuple[int, int, int, int] | None:
+    """Return top, left, height and width of the box that an index selects in all channels, or None."""
+    if not isinstance(index, tuple) or len(index) != 3 or not all(isinstance(part, slice) for part in index):
+        return None
+    channels, rows, columns = (range(*part.indices(side)) for part, side in zip(index, shape, strict=True))
+    if len(channels) != shape[0] or {channels.step, rows.step, columns.step} != {1} or not (rows and columns):
+        return None
+    return rows.start, columns.start, len(rows), len(columns)
+
+
+def _fits(value: Tensor, channels: int, box: tuple[int, ...], dtype: torch.dtype) -> bool:
+    """Return whether an op can carry the value: one for each channel, or float32 pixels of the whole box."""
+    alike = value.dtype == dtype and value.is_cpu and not value.requires_grad
+    each_pixel = value.shape == (channels, *box) and dtype in (torch.float32, torch.uint8)
+    return alike and (each_pixel or tuple(value.shape) in ((1, 1, 1), (channels, 1, 1)))
+
+
 _ANSWERS: dict[Any, Callable[..., Any]] = {
     torch.stack: _stacked,
+    torch.Tensor.__setitem__: _written,
     torch.is_tensor: lambda image: True,
     torch.is_floating_point: lambda image: image.dtype.is_floating_point,
     torch.numel: lambda image: image.numel(),

@@ -102,6 +102,9 @@ def test_augmix_stays(module: ModuleType, device: torch.device) -> None:
         {"auto_augment": "rand-m9-n3-mstd0.5-inc1", "interpolation": "bicubic", "train_crop_mode": "rkrc"},
         {"auto_augment": "rand-m7-mstd0.5", "use_prefetcher": True},
         {"auto_augment": "original-mstd0.5", "vflip": 0.3},
+        {"auto_augment": "rand-m5-mstd0.5-inc1", "re_prob": 0.7, "re_count": 3},
+        {"re_prob": 0.7, "re_mode": "rand"},
+        {"re_prob": 0.7, "re_mode": "pixel"},
         {"auto_augment": "3a", "color_jitter": 0.3},
         {"color_jitter": 0.4, "grayscale_prob": 0.2},
         {"is_training": False, "crop_mode": "border"},
@@ -112,6 +115,18 @@ def test_augmix_stays(module: ModuleType, device: torch.device) -> None:
 def test_transforms_of_timm(settings: dict[str, Any], device: torch.device) -> None:
     data = pytest.importorskip("timm.data")
     hold(data.create_transform(32, **{"is_training": True, **settings}).transforms, device)
+
+
+def test_other_transforms_of_timm(device: torch.device) -> None:
+    transforms = pytest.importorskip("timm.data.transforms")
+    links = [
+        transforms.TrimBorder(2),
+        transforms.ResizeKeepRatio((30, 26), interpolation="random", random_scale_prob=0.5, random_aspect_prob=0.5),
+        transforms.RandomCropOrPad((34, 24), padding_mode="reflect"),
+        transforms.CenterCropOrPad((30, 30), fill=(1, 2, 3)),
+        transforms.ToTensor(torch.uint8),
+    ]
+    hold(links, device)
 
 
 def test_augmix_of_timm_stays(device: torch.device) -> None:

@@ -286,6 +286,10 @@ def _assigned(x: Any) -> None:
     x[:, 0] = 0
 
 
+def _box_assigned(x: Any) -> None:
+    x[:, 1:3, 2:4] = 0
+
+
 def _saved(x: Any) -> None:
     torch.save(x, io.BytesIO())
 
@@ -315,6 +319,7 @@ NEED_PIXELS: list[Any] = [
         "torch.equal": lambda x: torch.equal(x, x),
         "index": lambda x: x[0],
         "assignment": _assigned,
+        "assignment to the original": _box_assigned,
         "iteration": list,
         "clamp": lambda x: x.clamp(0, 1),
         "add_": lambda x: x.add_(1),
@@ -431,6 +436,40 @@ def test_functions_on_pictures_are_recorded(call: Callable[[Any], Any]) -> None:
     assert isinstance(mine, tv_tensors.Image) == isinstance(want, tv_tensors.Image)
     assert F.get_size(mine) == F.get_size(want)
     assert F.get_num_channels(mine) == F.get_num_channels(want)
+
+
+@pytest.mark.parametrize(
+    ("index", "value", "op"),
+    [
+        ((slice(None), slice(3, 9), slice(None, 7)), 0.5, "erase"),
+        ((slice(0, 3), slice(-9, -2), slice(30, 99)), torch.rand(3, 1, 1), "erase"),
+        ((slice(None), slice(1, 4), slice(2, 4)), torch.rand(3, 3, 2), "erase_drawn"),
+    ],
+)
+def test_a_box_that_is_written(index: Any, value: Any, op: str) -> None:
+    mine, real = F.invert(stand_in(floats(0))), F.invert(floats(0))
+    mine[index] = value
+    real[index] = value
+    assert [one.name for one in mine.tape.ops] == ["invert", op]
+    assert torch.equal(mine.tape.pixels(), real)
+
+
+@pytest.mark.parametrize(
+    ("index", "value"),
+    [
+        ((slice(None), slice(0, 9, 2), slice(None)), 0.0),
+        ((slice(0, 2), slice(0, 9), slice(None)), 0.0),
+        ((slice(None), slice(9, 9), slice(None)), 0.0),
+        ((slice(None), 3, slice(None)), 0.0),
+        (slice(None), 0.0),
+        ((slice(None), slice(0, 4), slice(0, 4)), torch.rand(4)),
+        ((slice(None), slice(0, 4), slice(0, 4)), torch.ones(3, 1, 1, dtype=torch.float64)),
+    ],
+)
+def test_other_writes_by_an_index_are_refused(index: Any, value: Any) -> None:
+    mine = F.invert(stand_in(floats(0)))
+    with pytest.raises(NotRecordable, match="writing by an index"):
+        mine[index] = value
 
 
 def test_a_function_that_is_refused() -> None:

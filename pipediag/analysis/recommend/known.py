@@ -1,4 +1,4 @@
-"""Classify torchvision's transforms, of both versions, by name.
+"""Classify the transforms of torchvision, of both versions, and of timm by name.
 
 docs/offload.md says which of them move to the device, and why.
 """
@@ -11,6 +11,7 @@ from ...session import Link
 
 _OLD, _NEW = "torchvision.transforms.transforms", "torchvision.transforms.v2"
 _OLD_AUTO = "torchvision.transforms.autoaugment"
+_TIMM = "timm.data."
 
 #: Transforms that run callables they hold, which are unknown here.
 HOLDERS = frozenset({"Compose", "RandomApply", "RandomChoice", "RandomOrder", "Lambda", "Transform"})
@@ -28,6 +29,14 @@ _MOVE = frozenset(
         *("RandomInvert", "RandomPosterize", "RandomSolarize", "GaussianBlur", "GaussianNoise", "RandomErasing"),
         *("MixUp", "CutMix", "ToDtype", "ConvertImageDtype", "Normalize", "ToImage", "PILToTensor", "ToTensor"),
         *("ToPureTensor", "Identity", "RandomAffine", "RandomRotation", "RandomPerspective", *_POLICIES),
+    }
+)
+
+#: Those of timm that move, on pictures.
+_MOVE_OF_TIMM = frozenset(
+    {
+        *("RandomResizedCropAndInterpolation", "ResizeKeepRatio", "CenterCropOrPad", "RandomCropOrPad", "RandomPad"),
+        *("TrimBorder", "RandAugment", "AutoAugment", "MaybeToTensor", "MaybePILToTensor", "ToTensor"),
     }
 )
 
@@ -63,6 +72,8 @@ def is_torchvisions(link: Link) -> bool:
 
 def moves(link: Link) -> bool | None:
     """Return whether a transform moves to the device, or None if its callables or its input decide that."""
+    if link.origin.startswith(_TIMM):
+        return link.name == "RandomErasing" or (link.given == "picture" and link.name in _MOVE_OF_TIMM)
     if not is_torchvisions(link) or link.name in _STAY:
         return False
     if link.name in HOLDERS or link.given not in ("picture", "tensor"):
