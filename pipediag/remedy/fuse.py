@@ -230,7 +230,7 @@ def _made(part: _Part, track: Sequence[_Part]) -> Callable[[Ops], Op]:
         return lambda ops: op_of((kind, ops[at].shape, (*ops[box].numbers, *ops[box].shape[-2:]), None))
     if part.cut:
         shape = (*kind.channels, *part.cut)
-        return lambda ops: op_of((kind, shape, ops[at].numbers, None))
+        return lambda ops: op_of((kind, shape, ops[at].numbers, ops[at].bulk))
     if kind is track[at].kind:
         return operator.itemgetter(at)
     return lambda ops: op_of((kind, ops[at].shape, ops[at].numbers, None))

@@ -12,9 +12,11 @@ from contextlib import contextmanager
 from typing import Any
 
 import torch
+from PIL import ImageEnhance, ImageOps
 from torch import Tensor
 from torch.utils.data._utils.collate import default_collate, default_collate_fn_map
 from torchvision import tv_tensors
+from torchvision.transforms import _functional_pil as pictures_by_torchvision
 from torchvision.transforms import functional as older
 from torchvision.transforms.v2 import _augment, _auto_augment, _geometry, _misc
 from torchvision.transforms.v2 import functional as F
@@ -33,7 +35,9 @@ from .images import (
     is_recording,
     record,
 )
-from .ops import ENCODERS, OLDER, SEVERAL, NotRecordable, convert_image_dtype
+from .ops import BY_METHODS_OF_PILLOW, ENCODERS, OLDER, SEVERAL, NotRecordable, Op, convert_image_dtype
+from .picture_ops import IMAGE_OPS
+from .pictures import RecordingPicture
 from .tape import session
 
 _META = {
@@ -84,6 +88,8 @@ def register() -> None:
             continue
         known, kernel = registry[functional], _kernel(name)
         for cls in RECORDING:
+            if cls is RecordingPicture and name in BY_METHODS_OF_PILLOW:
+                continue
             # Record a mask if torchvision has a kernel for masks; otherwise let it pass through as torchvision does.
             if any(base in known for base in _dispatched(cls)):
                 known[cls] = kernel
@@ -132,6 +138,8 @@ def _older(name: str) -> Callable[..., Any]:
     original = getattr(older, name)
 
     def written_down(image: Any, *args: Any, **kwargs: Any) -> Any:
+        if isinstance(image, RecordingPicture) and (name in BY_METHODS_OF_PILLOW or name in IN_PLACE):
+            return original(image, *args, **kwargs)  # of those in place torchvision takes tensors only
         if name not in IN_PLACE and isinstance(image, (RecordingImage, RecordingMask)):
             # These functions know plain tensors only, and return one unless they return the image itself.
             made = record(image.as_subclass(Tensor), OLDER[name], original, args, kwargs, fixed=False)
@@ -166,6 +174,48 @@ def _patches() -> Iterator[tuple[Any, str, Callable[..., Any]]]:
         yield module, "pil_to_tensor", _pil_to_tensor
         yield module, "to_pil_image", _TO_PICTURE
     yield F, "to_image", _to_image
+    for name, encode in IMAGE_OPS.items():
+        yield ImageOps, name, _image_op(getattr(ImageOps, name), encode)
+
+
+def _image_op(original: Callable[..., Any], encode: Callable[..., list[Op]]) -> Callable[..., Any]:
+    def written_down(picture: Any, *args: Any, **kwargs: Any) -> Any:
+        tape = picture.tape
+        return after_calls(picture, tape.then(encode(tape.state, *args, **kwargs), original, args, kwargs))
+
+    return written_down
+
+
+def _begun(original: Callable[..., None]) -> Callable[..., None]:
+    """Keep only the picture in one of Pillow's enhancers; the image that it is blended with would need pixels."""
+
+    @functools.wraps(original)
+    def begin(self: Any, image: Any) -> None:
+        if is_recording(image):
+            self.image = image
+        else:
+            original(self, image)
+
+    return begin
+
+
+def _enhance(self: Any, factor: float) -> Any:
+    if not is_recording(self.image):
+        return _ENHANCE(self, factor)
+    name = _ENHANCERS.get(type(self))
+    if name is None:
+        raise NotRecordable(f"{type(self).__name__} is not one of Pillow's own enhancers")
+    return record(self.image, name, getattr(pictures_by_torchvision, name), (factor,), {})
+
+
+_ENHANCE = ImageEnhance._Enhance.enhance
+#: Pillow's enhancers, and the function of torchvision that calls each.
+_ENHANCERS: dict[type, str] = {
+    ImageEnhance.Brightness: "adjust_brightness",
+    ImageEnhance.Contrast: "adjust_contrast",
+    ImageEnhance.Color: "adjust_saturation",
+    ImageEnhance.Sharpness: "adjust_sharpness",
+}
 
 
 def _guarded(original: Callable[..., Any], instead: Callable[..., Any]) -> Callable[..., Any]:
@@ -219,6 +269,8 @@ def _replacements() -> list[tuple[Any, str, Any, Any]]:
     """Return owner, name, original and replacement of every patched function."""
     made = [(owner, name, _guarded(getattr(owner, name), instead)) for owner, name, instead in _patches()]
     made += [(module, "_get_fill", _fill_of(module._get_fill)) for module in (_geometry, _auto_augment)]
+    made += [(enhancer, "__init__", _begun(vars(enhancer)["__init__"])) for enhancer in _ENHANCERS]
+    made.append((ImageEnhance._Enhance, "enhance", _enhance))
     made.append((_misc.ToDtype, "transform", _dtype_of(_misc.ToDtype.transform)))
     made.append((_augment.MixUp, "transform", _mixing(_augment.MixUp.transform, "mixup", "lam")))
     made.append((_augment.CutMix, "transform", _mixing(_augment.CutMix.transform, "cutmix", "box")))
@@ -226,13 +278,11 @@ def _replacements() -> list[tuple[Any, str, Any, Any]]:
 
 
 @contextmanager
-def recording(
-    allow_approximate: bool = False, refused: frozenset[str] = frozenset(), copies: bool = False
-) -> Iterator[None]:
-    """Make torchvision's functions handle recording images inside the context; other images are treated as before.
+def recording(refused: frozenset[str] = frozenset(), copies: bool = False) -> Iterator[None]:
+    """Make the functions of torchvision and Pillow handle recording images inside the context; they treat other images
+    as before.
 
     Args:
-        allow_approximate: also record ops on Pillow images.
         refused: names of functions that are not recorded.
         copies: keep a copy of each image, for a dataset that overwrites its memory.
     """
@@ -240,14 +290,14 @@ def recording(
     before = session.active
     session.active = True
     session.number += 1
-    session.allow_approximate, session.refused, session.copies = allow_approximate, refused, copies
-    with live("functions of torchvision"):
+    session.refused, session.copies = refused, copies
+    with live("functions of torchvision and Pillow"):
         try:
             for owner, name, _, value in _replacements():
                 setattr(owner, name, value)
             yield
         finally:
             session.active = before
-            session.allow_approximate, session.refused, session.copies = False, frozenset(), False
+            session.refused, session.copies = frozenset(), False
             for owner, name, original, _ in _replacements():
                 setattr(owner, name, original)

@@ -22,6 +22,8 @@ from torchvision.transforms.v2 import functional as F
 
 from .batched import mixing
 from .ops import ENCODERS, SEVERAL, NotRecordable, State, state_of
+from .picture_ops import BANDS
+from .pictures import RecordingPicture
 from .tape import Call, Tape, session
 
 _EMPTY = torch.empty(0, device="meta")
@@ -187,45 +189,6 @@ class RecordingStack(_Unreadable, torch.Tensor):  # type: ignore[misc]
         return self._with(self.parts, self.tape.state.shape, self.dtype, (*self.mixes, (how, value)))
 
 
-class RecordingPicture(PIL.Image.Image):
-    """Recording image that stands for a Pillow image; it has no image core."""
-
-    stands_for = PIL.Image.Image
-    tape: Tape
-
-    @staticmethod
-    def of(tape: Tape, mode: str) -> RecordingPicture:
-        picture = RecordingPicture.__new__(RecordingPicture)
-        picture.__dict__.update(tape=tape, _mode=mode, info={}, _size=tape.state.size[::-1], readonly=0)
-        picture.__dict__.update(palette=None, _exif=None, pyaccess=None)
-        return picture
-
-    def __getattribute__(self, name: str) -> Any:
-        if name in _PICTURE:
-            return object.__getattribute__(self, name)
-        if not session.active:
-            with session.idle():
-                return getattr(object.__getattribute__(self, "tape").pixels(), name)
-        raise NotRecordable(f"{name!r} of a picture would need its pixels")
-
-    def getbands(self) -> tuple[str, ...]:
-        return tuple(PIL.Image.getmodebandnames(self._mode))
-
-    def convert(self, mode: str | None = None, *args: Any, **kwargs: Any) -> Any:
-        if mode in (None, self._mode) and not args and not kwargs:
-            return self
-        raise NotRecordable(f"a picture of mode {self._mode} is converted to {mode}")
-
-    def copy(self) -> Any:
-        return self
-
-
-_PICTURE = frozenset(
-    {"tape", "_mode", "mode", "_size", "size", "width", "height", "info", "getbands", "convert", "copy", "stands_for"}
-    | {"__class__", "__dict__", "__doc__", "__module__", "close", "__del__", "format"}
-)
-
-
 #: Readable names for operations that users write as syntax.
 _SPOKEN = {"__getitem__": "indexing", "__setitem__": "writing by an index"}
 
@@ -243,8 +206,38 @@ def _stacked(tensors: Any, dim: int = 0, *, out: Any = None) -> RecordingStack:
     return RecordingStack.made_of(parts)
 
 
+def _written(image: Any, index: Any, value: Any) -> None:
+    """Record ``image[:, top:bottom, left:right] = value`` as the erasing of a box, which it is."""
+    shape, dtype, _, mask, *_ = image.tape.state
+    box = None if mask else _box(index, shape)  # torchvision erases no masks
+    value = value.clone() if isinstance(value, Tensor) else value
+    if isinstance(value, (int, float)):
+        value = torch.full((1, 1, 1), value, dtype=dtype)
+    if box is None or not isinstance(value, Tensor) or not _fits(value, shape[0], box[2:], dtype):
+        raise NotRecordable(f"{_SPOKEN['__setitem__']} would need the pixels of an image")
+    record(image, "erase", F.erase, (*box, value, True), {})
+
+
+def _box(index: Any, shape: tuple[int, ...]) -> tuple[int, int, int, int] | None:
+    """Return top, left, height and width of the box that an index selects in all channels, or None."""
+    if not isinstance(index, tuple) or len(index) != 3 or not all(isinstance(part, slice) for part in index):
+        return None
+    channels, rows, columns = (range(*part.indices(side)) for part, side in zip(index, shape, strict=True))
+    if len(channels) != shape[0] or {channels.step, rows.step, columns.step} != {1} or not (rows and columns):
+        return None
+    return rows.start, columns.start, len(rows), len(columns)
+
+
+def _fits(value: Tensor, channels: int, box: tuple[int, ...], dtype: torch.dtype) -> bool:
+    """Return whether an op can carry the value: one for each channel, or float32 pixels of the whole box."""
+    alike = value.dtype == dtype and value.is_cpu and not value.requires_grad
+    each_pixel = value.shape == (channels, *box) and dtype in (torch.float32, torch.uint8)
+    return alike and (each_pixel or tuple(value.shape) in ((1, 1, 1), (channels, 1, 1)))
+
+
 _ANSWERS: dict[Any, Callable[..., Any]] = {
     torch.stack: _stacked,
+    torch.Tensor.__setitem__: _written,
     torch.is_tensor: lambda image: True,
     torch.is_floating_point: lambda image: image.dtype.is_floating_point,
     torch.numel: lambda image: image.numel(),
@@ -271,11 +264,11 @@ def stand_in(value: Any) -> Any:
     """Return a recording image for a tensor ``(C, H, W)`` (a mask also ``(H, W)``) or a Pillow image, or None for
     anything else."""
     if isinstance(value, PIL.Image.Image):
-        if value.mode not in _BANDS:
+        if value.mode not in BANDS:
             return None
         value = _seen(value, value.copy)
-        shape = (_BANDS[value.mode], value.height, value.width)
-        return RecordingPicture.of(Tape(value, State(shape, torch.uint8, pillow=True)), value.mode)
+        shape = (BANDS[value.mode], value.height, value.width)
+        return RecordingPicture.of(Tape(value, State(shape, torch.uint8, pillow=True)))
     cls = _STANDING_FOR.get(type(value))
     if cls is None or value.requires_grad or not value.is_cpu:
         return None
@@ -296,15 +289,11 @@ def _seen(value: Any, copied: Callable[[], Any]) -> Any:
     return copied() if session.copies else value
 
 
-#: Modes with one byte per channel, and their number of channels.
-_BANDS = {"L": 1, "RGB": 3}
-
-
 def after_calls(image: Any, tape: Tape) -> Any:
     """Return an image of the same type with another tape."""
     cls = type(image)
     if cls is RecordingPicture:
-        return RecordingPicture.of(tape, {1: "L", 3: "RGB"}[tape.state.channels])
+        return RecordingPicture.of(tape)
     again = blank(cls)
     again.tape = tape
     return again

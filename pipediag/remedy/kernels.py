@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 from torchvision.transforms.v2 import functional as F
 
-from .batched import colour, erasing, filters, geometry, pillow_colour, pointwise, warp
+from .batched import colour, erasing, filters, geometry, pillow_blur, pillow_colour, pillow_warp, pointwise, warp
 
 Static = tuple[Any, ...]
 Kernel = Callable[[Tensor, Tensor, Static, Tensor], Tensor]
@@ -102,6 +102,34 @@ def _pillow_grayscale(x: Tensor, numbers: Tensor, static: Static, bulk: Tensor) 
     return pillow_colour.grayscale(x, channels=static[0])
 
 
+def _pillow_point(x: Tensor, numbers: Tensor, static: Static, bulk: Tensor) -> Tensor:
+    return pillow_colour.point(x, bulk)
+
+
+def _pillow_box_blur(x: Tensor, numbers: Tensor, static: Static, bulk: Tensor) -> Tensor:
+    return pillow_blur.box_blur(x, numbers, passes=static[0])
+
+
+def _pillow_pick(x: Tensor, numbers: Tensor, static: Static, bulk: Tensor) -> Tensor:
+    height, width, fill = static
+    return pillow_warp.pick(x, bulk, size=(height, width), fill=fill)
+
+
+def _pillow_affine_in_fixed_point(x: Tensor, numbers: Tensor, static: Static, bulk: Tensor) -> Tensor:
+    height, width, fill = static
+    return pillow_warp.affine_in_fixed_point(x, numbers, size=(height, width), fill=fill)
+
+
+def _pillow_affine(x: Tensor, numbers: Tensor, static: Static, bulk: Tensor) -> Tensor:
+    height, width, interpolation, fill = static
+    return pillow_warp.affine(x, numbers, size=(height, width), interpolation=interpolation, fill=fill)
+
+
+def _pillow_perspective(x: Tensor, numbers: Tensor, static: Static, bulk: Tensor) -> Tensor:
+    height, width, interpolation, fill = static
+    return pillow_warp.perspective(x, numbers, size=(height, width), interpolation=interpolation, fill=fill)
+
+
 def _permute_channels(x: Tensor, numbers: Tensor, static: Static, bulk: Tensor) -> Tensor:
     return colour.permute_channels(x, numbers.long())
 
@@ -165,6 +193,13 @@ KERNELS: Table = {
     "pillow_adjust_sharpness": _factor(pillow_colour.adjust_sharpness),
     "pillow_autocontrast": _alike(pillow_colour.autocontrast),
     "pillow_grayscale": _pillow_grayscale,
+    "pillow_point": _pillow_point,
+    "pillow_smooth": _alike(pillow_colour.smooth),
+    "pillow_box_blur": _pillow_box_blur,
+    "pillow_pick": _pillow_pick,
+    "pillow_affine_in_fixed_point": _pillow_affine_in_fixed_point,
+    "pillow_affine": _pillow_affine,
+    "pillow_perspective": _pillow_perspective,
     "permute_channels": _permute_channels,
     "gaussian_blur": _gaussian_blur,
     "gaussian_noise": _gaussian_noise,

@@ -65,7 +65,6 @@ def offload(
     device: torch.device | str = "cuda",
     *,
     approximate: bool = False,
-    allow_approximate: bool = False,
     samples: int = 64,
 ) -> OffloadedLoader:
     """Wrap a loader so that its movable transforms run on ``device``.
@@ -80,7 +79,6 @@ def offload(
         device: where the batches go.
         approximate: also decode JPEGs on the device. Their pixels then differ from Pillow's by at most one level,
             before the transforms. It needs a GPU with a JPEG engine, and ``pip install "pipediag[decode]"``.
-        allow_approximate: also move ops on Pillow images, whose pixels then differ slightly.
         samples: number of samples to test.
 
     Raises:
@@ -91,8 +89,7 @@ def offload(
     device = torch.device(device)
     refused: frozenset[str] = frozenset()
     while True:
-        plan = _plan(loader, device, allow_approximate, refused, approximate)
-        offloaded = OffloadedLoader(loader, plan, device)
+        offloaded = OffloadedLoader(loader, _plan(loader, device, approximate, refused), device)
         if not offloaded.plan.pieces:
             return offloaded
         try:
@@ -100,7 +97,7 @@ def offload(
         except Exception as error:  # a trial in a worker failed, or the device has no such kernel
             why = str(error) if isinstance(error, TrialFailed) else f"{type(error).__name__}: {error}"
             return OffloadedLoader(loader, Plan(reasons=(*offloaded.plan.reasons, why)), device)
-        if proof.passed or (allow_approximate and proof.faithful and proof.draws_equal):
+        if proof.passed:
             return offloaded
         if proof.failed <= refused:  # no single function is the cause
             reasons = (*offloaded.plan.reasons, "its batches differ from those of the workers")
@@ -116,7 +113,6 @@ def certificate(
     *,
     samples: int = 64,
     approximate: bool = False,
-    allow_approximate: bool = False,
 ) -> Certificate:
     """Compare a loader's moved transforms with the CPU, on the first samples that its sampler yields.
 
@@ -124,24 +120,19 @@ def certificate(
         loader: a ``DataLoader``, or the result of :func:`offload`, which then keeps its plan and device.
         device: where the moved transforms run.
         samples: number of samples to make both ways.
-        approximate, allow_approximate: as for :func:`offload`.
+        approximate: as for :func:`offload`.
     """
     if not isinstance(loader, OffloadedLoader):
         device = torch.device(device)
-        plan = _plan(loader, device, allow_approximate, approximate=approximate)
-        loader = OffloadedLoader(loader, plan, device)
+        loader = OffloadedLoader(loader, _plan(loader, device, approximate), device)
     return certify(witnesses(loader.loader, loader.plan, samples), loader.plan, loader.device)
 
 
 def _plan(
-    loader: DataLoader[Any],
-    device: torch.device,
-    allow_approximate: bool,
-    refused: frozenset[str] = frozenset(),
-    approximate: bool = False,
+    loader: DataLoader[Any], device: torch.device, approximate: bool, refused: frozenset[str] = frozenset()
 ) -> Plan:
     """Return the plan for a loader, tried on a few of its samples. The user's own links move if a proof allows it."""
-    plan = Plan(allow_approximate=allow_approximate, fuse=available(device), refused=refused)
+    plan = Plan(fuse=available(device), refused=refused)
     if approximate and DECODING not in refused:
         why = why_not(device)
         plan = replace(plan, reasons=(why,)) if why else replace(plan, decodes=True)

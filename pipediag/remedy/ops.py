@@ -160,13 +160,13 @@ class State(NamedTuple):
 #: Builds a state from all its parts, faster than the class.
 state_of: Callable[[tuple[Shape, torch.dtype, bool, bool, bool, bool]], State] = functools.partial(tuple.__new__, State)
 
-_INTERPOLATIONS = {0: "nearest", 1: "lanczos", 2: "bilinear", 3: "bicubic", 4: "box", 5: "hamming"}  # Pillow's numbers
+INTERPOLATIONS = {0: "nearest", 1: "lanczos", 2: "bilinear", 3: "bicubic", 4: "box", 5: "hamming"}  # Pillow's numbers
 
 
 def interpolation_name(given: Any) -> Interpolation:
     """Return the name of a mode given as a string, an ``InterpolationMode`` or Pillow's number."""
     if isinstance(given, int):
-        return _INTERPOLATIONS[given]
+        return INTERPOLATIONS[given]
     return str(getattr(given, "value", given))
 
 
@@ -341,9 +341,31 @@ def pad(state: State, padding: Any, fill: Any = None, padding_mode: str = "const
     if not (left or top or right or bottom):
         return []
     height, width = state.size
+    colour = fills(fill)
+    if state.pillow:
+        colour = _pad_colour(state, fill)
+        if padding_mode != "constant":
+            _look_for_pillows_padding(state, (left, top, right, bottom), padding_mode)
     shape = state.resized(height + top + bottom, width + left + right)
-    static = ((left, top, right, bottom), fills(fill), padding_mode)
+    static = ((left, top, right, bottom), colour, padding_mode)
     return _one("pad", state, static=static, shape=shape)
+
+
+def _pad_colour(state: State, fill: Any) -> tuple[float, ...]:
+    """Return the levels that torchvision gives to Pillow: whole numbers from 0 to 255."""
+    given = fills(fill) or (0.0,)
+    if len(given) not in (1, state.channels):
+        raise NotRecordable(f"{len(given)} fills for {state.channels} channels")
+    return tuple([min(max(int(level), 0), 255) for level in given])
+
+
+def _look_for_pillows_padding(state: State, padding: tuple[int, ...], mode: str) -> None:
+    """Raise if numpy, which torchvision uses to pad pictures, pads by more than the image has, or by less than zero."""
+    most = {"reflect": -1, "symmetric": 0}.get(mode)
+    height, width = state.size
+    for side, sides in ((width, padding[::2]), (height, padding[1::2])):
+        if min(sides) < 0 or (most is not None and max(sides) > side + most):
+            raise NotRecordable(f"padding_mode={mode!r} by more than a picture's own pixels")
 
 
 def affine(
@@ -650,7 +672,10 @@ OLDER: dict[str, str] = {
     "to_grayscale": "rgb_to_grayscale",
 }
 
-#: Colour ops with Pillow's own arithmetic.
+#: Functions on pictures that call methods of Pillow; these are recorded in their place.
+BY_METHODS_OF_PILLOW = frozenset({"affine", "rotate", "perspective", "adjust_gamma", "posterize", "solarize", "invert"})
+
+#: Ops with Pillow's own arithmetic, where that of tensors has the same name without the prefix.
 _OF_PILLOW = frozenset(
     {
         "pillow_adjust_brightness",
@@ -677,37 +702,7 @@ EACH_PIXEL = frozenset(
         "adjust_saturation",
         "adjust_hue",
         "adjust_gamma",
+        "pillow_point",
         *(_OF_PILLOW - {"pillow_adjust_contrast", "pillow_adjust_sharpness", "pillow_autocontrast"}),
     }
 )
-
-#: Ops for which Pillow and the batched kernels agree bit by bit.
-EXACT_ON_PICTURES = frozenset(
-    {
-        *_OF_PILLOW,
-        "horizontal_flip",
-        "vertical_flip",
-        "crop",
-        "resample",
-        "turn",
-        "invert",
-        "posterize",
-        "solarize",
-        "equalize",
-        "to_dtype",
-        # torchvision converts Pillow images to tensors for these
-        "gaussian_blur",
-        "permute_channels",
-        "elastic",
-        "erase",
-        "erase_drawn",
-    }
-)
-
-
-def is_exact(op: Op, pillow: bool) -> bool:
-    """Return whether a replay on tensors gives the CPU's pixels exactly; ``pillow`` is True if the CPU would use
-    Pillow."""
-    if not pillow or op.name in EXACT_ON_PICTURES:
-        return True
-    return op.name == "pad" and op.static[2] == "constant"

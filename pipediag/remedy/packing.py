@@ -24,10 +24,11 @@ from torchvision import tv_tensors
 from ..usercode import tree
 from .decoding import Files
 from .fuse import fused, programs
-from .images import RecordingImage, RecordingMask, RecordingPicture, RecordingStack, is_recording
+from .images import RecordingImage, RecordingMask, RecordingStack, is_recording
 from .kernels import RAGGED
 from .ops import EACH_PIXEL, NotRecordable, Op, Shape, inside
 from .packed_batch import Launch, Leaf, Packed, Plain, Result, Section, Selection, Source
+from .pictures import RecordingPicture
 from .program import Program, Step, Take, merge
 from .ring import Claim, Ring, shared_memory
 from .stacking import Parts, is_named_tuple, is_plain

@@ -52,7 +52,6 @@ class Plan:
     Attributes:
         pieces: the transforms.
         reasons: why other links are not recorded.
-        allow_approximate: True if Pillow's ops are recorded although the device's pixels differ slightly.
         fuse: True if the device has the fused kernels.
         copies: True if images are copied when a recording image replaces them, for a dataset that overwrites them.
         decodes: True if JPEGs are decoded on the device; their pixels then differ from Pillow's by one level at most.
@@ -63,7 +62,6 @@ class Plan:
 
     pieces: tuple[Piece, ...] = ()
     reasons: tuple[str, ...] = ()
-    allow_approximate: bool = False
     fuse: bool = False
     decodes: bool = False
     copies: bool = False
@@ -88,7 +86,7 @@ class Plan:
     def recording(self) -> Iterator[None]:
         """Record inside the context as the plan allows."""
         opening: AbstractContextManager[None] = undecoded_files() if self.decodes else nullcontext()
-        with recording(self.allow_approximate, self.refused, self.copies), opening:
+        with recording(self.refused, self.copies), opening:
             yield
 
     @contextmanager

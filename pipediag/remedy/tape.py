@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from ..usercode.places import label
-from .ops import NotRecordable, Op, State, Track, is_exact, state_of
+from .ops import NotRecordable, Op, State, Track, state_of
 
 
 class Call(NamedTuple):
@@ -79,8 +79,6 @@ class Tape:
     ) -> Tape:
         """Return a tape with one more call. Set ``pillow`` if the call converts from or to a Pillow image, ``state`` if
         it changes the type."""
-        if self.state.pillow and not session.allow_approximate:
-            _refuse_approximate(ops)
         if session.refused and ops:
             _refuse(fn)
         after = self.copy()
@@ -126,12 +124,6 @@ class Tape:
         return self._first or self
 
 
-def _refuse_approximate(ops: list[Op]) -> None:
-    for op in ops:
-        if not is_exact(op, True):
-            raise NotRecordable(f"Pillow's {op.name} differs from the tensors' (allow_approximate=True moves it)")
-
-
 def _refuse(fn: Callable[..., Any]) -> None:
     if label(fn) in session.refused:
         raise NotRecordable(f"{label(fn)} gives other pixels on the device, as its certificate shows")
@@ -142,7 +134,6 @@ class _Session:
 
     active = False  # True during a recording
     site = 0  # index of the running link
-    allow_approximate = False
     refused: frozenset[str] = frozenset()
     copies = False  # copy sources, because the dataset writes into them again
     seen: list[tuple[Any, Any]] | None = None  # in a trial: the replaced images, with copies of them

@@ -376,7 +376,7 @@ def pictures_whose_nearest_pixels_are_picked() -> Dataset[Any]:
     return Images(v2.Compose([crop, v2.PILToTensor()]), picture_of_any_size, length=16)
 
 
-@case("RandomHorizontalFlip ToTensor Normalize RandomErasing", stays=("RandomResizedCrop AutoAugment",))
+@case("RandomResizedCrop AutoAugment RandomHorizontalFlip ToTensor Normalize RandomErasing")
 def imagenet_with_a_policy_from_pictures() -> Dataset[Any]:
     links = [v1.RandomResizedCrop(24), v1.AutoAugment(), v1.RandomHorizontalFlip(), v1.ToTensor()]
     return Images(v1.Compose([*links, v1.Normalize(MEAN, STD), v1.RandomErasing()]), picture)

@@ -1,4 +1,4 @@
-"""Classify torchvision's transforms, of both versions, by name.
+"""Classify the transforms of torchvision, of both versions, and of timm by name.
 
 docs/offload.md says which of them move to the device, and why.
 """
@@ -11,20 +11,14 @@ from ...session import Link
 
 _OLD, _NEW = "torchvision.transforms.transforms", "torchvision.transforms.v2"
 _OLD_AUTO = "torchvision.transforms.autoaugment"
+_TIMM = "timm.data."
 
 #: Transforms that run callables they hold, which are unknown here.
 HOLDERS = frozenset({"Compose", "RandomApply", "RandomChoice", "RandomOrder", "Lambda", "Transform"})
 #: Transforms that never move.
 _STAY = frozenset({"AugMix", "JPEG", "LinearTransformation"})
-#: In the older version these stay by default; with ``allow_approximate`` they move on pictures.
-_OLD_POLICIES = frozenset({"AutoAugment", "RandAugment", "TrivialAugmentWide"})
-#: Transforms whose pixels differ between Pillow's pictures and tensors.
-_APPROXIMATE_ON_PICTURES = frozenset(
-    {
-        *("RandomAffine", "RandomRotation", "RandomPerspective"),
-        *("AutoAugment", "RandAugment", "TrivialAugmentWide"),
-    }
-)
+#: In the older version these move on pictures only.
+_POLICIES = frozenset({"AutoAugment", "RandAugment", "TrivialAugmentWide"})
 _MOVE = frozenset(
     {
         *("CenterCrop", "RandomCrop", "FiveCrop", "TenCrop", "Pad", "RandomZoomOut", "RandomIoUCrop"),
@@ -34,7 +28,15 @@ _MOVE = frozenset(
         *("RandomAutocontrast", "RandomEqualize", "RandomAdjustSharpness"),
         *("RandomInvert", "RandomPosterize", "RandomSolarize", "GaussianBlur", "GaussianNoise", "RandomErasing"),
         *("MixUp", "CutMix", "ToDtype", "ConvertImageDtype", "Normalize", "ToImage", "PILToTensor", "ToTensor"),
-        *("ToPureTensor", "Identity", *_APPROXIMATE_ON_PICTURES),
+        *("ToPureTensor", "Identity", "RandomAffine", "RandomRotation", "RandomPerspective", *_POLICIES),
+    }
+)
+
+#: Those of timm that move, on pictures.
+_MOVE_OF_TIMM = frozenset(
+    {
+        *("RandomResizedCropAndInterpolation", "ResizeKeepRatio", "CenterCropOrPad", "RandomCropOrPad", "RandomPad"),
+        *("TrimBorder", "RandAugment", "AutoAugment", "MaybeToTensor", "MaybePILToTensor", "ToTensor"),
     }
 )
 
@@ -53,7 +55,7 @@ _PER_PIXEL = _IN_PLACE | {"RandomHorizontalFlip", "RandomVerticalFlip"}
 _NEIGHBOURHOOD = frozenset({"GaussianBlur", "GaussianNoise", "RandomAdjustSharpness"})
 _CUTS, _RESIZES = frozenset({"RandomCrop", "CenterCrop"}), frozenset({"Resize", "RandomResizedCrop"})
 #: Transforms that draw which functions they run; recording one takes a worker as long as ``_OF_MANY`` other transforms.
-_DRAW_WHAT_THEY_DO, _OF_MANY = frozenset({*_OLD_POLICIES, "RandomPhotometricDistort"}), 15
+_DRAW_WHAT_THEY_DO, _OF_MANY = frozenset({*_POLICIES, "RandomPhotometricDistort"}), 15
 
 #: Transforms with the same result for a sample in every epoch.
 _DETERMINISTIC = frozenset(
@@ -70,18 +72,15 @@ def is_torchvisions(link: Link) -> bool:
 
 def moves(link: Link) -> bool | None:
     """Return whether a transform moves to the device, or None if its callables or its input decide that."""
+    if link.origin.startswith(_TIMM):
+        return link.name == "RandomErasing" or (link.given == "picture" and link.name in _MOVE_OF_TIMM)
     if not is_torchvisions(link) or link.name in _STAY:
         return False
     if link.name in HOLDERS or link.given not in ("picture", "tensor"):
         return None
-    if link.name in _OLD_POLICIES and not link.origin.startswith(_NEW):
-        return False
-    return link.name in _MOVE and not (link.given == "picture" and link.name in _APPROXIMATE_ON_PICTURES)
-
-
-def moves_approximately(link: Link) -> bool:
-    """Return whether it moves only if slightly different pixels are allowed."""
-    return is_torchvisions(link) and link.given == "picture" and link.name in _APPROXIMATE_ON_PICTURES
+    if link.name in _POLICIES and not link.origin.startswith(_NEW):
+        return link.given == "picture"
+    return link.name in _MOVE
 
 
 def recordings(link: Link) -> int:

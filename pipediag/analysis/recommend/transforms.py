@@ -47,7 +47,6 @@ def offload(view: View) -> Recommendation | None:
     if probable[0] > 0:
         before = links[probable[0] - 1]
         evidence.append(f"{named(before)} and everything before it stay in the workers: {_why_it_stays(before)}")
-    evidence += _approximately(view, probable)
     where = f"  # before {view.loader.where}" if view.loader.where else ""
     return view.made(
         "offload",
@@ -100,25 +99,9 @@ def _suffix(fits: Sequence[bool]) -> list[int]:
 
 
 def _why_it_stays(link: Link) -> str:
-    if known.moves_approximately(link):
-        return "on Pillow's pictures its pixels would differ slightly"
     if known.is_torchvisions(link):
         return "it has no kernel on the device"
     return "it is not torchvision's, and moves only if it proves to give the same there"
-
-
-def _approximately(view: View, probable: Sequence[int]) -> list[str]:
-    """Return which more transforms move if slightly different pixels are allowed."""
-    links = view.session.links
-    more = _suffix([n in probable or known.moves_approximately(link) for n, link in enumerate(links)])
-    extra = [links[n].name for n in more if n not in probable]
-    if not extra:
-        return []
-    gain = view.whatif.faster(_moved(view, more, more))
-    return [
-        f"with allow_approximate=True, or v2.ToImage() first, {listed(extra)} move{s(extra)} too: "
-        f"{number(gain.value)} times as fast"
-    ]
 
 
 def reorder(view: View) -> Recommendation | None:

@@ -47,12 +47,17 @@ def grayscale(x: Tensor, *, channels: int) -> Tensor:
 
 def adjust_sharpness(x: Tensor, factor: Tensor) -> Tensor:
     """Blend with a smoothed image, except at the border, as ``ImageEnhance.Sharpness``."""
-    smooth = x.float()
+    return _blend(smooth(x).float(), x, factor)
+
+
+def smooth(x: Tensor) -> Tensor:
+    """Average each pixel, with a weight of 5, with its neighbours, except at the border, as ``ImageFilter.SMOOTH``."""
+    out = x.clone()
     if min(x.shape[-2:]) >= 3:
         inner = x[..., 1:-1, 1:-1].int()
         total = x.int().unfold(-1, 3, 1).sum(-1).unfold(-2, 3, 1).sum(-1) + 4 * inner
-        smooth[..., 1:-1, 1:-1] = (2 * total + 13) // 26  # a thirteenth, rounded to nearest; it is never halfway
-    return _blend(smooth, x, factor)
+        out[..., 1:-1, 1:-1] = (2 * total + 13) // 26  # a thirteenth, rounded to nearest; it is never halfway
+    return out
 
 
 def autocontrast(x: Tensor) -> Tensor:
@@ -62,6 +67,12 @@ def autocontrast(x: Tensor) -> Tensor:
     scale = torch.full_like(low, 255) / (high - low).masked_fill_(flat, 255)
     offset = (-low * scale).masked_fill_(flat, 0)
     return (x * scale).add_(offset).clamp_(0, 255).to(torch.uint8)
+
+
+def point(x: Tensor, tables: Tensor) -> Tensor:
+    """Replace each level by that of a table ``(N, C, 256)``, as ``Image.point``."""
+    channels = x.flatten(2).flatten(0, 1)
+    return tables.flatten(0, 1).gather(1, channels.long()).reshape(x.shape)
 
 
 def _grey(x: Tensor) -> Tensor:

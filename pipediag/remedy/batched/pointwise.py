@@ -93,14 +93,14 @@ def normalize(x: Tensor, mean: Sequence[float], std: Sequence[float]) -> Tensor:
         raise TypeError(f"normalize takes floating images, not {x.dtype}")
     if not all(std):
         raise ValueError("a standard deviation of zero")
-    return x.sub(_per_channel(mean, x)).div_(_per_channel(std, x))
+    return x.sub(per_channel(mean, x)).div_(per_channel(std, x))
 
 
 def _operand(factor: Parameter, dtype: torch.dtype) -> Parameter:
     return per_sample(factor, dtype) if isinstance(factor, Tensor) else factor
 
 
-def _per_channel(values: Sequence[float], x: Tensor) -> Tensor:
+def per_channel(values: Sequence[float], x: Tensor) -> Tensor:
     """Return ``values`` as ``(C, 1, 1)`` on the device of ``x``, made there by fills, since a copy from the host would
     block it.
 

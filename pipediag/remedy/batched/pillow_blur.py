@@ -1,0 +1,72 @@
+"""Blur a batch of 8-bit images ``(N, C, H, W)`` as Pillow's ``BoxBlur`` and ``GaussianBlur`` do, bit by bit.
+
+Formulas: ``src/libImaging/BoxBlur.c``. A Gaussian is three box blurs in a row. A box may extend by a fraction of a
+pixel at both ends; its sums are whole numbers, so they are exact on any device.
+"""
+
+from __future__ import annotations
+
+import torch
+import torch.nn.functional as F
+from numpy import float32, floor, sqrt
+from torch import Tensor
+
+#: Box blurs that stand for one Gaussian.
+PASSES = 3
+
+_FRACTION_BITS = 24
+
+
+def gaussian_radius(sigma: float) -> float:
+    """Return the radius of the :data:`PASSES` boxes that stand for a Gaussian; Pillow computes it in float32."""
+    variance = float32(sigma) * float32(sigma) / float32(PASSES)
+    length = float32(sqrt(12.0 * float(variance) + 1.0))
+    whole = float32(floor((float(length) - 1.0) / 2.0))
+    part = (2 * whole + 1) * (whole * (whole + 1) - 3 * variance)
+    part /= 6 * (variance - (whole + 1) * (whole + 1))
+    return float(whole + part)
+
+
+def box_numbers(radius: float) -> tuple[int, int, int]:
+    """Return the numbers of :func:`box_blur` for one direction: the whole radius, the weight of a pixel within it, and
+    the weight of the two pixels beyond."""
+    extent = float32(radius)
+    whole = int(extent)
+    weight = int(float32(1 << _FRACTION_BITS) / (extent * 2 + 1))
+    return whole, weight, ((1 << _FRACTION_BITS) - (2 * whole + 1) * weight) // 2
+
+
+def box_blur(x: Tensor, numbers: Tensor, *, passes: int) -> Tensor:
+    """Blur with a box of its own for each sample; beyond the border lie the border's pixels.
+
+    Args:
+        x: images ``(N, C, H, W)``.
+        numbers: ``(N, 6)``: :func:`box_numbers` across, then down.
+        passes: number of box blurs in each direction, at least one.
+    """
+    across, down = numbers.long()[:, :, None, None, None].split(3, dim=1)
+    for _ in range(passes):
+        x = _blurred(x, across)
+    x = x.transpose(-1, -2)
+    for _ in range(passes):
+        x = _blurred(x, down)
+    return x.transpose(-1, -2)
+
+
+def _blurred(x: Tensor, numbers: Tensor) -> Tensor:
+    """Blur along the last dimension by numbers ``(N, 3, 1, 1, 1)``."""
+    radius, weight, weight_beyond = numbers.unbind(1)
+    last = x.shape[-1] - 1
+    position = torch.arange(last + 1, device=x.device)
+    first, end = position - radius, position + radius
+    begins, ends = first.clamp(min=0), end.clamp(max=last)
+    sums = F.pad(x.cumsum(-1, dtype=torch.int32), (1, 0))
+    total = _at(sums, ends + 1) - _at(sums, begins) + x[..., :1] * (begins - first) + x[..., -1:] * (end - ends)
+    beyond = _at(x, (first - 1).clamp_(min=0)).int() + _at(x, (end + 1).clamp_(max=last))
+    value = total * weight + beyond * weight_beyond + (1 << (_FRACTION_BITS - 1))
+    return (value >> _FRACTION_BITS).to(torch.uint8)
+
+
+def _at(x: Tensor, positions: Tensor) -> Tensor:
+    """Return the values at positions ``(N, 1, 1, W)`` of the last dimension."""
+    return x.gather(-1, positions.expand(*x.shape[:-1], -1))

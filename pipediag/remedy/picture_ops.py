@@ -1,0 +1,215 @@
+"""Encode calls of Pillow's own methods on images of mode L and RGB as ops.
+
+Each function of :data:`METHODS` takes the state of a recording picture and the arguments of the method of that name of
+``PIL.Image.Image``, those of :data:`IMAGE_OPS` the arguments of the function of that name of ``PIL.ImageOps``. They
+return the ops that repeat Pillow's pixels bit by bit, and raise :class:`NotRecordable` for what has no such op.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import PIL.Image
+import PIL.ImageFilter
+import torch
+from numpy import float32
+
+from . import ops
+from .batched import pillow_blur
+from .batched.pillow_warp import affine_way
+from .ops import NotRecordable, Op, State
+
+#: Modes with one byte per channel, and their number of channels.
+BANDS = {"L": 1, "RGB": 3}
+MODES = {channels: mode for mode, channels in BANDS.items()}
+
+_INTERPOLATIONS = ("nearest", "bilinear", "bicubic")
+
+
+def colour_of(colour: Any, channels: int) -> tuple[int, ...]:
+    """Return the levels of any colour that Pillow takes; None is black."""
+    levels: Any = PIL.Image.new(MODES[channels], (1, 1), colour or 0).getpixel((0, 0))
+    return levels if isinstance(levels, tuple) else (levels,)
+
+
+def transform(
+    state: State,
+    size: Sequence[int],
+    method: Any,
+    data: Sequence[float] | None = None,
+    resample: int = 0,
+    fill: int = 1,
+    fillcolor: Any = None,
+) -> list[Op]:
+    if data is None or not isinstance(method, int) or 0 in size:
+        raise NotRecordable("a picture is transformed by an object of its own")
+    width, height = size
+    interpolation = ops.interpolation_name(resample)
+    if interpolation not in _INTERPOLATIONS:
+        raise NotRecordable(f"interpolation={interpolation!r} is not for warps of pictures")
+    numbers = tuple([float(number) for number in data])
+    if method == PIL.Image.Transform.EXTENT:
+        left, top, right, bottom = numbers
+        method, numbers = (
+            PIL.Image.Transform.AFFINE,
+            ((right - left) / width, 0.0, left, 0.0, (bottom - top) / height, top),
+        )
+    colour = colour_of(fillcolor, state.channels)
+    if method == PIL.Image.Transform.AFFINE:
+        return _affine(state, numbers[:6], (height, width), interpolation, colour)
+    if method != PIL.Image.Transform.PERSPECTIVE:
+        raise NotRecordable(f"a picture is transformed by the method {PIL.Image.Transform(method).name}")
+    static = (height, width, interpolation, colour)
+    return [Op("pillow_perspective", static, numbers[:8], state.resized(height, width), state.dtype)]
+
+
+def _affine(
+    state: State,
+    matrix: tuple[float, ...],
+    size: tuple[int, int],
+    interpolation: str,
+    colour: tuple[int, ...],
+) -> list[Op]:
+    shape = state.resized(*size)
+    if interpolation != "nearest":
+        return [Op("pillow_affine", (*size, interpolation, colour), matrix, shape, state.dtype)]
+    way = affine_way(matrix, state.size, size)
+    if way is None:
+        raise NotRecordable("a picture is warped by a matrix that Pillow's fixed-point arithmetic cannot hold")
+    name = "pillow_affine_in_fixed_point" if way.positions is None else "pillow_pick"
+    return [Op(name, (*size, colour), way.numbers, shape, state.dtype, way.positions)]
+
+
+def resize(
+    state: State,
+    size: Sequence[int],
+    resample: int | None = None,
+    box: Sequence[float] | None = None,
+    reducing_gap: float | None = None,
+) -> list[Op]:
+    width, height = (int(side) for side in size)
+    if reducing_gap is not None:
+        raise NotRecordable("a picture is resized with a reducing_gap")
+    if resample not in (None, *ops.INTERPOLATIONS):
+        raise NotRecordable(f"a picture is resized with the filter {resample}, which has no kernel on the device")
+    whole = (0, 0, *state.size[::-1])
+    left, top, right, bottom = whole if box is None else box
+    if (left, top, right, bottom) == whole:
+        mode = PIL.Image.Resampling.BICUBIC if resample is None else resample
+        return ops.resize(state, [height, width], int(mode))
+    if left % 1 == top % 1 == 0 and (right - left, bottom - top) == (width, height):
+        return crop(state, (left, top, right, bottom))
+    if resample == PIL.Image.Resampling.NEAREST:
+        x, y, end, below = map(float32, (left, top, right, bottom))
+        matrix = (float(end - x) / width, 0.0, float(x), 0.0, float(below - y) / height, float(y))
+        return _affine(state, matrix, (height, width), "nearest", colour_of(None, state.channels))
+    raise NotRecordable("a picture is resized from a box inside it, whose filter reads the pixels around the box")
+
+
+def crop(state: State, box: Sequence[float] | None = None) -> list[Op]:
+    left, top, right, bottom = (0, 0, *state.size[::-1]) if box is None else map(round, box)
+    if left >= right or top >= bottom:
+        raise NotRecordable("a picture is cropped to nothing")
+    return ops.crop(state, top, left, bottom - top, right - left)
+
+
+def transpose(state: State, method: int) -> list[Op]:
+    names: tuple[str | int, ...] = _TRANSPOSED[method]
+    made: list[Op] = []
+    for name in names:
+        shape = made[-1].shape if made else state.shape
+        if isinstance(name, int):
+            turned = (*shape[:-2], shape[-1], shape[-2]) if name % 2 else shape
+            made.append(Op("turn", (name,), (), turned, state.dtype))
+        else:
+            made.append(Op(name, (), (), shape, state.dtype))
+    return made
+
+
+#: Flips, and numbers of counterclockwise quarter turns.
+_TRANSPOSED: dict[int, tuple[str | int, ...]] = {
+    PIL.Image.Transpose.FLIP_LEFT_RIGHT: ("horizontal_flip",),
+    PIL.Image.Transpose.FLIP_TOP_BOTTOM: ("vertical_flip",),
+    PIL.Image.Transpose.ROTATE_90: (1,),
+    PIL.Image.Transpose.ROTATE_180: (2,),
+    PIL.Image.Transpose.ROTATE_270: (3,),
+    PIL.Image.Transpose.TRANSPOSE: (1, "vertical_flip"),
+    PIL.Image.Transpose.TRANSVERSE: (1, "horizontal_flip"),
+}
+
+
+def convert(state: State, mode: str | None = None, matrix: Any = None, *unused: Any, **named: Any) -> list[Op]:
+    if matrix or mode not in (None, *BANDS):
+        raise NotRecordable(f"a picture of mode {MODES[state.channels]} is converted to {mode}")
+    if mode is None or BANDS[mode] == state.channels:
+        return []
+    return ops.rgb_to_grayscale(state, BANDS[mode])
+
+
+def point(state: State, lut: Sequence[float], mode: str | None = None) -> list[Op]:
+    levels = [min(max(round(level), 0), 255) for level in lut]
+    if mode is not None or len(levels) != 256 * state.channels:
+        raise NotRecordable("a picture is mapped to another mode")
+    tables = torch.tensor(levels, dtype=torch.uint8).view(state.channels, 256)
+    return [Op("pillow_point", (), (), state.shape, state.dtype, tables)]
+
+
+def filtered(state: State, filter: Any) -> list[Op]:
+    kind = type(filter)
+    if kind is PIL.ImageFilter.SMOOTH:
+        return [Op("pillow_smooth", (), (), state.shape, state.dtype)]
+    if kind not in (PIL.ImageFilter.GaussianBlur, PIL.ImageFilter.BoxBlur):
+        raise NotRecordable(f"the filter {kind.__name__} of Pillow has no kernel on the device")
+    radii = ops.pair(filter.radius)
+    if min(radii) < 0:
+        raise NotRecordable("a picture is blurred by a negative radius")
+    passes = 1
+    if kind is PIL.ImageFilter.GaussianBlur:
+        across, down = radii
+        radii = pillow_blur.gaussian_radius(across), pillow_blur.gaussian_radius(down)
+        passes = pillow_blur.PASSES
+    numbers = tuple([number for radius in radii for number in pillow_blur.box_numbers(radius)])
+    return [Op("pillow_box_blur", (passes,), numbers, state.shape, state.dtype)]
+
+
+def copy(state: State) -> list[Op]:
+    return []
+
+
+def expand(state: State, border: Any = 0, fill: Any = 0) -> list[Op]:
+    return ops.pad(state, border, colour_of(fill, state.channels))
+
+
+def autocontrast(
+    state: State, cutoff: Any = 0, ignore: Any = None, mask: Any = None, preserve_tone: bool = False
+) -> list[Op]:
+    if cutoff or ignore is not None or mask is not None or preserve_tone:
+        raise NotRecordable("autocontrast with options has no kernel on the device")
+    return ops.ENCODERS["autocontrast"](state)
+
+
+def equalize(state: State, mask: Any = None) -> list[Op]:
+    if mask is not None:
+        raise NotRecordable("equalize with a mask has no kernel on the device")
+    return ops.ENCODERS["equalize"](state)
+
+
+#: Encoders by the name of the method.
+METHODS: dict[str, Callable[..., list[Op]]] = {
+    "transform": transform,
+    "resize": resize,
+    "crop": crop,
+    "transpose": transpose,
+    "convert": convert,
+    "point": point,
+    "filter": filtered,
+    "copy": copy,
+}
+
+#: Encoders of the functions of ``PIL.ImageOps`` that read pixels themselves; all others call methods.
+IMAGE_OPS: dict[str, Callable[..., list[Op]]] = {
+    "autocontrast": autocontrast,
+    "equalize": equalize,
+    "expand": expand,
+}

@@ -1,0 +1,75 @@
+"""Provide recording pictures, which stand for Pillow images as :mod:`pipediag.remedy.images` does for tensors.
+
+Pillow's own Python code runs on them (``Image.rotate``, most of ``ImageOps``, torchvision's functions for pictures). It
+ends at the methods of :data:`pipediag.remedy.picture_ops.METHODS`, which are recorded.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import PIL.Image
+
+from .ops import NotRecordable
+from .picture_ops import METHODS, MODES
+from .tape import Tape, session
+
+
+class RecordingPicture(PIL.Image.Image):
+    """Recording image that stands for a Pillow image; it has no image core."""
+
+    stands_for = PIL.Image.Image
+    tape: Tape
+
+    @staticmethod
+    def of(tape: Tape) -> RecordingPicture:
+        picture = RecordingPicture.__new__(RecordingPicture)
+        mode = MODES[tape.state.channels]
+        picture.__dict__.update(tape=tape, _mode=mode, info={}, _size=tape.state.size[::-1], readonly=0)
+        picture.__dict__.update(palette=None, _exif=None, pyaccess=None)
+        return picture
+
+    def __getattribute__(self, name: str) -> Any:
+        if name in _KNOWN:
+            return object.__getattribute__(self, name)
+        if not session.active:
+            with session.idle():
+                return getattr(self.tape.pixels(), name)
+        if name in _ITS_OWN:
+            return object.__getattribute__(self, name)
+        if name in METHODS:
+            return _recorder(self.tape, name)
+        raise NotRecordable(f"{name!r} of a picture would need its pixels")
+
+    def getbands(self) -> tuple[str, ...]:
+        return tuple(PIL.Image.getmodebandnames(self._mode))
+
+    def point(self, lut: Any, mode: str | None = None) -> Any:
+        if isinstance(lut, PIL.Image.ImagePointHandler):
+            return lut.point(self)
+        if callable(lut):  # a table can be pickled
+            lut = [lut(level) for level in range(256)] * self.tape.state.channels
+        return _recorder(self.tape, "point")(lut, mode)
+
+    def filter(self, filter: Any) -> Any:
+        return _recorder(self.tape, "filter")(filter() if isinstance(filter, type) else filter)
+
+
+def _recorder(tape: Tape, name: str) -> Callable[..., RecordingPicture]:
+    """Return what stands in for the method ``name`` of the picture with this tape."""
+
+    def written_down(*args: Any, **kwargs: Any) -> RecordingPicture:
+        ops = METHODS[name](tape.state, *args, **kwargs)
+        return RecordingPicture.of(tape.then(ops, getattr(PIL.Image.Image, name), args, kwargs))
+
+    return written_down
+
+
+#: Attributes that need no pixels.
+_KNOWN = frozenset(
+    {"tape", "_mode", "mode", "_size", "size", "width", "height", "info", "palette", "getbands", "stands_for"}
+    | {"__class__", "__dict__", "__doc__", "__module__", "close", "__del__", "format"}
+)
+#: Methods whose own code, or Pillow's, ends at recorded methods.
+_ITS_OWN = frozenset({"point", "filter", "rotate"})
