@@ -116,7 +116,7 @@ def main() -> None:
                 del batches
             rows.append(row)
             print(row, flush=True)
-    save("decode", {"batch": args.batch, "photos": args.photos, "rows": rows}, args.out)
+            save("decode", {"batch": args.batch, "photos": args.photos, "rows": rows}, args.out)
 
 
 if __name__ == "__main__":
