@@ -17,6 +17,7 @@ _DECODING = re.compile(
     r"simplejpeg|turbojpeg|to_rgb"
 )
 _COMPRESSED = (".jpg", ".jpeg", ".png", ".webp", ".bmp", ".tif", ".tiff", ".gz", ".xz", ".zst", ".zip", ".npz", ".flac")
+_JPEG = (".jpg", ".jpeg")
 #: Files below this size take longer to find and open than to read, on most storage.
 _SMALL_FILE = 1 << 20
 
@@ -77,10 +78,10 @@ def decode(view: View) -> Recommendation | None:
     if smaller is not None:
         kept = share_text(smaller.bytes_out, smaller.bytes_in)
         evidence.append(f"{smaller.name} keeps {kept} of what was decoded")
-    device = (
-        ""
-        if view.on_cpu
-        else (f'; torchvision.io.decode_jpeg(..., device="{view.device}") decodes a whole batch on the device')
+    on_device = (
+        "; --apply --approximate decodes JPEGs that Pillow opens on the GPU, within one level of its pixels"
+        if view.device == "cuda" and any(ending in _JPEG for ending in (files.endings if files is not None else ()))
+        else ""
     )
     return view.made(
         "decode",
@@ -89,6 +90,6 @@ def decode(view: View) -> Recommendation | None:
         Change(work=half_at_best(saving(took))),
         evidence,
         "store images at the size that is needed; Image.draft() before convert() decodes a JPEG to fewer pixels"
-        + device,
+        + on_device,
         "other decoders and other sizes give slightly other pixels",
     )
