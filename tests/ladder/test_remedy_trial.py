@@ -31,9 +31,9 @@ class Images(Dataset[tuple[Tensor, int]]):
         return self.transform(torch.full((3, 6, 6), index, dtype=torch.uint8)), index
 
 
-def trial(loader: DataLoader[Any], endless: bool = True, session: Session | None = None) -> Trial:
+def trial(loader: DataLoader[Any], endless: bool = True, session: Session | None = None, rung: str = REMEDIED) -> Trial:
     device = Device(torch.device("cpu"))
-    return Trial(loader, endless, device, contextlib.nullcontext, SystemClock(), session or Session())
+    return Trial(rung, loader, endless, device, contextlib.nullcontext, SystemClock(), session or Session())
 
 
 def make(workers: int = 0, transform: Any = None, **settings: Any) -> DataLoader[Any]:

@@ -42,10 +42,15 @@ def session(ratio: float = 2.0) -> Session:
     return made
 
 
+def save(made: Session, speedup: dict[str, float | None], path: Path) -> None:
+    assert made.remedy is not None
+    saved.write(made, made.remedy, speedup, str(path))
+
+
 @pytest.fixture
 def file(tmp_path: Path) -> Path:
     path = tmp_path / "plan.json"
-    saved.write(session(), PLAN.speedup, str(path))
+    save(session(), PLAN.speedup, path)
     return path
 
 
@@ -65,7 +70,7 @@ def test_unknown_keys_are_left_out(file: Path) -> None:
 def test_of_a_module(tmp_path: Path) -> None:
     made = session()
     made.script.argv = ["-m", "pkg.train", "--epochs", "3"]
-    saved.write(made, {}, str(tmp_path / "plan.json"))
+    save(made, {}, tmp_path / "plan.json")
     plan = saved.read(str(tmp_path / "plan.json"))
     assert plan.script == "pkg.train"
     plan.check("pkg.train")
@@ -73,7 +78,7 @@ def test_of_a_module(tmp_path: Path) -> None:
 
 def test_into_nowhere(tmp_path: Path) -> None:
     with pytest.raises(SessionFileError, match="could not be written"):
-        saved.write(session(), {}, str(tmp_path / "no" / "plan.json"))
+        save(session(), {}, tmp_path / "no" / "plan.json")
 
 
 @pytest.mark.parametrize(

@@ -4,9 +4,9 @@ Work on one CUDA stream is not ordered with work on another. A batch that is mad
 needs two steps: the reading stream waits for the event that ends the making, and the allocator is told that the reading
 stream uses the memory, so that it does not reuse the block as soon as Python drops the tensor.
 
-A loop may read its batches on a stream of its own, as timm's ``PrefetchLoader`` does. It expects batches in host memory,
-so its stream may not wait for the one that is current when the loop asks. Such streams are found where the loop's
-functions keep them, and every batch is handed over to them too.
+A loop may read its batches on a stream of its own, as timm's ``PrefetchLoader`` does. It expects batches in host
+memory, so its stream may not wait for the one that is current when the loop asks. Such streams are found where the
+loop's functions keep them, and every batch is handed over to them too.
 """
 
 from __future__ import annotations
