@@ -26,7 +26,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from ..session import Session
 from .intervals import Interval, exactly, largest, least, log_ratio, total
@@ -173,22 +173,18 @@ class WhatIf:
         recording = RECORDING.times(samples * (count if recorded is None else recorded))
         passes = device_copy_ms or 0.0
         on_device = total([LAUNCHING, Interval(passes * count, passes, 2 * passes * count)])
-        between = self.work.between * count / max(1, len(self.work.links))
-        besides = Interval(between, 0.0, between)
-        handed = self.handed_over(sent)
-        return replace(handed, work=total([saved.minus(recording), besides, handed.work]), device=on_device)
-
-    def handed_over(self, sent: float = 1.0) -> Change:
-        """Return the change that hands batches over as :meth:`moved` does, ``sent`` times as many bytes, and moves
-        nothing."""
-        hidden = total([cost.not_negative() for cost in (self.transfer, self.handoff) if cost is not None])
-        loop = Interval(hidden.value, 0.0, hidden.high)
-        if self.work is None:
-            return Change(loop=loop)
         lighter = (1 - IN_A_SLOT * min(1.0, sent)) * self.work.collate
+        between = self.work.between * count / max(1, len(self.work.links))
+        besides = Interval(lighter + between, 0.0, lighter + between)
+        hidden = total([cost.not_negative() for cost in (self.transfer, self.handoff) if cost is not None])
         made = 1 / capacity(self.work, self.workers, self.free) if self.workers else self.supply
         unhindered = min(1.0, made / self.supply) if self.supply > 0 else 1.0
-        return Change(work=Interval(lighter, 0.0, lighter), loop=loop, supply=Interval(unhindered, unhindered, 1.0))
+        return Change(
+            work=total([saved.minus(recording), besides]),
+            loop=Interval(hidden.value, 0.0, hidden.high),
+            device=on_device,
+            supply=Interval(unhindered, unhindered, 1.0),
+        )
 
     def lighter(self, share: float) -> Change:
         """Return the change that removes ``share`` of a batch's bytes.

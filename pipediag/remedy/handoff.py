@@ -40,7 +40,8 @@ def why_not(loader: DataLoader[Any], device: torch.device) -> str:
         with randomness.undisturbed():
             return _objection(loader, device)
     except Exception as error:
-        return f"comparing its batches failed with {type(error).__name__}: {error}"
+        last = "".join(str(error).strip().splitlines()[-1:])  # a worker's error holds its whole traceback
+        return f"comparing its batches failed with {type(error).__name__}: {last}"
 
 
 def _objection(loader: DataLoader[Any], device: torch.device) -> str:
@@ -62,7 +63,7 @@ def _objection(loader: DataLoader[Any], device: torch.device) -> str:
             if not any(isinstance(leaf, Tensor) for leaf in tree.leaves(plain)):
                 return "its batches hold no tensors"
             if apart := _difference(moved(plain, device), replay(packed, device), "batch"):
-                return apart
+                return f"handed over, {apart}"
     finally:
         batches._shutdown_workers()
     return ""
