@@ -289,6 +289,7 @@ class Climb:
             yield from self._rounds()
         finally:
             trial.feed.close()
+            self._loop_side.dismiss(rung)  # it may hold memory of the device
         return self._deadline.left
 
     def _begin(self, rung: str) -> Turn:

@@ -8,17 +8,19 @@ import time
 
 import torch
 from torch import nn
-from torch.utils.data import DataLoader, Dataset
+from torch.utils.data import DataLoader, Dataset, IterableDataset, get_worker_info
 from torchvision.transforms import v2
 
 import pipediag.remedy.handoff
 import pipediag.remedy.loader
 from pipediag.remedy.plan import Plan
 from pipediag.remedy.to_device import ToDevice
+from pipediag.remedy.worker import packing
 
 parser = argparse.ArgumentParser()
 parser.add_argument("--ms", type=float, default=12.0, help="milliseconds that such a batch costs")
 parser.add_argument("--chain", choices=["none", "slow"], default="none")
+parser.add_argument("--stream", action="store_true", help="the dataset is iterable")
 parser.add_argument("--wants", choices=["anything", "host-memory"], default="anything")
 parser.add_argument("--refuse", default="", help="why the hand-off is impossible")
 parser.add_argument("--batches", type=int, default=1000, help="in an epoch")
@@ -27,7 +29,12 @@ parser.add_argument("--losses", action="store_true", help="print every loss")
 args = parser.parse_args()
 
 pipediag.remedy.handoff.why_not = lambda loader, device: args.refuse
-pipediag.remedy.loader.feed_of = lambda loader, device: ToDevice(loader, Plan(), device)
+pipediag.remedy.loader.feed_of = lambda loader, device: AsForGpu(loader, Plan(), device)
+
+
+class AsForGpu(ToDevice):
+    def begin(self):
+        return iter(packing(self._loader, None))
 
 
 def dim(image):
@@ -48,8 +55,14 @@ class Images(Dataset):
         return image if self.transform is None else self.transform(image), index % 4
 
 
+class Stream(IterableDataset):
+    def __iter__(self):
+        worker, images = get_worker_info(), Images()
+        return (images[index] for index in range(worker.id, len(images), worker.num_workers))
+
+
 torch.manual_seed(0)
-loader = DataLoader(Images(), batch_size=16, shuffle=True, num_workers=2)
+loader = DataLoader(Stream() if args.stream else Images(), batch_size=16, shuffle=not args.stream, num_workers=2)
 model = nn.Sequential(nn.Flatten(), nn.Linear(3 * 12 * 12, 4))
 optimizer = torch.optim.SGD(model.parameters(), lr=1e-4)
 for _epoch in range(args.epochs):
