@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from . import analysis
 from ._version import __version__
 from .analysis import diagnose_session
-from .analysis.remedy import best
+from .analysis.remedy import best, why_none
 from .analysis.stopping import next_round
 from .errors import AnalysisOver, NothingMeasured, UsageError
 from .session import REMEDIED, Session
@@ -119,7 +119,7 @@ def apply_remedy(diagnosis: analysis.Diagnosis, loader: DataLoader[Any]) -> Data
 
     came = best(diagnosis.session)
     if came is not None and not came.applied:
-        return _as_it_is(loader, came.reverted or came.why_not)
+        return _as_it_is(loader, why_none(diagnosis.session))
     transforms = came is None or came.rung == REMEDIED
     offloaded = offload(loader, diagnosis.session.device.get("type", "cpu"), transforms=transforms)
     if transforms and not offloaded.plan.pieces:

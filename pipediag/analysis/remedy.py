@@ -74,6 +74,16 @@ def best(session: Session) -> Outcome | None:
     return handed if handed is not None and handed.applied else outcome(session)
 
 
+def why_none(session: Session) -> str:
+    """Return why no remedy is kept; empty if one is, or if none was requested."""
+    came = best(session)
+    if came is None or came.applied:
+        return ""
+    handed = outcome(session, HANDED_OVER)
+    both = [came.why_not or came.reverted, *([handed.why_not or handed.reverted] if handed is not None else [])]
+    return "; the hand-off alone: ".join(both)
+
+
 def handoff_is_next(session: Session) -> bool:
     """Return whether the offload does not apply and the hand-off alone is to be tried."""
     came = outcome(session)

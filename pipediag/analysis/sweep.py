@@ -8,7 +8,7 @@ from typing import Any
 from ..session import SCHEMA_VERSION
 from .diagnosis import Diagnosis
 from .intervals import Interval, plain
-from .remedy import Outcome, best
+from .remedy import Outcome, best, why_none
 
 
 @dataclass(frozen=True)
@@ -52,7 +52,7 @@ class Run:
     @property
     def no_remedy(self) -> str:
         """Why there is no remedy, or none that pays; empty if none was requested or it pays."""
-        return (self._outcome.why_not or self._outcome.reverted) if self._outcome is not None else ""
+        return why_none(self.diagnosis.session) if self.diagnosis is not None else ""
 
     @property
     def starved(self) -> Interval | None:

@@ -208,5 +208,7 @@ def _handed_over(
             return Remedy(device=str(device), why_not=why), None
         handed = offload(twin, device, transforms=False)
         return told_of_handoff(handed), handed
+    except UsageError as unusable:
+        return Remedy(device=str(device), why_not=str(unusable)), None
     except Exception as error:  # not an error of the script
         return Remedy(device=str(device), why_not=f"trying it failed with {type(error).__name__}: {error}"), None

@@ -17,11 +17,11 @@ def section(diagnosis: Diagnosis) -> Section:
     remedy, came, kept = session.remedy, outcome(session), best(session)
     if remedy is None or came is None or kept is None:
         return Section("remedy", [])
-    findings = _findings(diagnosis, remedy, came)
+    findings = [_findings(diagnosis, remedy, came)]
     handed, then = session.handoff, outcome(session, HANDED_OVER)
     if handed is not None and then is not None:
-        findings += _of_handoff(handed, then)
-    found: list[Block] = [Listing(findings)]
+        findings.insert(0 if then.applied else 1, _of_handoff(handed, then))
+    found: list[Block] = [Listing([line for lines in findings for line in lines])]
     applied = remedy_of(session, kept.rung)
     if kept.applied and applied is not None:
         diff = applied.edit.diff.splitlines()
@@ -55,7 +55,7 @@ def _findings(diagnosis: Diagnosis, remedy: Remedy, came: Outcome) -> list[str]:
 def _of_handoff(remedy: Remedy, came: Outcome) -> list[str]:
     if came.why_not:
         return [f"the hand-off alone was not tried: {came.why_not}"]
-    return [HAND_OFF, _result(came), *_cost(remedy, came)]
+    return [f"{HAND_OFF}; {_result(came)}", *_cost(remedy, came)]
 
 
 def _cost(remedy: Remedy, came: Outcome) -> list[str]:
