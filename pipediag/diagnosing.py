@@ -16,10 +16,10 @@ from typing import TYPE_CHECKING, Any
 from . import analysis
 from ._version import __version__
 from .analysis import diagnose_session
-from .analysis.remedy import outcome
+from .analysis.remedy import best, why_none
 from .analysis.stopping import next_round
 from .errors import AnalysisOver, NothingMeasured, UsageError
-from .session import Session
+from .session import REMEDIED, Session
 
 if TYPE_CHECKING:
     import torch
@@ -109,18 +109,20 @@ def apply_remedy(diagnosis: analysis.Diagnosis, loader: DataLoader[Any]) -> Data
     """Return :func:`pipediag.offload` of the loader, for the device that the diagnosed loop trains on.
 
     Return the loader itself, with a warning that says why, if ``pipediag analyze --apply`` measured no gain or if no
-    transform can move. If the gain was not measured, the remedy is applied.
+    transform can move. If it measured a gain of the hand-off alone, no transform is moved. If nothing was measured, the
+    movable transforms are moved.
 
     Raises:
         UsageError: ``loader`` is not a ``DataLoader``, torchvision is missing, or the device is not on this machine.
     """
     from .remedy import offload
 
-    came = outcome(diagnosis.session)
+    came = best(diagnosis.session)
     if came is not None and not came.applied:
-        return _as_it_is(loader, came.reverted or came.why_not)
-    offloaded = offload(loader, diagnosis.session.device.get("type", "cpu"))
-    if not offloaded.plan.pieces:
+        return _as_it_is(loader, why_none(diagnosis.session))
+    transforms = came is None or came.rung == REMEDIED
+    offloaded = offload(loader, diagnosis.session.device.get("type", "cpu"), transforms=transforms)
+    if transforms and not offloaded.plan.pieces:
         return _as_it_is(loader, "; ".join(offloaded.plan.reasons) or "it has no transforms that could be moved")
     return offloaded
 

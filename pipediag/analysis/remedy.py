@@ -1,81 +1,117 @@
-"""Decide whether the remedy pays: compare the loop under it with the unmodified loop, in rounds of their own."""
+"""Decide whether a remedy pays: compare the loop under it with the unmodified loop, in rounds of their own.
+
+There are two: the offload, which moves transforms, and the hand-off alone, which is tried if the offload does not
+apply.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
-from ..session import REMEDIED, Session
+from ..session import HANDED_OVER, REMEDIED, Remedy, Session
 from .estimate import FIRST_LOOKS, paired_ratio, sure_gain
 from .intervals import Interval, plain
 
-PAIR = ("baseline", REMEDIED)
+#: The second remedy in words.
+HAND_OFF = "hand-off: batches through re-used page-locked memory, copied ahead of the loop"
 #: Number of rounds before the first look at a trial, and the fewest that allow a judgement.
 FIRST_LOOK = FEWEST = FIRST_LOOKS[0]
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """The result of ``--apply``.
+    """The result of ``--apply`` for one remedy.
 
     Attributes:
+        rung: the rung of the remedy.
         applied: true if the loop is certainly faster under the remedy, by more than the instrument's resolution.
         speedup: measured speedup; None if no round has both rungs.
         reverted: why the remedy was taken back; empty if it was not.
         why_not: why it was not tried; empty if it was.
     """
 
+    rung: str
     applied: bool
     speedup: Interval | None = None
     reverted: str = ""
     why_not: str = ""
 
 
-def outcome(session: Session) -> Outcome | None:
-    """Return the result of the remedy, or None if none was requested."""
-    remedy = session.remedy
+def remedy_of(session: Session, rung: str) -> Remedy | None:
+    """Return the remedy that is measured under ``rung``."""
+    return session.handoff if rung == HANDED_OVER else session.remedy
+
+
+def outcome(session: Session, rung: str = REMEDIED) -> Outcome | None:
+    """Return the result of a remedy, or None if it was not requested."""
+    remedy = remedy_of(session, rung)
     if remedy is None:
         return None
     if remedy.why_not:
-        return Outcome(False, why_not=remedy.why_not)
-    measured = speedup(session)
-    found = session.rungs.get(REMEDIED)
+        return Outcome(rung, False, why_not=remedy.why_not)
+    measured = speedup(session, rung)
+    found = session.rungs.get(rung)
     if found is not None and not found.available:
-        return Outcome(False, measured, reverted=found.why_not)
-    if measured is None or _rounds(session) < FEWEST:
-        return Outcome(False, measured, reverted="there was no time for enough windows; give a longer --apply-budget")
-    gains = _sure(session, last=True)
+        return Outcome(rung, False, measured, reverted=found.why_not)
+    if measured is None or _rounds(session, rung) < FEWEST:
+        why = "there was no time for enough windows; give a longer --apply-budget"
+        return Outcome(rung, False, measured, reverted=why)
+    gains = _sure(session, rung, last=True)
     if gains:
-        return Outcome(True, measured)
+        return Outcome(rung, True, measured)
     if gains is None:
         why = "it is open whether the loop is faster under it; a longer --apply-budget may decide it"
     else:
         why = "the loop is slower under it" if measured.high < 1 else "the loop is not faster by what is worth a change"
-    return Outcome(False, measured, reverted=why)
+    return Outcome(rung, False, measured, reverted=why)
+
+
+def best(session: Session) -> Outcome | None:
+    """Return the result of the remedy that pays; if none does, that of the offload; None if none was requested."""
+    handed = outcome(session, HANDED_OVER)
+    return handed if handed is not None and handed.applied else outcome(session)
+
+
+def why_none(session: Session) -> str:
+    """Return why no remedy is kept; empty if one is, or if none was requested."""
+    came = best(session)
+    if came is None or came.applied:
+        return ""
+    handed = outcome(session, HANDED_OVER)
+    both = [came.why_not or came.reverted, *([handed.why_not or handed.reverted] if handed is not None else [])]
+    return "; the hand-off alone: ".join(both)
+
+
+def handoff_is_next(session: Session) -> bool:
+    """Return whether the offload does not apply and the hand-off alone is to be tried."""
+    came = outcome(session)
+    return came is not None and not came.applied
 
 
 def next_trial(session: Session) -> list[str]:
-    """Return the rungs of another round of the trial; empty once it is decided."""
-    refused = {rung.name for rung in session.rungs.values() if not rung.available}
-    if refused & {*PAIR}:
+    """Return the rungs of another round of the trial under way; empty once it is decided."""
+    rung = REMEDIED if session.handoff is None else HANDED_OVER
+    pair = ["baseline", rung]
+    if any(found.name in pair and not found.available for found in session.rungs.values()):
         return []
-    return [] if _sure(session) is not None else [*PAIR]
+    return [] if _sure(session, rung) is not None else pair
 
 
-def speedup(session: Session) -> Interval | None:
-    """Return the loop's speedup under the remedy, paired round by round, or None without pairs."""
-    unmodified, remedied = paired(session, *PAIR)
+def speedup(session: Session, rung: str = REMEDIED) -> Interval | None:
+    """Return the loop's speedup under a remedy, paired round by round, or None without pairs."""
+    unmodified, remedied = paired(session, "baseline", rung)
     return paired_ratio(unmodified, remedied) if unmodified else None
 
 
-def _sure(session: Session, last: bool = False) -> bool | None:
-    """Return whether the remedy pays, or None while that is open; ``last`` if there will be no more rounds."""
-    return sure_gain(*paired(session, *PAIR), last=last)
+def _sure(session: Session, rung: str, last: bool = False) -> bool | None:
+    """Return whether a remedy pays, or None while that is open; ``last`` if there will be no more rounds."""
+    return sure_gain(*paired(session, "baseline", rung), last=last)
 
 
-def _rounds(session: Session) -> int:
-    return len(paired(session, *PAIR)[0])
+def _rounds(session: Session, rung: str) -> int:
+    return len(paired(session, "baseline", rung)[0])
 
 
 def paired(
@@ -87,21 +123,25 @@ def paired(
     return [one[round_] for round_ in both], [other[round_] for round_ in both]
 
 
-def to_dict(session: Session) -> dict[str, Any] | None:
+def to_dict(session: Session, rung: str = REMEDIED) -> dict[str, Any] | None:
     """Return the published form; see :meth:`pipediag.analysis.Diagnosis.to_dict`."""
-    came, remedy = outcome(session), session.to_dict()["remedy"]
-    if came is None:
+    came, remedy = outcome(session, rung), remedy_of(session, rung)
+    if came is None or remedy is None:
         return None
-    return {
+    facts = asdict(remedy)
+    told = {
         "applied": came.applied,
         "why_not": came.why_not or None,
-        "device": remedy["device"],
-        "moved": remedy["moved"],
-        "stayed": remedy["stayed"],
-        "certificate": remedy["proof"],
+        "device": remedy.device,
+        "moved": facts["moved"],
+        "stayed": facts["stayed"],
+        "certificate": facts["proof"],
         "measured_speedup": plain(came.speedup),
-        "rounds": _rounds(session),
-        "memory_bytes": remedy["memory_bytes"],
+        "rounds": _rounds(session, rung),
+        "memory_bytes": remedy.memory_bytes,
         "reverted": came.reverted or None,
-        "how": {"diff": remedy["edit"]["diff"] or None, "why_no_diff": remedy["edit"]["why_not"] or None},
+        "how": {"diff": remedy.edit.diff or None, "why_no_diff": remedy.edit.why_not or None},
     }
+    if rung == HANDED_OVER:  # it moves nothing
+        return {key: value for key, value in told.items() if key not in ("moved", "stayed", "certificate")}
+    return told

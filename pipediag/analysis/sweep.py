@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from ..session import REMEDIED, SCHEMA_VERSION
+from ..session import SCHEMA_VERSION
 from .diagnosis import Diagnosis
 from .intervals import Interval, plain
-from .remedy import Outcome, outcome
+from .remedy import Outcome, best, why_none
 
 
 @dataclass(frozen=True)
@@ -47,12 +47,12 @@ class Run:
     @property
     def remedied(self) -> Interval | None:
         """Steps per second under the remedy; None if not measured."""
-        return self._rate(REMEDIED)
+        return self._rate(self._outcome.rung) if self._outcome is not None else None
 
     @property
     def no_remedy(self) -> str:
         """Why there is no remedy, or none that pays; empty if none was requested or it pays."""
-        return (self._outcome.why_not or self._outcome.reverted) if self._outcome is not None else ""
+        return why_none(self.diagnosis.session) if self.diagnosis is not None else ""
 
     @property
     def starved(self) -> Interval | None:
@@ -72,7 +72,7 @@ class Run:
 
     @property
     def _outcome(self) -> Outcome | None:
-        return outcome(self.diagnosis.session) if self.diagnosis is not None else None
+        return best(self.diagnosis.session) if self.diagnosis is not None else None
 
     def _rate(self, rung: str) -> Interval | None:
         if self.diagnosis is None or not self.diagnosis.ladder.has(rung):

@@ -9,7 +9,7 @@ import click
 
 from .. import report
 from ..analysis import diagnose_session
-from ..analysis.remedy import outcome
+from ..analysis.remedy import best, remedy_of, why_none
 from ..errors import UsageError
 from ..host.passes import Request
 from ..remedy import saved
@@ -51,10 +51,11 @@ def analyze(request: Request, outputs: Sequence[str], fail_over: float | None, p
 
 def _save_plan(session: Session, path: str) -> None:
     """Write the plan of a remedy that pays; for any other, say why none is written."""
-    came = outcome(session)
-    if came is None or not came.applied or session.remedy is None or came.speedup is None:
-        why = came.why_not or came.reverted if came is not None else "the analysis ended before a remedy was tried"
+    came = best(session)
+    remedy = remedy_of(session, came.rung) if came is not None else None
+    if came is None or not came.applied or remedy is None or came.speedup is None:
+        why = why_none(session) or "the analysis ended before a remedy was tried"
         click.echo(f"pipediag: {path} was not written: {why}", err=True)
         return
-    saved.write(session, came.speedup.to_dict(), path)
-    session.remedy.plan_file = path
+    saved.write(session, remedy, came.speedup.to_dict(), path)
+    remedy.plan_file = path

@@ -174,10 +174,10 @@ class Watch:
                 self._until = max(self._until, now + budget + OVERDUE)
                 outcome.climbed = True
             case Applying(ended="", budget=budget):
-                self._remedy_begun = now
+                self._remedy_begun = self._remedy_begun or now
                 self._until = now + budget + OVERDUE
             case Applying():
-                self._ladder_over = now
+                self._ladder_over = self._ladder_over or now
                 self._until = now + PROLOGUE
                 outcome.climbed = True
             case Looking(seconds=seconds):

@@ -7,8 +7,9 @@ import sys
 import time
 from typing import TextIO
 
+from ..analysis.remedy import HAND_OFF, handoff_is_next
 from ..analysis.sentences import number, so_far
-from ..session import REMEDIED, Loader, Rung, Session, settings_of
+from ..session import HANDED_OVER, REMEDIED, Loader, Rung, Session, settings_of
 from ..session.events import Applying, FirstBatch, Looking, Pass, Progress, Trying
 
 #: Seconds between plain lines if there is no terminal.
@@ -42,7 +43,10 @@ class ProgressLine:
                 self._step(rung, round_, session)
             case Applying(ended="", budget=budget):
                 moved = ", ".join(place.name for place in session.remedy.moved) if session.remedy else ""
-                self._begin(f"moved to the device: {moved}; measuring whether it pays", budget)
+                what = f"moved to the device: {moved}" if session.handoff is None else HAND_OFF
+                self._begin(f"{what}; measuring whether it pays", budget)
+            case Applying() if session.handoff is not None or handoff_is_next(session):
+                self._say("trying the hand-off alone")
             case Applying():
                 self._say("the ladder is known; trying on samples what can be moved to the device")
             case Trying(budget):
@@ -94,7 +98,9 @@ def _named(rung: str, session: Session) -> str:
 
 
 def _estimate(session: Session) -> str:
-    """Return the known speeds of baseline, ceiling and remedy as text."""
+    """Return the known speeds of baseline, ceiling and remedies as text."""
     latest = {w.rung: 1000.0 / w.ms_per_step for w in session.windows}
-    parts = [f"{name} {number(latest[name])}" for name in ("baseline", "device", REMEDIED) if name in latest]
+    parts = [
+        f"{name} {number(latest[name])}" for name in ("baseline", "device", REMEDIED, HANDED_OVER) if name in latest
+    ]
     return f" ({', '.join(parts)} steps/s)" if parts else ""

@@ -19,10 +19,12 @@ from torch.optim import Optimizer
 from torch.optim.optimizer import register_optimizer_step_post_hook
 from torch.utils.data import DataLoader, IterableDataset
 
+from ..analysis.remedy import HAND_OFF
 from ..errors import PipediagError, PlanRefused, RunOver, UsageError
 from ..loop.iterators import NativeIterator, built_by
 from ..loop.training import EVIDENCE, is_training, training_device
 from ..patches import hooked
+from ..remedy.handoff import why_not
 from ..remedy.remedied_run import RemediedRun
 from ..remedy.saved import SavedPlan
 from ..remedy.summary import class_name
@@ -155,9 +157,13 @@ class Rerouting:
     ) -> RemediedRun | None:
         nothing = f"nothing was moved of the loader at {seen.where}"
         try:
+            transforms = self._plan is None or bool(self._plan.moved)
             if self._plan is not None:
                 self._plan.check_device(device.type)
-            made = RemediedRun(loader, device, native, self.aside, self._say)
+                if not transforms:
+                    with self.aside():
+                        self._plan.check_handoff(why_not(loader, device))
+            made = RemediedRun(loader, device, native, self.aside, self._say, transforms)
             if self._plan is not None:
                 self._plan.check_moved(made.links)
         except PlanRefused as refused:
@@ -168,6 +174,9 @@ class Rerouting:
         except Exception as error:  # whatever it is, the script can train without the remedy
             self._say(f"{nothing}: {type(error).__name__}: {error}")
             return None
+        if not transforms:
+            self._say(f"the batches of the loader at {seen.where} come to {device} by the {HAND_OFF}")
+            return made
         plan = made.offloaded.plan
         if not plan.pieces:
             self._say(f"{nothing}: {'; '.join(plan.reasons) or _NO_TRANSFORMS}")

@@ -16,13 +16,14 @@ import torch
 from torch.utils.data import DataLoader
 
 from ..analysis.knobs import makes_way
+from ..analysis.remedy import handoff_is_next, remedy_of
 from ..analysis.thresholds import GATE
 from ..analysis.whatif import transfer_matters
 from ..loop.epochs import Epochs
 from ..measure.device import Device
 from ..measure.schedule import Schedule
 from ..measure.window import window_seconds
-from ..session import CACHED, REMEDIED, Rung, Session, cut_of
+from ..session import CACHED, HANDED_OVER, REMEDIED, Rung, Session, cut_of
 from . import windows
 from .availability import availability
 from .deadline import Deadline, OutOfTime
@@ -52,7 +53,7 @@ class Setting(windows.Setting, Protocol):
 
     @property
     def looks_inside(self) -> bool: ...
-    def trial_schedule(self, begins: bool) -> Schedule: ...
+    def trial_schedule(self, rung: str, begins: bool) -> Schedule: ...
     def aside(self) -> AbstractContextManager[None]: ...
     def tell_observed(self) -> None: ...
     def finish(self, reason: str) -> None: ...
@@ -94,6 +95,7 @@ class Climb:
         )
         self._findings = Findings(feed, setting.send, setting.plan.attempt, not setting.looks_inside)
         self._trial: Trial | None = None
+        self._peak: int | None = None  # device memory in bytes that the loop takes at most without a remedy
         self._compares_batches = not self._session.batch_steps
         feed.endless = self._epochs.length is not None
         self._climbing = self._run()
@@ -144,7 +146,7 @@ class Climb:
         if self._plan.knobs:
             yield from self._try_settings(until)
         if self._plan.apply and self._session.windows:
-            yield from self._try_remedy(ended)
+            yield from self._try_remedies(ended)
         self._setting.finish(ended)
 
     def _observe(self) -> Turn:
@@ -236,35 +238,59 @@ class Climb:
             self._windows.rounds, self._deadline.at = ladder, before
         self.rung = "baseline"  # a later failure of the script is not attributed to a setting
 
-    def _try_remedy(self, ended: str) -> Turn:
-        """Compare the loop under the remedy with the loop as it is, with rounds and a budget of their own."""
-        self._deadline.lift()  # a trial in the workers is not limited by the budget
-        self._setting.send("applying", {"ended": ended})
-        session = self._session
-        begins = session.remedy is None
-        if begins:
+    def _try_remedies(self, ended: str) -> Turn:
+        """Compare the loop under the remedy with the loop as it is, then under the hand-off alone if that is next."""
+        session, left = self._session, self._plan.apply
+        self._prepare_remedy(ended)
+        if session.remedy is None:
             self._device.forget_peak()
             yield from self._windows.settle("baseline")
-        trial = Trial(
-            self.feed.loader, self.feed.endless, self._device, self._setting.aside, self._clock, self._session
+            self._peak = self._device.peak_bytes()
+        if session.handoff is None:
+            left = yield from self._try_remedy(REMEDIED, left)
+        if left > 0 and handoff_is_next(session):
+            self._prepare_remedy(ended)
+            yield from self._try_remedy(HANDED_OVER, left)
+
+    def _prepare_remedy(self, ended: str) -> None:
+        self._deadline.lift()  # a trial in the workers is not limited by the budget
+        self._setting.send("applying", {"ended": ended})
+
+    def _try_remedy(self, rung: str, seconds: float) -> Generator[Any, None, float]:
+        """Compare the loop under one remedy with the loop as it is, in rounds of their own, for at most ``seconds``.
+
+        Return the seconds that are left.
+        """
+        session = self._session
+        begins = remedy_of(session, rung) is None
+        self._trial = trial = Trial(
+            rung,
+            self.feed.loader,
+            self.feed.endless,
+            self._device,
+            self._setting.aside,
+            self._clock,
+            session,
+            self._peak,
         )
-        self._setting.send("remedy", asdict(trial.remedy))
+        trial.tell(self._setting.send)
         if trial.feed is None:
-            return
-        self._trial = trial
-        self._loop_side.serve(REMEDIED, trial.feed)
-        schedule = self._setting.trial_schedule(begins)
-        self._windows.rounds = Rounds(schedule, window_seconds(self._plan.apply, len(schedule.rungs)))
-        self._windows.announce(Rung(REMEDIED))
+            return seconds
+        self._loop_side.serve(rung, trial.feed)
+        schedule = self._setting.trial_schedule(rung, begins)
+        self._windows.rounds = Rounds(schedule, window_seconds(seconds, len(schedule.rungs)))
+        self._windows.announce(Rung(rung))
         try:
-            if REMEDIED not in self._windows.pace:
-                self.rung = REMEDIED
-                yield from self._begin(REMEDIED)
-            self._setting.send("applying", {"budget": self._plan.apply})
-            self._deadline.put(self._plan.apply)
+            if rung not in self._windows.pace:
+                self.rung = rung
+                yield from self._begin(rung)
+            self._setting.send("applying", {"budget": seconds})
+            self._deadline.put(seconds)
             yield from self._rounds()
         finally:
             trial.feed.close()
+            self._loop_side.dismiss(rung)  # it may hold memory of the device
+        return self._deadline.left
 
     def _begin(self, rung: str) -> Turn:
         """Start the workers of a separate source; their start-up does not count as pace."""
@@ -314,5 +340,6 @@ class Climb:
 
     def _recorded(self, rung: str) -> None:
         self._tell()
-        if rung == REMEDIED and self._trial is not None:
-            self._setting.send("remedy", asdict(self._trial.measured()))
+        if self._trial is not None and rung == self._trial.rung:
+            self._trial.measured()
+            self._trial.tell(self._setting.send)

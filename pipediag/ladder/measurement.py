@@ -20,7 +20,7 @@ from ..loop.training import EVIDENCE, Training
 from ..measure.clock import Clock, SystemClock
 from ..measure.device import Device, default_device
 from ..measure.schedule import Schedule
-from ..session import NOT_YET, REMEDIED, Loader, Session, Startup
+from ..session import NOT_YET, Loader, Session, Startup
 from ..session.events import LoaderUse, Story
 from ..usercode import tree
 from ..usercode.places import caller
@@ -223,10 +223,10 @@ class Measurement:
         inside = self._session.inside
         return inside is None or not inside.samples or inside.unsplit == NOT_YET
 
-    def trial_schedule(self, begins: bool) -> Schedule:
-        """Return the schedule of the rounds that measure the remedy; they are counted after the ladder's rounds."""
+    def trial_schedule(self, rung: str, begins: bool) -> Schedule:
+        """Return the schedule of the rounds that measure a remedy; they are counted after all rounds so far."""
         assert self._choose_trial is not None, "a remedy is to be measured, and nobody says for how long"
-        schedule = Schedule(("baseline", REMEDIED), self._session, self._choose_trial)
+        schedule = Schedule(("baseline", rung), self._session, self._choose_trial)
         schedule.round += begins
         return schedule
 

@@ -1,4 +1,4 @@
-"""Serve the rung ``remedied``: feed the training loop from a loader under the remedy.
+"""Serve the rungs ``remedied`` and ``hand-off``: feed the training loop from a loader under a remedy.
 
 That loader has the user's settings but its own workers; the user's loader is not touched. Its iterator is kept between
 windows, as the measured feed's is.
@@ -10,17 +10,20 @@ import math
 import multiprocessing
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 import torch
 from torch.utils.data import DataLoader
 
+from ..analysis.handoff import why_no_handoff
+from ..analysis.remedy import remedy_of
 from ..errors import UsageError
 from ..loop.copies import detached_twin, wrap_sampler
 from ..loop.wrappers import EndlessSampler
 from ..measure.clock import Clock
 from ..measure.device import Device
-from ..session import REMEDIED, Remedy, Session
+from ..session import HANDED_OVER, Remedy, Session
 from .delivery import NO_COST, Delivery
 
 if TYPE_CHECKING:
@@ -40,9 +43,10 @@ _AT_ONCE = 2e-3
 
 
 class RemediedFeed:
-    """The batches of an offloaded loader, as a :class:`Source` for a climb."""
+    """The batches of an offloaded loader, as a :class:`Source` for a climb that serves ``rung``."""
 
-    def __init__(self, offloaded: OffloadedLoader, backlog: int, aside: Aside, clock: Clock) -> None:
+    def __init__(self, rung: str, offloaded: OffloadedLoader, backlog: int, aside: Aside, clock: Clock) -> None:
+        self._rung = rung
         self.waited = 0.0
         self.stalled = 0.0  # not known here
         self.backlog = backlog
@@ -81,11 +85,11 @@ class RemediedFeed:
             return None
         except Exception as error:
             self.close()
-            return Delivery(None, REMEDIED, False, NO_COST, 0, f"under the remedy: {type(error).__name__}: {error}")
+            return Delivery(None, self._rung, False, NO_COST, 0, f"under the remedy: {type(error).__name__}: {error}")
         came = self._clock.now()
         self.waited += came - asked
         lay_ready = came - asked < _AT_ONCE
-        return Delivery(batch, REMEDIED, True, NO_COST, 0, made=-math.inf if lay_ready else came)
+        return Delivery(batch, self._rung, True, NO_COST, 0, made=-math.inf if lay_ready else came)
 
     def renew(self) -> None:
         """Restart the data."""
@@ -108,41 +112,64 @@ class RemediedFeed:
 
 
 class Trial:
-    """A trial of the remedy on the measured loader; ``session`` holds what is known so far.
+    """A trial of a remedy on the measured loader; ``session`` holds what is known so far.
+
+    Args:
+        rung: of the remedy: ``remedied`` moves transforms, ``hand-off`` moves none.
+        peak_before: bytes of device memory that the loop takes at most without a remedy; None if unknown.
 
     Attributes:
+        rung: as given.
         remedy: the result, as it goes into the session.
-        feed: serves the remedied batches, or None if nothing can be moved.
+        feed: serves the remedied batches, or None if the remedy cannot be tried.
     """
 
     def __init__(
-        self, loader: DataLoader[Any], endless: bool, device: Device, aside: Aside, clock: Clock, session: Session
+        self,
+        rung: str,
+        loader: DataLoader[Any],
+        endless: bool,
+        device: Device,
+        aside: Aside,
+        clock: Clock,
+        session: Session,
+        peak_before: int | None = None,
     ) -> None:
-        known = session.remedy
+        known = remedy_of(session, rung)
+        self.rung = rung
         self.feed: RemediedFeed | None = None
         self._device = device
-        self._peak_before = device.peak_bytes() if known is None else None
+        self._peak_before = peak_before
         twin = detached_twin(loader)
         wrap_sampler(twin, EndlessSampler).endless = endless
         with aside():
-            self.remedy, offloaded = _offloaded(twin, device.torch_device, _samples(session))
+            if rung == HANDED_OVER:
+                self.remedy, offloaded = _handed_over(loader, twin, device.torch_device, session)
+            else:
+                self.remedy, offloaded = _offloaded(twin, device.torch_device, _samples(session))
         self.remedy.memory_bytes = known.memory_bytes if known else None
         if offloaded is not None:
             from ..remedy.edit import edit_for
             from ..remedy.streams.feed import fetches_ahead
 
-            self.remedy.edit = edit_for(loader, device.torch_device)
+            self.remedy.edit = edit_for(loader, device.torch_device, transforms=rung != HANDED_OVER)
             offloaded.feed.ahead = fetches_ahead(loader)  # EndlessSampler does not prevent it
             in_flight = int(loader.num_workers * (loader.prefetch_factor or 1))
-            self.feed = RemediedFeed(offloaded, in_flight + _READY, aside, clock)
+            self.feed = RemediedFeed(rung, offloaded, in_flight + _READY, aside, clock)
         device.forget_peak()  # trying the remedy took memory that training does not need
 
-    def measured(self) -> Remedy:
-        """Return the remedy, after a window under it."""
+    def tell(self, send: Callable[[str, dict[str, Any]], None]) -> None:
+        """Send the remedy as it is now."""
+        if self.rung == HANDED_OVER:
+            send("handoff", asdict(self.remedy))
+        else:
+            send("remedy", asdict(self.remedy))
+
+    def measured(self) -> None:
+        """Note how much memory the remedy takes, after a window under it."""
         peak = self._device.peak_bytes()
         if peak is not None and self._peak_before is not None:
             self.remedy.memory_bytes = max(0, peak - self._peak_before)
-        return self.remedy
 
 
 def _samples(session: Session) -> int:
@@ -165,3 +192,23 @@ def _offloaded(loader: DataLoader[Any], device: torch.device, samples: int) -> t
         return Remedy(device=str(device), why_not=f"trying it failed with {type(error).__name__}: {error}"), None
     remedy = told(offloaded)
     return remedy, None if remedy.why_not else offloaded
+
+
+def _handed_over(
+    loader: DataLoader[Any], twin: DataLoader[Any], device: torch.device, session: Session
+) -> tuple[Remedy, OffloadedLoader | None]:
+    """Return the hand-off alone, with ``twin``'s batches, or the reason why it is not tried."""
+    try:
+        from ..remedy import offload
+        from ..remedy.handoff import why_not
+        from ..remedy.summary import told_of_handoff
+
+        why = why_no_handoff(session) or why_not(loader, device)
+        if why:
+            return Remedy(device=str(device), why_not=why), None
+        handed = offload(twin, device, transforms=False)
+        return told_of_handoff(handed), handed
+    except UsageError as unusable:
+        return Remedy(device=str(device), why_not=str(unusable)), None
+    except Exception as error:  # not an error of the script
+        return Remedy(device=str(device), why_not=f"trying it failed with {type(error).__name__}: {error}"), None

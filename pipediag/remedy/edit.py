@@ -48,14 +48,17 @@ class Holder:
     devices: tuple[str, ...] = ()
 
 
-def edit_for(loader: Any, device: torch.device) -> Edit:
-    """Return the change as a unified diff, for a loader that the user's code further up the stack is iterating."""
+def edit_for(loader: Any, device: torch.device, transforms: bool = True) -> Edit:
+    """Return the change as a unified diff, for a loader that the user's code further up the stack is iterating.
+
+    ``transforms`` is that of :func:`pipediag.offload`.
+    """
     why = _NOBODY
     for holder in holders(loader, device):
         try:
             with tokenize.open(holder.file) as file:
                 before = file.read()
-            after = wrapped(before, holder, device.type)
+            after = wrapped(before, holder, device.type, transforms)
         except NotCertain as reason:
             why = str(reason)
         except (OSError, SyntaxError, UnicodeDecodeError):
@@ -98,7 +101,7 @@ def _same(one: torch.device, other: torch.device) -> bool:
     return one.type == other.type and (one.index is None or other.index is None or one.index == other.index)
 
 
-def wrapped(source: str, holder: Holder, device_type: str) -> str:
+def wrapped(source: str, holder: Holder, device_type: str, transforms: bool = True) -> str:
     """Return the source with the import and the wrapping line added.
 
     Raises:
@@ -117,7 +120,8 @@ def wrapped(source: str, holder: Holder, device_type: str) -> str:
         raise NotCertain(f"line {statement.lineno} of {short(holder.file)} holds more than the loader's assignment")
     device = next((name for name in holder.devices if _is_set_before(name, module, scope, statement)), None)
     literal = f'"{device_type}"'
-    line = f"{indent}{holder.name} = pipediag.offload({holder.name}, {device or literal})"
+    more = "" if transforms else ", transforms=False"
+    line = f"{indent}{holder.name} = pipediag.offload({holder.name}, {device or literal}{more})"
     end = "\r\n" if last.endswith("\r\n") else "\n"
     after = statement.end_lineno or statement.lineno
     if not lines[after - 1].endswith("\n"):

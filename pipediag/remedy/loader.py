@@ -15,8 +15,8 @@ from .custom import Refused, prove
 from .decoding import DECODING, why_not
 from .plan import Place, Plan, link_at
 from .streams.executor import Executor, LoaderOnDevice
-from .streams.feed import Copied, Feed
-from .streams.pipeline import placed
+from .streams.feed import Feed
+from .streams.pipeline import feed_of, placed
 from .to_device import ToDevice
 from .trial import TrialFailed, found, reference_at, witnesses
 from .triton import available
@@ -48,7 +48,7 @@ class OffloadedLoader(LoaderOnDevice):
         self.plan = plan
         self.device = placed(device)
         self.certificate: Certificate | None = None
-        self.feed: Feed = ToDevice(loader, plan, self.device) if plan.pieces else Copied(loader, self.device)
+        self.feed: Feed = ToDevice(loader, plan, self.device) if plan.pieces else feed_of(loader, self.device)
         self._executor = Executor(self.feed, (), _DEPTH)
 
     @property
@@ -66,6 +66,7 @@ def offload(
     *,
     approximate: bool = False,
     samples: int = 64,
+    transforms: bool = True,
 ) -> OffloadedLoader:
     """Wrap a loader so that its movable transforms run on ``device``.
 
@@ -80,6 +81,8 @@ def offload(
         approximate: also decode JPEGs on the device. Their pixels then differ from Pillow's by at most one level,
             before the transforms. It needs a GPU with a JPEG engine, and ``pip install "pipediag[decode]"``.
         samples: number of samples to test.
+        transforms: False moves none. What is left is the hand-off: workers write batches into reused page-locked
+            memory, and a thread copies them to the device ahead of the loop.
 
     Raises:
         UsageError: ``loader`` is not a ``DataLoader``.
@@ -87,6 +90,8 @@ def offload(
     if not isinstance(loader, DataLoader):
         raise UsageError(f"offload() takes a torch DataLoader, not {type(loader).__name__}")
     device = torch.device(device)
+    if not transforms:
+        return OffloadedLoader(loader, Plan(), device)
     refused: frozenset[str] = frozenset()
     while True:
         offloaded = OffloadedLoader(loader, _plan(loader, device, approximate, refused), device)

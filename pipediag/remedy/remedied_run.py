@@ -13,7 +13,7 @@ from contextlib import AbstractContextManager
 from typing import Any
 
 import torch
-from torch.utils.data import DataLoader
+from torch.utils.data import DataLoader, IterableDataset
 from torch.utils.data.dataloader import _BaseDataLoaderIter
 
 from ..loop.copies import plain_twin, wrap_sampler
@@ -36,12 +36,13 @@ class RemediedRun:
         native: ``DataLoader._get_iterator``, unpatched.
         aside: context that keeps loaders iterated inside it apart from the script's.
         say: prints one line to the user.
+        transforms: False moves none: the hand-off alone.
         every: number of batches between two spot checks.
         after: seconds before the first spot check.
 
     Attributes:
         offloaded: the result of :func:`pipediag.offload` for the loader.
-        links: name and digest of every link that moves.
+        links: name and digest of every link that moves; none under the hand-off alone, which needs no spot checks.
         handed: number of batches handed out so far.
         given_up: why the loader is plain from then on; empty while the remedy is active.
     """
@@ -53,6 +54,7 @@ class RemediedRun:
         native: Callable[[Any], Iterator[Any]],
         aside: Callable[[], AbstractContextManager[None]],
         say: Callable[[str], None],
+        transforms: bool = True,
         clock: Clock | None = None,
         every: int = EVERY,
         after: float = AFTER,
@@ -64,7 +66,7 @@ class RemediedRun:
         self._say = say
         twin = self._taken_over(loader)
         with aside():
-            self.offloaded = offload(twin, device)
+            self.offloaded = offload(twin, device, transforms=transforms)
         self._fetch_as(loader)
         self.links = moved_links(self.offloaded.plan, loader.dataset)
         self._check = SpotCheck(self.offloaded, aside, clock or SystemClock(), every, after)
@@ -118,6 +120,8 @@ class RemediedRun:
             except StopIteration:
                 return
             except Exception as error:
+                if isinstance(self.loader.dataset, IterableDataset):  # a plain loader would begin the stream anew
+                    raise
                 # It may be the dataset's own error: then the plain loader raises it again.
                 self.give_up(f"{type(error).__name__}: {error}")
 
@@ -126,7 +130,7 @@ class RemediedRun:
         self.handed += 1
         try:
             self._check.saw(indices)
-            why = self._check.doubt() if self._check.due else ""
+            why = self._check.doubt() if self.links and self._check.due else ""
         except Exception as error:  # the check failed, but the batch is complete
             why = f"a spot check failed with {type(error).__name__}: {error}"
         if why:

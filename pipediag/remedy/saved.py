@@ -17,7 +17,7 @@ from typing import Any
 
 from .._version import __version__
 from ..errors import PlanRefused, SessionFileError
-from ..session import Session
+from ..session import Remedy, Session
 
 VERSION = 1
 _AGAIN = "make it again with: pipediag analyze --apply --plan FILE SCRIPT"
@@ -35,7 +35,8 @@ class SavedPlan:
         batch_size: of the loader.
         where: ``file:line`` of the loop that iterates the loader.
         device: the type of the device.
-        moved: name and digest of every link that moves; see :mod:`pipediag.remedy.fingerprint`.
+        moved: name and digest of every link that moves; see :mod:`pipediag.remedy.fingerprint`. None moves under the
+            hand-off alone.
         versions: of pipediag and of the packages whose functions are replayed.
         speedup: as measured, with its interval.
     """
@@ -106,6 +107,15 @@ class SavedPlan:
         if device != self.device:
             raise PlanRefused(f"the plan was made for training on {self.device}, this is on {device}; {_AGAIN}")
 
+    def check_handoff(self, why_not: str) -> None:
+        """Check that the hand-off alone is still possible; ``why_not`` is empty if it is.
+
+        Raises:
+            PlanRefused: it is not.
+        """
+        if why_not:
+            raise PlanRefused(f"the plan hands batches over, and this loader cannot: {why_not}; {_AGAIN}")
+
     def check_moved(self, moved: Sequence[tuple[str, str]]) -> None:
         """Compare the links that move now with those of the plan.
 
@@ -139,15 +149,15 @@ def read(path: str) -> SavedPlan:
         raise PlanRefused(f"{path}: {refused}") from None
 
 
-def write(session: Session, speedup: dict[str, float | None], path: str) -> None:
-    """Save the remedy of a session.
+def write(session: Session, remedy: Remedy, speedup: dict[str, float | None], path: str) -> None:
+    """Save a remedy of a session.
 
     Raises:
         SessionFileError: the file cannot be written.
     """
-    assert session.remedy is not None and session.loader is not None, "a remedy was measured on a loader"
+    assert session.loader is not None, "a remedy was measured on a loader"
     plan = dataclasses.replace(
-        SavedPlan.from_dict(session.remedy.plan),
+        SavedPlan.from_dict(remedy.plan),
         script=name_of(_script(session.script.argv)),
         where=session.loader.where,
         speedup=speedup,

@@ -34,6 +34,11 @@ def told(offloaded: OffloadedLoader) -> Remedy:
     )
 
 
+def told_of_handoff(offloaded: OffloadedLoader) -> Remedy:
+    """Return the session's description of a loader under the hand-off alone."""
+    return Remedy(device=str(offloaded.device), plan=saved_plan(offloaded).to_dict())
+
+
 def saved_plan(offloaded: OffloadedLoader) -> SavedPlan:
     """Return the plan to save, still without the script's name."""
     loader = offloaded.loader

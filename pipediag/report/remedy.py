@@ -6,24 +6,38 @@ import shlex
 
 from ..analysis import Diagnosis
 from ..analysis.recommend.view import named
-from ..analysis.remedy import Outcome, outcome
+from ..analysis.remedy import HAND_OFF, Outcome, best, outcome, remedy_of
 from ..analysis.sentences import number
-from ..session import Apart, Kept, Proof, Remedy
+from ..session import HANDED_OVER, Apart, Kept, Proof, Remedy
 from .document import Block, Code, Listing, Section
 
 
 def section(diagnosis: Diagnosis) -> Section:
-    remedy, came = diagnosis.session.remedy, outcome(diagnosis.session)
-    if remedy is None or came is None:
+    session = diagnosis.session
+    remedy, came, kept = session.remedy, outcome(session), best(session)
+    if remedy is None or came is None or kept is None:
         return Section("remedy", [])
-    found: list[Block] = [Listing(_findings(diagnosis, remedy, came))]
-    if came.applied and not came.why_not:
-        diff = remedy.edit.diff.splitlines()
+    findings = [_findings(diagnosis, remedy, came)]
+    handed, then = session.handoff, outcome(session, HANDED_OVER)
+    if handed is not None and then is not None:
+        findings.insert(0 if then.applied else 1, _of_handoff(handed, then))
+    found: list[Block] = [Listing([line for lines in findings for line in lines])]
+    applied = remedy_of(session, kept.rung)
+    if kept.applied and applied is not None:
+        diff = applied.edit.diff.splitlines()
         found += [Code("to keep it", diff, "diff")] if diff else []
-        plan = ["--plan", remedy.plan_file] if remedy.plan_file else []
-        command = shlex.join(["pipediag", "run", *plan, *diagnosis.session.script.argv])
-        found.append(Code("or leave the script as it is" if diff else "to keep it", [command]))
+        commands = _commands(applied, kept, session.script.argv)
+        found.append(Code("or leave the script as it is" if diff else "to keep it", commands))
     return Section("remedy", found, page=5)
+
+
+def _commands(remedy: Remedy, came: Outcome, script: list[str]) -> list[str]:
+    """Return the commands that keep a remedy; without a plan, ``run`` only moves transforms."""
+    plan = ["--plan", remedy.plan_file or "plan.json"] if remedy.plan_file or came.rung == HANDED_OVER else []
+    commands = [["pipediag", "run", *plan, *script]]
+    if plan and not remedy.plan_file:
+        commands.insert(0, ["pipediag", "analyze", "--apply", *plan, *script])
+    return [shlex.join(command) for command in commands]
 
 
 def _findings(diagnosis: Diagnosis, remedy: Remedy, came: Outcome) -> list[str]:
@@ -35,6 +49,18 @@ def _findings(diagnosis: Diagnosis, remedy: Remedy, came: Outcome) -> list[str]:
     lines += [_kept(kept) for kept in remedy.stayed]
     if remedy.proof is not None:
         lines.append(_proof(remedy.proof))
+    return lines + _cost(remedy, came)
+
+
+def _of_handoff(remedy: Remedy, came: Outcome) -> list[str]:
+    if came.why_not:
+        return [f"the hand-off alone was not tried: {came.why_not}"]
+    return [f"{HAND_OFF}; {_result(came)}", *_cost(remedy, came)]
+
+
+def _cost(remedy: Remedy, came: Outcome) -> list[str]:
+    """Return how much memory a remedy takes, and why no change of the script is offered, if none is."""
+    lines = []
     if remedy.memory_bytes is not None:
         lines.append(f"memory of the device at its peak: {remedy.memory_bytes / 2**20:.0f} MiB more")
     if came.applied and not remedy.edit.diff:

@@ -51,6 +51,7 @@ from .facts import (
 from .rungs import (
     CACHED,
     CONTROLS,
+    HANDED_OVER,
     LADDER,
     REMEDIED,
     RUNG_MEANING,
@@ -69,6 +70,7 @@ from .rungs import (
 __all__ = [
     "CACHED",
     "CONTROLS",
+    "HANDED_OVER",
     "LADDER",
     "NOT_YET",
     "REMEDIED",
@@ -145,6 +147,7 @@ class Session:
     profile: Profile | None = None
     knobs: Knobs | None = None
     remedy: Remedy | None = None
+    handoff: Remedy | None = None  # the second remedy, tried if the first does not apply
     ended: str = ""  # settled, budget, interrupted, script-ended, script-failed
     schema_version: int = SCHEMA_VERSION
 

@@ -144,6 +144,7 @@ KINDS = {
     "tail": Kind(facts.Tail, _set("tail")),
     "knobs": Kind(facts.Knobs, _set("knobs")),
     "remedy": Kind(facts.Remedy, _set("remedy")),
+    "handoff": Kind(facts.Remedy, _set("handoff")),
     "batch": Kind(facts.BatchFacts, _set("batch")),
     "syncs": Kind(facts.Syncs, _set("syncs")),
     "prefix": Kind(facts.Prefix, _set("prefix")),

@@ -436,11 +436,12 @@ class Edit:
 
 @dataclass
 class Remedy:
-    """The change that ``--apply`` tried on the training loader; its gain follows from the windows.
+    """A change that ``--apply`` tried on the training loader; its gain follows from the windows.
 
-    ``why_not`` says why nothing could be tried. ``memory_bytes`` is the increase of the loop's peak device memory.
-    ``plan`` is the input of ``pipediag run --plan``, see :mod:`pipediag.remedy.saved`; ``plan_file`` is the file it was
-    written to.
+    It moves transforms, or it is the hand-off alone (:attr:`.Session.handoff`), which has neither ``moved`` nor
+    ``proof``. ``why_not`` says why nothing could be tried. ``memory_bytes`` is the increase of the loop's peak device
+    memory. ``plan`` is the input of ``pipediag run --plan``, see :mod:`pipediag.remedy.saved`; ``plan_file`` is the
+    file it was written to.
     """
 
     device: str = ""

@@ -61,6 +61,8 @@ BESIDE = (RungKind("supply", "", "", "the loader alone, without the training ste
 #: The loop under the remedy. It is measured after the ladder, in rounds that include a baseline of their own. The
 #: same holds for the rungs ``settings:k``: the loop on copies of its loader with other settings.
 REMEDIED = "remedied"
+#: The same for the second remedy: no transform moves, only the hand-off of the batches changes.
+HANDED_OVER = "hand-off"
 
 RUNG = {kind.name: kind for kind in (*LADDER, *BESIDE)}
 RUNGS = tuple(kind.name for kind in LADDER)
@@ -106,7 +108,7 @@ def settings_of(rung: str) -> int | None:
 
 def fed_apart(rung: str) -> bool:
     """Return whether the rung is outside the ladder and another loader than the script's feeds the loop."""
-    return rung == REMEDIED or settings_of(rung) is not None
+    return rung in (REMEDIED, HANDED_OVER) or settings_of(rung) is not None
 
 
 def _number(rung: str, prefix: str) -> int | None:

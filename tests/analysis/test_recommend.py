@@ -348,6 +348,18 @@ class TestOverlap:
         assert one.predicted.value == pytest.approx(70.2 / 50.2)
         assert one.predicted.low == pytest.approx(70.2 / 60.2)
 
+    @pytest.mark.parametrize(("ratio", "pays"), [(1.5, True), (1.0, False)])
+    def test_measured_as_the_hand_off_alone(self, ratio: float, pays: bool) -> None:
+        session = copying()
+        session.remedy, session.handoff = Remedy(why_not="nothing moves"), Remedy(device="cuda:0")
+        for round_ in range(10, 16):
+            session.windows += [Window("baseline", round_, 10, 1.2), Window("hand-off", round_, 10, 1.2 / ratio)]
+        one = advice(session).get("overlap-copies")
+        assert (one is not None) == pays
+        if one is not None:
+            assert one.measured is not None and one.measured.value == pytest.approx(1.5)
+            assert "transforms=False)" in one.how
+
     def test_not_where_they_cost_nothing(self) -> None:
         assert "overlap-copies" not in advice(copying(host=0.0))
 

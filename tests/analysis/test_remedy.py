@@ -3,15 +3,28 @@
 from __future__ import annotations
 
 import random
+from typing import Any
 
 import pytest
 
 from pipediag.analysis import diagnose_session
 from pipediag.analysis.estimate import LEAST
 from pipediag.analysis.ladder import LadderView
-from pipediag.analysis.remedy import FEWEST, FIRST_LOOK, Outcome, next_trial, outcome, speedup, to_dict
+from pipediag.analysis.remedy import (
+    FEWEST,
+    FIRST_LOOK,
+    HAND_OFF,
+    Outcome,
+    best,
+    handoff_is_next,
+    next_trial,
+    outcome,
+    speedup,
+    to_dict,
+    why_none,
+)
 from pipediag.report import RENDERERS
-from pipediag.session import REMEDIED, Apart, Edit, Kept, Place, Proof, Remedy, Rung, Session, Window
+from pipediag.session import HANDED_OVER, REMEDIED, Apart, Edit, Kept, Place, Proof, Remedy, Rung, Session, Window
 
 from ..made import climbing, make
 
@@ -35,8 +48,18 @@ def tried(ratio: float, rounds: int, noise: float = 0.0, remedy: Remedy | None =
     return session
 
 
-def result(session: Session) -> Outcome:
-    came = outcome(session)
+def then_handed(session: Session, ratio: float, rounds: int, **remedy: Any) -> Session:
+    """The same, and then a trial of the hand-off alone."""
+    session.handoff = Remedy(device="cuda:0", **remedy)
+    session.rungs[HANDED_OVER] = Rung(HANDED_OVER)
+    first = 1 + max(w.round for w in session.windows)
+    for round_ in range(first, first + rounds):
+        session.windows += [Window("baseline", round_, 10, 1.0), Window(HANDED_OVER, round_, 10, 1.0 / ratio)]
+    return session
+
+
+def result(session: Session, rung: str = REMEDIED) -> Outcome:
+    came = outcome(session, rung)
     assert came is not None
     return came
 
@@ -147,6 +170,69 @@ def whole(**more: object) -> Remedy:
         edit=Edit(diff=DIFF),
         **more,  # type: ignore[arg-type]
     )
+
+
+class TestHandOff:
+    def test_is_next_unless_the_offload_pays(self) -> None:
+        assert handoff_is_next(tried(0.7, 8)) and not handoff_is_next(tried(2.0, 8))
+        assert handoff_is_next(tried(2.0, 0, remedy=Remedy(why_not="Warp: it needs pixels")))
+        assert not handoff_is_next(make(climbing()))
+
+    def test_is_judged_by_its_own_rounds(self) -> None:
+        session = then_handed(tried(0.7, 8), 1.3, FIRST_LOOK)
+        assert not result(session).applied and result(session, HANDED_OVER).applied
+        ratio = speedup(session, HANDED_OVER)
+        assert ratio is not None and ratio.value == pytest.approx(1.3)
+        kept = best(session)
+        assert kept is not None and kept.rung == HANDED_OVER
+
+    def test_where_neither_pays_the_offload_answers(self) -> None:
+        kept = best(then_handed(tried(0.7, 8), 0.9, 8))
+        assert kept is not None and (kept.rung, kept.applied) == (REMEDIED, False)
+        told = why_none(then_handed(tried(0.7, 8), 0.9, 8))
+        assert told == "the loop is slower under it; the hand-off alone: the loop is slower under it"
+        assert why_none(tried(0.7, 8)) == "the loop is slower under it"
+        assert why_none(then_handed(tried(0.7, 8), 1.3, 8)) == why_none(make(climbing())) == ""
+
+    def test_its_rounds_go_on_until_it_is_decided(self) -> None:
+        session = tried(0.7, 8)
+        for rounds in range(FIRST_LOOK):
+            assert next_trial(then_handed(tried(0.7, 8), 1.3, rounds)) == ["baseline", HANDED_OVER]
+        assert next_trial(then_handed(session, 1.3, FIRST_LOOK)) == []
+
+    def test_a_script_that_fails_under_it_goes_without(self) -> None:
+        session = then_handed(tried(0.7, 8), 1.3, FIRST_LOOK)
+        session.rungs[HANDED_OVER] = Rung(HANDED_OVER, False, "the script failed when it was fed this way: E")
+        assert result(session, HANDED_OVER).reverted.endswith("E") and next_trial(session) == []
+
+    def test_reports_name_it(self) -> None:
+        """And how to keep it: without a plan, ``run`` would not hand over alone."""
+        session = then_handed(tried(0.7, 8), 1.3, 8, edit=Edit(why_not="loader is made in a library"))
+        text = " ".join(render_terminal(diagnose_session(session)).split())
+        assert text.index(f"{HAND_OFF}; it pays: 1.3 times the steps") < text.index(
+            "reverted: the loop is slower under"
+        )
+        assert "pipediag analyze --apply --plan plan.json train.py pipediag run --plan plan.json train.py" in text
+        assert session.handoff is not None
+        session.handoff.plan_file, session.handoff.edit = "kept.json", Edit(diff=DIFF)
+        text = render_terminal(diagnose_session(session))
+        assert "pipediag run --plan kept.json train.py" in text and "pipediag analyze" not in text and DIFF in text
+
+    def test_reports_say_why_it_was_not_tried(self) -> None:
+        remedy = Remedy(device="cpu", why_not="Warp: it needs pixels")
+        session = then_handed(tried(2.0, 0, remedy=remedy), 1.0, 0, why_not="it is for a GPU")
+        text = " ".join(render_terminal(diagnose_session(session)).split())
+        assert "nothing was moved: Warp: it needs pixels" in text
+        assert "the hand-off alone was not tried: it is for a GPU" in text and "pipediag run" not in text
+
+    def test_json(self) -> None:
+        session = then_handed(tried(0.7, 8), 1.3, 8, edit=Edit(diff=DIFF), memory_bytes=1 << 20)
+        published = diagnose_session(Session.from_dict(session.to_dict())).to_dict()
+        assert not published["remedy"]["applied"] and "moved" in published["remedy"]
+        told = published["handoff"]
+        assert told["applied"] and told["how"]["diff"] == DIFF and told["memory_bytes"] == 1 << 20
+        assert told["measured_speedup"]["value"] == pytest.approx(1.3) and told["rounds"] == 8
+        assert not {"moved", "stayed", "certificate"} & told.keys()
 
 
 class TestReports:

@@ -16,7 +16,7 @@ from pipediag.host.passes import Request
 from pipediag.host.varying import Setting, Varied, grid, parse, with_setting
 from pipediag.report import RENDERERS
 from pipediag.report.sweep import headers, notes, sentence, table
-from pipediag.session import REMEDIED, Remedy, Session, Window
+from pipediag.session import HANDED_OVER, REMEDIED, Remedy, Session, Window
 
 from ..conftest import Main
 from ..made import climbing, make
@@ -125,6 +125,18 @@ class TestTable:
         ]
         assert notes(sweep) == []
         assert sentence(sweep) == "Most samples a second as it is: 625, with --batch-size=32."
+
+    def test_the_hand_off_alone_stands_for_a_remedy_that_does_not_pay(self) -> None:
+        one = remedied(why_not="nothing moves")
+        assert one.diagnosis is not None and one.no_remedy == "nothing moves"
+        session = one.diagnosis.session
+        session.handoff = Remedy("cuda")
+        for round_ in range(10, 14):
+            session.windows += [Window("baseline", round_, 100, 8.0), Window(HANDED_OVER, round_, 100, 5.0)]
+        again = Run(one.setting, one.argv, diagnose_session(session))
+        assert again.speedup is not None and again.speedup.value == pytest.approx(1.6)
+        assert again.remedied is not None and again.remedied.value == pytest.approx(20.0)
+        assert again.no_remedy == ""
 
     def test_with_remedy(self) -> None:
         sweep = Sweep("train.py", 2, [remedied(), remedied("32", why_not="torchvision is missing")])

@@ -15,7 +15,7 @@ from torch.utils.data import DataLoader, Dataset
 from pipediag.ladder.remedy_trial import RemediedFeed, Trial
 from pipediag.measure.clock import SystemClock
 from pipediag.measure.device import Device
-from pipediag.session import REMEDIED, Cost, Inside, Session
+from pipediag.session import HANDED_OVER, REMEDIED, BatchFacts, Cost, Inside, Leaf, Session
 
 v2 = pytest.importorskip("torchvision.transforms.v2")
 
@@ -31,9 +31,9 @@ class Images(Dataset[tuple[Tensor, int]]):
         return self.transform(torch.full((3, 6, 6), index, dtype=torch.uint8)), index
 
 
-def trial(loader: DataLoader[Any], endless: bool = True, session: Session | None = None) -> Trial:
+def trial(loader: DataLoader[Any], endless: bool = True, session: Session | None = None, rung: str = REMEDIED) -> Trial:
     device = Device(torch.device("cpu"))
-    return Trial(loader, endless, device, contextlib.nullcontext, SystemClock(), session or Session())
+    return Trial(rung, loader, endless, device, contextlib.nullcontext, SystemClock(), session or Session())
 
 
 def make(workers: int = 0, transform: Any = None, **settings: Any) -> DataLoader[Any]:
@@ -126,6 +126,35 @@ def test_what_moves_is_told() -> None:
     assert remedy.proof is not None and remedy.proof.passed and remedy.memory_bytes is None
     assert remedy.plan["dataset"].endswith("Images") and remedy.plan["batch_size"] == 4
     assert [name for name, _ in remedy.plan["moved"]] == ["RandomHorizontalFlip"]
+
+
+def test_the_hand_off_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("pipediag.remedy.handoff.why_not", lambda loader, device: "")
+    made = trial(make(transform=v2.Compose([v2.RandomHorizontalFlip(), through_numpy])), rung=HANDED_OVER)
+    delivery = feed_of(made).take()
+    assert delivery is not None and delivery.fits(HANDED_OVER) and not delivery.fits(REMEDIED)
+    assert made.remedy.moved == [] and made.remedy.proof is None and not made.remedy.why_not
+    assert made.remedy.plan["moved"] == () and made.remedy.plan["batch_size"] == 4
+    sent: list[str] = []
+    made.tell(lambda kind, data: sent.append(kind))
+    assert sent == ["handoff"]
+
+
+@pytest.mark.parametrize("failing", [False, True])
+def test_why_the_hand_off_is_not_tried(monkeypatch: pytest.MonkeyPatch, failing: bool) -> None:
+    if failing:
+        monkeypatch.setattr("pipediag.remedy.handoff.why_not", lambda loader, device: 1 / 0)
+    made = trial(make(1), rung=HANDED_OVER)
+    assert made.feed is None
+    why = "trying it failed with ZeroDivisionError: division by zero" if failing else "it is for a GPU"
+    assert why in made.remedy.why_not
+
+
+def test_where_the_ladder_says_that_it_cannot_pay_no_batch_is_made(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("pipediag.remedy.handoff.why_not", lambda loader, device: 1 / 0)
+    session = Session(batch=BatchFacts(leaves=[Leaf("", [4], "int64", 8, 32, copied=False)]))
+    made = trial(make(1), session=session, rung=HANDED_OVER)
+    assert made.feed is None and made.remedy.why_not == "the loop copies nothing of its batches to the device"
 
 
 @pytest.mark.parametrize(("ms", "samples"), [(0.1, 64), (400.0, 37), (60_000.0, 8)])

@@ -13,7 +13,7 @@ from torchvision.transforms import v2
 from pipediag.diagnosing import Diagnosis
 from pipediag.errors import UsageError
 from pipediag.remedy import OffloadedLoader
-from pipediag.session import REMEDIED, Remedy, Rung, Session, Window
+from pipediag.session import HANDED_OVER, REMEDIED, Remedy, Rung, Session, Window
 
 
 class Images(TensorDataset):  # type: ignore[misc]
@@ -59,6 +59,17 @@ def test_left_as_it_is_where_it_does_not_pay(ratio: float, remedy: dict[str, Any
     with pytest.warns(UserWarning, match=why) as told:
         assert diagnosis(ratio, **remedy).apply(loader) is loader
     assert told[0].filename == __file__
+
+
+def test_the_hand_off_alone_where_only_that_pays() -> None:
+    made = diagnosis(0.5)
+    made.session.handoff = Remedy(device="cpu")
+    for round_ in range(10, 14):
+        made.session.windows += [Window("baseline", round_, 10, 1.0), Window(HANDED_OVER, round_, 10, 0.5)]
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        applied = made.apply(make(v2.RandomHorizontalFlip()))
+    assert isinstance(applied, OffloadedLoader) and not applied.plan.pieces and len(list(applied)) == 3
 
 
 def test_left_as_it_is_where_nothing_moves() -> None:

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor
-from torch.utils.data import DataLoader, Dataset, RandomSampler
+from torch.utils.data import DataLoader, Dataset, IterableDataset, RandomSampler
 from torch.utils.data.dataloader import _BaseDataLoaderIter
 from torchvision.transforms import v2
 
@@ -188,6 +188,45 @@ def test_a_loader_built_anew_is_taken_over() -> None:
     torch.manual_seed(1)
     assert same(ours, list(NATIVE(again)))
     assert stand.offloaded.certificate is certificate and stand.loader is again
+
+
+class Numbers(IterableDataset[Any]):
+    def __iter__(self) -> Iterator[Any]:
+        yield from range(4 * BATCHES)
+
+
+class TestHandOffAlone:
+    @pytest.mark.parametrize("workers", [0, 2])
+    def test_batches_are_the_plain_loaders(self, workers: int) -> None:
+        """Nothing moves, so there is nothing to check of the pixels."""
+        loader = make(workers)
+        stand = stand_in(loader, transforms=False, every=1, after=0.0)
+        torch.manual_seed(3)
+        ours = list(stand.iterator())
+        torch.manual_seed(3)
+        assert same(ours, list(NATIVE(loader)))
+        assert stand.links == [] and not stand.given_up and stand._check.checked == 0
+        again = make(workers, loader.dataset)
+        stand.take_over(again)
+        assert not stand.offloaded.plan.pieces and sorted(labels(stand.iterator())) == list(range(4 * BATCHES))
+
+    def test_of_a_stream(self) -> None:
+        stand = stand_in(DataLoader(Numbers(), batch_size=4, num_workers=1), transforms=False)
+        for _ in range(2):
+            assert [n for batch in stand.iterator() for n in batch.tolist()] == list(range(4 * BATCHES))
+
+    def test_a_stream_is_not_begun_anew_after_an_error(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        stand = stand_in(DataLoader(Numbers(), batch_size=4, num_workers=1), transforms=False)
+        iterator = stand.iterator()
+        next(iterator)
+
+        def broken(sent: Any) -> Any:
+            raise RuntimeError("no memory")
+
+        monkeypatch.setattr(stand.offloaded.feed, "arrive", broken)
+        with pytest.raises(RuntimeError, match="no memory"):
+            next(iterator)
+        assert not stand.given_up
 
 
 class Still:

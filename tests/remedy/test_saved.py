@@ -15,7 +15,7 @@ from pipediag.errors import EXIT_USAGE, PlanRefused, SessionFileError
 from pipediag.host.passes import Request
 from pipediag.remedy import saved
 from pipediag.remedy.saved import SavedPlan
-from pipediag.session import REMEDIED, Place, Remedy, Rung, Session, Window
+from pipediag.session import HANDED_OVER, REMEDIED, Place, Remedy, Rung, Session, Window
 
 from ..conftest import Main
 from ..made import climbing, make
@@ -42,10 +42,15 @@ def session(ratio: float = 2.0) -> Session:
     return made
 
 
+def save(made: Session, speedup: dict[str, float | None], path: Path) -> None:
+    assert made.remedy is not None
+    saved.write(made, made.remedy, speedup, str(path))
+
+
 @pytest.fixture
 def file(tmp_path: Path) -> Path:
     path = tmp_path / "plan.json"
-    saved.write(session(), PLAN.speedup, str(path))
+    save(session(), PLAN.speedup, path)
     return path
 
 
@@ -65,7 +70,7 @@ def test_unknown_keys_are_left_out(file: Path) -> None:
 def test_of_a_module(tmp_path: Path) -> None:
     made = session()
     made.script.argv = ["-m", "pkg.train", "--epochs", "3"]
-    saved.write(made, {}, str(tmp_path / "plan.json"))
+    save(made, {}, tmp_path / "plan.json")
     plan = saved.read(str(tmp_path / "plan.json"))
     assert plan.script == "pkg.train"
     plan.check("pkg.train")
@@ -73,7 +78,7 @@ def test_of_a_module(tmp_path: Path) -> None:
 
 def test_into_nowhere(tmp_path: Path) -> None:
     with pytest.raises(SessionFileError, match="could not be written"):
-        saved.write(session(), {}, str(tmp_path / "no" / "plan.json"))
+        save(session(), {}, tmp_path / "no" / "plan.json")
 
 
 @pytest.mark.parametrize(
@@ -136,6 +141,14 @@ class TestCheck:
         told = str(PLAN.refusal(dataset, batch_size, where))
         assert "(__main__.Photos, batch 32, iterated at train.py:10)" in told and f"batch {batch_size}" in told
 
+    def test_the_hand_off_alone(self) -> None:
+        alone = dataclasses.replace(PLAN, moved=())
+        assert SavedPlan.from_dict(json.loads(json.dumps(alone.to_dict()))) == alone
+        alone.check_moved([])
+        alone.check_handoff("")
+        with pytest.raises(PlanRefused, match="this loader cannot: its batches hold no tensors; make it again"):
+            alone.check_handoff("its batches hold no tensors")
+
     def test_what_moves(self) -> None:
         PLAN.check_moved(PLAN.moved)
         with pytest.raises(PlanRefused, match="moves Blur, Normalize, of this loader moves Blur;"):
@@ -156,6 +169,19 @@ class TestCommands:
         assert (code, err) == (0, "") and requests[0].apply == 7.0
         assert f"pipediag run --plan {path} train.py" in " ".join(out.split())
         assert saved.read(str(path)).speedup["value"] == 2.0
+
+    def test_the_plan_of_the_hand_off_is_written_where_only_that_pays(
+        self, main: Main, tmp_path: Path, analyzed: Callable[[Session], list[Request]]
+    ) -> None:
+        made = session(0.5)
+        made.handoff = Remedy(device="cuda:0", plan=dataclasses.replace(PLAN, moved=()).to_dict())
+        for round_ in range(200, 200 + FIRST_LOOK):
+            made.windows += [Window("baseline", round_, 10, 1.0), Window(HANDED_OVER, round_, 10, 0.5)]
+        analyzed(made)
+        path = tmp_path / "plan.json"
+        code, out, err = main("analyze", "--apply", "--plan", path, "train.py")
+        assert (code, err) == (0, "") and saved.read(str(path)).moved == ()
+        assert f"pipediag run --plan {path} train.py" in " ".join(out.split())
 
     def test_of_what_does_not_pay_none_is_written(
         self, main: Main, tmp_path: Path, analyzed: Callable[[Session], list[Request]]

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from ...session import Leaf
+from ...session import HANDED_OVER, Leaf
 from ..diagnosis import Recommendation
+from ..estimate import LEAST
 from ..intervals import Interval
+from ..remedy import outcome
 from ..sentences import counted, number, percent
 from ..whatif import Change
 from .tried import RISKS, found_best, predicted_only
@@ -23,9 +25,10 @@ _NEEDLESS = 0.02
 
 
 def overlap(view: View) -> Recommendation | None:
-    """Recommend copying on a separate stream, in parallel with the step."""
-    transfer = view.whatif.transfer
-    if view.on_cpu or transfer is None or transfer.low <= 0:
+    """Recommend copying on a separate stream, in parallel with the step; after a trial of the hand-off, as measured."""
+    transfer, tried = view.whatif.transfer, outcome(view.session, HANDED_OVER)
+    measured = tried.speedup if tried is not None else None
+    if view.on_cpu or transfer is None or transfer.low <= 0 or (measured is not None and measured.high < LEAST):
         return None
     evidence = [_cost(view, transfer)]
     if view.batch.copy_ms is not None:
@@ -37,8 +40,10 @@ def overlap(view: View) -> Recommendation | None:
         # Kernels that use all of the device's memory bandwidth and the copy slow each other.
         Change(loop=Interval(transfer.value, transfer.low / 2, transfer.high)),
         evidence,
-        f'loader = pipediag.offload(loader, "{view.device}"): copies batches ahead of the loop, on a stream of its own',
+        f'loader = pipediag.offload(loader, "{view.device}"{", transforms=False" if measured else ""}): copies batches '
+        "ahead of the loop, on a stream of its own",
         "a few more batches take device memory",
+        measured,
     )
 
 

@@ -19,7 +19,7 @@ import torch
 
 from ...loop.iterators import queued
 from .feed import Feed
-from .handover import Ready, hand_over
+from .handover import Ready, hand_over, loops_streams
 from .labels import labelled
 from .stage import Stage
 from .supply import Background, Inline
@@ -105,6 +105,7 @@ class Flow:
         self._ahead: deque[Ready] = deque()
         self._error: Exception | None = None  # to be raised after the batches that are ready, which are valid
         self._handed: torch.cuda.Stream | None = None  # the stream that received the loop's batch
+        self._readers: list[torch.cuda.Stream] | None = None  # the loop's own streams, once it has asked for a batch
         self._over = False
         self._end = weakref.finalize(self, supply.close)
         # Weak: a loader's iterator ends its workers when it is collected. Other iterators have no queues.
@@ -135,7 +136,12 @@ class Flow:
             finally:
                 del error  # it refers to this frame; such a cycle is collected late, maybe by a forked worker
         self._handed = stream
-        return hand_over(self._ahead.popleft(), stream)
+        if self._readers is None:
+            self._readers = loops_streams(self._feed.device)
+        ready = self._ahead.popleft()
+        for reader in self._readers:
+            hand_over(ready, reader)
+        return hand_over(ready, stream)
 
     def close(self) -> None:
         """Stop the epoch and drop the batches that are ready."""

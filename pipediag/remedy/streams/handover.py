@@ -3,17 +3,24 @@
 Work on one CUDA stream is not ordered with work on another. A batch that is made on one stream and read on another
 needs two steps: the reading stream waits for the event that ends the making, and the allocator is told that the reading
 stream uses the memory, so that it does not reuse the block as soon as Python drops the tensor.
+
+A loop may read its batches on a stream of its own, as timm's ``PrefetchLoader`` does. It expects batches in host
+memory, so its stream may not wait for the one that is current when the loop asks. Such streams are found where the
+loop's functions keep them, and every batch is handed over to them too.
 """
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Iterator
 from dataclasses import dataclass
+from types import FrameType
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from ...frames import is_ours
 from ...usercode import tree
 
 
@@ -37,6 +44,26 @@ def hand_over(ready: Ready, stream: torch.cuda.Stream) -> Any:
         for tensor in tensors(ready.batch):
             tensor.record_stream(stream)
     return ready.batch
+
+
+def loops_streams(device: torch.device) -> list[torch.cuda.Stream]:
+    """Return the device's streams in variables of the calling functions and in attributes of their first arguments.
+
+    pipediag's own functions are left out.
+    """
+    found: dict[int, torch.cuda.Stream] = {}
+    frame: FrameType | None = inspect.currentframe()
+    while frame is not None:
+        code = frame.f_code
+        if not is_ours(code.co_filename):
+            names = frame.f_locals
+            first = names.get(next(iter(code.co_varnames[: code.co_argcount]), ""))
+            for value in (*names.values(), *getattr(first, "__dict__", {}).values()):
+                # isinstance() would load a lazy object
+                if issubclass(type(value), torch.cuda.Stream) and value.device == device:
+                    found[id(value)] = value
+        frame = frame.f_back
+    return list(found.values())
 
 
 def tensors(batch: Any) -> Iterator[Tensor]:

@@ -59,7 +59,7 @@ class StagePipeline(LoaderOnDevice):
             raise UsageError(f"depth is how many batches may lie ready, at least 1, not {depth}")
         self.loader = loader
         self.device = placed(device)
-        feed = _feed_of(loader, self.device)
+        feed = feed_of(loader, self.device)
         if feed.device != self.device:
             raise UsageError(f"the loader gives its batches on {feed.device}, the stages are to run on {self.device}")
         self._stages = [Stage(work, self.device, graphs) for work in stages]
@@ -71,7 +71,7 @@ class StagePipeline(LoaderOnDevice):
         return [f"{stage.name}: {stage.note}" for stage in self._stages]
 
 
-def _feed_of(loader: Any, device: torch.device) -> Feed:
+def feed_of(loader: Any, device: torch.device) -> Feed:
     """Return the loader's own feed, if it has one; otherwise the fastest feed for its batches."""
     own: Feed | None = getattr(loader, "__dict__", {}).get("feed")  # not that of a loader inside it
     if own is not None:

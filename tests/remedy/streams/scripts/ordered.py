@@ -201,6 +201,43 @@ def offloaded(links: list[Any], **settings: Any) -> None:
         (one[0] + other[0]).sum()
 
 
+# ---- loops that read batches on a stream of their own
+
+
+class Prefetching:
+    """As timm's ``PrefetchLoader``; earlier releases and NVIDIA's apex do not wait for the consumer."""
+
+    def __init__(self, loader: Iterable[Any], waits: bool) -> None:
+        self.loader = loader
+        self.waits = waits
+        self.stream = torch.cuda.Stream(GPU)
+
+    def __iter__(self) -> Iterator[Any]:
+        made = None
+        for images, labels in self.loader:
+            if self.waits:
+                self.stream.wait_stream(torch.cuda.current_stream(GPU))
+            with torch.cuda.stream(self.stream):
+                moved = images.to(GPU, non_blocking=True), labels.to(GPU, non_blocking=True)
+                following = moved[0].to(torch.float32).sub_(1.0), moved[1]
+            del images, labels, moved
+            if made is not None:
+                yield made
+            torch.cuda.current_stream(GPU).wait_stream(self.stream)
+            made = following
+        yield made
+
+
+def read_apart(waits: bool) -> None:
+    for workers in (0, 1):
+        images = DataLoader(Images(v2.RandomCrop(8)), batch_size=4, num_workers=workers)
+        for transforms in (True, False):
+            made = offload(images, GPU, samples=8, transforms=transforms)
+            LEDGER.take()
+            for _ in Prefetching(made, waits):
+                pass
+
+
 # ---- mistakes
 
 
@@ -265,6 +302,8 @@ SCENARIOS: dict[str, Callable[[], None]] = {
     "branches": branches,
     **{f"offload: {name}": lambda links=links: offloaded(links) for name, links in CHAINS.items()},
     "offload: mixing": lambda: offloaded([v2.RandomCrop(8), FLOATS], collate_fn=mixed),
+    "a loop that prefetches": lambda: read_apart(True),
+    "a loop that prefetches without waiting": lambda: read_apart(False),
     "wrong: as published": lambda: prefetcher(mistakes.as_published),
     "wrong: unrecorded": lambda: prefetcher(mistakes.unrecorded),
     "wrong: unawaited": lambda: prefetcher(mistakes.unawaited),
