@@ -23,6 +23,11 @@ from .pointwise import per_channel
 Interpolation: TypeAlias = Literal["nearest", "bilinear", "bicubic"]
 #: Colour outside the image: one level for each channel.
 Fill: TypeAlias = Sequence[float]
+#: Takes images, columns, rows and the fill.
+_Sampler: TypeAlias = Callable[[Tensor, Tensor, Tensor, Fill], Tensor]
+
+#: Limit on the values that are interpolated at once: 32 Mi, of 8 bytes each.
+_PIXELS_AT_ONCE = 1 << 25
 
 #: Coordinates from here on do not fit into 16.16 fixed point.
 _BEYOND_FIXED_POINT = 32768.0
@@ -185,10 +190,23 @@ def _cubic(values: Sequence[Tensor], d: Tensor) -> Tensor:
     return (d * twist).add_(bend).mul_(d).add_(slope).mul_(d).add_(v2)
 
 
-_SAMPLERS: dict[str, Callable[[Tensor, Tensor, Tensor, Fill], Tensor]] = {
+def _in_parts(sample: _Sampler) -> _Sampler:
+    """Bound the memory for values in float64, of which there are several for each pixel."""
+
+    def call(x: Tensor, columns: Tensor, rows: Tensor, fill: Fill) -> Tensor:
+        count = max(1, _PIXELS_AT_ONCE // (x.shape[1] * columns[0].numel()))
+        if count >= len(x):
+            return sample(x, columns, rows, fill)
+        parts = zip(x.split(count), columns.split(count), rows.split(count), strict=True)
+        return torch.cat([sample(*part, fill) for part in parts])
+
+    return call
+
+
+_SAMPLERS: dict[str, _Sampler] = {
     "nearest": _nearest,
-    "bilinear": _bilinear,
-    "bicubic": _bicubic,
+    "bilinear": _in_parts(_bilinear),
+    "bicubic": _in_parts(_bicubic),
 }
 
 
