@@ -40,7 +40,8 @@ class RecordingPicture(PIL.Image.Image):
             return object.__getattribute__(self, name)
         if name in METHODS:
             return _recorder(self.tape, name)
-        raise NotRecordable(f"{name!r} of a picture would need its pixels")
+        what = "a numpy array" if name.startswith("__array") else repr(name)
+        raise NotRecordable(f"{what} of a picture would need its pixels")
 
     def getbands(self) -> tuple[str, ...]:
         return tuple(PIL.Image.getmodebandnames(self._mode))

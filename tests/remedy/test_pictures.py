@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 import PIL.Image
 import pytest
 import torch
@@ -304,6 +305,7 @@ def test_functions_of_colours(device: torch.device, data: st.DataObject, x: Tens
 @pytest.mark.parametrize(
     ("call", "why"),
     [
+        (np.asarray, "a numpy array"),
         (lambda x: x.filter(ImageFilter.MedianFilter), "MedianFilter"),
         (lambda x: x.filter(ImageFilter.Kernel((3, 3), [1] * 9)), "Kernel"),
         (lambda x: x.filter(ImageFilter.GaussianBlur(-1)), "negative"),

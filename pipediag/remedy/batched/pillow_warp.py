@@ -1,7 +1,7 @@
 """Warp a batch of 8-bit images ``(N, C, H, W)`` as Pillow's ``Image.transform`` does, bit by bit.
 
 Images have one channel (mode L) or three (RGB), and every sample has a transform of its own. Formulas:
-``src/libImaging/Geometry.c``, whose arithmetic is the same in all releases from 5 to 13. Pillow has three ways to warp:
+``src/libImaging/Geometry.c``, whose arithmetic is the same in releases 9 to 13. Pillow has three ways to warp:
 it adds up positions along an axis (nearest pixels, no rotation), it computes them in 16.16 fixed point (nearest pixels,
 affine), or it computes each in float64 (everything else). :func:`affine_way` chooses as Pillow does.
 
