@@ -27,6 +27,7 @@ def replacements() -> Iterator[tuple[Any, str, Any]]:
     """Yield owner, name and replacement of each; other images are passed to the original."""
     for name, encode in IMAGE_OPS.items():
         yield ImageOps, name, _image_op(getattr(ImageOps, name), encode)
+    yield ImageOps, "pad", _padded(ImageOps.pad)
     for enhancer in _ENHANCERS:
         yield enhancer, "__init__", _begun(vars(enhancer)["__init__"])
     yield ImageEnhance._Enhance, "enhance", _enhanced(ImageEnhance._Enhance.enhance)
@@ -41,6 +42,25 @@ def _image_op(original: Callable[..., Any], encode: Callable[..., list[Op]]) -> 
         return RecordingPicture.of(tape.then(encode(tape.state, *args, **kwargs), original, args, kwargs))
 
     return call
+
+
+def _padded(original: Callable[..., Any]) -> Callable[..., Any]:
+    """Record ``ImageOps.pad`` as the resizing and the border that it makes; it pastes one picture into another."""
+
+    @functools.wraps(original)
+    def pad(
+        image: Any, size: Any, method: int = 3, color: Any = None, centering: tuple[float, float] = (0.5, 0.5)
+    ) -> Any:
+        if not is_recording(image):
+            return original(image, size, method, color, centering)
+        made = ImageOps.contain(image, size, method)
+        if not is_recording(made):
+            raise NotRecordable("a picture is resized to nothing")
+        across, down = size[0] - made.width, size[1] - made.height
+        left, top = (round(free * max(0, min(share, 1))) for free, share in zip((across, down), centering, strict=True))
+        return ImageOps.expand(made, (left, top, across - left, down - top), color)
+
+    return pad
 
 
 def _begun(original: Callable[..., None]) -> Callable[..., None]:

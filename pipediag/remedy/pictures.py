@@ -26,7 +26,8 @@ class RecordingPicture(PIL.Image.Image):
     def of(tape: Tape) -> RecordingPicture:
         picture = RecordingPicture.__new__(RecordingPicture)
         mode = MODES[tape.state.channels]
-        picture.__dict__.update(tape=tape, _mode=mode, info={}, _size=tape.state.size[::-1], readonly=0)
+        info = dict(getattr(tape.source, "info", {}))
+        picture.__dict__.update(tape=tape, _mode=mode, info=info, _size=tape.state.size[::-1], readonly=0)
         picture.__dict__.update(palette=None, _exif=None, pyaccess=None)
         return picture
 

@@ -10,7 +10,7 @@ import numpy as np
 import PIL.Image
 import pytest
 import torch
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 from PIL import ImageEnhance, ImageFilter, ImageOps
 from torch import Tensor
@@ -183,7 +183,7 @@ def test_large_batches_are_interpolated_in_parts(device: torch.device, monkeypat
 @given(data=st.data(), x=images())
 def test_moved_pixels(device: torch.device, data: st.DataObject, x: Tensor) -> None:
     height, width = x.shape[2:]
-    border = st.integers(0, 9)
+    border, shares = st.integers(0, 9), st.floats(0, 1) | st.sampled_from([-1.0, 0.5, 2.0])
     corner, side = st.integers(-9, 50) | st.floats(-9, 50), st.integers(1, 60)
     fill = data.draw(colours(x.shape[1]).filter(lambda colour: colour is not None))
 
@@ -196,6 +196,9 @@ def test_moved_pixels(device: torch.device, data: st.DataObject, x: Tensor) -> N
     def expanded(*borders: int) -> Call:
         return lambda image: ImageOps.expand(image, borders, fill)
 
+    def letterboxed(size: tuple[int, int], shares: tuple[float, float]) -> Call:
+        return lambda image: ImageOps.pad(image, size, PIL.Image.Resampling.BILINEAR, fill, shares)
+
     def scaled(size: tuple[int, int], box: tuple[int, ...] | None) -> Call:
         return lambda image: image.resize(size, PIL.Image.Resampling.NEAREST, box)
 
@@ -203,13 +206,16 @@ def test_moved_pixels(device: torch.device, data: st.DataObject, x: Tensor) -> N
     borders = [data.draw(border) for _ in range(4)]
     size = data.draw(SIZES)
     part = (data.draw(st.integers(0, width - 1)), data.draw(st.integers(0, height - 1)), width, height)
-    what = data.draw(st.sampled_from(["transpose", "crop", "expand", "resize"]))
+    what = data.draw(st.sampled_from(["transpose", "crop", "expand", "pad", "resize"]))
     draws: dict[str, Callable[[], Call]] = {
         "transpose": lambda: turned(data.draw(st.sampled_from(list(PIL.Image.Transpose)))),
         "crop": lambda: cropped(data.draw(corner), data.draw(corner), across, down),
         "expand": lambda: expanded(*borders),
+        "pad": lambda: letterboxed(size, (data.draw(shares), data.draw(shares))),
         "resize": lambda: scaled(size, data.draw(st.sampled_from([None, part]))),
     }
+    if what == "pad":  # the border alone is left of a picture that is too narrow
+        assume(min(ImageOps.contain(to_pil_image(x[0]), size).size) > 0)
     check(x, [draws[what]() for _ in x], device)
 
 

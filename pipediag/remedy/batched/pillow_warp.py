@@ -158,10 +158,10 @@ def _bilinear(x: Tensor, columns: Tensor, rows: Tensor, fill: Fill) -> Tensor:
     inside = _inside(x, columns, rows)
     left, dx = _split(columns.masked_fill_(~inside, 0))
     top, dy = _split(rows.masked_fill_(~inside, 0))
-    across = _neighbours(left, 2, x.shape[-1])
+    across, levels = _neighbours(left, 2, x.shape[-1]), x.short()  # differences of levels fit into 16 bits
 
     def row(at: Tensor) -> Tensor:
-        first, second = (_gathered(x, at, column).short() for column in across)
+        first, second = (_gathered(levels, at, column) for column in across)
         return (second - first) * dx + first
 
     upper, lower = (row(at) for at in _neighbours(top, 2, x.shape[-2]))
@@ -172,10 +172,10 @@ def _bicubic(x: Tensor, columns: Tensor, rows: Tensor, fill: Fill) -> Tensor:
     inside = _inside(x, columns, rows)
     left, dx = _split(columns.masked_fill_(~inside, 0))
     top, dy = _split(rows.masked_fill_(~inside, 0))
-    across = _neighbours(left - 1, 4, x.shape[-1])
+    across, levels = _neighbours(left - 1, 4, x.shape[-1]), x.short()
 
     def row(at: Tensor) -> Tensor:
-        return _cubic([_gathered(x, at, column).short() for column in across], dx)
+        return _cubic([_gathered(levels, at, column) for column in across], dx)
 
     value = _cubic([row(at) for at in _neighbours(top - 1, 4, x.shape[-2])], dy)
     return _filled(value.clamp_(0, 255).to(torch.uint8), inside, fill)
