@@ -12,17 +12,16 @@ from contextlib import contextmanager
 from typing import Any
 
 import torch
-from PIL import ImageEnhance, ImageOps
 from torch import Tensor
 from torch.utils.data._utils.collate import default_collate, default_collate_fn_map
 from torchvision import tv_tensors
-from torchvision.transforms import _functional_pil as pictures_by_torchvision
 from torchvision.transforms import functional as older
 from torchvision.transforms.v2 import _augment, _auto_augment, _geometry, _misc
 from torchvision.transforms.v2 import functional as F
 from torchvision.transforms.v2.functional import _utils as dispatch
 
 from ..patches import live
+from . import picture_hooks
 from .images import (
     IN_PLACE,
     RECORDING,
@@ -35,8 +34,7 @@ from .images import (
     is_recording,
     record,
 )
-from .ops import BY_METHODS_OF_PILLOW, ENCODERS, OLDER, SEVERAL, NotRecordable, Op, convert_image_dtype
-from .picture_ops import IMAGE_OPS
+from .ops import BY_METHODS_OF_PILLOW, ENCODERS, OLDER, SEVERAL, NotRecordable, convert_image_dtype
 from .pictures import RecordingPicture
 from .tape import session
 
@@ -139,7 +137,7 @@ def _older(name: str) -> Callable[..., Any]:
 
     def written_down(image: Any, *args: Any, **kwargs: Any) -> Any:
         if isinstance(image, RecordingPicture) and (name in BY_METHODS_OF_PILLOW or name in IN_PLACE):
-            return original(image, *args, **kwargs)  # of those in place torchvision takes tensors only
+            return original(image, *args, **kwargs)  # those in place raise, since they take tensors only
         if name not in IN_PLACE and isinstance(image, (RecordingImage, RecordingMask)):
             # These functions know plain tensors only, and return one unless they return the image itself.
             made = record(image.as_subclass(Tensor), OLDER[name], original, args, kwargs, fixed=False)
@@ -174,48 +172,6 @@ def _patches() -> Iterator[tuple[Any, str, Callable[..., Any]]]:
         yield module, "pil_to_tensor", _pil_to_tensor
         yield module, "to_pil_image", _TO_PICTURE
     yield F, "to_image", _to_image
-    for name, encode in IMAGE_OPS.items():
-        yield ImageOps, name, _image_op(getattr(ImageOps, name), encode)
-
-
-def _image_op(original: Callable[..., Any], encode: Callable[..., list[Op]]) -> Callable[..., Any]:
-    def written_down(picture: Any, *args: Any, **kwargs: Any) -> Any:
-        tape = picture.tape
-        return after_calls(picture, tape.then(encode(tape.state, *args, **kwargs), original, args, kwargs))
-
-    return written_down
-
-
-def _begun(original: Callable[..., None]) -> Callable[..., None]:
-    """Keep only the picture in one of Pillow's enhancers; the image that it is blended with would need pixels."""
-
-    @functools.wraps(original)
-    def begin(self: Any, image: Any) -> None:
-        if is_recording(image):
-            self.image = image
-        else:
-            original(self, image)
-
-    return begin
-
-
-def _enhance(self: Any, factor: float) -> Any:
-    if not is_recording(self.image):
-        return _ENHANCE(self, factor)
-    name = _ENHANCERS.get(type(self))
-    if name is None:
-        raise NotRecordable(f"{type(self).__name__} is not one of Pillow's own enhancers")
-    return record(self.image, name, getattr(pictures_by_torchvision, name), (factor,), {})
-
-
-_ENHANCE = ImageEnhance._Enhance.enhance
-#: Pillow's enhancers, and the function of torchvision that calls each.
-_ENHANCERS: dict[type, str] = {
-    ImageEnhance.Brightness: "adjust_brightness",
-    ImageEnhance.Contrast: "adjust_contrast",
-    ImageEnhance.Color: "adjust_saturation",
-    ImageEnhance.Sharpness: "adjust_sharpness",
-}
 
 
 def _guarded(original: Callable[..., Any], instead: Callable[..., Any]) -> Callable[..., Any]:
@@ -269,8 +225,7 @@ def _replacements() -> list[tuple[Any, str, Any, Any]]:
     """Return owner, name, original and replacement of every patched function."""
     made = [(owner, name, _guarded(getattr(owner, name), instead)) for owner, name, instead in _patches()]
     made += [(module, "_get_fill", _fill_of(module._get_fill)) for module in (_geometry, _auto_augment)]
-    made += [(enhancer, "__init__", _begun(vars(enhancer)["__init__"])) for enhancer in _ENHANCERS]
-    made.append((ImageEnhance._Enhance, "enhance", _enhance))
+    made += picture_hooks.replacements()
     made.append((_misc.ToDtype, "transform", _dtype_of(_misc.ToDtype.transform)))
     made.append((_augment.MixUp, "transform", _mixing(_augment.MixUp.transform, "mixup", "lam")))
     made.append((_augment.CutMix, "transform", _mixing(_augment.CutMix.transform, "cutmix", "box")))

@@ -1,10 +1,10 @@
 """Provide recording images, which pass through the user's own transforms in place of pixels and record the calls.
 
 A recording image has a shape, a dtype and a type that torchvision's dispatcher and the user's ``isinstance`` accept as
-the type it stands for: a tensor, a ``tv_tensors.Image``, a ``tv_tensors.Mask`` or a Pillow image. It has no pixels. A
-functional call on it is recorded with the parameters that the user's own code drew; any other operation that needs
-pixels raises :class:`NotRecordable`, so nothing is ever guessed. Outside a recording, a recording image that user code
-has kept behaves as the real image.
+the type it stands for: a tensor, a ``tv_tensors.Image``, a ``tv_tensors.Mask`` or a Pillow image (:mod:`.pictures`). It
+has no pixels. A functional call on it is recorded with the parameters that the user's own code drew; any other
+operation that needs pixels raises :class:`NotRecordable`, so nothing is ever guessed. Outside a recording, a recording
+image that user code has kept behaves as the real image.
 """
 
 from __future__ import annotations

@@ -10,10 +10,10 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import numpy as np
 import PIL.Image
 import PIL.ImageFilter
 import torch
-from numpy import float32
 
 from . import ops
 from .batched import pillow_blur
@@ -101,7 +101,7 @@ def resize(
     if left % 1 == top % 1 == 0 and (right - left, bottom - top) == (width, height):
         return crop(state, (left, top, right, bottom))
     if resample == PIL.Image.Resampling.NEAREST:
-        x, y, end, below = map(float32, (left, top, right, bottom))
+        x, y, end, below = map(np.float32, (left, top, right, bottom))
         matrix = (float(end - x) / width, 0.0, float(x), 0.0, float(below - y) / height, float(y))
         return _affine(state, matrix, (height, width), "nearest", colour_of(None, state.channels))
     raise NotRecordable("a picture is resized from a box inside it, whose filter reads the pixels around the box")
@@ -148,10 +148,10 @@ def convert(state: State, mode: str | None = None, matrix: Any = None, *unused: 
 
 
 def point(state: State, lut: Sequence[float], mode: str | None = None) -> list[Op]:
-    levels = [min(max(round(level), 0), 255) for level in lut]
+    levels = np.rint(np.asarray(lut, np.float64)).clip(0, 255).astype(np.uint8)
     if mode is not None or len(levels) != 256 * state.channels:
         raise NotRecordable("a picture is mapped to another mode")
-    tables = torch.tensor(levels, dtype=torch.uint8).view(state.channels, 256)
+    tables = torch.from_numpy(levels).view(state.channels, 256)
     return [Op("pillow_point", (), (), state.shape, state.dtype, tables)]
 
 

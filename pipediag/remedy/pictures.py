@@ -26,7 +26,8 @@ class RecordingPicture(PIL.Image.Image):
     def of(tape: Tape) -> RecordingPicture:
         picture = RecordingPicture.__new__(RecordingPicture)
         mode = MODES[tape.state.channels]
-        picture.__dict__.update(tape=tape, _mode=mode, info={}, _size=tape.state.size[::-1], readonly=0)
+        info = dict(getattr(tape.source, "info", {}))
+        picture.__dict__.update(tape=tape, _mode=mode, info=info, _size=tape.state.size[::-1], readonly=0)
         picture.__dict__.update(palette=None, _exif=None, pyaccess=None)
         return picture
 
@@ -40,7 +41,8 @@ class RecordingPicture(PIL.Image.Image):
             return object.__getattribute__(self, name)
         if name in METHODS:
             return _recorder(self.tape, name)
-        raise NotRecordable(f"{name!r} of a picture would need its pixels")
+        what = "a numpy array" if name.startswith("__array") else repr(name)
+        raise NotRecordable(f"{what} of a picture would need its pixels")
 
     def getbands(self) -> tuple[str, ...]:
         return tuple(PIL.Image.getmodebandnames(self._mode))

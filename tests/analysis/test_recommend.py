@@ -1068,6 +1068,13 @@ class TestKnown:
         assert len(moving) > 30
         assert all(table[name][0] == "moves" for name in moving)
 
+    @pytest.mark.parametrize(
+        "name", ["RandAugment", "AutoAugment", "RandomResizedCropAndInterpolation", "RandomErasing"]
+    )
+    def test_timm(self, name: str) -> None:
+        assert known.moves(Link(name, origin="timm.data.auto_augment", given="picture")) is True
+        assert known.moves(Link("AugMixAugment", origin="timm.data.auto_augment", given="picture")) is False
+
     def test_another_library(self) -> None:
         assert known.moves(Link("Normalize", origin="albumentations.transforms", given="tensor")) is False
 

@@ -406,6 +406,14 @@ def test_a_crop_without_a_resizing_goes_first() -> None:
     assert list(sites) == sorted(sites)
 
 
+def test_a_crop_passes_a_table_of_levels() -> None:
+    table = torch.arange(256, dtype=UINT8).expand(3, 256)
+    one = track([Op("pillow_point", (), (), SHAPE, UINT8, table)], ops.crop(state(), 2, 1, 8, 7))
+    (crop, point), _ = fused(one, SHAPE, UINT8)
+    assert (crop.name, point.name, point.shape) == ("crop", "pillow_point", (3, 8, 7))
+    assert point.bulk is table
+
+
 def test_a_crop_that_reaches_out_of_the_image_stays_where_it_is() -> None:
     """What it adds is black, and would be changed by the colours."""
     one = track(ops.ENCODERS["invert"](state()), ops.crop(state(), -2, 0, 12, 10))

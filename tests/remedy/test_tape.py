@@ -113,6 +113,7 @@ def test_torchvisions_questions(make: Callable[[int], Any]) -> None:
 @pytest.mark.parametrize("mode", ["L", "RGB"])
 def test_pictures(mode: str) -> None:
     real = picture(0).convert(mode)
+    real.info["dpi"] = (72, 72)
     mine = stand_in(real)
     assert isinstance(mine, PIL.Image.Image) and not isinstance(mine, Tensor)
     for name in ("size", "width", "height", "mode", "info", "format"):

@@ -1,7 +1,7 @@
 """Warp a batch of 8-bit images ``(N, C, H, W)`` as Pillow's ``Image.transform`` does, bit by bit.
 
 Images have one channel (mode L) or three (RGB), and every sample has a transform of its own. Formulas:
-``src/libImaging/Geometry.c``, whose arithmetic is the same in all releases from 5 to 13. Pillow has three ways to warp:
+``src/libImaging/Geometry.c``, whose arithmetic is the same in releases 9 to 13. Pillow has three ways to warp:
 it adds up positions along an axis (nearest pixels, no rotation), it computes them in 16.16 fixed point (nearest pixels,
 affine), or it computes each in float64 (everything else). :func:`affine_way` chooses as Pillow does.
 
@@ -23,6 +23,11 @@ from .pointwise import per_channel
 Interpolation: TypeAlias = Literal["nearest", "bilinear", "bicubic"]
 #: Colour outside the image: one level for each channel.
 Fill: TypeAlias = Sequence[float]
+#: Takes images, columns, rows and the fill.
+_Sampler: TypeAlias = Callable[[Tensor, Tensor, Tensor, Fill], Tensor]
+
+#: Limit on the values that are interpolated at once: 32 Mi, of 8 bytes each.
+_PIXELS_AT_ONCE = 1 << 25
 
 #: Coordinates from here on do not fit into 16.16 fixed point.
 _BEYOND_FIXED_POINT = 32768.0
@@ -153,10 +158,10 @@ def _bilinear(x: Tensor, columns: Tensor, rows: Tensor, fill: Fill) -> Tensor:
     inside = _inside(x, columns, rows)
     left, dx = _split(columns.masked_fill_(~inside, 0))
     top, dy = _split(rows.masked_fill_(~inside, 0))
-    across = _neighbours(left, 2, x.shape[-1])
+    across, levels = _neighbours(left, 2, x.shape[-1]), x.short()  # differences of levels fit into 16 bits
 
     def row(at: Tensor) -> Tensor:
-        first, second = (_gathered(x, at, column).short() for column in across)
+        first, second = (_gathered(levels, at, column) for column in across)
         return (second - first) * dx + first
 
     upper, lower = (row(at) for at in _neighbours(top, 2, x.shape[-2]))
@@ -167,10 +172,10 @@ def _bicubic(x: Tensor, columns: Tensor, rows: Tensor, fill: Fill) -> Tensor:
     inside = _inside(x, columns, rows)
     left, dx = _split(columns.masked_fill_(~inside, 0))
     top, dy = _split(rows.masked_fill_(~inside, 0))
-    across = _neighbours(left - 1, 4, x.shape[-1])
+    across, levels = _neighbours(left - 1, 4, x.shape[-1]), x.short()
 
     def row(at: Tensor) -> Tensor:
-        return _cubic([_gathered(x, at, column).short() for column in across], dx)
+        return _cubic([_gathered(levels, at, column) for column in across], dx)
 
     value = _cubic([row(at) for at in _neighbours(top - 1, 4, x.shape[-2])], dy)
     return _filled(value.clamp_(0, 255).to(torch.uint8), inside, fill)
@@ -185,10 +190,23 @@ def _cubic(values: Sequence[Tensor], d: Tensor) -> Tensor:
     return (d * twist).add_(bend).mul_(d).add_(slope).mul_(d).add_(v2)
 
 
-_SAMPLERS: dict[str, Callable[[Tensor, Tensor, Tensor, Fill], Tensor]] = {
+def _in_parts(sample: _Sampler) -> _Sampler:
+    """Bound the memory for values in float64, of which there are several for each pixel."""
+
+    def call(x: Tensor, columns: Tensor, rows: Tensor, fill: Fill) -> Tensor:
+        count = max(1, _PIXELS_AT_ONCE // (x.shape[1] * columns[0].numel()))
+        if count >= len(x):
+            return sample(x, columns, rows, fill)
+        parts = zip(x.split(count), columns.split(count), rows.split(count), strict=True)
+        return torch.cat([sample(*part, fill) for part in parts])
+
+    return call
+
+
+_SAMPLERS: dict[str, _Sampler] = {
     "nearest": _nearest,
-    "bilinear": _bilinear,
-    "bicubic": _bicubic,
+    "bilinear": _in_parts(_bilinear),
+    "bicubic": _in_parts(_bicubic),
 }
 
 
