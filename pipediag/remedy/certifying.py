@@ -10,10 +10,11 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from torch import Tensor
+from torchvision.transforms import functional as older
 
 from ..analysis.sentences import elsewhere
 from ..session import Elsewhere
@@ -279,7 +280,7 @@ def _by_op(
         if step.ops:
             one = compared.setdefault(step.name, _Compared())
             start, want = tensor_of(image), tensor_of(result)
-            given = Input(tuple(start.shape), start.dtype, pillow=not isinstance(image, Tensor))
+            given = Input(tuple(start.shape), start.dtype, _made_by(step, image))
             inexact |= {Elsewhere(_transform(step, plan), how): None for how in deviations(step.ops, given)}
             packed = pack_ops([(step.ops, (0,) * len(step.ops))], tuple(start.shape), start.dtype, plan.fuse)
             made = _replayed(packed, start.to(device)[None], plan)
@@ -288,6 +289,12 @@ def _by_op(
                 one.theirs.add(_on_device(step, image, device, plan), want)
         image = result
     return tensor_of(image)
+
+
+def _made_by(step: Step, image: Any) -> Literal["v2", "v1", "pillow"]:
+    if not isinstance(image, Tensor):
+        return "pillow"
+    return "v1" if step.call is not None and step.call.fn.__module__ == older.__name__ else "v2"
 
 
 def _transform(step: Step, plan: Plan) -> str:

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Sequence
-from typing import NamedTuple, TypeAlias
+from typing import Literal, NamedTuple, TypeAlias
 
 import torch
 
@@ -29,25 +29,31 @@ UNBOUNDED = "without a known bound"
 
 
 class Input(NamedTuple):
-    """What an op is applied to: the shape, the dtype, and whether it is a Pillow image."""
+    """What an op is applied to: an image of this shape and dtype, by Pillow, or by a function of torchvision's v1 or
+    v2."""
 
     shape: Shape
     dtype: torch.dtype
-    pillow: bool = False
+    by: Literal["v2", "v1", "pillow"] = "v2"
 
 
 def deviations(ops: Sequence[Op], given: Input) -> list[str]:
     """Return how far the pixels may be from the CPU's after ``ops``, one for each op that is not exact."""
+    rules = {**RULES, **RULES_OF_V1} if given.by == "v1" else RULES
     found = []
     for op in ops:
-        off = RULES.get(op.name, _unbounded)(op, given) if is_exact(op, given.pillow) else UNBOUNDED
+        off = rules.get(op.name, _unbounded)(op, given) if is_exact(op, given.by == "pillow") else UNBOUNDED
         found += [off] if off else []
-        given = Input(op.shape, op.dtype, given.pillow)
+        given = Input(op.shape, op.dtype, given.by)
     return found
 
 
 def _unbounded(op: Op, given: Input) -> Deviation:
     return UNBOUNDED
+
+
+def _neighbour(op: Op, given: Input) -> Deviation:
+    return NEIGHBOUR
 
 
 def _exact(op: Op, given: Input) -> Deviation:
@@ -132,6 +138,17 @@ RULES: dict[str, Callable[[Op, Input], Deviation]] = {
     "rotate": _warped,
     "perspective": _warped,
     "elastic": _warped,
+}
+
+#: Where the functions of v1 round otherwise than those of v2, whose arithmetic the kernels repeat.
+RULES_OF_V1: dict[str, Callable[[Op, Input], Deviation]] = {
+    "turn": _neighbour,
+    "grayscale": _approximate,
+    "autocontrast": _approximate,
+    "adjust_hue": _approximate,
+    "adjust_saturation": _approximate,
+    "adjust_contrast": _approximate,
+    "adjust_sharpness": _approximate,
 }
 
 #: Vectorized code of the CPU takes two vectors of up to 16 numbers at a time; the rest is computed one by one.

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Literal
 
 import PIL.Image
 import pytest
 import torch
 from torch import Tensor
 from torchvision.transforms import InterpolationMode
+from torchvision.transforms import functional as older
 from torchvision.transforms.v2 import functional as F
 
 from pipediag.remedy import exactness
@@ -24,6 +25,7 @@ from pipediag.remedy.triton import available
 
 FEW, MANY = 60, 4000
 
+By = Literal["v2", "v1", "pillow"]
 Arguments = tuple[tuple[Any, ...], dict[str, Any]]
 #: Draws the arguments of a functional for an image of this height and width.
 Draw = Callable[[random.Random, int, int], Arguments]
@@ -101,6 +103,7 @@ DRAWS: dict[str, Draw] = {
 }
 #: Older releases of torchvision know no noise for bytes.
 NOT_FOR_BYTES = [("normalize", torch.uint8), *([] if _has_noise_for_bytes() else [("gaussian_noise", torch.uint8)])]
+NOT_FOR_FLOATS_OF_V1 = [("equalize", torch.float32), ("posterize", torch.float32)]
 NOT_FOR_PICTURES = ("gaussian_noise", "normalize", "to_dtype")
 
 
@@ -119,48 +122,57 @@ def _image(r: random.Random, dtype: torch.dtype) -> Tensor:
     return x.permute(1, 2, 0).contiguous().permute(2, 0, 1) if channels_last else x.contiguous()
 
 
-def _check_exact_draws(name: str, dtype: torch.dtype, picture: bool, number: int, device: torch.device) -> None:
+def _check_exact_draws(name: str, dtype: torch.dtype, by: By, number: int, device: torch.device) -> None:
     """Compare the draws for which the table says that the ops are exact; in most cases these are all."""
     r = random.Random(name)
     functional = name.split()[0]
-    call, encode = getattr(F, functional), ENCODERS[functional]
+    call, encode = getattr(older if by == "v1" else F, functional), ENCODERS[functional]
     for seed in range(number):
         x = _image(r, dtype)
         x = x.contiguous() if functional == "gaussian_noise" else x
         args, kwargs = DRAWS[name](r, *x.shape[1:])
         if functional == "solarize" and dtype == torch.uint8:
             args = (255 * args[0],)
-        given = PIL.Image.fromarray(x.permute(1, 2, 0).numpy()) if picture else x
-        if picture:
+        given = PIL.Image.fromarray(x.permute(1, 2, 0).numpy()) if by == "pillow" else x
+        if by == "pillow":
             kwargs.pop("antialias", None)  # Pillow always does
         torch.manual_seed(seed)
         expected = tensor_of(call(given, *args, **kwargs))
         torch.manual_seed(seed)
-        ops = tuple(encode(State(tuple(x.shape), dtype, pillow=picture), *args, **kwargs))
-        if ops and not deviations(ops, Input(tuple(x.shape), dtype, picture)):
+        state = State(tuple(x.shape), dtype, pillow=by == "pillow", fixed=by == "v2")
+        ops = tuple(encode(state, *args, **kwargs))
+        if ops and not deviations(ops, Input(tuple(x.shape), dtype, by)):
             packed = pack_ops([(ops, (0,) * len(ops))], tuple(x.shape), dtype, available(device))
             made = replay_on(packed, x.to(device)[None]).cpu().reshape(expected.shape)
             assert made.dtype == expected.dtype and torch.equal(made, expected), (args, kwargs, x.shape)
 
 
 CASES = [
-    pytest.param(name, dtype, picture, id=f"{name}-{'picture' if picture else str(dtype)[6:]}")
+    pytest.param(name, dtype, by, id=f"{name}-{by}-{str(dtype)[6:]}")
     for name in DRAWS
-    for dtype, picture in ((torch.uint8, False), (torch.float32, False), (torch.uint8, True))
-    if (name, dtype) not in NOT_FOR_BYTES and not (picture and name in NOT_FOR_PICTURES)
-    if hasattr(F, name.split()[0])  # some are newer than the oldest torchvision
+    for dtype, by in (
+        (torch.uint8, "v2"),
+        (torch.float32, "v2"),
+        (torch.uint8, "v1"),
+        (torch.float32, "v1"),
+        (torch.uint8, "pillow"),
+    )
+    if (name, dtype) not in NOT_FOR_BYTES
+    and not (by == "pillow" and name in NOT_FOR_PICTURES)
+    and not (by == "v1" and (name, dtype) in NOT_FOR_FLOATS_OF_V1)
+    and hasattr(older if by == "v1" else F, name.split()[0])  # some are newer than the oldest torchvision
 ]
 
 
-@pytest.mark.parametrize(("name", "dtype", "picture"), CASES)
-def test_what_is_called_exact_is_equal(name: str, dtype: torch.dtype, picture: bool, device: torch.device) -> None:
-    _check_exact_draws(name, dtype, picture, FEW, device)
+@pytest.mark.parametrize(("name", "dtype", "by"), CASES)
+def test_what_is_called_exact_is_equal(name: str, dtype: torch.dtype, by: By, device: torch.device) -> None:
+    _check_exact_draws(name, dtype, by, FEW, device)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("name", "dtype", "picture"), CASES)
-def test_thousands_are_equal(name: str, dtype: torch.dtype, picture: bool, device: torch.device) -> None:
-    _check_exact_draws(name, dtype, picture, MANY, device)
+@pytest.mark.parametrize(("name", "dtype", "by"), CASES)
+def test_thousands_are_equal(name: str, dtype: torch.dtype, by: By, device: torch.device) -> None:
+    _check_exact_draws(name, dtype, by, MANY, device)
 
 
 def test_every_kernel_is_in_the_table() -> None:
@@ -171,7 +183,9 @@ BYTES, FLOATS = (Input((3, 32, 32), dtype) for dtype in (torch.uint8, torch.floa
 
 
 def _off(given: Input, name: str, *args: Any, **kwargs: Any) -> list[str]:
-    return deviations(ENCODERS[name](State(given.shape, given.dtype, given.pillow), *args, **kwargs), given)
+    return deviations(
+        ENCODERS[name](State(given.shape, given.dtype, pillow=given.by == "pillow"), *args, **kwargs), given
+    )
 
 
 @pytest.mark.parametrize(
@@ -207,6 +221,15 @@ def test_without_a_fused_sum_blends_are_not_exact(monkeypatch: pytest.MonkeyPatc
     assert _off(FLOATS, "rgb_to_grayscale", 3) == [LAST_DIGITS]
 
 
+def test_functions_of_v1_round_otherwise() -> None:
+    bytes_, floats = (given._replace(by="v1") for given in (BYTES, FLOATS))
+    for name in ("adjust_hue", "adjust_saturation", "adjust_contrast", "adjust_sharpness"):
+        assert _off(bytes_, name, 0.5) == [ONE_LEVEL]
+    assert _off(floats, "rgb_to_grayscale", 3) == [LAST_DIGITS]
+    assert _off(bytes_, "adjust_brightness", 0.5) == []
+    assert _off(bytes_, "rotate", 90) == [NEIGHBOUR]
+
+
 def test_half_precision_was_not_compared() -> None:
     assert _off(Input((3, 32, 32), torch.float16), "adjust_brightness", 0.5) == [LAST_DIGITS]
     assert _off(Input((3, 32, 32), torch.float16), "crop", 1, 2, 8, 8) == []
@@ -215,4 +238,4 @@ def test_half_precision_was_not_compared() -> None:
 def test_no_bound_is_known_for_the_users_own_code_and_for_approximations_of_pillow() -> None:
     own = Op("custom", (((0,), 1),), (), (3, 32, 32), torch.float32)
     assert deviations([own], FLOATS) == [UNBOUNDED]
-    assert _off(Input((3, 32, 32), torch.uint8, pillow=True), "rotate", 20) == [UNBOUNDED]
+    assert _off(Input((3, 32, 32), torch.uint8, "pillow"), "rotate", 20) == [UNBOUNDED]
