@@ -1,13 +1,16 @@
-"""Remove pipediag's own frames from the tracebacks of the user's code."""
+"""Tell the user's source files from those of libraries and pipediag, and keep pipediag's out of tracebacks."""
 
 from __future__ import annotations
 
 import os
 import re
+import sys
+import sysconfig
 from types import TracebackType
 
 _ROOT = os.path.dirname(os.path.abspath(__file__)) + os.sep
 _DEMO = _ROOT + "demo" + os.sep
+_STANDARD = tuple({os.path.abspath(sysconfig.get_path(name)) + os.sep for name in ("stdlib", "platstdlib")})
 #: One frame of a formatted traceback: its header line, and its source and marker lines.
 _FRAME = re.compile(r'^  File "(?P<file>[^"]*)", line \d+, in .*\n(?:    .*\n)*', re.MULTILINE)
 
@@ -20,6 +23,27 @@ def is_ours(file: str) -> bool:
 def is_demo(file: str) -> bool:
     """Return whether a source file is the demo script, which counts as user code wherever it is installed."""
     return file.startswith(_DEMO)
+
+
+def is_users(file: str) -> bool:
+    """Return whether a source file belongs to the user rather than to Python, an installed package, or pipediag."""
+    if is_demo(file):
+        return True
+    if file.startswith("<") or is_installed(file) or is_ours(file) or is_torchs(file):
+        return False
+    return not file.startswith(_STANDARD)
+
+
+def is_installed(file: str) -> bool:
+    """Return whether a source file is in a folder of installed packages."""
+    return "site-packages" in file or "dist-packages" in file
+
+
+def is_torchs(file: str) -> bool:
+    """Return whether a source file belongs to torch, which may be built in a folder of the user's."""
+    torch = sys.modules.get("torch")
+    root = getattr(torch, "__file__", None)
+    return root is not None and file.startswith(os.path.dirname(root) + os.sep)
 
 
 def users_part(error: BaseException) -> BaseException:

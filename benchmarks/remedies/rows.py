@@ -67,7 +67,8 @@ def status(remedy: Mapping[str, Any]) -> str:
 
 
 def certificate(found: Mapping[str, Any] | None) -> Row | None:
-    """Whether it passed, and how far the farthest pixel is from the CPU's: ``exact`` where that is nowhere.
+    """Whether it passed, and how far the farthest pixel is from the CPU's: ``exact`` where all that moved is equal by
+    construction, too, as far as the report says that.
 
     ``levels`` is of bytes, ``of_range`` in parts of the range of floats; null where that is not finite.
     """
@@ -79,7 +80,7 @@ def certificate(found: Mapping[str, Any] | None) -> Row | None:
     }
     largest = {name: None if None in those else max(those, default=0.0) for name, those in apart.items()}
     proven = {name: found[name] for name in ("passed", "draws_equal", "samples")}
-    return {**proven, **largest, "exact": all(one == 0.0 for one in largest.values())}
+    return {**proven, **largest, "exact": all(one == 0.0 for one in largest.values()) and not found.get("elsewhere")}
 
 
 def predicted(report: Mapping[str, Any]) -> dict[str, float | None] | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from ..session import LADDER, Session
+from ..session import LADDER, Elsewhere, Session
 from .chain import heaviest
 from .cores import threads
 from .diagnosis import Stage
@@ -49,6 +49,13 @@ def times(gain: Interval) -> str:
 
 def listed(names: Sequence[str]) -> str:
     return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"
+
+
+def elsewhere(found: Sequence[Elsewhere]) -> str:
+    """Return how far pixels may be from the CPU's on samples that were not compared; empty if they are exact."""
+    hows = dict.fromkeys(one.how for one in found)
+    parts = [f"{listed([one.name for one in found if one.how == how])} may differ {how}" for how in hows]
+    return f"{', '.join(parts)} elsewhere" if parts else ""
 
 
 def few(names: Sequence[str]) -> str:

@@ -183,7 +183,9 @@ class Rerouting:
             return None
         moved = ", ".join(name for name, _ in made.links)
         pays = "" if self._plan else "; whether that pays was not measured (pipediag analyze --apply)"
-        self._say(f"of the loader at {seen.where} runs on {device} and is certified equal: {moved}{pays}")
+        proof = made.offloaded.certificate
+        pixels = f"; the pixels are {proof.pixels}" if proof is not None else ""
+        self._say(f"of the loader at {seen.where} runs on {device}: {moved}{pixels}{pays}")
         return made
 
     def _stepped(self, optimizer: Optimizer, args: Any, kwargs: Any) -> None:

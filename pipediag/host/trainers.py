@@ -10,13 +10,12 @@ from functools import partial
 from types import FunctionType, MethodType, ModuleType
 from typing import Any
 
-from ..frames import is_ours
+from ..frames import is_users
 from ..patches import replaced
 from .hooks import when_imported
 
 #: Maximum number of functions of a process's target that are searched for training.
 _LOOKED_THROUGH = 200
-_LIBRARIES = (os.path.dirname(os.__file__) + os.sep, "<frozen")
 
 
 @contextmanager
@@ -66,9 +65,7 @@ def _users_function(obj: Any) -> FunctionType | None:
     function = inspect.unwrap(obj)
     if not isinstance(function, FunctionType):
         return None
-    file = function.__code__.co_filename
-    library = "site-packages" in file or "dist-packages" in file or file.startswith(_LIBRARIES) or is_ours(file)
-    return None if library else function
+    return function if is_users(function.__code__.co_filename) else None
 
 
 def _trains(function: FunctionType, owner: type) -> bool:

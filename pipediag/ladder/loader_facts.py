@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch.utils.data import ConcatDataset, DataLoader, Dataset
 
+from ..frames import is_installed
 from ..session import Loader, Place
 from ..usercode.places import definition, place_of
 from ..usercode.slots import find_slots
@@ -66,7 +67,7 @@ def _transform_place(dataset: Any) -> Place | None:
         inside = ", ".join(getattr(link, "__name__", type(link).__name__) for link in links)
         return Place(f"{type(value).__name__}({inside})", _dataset_place(dataset).where)
     place = place_of(value)
-    return Place(place.name, place.where if "site-packages" not in place.where else _dataset_place(dataset).where)
+    return Place(place.name, place.where if not is_installed(place.where) else _dataset_place(dataset).where)
 
 
 def _sampled_size(loader: DataLoader[Any]) -> int | None:

@@ -20,9 +20,9 @@ from typing import Any
 
 import torch
 
-from ..frames import is_ours
+from ..frames import is_ours, is_users
 from ..patches import replaced
-from ..usercode.places import is_users, short
+from ..usercode.places import short
 from . import suspects
 from .clock import Clock, SystemClock
 from .synclog import SyncLog

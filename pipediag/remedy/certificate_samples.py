@@ -31,6 +31,7 @@ class Step(NamedTuple):
     own: Place | None
     name: str
     ops: tuple[Op, ...]
+    site: int | None = None  # index of the link of the user's chain; None if there are no ops
 
 
 class Told:
@@ -101,12 +102,15 @@ def _told(sample: Any, owners: dict[int, Place]) -> Any:
 
 
 def _story(tape: Tape, owners: dict[int, Place]) -> Told:
-    ops = iter(tape.ops)
+    ops, sites = tape.track()
     steps = []
+    begin = 0
     for call in tape.calls:
         place = owners.get(id(call.fn))
-        mine = tuple(next(ops) for _ in range(call.ops))
-        steps.append(Step(call if place is None else None, place, call.name, mine))
+        end = begin + call.ops
+        site = int(sites[begin]) if call.ops else None
+        steps.append(Step(call if place is None else None, place, call.name, ops[begin:end], site))
+        begin = end
     return Told(tape.source, tuple(steps))
 
 

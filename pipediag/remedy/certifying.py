@@ -10,15 +10,19 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from torch import Tensor
+from torchvision.transforms import functional as older
 
+from ..analysis.sentences import elsewhere
+from ..session import Elsewhere
 from ..usercode import tree
 from ..usercode.randomness import moved
 from .certificate_samples import Real, Recorded, Step, Told, images, tensor_of
 from .decoding import DECODING, both_ways
+from .exactness import ONE_LEVEL, Input, deviations
 from .packed_batch import Packed
 from .packing import pack_ops
 from .plan import Plan
@@ -108,6 +112,8 @@ class Certificate:
         samples: number of samples made both ways.
         unrecorded: number of these samples that could not be recorded; ``why`` gives one reason. In training the
             workers make them with pixels.
+        elsewhere: the moved transforms that are not exact by construction (:mod:`pipediag.remedy.exactness`), and how
+            far their pixels may be off on other samples. Only functions that the samples drew are known here.
     """
 
     ops: tuple[Verdict, ...]
@@ -118,6 +124,7 @@ class Certificate:
     unrecorded: int
     why: str
     device: str
+    elsewhere: tuple[Elsewhere, ...] = ()
 
     @property
     def failed(self) -> frozenset[str]:
@@ -127,11 +134,25 @@ class Certificate:
     @property
     def passed(self) -> bool:
         compared = self.samples > self.unrecorded
-        verdicts = all(verdict.passed for verdict in (*self.ops, *self.whole))
-        return compared and self.faithful and self.draws_equal and verdicts
+        return compared and self.faithful and self.draws_equal and self._within
+
+    @property
+    def _within(self) -> bool:
+        return all(verdict.passed for verdict in (*self.ops, *self.whole))
+
+    @property
+    def pixels(self) -> str:
+        """How far the pixels are the CPU's, in words: "equal" if all samples were and all functions are exact."""
+        compared = self.samples - self.unrecorded
+        equal = all(verdict.difference.equal for verdict in (*self.ops, *self.whole))
+        if equal and compared and not self.elsewhere:
+            return "equal"
+        measured = "equal" if equal else "within the tolerances" if self._within else "too far off"
+        return "; ".join(filter(None, [f"{measured} on {compared} samples", elsewhere(self.elsewhere)]))
 
     def __str__(self) -> str:
         lines = [verdict.sentence for verdict in (*self.ops, *self.whole)]
+        lines.append(f"     the pixels are {self.pixels}")
         if not self.faithful:
             lines.append("FAIL the samples were changed by something that was not recorded")
         draws = "ok   the random generators end where they would have" if self.draws_equal else "FAIL the draws differ"
@@ -148,6 +169,7 @@ def certify(witnesses: Iterable[tuple[Real, Recorded]], plan: Plan, device: torc
     whole: dict[torch.dtype, _Compared] = {}
     faithful = draws_equal = True
     samples, unrecorded, why = 0, 0, ""
+    inexact: dict[Elsewhere, None] = {}  # in order
     for real, recorded in witnesses:
         samples += recorded.number
         draws_equal = draws_equal and moved(real.random_state, recorded.random_state) is None
@@ -159,20 +181,22 @@ def certify(witnesses: Iterable[tuple[Real, Recorded]], plan: Plan, device: torc
             decoding = ops.setdefault(DECODING, _Compared())
             for pixels, pillows in both_ways(packed.memory, packed.files, device):
                 decoding.ours.add(pixels, pillows.cpu())
+            inexact[Elsewhere(DECODING, ONE_LEVEL)] = None
         made = replay(packed.decoded_by_pillow(device), device, plan.moved)
         off = False
         for ours, reference in zip(_tensors(made), _tensors(real.batch), strict=True):
             off = not whole.setdefault(reference.dtype, _Compared()).ours.add(ours, reference) or off
         for told, image in images(recorded.samples, real.samples):
-            want = _by_op(told, device, plan, ops)
+            want = _by_op(told, device, plan, ops, inexact)
             faithful = faithful and _equal(want, tensor_of(image))
             if off:
                 whole.setdefault(want.dtype, _Compared()).theirs.add(_by_torchvision(told, device, plan), want)
     verdicts = tuple(compared.verdict(name) for name, compared in ops.items())
-    rounded = any(not v.difference.floating and not v.difference.equal and v.passed for v in verdicts)
+    kernels = [verdict for verdict in verdicts if verdict.name != DECODING]  # whole batches are compared without it
+    rounded = any(not v.difference.floating and not v.difference.equal and v.passed for v in kernels)
     batches = [compared.verdict(f"whole batches, {str(dtype)[6:]}") for dtype, compared in whole.items()]
     overall = tuple(replace(verdict, samples=samples - unrecorded, rounded=rounded) for verdict in batches)
-    return Certificate(verdicts, overall, faithful, draws_equal, samples, unrecorded, why, str(device))
+    return Certificate(verdicts, overall, faithful, draws_equal, samples, unrecorded, why, str(device), tuple(inexact))
 
 
 def _equal(made: Tensor, want: Tensor) -> bool:
@@ -253,15 +277,19 @@ class _Compared:
         return Verdict(name, self.ours.samples, ours, replace(theirs, mean=theirs.mean * share, off=theirs.off * share))
 
 
-def _by_op(told: Told, device: torch.device, plan: Plan, compared: dict[str, _Compared]) -> Tensor:
-    """Run the calls one by one on the CPU, and compare each call's ops on the device with it. Return the last CPU
-    result."""
+def _by_op(
+    told: Told, device: torch.device, plan: Plan, compared: dict[str, _Compared], inexact: dict[Elsewhere, None]
+) -> Tensor:
+    """Run the calls one by one on the CPU, compare each call's ops on the device with it, and note which are not exact
+    by construction. Return the last CPU result."""
     image = told.source
     for step in told.steps:
         result = _called(step, image, plan)
         if step.ops:
             one = compared.setdefault(step.name, _Compared())
             start, want = tensor_of(image), tensor_of(result)
+            given = Input(tuple(start.shape), start.dtype, _made_by(step, image))
+            inexact |= {Elsewhere(_transform(step, plan), how): None for how in deviations(step.ops, given)}
             packed = pack_ops([(step.ops, (0,) * len(step.ops))], tuple(start.shape), start.dtype, plan.fuse)
             made = _replayed(packed, start.to(device)[None], plan)
             made = made.reshape(want.shape) if made.numel() == want.numel() else made
@@ -269,6 +297,21 @@ def _by_op(told: Told, device: torch.device, plan: Plan, compared: dict[str, _Co
                 one.theirs.add(_on_device(step, image, device, plan), want)
         image = result
     return tensor_of(image)
+
+
+def _made_by(step: Step, image: Any) -> Literal["v2", "v1", "pillow"]:
+    if not isinstance(image, Tensor):
+        return "pillow"
+    return "v1" if step.call is not None and step.call.fn.__module__ == older.__name__ else "v2"
+
+
+def _transform(step: Step, plan: Plan) -> str:
+    """Return the name of the user's transform that made a call, with that of the function if it differs."""
+    names = {piece.links[step.site] for piece in plan.pieces if step.site is not None and step.site < len(piece.links)}
+    if len(names) != 1:
+        return step.name
+    (name,) = names
+    return name if step.name.replace("_", "") in (name.lower(), name) else f"{name} ({step.name})"
 
 
 def _replayed(packed: Packed, images: Tensor, plan: Plan) -> Tensor:

@@ -7,6 +7,7 @@ import sys
 import types
 from typing import Any
 
+from ..frames import is_installed
 from ..usercode.slots import names_in
 
 _LIBRARIES = sys.stdlib_module_names | {"torch", "torchvision", "numpy", "scipy", "PIL"}
@@ -24,8 +25,7 @@ def is_library(obj: Any) -> bool:
     """Return whether a function or class is a library's: it is assumed to keep no state and to hold no tensors."""
     if _package(obj) in _LIBRARIES:
         return True
-    file = getattr(sys.modules.get(obj.__module__), "__file__", None) or ""
-    return "site-packages" in file or "dist-packages" in file
+    return is_installed(getattr(sys.modules.get(obj.__module__), "__file__", None) or "")
 
 
 def is_record(obj: Any) -> bool:

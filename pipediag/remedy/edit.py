@@ -17,8 +17,9 @@ from typing import Any
 
 import torch
 
+from ..frames import is_users
 from ..session import Edit
-from ..usercode.places import is_users, short
+from ..usercode.places import short
 
 _MODULE = "<module>"
 _FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)

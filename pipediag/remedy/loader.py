@@ -71,9 +71,9 @@ def offload(
     """Wrap a loader so that its movable transforms run on ``device``.
 
     The workers run the user's own transforms on images without pixels, which draw their parameters as before. The
-    device applies them to a whole batch at once, each sample with its own parameters. The batches equal the loader's
-    own for the same seed. This is first tested on some of its samples: a function whose pixels differ stays in the
-    workers.
+    device applies them to a whole batch at once, each sample with its own parameters. This is first tested on some of
+    its samples: a function whose pixels differ stays in the workers. ``certificate`` says whether the batches equal the
+    loader's own for the same seed, or which transforms may differ on other samples.
 
     Args:
         loader: any ``DataLoader``; it is not changed.

@@ -84,6 +84,7 @@ def proof(certificate: Certificate) -> Proof:
         unrecorded=certificate.unrecorded,
         why=certificate.why,
         draws_equal=certificate.draws_equal,
+        elsewhere=list(certificate.elsewhere),
         apart=[_apart(verdict) for verdict in verdicts],
     )
 

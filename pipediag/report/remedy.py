@@ -7,7 +7,7 @@ import shlex
 from ..analysis import Diagnosis
 from ..analysis.recommend.view import named
 from ..analysis.remedy import HAND_OFF, Outcome, best, outcome, remedy_of
-from ..analysis.sentences import number
+from ..analysis.sentences import elsewhere, number
 from ..session import HANDED_OVER, Apart, Kept, Proof, Remedy
 from .document import Block, Code, Listing, Section
 
@@ -88,10 +88,12 @@ def _kept(kept: Kept) -> str:
 def _proof(proof: Proof) -> str:
     verdict = "passed" if proof.passed else "failed"
     apart = [_apart(one) for one in proof.apart if one.largest != 0]
-    exact = f"largest differences to the CPU's pixels: {'; '.join(apart)}" if apart else "equal to the CPU's pixels"
+    exact = "equal to the CPU's pixels" + (" on these" if proof.elsewhere != [] else "")
+    pixels = f"largest differences to the CPU's pixels: {'; '.join(apart)}" if apart else exact
+    others = f"; {words}" if (words := elsewhere(proof.elsewhere or [])) else ""
     draws = "the same random draws" if proof.draws_equal else "other random draws"
     unrecorded = f"; {proof.unrecorded} not recorded ({proof.why})" if proof.unrecorded else ""
-    return f"certificate {verdict} on {proof.samples} samples: {exact}; {draws}{unrecorded}"
+    return f"certificate {verdict} on {proof.samples} samples: {pixels}{others}; {draws}{unrecorded}"
 
 
 def _apart(apart: Apart) -> str:

@@ -414,9 +414,21 @@ class Apart:
     passed: bool = True
 
 
+@dataclass(frozen=True)
+class Elsewhere:
+    """A moved transform that is not exact by construction, and how far its pixels may be from the CPU's on samples that
+    were not compared."""
+
+    name: str
+    how: str
+
+
 @dataclass
 class Proof:
-    """Summary of the certificate; ``unrecorded`` of the ``samples`` could not be recorded, for the reason ``why``."""
+    """Summary of the certificate; ``unrecorded`` of the ``samples`` could not be recorded, for the reason ``why``.
+
+    ``elsewhere`` is empty if everything that moved is exact by construction, and None in files that do not say.
+    """
 
     passed: bool = False
     samples: int = 0
@@ -424,6 +436,7 @@ class Proof:
     why: str = ""
     draws_equal: bool = True
     apart: list[Apart] = field(default_factory=list)
+    elsewhere: list[Elsewhere] | None = None
 
 
 @dataclass

@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-import os
 import sys
-from pathlib import Path
 from types import FrameType
 from typing import Any
 
-import torch
 from torch import nn
 
-from ..frames import is_ours
+from ..frames import is_ours, is_torchs
 from .places import short
 
-_TORCH = str(Path(torch.__file__).resolve().parent) + os.sep
 #: Maximum number of the user's frames that are searched, from the call outwards.
 _DEPTH = 6
 
@@ -35,7 +31,7 @@ def _looked_up(module: nn.Module) -> tuple[str, str]:
     where, searched = "", 0
     while frame is not None and searched < _DEPTH:
         file = frame.f_code.co_filename
-        if not is_ours(file) and not file.startswith(_TORCH):
+        if not is_ours(file) and not is_torchs(file):
             where = where or f"{short(file)}:{frame.f_lineno}"
             name = _name_in(frame, module)
             if name:

@@ -9,42 +9,34 @@ import linecache
 import os
 import re
 import sys
-import sysconfig
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import torch
-
-from ..frames import is_demo, is_ours
+from ..frames import is_ours, is_torchs, is_users
 from ..session import Place
 
-_TORCH = str(Path(torch.__file__).resolve().parent) + os.sep
-_LIBRARIES = tuple({os.path.abspath(p) + os.sep for p in (sysconfig.get_paths()[k] for k in ("stdlib", "platstdlib"))})
 #: Maximum number of source files searched for the construction of a transform, and maximum bytes of one.
 _MOST_FILES, _MOST_BYTES = 200, 1 << 20
 #: Expressions that hold the transforms of one chain together.
 _HOLDERS = (ast.List, ast.Tuple, ast.Call)
 
 
-def is_users(file: str) -> bool:
-    """Return whether a source file belongs to the user rather than to Python, an installed package, or pipediag."""
-    if is_demo(file):
-        return True
-    if file.startswith("<") or "site-packages" in file or "dist-packages" in file or is_ours(file):
-        return False
-    return not file.startswith((_TORCH, *_LIBRARIES))
-
-
 def caller() -> str:
-    """Return ``file:line`` of the running user code: the innermost frame outside torch and pipediag."""
-    frame = inspect.currentframe()
+    """Return ``file:line`` of the running user code: the innermost frame of the user's own.
+
+    If there is none, as in a loop of a library, it is the innermost frame outside torch and pipediag.
+    """
+    frame, library = inspect.currentframe(), ""
     while frame is not None:
         file = frame.f_code.co_filename
-        if not is_ours(file) and not file.startswith((_TORCH, "<frozen")):
-            return f"{short(file)}:{frame.f_lineno}"
+        place = f"{short(file)}:{frame.f_lineno}"
+        if is_users(file):
+            return place
+        if not library and not (is_ours(file) or is_torchs(file) or file.startswith("<frozen")):
+            library = place
         frame = frame.f_back
-    return ""
+    return library
 
 
 def place_of(obj: Any) -> Place:

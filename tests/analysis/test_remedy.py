@@ -24,7 +24,20 @@ from pipediag.analysis.remedy import (
     why_none,
 )
 from pipediag.report import RENDERERS
-from pipediag.session import HANDED_OVER, REMEDIED, Apart, Edit, Kept, Place, Proof, Remedy, Rung, Session, Window
+from pipediag.session import (
+    HANDED_OVER,
+    REMEDIED,
+    Apart,
+    Edit,
+    Elsewhere,
+    Kept,
+    Place,
+    Proof,
+    Remedy,
+    Rung,
+    Session,
+    Window,
+)
 
 from ..made import climbing, make
 
@@ -165,7 +178,12 @@ def whole(**more: object) -> Remedy:
         device="cuda:0",
         moved=[Place("Blur", "aug.py:3"), Place("Normalize")],
         stayed=[Kept("Warp", "numpy would need the pixels"), Kept("Decode", "it comes before Warp")],
-        proof=Proof(True, 64, apart=[Apart("blur", 64, 1.0, 1e-5, True), Apart("normalize", 64)]),
+        proof=Proof(
+            True,
+            64,
+            apart=[Apart("blur", 64, 1.0, 1e-5, True), Apart("normalize", 64)],
+            elsewhere=[Elsewhere("Blur", "by one level")],
+        ),
         memory_bytes=300 << 20,
         edit=Edit(diff=DIFF),
         **more,  # type: ignore[arg-type]
@@ -279,3 +297,21 @@ class TestReports:
         assert published == diagnose_session(session).to_dict()["remedy"]
         assert published["applied"] and published["how"]["diff"] == DIFF and published["rounds"] == 8
         assert published["certificate"]["apart"][0]["largest"] == 1.0
+        assert published["certificate"]["elsewhere"] == [{"name": "Blur", "how": "by one level"}]
+
+    @pytest.mark.parametrize(
+        ("elsewhere", "words"),
+        [
+            ([], "equal to the CPU's pixels;"),
+            ([Elsewhere("Blur", "by one level")], "pixels on these; Blur may differ by one level elsewhere;"),
+        ],
+    )
+    def test_equal_is_said_only_of_what_is_exact(self, elsewhere: list[Elsewhere], words: str) -> None:
+        remedy = Remedy(device="cpu", moved=[Place("Blur")], proof=Proof(True, 64, elsewhere=elsewhere))
+        assert words in " ".join(render_terminal(diagnose_session(tried(2.0, 8, remedy=remedy))).split())
+
+    def test_a_file_that_does_not_say_what_is_exact(self) -> None:
+        written = tried(2.0, 8, remedy=Remedy(device="cpu", moved=[Place("Blur")], proof=Proof(True, 64))).to_dict()
+        del written["remedy"]["proof"]["elsewhere"]
+        text = render_terminal(diagnose_session(Session.from_dict(written)))
+        assert "equal to the CPU's pixels on these;" in " ".join(text.split())

@@ -70,5 +70,5 @@ def test_run_trains_as_natively(remedy: dict[str, Any], folder: Path, planned: b
     plan = ["--plan", folder / "plan.json"] if planned else []
     done = python("-m", "pipediag", "run", *plan, SCRIPT, "--steps", "12")
     ours, theirs = losses(done), losses(python(SCRIPT, "--steps", "12"))
-    assert "runs on cuda:0 and is certified equal" in done.stderr, done.stderr
+    assert "runs on cuda:0: " in done.stderr, done.stderr
     assert len(ours) == 12 and ours == pytest.approx(theirs, rel=2e-3)

@@ -30,6 +30,7 @@ from pipediag.remedy.custom import Refused
 from pipediag.remedy.plan import Piece, Plan
 from pipediag.remedy.scouting import find, given_to
 from pipediag.remedy.trial import TrialFailed, found, reference_at, witnesses
+from pipediag.session import Elsewhere
 from pipediag.usercode import randomness
 
 from .sameness import Images, check_same, draws, floats, loader, moved, pixels, seen, stayed
@@ -742,9 +743,50 @@ def test_the_lines_of_a_certificate() -> None:
         "FAIL resize (8 samples): largest 0.001 of the range, 25 % off",
         "ok   rotate (7 samples): largest 0.002 of the range, 50 % off; torchvision itself: 0.0021",
         "ok   posterize (6 samples): largest 1 levels, 0.05 % off",
+        "     the pixels are too far off on 9 samples",
         "ok   the random generators end where they would have (9 samples, cpu)",
     ]
     assert proof.failed == {"resize"}
+
+
+@pytest.mark.parametrize(
+    ("ops", "elsewhere", "pixels"),
+    [
+        ([Difference()], [], "equal"),
+        ([Difference(1e-6)], [], "within the tolerances on 9 samples"),
+        (
+            [Difference()],
+            [("Blur", "by one level"), ("Gamma", "in the last digits"), ("Warp", "by one level")],
+            "equal on 9 samples; Blur and Warp may differ by one level, Gamma may differ in the last digits elsewhere",
+        ),
+    ],
+)
+def test_equal_is_said_only_of_what_is_exact(
+    ops: list[Difference], elsewhere: list[tuple[str, str]], pixels: str
+) -> None:
+    proof = told_by(*(Verdict("op", 9, one) for one in ops), elsewhere=tuple(Elsewhere(*one) for one in elsewhere))
+    assert proof.pixels == pixels
+    assert f"     the pixels are {pixels}" in str(proof).splitlines()
+
+
+def test_nothing_compared_is_not_equal() -> None:
+    assert told_by(unrecorded=9).pixels == "equal on 0 samples"
+
+
+@pytest.mark.parametrize(
+    ("links", "elsewhere"),
+    [
+        ([v2.RandomCrop(24), v2.ColorJitter(0.4, 0.4, 0.4, 0.1), v2.ToDtype(torch.float32, scale=True)], []),
+        ([v2.RandomHorizontalFlip(), v2.GaussianBlur(3)], [Elsewhere("GaussianBlur", "by one level")]),
+        (
+            [v2.ToDtype(torch.float32, scale=True), v2.RandomApply([v2.GaussianBlur(3)], p=0.9)],
+            [Elsewhere("RandomApply (gaussian_blur)", "in the last digits")],
+        ),
+        ([v2.RandomRotation(20)], [Elsewhere("RandomRotation (rotate)", "by a neighbouring pixel")]),
+    ],
+)
+def test_transforms_that_are_not_exact_are_named(links: list[Any], elsewhere: list[Elsewhere]) -> None:
+    assert certified(Images(v2.Compose(links))).elsewhere == tuple(elsewhere)
 
 
 @pytest.mark.parametrize(

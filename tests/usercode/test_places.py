@@ -8,7 +8,7 @@ import json
 import os
 import sys
 import textwrap
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -22,9 +22,10 @@ from torchvision.transforms import v2
 import pipediag.demo.train
 import pipediag.ladder.worker_side
 from pipediag import frames
+from pipediag.frames import is_users
 from pipediag.session import Place
 from pipediag.usercode import places
-from pipediag.usercode.places import caller, definition, is_users, label, place_of, places_of
+from pipediag.usercode.places import caller, definition, label, place_of, places_of
 
 from ..things import Double
 
@@ -241,6 +242,26 @@ def test_short(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 def test_caller_is_the_users_frame() -> None:
     line = inspect.currentframe().f_lineno + 1  # type: ignore[union-attr]
     assert caller() == f"{places.short(__file__)}:{line}"
+
+
+def _in_a_file(file: str) -> Callable[..., Iterator[str]]:
+    """A loop around a function's results, as a progress bar has it, in a source file of this name."""
+    made: dict[str, Any] = {}
+    exec(compile("def loop(function):\n    yield function()\n", file, "exec"), made)
+    loop: Callable[..., Iterator[str]] = made["loop"]
+    return loop
+
+
+def test_caller_is_the_users_line_where_a_library_wraps_the_loader() -> None:
+    line = inspect.currentframe().f_lineno + 1  # type: ignore[union-attr]
+    (place,) = _in_a_file("/venv/lib/python3.11/site-packages/tqdm/std.py")(caller)
+    assert place == f"{places.short(__file__)}:{line}"
+
+
+def test_caller_of_a_librarys_own_loop(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(places, "is_users", lambda file: False)
+    library = "/venv/lib/python3.11/site-packages/lightning/loops.py"
+    assert list(_in_a_file(library)(caller)) == [f"{places.short(library)}:2"]
 
 
 def test_the_demo_counts_as_a_users_script_wherever_it_is_installed(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -15,8 +15,9 @@ from collections.abc import Callable
 from types import FrameType
 from typing import Any
 
+from ...frames import is_users
 from ...session import HotLine
-from ...usercode.places import is_users, short
+from ...usercode.places import short
 
 #: Maximum number of traced samples, and seconds after which no further one is traced.
 TRACED, _SECONDS = 4, 0.5

@@ -18,7 +18,8 @@ def gaussian_blur(x: Tensor, sigma: Tensor, *, kernel_size: tuple[int, int]) -> 
     """Blur as ``gaussian_blur_image`` of torchvision v2, equal up to float32's rounding.
 
     torchvision convolves once with the outer product of two kernels. Here the two are applied in sequence, which takes
-    ``kx + ky`` instead of ``kx * ky`` multiplications per pixel and rounds differently.
+    ``kx + ky`` instead of ``kx * ky`` multiplications per pixel and rounds differently. No order of the sum would be
+    exact everywhere: the CPU's library chooses its own, by processor, channels and size of the kernel.
 
     Args:
         x: images whose sides are longer than half the kernel, since borders are mirrored.

@@ -240,6 +240,7 @@ def _sum_dtype(dtype: torch.dtype, fixed_point: bool) -> torch.dtype:
 
 def _converted(x: Tensor, dtype: torch.dtype) -> Tensor:
     """Convert sums to pixels; only float32 sums of integers and half-precision images change."""
+    x = x.clamp_(0, 255) if dtype == torch.uint8 else x  # bicubic sums overshoot
     return x.round_().to(dtype) if not dtype.is_floating_point else x.to(dtype)
 
 
