@@ -117,6 +117,7 @@ def _requesting(function: _Command) -> _Command:
     return command
 
 
+_DECODES = "decode JPEGs on the GPU too, within one level of Pillow's pixels."
 _module = click.option("-m", "module", is_flag=True, help="SCRIPT is a module's name, as in python -m.")
 _rungs = click.option("--rungs", metavar="NAMES", callback=_rung_names,
                       help="Measure only these rungs, separated by commas.")  # fmt: skip
@@ -136,12 +137,14 @@ _hosted = _all(
 @_rungs
 @click.option("--apply", is_flag=True, help="Then move the transforms to the device, and measure whether that pays.")
 @_seconds("--apply-budget", 60.0, "Seconds to measure that for, beside the budget.")
+@click.option("--approximate", is_flag=True, help=f"With --apply: {_DECODES}")
 @click.option("--plan", metavar="FILE", help="With --apply: if it pays, write what pipediag run --plan FILE needs.")
 @click.option("--no-knobs", is_flag=True, help="Do not try other settings of the loader once the ladder is known.")
 @click.option("--profile", metavar="FILE", help="Then record some steps, fed from the device, as a Chrome trace.")
 @_hosted
 def analyze(
     request: Request,
+    approximate: bool,
     plan: str | None,
     no_knobs: bool,
     profile: str | None,
@@ -154,7 +157,7 @@ def analyze(
     """
     from .commands import analyze as command
 
-    request.knobs = not no_knobs
+    request.knobs, request.approximate = not no_knobs, approximate
     if profile is not None:
         request.profile = str(Path(profile).resolve())
     return command.analyze(request, outputs, fail_over, plan)
@@ -201,9 +204,10 @@ def sweep(request: Request, varied: tuple[str, ...], outputs: tuple[str, ...]) -
 
 @cli.command(context_settings=_SCRIPT)
 @click.option("--plan", metavar="FILE", help="What analyze --apply --plan FILE has measured to pay.")
+@click.option("--approximate", is_flag=True, help=f"Without a plan: {_DECODES}")
 @_module
 @_script
-def run(script: str, args: tuple[str, ...], module: bool, plan: str | None) -> int:
+def run(script: str, args: tuple[str, ...], module: bool, plan: str | None, approximate: bool) -> int:
     """Run an unmodified training SCRIPT to its end, with its transforms moved to the device.
 
     Nothing is measured. Without a plan, what can be moved is tried and certified first. On any doubt the script goes on
@@ -212,7 +216,7 @@ def run(script: str, args: tuple[str, ...], module: bool, plan: str | None) -> i
     from .commands import run as command
     from .host.script import Target
 
-    command.run(Target(script, list(args), module), plan)
+    command.run(Target(script, list(args), module), plan, approximate)
 
 
 @cli.command()

@@ -121,7 +121,10 @@ def apply_remedy(diagnosis: analysis.Diagnosis, loader: DataLoader[Any]) -> Data
     if came is not None and not came.applied:
         return _as_it_is(loader, why_none(diagnosis.session))
     transforms = came is None or came.rung == REMEDIED
-    offloaded = offload(loader, diagnosis.session.device.get("type", "cpu"), transforms=transforms)
+    remedy = diagnosis.session.remedy
+    decodes = remedy is not None and remedy.decodes
+    device = diagnosis.session.device.get("type", "cpu")
+    offloaded = offload(loader, device, transforms=transforms, approximate=transforms and decodes)
     if transforms and not offloaded.plan.pieces:
         return _as_it_is(loader, "; ".join(offloaded.plan.reasons) or "it has no transforms that could be moved")
     return offloaded

@@ -33,6 +33,8 @@ def analyze(request: Request, outputs: Sequence[str], fail_over: float | None, p
         if not request.apply:
             raise UsageError("--plan saves what --apply has measured: give both")
         report.check_writable("--plan", plan)
+    if request.approximate and not request.apply:
+        raise UsageError("--approximate is about the remedy that --apply measures: give both")
     if request.profile:
         report.check_writable("--profile", request.profile)
     session = measure(request)

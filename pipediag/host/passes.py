@@ -39,6 +39,7 @@ class Request:
     workdir: str | None = None
     rungs: list[str] | None = None
     apply: float = 0.0  # seconds to measure a remedy for, in addition to the budget; 0: none is tried
+    approximate: bool = False  # the remedy may decode JPEGs on the device, see Plan.approximate
     audit: float | None = None  # share of a step that the input may cost, see Plan.audit
     profile: str = ""  # file for a trace of some steps, see Plan.profile
     knobs: bool = False  # try other settings of the loader with the rest of the budget after the ladder
@@ -58,6 +59,7 @@ def analyze_script(request: Request, progress: Progress) -> Session:
     session = Session(tool_version=__version__)
     session.script.argv = request.target.argv
     plan = Plan(budget=request.budget, loader=request.loader, apply=request.apply, audit=request.audit)
+    plan.approximate = request.approximate
     plan.profile, plan.knobs = request.profile, KNOBS_SHARE * request.budget if request.knobs else 0.0
     if request.rungs:
         plan.rungs = request.rungs

@@ -24,6 +24,7 @@ from ..errors import PipediagError, PlanRefused, RunOver, UsageError
 from ..loop.iterators import NativeIterator, built_by
 from ..loop.training import EVIDENCE, is_training, training_device
 from ..patches import hooked
+from ..remedy.decoding import DECODING
 from ..remedy.handoff import why_not
 from ..remedy.remedied_run import RemediedRun
 from ..remedy.saved import SavedPlan
@@ -65,8 +66,9 @@ class _Seen:
 class Rerouting:
     """Hooks on every loader of the process that give the training loader its remedy."""
 
-    def __init__(self, plan: SavedPlan | None, say: Callable[[str], None]) -> None:
+    def __init__(self, plan: SavedPlan | None, say: Callable[[str], None], approximate: bool = False) -> None:
         self._plan = plan
+        self._approximate = approximate if plan is None else plan.decodes
         self._say = say
         self._aside = False
         self._seen: list[_Seen] = []
@@ -163,9 +165,10 @@ class Rerouting:
                 if not transforms:
                     with self.aside():
                         self._plan.check_handoff(why_not(loader, device))
-            made = RemediedRun(loader, device, native, self.aside, self._say, transforms)
+            made = RemediedRun(loader, device, native, self.aside, self._say, transforms, self._approximate)
             if self._plan is not None:
-                self._plan.check_moved(made.links)
+                tried = made.offloaded.plan
+                self._plan.check_moved(made.links, tried.decodes, tried.reasons)
         except PlanRefused as refused:
             raise self._over(refused) from None
         except UsageError as unusable:  # no torchvision
@@ -181,11 +184,13 @@ class Rerouting:
         if not plan.pieces:
             self._say(f"{nothing}: {'; '.join(plan.reasons) or _NO_TRANSFORMS}")
             return None
-        moved = ", ".join(name for name, _ in made.links)
+        moved = ", ".join([*([DECODING] if plan.decodes else []), *(name for name, _ in made.links)])
         pays = "" if self._plan else "; whether that pays was not measured (pipediag analyze --apply)"
         proof = made.offloaded.certificate
         pixels = f"; the pixels are {proof.pixels}" if proof is not None else ""
         self._say(f"of the loader at {seen.where} runs on {device}: {moved}{pixels}{pays}")
+        if self._approximate and not plan.decodes:
+            self._say(f"JPEGs are decoded in the workers: {'; '.join(plan.reasons)}")
         return made
 
     def _stepped(self, optimizer: Optimizer, args: Any, kwargs: Any) -> None:

@@ -17,8 +17,8 @@ from ..remedy import saved
 from .hooks import on_first_iteration
 from .script import NoSuchModule, Target, run
 
-#: Replaces the name of a plan's file: find out what can be moved.
-NO_PLAN = "-"
+#: Replace the name of a plan's file: find out what can be moved, with or without the decoding of JPEGs.
+NO_PLAN, APPROXIMATELY = "-", "-approximate"
 
 
 def main(arguments: list[str]) -> int:
@@ -26,11 +26,11 @@ def main(arguments: list[str]) -> int:
     file, target = arguments[0], Target.of(arguments[1:])
     try:
         plan = None
-        if file != NO_PLAN:
+        if file not in (NO_PLAN, APPROXIMATELY):
             plan = saved.read(file)
             plan.check(target.name)
         with _traceback_of_the_users():
-            _run(target, plan)
+            _run(target, plan, file == APPROXIMATELY)
     except RunOver as over:
         return _told(over.reason)
     except (PlanRefused, NoSuchModule) as error:
@@ -38,13 +38,13 @@ def main(arguments: list[str]) -> int:
     return 0
 
 
-def _run(target: Target, plan: saved.SavedPlan | None) -> None:
+def _run(target: Target, plan: saved.SavedPlan | None, approximate: bool) -> None:
     with ExitStack() as stack:
 
         def begin() -> None:
             from .rerouting import Rerouting
 
-            stack.enter_context(Rerouting(plan, say).installed())
+            stack.enter_context(Rerouting(plan, say, approximate).installed())
 
         stack.enter_context(on_first_iteration(begin))
         run(target)

@@ -271,6 +271,7 @@ class Climb:
             self._setting.aside,
             self._clock,
             session,
+            self._plan.approximate,
             self._peak,
         )
         trial.tell(self._setting.send)

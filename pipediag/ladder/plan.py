@@ -22,6 +22,7 @@ class Plan:
             that trains.
         inference: measure that loader although no optimizer steps.
         apply: seconds left for measuring the remedy afterwards; 0: no remedy.
+        approximate: the remedy may decode JPEGs on the device.
         climbed: the ladder is known from earlier passes: do only what follows it.
         knobs: seconds of the budget for trying other settings of the loader; 0: none.
         audit: share of a step that the input may cost, or None for no audit. An audit always watches single steps, to
@@ -35,6 +36,7 @@ class Plan:
     loader: int | None = None
     inference: bool = False
     apply: float = 0.0
+    approximate: bool = False
     climbed: bool = False
     knobs: float = 0.0
     audit: float | None = None

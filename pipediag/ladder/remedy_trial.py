@@ -116,6 +116,7 @@ class Trial:
 
     Args:
         rung: of the remedy: ``remedied`` moves transforms, ``hand-off`` moves none.
+        approximate: decode JPEGs on the device, too.
         peak_before: bytes of device memory that the loop takes at most without a remedy; None if unknown.
 
     Attributes:
@@ -133,6 +134,7 @@ class Trial:
         aside: Aside,
         clock: Clock,
         session: Session,
+        approximate: bool = False,
         peak_before: int | None = None,
     ) -> None:
         known = remedy_of(session, rung)
@@ -145,14 +147,16 @@ class Trial:
         with aside():
             if rung == HANDED_OVER:
                 self.remedy, offloaded = _handed_over(loader, twin, device.torch_device, session)
+                options = {"transforms": False}
             else:
-                self.remedy, offloaded = _offloaded(twin, device.torch_device, _samples(session))
+                self.remedy, offloaded = _offloaded(twin, device.torch_device, _samples(session), approximate)
+                options = {"approximate": True} if self.remedy.decodes else {}
         self.remedy.memory_bytes = known.memory_bytes if known else None
         if offloaded is not None:
             from ..remedy.edit import edit_for
             from ..remedy.streams.feed import fetches_ahead
 
-            self.remedy.edit = edit_for(loader, device.torch_device, transforms=rung != HANDED_OVER)
+            self.remedy.edit = edit_for(loader, device.torch_device, **options)
             offloaded.feed.ahead = fetches_ahead(loader)  # EndlessSampler does not prevent it
             in_flight = int(loader.num_workers * (loader.prefetch_factor or 1))
             self.feed = RemediedFeed(rung, offloaded, in_flight + _READY, aside, clock)
@@ -180,12 +184,14 @@ def _samples(session: Session) -> int:
     return max(_LEAST, min(_MOST, int(_CERTIFYING / max(2 * each, 1e-6))))
 
 
-def _offloaded(loader: DataLoader[Any], device: torch.device, samples: int) -> tuple[Remedy, OffloadedLoader | None]:
+def _offloaded(
+    loader: DataLoader[Any], device: torch.device, samples: int, approximate: bool
+) -> tuple[Remedy, OffloadedLoader | None]:
     try:
         from ..remedy import offload
         from ..remedy.summary import told
 
-        offloaded = offload(loader, device, samples=samples)
+        offloaded = offload(loader, device, samples=samples, approximate=approximate)
     except UsageError as unusable:
         return Remedy(device=str(device), why_not=str(unusable)), None
     except Exception as error:  # not an error of the script

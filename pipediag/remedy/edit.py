@@ -12,7 +12,7 @@ import inspect
 import tokenize
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from types import FrameType
+from types import FrameType, MappingProxyType
 from typing import Any
 
 import torch
@@ -49,17 +49,17 @@ class Holder:
     devices: tuple[str, ...] = ()
 
 
-def edit_for(loader: Any, device: torch.device, transforms: bool = True) -> Edit:
+def edit_for(loader: Any, device: torch.device, **options: bool) -> Edit:
     """Return the change as a unified diff, for a loader that the user's code further up the stack is iterating.
 
-    ``transforms`` is that of :func:`pipediag.offload`.
+    ``options`` are those of :func:`pipediag.offload` that differ from the default.
     """
     why = _NOBODY
     for holder in holders(loader, device):
         try:
             with tokenize.open(holder.file) as file:
                 before = file.read()
-            after = wrapped(before, holder, device.type, transforms)
+            after = wrapped(before, holder, device.type, options)
         except NotCertain as reason:
             why = str(reason)
         except (OSError, SyntaxError, UnicodeDecodeError):
@@ -102,7 +102,7 @@ def _same(one: torch.device, other: torch.device) -> bool:
     return one.type == other.type and (one.index is None or other.index is None or one.index == other.index)
 
 
-def wrapped(source: str, holder: Holder, device_type: str, transforms: bool = True) -> str:
+def wrapped(source: str, holder: Holder, device_type: str, options: Mapping[str, bool] = MappingProxyType({})) -> str:
     """Return the source with the import and the wrapping line added.
 
     Raises:
@@ -121,7 +121,7 @@ def wrapped(source: str, holder: Holder, device_type: str, transforms: bool = Tr
         raise NotCertain(f"line {statement.lineno} of {short(holder.file)} holds more than the loader's assignment")
     device = next((name for name in holder.devices if _is_set_before(name, module, scope, statement)), None)
     literal = f'"{device_type}"'
-    more = "" if transforms else ", transforms=False"
+    more = "".join(f", {name}={value}" for name, value in options.items())
     line = f"{indent}{holder.name} = pipediag.offload({holder.name}, {device or literal}{more})"
     end = "\r\n" if last.endswith("\r\n") else "\n"
     after = statement.end_lineno or statement.lineno

@@ -36,7 +36,7 @@ class RemediedRun:
         native: ``DataLoader._get_iterator``, unpatched.
         aside: context that keeps loaders iterated inside it apart from the script's.
         say: prints one line to the user.
-        transforms: False moves none: the hand-off alone.
+        transforms, approximate: as for :func:`pipediag.offload`.
         every: number of batches between two spot checks.
         after: seconds before the first spot check.
 
@@ -55,6 +55,7 @@ class RemediedRun:
         aside: Callable[[], AbstractContextManager[None]],
         say: Callable[[str], None],
         transforms: bool = True,
+        approximate: bool = False,
         clock: Clock | None = None,
         every: int = EVERY,
         after: float = AFTER,
@@ -66,7 +67,7 @@ class RemediedRun:
         self._say = say
         twin = self._taken_over(loader)
         with aside():
-            self.offloaded = offload(twin, device, transforms=transforms)
+            self.offloaded = offload(twin, device, transforms=transforms, approximate=approximate)
         self._fetch_as(loader)
         self.links = moved_links(self.offloaded.plan, loader.dataset)
         self._check = SpotCheck(self.offloaded, aside, clock or SystemClock(), every, after)

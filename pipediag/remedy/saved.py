@@ -37,6 +37,7 @@ class SavedPlan:
         device: the type of the device.
         moved: name and digest of every link that moves; see :mod:`pipediag.remedy.fingerprint`. None moves under the
             hand-off alone.
+        decodes: True if JPEGs are decoded on the device.
         versions: of pipediag and of the packages whose functions are replayed.
         speedup: as measured, with its interval.
     """
@@ -45,6 +46,7 @@ class SavedPlan:
     batch_size: int | None
     device: str
     moved: tuple[tuple[str, str], ...]
+    decodes: bool = False
     script: str = ""
     where: str = ""
     versions: dict[str, str] = field(default_factory=dict)
@@ -116,12 +118,16 @@ class SavedPlan:
         if why_not:
             raise PlanRefused(f"the plan hands batches over, and this loader cannot: {why_not}; {_AGAIN}")
 
-    def check_moved(self, moved: Sequence[tuple[str, str]]) -> None:
-        """Compare the links that move now with those of the plan.
+    def check_moved(self, moved: Sequence[tuple[str, str]], decodes: bool = False, reasons: Sequence[str] = ()) -> None:
+        """Compare what moves now with the plan; ``reasons`` say why anything else does not.
 
         Raises:
-            PlanRefused: other links move, or a transform's code or the values it holds have changed.
+            PlanRefused: other links move, JPEGs are decoded elsewhere, or a transform's code or the values it holds
+                have changed.
         """
+        if self.decodes and not decodes:
+            why = f": {reasons[0]}" if reasons else ""
+            raise PlanRefused(f"the plan decodes JPEGs on the {self.device}, which is not possible now{why}; {_AGAIN}")
         then, now = [name for name, _ in self.moved], [name for name, _ in moved]
         if then != now:
             told = ", ".join(now) or "nothing"

@@ -29,6 +29,7 @@ def told(offloaded: OffloadedLoader) -> Remedy:
         moved=moved,
         stayed=list(_kept(stays, plan.reasons)),
         why_not="" if moved else next(iter(plan.reasons), _NO_TRANSFORMS),
+        decodes=plan.decodes,
         proof=proof(certificate) if certificate is not None else None,
         plan=saved_plan(offloaded).to_dict() if moved else {},
     )
@@ -47,6 +48,7 @@ def saved_plan(offloaded: OffloadedLoader) -> SavedPlan:
         batch_size=loader.batch_size,
         device=offloaded.device.type,
         moved=tuple(moved_links(offloaded.plan, loader.dataset)),
+        decodes=offloaded.plan.decodes,
         versions=versions(),
     )
 

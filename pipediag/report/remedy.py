@@ -34,7 +34,8 @@ def section(diagnosis: Diagnosis) -> Section:
 def _commands(remedy: Remedy, came: Outcome, script: list[str]) -> list[str]:
     """Return the commands that keep a remedy; without a plan, ``run`` only moves transforms."""
     plan = ["--plan", remedy.plan_file or "plan.json"] if remedy.plan_file or came.rung == HANDED_OVER else []
-    commands = [["pipediag", "run", *plan, *script]]
+    also = ["--approximate"] if remedy.decodes and not plan else []
+    commands = [["pipediag", "run", *plan, *also, *script]]
     if plan and not remedy.plan_file:
         commands.insert(0, ["pipediag", "analyze", "--apply", *plan, *script])
     return [shlex.join(command) for command in commands]
@@ -45,7 +46,8 @@ def _findings(diagnosis: Diagnosis, remedy: Remedy, came: Outcome) -> list[str]:
     if why := came.why_not:
         others = [kept for kept in remedy.stayed if why not in (kept.why, f"{kept.name}: {kept.why}")]
         return [f"nothing was moved: {why}", *map(_kept, others)]
-    lines = [_result(came) + _predicted(diagnosis), f"moved to {remedy.device}: {', '.join(map(named, remedy.moved))}"]
+    moved = [*(["JPEG decoding"] if remedy.decodes else []), *map(named, remedy.moved)]
+    lines = [_result(came) + _predicted(diagnosis), f"moved to {remedy.device}: {', '.join(moved)}"]
     lines += [_kept(kept) for kept in remedy.stayed]
     if remedy.proof is not None:
         lines.append(_proof(remedy.proof))

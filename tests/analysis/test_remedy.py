@@ -265,6 +265,16 @@ class TestReports:
         assert DIFF in text
         assert "pipediag run --plan 'a plan.json' train.py" in text
 
+    def test_decoding_is_named_and_asked_for_again(self) -> None:
+        remedy = whole(decodes=True)
+        remedy.proof = Proof(passed=True, samples=64, apart=[Apart("JPEG decoding", 64, 1.0, 1e-4, levels=True)])
+        text = render_terminal(diagnose_session(tried(2.0, 8, remedy=remedy)))
+        assert "moved to cuda:0: JPEG decoding, Blur (aug.py:3), Normalize" in text
+        assert "JPEG decoding 1 levels" in text
+        assert "pipediag run --approximate train.py" in text
+        planned = render_terminal(diagnose_session(tried(2.0, 8, remedy=whole(decodes=True, plan_file="plan.json"))))
+        assert "pipediag run --plan plan.json train.py" in planned  # the plan says it
+
     def test_what_does_not_pay_is_not_offered(self) -> None:
         session = tried(0.5, 8, remedy=whole())
         for text in (render_terminal(diagnose_session(session)), render_markdown(diagnose_session(session))):

@@ -149,6 +149,7 @@ def test_without_apply_there_is_no_remedy(sandbox: Sandbox) -> None:
     assert json.dumps(done.json).count("remedied") == 0
 
 
-def test_a_plan_needs_apply(sandbox: Sandbox) -> None:
-    done = sandbox.analyze(SCRIPT, options=("--plan", "plan.json"), code=2)
+@pytest.mark.parametrize("option", [("--plan", "plan.json"), ("--approximate",)])
+def test_a_plan_and_decoding_need_apply(sandbox: Sandbox, option: tuple[str, ...]) -> None:
+    done = sandbox.analyze(SCRIPT, options=option, code=2)
     assert "--apply" in done.said[-1]

@@ -118,6 +118,12 @@ class TestEndings:
         assert ran.code == native.code != 0
         assert ran.others == native.others and ran.others[-1] == "KeyboardInterrupt"
 
+    def test_why_no_jpeg_is_decoded_on_the_device(self, sandbox: Sandbox) -> None:
+        ran = sandbox.run(*PIPEDIAG, "run", "--approximate", str(SCRIPTS / REMEDIABLE), *SHORT)
+        assert ran.code == 0, ran.stderr
+        assert "runs on cpu: RandomHorizontalFlip" in ran.said[0]
+        assert ran.said[1:] == ["pipediag: JPEGs are decoded in the workers: the device cpu has no JPEG engine"]
+
     def test_a_script_without_loaders(self, sandbox: Sandbox) -> None:
         ran = run(sandbox, "no_loader.py")
         assert (ran.code, ran.stderr) == (0, "")
@@ -146,6 +152,17 @@ def plan(side_by_side: Callable[..., Future[Analysis]], tmp_path_factory: pytest
 
 
 class TestPlan:
+    def test_it_says_what_is_decoded_where(self, sandbox: Sandbox, plan: Path) -> None:
+        ran = sandbox.run(*PIPEDIAG, "run", "--plan", str(plan), "--approximate", str(SCRIPTS / REMEDIABLE))
+        assert ran.code == 2 and "leave out --approximate" in ran.said[-1]
+
+    def test_a_plan_that_decodes_is_refused_where_nothing_can(self, sandbox: Sandbox, plan: Path) -> None:
+        held = {**json.loads(plan.read_text()), "decodes": True}
+        decoding = sandbox.folder / "decoding.json"
+        decoding.write_text(json.dumps(held))
+        ran = run(sandbox, REMEDIABLE, *SHORT, plan=decoding)
+        assert ran.code == 2 and "decodes JPEGs on the cpu, which is not possible now" in ran.said[-1], ran.stderr
+
     def test_holds_what_was_measured(self, plan: Path) -> None:
         held = json.loads(plan.read_text())
         assert held["script"] == REMEDIABLE and held["dataset"] == "__main__.Images" and held["batch_size"] == 16

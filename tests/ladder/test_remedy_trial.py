@@ -159,13 +159,13 @@ def test_where_the_ladder_says_that_it_cannot_pay_no_batch_is_made(monkeypatch: 
 
 @pytest.mark.parametrize(("ms", "samples"), [(0.1, 64), (400.0, 37), (60_000.0, 8)])
 def test_slow_samples_are_certified_on_fewer(monkeypatch: pytest.MonkeyPatch, ms: float, samples: int) -> None:
-    asked: list[int] = []
+    asked: list[tuple[int, bool]] = []
 
-    def refuse(loader: Any, device: Any, samples: int) -> Any:
-        asked.append(samples)
+    def refuse(loader: Any, device: Any, samples: int, approximate: bool) -> Any:
+        asked.append((samples, approximate))
         raise RuntimeError("enough")
 
     monkeypatch.setattr("pipediag.remedy.offload", refuse)
     made = trial(make(), session=Session(inside=Inside(8, Cost(ms, ms))))
-    assert asked == [samples] and made.feed is None
+    assert asked == [(samples, False)] and made.feed is None
     assert made.remedy.why_not == "trying it failed with RuntimeError: enough"

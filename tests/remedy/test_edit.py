@@ -112,8 +112,10 @@ class TestWrapped:
     def test_a_tuple_counts(self) -> None:
         source = "train, val = loaders()\n"
         assert added(source, wrapped(source, holder("train"), "cpu"))[1] == 'train = pipediag.offload(train, "cpu")'
-        alone = added(source, wrapped(source, holder("train"), "cuda", transforms=False))
+        alone = added(source, wrapped(source, holder("train"), "cuda", {"transforms": False}))
         assert alone[1] == 'train = pipediag.offload(train, "cuda", transforms=False)'
+        decoded = added(source, wrapped(source, holder("train"), "cuda", {"approximate": True}))
+        assert decoded[1] == 'train = pipediag.offload(train, "cuda", approximate=True)'
 
     def test_decorated_functions_begin_at_their_decorator(self) -> None:
         source = "@record\ndef main():\n    loader = DataLoader(x)\n"

@@ -235,7 +235,6 @@ def test_half_precision_was_not_compared() -> None:
     assert _off(Input((3, 32, 32), torch.float16), "crop", 1, 2, 8, 8) == []
 
 
-def test_no_bound_is_known_for_the_users_own_code_and_for_approximations_of_pillow() -> None:
+def test_no_bound_is_known_for_the_users_own_code() -> None:
     own = Op("custom", (((0,), 1),), (), (3, 32, 32), torch.float32)
     assert deviations([own], FLOATS) == [UNBOUNDED]
-    assert _off(Input((3, 32, 32), torch.uint8, "pillow"), "rotate", 20) == [UNBOUNDED]

@@ -158,6 +158,15 @@ class TestCheck:
         with pytest.raises(PlanRefused, match="Normalize is not what it was"):
             PLAN.check_moved([PLAN.moved[0], ("Normalize", "0")])
 
+    def test_what_decodes(self) -> None:
+        decoding = dataclasses.replace(PLAN, decodes=True)
+        decoding.check_moved(PLAN.moved, True)
+        with pytest.raises(PlanRefused, match=r"JPEGs on the c\w+, which is not possible now: no engine; make"):
+            decoding.check_moved(PLAN.moved, False, ["no engine", "another"])
+        assert SavedPlan.from_dict(decoding.to_dict()).decodes
+        older = {name: value for name, value in decoding.to_dict().items() if name != "decodes"}
+        assert not SavedPlan.from_dict(older).decodes
+
 
 class TestCommands:
     def test_the_plan_of_what_pays_is_written(
