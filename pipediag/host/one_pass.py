@@ -174,9 +174,10 @@ class Watch:
                 self._until = max(self._until, now + budget + OVERDUE)
                 outcome.climbed = True
             case Applying(ended="", budget=budget):
-                self._remedy_begun = self._remedy_begun or now
+                self._remedy_begun = now
                 self._until = now + budget + OVERDUE
             case Applying():
+                self._end_remedy(now)  # one may follow another
                 self._ladder_over = self._ladder_over or now
                 self._until = now + PROLOGUE
                 outcome.climbed = True
@@ -219,4 +220,9 @@ class Watch:
 
         self._outcome.seconds = since(self._first_batch if self._plan.attempt == 1 else self._started, ladder_over)
         self._outcome.tried = since(self._trial_begun, ladder_over)
-        self._outcome.applied = since(self._remedy_begun, now)
+        self._end_remedy(now)
+
+    def _end_remedy(self, now: float) -> None:
+        if self._remedy_begun is not None:
+            self._outcome.applied += now - self._remedy_begun
+            self._remedy_begun = None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import random
 from typing import Any
 
@@ -23,6 +24,7 @@ from pipediag.analysis.remedy import (
     to_dict,
     why_none,
 )
+from pipediag.host.progress import ProgressLine
 from pipediag.report import RENDERERS
 from pipediag.session import (
     HANDED_OVER,
@@ -38,6 +40,7 @@ from pipediag.session import (
     Session,
     Window,
 )
+from pipediag.session.events import Applying
 
 from ..made import climbing, make
 
@@ -222,6 +225,16 @@ class TestHandOff:
         session = then_handed(tried(0.7, 8), 1.3, FIRST_LOOK)
         session.rungs[HANDED_OVER] = Rung(HANDED_OVER, False, "the script failed when it was fed this way: E")
         assert result(session, HANDED_OVER).reverted.endswith("E") and next_trial(session) == []
+
+    def test_progress_names_it(self) -> None:
+        said = io.StringIO()
+        progress, session = ProgressLine(said), tried(0.7, 8)
+        progress(Applying(ended="settled"), session)
+        progress(Applying(budget=20.0), then_handed(session, 1.0, 0))
+        assert said.getvalue().splitlines() == [
+            "pipediag: trying the hand-off alone",
+            f"pipediag: {HAND_OFF}; measuring whether it pays",
+        ]
 
     def test_reports_name_it(self) -> None:
         """And how to keep it: without a plan, ``run`` would not hand over alone."""

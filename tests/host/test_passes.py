@@ -110,7 +110,9 @@ class TestWatch:
             ("first-batch", {}, 5.0),
             ("applying", {"ended": "settled"}, 40.0),
             ("applying", {"budget": 20.0}, 200.0),
-            ("finished", {"reason": "settled"}, 230.0),
+            ("applying", {"ended": "settled"}, 210.0),
+            ("applying", {"budget": 10.0}, 400.0),
+            ("finished", {"reason": "settled"}, 420.0),
         ]
         for kind, data, at in steps:
             clock[0] = at
@@ -118,7 +120,7 @@ class TestWatch:
             watch.take(kind, data)
         watch.close()
         assert outcome.climbed and (outcome.seconds, outcome.applied) == (35.0, 30.0)
-        clock[0] = 300.0
+        clock[0] = 500.0
         assert watch.overdue() and not watch.overdue() and outcome.reason == "settled"
 
     def test_trying_settings_is_a_part_of_the_budget(self, clock: list[float]) -> None:

@@ -12,6 +12,7 @@ loop's functions keep them, and every batch is handed over to them too.
 from __future__ import annotations
 
 import inspect
+import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from types import FrameType
@@ -54,16 +55,26 @@ def loops_streams(device: torch.device) -> list[torch.cuda.Stream]:
     found: dict[int, torch.cuda.Stream] = {}
     frame: FrameType | None = inspect.currentframe()
     while frame is not None:
-        code = frame.f_code
-        if not is_ours(code.co_filename):
-            names = frame.f_locals
-            first = names.get(next(iter(code.co_varnames[: code.co_argcount]), ""))
-            for value in (*names.values(), *getattr(first, "__dict__", {}).values()):
-                # isinstance() would load a lazy object
-                if issubclass(type(value), torch.cuda.Stream) and value.device == device:
-                    found[id(value)] = value
+        if not is_ours(frame.f_code.co_filename):
+            found.update((id(stream), stream) for stream in _streams_in(frame) if stream.device == device)
         frame = frame.f_back
     return list(found.values())
+
+
+#: References to a function's ``f_locals`` if nobody else holds it: the frame's, a variable's and that of the call.
+_UNSHARED = 3
+
+
+def _streams_in(frame: FrameType) -> list[torch.cuda.Stream]:
+    code, names = frame.f_code, frame.f_locals
+    first = names.get(next(iter(code.co_varnames[: code.co_argcount]), ""))
+    values = (*names.values(), *getattr(first, "__dict__", {}).values())
+    found = [value for value in values if issubclass(type(value), torch.cuda.Stream)]  # isinstance() loads lazy objects
+    own = names.keys() <= {*code.co_varnames, *code.co_cellvars, *code.co_freevars}  # the others were made by exec()
+    is_copy = bool(code.co_flags & inspect.CO_OPTIMIZED) and type(names) is dict
+    if is_copy and own and sys.getrefcount(names) <= _UNSHARED:
+        names.clear()  # before Python 3.13 it lives as long as the function, and would keep an old batch
+    return found
 
 
 def tensors(batch: Any) -> Iterator[Tensor]:
