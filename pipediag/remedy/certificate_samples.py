@@ -14,6 +14,7 @@ from torch import Tensor
 from torchvision.transforms import functional as older
 
 from ..usercode import randomness, tree
+from ..usercode.places import label
 from .images import RecordingStack, is_recording
 from .ops import Op
 from .packed_batch import Packed
@@ -31,7 +32,7 @@ class Step(NamedTuple):
     own: Place | None
     name: str
     ops: tuple[Op, ...]
-    site: int | None = None  # index of the link of the user's chain; None if there are no ops
+    site: int  # index of the link of the user's chain
 
 
 class Told:
@@ -66,6 +67,7 @@ class Recorded(NamedTuple):
     samples: Any  # with Told in place of images
     random_state: tuple[Any, ...]
     why: str = ""
+    by_chance: frozenset[str] = frozenset()  # names of the links that chance may skip
 
 
 def real(dataset: Any, collate: Callable[[Any], Any], indices: Sequence[Any]) -> Real:
@@ -78,7 +80,11 @@ def recorded(dataset: Any, collate: Callable[[Any], Any], indices: Sequence[Any]
     right."""
     before = randomness.state()
     try:
-        with plan.installed(plan.recorders(dataset)), unhidden():
+        recorders = plan.recorders(dataset)
+        by_chance = frozenset(
+            label(link) for _, one in recorders for link in one.links[one.start :] if _may_be_skipped(link)
+        )
+        with plan.installed(recorders), unhidden():
             samples = fetched(dataset, indices)
             packed = pack(collate(samples), plan.fuse)
     except Exception as error:
@@ -86,10 +92,15 @@ def recorded(dataset: Any, collate: Callable[[Any], Any], indices: Sequence[Any]
     else:
         owners = {id(shapes.fn): place for place, shapes in plan.own.items()}
         told = [_told(sample, owners) for sample in samples]
-        return Recorded(len(indices), packed, told, randomness.state())
+        return Recorded(len(indices), packed, told, randomness.state(), by_chance=by_chance)
     randomness.restore(before)
     collate(fetched(dataset, indices))
     return Recorded(len(indices), None, None, randomness.state(), why)
+
+
+def _may_be_skipped(link: Any) -> bool:
+    probability = getattr(link, "p", None)
+    return isinstance(probability, float) and 0 < probability < 1
 
 
 def _told(sample: Any, owners: dict[int, Place]) -> Any:
@@ -102,15 +113,12 @@ def _told(sample: Any, owners: dict[int, Place]) -> Any:
 
 
 def _story(tape: Tape, owners: dict[int, Place]) -> Told:
-    ops, sites = tape.track()
+    ops = iter(tape.ops)
     steps = []
-    begin = 0
     for call in tape.calls:
         place = owners.get(id(call.fn))
-        end = begin + call.ops
-        site = int(sites[begin]) if call.ops else None
-        steps.append(Step(call if place is None else None, place, call.name, ops[begin:end], site))
-        begin = end
+        mine = tuple(next(ops) for _ in range(call.ops))
+        steps.append(Step(call if place is None else None, place, call.name, mine, call.site))
     return Told(tape.source, tuple(steps))
 
 

@@ -22,7 +22,7 @@ from ..usercode import tree
 from ..usercode.randomness import moved
 from .certificate_samples import Real, Recorded, Step, Told, images, tensor_of
 from .decoding import DECODING, both_ways
-from .exactness import ONE_LEVEL, Input, deviations
+from .exactness import ONE_LEVEL, UNBOUNDED, Input, deviations
 from .packed_batch import Packed
 from .packing import pack_ops
 from .plan import Plan
@@ -112,8 +112,8 @@ class Certificate:
         samples: number of samples made both ways.
         unrecorded: number of these samples that could not be recorded; ``why`` gives one reason. In training the
             workers make them with pixels.
-        elsewhere: the moved transforms that are not exact by construction (:mod:`pipediag.remedy.exactness`), and how
-            far their pixels may be off on other samples. Only functions that the samples drew are known here.
+        elsewhere: the moved transforms that are not exact by construction (:mod:`pipediag.remedy.exactness`), or that
+            chance skipped in all samples, and how far their pixels may be off on other samples.
     """
 
     ops: tuple[Verdict, ...]
@@ -170,6 +170,8 @@ def certify(witnesses: Iterable[tuple[Real, Recorded]], plan: Plan, device: torc
     faithful = draws_equal = True
     samples, unrecorded, why = 0, 0, ""
     inexact: dict[Elsewhere, None] = {}  # in order
+    skipped: set[str] = set()
+    taken: set[str] = set()
     for real, recorded in witnesses:
         samples += recorded.number
         draws_equal = draws_equal and moved(real.random_state, recorded.random_state) is None
@@ -183,11 +185,13 @@ def certify(witnesses: Iterable[tuple[Real, Recorded]], plan: Plan, device: torc
                 decoding.ours.add(pixels, pillows.cpu())
             inexact[Elsewhere(DECODING, ONE_LEVEL)] = None
         made = replay(packed.decoded_by_pillow(device), device, plan.moved)
+        skipped |= recorded.by_chance
         off = False
         for ours, reference in zip(_tensors(made), _tensors(real.batch), strict=True):
             off = not whole.setdefault(reference.dtype, _Compared()).ours.add(ours, reference) or off
         for told, image in images(recorded.samples, real.samples):
             want = _by_op(told, device, plan, ops, inexact)
+            taken |= {_link(step, plan) for step in told.steps}
             faithful = faithful and _equal(want, tensor_of(image))
             if off:
                 whole.setdefault(want.dtype, _Compared()).theirs.add(_by_torchvision(told, device, plan), want)
@@ -196,6 +200,7 @@ def certify(witnesses: Iterable[tuple[Real, Recorded]], plan: Plan, device: torc
     rounded = any(not v.difference.floating and not v.difference.equal and v.passed for v in kernels)
     batches = [compared.verdict(f"whole batches, {str(dtype)[6:]}") for dtype, compared in whole.items()]
     overall = tuple(replace(verdict, samples=samples - unrecorded, rounded=rounded) for verdict in batches)
+    inexact |= {Elsewhere(name, UNBOUNDED): None for name in sorted(skipped - taken)}
     return Certificate(verdicts, overall, faithful, draws_equal, samples, unrecorded, why, str(device), tuple(inexact))
 
 
@@ -305,12 +310,15 @@ def _made_by(step: Step, image: Any) -> Literal["v2", "v1", "pillow"]:
     return "v1" if step.call is not None and step.call.fn.__module__ == older.__name__ else "v2"
 
 
+def _link(step: Step, plan: Plan) -> str:
+    """Return the name of the user's transform that made a call, or of the function if two transforms could have."""
+    names = {piece.links[step.site] for piece in plan.pieces if step.site < len(piece.links)}
+    return names.pop() if len(names) == 1 else step.name
+
+
 def _transform(step: Step, plan: Plan) -> str:
     """Return the name of the user's transform that made a call, with that of the function if it differs."""
-    names = {piece.links[step.site] for piece in plan.pieces if step.site is not None and step.site < len(piece.links)}
-    if len(names) != 1:
-        return step.name
-    (name,) = names
+    name = _link(step, plan)
     return name if step.name.replace("_", "") in (name.lower(), name) else f"{name} ({step.name})"
 
 

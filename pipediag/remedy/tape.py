@@ -22,6 +22,7 @@ class Call(NamedTuple):
     part: int | None = None  # index in a result that is a tuple
     drawn_from: Tensor | None = None  # state of torch's generator before a call that draws
     ops: int = 0  # number of ops that replay it
+    site: int = 0  # index of the link of the user's chain that made it
 
     @property
     def name(self) -> str:
@@ -57,7 +58,7 @@ class Tape:
         self._first: Tape | None = None
         self._ops: list[Op] = []
         self._sites: list[int] = []  # for each op the link of the user's chain that it came from
-        self._calls: list[tuple[Callable[[Any], Call], Any, int]] = []
+        self._calls: list[tuple[Callable[[Any], Call], Any, int, int]] = []
 
     def copy(self) -> Tape:
         again = Tape.__new__(Tape)
@@ -84,14 +85,14 @@ class Tape:
         after = self.copy()
         if state is not None:
             after.state = state
-        after.add(ops, Call._make, (fn, args, kwargs or {}, part, drawn_from, 0))
+        after.add(ops, Call._make, (fn, args, kwargs or {}, part, drawn_from, 0, 0))
         if pillow is not None:
             after.state = after.state._replace(pillow=pillow)
         return after
 
     def add(self, ops: list[Op], call: Callable[[Any], Call], drawn: Any) -> None:
         """Append one call and its ops; ``call(drawn)`` rebuilds the call on demand."""
-        self._calls.append((call, drawn, len(ops)))
+        self._calls.append((call, drawn, len(ops), session.site))
         for op in ops:
             self._ops.append(op)
             self._sites.append(session.site)
@@ -109,7 +110,7 @@ class Tape:
     @property
     def calls(self) -> list[Call]:
         """The calls, in order."""
-        return [call(drawn)._replace(ops=ops) for call, drawn, ops in self._calls]
+        return [call(drawn)._replace(ops=ops, site=site) for call, drawn, ops, site in self._calls]
 
     def pixels(self) -> Any:
         """Return the real image: the source after all calls."""

@@ -783,6 +783,11 @@ def test_nothing_compared_is_not_equal() -> None:
             [Elsewhere("RandomApply (gaussian_blur)", "in the last digits")],
         ),
         ([v2.RandomRotation(20)], [Elsewhere("RandomRotation (rotate)", "by a neighbouring pixel")]),
+        (
+            [v2.RandomHorizontalFlip(1e-9), v2.RandomVerticalFlip(), v2.RandomCrop(24)],
+            [Elsewhere("RandomHorizontalFlip", "without a known bound")],
+        ),
+        ([halved, v2.RandomCrop(24)], [Elsewhere("halved", "without a known bound")]),
     ],
 )
 def test_transforms_that_are_not_exact_are_named(links: list[Any], elsewhere: list[Elsewhere]) -> None:
