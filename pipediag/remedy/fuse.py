@@ -30,6 +30,8 @@ _ALSO_FAST: dict[str, tuple[None, ...]] = {
     "affine": (),
     "rotate": (),
     "perspective": (),
+    "pillow_affine": (),
+    "pillow_perspective": (),
     "gaussian_blur": (None, None),
 }
 #: Fill values and means of up to this many channels are passed as kernel arguments.

@@ -5,8 +5,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from .kernels import Static, Table, in_fixed_point, warps
-from .triton import blur, resample, warp
+from .kernels import Static, Table, in_fixed_point, pillow_warps, warps
+from .triton import blur, pillow_warp, resample, warp
 from .triton import pixels as programs
 
 
@@ -80,9 +80,14 @@ def _gaussian_blur(x: Tensor, numbers: Tensor, static: Static, bulk: Tensor) -> 
     return blur.gaussian_blur(x, numbers, kernel_size=(kernel[0], kernel[1]), mean=mean, std=std)
 
 
+_WARPS: Table = {
+    **warps(warp.affine, warp.affine, warp.perspective),
+    **pillow_warps(pillow_warp.affine, pillow_warp.perspective),
+}
+
 KERNELS: Table = {
     "pixels": _pixels,
     "fast_resample": _resample,
     "fast_gaussian_blur": _gaussian_blur,
-    **{f"fast_{name}": kernel for name, kernel in warps(warp.affine, warp.affine, warp.perspective).items()},
+    **{f"fast_{name}": kernel for name, kernel in _WARPS.items()},
 }

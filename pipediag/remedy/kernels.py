@@ -120,14 +120,17 @@ def _pillow_affine_in_fixed_point(x: Tensor, numbers: Tensor, static: Static, bu
     return pillow_warp.affine_in_fixed_point(x, numbers, size=(height, width), fill=fill)
 
 
-def _pillow_affine(x: Tensor, numbers: Tensor, static: Static, bulk: Tensor) -> Tensor:
-    height, width, interpolation, fill = static
-    return pillow_warp.affine(x, numbers, size=(height, width), interpolation=interpolation, fill=fill)
+def pillow_warps(affine: Callable[..., Tensor], perspective: Callable[..., Tensor]) -> Table:
+    """Return the table entries for the given functions that warp as Pillow does."""
 
+    def entry(warp: Callable[..., Tensor]) -> Kernel:
+        def call(x: Tensor, numbers: Tensor, static: Static, bulk: Tensor) -> Tensor:
+            height, width, interpolation, fill = static
+            return warp(x, numbers, size=(height, width), interpolation=interpolation, fill=fill)
 
-def _pillow_perspective(x: Tensor, numbers: Tensor, static: Static, bulk: Tensor) -> Tensor:
-    height, width, interpolation, fill = static
-    return pillow_warp.perspective(x, numbers, size=(height, width), interpolation=interpolation, fill=fill)
+        return call
+
+    return {"pillow_affine": entry(affine), "pillow_perspective": entry(perspective)}
 
 
 def _permute_channels(x: Tensor, numbers: Tensor, static: Static, bulk: Tensor) -> Tensor:
@@ -198,8 +201,7 @@ KERNELS: Table = {
     "pillow_box_blur": _pillow_box_blur,
     "pillow_pick": _pillow_pick,
     "pillow_affine_in_fixed_point": _pillow_affine_in_fixed_point,
-    "pillow_affine": _pillow_affine,
-    "pillow_perspective": _pillow_perspective,
+    **pillow_warps(pillow_warp.affine, pillow_warp.perspective),
     "permute_channels": _permute_channels,
     "gaussian_blur": _gaussian_blur,
     "gaussian_noise": _gaussian_noise,

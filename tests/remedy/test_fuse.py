@@ -406,6 +406,13 @@ def test_a_crop_without_a_resizing_goes_first() -> None:
     assert list(sites) == sorted(sites)
 
 
+def test_warps_of_pillow_have_a_fused_kernel() -> None:
+    static, matrix = (8, 7, "bicubic", (1, 2, 3)), (1.0, 0.1, 2.0, 0.2, 1.0, -3.0)
+    op = Op("pillow_affine", static, matrix, (3, 8, 7), UINT8)
+    (made,), _ = fused(track([op]), SHAPE, UINT8)
+    assert made == Op("fast_pillow_affine", static, matrix, (3, 8, 7), UINT8)
+
+
 def test_a_crop_passes_a_table_of_levels() -> None:
     table = torch.arange(256, dtype=UINT8).expand(3, 256)
     one = track([Op("pillow_point", (), (), SHAPE, UINT8, table)], ops.crop(state(), 2, 1, 8, 7))

@@ -11,7 +11,7 @@ pytest.importorskip("triton")
 
 import triton.language
 
-from pipediag.remedy.triton import _pixel_kernels, blur, resample, warp
+from pipediag.remedy.triton import _pixel_kernels, blur, pillow_warp, resample, warp
 from pipediag.remedy.triton._host import OPTIONS
 
 BOXES = {"tops", "lefts", "heights", "widths", "image_heights", "image_widths"}
@@ -26,6 +26,7 @@ BOXES = {"tops", "lefts", "heights", "widths", "image_heights", "image_widths"}
         (resample._plan_kernel, BOXES),
         (resample._apply_kernel, {"offsets", "image_heights", "image_widths"}),
         (warp._warp_kernel, {"transform"}),
+        (pillow_warp._warp_kernel, {"transform"}),
     ],
 )
 def test_the_place_of_a_table_is_no_matter(kernel: Any, tables: set[str]) -> None:
@@ -67,6 +68,22 @@ class TestCompiling:
         tables = dict.fromkeys(("offsets", "image_heights", "image_widths"), "*i64")
         types = {**tables, "pixels": "*u8", "out": "*u8", "plan": "*i32", "weights": "*i32"}
         assert "cubin" in compiled(resample._apply_kernel, types, constants)
+
+    @pytest.mark.parametrize("interpolation", ["nearest", "bilinear", "bicubic"])
+    @pytest.mark.parametrize("perspective", [True, False])
+    def test_warps_of_pillow(self, perspective: bool, interpolation: str) -> None:
+        """A product and a sum that were fused would round once, where Pillow rounds twice."""
+        constants = {
+            "CHANNELS": 3,
+            "PERSPECTIVE": perspective,
+            "INTERPOLATION": interpolation,
+            "ROWS": 8,
+            "COLUMNS": 32,
+        }
+        types = {"x": "*u8", "out": "*u8", "transform": "*fp64", **{f"fill_{k}": "fp32" for k in range(4)}}
+        made = compiled(pillow_warp._warp_kernel, types, constants)
+        assert "cubin" in made
+        assert ".f64" in made["ptx"] and "fma.rn.f64" not in made["ptx"]
 
 
 def compiled(kernel: Any, types: dict[str, str], constants: dict[str, Any]) -> dict[str, Any]:

@@ -26,8 +26,9 @@ from torchvision.transforms.v2 import functional as F
 from torchvision.transforms.v2.functional import _geometry
 
 from pipediag.remedy.batched import pillow
+from pipediag.remedy.batched import pillow_warp as eager
 from pipediag.remedy.batched.geometry import uint8_in_fixed_point
-from pipediag.remedy.triton import available, blur, pixels, resample, warp
+from pipediag.remedy.triton import available, blur, pillow_warp, pixels, resample, warp
 from pipediag.remedy.triton.pixels import FLIP_HORIZONTALLY, FLIP_VERTICALLY, PixelOp, encode
 
 from .waiting import synchronising_forbidden
@@ -46,7 +47,7 @@ seeds = st.integers(0, 2**31)
 def device(request: pytest.FixtureRequest) -> Iterator[torch.device]:
     with pytest.MonkeyPatch.context() as patch:
         if request.param == "cpu":  # small images, yet with more than one tile
-            for module in (resample, warp, blur, pixels):
+            for module in (resample, warp, pillow_warp, blur, pixels):
                 patch.setattr(module, "_TILE", (8, 8))
             for module, name, number in (
                 (resample, "_PLAN_BLOCK", 8),
@@ -343,6 +344,31 @@ def test_warps_reject_what_they_cannot_do(device: torch.device) -> None:
         warp.affine(x, matrix, fill=[0.0, 1.0])
     with pytest.raises(TypeError, match="uint8 or float32"):
         warp.affine(x.half(), matrix)
+
+
+@pytest.mark.parametrize("interpolation", ["nearest", "bilinear", "bicubic"])
+def test_warps_of_pillow(device: torch.device, interpolation: str) -> None:
+    """As the kernels that are held against Pillow itself."""
+    turn, shift, bend = st.floats(-2, 2) | st.just(0.0), st.floats(-9, 20), st.floats(-0.05, 0.05) | st.just(0.0)
+
+    @examples
+    @given(
+        edges=st.tuples(st.integers(1, 16), st.integers(1, 16)),
+        size=st.tuples(st.integers(1, 16), st.integers(1, 16)),
+        transforms=st.lists(st.tuples(turn, turn, shift, turn, turn, shift, bend, bend), min_size=2, max_size=2),
+        channels=st.sampled_from((1, 3)),
+        seed=seeds,
+        last=st.booleans(),
+    )
+    def check(edges, size, transforms, channels, seed, last) -> None:
+        x, bent = images(seed, (2, channels, *edges), torch.uint8, last), numbers(transforms, device)
+        options = {"size": size, "interpolation": interpolation, "fill": (7, 200, 3)[:channels]}
+        for name, given_numbers in (("perspective", bent), ("affine", bent[:, :6])):
+            if (name, interpolation) != ("affine", "nearest"):
+                expected = getattr(eager, name)(x, given_numbers.cpu(), **options)
+                assert_equal(getattr(pillow_warp, name)(x.to(device), given_numbers, **options), expected)
+
+    check()
 
 
 # --- blur
