@@ -19,6 +19,8 @@ from .errors import EXIT_FAILED, EXIT_INTERRUPTED, EXIT_OK, PipediagError, Usage
 if TYPE_CHECKING:
     from .host.passes import Request
 
+#: Highest price of an hour.
+_HIGHEST = 1e9
 _SCRIPT = {"ignore_unknown_options": True, "allow_interspersed_args": False}
 
 
@@ -67,6 +69,16 @@ def _seconds(name: str, default: float, help: str) -> _Decorator:
 def _gate(help: str, default: float | None = None) -> _Decorator:
     return click.option("--fail-over", type=click.FloatRange(0, 100), metavar="PCT", default=default,
                         show_default=default is not None, help=help)  # fmt: skip
+
+
+def _positive(context: click.Context, option: click.Parameter, price: float | None) -> float | None:
+    if price is not None and not 0 < price <= _HIGHEST:  # nan is not either
+        raise UsageError(f"--price: an hour costs more than 0 and at most {_HIGHEST:g}, not {price:g}")
+    return price
+
+
+_price = click.option("--price", type=float, metavar="PER_HOUR", callback=_positive,
+                      help="What an hour of the machine costs, in any currency: say what changes save.")  # fmt: skip
 
 
 def _measuring(default_budget: float, gate: float | None = None) -> _Decorator:
@@ -141,6 +153,7 @@ _hosted = _all(
 @click.option("--plan", metavar="FILE", help="With --apply: if it pays, write what pipediag run --plan FILE needs.")
 @click.option("--no-knobs", is_flag=True, help="Do not try other settings of the loader once the ladder is known.")
 @click.option("--profile", metavar="FILE", help="Then record some steps, fed from the device, as a Chrome trace.")
+@_price
 @_hosted
 def analyze(
     request: Request,
@@ -150,6 +163,7 @@ def analyze(
     profile: str | None,
     outputs: tuple[str, ...],
     fail_over: float | None,
+    price: float | None,
 ) -> int:
     """Run an unmodified training SCRIPT and say which stage of its input pipeline costs the time.
 
@@ -160,13 +174,14 @@ def analyze(
     request.knobs, request.approximate = not no_knobs, approximate
     if profile is not None:
         request.profile = str(Path(profile).resolve())
-    return command.analyze(request, outputs, fail_over, plan)
+    return command.analyze(request, outputs, fail_over, plan, price)
 
 
 @cli.command(context_settings=_SCRIPT)
 @_measuring(60.0, gate=5.0)
+@_price
 @_hosted
-def audit(request: Request, outputs: tuple[str, ...], fail_over: float) -> int:
+def audit(request: Request, outputs: tuple[str, ...], fail_over: float, price: float | None) -> int:
     """Check the input pipeline of an unmodified training SCRIPT, before tuning it or a long run.
 
     Each item of the checklist is passed, failed, or unmeasurable for a reason. Options of pipediag stand before SCRIPT;
@@ -174,7 +189,7 @@ def audit(request: Request, outputs: tuple[str, ...], fail_over: float) -> int:
     """
     from .commands import audit as command
 
-    return command.audit(request, outputs, fail_over)
+    return command.audit(request, outputs, fail_over, price)
 
 
 @cli.command(context_settings=_SCRIPT)
@@ -231,11 +246,12 @@ def demo(outputs: tuple[str, ...], budget: float, fail_over: float | None) -> in
 @cli.command()
 @click.argument("session")
 @_output("Write it to a file; repeatable.")
-def report(session: str, outputs: tuple[str, ...]) -> int:
+@_price
+def report(session: str, outputs: tuple[str, ...], price: float | None) -> int:
     """Show a saved SESSION (a .json written with -o) again, or convert it."""
     from .commands import report as command
 
-    return command.report(session, outputs)
+    return command.report(session, outputs, price)
 
 
 @cli.command()

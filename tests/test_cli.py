@@ -96,6 +96,14 @@ def test_bad_number(main: Main, script: Path, option: str, value: str) -> None:
     assert option in err
 
 
+@pytest.mark.parametrize("price", ["nan", "inf", "-1", "0", "1e10"])
+@pytest.mark.parametrize("command", ["analyze", "audit", "report"])
+def test_bad_price(main: Main, script: Path, command: str, price: str) -> None:
+    code, out, err = main(command, "--price", price, script)
+    assert (code, out) == (2, "")
+    assert err.startswith("pipediag: --price: ") and err.count("\n") == 1
+
+
 def test_no_such_script(main: Main, tmp_path: Path) -> None:
     code, _, err = main("analyze", tmp_path / "nowhere.py")
     assert code == 2
@@ -131,6 +139,13 @@ def test_report(main: Main) -> None:
     code, out, err = main("report", GOLDEN / "report.json")
     assert (code, err) == (0, "")
     assert out.replace("█", "#") == (GOLDEN / "report.txt").read_text()
+
+
+def test_report_with_a_price(main: Main) -> None:
+    """9.02 steps a second: 22.2 s for an epoch of 200, at 360 an hour."""
+    code, out, err = main("report", "--price", "360", GOLDEN / "report.json")
+    assert (code, err) == (0, "")
+    assert "instead of 22.2 s and cost 1.09 instead of 2.22" in " ".join(out.split())
 
 
 @pytest.mark.parametrize("ending", ["json", "md", "txt"])
@@ -178,6 +193,15 @@ class TestAnalyze:
         assert out.startswith("BOTTLENECK: TRANSFORM")
         assert json.loads((tmp_path / "a.json").read_text())["verdict"]["bottleneck"] == "transform"
         assert (tmp_path / "b.md").read_text().startswith("# BOTTLENECK: TRANSFORM")
+
+    @pytest.mark.parametrize("command", ["analyze", "audit"])
+    def test_price(
+        self, main: Main, script: Path, tmp_path: Path, analyzed: Callable[[Session], list[Request]], command: str
+    ) -> None:
+        analyzed(make(climbing(raw=30.0, warm=30.0)))
+        code, _, _ = main(command, "--fail-over", "90", "--price", "3", "-o", tmp_path / "a.json", script)
+        assert code == 0
+        assert json.loads((tmp_path / "a.json").read_text())["price"] == 3.0
 
     @pytest.mark.parametrize("percent, code", [(10, 3), (60, 0)])
     def test_gate(

@@ -13,8 +13,11 @@ from .waterfall import waterfall
 __all__ = ["Diagnosis", "diagnose_session"]
 
 
-def diagnose_session(session: Session) -> Diagnosis:
-    """Return the waterfall, verdict, recommendations and warnings of a session. The result is deterministic."""
+def diagnose_session(session: Session, price: float | None = None) -> Diagnosis:
+    """Return the waterfall, verdict, recommendations and warnings of a session. The result is deterministic.
+
+    ``price`` is what an hour of training costs, in any currency.
+    """
     ladder = LadderView(session)
     pieces = waterfall(ladder)
     verdict = judge(ladder, pieces)
@@ -28,4 +31,5 @@ def diagnose_session(session: Session) -> Diagnosis:
         partial=partial(ladder),
         recommendations=recommendations,
         nothing_to_gain=nothing_to_gain,
+        price=price,
     )

@@ -5,11 +5,22 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-from ..session import HANDED_OVER, RUNG_MEANING, SCHEMA_VERSION, Place, Session, Warning_, ordered, settings_of
+from ..session import (
+    HANDED_OVER,
+    REMEDIED,
+    RUNG_MEANING,
+    SCHEMA_VERSION,
+    Place,
+    Session,
+    Warning_,
+    ordered,
+    settings_of,
+)
 from .halving import to_dict as settings_dict
 from .intervals import Interval, plain
 from .ladder import LadderView, known
 from .remedy import to_dict as remedy_dict
+from .savings import Savings, of_remedy
 
 
 @dataclass(frozen=True)
@@ -70,6 +81,7 @@ class Recommendation:
         evidence: sentences with the measurements behind it.
         how: the code or option to change, with its place if known.
         risk: possible drawbacks.
+        savings: the speedup as time and workers; None if no speedup is known.
     """
 
     id: str
@@ -80,19 +92,21 @@ class Recommendation:
     evidence: list[str]
     how: str
     risk: str
+    savings: Savings | None = None
 
     @property
     def gain(self) -> Interval | None:
         """The measured speedup, or the predicted one if it was not measured."""
         return self.measured or self.predicted
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self, price: float | None) -> dict[str, Any]:
         return {
             "id": self.id,
             "title": self.title,
             "stage": self.stage,
             "predicted_speedup": plain(self.predicted),
             "measured_speedup": plain(self.measured),
+            "savings": self.savings.to_dict(price) if self.savings else None,
             "evidence": self.evidence,
             "how": self.how,
             "risk": self.risk,
@@ -103,7 +117,8 @@ class Recommendation:
 class Diagnosis:
     """A session with its waterfall, verdict, warnings and recommendations.
 
-    ``nothing_to_gain`` says why no recommendation concerns the input pipeline, if none does.
+    ``nothing_to_gain`` says why no recommendation concerns the input pipeline, if none does. ``price`` is what an hour
+    of training costs, in any currency; None if unknown.
     :func:`pipediag.analysis.diagnose_session` makes it.
     """
 
@@ -115,6 +130,7 @@ class Diagnosis:
     partial: bool
     recommendations: list[Recommendation] = field(default_factory=list)
     nothing_to_gain: str = ""
+    price: float | None = None
 
     def to_dict(self) -> dict[str, Any]:
         """Return the published JSON: times in milliseconds, rates in steps per second, intervals as value, low, high.
@@ -171,15 +187,20 @@ class Diagnosis:
                 ),
                 "sentence": verdict.sentence,
             },
-            "recommendations": [one.to_dict() for one in self.recommendations],
+            "recommendations": [one.to_dict(self.price) for one in self.recommendations],
             "nothing_to_gain": self.nothing_to_gain or None,
             "loader_settings": settings_dict(session),
-            "remedy": remedy_dict(session),
-            "handoff": remedy_dict(session, HANDED_OVER),
+            "price": self.price,
+            "remedy": self._remedy(REMEDIED),
+            "handoff": self._remedy(HANDED_OVER),
             "warnings": [{"code": w.code, "message": w.message, "help": w.help} for w in self.warnings],
             "partial": self.partial,
             "session": raw,
         }
+
+    def _remedy(self, rung: str) -> dict[str, Any] | None:
+        told, saved = remedy_dict(self.session, rung), of_remedy(self.ladder, rung)
+        return told and {**told, "savings": saved.to_dict(self.price) if saved else None}
 
     def _rung(self, name: str) -> dict[str, Any]:
         measured = self.ladder.has(name)

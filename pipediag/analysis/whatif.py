@@ -26,7 +26,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from ..session import Session
 from .intervals import Interval, exactly, largest, least, log_ratio, total
@@ -120,9 +120,7 @@ class WhatIf:
             supply' = supply * left * capacity / capacity' * change.supply
             left    = (work - change.work) / work
         """
-        left = self._work_left(change.work)
-        loop = self._loop_left(change, left)
-        supply = self.supply_with(change).scaled(left.scaled(change.supply))
+        loop, supply = self._loop_left(change), self._supply_left(change)
         alone = not (self.workers if change.workers is None else change.workers)
         return total([loop, supply]) if alone else largest(loop, supply)
 
@@ -219,6 +217,18 @@ class WhatIf:
         """Return the fewest of the present workers that keep up with the loop."""
         return math.ceil(self.workers * self.supply / self.loop)
 
+    def workers_needed(self, change: Change) -> int | None:
+        """Return the fewest workers whose supply certainly keeps up with the step under a change.
+
+        None if all are needed, or if the change does not certainly reduce the workers' work.
+        """
+        if self.work is None or change.work.low <= 0:
+            return None
+        step = self.step(change).low
+        return next(
+            (n for n in range(1, self.workers) if self._supply_left(replace(change, workers=n)).high <= step), None
+        )
+
     def cores_wanted(self) -> float | None:
         """Return the cores with which the workers keep up with the loop, or None if the workers' work is unknown.
 
@@ -232,7 +242,11 @@ class WhatIf:
         run = self.work.run
         return Interval(1 - taken.value / run, 1 - taken.high / run, 1 - taken.low / run).not_negative()
 
-    def _loop_left(self, change: Change, left: Interval) -> Interval:
+    def _supply_left(self, change: Change) -> Interval:
+        return self.supply_with(change).scaled(self._work_left(change.work).scaled(change.supply))
+
+    def _loop_left(self, change: Change) -> Interval:
+        left = self._work_left(change.work)
         workers = 1.0 if change.workers is None or not self.workers else change.workers / self.workers
         # Contention scales with the workers' work.
         loop = self.loop + self.lost.value * left.value * workers

@@ -17,13 +17,20 @@ from ..session import Session
 from .measuring import exit_code, gated, measure, say_how_it_failed, show
 
 
-def analyze(request: Request, outputs: Sequence[str], fail_over: float | None, plan: str | None = None) -> int:
+def analyze(
+    request: Request,
+    outputs: Sequence[str],
+    fail_over: float | None,
+    plan: str | None = None,
+    price: float | None = None,
+) -> int:
     """Measure the script and report the diagnosis; return the exit code.
 
     Args:
         outputs: files to write the report to.
         fail_over: percentage of a step that the input pipeline may cost; the exit code is 3 if it certainly costs more.
         plan: file for the plan of the remedy, written if the remedy pays.
+        price: what an hour of training costs, in any currency.
 
     Raises:
         NothingMeasured, UsageError, SessionFileError: see :func:`pipediag.host.passes.analyze_script` and
@@ -44,7 +51,7 @@ def analyze(request: Request, outputs: Sequence[str], fail_over: float | None, p
         return code
     if plan is not None:
         _save_plan(session, plan)
-    diagnosis = diagnose_session(session)
+    diagnosis = diagnose_session(session, price)
     show(report.render_for(diagnosis, sys.stdout))
     for path in outputs:
         report.write(diagnosis, path)

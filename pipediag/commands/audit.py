@@ -13,11 +13,12 @@ from ..host.passes import Request
 from .measuring import exit_code, gated, measure, say_how_it_failed, show
 
 
-def audit(request: Request, outputs: Sequence[str], percent: float) -> int:
+def audit(request: Request, outputs: Sequence[str], percent: float, price: float | None = None) -> int:
     """Measure what the checklist needs, show and write it; return the exit code.
 
     Args:
         percent: percentage of a step that the input pipeline may cost; the exit code is 3 if it certainly costs more.
+        price: what an hour of training costs, in any currency.
 
     Raises:
         NothingMeasured, UsageError, SessionFileError: see :func:`pipediag.host.passes.analyze_script` and
@@ -28,7 +29,7 @@ def audit(request: Request, outputs: Sequence[str], percent: float) -> int:
     if not session.anything_seen:
         say_how_it_failed(session)
         return code
-    diagnosis = diagnose_session(session)
+    diagnosis = diagnose_session(session, price)
     checked = go_through(diagnosis, percent / 100)
     show(report.render_for(checked, sys.stdout))
     for path in outputs:

@@ -10,13 +10,15 @@ from ..errors import EXIT_OK
 from .measuring import show
 
 
-def report(session: str, outputs: Sequence[str]) -> int:
+def report(session: str, outputs: Sequence[str], price: float | None = None) -> int:
     """Write the report of a saved session to the ``outputs``, or show it if there are none; return the exit code.
+
+    ``price`` is what an hour of training costs, in any currency.
 
     Raises:
         SessionFileError: the file holds no session, or a report cannot be written.
     """
-    diagnosis = reports.read(session)
+    diagnosis = reports.read(session, price)
     for path in outputs:
         reports.write(diagnosis, path)
     if not outputs:

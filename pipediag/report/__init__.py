@@ -93,8 +93,10 @@ def write(subject: Subject, path: str) -> None:
         raise SessionFileError(f"{path} could not be written ({error.strerror}); the report is above") from None
 
 
-def read(path: str) -> Diagnosis:
+def read(path: str, price: float | None = None) -> Diagnosis:
     """Return the diagnosis of a saved session, recomputed from its windows.
+
+    ``price`` is what an hour of training costs, in any currency.
 
     Raises:
         SessionFileError: the file is missing, unreadable, or not a session.
@@ -108,6 +110,7 @@ def read(path: str) -> Diagnosis:
     if not isinstance(data, dict) or not isinstance(data.get("session"), dict):
         raise SessionFileError(f"{path}: not a pipediag session; write one with: pipediag analyze -o x.json SCRIPT")
     try:
-        return diagnose_session(Session.from_dict({**data["session"], "schema_version": data.get("schema_version")}))
+        session = Session.from_dict({**data["session"], "schema_version": data.get("schema_version")})
     except SessionFileError as error:
         raise SessionFileError(f"{path}: {error}") from None
+    return diagnose_session(session, price)

@@ -6,6 +6,7 @@ from ..analysis import Diagnosis
 from ..analysis.diagnosis import Recommendation
 from ..analysis.sentences import number, times
 from .document import Advice, Paragraph, Section
+from .savings import sentence
 
 
 def section(diagnosis: Diagnosis) -> Section:
@@ -13,15 +14,16 @@ def section(diagnosis: Diagnosis) -> Section:
         "what would help",
         [
             Paragraph(diagnosis.nothing_to_gain),
-            *(_advice(count, one) for count, one in enumerate(diagnosis.recommendations, 1)),
+            *(_advice(diagnosis, count, one) for count, one in enumerate(diagnosis.recommendations, 1)),
         ],
         page=1,
     )
 
 
-def _advice(count: int, one: Recommendation) -> Advice:
+def _advice(diagnosis: Diagnosis, count: int, one: Recommendation) -> Advice:
     how, *code = one.how.splitlines()
-    return Advice(count, one.title, one.stage, gain(one), one.evidence, how, code, one.risk)
+    saved = sentence(diagnosis, one.savings)
+    return Advice(count, one.title, one.stage, gain(one), saved, one.evidence, how, code, one.risk)
 
 
 def gain(one: Recommendation) -> str:

@@ -79,12 +79,13 @@ class Code:
 
 @dataclass(frozen=True)
 class Advice:
-    """A numbered recommendation; ``code`` are lines that follow ``how``."""
+    """A numbered recommendation; ``savings`` is empty if unknown, ``code`` are lines that follow ``how``."""
 
     number: int
     title: str
     stage: str
     gain: str
+    savings: str
     reasons: Sequence[str]
     how: str
     code: Sequence[str]

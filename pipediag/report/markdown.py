@@ -45,7 +45,8 @@ def _table(headers: Sequence[str], align: str, rows: Iterable[Sequence[str]]) ->
 
 
 def _advice(one: Advice) -> str:
-    lines = [f"{one.number}. **{one.title}** ({one.stage}): {one.gain}", *(f"   - {text}" for text in one.reasons)]
+    lines = [f"{one.number}. **{one.title}** ({one.stage}): {one.gain}"]
+    lines += [f"   - {text}" for text in (one.savings, *one.reasons) if text]
     code = ["```python", *one.code, "```"] if one.code else []
     lines += [f"   - how: {one.how}", *(textwrap.indent(line, " " * 5) for line in code), f"   - risk: {one.risk}"]
     return "\n".join(lines)

@@ -7,9 +7,11 @@ import shlex
 from ..analysis import Diagnosis
 from ..analysis.recommend.view import named
 from ..analysis.remedy import HAND_OFF, Outcome, best, outcome, remedy_of
+from ..analysis.savings import of_remedy
 from ..analysis.sentences import elsewhere, number
 from ..session import HANDED_OVER, Apart, Kept, Proof, Remedy
 from .document import Block, Code, Listing, Section
+from .savings import sentence
 
 
 def section(diagnosis: Diagnosis) -> Section:
@@ -20,7 +22,7 @@ def section(diagnosis: Diagnosis) -> Section:
     findings = [_findings(diagnosis, remedy, came)]
     handed, then = session.handoff, outcome(session, HANDED_OVER)
     if handed is not None and then is not None:
-        findings.insert(0 if then.applied else 1, _of_handoff(handed, then))
+        findings.insert(0 if then.applied else 1, _of_handoff(diagnosis, handed, then))
     found: list[Block] = [Listing([line for lines in findings for line in lines])]
     applied = remedy_of(session, kept.rung)
     if kept.applied and applied is not None:
@@ -47,17 +49,26 @@ def _findings(diagnosis: Diagnosis, remedy: Remedy, came: Outcome) -> list[str]:
         others = [kept for kept in remedy.stayed if why not in (kept.why, f"{kept.name}: {kept.why}")]
         return [f"nothing was moved: {why}", *map(_kept, others)]
     moved = [*(["JPEG decoding"] if remedy.decodes else []), *map(named, remedy.moved)]
-    lines = [_result(came) + _predicted(diagnosis), f"moved to {remedy.device}: {', '.join(moved)}"]
+    lines = [
+        _result(came) + _predicted(diagnosis),
+        *_savings(diagnosis, came),
+        f"moved to {remedy.device}: {', '.join(moved)}",
+    ]
     lines += [_kept(kept) for kept in remedy.stayed]
     if remedy.proof is not None:
         lines.append(_proof(remedy.proof))
     return lines + _cost(remedy, came)
 
 
-def _of_handoff(remedy: Remedy, came: Outcome) -> list[str]:
+def _of_handoff(diagnosis: Diagnosis, remedy: Remedy, came: Outcome) -> list[str]:
     if came.why_not:
         return [f"the hand-off alone was not tried: {came.why_not}"]
-    return [f"{HAND_OFF}; {_result(came)}", *_cost(remedy, came)]
+    return [f"{HAND_OFF}; {_result(came)}", *_savings(diagnosis, came), *_cost(remedy, came)]
+
+
+def _savings(diagnosis: Diagnosis, came: Outcome) -> list[str]:
+    told = sentence(diagnosis, of_remedy(diagnosis.ladder, came.rung))
+    return [told] if told else []
 
 
 def _cost(remedy: Remedy, came: Outcome) -> list[str]:

@@ -406,6 +406,24 @@ class TestHowMany:
     def test_enough_already(self) -> None:
         assert model({**FLAT, "supply": 40.0}).workers_wanted() == 4
 
+    @pytest.mark.parametrize(
+        "work, workers",
+        [
+            (exactly(350.0), 2),  # 15 ms a batch from four, 53 a step
+            (exactly(360.0), 1),  # 12 ms
+            (Interval(350.0, 200.0, 360.0), None),  # at worst 60 ms
+            (Interval(350.0, 250.0, 360.0), None),  # at worst 45 ms from four, 60 from three
+            (Interval(350.0, 270.0, 360.0), 3),  # at worst 52 ms from three
+            (exactly(200.0), None),
+            (exactly(0.0), None),
+        ],
+    )
+    def test_workers_that_a_change_leaves_needed(self, work: Interval, workers: int | None) -> None:
+        assert model().workers_needed(Change(work=work)) == workers
+
+    def test_workers_needed_without_workers(self) -> None:
+        assert model(workers=0).workers_needed(Change(work=exactly(350.0))) is None
+
     def test_cores(self) -> None:
         assert model().cores_wanted() == pytest.approx(400 / 53 + 1)
         assert model(seen={}, within=Inside()).cores_wanted() is None

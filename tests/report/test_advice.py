@@ -9,6 +9,7 @@ import pytest
 from pipediag.analysis import Diagnosis, diagnose_session
 from pipediag.analysis.diagnosis import Recommendation
 from pipediag.analysis.intervals import Interval
+from pipediag.analysis.savings import savings
 from pipediag.report import advice, markdown, text
 from pipediag.report.document import filled
 from pipediag.session import Session
@@ -67,6 +68,14 @@ class TestTerminal:
             "     how: so",
         ]
 
+    def test_what_it_brings(self) -> None:
+        saving = one()
+        saving.savings = savings(PREDICTED, 60.0, 1000)
+        assert terminal(told(saving))[1:3] == [
+            "  1. 2x (1.25 to 2.5)  Do this",
+            "     an epoch's 1000 batches would take 30 s (24 to 48) instead of 60 s",
+        ]
+
     def test_from_the_fourth_on_by_a_line(self) -> None:
         assert terminal(told(*[one()] * 5))[-2:] == [
             "  4. 2x (1.25 to 2.5)  Do this",
@@ -99,6 +108,15 @@ class TestMarkdown:
             "   - and 6",
             "   - how: so",
             "   - risk: it may not",
+        ]
+
+    def test_what_it_brings(self) -> None:
+        saving = one()
+        saving.savings = savings(PREDICTED, 60.0, 1000)
+        assert as_markdown(told(saving))[2:5] == [
+            "1. **Do this** (load): 2x (1.25 to 2.5)",
+            "   - an epoch's 1000 batches would take 30 s (24 to 48) instead of 60 s",
+            "   - because of 5 ms",
         ]
 
     def test_an_empty_session(self) -> None:

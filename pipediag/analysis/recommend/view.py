@@ -9,6 +9,7 @@ from ...session import BatchFacts, Inside, Leaf, Link, Loader, Place, Session
 from ..diagnosis import Recommendation, Stage, Verdict
 from ..intervals import Interval
 from ..ladder import LadderView
+from ..savings import savings
 from ..sentences import listed, number, percent
 from ..waterfall import OF_THE_WORKERS
 from ..whatif import Change, WhatIf
@@ -87,10 +88,31 @@ class View:
         how: str,
         risk: str,
         measured: Interval | None = None,
+        startup_ms: float = 0.0,
     ) -> Recommendation:
-        """Return a recommendation. ``change`` may also be the speedup itself, or None if it cannot be predicted."""
-        predicted = self.whatif.faster(change) if isinstance(change, Change) else change
-        return Recommendation(id, title, stage, predicted, measured, list(evidence), how, risk)
+        """Return a recommendation.
+
+        ``change`` may also be the speedup itself, or None if it cannot be predicted. ``startup_ms`` is the part of
+        an epoch's start, for each step, that the speedup includes.
+        """
+        workers, same_machine = None, True
+        if isinstance(change, Change):
+            predicted: Interval | None = self.whatif.faster(change)
+            workers = self.whatif.workers_needed(change) if measured is None else None
+            same_machine = change.cores is None
+        else:
+            predicted = change
+        made = Recommendation(id, title, stage, predicted, measured, list(evidence), how, risk)
+        if made.gain is not None:
+            made.savings = savings(
+                made.gain,
+                self.whatif.base,
+                self.loader.length,
+                startup_ms=startup_ms,
+                workers=workers,
+                same_machine=same_machine,
+            )
+        return made
 
 
 #: Note on a prediction for which only a bound is known.

@@ -133,6 +133,7 @@ def persistent_workers(view: View) -> Recommendation | None:
         evidence,
         f"persistent_workers=True {view.in_the_loader}",
         "changes to the dataset object between epochs no longer reach the workers, which keep their memory",
+        startup_ms=each,
     )
 
 

@@ -1,0 +1,38 @@
+"""Say what a speedup brings in time, money and workers."""
+
+from __future__ import annotations
+
+import math
+
+from ..analysis import Diagnosis
+from ..analysis.savings import Savings
+from ..analysis.sentences import number
+
+#: Units of time, with their seconds; a unit is used from two of the next on.
+_UNITS = (("days", 86400.0), ("h", 3600.0), ("min", 60.0), ("s", 1.0))
+
+
+def sentence(diagnosis: Diagnosis, saved: Savings | None) -> str:
+    """Return what a change brings, in one line; empty if that is unknown."""
+    if saved is None:
+        return ""
+    unit, seconds = next((one for one in _UNITS if saved.now >= 2 * one[1]), _UNITS[-1])
+    now, then = saved.now / seconds, saved.then.times(1 / seconds)
+    high = "more" if math.isinf(then.high) else number(then.high)
+    took = f"{number(then.value)} {unit} ({number(then.low)} to {high})"
+    if saved.batches is None:
+        told = f"an hour of today's training would take {took}"
+    else:
+        start = "start and its " if saved.with_start else ""
+        told = f"an epoch's {start}{saved.batches} batches would take {took} instead of {number(now)} {unit}"
+    costs = saved.costs(diagnosis.price)
+    if costs is not None:
+        told += f" and cost {_money(costs[1].value)} instead of {_money(costs[0])}"
+    loader = diagnosis.session.loader
+    if saved.workers is not None and loader is not None:
+        told += f"; {saved.workers} of the {loader.num_workers} workers would keep up"
+    return told
+
+
+def _money(amount: float) -> str:
+    return number(amount) if amount >= 0.01 else f"{amount:.2g}"
