@@ -25,6 +25,7 @@ _HARDWARE = 3  # NVJPEG_BACKEND_HARDWARE
 _INTERPOLATED_CHROMA = 1 << 5  # NVJPEG_FLAGS_UPSAMPLING_WITH_INTERPOLATION
 _INTERLEAVED_RGB = 5  # NVJPEG_OUTPUT_RGBI
 _CHANNELS = 4  # NVJPEG_MAX_COMPONENT
+_LAST_SUFFIXED = 12  # last release of CUDA whose packages name it
 
 Table: TypeAlias = npt.NDArray[np.int64]
 
@@ -119,7 +120,8 @@ def _library(release: int) -> ctypes.CDLL:
             return ctypes.CDLL(path)
         except OSError:
             continue
-    raise CannotDecode(f"{name} is not installed: pip install nvidia-nvjpeg")
+    package = "nvidia-nvjpeg" if release > _LAST_SUFFIXED else f"nvidia-nvjpeg-cu{release}"
+    raise CannotDecode(f"{name} is not installed: pip install {package}")
 
 
 def _packaged(name: str) -> Iterator[str]:

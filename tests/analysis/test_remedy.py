@@ -281,7 +281,7 @@ class TestReports:
     def test_decoding_is_named_and_asked_for_again(self) -> None:
         remedy = whole(decodes=True)
         remedy.proof = Proof(passed=True, samples=64, apart=[Apart("JPEG decoding", 64, 1.0, 1e-4, levels=True)])
-        text = render_terminal(diagnose_session(tried(2.0, 8, remedy=remedy)))
+        text = " ".join(render_terminal(diagnose_session(tried(2.0, 8, remedy=remedy))).split())
         assert "moved to cuda:0: JPEG decoding, Blur (aug.py:3), Normalize" in text
         assert "JPEG decoding 1 levels" in text
         assert "pipediag run --approximate train.py" in text
