@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-from ..session import HANDED_OVER, RUNG_MEANING, SCHEMA_VERSION, Place, Session, Warning_, ordered, settings_of
+from ..session import DECODED, HANDED_OVER, RUNG_MEANING, SCHEMA_VERSION, Place, Session, Warning_, ordered, settings_of
 from .halving import to_dict as settings_dict
 from .intervals import Interval, plain
 from .ladder import LadderView, known
@@ -175,6 +175,7 @@ class Diagnosis:
             "nothing_to_gain": self.nothing_to_gain or None,
             "loader_settings": settings_dict(session),
             "remedy": remedy_dict(session),
+            "decoded": remedy_dict(session, DECODED),
             "handoff": remedy_dict(session, HANDED_OVER),
             "warnings": [{"code": w.code, "message": w.message, "help": w.help} for w in self.warnings],
             "partial": self.partial,
