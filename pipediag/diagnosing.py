@@ -19,7 +19,7 @@ from .analysis import diagnose_session
 from .analysis.remedy import best, why_none
 from .analysis.stopping import next_round
 from .errors import AnalysisOver, NothingMeasured, UsageError
-from .session import REMEDIED, Session
+from .session import DECODED, HANDED_OVER, REMEDIED, Session
 
 if TYPE_CHECKING:
     import torch
@@ -120,11 +120,10 @@ def apply_remedy(diagnosis: analysis.Diagnosis, loader: DataLoader[Any]) -> Data
     came = best(diagnosis.session)
     if came is not None and not came.applied:
         return _as_it_is(loader, why_none(diagnosis.session))
-    transforms = came is None or came.rung == REMEDIED
-    remedy = diagnosis.session.remedy
-    decodes = remedy is not None and remedy.decodes
+    rung = REMEDIED if came is None else came.rung
+    transforms = rung != HANDED_OVER
     device = diagnosis.session.device.get("type", "cpu")
-    offloaded = offload(loader, device, transforms=transforms, approximate=transforms and decodes)
+    offloaded = offload(loader, device, transforms=transforms, approximate=rung == DECODED)
     if transforms and not offloaded.plan.pieces:
         return _as_it_is(loader, "; ".join(offloaded.plan.reasons) or "it has no transforms that could be moved")
     return offloaded

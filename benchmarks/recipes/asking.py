@@ -62,7 +62,7 @@ def ask(
         answer[name] = None if when is None or first is None else round(when - first, 1)
     if not told:
         answer["lines"] = ran.lines
-    for key in ("verdict", "waterfall", "rungs", "remedy", "warnings", "loader"):
+    for key in ("verdict", "waterfall", "rungs", "remedy", "decoded", "handoff", "warnings", "loader"):
         answer[key] = told.get(key)
     return answer
 

@@ -5,17 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-from ..session import (
-    HANDED_OVER,
-    REMEDIED,
-    RUNG_MEANING,
-    SCHEMA_VERSION,
-    Place,
-    Session,
-    Warning_,
-    ordered,
-    settings_of,
-)
+from ..session import REMEDIES, RUNG_MEANING, SCHEMA_VERSION, Place, Session, Warning_, ordered, settings_of
 from .halving import to_dict as settings_dict
 from .intervals import Interval, plain
 from .ladder import LadderView, known
@@ -191,8 +181,7 @@ class Diagnosis:
             "nothing_to_gain": self.nothing_to_gain or None,
             "loader_settings": settings_dict(session),
             "price": self.price,
-            "remedy": self._remedy(REMEDIED),
-            "handoff": self._remedy(HANDED_OVER),
+            **{key: self._remedy(rung) for rung, key in REMEDIES.items()},
             "warnings": [{"code": w.code, "message": w.message, "help": w.help} for w in self.warnings],
             "partial": self.partial,
             "session": raw,

@@ -1,7 +1,7 @@
 """Decide whether a remedy pays: compare the loop under it with the unmodified loop, in rounds of their own.
 
-There are two: the offload, which moves transforms, and the hand-off alone, which is tried if the offload does not
-apply.
+There are three: the offload, which moves transforms; the offload that decodes JPEGs on the device too, if that is
+allowed; and the hand-off alone, which is tried if none of these applies.
 """
 
 from __future__ import annotations
@@ -10,12 +10,16 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from ..session import HANDED_OVER, REMEDIED, Remedy, Session
+from ..session import DECODED, HANDED_OVER, REMEDIED, REMEDIES, Remedy, Session
 from .estimate import FIRST_LOOKS, paired_ratio, sure_gain
 from .intervals import Interval, plain
 
-#: The second remedy in words.
+#: The last remedy in words.
 HAND_OFF = "hand-off: batches through re-used page-locked memory, copied ahead of the loop"
+#: Name of the decoding among what moves.
+DECODING = "JPEG decoding"
+#: The others after the first, as text before their result.
+BESIDE = {DECODED: "with JPEGs decoded there too", HANDED_OVER: "the hand-off alone"}
 #: Number of rounds before the first look at a trial, and the fewest that allow a judgement.
 FIRST_LOOK = FEWEST = FIRST_LOOKS[0]
 
@@ -41,7 +45,8 @@ class Outcome:
 
 def remedy_of(session: Session, rung: str) -> Remedy | None:
     """Return the remedy that is measured under ``rung``."""
-    return session.handoff if rung == HANDED_OVER else session.remedy
+    remedy: Remedy | None = getattr(session, REMEDIES[rung])
+    return remedy
 
 
 def outcome(session: Session, rung: str = REMEDIED) -> Outcome | None:
@@ -68,31 +73,48 @@ def outcome(session: Session, rung: str = REMEDIED) -> Outcome | None:
     return Outcome(rung, False, measured, reverted=why)
 
 
+def outcomes(session: Session) -> list[Outcome]:
+    """Return the results of the remedies that were tried, in that order."""
+    return [result for rung in REMEDIES if (result := outcome(session, rung)) is not None]
+
+
 def best(session: Session) -> Outcome | None:
-    """Return the result of the remedy that pays; if none does, that of the offload; None if none was requested."""
-    handed = outcome(session, HANDED_OVER)
-    return handed if handed is not None and handed.applied else outcome(session)
+    """Return the result of the remedy that pays most; if none does, that of the offload; None if none was requested."""
+    results = outcomes(session)
+    gains = [(result.speedup.value, result) for result in results if result.applied and result.speedup is not None]
+    if gains:
+        return max(gains, key=lambda gain: gain[0])[1]
+    return results[0] if results else None
 
 
 def why_none(session: Session) -> str:
     """Return why no remedy is kept; empty if one is, or if none was requested."""
-    came = best(session)
-    if came is None or came.applied:
+    results = outcomes(session)
+    if any(result.applied for result in results):
         return ""
-    handed = outcome(session, HANDED_OVER)
-    both = [came.why_not or came.reverted, *([handed.why_not or handed.reverted] if handed is not None else [])]
-    return "; the hand-off alone: ".join(both)
+    return "; ".join(
+        f"{BESIDE[result.rung]}: {why}" if result.rung in BESIDE else why
+        for result in results
+        if (why := result.why_not or result.reverted)
+    )
 
 
-def handoff_is_next(session: Session) -> bool:
-    """Return whether the offload does not apply and the hand-off alone is to be tried."""
-    came = outcome(session)
-    return came is not None and not came.applied
+def under_way(session: Session) -> str:
+    """Return the rung of the remedy that is being tried, or is to be tried first."""
+    return next((rung for rung in reversed(REMEDIES) if remedy_of(session, rung) is not None), REMEDIED)
+
+
+def following(session: Session, rung: str, approximate: bool) -> str | None:
+    """Return the rung of the remedy to try after that of ``rung``, or None; ``approximate`` allows decoding."""
+    results = outcomes(session)
+    if rung == REMEDIED and approximate and results and not results[0].why_not:
+        return DECODED
+    return HANDED_OVER if rung != HANDED_OVER and not any(result.applied for result in results) else None
 
 
 def next_trial(session: Session) -> list[str]:
     """Return the rungs of another round of the trial under way; empty once it is decided."""
-    rung = REMEDIED if session.handoff is None else HANDED_OVER
+    rung = under_way(session)
     pair = ["baseline", rung]
     if any(found.name in pair and not found.available for found in session.rungs.values()):
         return []

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from .._version import __version__
 from ..errors import NothingMeasured
 from ..ladder.plan import KNOBS_SHARE, Plan
-from ..session import HANDED_OVER, REMEDIED, Profile, Rung, Session, fed_apart
+from ..session import REMEDIES, Profile, Rung, Session, fed_apart
 from .endings import failure, nothing_measured, nth, trouble, warn_of_trouble, words
 from .folders import Folders
 from .one_pass import PROLOGUE, Outcome, Progress, one_pass
@@ -121,7 +121,7 @@ def _give_up(outcome: Outcome, session: Session) -> None:
     if outcome.exit_code and fed_apart(rung):
         session.rungs[rung] = Rung(rung, False, f"{_FAILED_UNDER}: {outcome.story.error}")
         outcome.exit_code = 0
-        if rung in (REMEDIED, HANDED_OVER):
+        if rung in REMEDIES:
             outcome.reason = "settled"
 
 

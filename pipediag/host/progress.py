@@ -7,10 +7,16 @@ import sys
 import time
 from typing import TextIO
 
-from ..analysis.remedy import HAND_OFF, handoff_is_next
+from ..analysis.remedy import DECODING, HAND_OFF, remedy_of, under_way
 from ..analysis.sentences import number, so_far
-from ..session import HANDED_OVER, REMEDIED, Loader, Rung, Session, settings_of
+from ..session import DECODED, HANDED_OVER, REMEDIED, REMEDIES, Loader, Rung, Session, settings_of
 from ..session.events import Applying, FirstBatch, Looking, Pass, Progress, Trying
+
+_TRYING = {
+    REMEDIED: "the ladder is known; trying on samples what can be moved to the device",
+    DECODED: "trying on samples whether the device can decode JPEGs too",
+    HANDED_OVER: "trying the hand-off alone",
+}
 
 #: Seconds between plain lines if there is no terminal.
 _EVERY = 10.0
@@ -42,13 +48,9 @@ class ProgressLine:
             case Progress(rung, round_):
                 self._step(rung, round_, session)
             case Applying(ended="", budget=budget):
-                moved = ", ".join(place.name for place in session.remedy.moved) if session.remedy else ""
-                what = f"moved to the device: {moved}" if session.handoff is None else HAND_OFF
-                self._begin(f"{what}; measuring whether it pays", budget)
-            case Applying() if session.handoff is not None or handoff_is_next(session):
-                self._say("trying the hand-off alone")
-            case Applying():
-                self._say("the ladder is known; trying on samples what can be moved to the device")
+                self._begin(f"{_remedy(session)}; measuring whether it pays", budget)
+            case Applying(rung=rung):
+                self._say(_TRYING[rung])
             case Trying(budget):
                 self._begin("the ladder is known; trying other settings of the loader", budget)
             case Looking(at) if at:
@@ -97,10 +99,18 @@ def _named(rung: str, session: Session) -> str:
     return rung if number is None or session.knobs is None else session.knobs.tried[number - 1].written
 
 
+def _remedy(session: Session) -> str:
+    """Return what the remedy under way does as text."""
+    rung = under_way(session)
+    remedy = remedy_of(session, rung)
+    if rung == HANDED_OVER or remedy is None:
+        return HAND_OFF
+    also = [DECODING] if rung == DECODED else []
+    return f"moved to the device: {', '.join([*also, *(place.name for place in remedy.moved)])}"
+
+
 def _estimate(session: Session) -> str:
     """Return the known speeds of baseline, ceiling and remedies as text."""
     latest = {w.rung: 1000.0 / w.ms_per_step for w in session.windows}
-    parts = [
-        f"{name} {number(latest[name])}" for name in ("baseline", "device", REMEDIED, HANDED_OVER) if name in latest
-    ]
+    parts = [f"{name} {number(latest[name])}" for name in ("baseline", "device", *REMEDIES) if name in latest]
     return f" ({', '.join(parts)} steps/s)" if parts else ""

@@ -19,12 +19,11 @@ from torch.optim import Optimizer
 from torch.optim.optimizer import register_optimizer_step_post_hook
 from torch.utils.data import DataLoader, IterableDataset
 
-from ..analysis.remedy import HAND_OFF
+from ..analysis.remedy import DECODING, HAND_OFF
 from ..errors import PipediagError, PlanRefused, RunOver, UsageError
 from ..loop.iterators import NativeIterator, built_by
 from ..loop.training import EVIDENCE, is_training, training_device
 from ..patches import hooked
-from ..remedy.decoding import DECODING
 from ..remedy.handoff import why_not
 from ..remedy.remedied_run import RemediedRun
 from ..remedy.saved import SavedPlan
@@ -167,8 +166,7 @@ class Rerouting:
                         self._plan.check_handoff(why_not(loader, device))
             made = RemediedRun(loader, device, native, self.aside, self._say, transforms, self._approximate)
             if self._plan is not None:
-                tried = made.offloaded.plan
-                self._plan.check_moved(made.links, tried.decodes, tried.reasons)
+                self._plan.check_moved(made.links, made.offloaded.plan.undecoded)
         except PlanRefused as refused:
             raise self._over(refused) from None
         except UsageError as unusable:  # no torchvision
@@ -189,8 +187,8 @@ class Rerouting:
         proof = made.offloaded.certificate
         pixels = f"; the pixels are {proof.pixels}" if proof is not None else ""
         self._say(f"of the loader at {seen.where} runs on {device}: {moved}{pixels}{pays}")
-        if self._approximate and not plan.decodes:
-            self._say(f"JPEGs are decoded in the workers: {'; '.join(plan.reasons)}")
+        if plan.undecoded:
+            self._say(f"JPEGs are decoded in the workers: {plan.undecoded}")
         return made
 
     def _stepped(self, optimizer: Optimizer, args: Any, kwargs: Any) -> None:

@@ -16,14 +16,14 @@ import torch
 from torch.utils.data import DataLoader
 
 from ..analysis.knobs import makes_way
-from ..analysis.remedy import handoff_is_next, remedy_of
+from ..analysis.remedy import following, remedy_of, under_way
 from ..analysis.thresholds import GATE
 from ..analysis.whatif import transfer_matters
 from ..loop.epochs import Epochs
 from ..measure.device import Device
 from ..measure.schedule import Schedule
 from ..measure.window import window_seconds
-from ..session import CACHED, HANDED_OVER, REMEDIED, Rung, Session, cut_of
+from ..session import CACHED, REMEDIED, Rung, Session, cut_of
 from . import windows
 from .availability import availability
 from .deadline import Deadline, OutOfTime
@@ -239,22 +239,26 @@ class Climb:
         self.rung = "baseline"  # a later failure of the script is not attributed to a setting
 
     def _try_remedies(self, ended: str) -> Turn:
-        """Compare the loop under the remedy with the loop as it is, then under the hand-off alone if that is next."""
+        """Compare the loop under one remedy after the other with the loop as it is."""
         session, left = self._session, self._plan.apply
-        self._prepare_remedy(ended)
+        first = under_way(session)
+        self._prepare_remedy(ended, first)
         if session.remedy is None:
             self._device.forget_peak()
             yield from self._windows.settle("baseline")
             self._peak = self._device.peak_bytes()
-        if session.handoff is None:
-            left = yield from self._try_remedy(REMEDIED, left)
-        if left > 0 and handoff_is_next(session):
-            self._prepare_remedy(ended)
-            yield from self._try_remedy(HANDED_OVER, left)
+        rung: str | None = first
+        while rung is not None:
+            shared = self._plan.approximate and rung == REMEDIED  # the next remedy is measured in any case
+            seconds = left / 2 if shared else left
+            left -= seconds - (yield from self._try_remedy(rung, seconds))
+            rung = following(session, rung, self._plan.approximate) if left > 0 else None
+            if rung is not None:
+                self._prepare_remedy(ended, rung)
 
-    def _prepare_remedy(self, ended: str) -> None:
+    def _prepare_remedy(self, ended: str, rung: str) -> None:
         self._deadline.lift()  # a trial in the workers is not limited by the budget
-        self._setting.send("applying", {"ended": ended})
+        self._setting.send("applying", {"ended": ended, "rung": rung})
 
     def _try_remedy(self, rung: str, seconds: float) -> Generator[Any, None, float]:
         """Compare the loop under one remedy with the loop as it is, in rounds of their own, for at most ``seconds``.
@@ -271,7 +275,6 @@ class Climb:
             self._setting.aside,
             self._clock,
             session,
-            self._plan.approximate,
             self._peak,
         )
         trial.tell(self._setting.send)

@@ -23,7 +23,7 @@ from ..loop.copies import detached_twin, wrap_sampler
 from ..loop.wrappers import EndlessSampler
 from ..measure.clock import Clock
 from ..measure.device import Device
-from ..session import HANDED_OVER, Remedy, Session
+from ..session import DECODED, HANDED_OVER, REMEDIES, Remedy, Session
 from .delivery import NO_COST, Delivery
 
 if TYPE_CHECKING:
@@ -115,8 +115,8 @@ class Trial:
     """A trial of a remedy on the measured loader; ``session`` holds what is known so far.
 
     Args:
-        rung: of the remedy: ``remedied`` moves transforms, ``hand-off`` moves none.
-        approximate: decode JPEGs on the device, too.
+        rung: of the remedy: ``remedied`` moves transforms, ``decoded`` JPEG decoding too, ``hand-off``
+            nothing.
         peak_before: bytes of device memory that the loop takes at most without a remedy; None if unknown.
 
     Attributes:
@@ -134,7 +134,6 @@ class Trial:
         aside: Aside,
         clock: Clock,
         session: Session,
-        approximate: bool = False,
         peak_before: int | None = None,
     ) -> None:
         known = remedy_of(session, rung)
@@ -149,8 +148,9 @@ class Trial:
                 self.remedy, offloaded = _handed_over(loader, twin, device.torch_device, session)
                 options = {"transforms": False}
             else:
-                self.remedy, offloaded = _offloaded(twin, device.torch_device, _samples(session), approximate)
-                options = {"approximate": True} if self.remedy.decodes else {}
+                decodes = rung == DECODED
+                self.remedy, offloaded = _offloaded(twin, device.torch_device, _samples(session, rung), decodes)
+                options = {"approximate": True} if decodes else {}
         self.remedy.memory_bytes = known.memory_bytes if known else None
         if offloaded is not None:
             from ..remedy.edit import edit_for
@@ -164,10 +164,7 @@ class Trial:
 
     def tell(self, send: Callable[[str, dict[str, Any]], None]) -> None:
         """Send the remedy as it is now."""
-        if self.rung == HANDED_OVER:
-            send("handoff", asdict(self.remedy))
-        else:
-            send("remedy", asdict(self.remedy))
+        send(REMEDIES[self.rung], asdict(self.remedy))
 
     def measured(self) -> None:
         """Note how much memory the remedy takes, after a window under it."""
@@ -176,26 +173,28 @@ class Trial:
             self.remedy.memory_bytes = max(0, peak - self._peak_before)
 
 
-def _samples(session: Session) -> int:
+def _samples(session: Session, rung: str) -> int:
     """Return the number of samples to certify on, from the seconds that a worker takes for one."""
-    if session.remedy is not None:
+    if remedy_of(session, rung) is not None:
         return _AGAIN
     each = session.inside.whole.wall_ms / 1000 if session.inside is not None else 0.0
     return max(_LEAST, min(_MOST, int(_CERTIFYING / max(2 * each, 1e-6))))
 
 
 def _offloaded(
-    loader: DataLoader[Any], device: torch.device, samples: int, approximate: bool
+    loader: DataLoader[Any], device: torch.device, samples: int, decodes: bool
 ) -> tuple[Remedy, OffloadedLoader | None]:
     try:
         from ..remedy import offload
         from ..remedy.summary import told
 
-        offloaded = offload(loader, device, samples=samples, approximate=approximate)
+        offloaded = offload(loader, device, samples=samples, approximate=decodes)
     except UsageError as unusable:
         return Remedy(device=str(device), why_not=str(unusable)), None
     except Exception as error:  # not an error of the script
         return Remedy(device=str(device), why_not=f"trying it failed with {type(error).__name__}: {error}"), None
+    if decodes and offloaded.plan.undecoded:
+        return Remedy(device=str(device), why_not=offloaded.plan.undecoded), None
     remedy = told(offloaded)
     return remedy, None if remedy.why_not else offloaded
 

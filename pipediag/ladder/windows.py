@@ -15,7 +15,7 @@ from ..measure.device import Device
 from ..measure.evidence import BatchCost
 from ..measure.schedule import Schedule
 from ..measure.window import window_steps
-from ..session import CACHED, HANDED_OVER, REMEDIED, Rung, cut_of, fed_apart, made_under
+from ..session import CACHED, REMEDIES, Rung, cut_of, fed_apart, made_under
 from ..usercode import tree
 from .availability import NOTHING_TO_MOVE, TOO_LARGE
 from .caches import BatchCache, Caches
@@ -52,7 +52,7 @@ _POLL, _STILL = 0.02, 0.1
 _FASTER = 0.9
 #: Rungs under which the queues are not filled first: queued batches would hide the loader's own pace, or the queues
 #: cannot be seen.
-_UNFILLED = ("supply", REMEDIED, HANDED_OVER)
+_UNFILLED = ("supply", *REMEDIES)
 #: Batches to drop while waiting for a stable one before the rung is given up.
 _PATIENCE = 200
 #: Number of cached batches that are described.

@@ -16,12 +16,13 @@ import torch
 from torch import Tensor
 from torchvision.transforms import functional as older
 
+from ..analysis.remedy import DECODING
 from ..analysis.sentences import elsewhere
 from ..session import Elsewhere
 from ..usercode import tree
 from ..usercode.randomness import moved
 from .certificate_samples import Real, Recorded, Step, Told, images, tensor_of
-from .decoding import DECODING, both_ways
+from .decoding import both_ways
 from .exactness import ONE_LEVEL, UNBOUNDED, Input, deviations
 from .packed_batch import Packed
 from .packing import pack_ops

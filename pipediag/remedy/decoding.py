@@ -18,9 +18,6 @@ from torch import Tensor
 
 from .nvjpeg import CannotDecode, Decoder, Table
 
-#: Name of the decoding among the ops of a certificate.
-DECODING = "JPEG decoding"
-
 #: Bytes to which the memory of a batch on the device is rounded up.
 _ROUNDED = 1 << 25
 

@@ -8,11 +8,12 @@ from typing import Any
 import torch
 from torch.utils.data import DataLoader, IterableDataset
 
+from ..analysis.remedy import DECODING
 from ..errors import UsageError
 from ..usercode.places import label
 from .certifying import Certificate, certify
 from .custom import Refused, prove
-from .decoding import DECODING, why_not
+from .decoding import why_not
 from .plan import Place, Plan, link_at
 from .streams.executor import Executor, LoaderOnDevice
 from .streams.feed import Feed
@@ -138,12 +139,11 @@ def _plan(
 ) -> Plan:
     """Return the plan for a loader, tried on a few of its samples. The user's own links move if a proof allows it."""
     plan = Plan(fuse=available(device), refused=refused)
-    if approximate and DECODING not in refused:
-        why = why_not(device)
-        plan = replace(plan, reasons=(why,)) if why else replace(plan, decodes=True)
+    if approximate:
+        why = "they would differ from Pillow's by more than one level" if DECODING in refused else why_not(device)
+        plan = replace(plan, decodes=not why, undecoded=why)
     if isinstance(loader.dataset, IterableDataset):
-        why = "an iterable dataset's samples cannot be drawn twice, to try what can be moved"
-        return replace(plan, decodes=False, reasons=(*plan.reasons, why))
+        return replace(plan, reasons=("an iterable dataset's samples cannot be drawn twice, to try what can be moved",))
     stay: dict[Place, str] = {}
     while True:
         try:
@@ -160,4 +160,4 @@ def _plan(
             else:
                 plan = replace(plan, own={**plan.own, place: proof.shapes}, moved={**plan.moved, place: proof})
         except TrialFailed as error:
-            return replace(plan, pieces=(), reasons=(*plan.reasons, str(error)))
+            return replace(plan, pieces=(), reasons=(str(error),))

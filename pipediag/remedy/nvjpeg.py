@@ -25,6 +25,7 @@ _HARDWARE = 3  # NVJPEG_BACKEND_HARDWARE
 _INTERPOLATED_CHROMA = 1 << 5  # NVJPEG_FLAGS_UPSAMPLING_WITH_INTERPOLATION
 _INTERLEAVED_RGB = 5  # NVJPEG_OUTPUT_RGBI
 _CHANNELS = 4  # NVJPEG_MAX_COMPONENT
+_LAST_SUFFIXED = 12  # last release of CUDA whose packages name it
 
 Table: TypeAlias = npt.NDArray[np.int64]
 
@@ -42,7 +43,7 @@ class Decoder:
 
     def __init__(self, stream: torch.cuda.Stream) -> None:
         self._library = _library(int((torch.version.cuda or "0").split(".")[0]))
-        self._stream = ctypes.c_void_p(stream.cuda_stream)
+        self._stream = stream
         self._handle, self._state = ctypes.c_void_p(), ctypes.c_void_p()
         self._files = 0
         self._turn = threading.Lock()  # torch gives one stream to several loaders
@@ -81,7 +82,7 @@ class Decoder:
         images: Table = np.zeros((number, 2, _CHANNELS), np.int64)  # nvjpegImage_t: pointers, then pitches
         images[:, 0, 0], images[:, 1, 0] = targets, 3 * widths
         parts = [array.ctypes.data_as(ctypes.c_void_p) for array in (data, sizes, images)]
-        self._call("nvjpegDecodeBatched", self._handle, self._state, *parts, self._stream)
+        self._call("nvjpegDecodeBatched", self._handle, self._state, *parts, ctypes.c_void_p(self._stream.cuda_stream))
 
     def _is_supported(self, address: int, nbytes: int) -> bool:
         stream, supported = ctypes.c_void_p(), ctypes.c_int(1)
@@ -104,6 +105,7 @@ class Decoder:
     def __del__(self) -> None:
         if sys.is_finalizing():
             return
+        self._stream.synchronize()  # what is destroyed may still be in use there
         if getattr(self, "_state", None):
             self._library.nvjpegJpegStateDestroy(self._state)
         if getattr(self, "_handle", None):
@@ -119,7 +121,8 @@ def _library(release: int) -> ctypes.CDLL:
             return ctypes.CDLL(path)
         except OSError:
             continue
-    raise CannotDecode(f"{name} is not installed: pip install nvidia-nvjpeg")
+    package = "nvidia-nvjpeg" if release > _LAST_SUFFIXED else f"nvidia-nvjpeg-cu{release}"
+    raise CannotDecode(f"{name} is not installed: pip install {package}")
 
 
 def _packaged(name: str) -> Iterator[str]:

@@ -55,6 +55,7 @@ class Plan:
         fuse: True if the device has the fused kernels.
         copies: True if images are copied when a recording image replaces them, for a dataset that overwrites them.
         decodes: True if JPEGs are decoded on the device; their pixels then differ from Pillow's by one level at most.
+        undecoded: why JPEGs are not decoded on the device, if that was allowed.
         refused: functions whose replay differs too much.
         own: links that are the user's own code and were proven to work on the device.
         moved: the same links in their form for the device. It is not sent to the workers.
@@ -64,6 +65,7 @@ class Plan:
     reasons: tuple[str, ...] = ()
     fuse: bool = False
     decodes: bool = False
+    undecoded: str = ""
     copies: bool = False
     refused: frozenset[str] = frozenset()
     own: Mapping[Place, Shapes] = field(default_factory=dict)
@@ -80,7 +82,8 @@ class Plan:
                 lines.append("decoded on the device: JPEGs, within one level of Pillow's pixels")
             if piece.stays:
                 lines.append(f"stays in the workers: {', '.join(piece.stays)}")
-        return "\n".join([*(lines or ["nothing moves"]), *(f"- {reason}" for reason in self.reasons)])
+        undecoded = [f"JPEGs are decoded in the workers: {self.undecoded}"] if self.undecoded else []
+        return "\n".join([*(lines or ["nothing moves"]), *undecoded, *(f"- {reason}" for reason in self.reasons)])
 
     @contextmanager
     def recording(self) -> Iterator[None]:

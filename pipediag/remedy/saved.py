@@ -118,16 +118,15 @@ class SavedPlan:
         if why_not:
             raise PlanRefused(f"the plan hands batches over, and this loader cannot: {why_not}; {_AGAIN}")
 
-    def check_moved(self, moved: Sequence[tuple[str, str]], decodes: bool = False, reasons: Sequence[str] = ()) -> None:
-        """Compare what moves now with the plan; ``reasons`` say why anything else does not.
+    def check_moved(self, moved: Sequence[tuple[str, str]], undecoded: str = "") -> None:
+        """Compare what moves now with the plan; ``undecoded`` says why JPEGs are not decoded on the device, if so.
 
         Raises:
             PlanRefused: other links move, JPEGs are decoded elsewhere, or a transform's code or the values it holds
                 have changed.
         """
-        if self.decodes and not decodes:
-            why = f": {reasons[0]}" if reasons else ""
-            raise PlanRefused(f"the plan decodes JPEGs on the {self.device}, which is not possible now{why}; {_AGAIN}")
+        if self.decodes and undecoded:
+            raise PlanRefused(f"the plan decodes JPEGs on the {self.device}, which fails now: {undecoded}; {_AGAIN}")
         then, now = [name for name, _ in self.moved], [name for name, _ in moved]
         if then != now:
             told = ", ".join(now) or "nothing"

@@ -67,12 +67,10 @@ def find(dataset: Any, collate: Callable[[Any], Any], indices: Sequence[Any], st
                 trial.look_for_kept(first, again)
                 packed = pack(collate(again), plan.fuse)
         except NotRecordable as error:
-            reasons = (*start.reasons, *trial.reasons(), str(error))
-            return Found(replace(plan, reasons=reasons), tuple(trial.own_code()))
-    reasons = (*start.reasons, *trial.reasons())
+            return Found(replace(plan, reasons=(*trial.reasons(), str(error))), tuple(trial.own_code()))
     if plan.decodes and packed.files is None:
-        plan, reasons = replace(plan, decodes=False), (*reasons, "no JPEG reaches the moved transforms undecoded")
-    return Found(replace(plan, pieces=trial.pieces(), reasons=reasons), tuple(trial.own_code()))
+        plan = replace(plan, decodes=False, undecoded="none reaches the moved transforms undecoded")
+    return Found(replace(plan, pieces=trial.pieces(), reasons=trial.reasons()), tuple(trial.own_code()))
 
 
 def given_to(dataset: Any, place: Place, indices: Sequence[Any]) -> list[Tensor] | None:

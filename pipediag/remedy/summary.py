@@ -29,7 +29,6 @@ def told(offloaded: OffloadedLoader) -> Remedy:
         moved=moved,
         stayed=list(_kept(stays, plan.reasons)),
         why_not="" if moved else next(iter(plan.reasons), _NO_TRANSFORMS),
-        decodes=plan.decodes,
         proof=proof(certificate) if certificate is not None else None,
         plan=saved_plan(offloaded).to_dict() if moved else {},
     )

@@ -6,24 +6,24 @@ import shlex
 
 from ..analysis import Diagnosis
 from ..analysis.recommend.view import named
-from ..analysis.remedy import HAND_OFF, Outcome, best, outcome, remedy_of
+from ..analysis.remedy import BESIDE, DECODING, HAND_OFF, Outcome, best, outcomes, remedy_of
 from ..analysis.savings import of_remedy
 from ..analysis.sentences import elsewhere, number
-from ..session import HANDED_OVER, Apart, Kept, Proof, Remedy
+from ..session import DECODED, HANDED_OVER, Apart, Kept, Proof, Remedy
 from .document import Block, Code, Listing, Section
 from .savings import sentence
 
 
 def section(diagnosis: Diagnosis) -> Section:
     session = diagnosis.session
-    remedy, came, kept = session.remedy, outcome(session), best(session)
-    if remedy is None or came is None or kept is None:
+    results, kept = outcomes(session), best(session)
+    if kept is None:
         return Section("remedy", [])
-    findings = [_findings(diagnosis, remedy, came)]
-    handed, then = session.handoff, outcome(session, HANDED_OVER)
-    if handed is not None and then is not None:
-        findings.insert(0 if then.applied else 1, _of_handoff(diagnosis, handed, then))
-    found: list[Block] = [Listing([line for lines in findings for line in lines])]
+    results.sort(key=lambda result: result.rung != kept.rung)
+    lines = [line for result in results for line in _findings(diagnosis, result)]
+    if saved := sentence(diagnosis, of_remedy(diagnosis.ladder, kept.rung)):
+        lines.insert(1, saved)
+    found: list[Block] = [Listing(lines)]
     applied = remedy_of(session, kept.rung)
     if kept.applied and applied is not None:
         diff = applied.edit.diff.splitlines()
@@ -36,39 +36,40 @@ def section(diagnosis: Diagnosis) -> Section:
 def _commands(remedy: Remedy, came: Outcome, script: list[str]) -> list[str]:
     """Return the commands that keep a remedy; without a plan, ``run`` only moves transforms."""
     plan = ["--plan", remedy.plan_file or "plan.json"] if remedy.plan_file or came.rung == HANDED_OVER else []
-    also = ["--approximate"] if remedy.decodes and not plan else []
+    also = ["--approximate"] if came.rung == DECODED and not plan else []
     commands = [["pipediag", "run", *plan, *also, *script]]
     if plan and not remedy.plan_file:
         commands.insert(0, ["pipediag", "analyze", "--apply", *plan, *script])
     return [shlex.join(command) for command in commands]
 
 
-def _findings(diagnosis: Diagnosis, remedy: Remedy, came: Outcome) -> list[str]:
-    """Return the findings, the most important first."""
-    if why := came.why_not:
-        others = [kept for kept in remedy.stayed if why not in (kept.why, f"{kept.name}: {kept.why}")]
-        return [f"nothing was moved: {why}", *map(_kept, others)]
-    moved = [*(["JPEG decoding"] if remedy.decodes else []), *map(named, remedy.moved)]
-    lines = [
-        _result(came) + _predicted(diagnosis),
-        *_savings(diagnosis, came),
-        f"moved to {remedy.device}: {', '.join(moved)}",
-    ]
-    lines += [_kept(kept) for kept in remedy.stayed]
+def _findings(diagnosis: Diagnosis, came: Outcome) -> list[str]:
+    """Return the findings on one remedy, the most important first."""
+    remedy = remedy_of(diagnosis.session, came.rung)
+    assert remedy is not None, "it has a result"
+    if came.why_not:
+        return _untried(remedy, came)
+    if came.rung == HANDED_OVER:
+        return [f"{HAND_OFF}; {_result(came)}", *_cost(remedy, came)]
+    moved = list(map(named, remedy.moved))
+    if came.rung == DECODED:
+        lines = [f"{BESIDE[DECODED]}: {_result(came)}", f"moved to {remedy.device}: {', '.join([DECODING, *moved])}"]
+    else:
+        lines = [_result(came) + _predicted(diagnosis), f"moved to {remedy.device}: {', '.join(moved)}"]
+        lines += [_kept(kept) for kept in remedy.stayed]
     if remedy.proof is not None:
         lines.append(_proof(remedy.proof))
     return lines + _cost(remedy, came)
 
 
-def _of_handoff(diagnosis: Diagnosis, remedy: Remedy, came: Outcome) -> list[str]:
-    if came.why_not:
+def _untried(remedy: Remedy, came: Outcome) -> list[str]:
+    """Return why a remedy was not tried."""
+    if came.rung == DECODED:
+        return [f"JPEGs are decoded in the workers: {came.why_not}"]
+    if came.rung == HANDED_OVER:
         return [f"the hand-off alone was not tried: {came.why_not}"]
-    return [f"{HAND_OFF}; {_result(came)}", *_savings(diagnosis, came), *_cost(remedy, came)]
-
-
-def _savings(diagnosis: Diagnosis, came: Outcome) -> list[str]:
-    told = sentence(diagnosis, of_remedy(diagnosis.ladder, came.rung))
-    return [told] if told else []
+    others = [kept for kept in remedy.stayed if came.why_not not in (kept.why, f"{kept.name}: {kept.why}")]
+    return [f"nothing was moved: {came.why_not}", *map(_kept, others)]
 
 
 def _cost(remedy: Remedy, came: Outcome) -> list[str]:

@@ -52,9 +52,11 @@ from .facts import (
 from .rungs import (
     CACHED,
     CONTROLS,
+    DECODED,
     HANDED_OVER,
     LADDER,
     REMEDIED,
+    REMEDIES,
     RUNG_MEANING,
     RUNGS,
     STAGE_OF_RUNG,
@@ -71,10 +73,12 @@ from .rungs import (
 __all__ = [
     "CACHED",
     "CONTROLS",
+    "DECODED",
     "HANDED_OVER",
     "LADDER",
     "NOT_YET",
     "REMEDIED",
+    "REMEDIES",
     "RUNGS",
     "RUNG_MEANING",
     "SCHEMA_VERSION",
@@ -149,7 +153,8 @@ class Session:
     profile: Profile | None = None
     knobs: Knobs | None = None
     remedy: Remedy | None = None
-    handoff: Remedy | None = None  # the second remedy, tried if the first does not apply
+    decoded: Remedy | None = None  # the same with JPEGs decoded on the device, if that is allowed
+    handoff: Remedy | None = None  # tried if none of these applies
     ended: str = ""  # settled, budget, interrupted, script-ended, script-failed
     schema_version: int = SCHEMA_VERSION
 

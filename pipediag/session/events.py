@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from . import facts
 from .codec import build
+from .rungs import REMEDIED
 
 if TYPE_CHECKING:
     from . import Session
@@ -60,9 +61,10 @@ class Trying:
 
 @dataclass
 class Applying:
-    """The remedy is prepared after the ladder ``ended``, or it is measured for ``budget`` seconds."""
+    """The remedy of ``rung`` is prepared after the ladder ``ended``, or it is measured for ``budget`` seconds."""
 
     ended: str = ""
+    rung: str = REMEDIED
     budget: float = 0.0
 
 
@@ -144,6 +146,7 @@ KINDS = {
     "tail": Kind(facts.Tail, _set("tail")),
     "knobs": Kind(facts.Knobs, _set("knobs")),
     "remedy": Kind(facts.Remedy, _set("remedy")),
+    "decoded": Kind(facts.Remedy, _set("decoded")),
     "handoff": Kind(facts.Remedy, _set("handoff")),
     "batch": Kind(facts.BatchFacts, _set("batch")),
     "syncs": Kind(facts.Syncs, _set("syncs")),

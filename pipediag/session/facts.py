@@ -452,16 +452,15 @@ class Remedy:
     """A change that ``--apply`` tried on the training loader; its gain follows from the windows.
 
     It moves transforms, or it is the hand-off alone (:attr:`.Session.handoff`), which has neither ``moved`` nor
-    ``proof``. ``why_not`` says why nothing could be tried. ``decodes`` is True if JPEGs are decoded on the device.
-    ``memory_bytes`` is the increase of the loop's peak device memory. ``plan`` is the input of ``pipediag run --plan``,
-    see :mod:`pipediag.remedy.saved`; ``plan_file`` is the file it was written to.
+    ``proof``. ``why_not`` says why nothing could be tried. ``memory_bytes`` is the increase of the loop's peak device
+    memory. ``plan`` is the input of ``pipediag run --plan``, see :mod:`pipediag.remedy.saved`; ``plan_file`` is the
+    file it was written to.
     """
 
     device: str = ""
     moved: list[Place] = field(default_factory=list)
     stayed: list[Kept] = field(default_factory=list)
     why_not: str = ""
-    decodes: bool = False
     proof: Proof | None = None
     memory_bytes: int | None = None
     edit: Edit = field(default_factory=Edit)

@@ -58,11 +58,12 @@ LADDER = (
 )
 #: Controls, measured in addition to the ladder.
 BESIDE = (RungKind("supply", "", "", "the loader alone, without the training step", "workers", "baseline"),)
-#: The loop under the remedy. It is measured after the ladder, in rounds that include a baseline of their own. The
-#: same holds for the rungs ``settings:k``: the loop on copies of its loader with other settings.
-REMEDIED = "remedied"
-#: The same for the second remedy: no transform moves, only the hand-off of the batches changes.
-HANDED_OVER = "hand-off"
+#: The loop under a remedy: transforms move to the device; JPEGs are decoded there too; or no transform moves, and only
+#: the hand-off of the batches changes. Each is measured after the ladder, in rounds that include a baseline of their
+#: own. The same holds for the rungs ``settings:k``: the loop on copies of its loader with other settings.
+REMEDIED, DECODED, HANDED_OVER = "remedied", "decoded", "hand-off"
+#: The rungs of the remedies in the order in which they are tried, and the field of a session that holds each.
+REMEDIES = {REMEDIED: "remedy", DECODED: "decoded", HANDED_OVER: "handoff"}
 
 RUNG = {kind.name: kind for kind in (*LADDER, *BESIDE)}
 RUNGS = tuple(kind.name for kind in LADDER)
@@ -108,7 +109,7 @@ def settings_of(rung: str) -> int | None:
 
 def fed_apart(rung: str) -> bool:
     """Return whether the rung is outside the ladder and another loader than the script's feeds the loop."""
-    return rung in (REMEDIED, HANDED_OVER) or settings_of(rung) is not None
+    return rung in REMEDIES or settings_of(rung) is not None
 
 
 def _number(rung: str, prefix: str) -> int | None:

@@ -12,21 +12,24 @@ from pipediag.analysis import diagnose_session
 from pipediag.analysis.estimate import LEAST
 from pipediag.analysis.ladder import LadderView
 from pipediag.analysis.remedy import (
+    DECODING,
     FEWEST,
     FIRST_LOOK,
     HAND_OFF,
     Outcome,
     best,
-    handoff_is_next,
+    following,
     next_trial,
     outcome,
     speedup,
     to_dict,
+    under_way,
     why_none,
 )
 from pipediag.host.progress import ProgressLine
 from pipediag.report import RENDERERS
 from pipediag.session import (
+    DECODED,
     HANDED_OVER,
     REMEDIED,
     Apart,
@@ -195,9 +198,11 @@ def whole(**more: object) -> Remedy:
 
 class TestHandOff:
     def test_is_next_unless_the_offload_pays(self) -> None:
-        assert handoff_is_next(tried(0.7, 8)) and not handoff_is_next(tried(2.0, 8))
-        assert handoff_is_next(tried(2.0, 0, remedy=Remedy(why_not="Warp: it needs pixels")))
-        assert not handoff_is_next(make(climbing()))
+        assert following(tried(0.7, 8), REMEDIED, False) == HANDED_OVER
+        assert following(tried(2.0, 8), REMEDIED, False) is None
+        nothing = tried(2.0, 0, remedy=Remedy(why_not="Warp: it needs pixels"))
+        assert following(nothing, REMEDIED, False) == following(nothing, REMEDIED, True) == HANDED_OVER
+        assert following(then_handed(tried(0.7, 8), 0.9, 8), HANDED_OVER, True) is None
 
     def test_is_judged_by_its_own_rounds(self) -> None:
         session = then_handed(tried(0.7, 8), 1.3, FIRST_LOOK)
@@ -229,7 +234,7 @@ class TestHandOff:
     def test_progress_names_it(self) -> None:
         said = io.StringIO()
         progress, session = ProgressLine(said), tried(0.7, 8)
-        progress(Applying(ended="settled"), session)
+        progress(Applying(ended="settled", rung=HANDED_OVER), session)
         progress(Applying(budget=20.0), then_handed(session, 1.0, 0))
         assert said.getvalue().splitlines() == [
             "pipediag: trying the hand-off alone",
@@ -266,6 +271,60 @@ class TestHandOff:
         assert not {"moved", "stayed", "certificate"} & told.keys()
 
 
+class TestDecoding:
+    def decoded(self, exact: float, ratio: float, rounds: int = 8, **remedy: Any) -> Session:
+        """The offload, and then a trial of it with JPEGs decoded on the device."""
+        session = tried(exact, 8, remedy=whole())
+        session.decoded = whole(**remedy)
+        session.decoded.proof = Proof(passed=True, samples=64, apart=[Apart(DECODING, 64, 1.0, 1e-4, levels=True)])
+        session.rungs[DECODED] = Rung(DECODED)
+        first = 1 + max(w.round for w in session.windows)
+        for round_ in range(first, first + rounds):
+            session.windows += [Window("baseline", round_, 10, 1.0), Window(DECODED, round_, 10, 1.0 / ratio)]
+        return session
+
+    def test_follows_the_offload_where_it_is_allowed(self) -> None:
+        assert following(tried(2.0, 8), REMEDIED, True) == following(tried(0.7, 8), REMEDIED, True) == DECODED
+        assert following(self.decoded(0.7, 0.9), DECODED, True) == HANDED_OVER
+        assert following(self.decoded(0.7, 1.9), DECODED, True) is None
+        assert under_way(self.decoded(2.0, 1.9)) == DECODED
+
+    def test_the_faster_one_is_kept(self) -> None:
+        for exact, ratio, rung in (
+            (2.0, 3.0, DECODED),
+            (3.0, 2.0, REMEDIED),
+            (0.7, 1.5, DECODED),
+            (1.5, 0.7, REMEDIED),
+        ):
+            kept = best(self.decoded(exact, ratio))
+            assert kept is not None and (kept.rung, kept.applied) == (rung, True)
+
+    def test_reports_name_it(self) -> None:
+        text = " ".join(render_terminal(diagnose_session(self.decoded(2.0, 3.0))).split())
+        assert "with JPEGs decoded there too: it pays: 3 times the steps" in text
+        assert "moved to cuda:0: JPEG decoding, Blur (aug.py:3), Normalize" in text
+        assert "JPEG decoding 1 levels" in text
+        assert text.index("3 times the steps") < text.index("2 times the steps")
+        assert "pipediag run --approximate train.py" in text
+        planned = render_terminal(diagnose_session(self.decoded(2.0, 3.0, plan_file="plan.json")))
+        assert "pipediag run --plan plan.json train.py" in planned  # the plan says it
+        slower = render_terminal(diagnose_session(self.decoded(3.0, 2.0)))
+        assert "pipediag run train.py" in slower and "--approximate" not in slower
+
+    def test_reports_say_why_nothing_is_decoded(self) -> None:
+        session = tried(2.0, 8, remedy=whole())
+        session.decoded = Remedy(device="cpu", why_not="the device cpu has no JPEG engine")
+        text = " ".join(render_terminal(diagnose_session(session)).split())
+        assert "JPEGs are decoded in the workers: the device cpu has no JPEG engine" in text and "it pays: 2" in text
+        assert why_none(session) == ""
+
+    def test_json(self) -> None:
+        session = self.decoded(2.0, 3.0)
+        published = diagnose_session(Session.from_dict(session.to_dict())).to_dict()["decoded"]
+        assert published["applied"] and published["certificate"]["apart"][0]["name"] == DECODING
+        assert diagnose_session(tried(2.0, 8)).to_dict()["decoded"] is None
+
+
 class TestReports:
     def test_terminal(self) -> None:
         session = tried(2.0, 8, remedy=whole(plan_file="a plan.json"))
@@ -278,16 +337,6 @@ class TestReports:
         assert "300 MiB more" in text
         assert DIFF in text
         assert "pipediag run --plan 'a plan.json' train.py" in text
-
-    def test_decoding_is_named_and_asked_for_again(self) -> None:
-        remedy = whole(decodes=True)
-        remedy.proof = Proof(passed=True, samples=64, apart=[Apart("JPEG decoding", 64, 1.0, 1e-4, levels=True)])
-        text = render_terminal(diagnose_session(tried(2.0, 8, remedy=remedy)))
-        assert "moved to cuda:0: JPEG decoding, Blur (aug.py:3), Normalize" in text
-        assert "JPEG decoding 1 levels" in text
-        assert "pipediag run --approximate train.py" in text
-        planned = render_terminal(diagnose_session(tried(2.0, 8, remedy=whole(decodes=True, plan_file="plan.json"))))
-        assert "pipediag run --plan plan.json train.py" in planned  # the plan says it
 
     def test_what_does_not_pay_is_not_offered(self) -> None:
         session = tried(0.5, 8, remedy=whole())

@@ -149,6 +149,15 @@ def test_without_apply_there_is_no_remedy(sandbox: Sandbox) -> None:
     assert json.dumps(done.json).count("remedied") == 0
 
 
+def test_why_no_jpeg_is_decoded(sandbox: Sandbox) -> None:
+    options = ("--apply", "--apply-budget", "8", "--approximate")
+    done = sandbox.analyze(SCRIPT, budget=2, rungs="baseline", options=options)
+    assert done.json["decoded"]["why_not"] == "the device cpu has no JPEG engine"
+    assert not done.json["decoded"]["applied"] and done.json["remedy"]["moved"]
+    assert "JPEGs are decoded in the workers: the device cpu has no JPEG engine" in " ".join(done.stdout.split())
+    assert "pipediag: trying on samples whether the device can decode JPEGs too" in done.said
+
+
 @pytest.mark.parametrize("option", [("--plan", "plan.json"), ("--approximate",)])
 def test_a_plan_and_decoding_need_apply(sandbox: Sandbox, option: tuple[str, ...]) -> None:
     done = sandbox.analyze(SCRIPT, options=option, code=2)

@@ -160,9 +160,9 @@ class TestCheck:
 
     def test_what_decodes(self) -> None:
         decoding = dataclasses.replace(PLAN, decodes=True)
-        decoding.check_moved(PLAN.moved, True)
-        with pytest.raises(PlanRefused, match=r"JPEGs on the c\w+, which is not possible now: no engine; make"):
-            decoding.check_moved(PLAN.moved, False, ["no engine", "another"])
+        decoding.check_moved(PLAN.moved)
+        with pytest.raises(PlanRefused, match=r"JPEGs on the c\w+, which fails now: no engine; make"):
+            decoding.check_moved(PLAN.moved, "no engine")
         assert SavedPlan.from_dict(decoding.to_dict()).decodes
         older = {name: value for name, value in decoding.to_dict().items() if name != "decodes"}
         assert not SavedPlan.from_dict(older).decodes
