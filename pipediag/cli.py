@@ -71,13 +71,13 @@ def _gate(help: str, default: float | None = None) -> _Decorator:
                         show_default=default is not None, help=help)  # fmt: skip
 
 
-def _positive(context: click.Context, option: click.Parameter, price: float | None) -> float | None:
+def _checked_price(context: click.Context, option: click.Parameter, price: float | None) -> float | None:
     if price is not None and not 0 < price <= _HIGHEST:  # nan is not either
         raise UsageError(f"--price: an hour costs more than 0 and at most {_HIGHEST:g}, not {price:g}")
     return price
 
 
-_price = click.option("--price", type=float, metavar="PER_HOUR", callback=_positive,
+_price = click.option("--price", type=float, metavar="PER_HOUR", callback=_checked_price,
                       help="What an hour of the machine costs, in any currency: say what changes save.")  # fmt: skip
 
 

@@ -145,7 +145,7 @@ def test_report_with_a_price(main: Main) -> None:
     """9.02 steps a second: 22.2 s for an epoch of 200, at 360 an hour."""
     code, out, err = main("report", "--price", "360", GOLDEN / "report.json")
     assert (code, err) == (0, "")
-    assert "instead of 22.2 s and cost 1.09 instead of 2.22" in " ".join(out.split())
+    assert "instead of 22.2 s; costs 1.09 instead of 2.22" in " ".join(out.split())
 
 
 @pytest.mark.parametrize("ending", ["json", "md", "txt"])

@@ -100,14 +100,16 @@ def workers_needed(ladder: LadderView, rung: str) -> int | None:
     waits for batches.
     """
     loader, windows = ladder.session.loader, ladder.session.windows_of(rung)
-    today, needs = ladder.evidence("baseline"), {"cores_used", "process_cpu", "wait_ms"}
-    if loader is None or "worker_ms" not in today or not all(needs <= window.evidence.keys() for window in windows):
+    today = ladder.evidence("baseline")
+    if loader is None or not {"worker_ms", "worker_blocked"} <= today.keys():
+        return None
+    if not all({"cores_used", "process_cpu", "wait_ms"} <= window.evidence.keys() for window in windows):
         return None
     cores = [window.evidence["cores_used"] - window.evidence["process_cpu"] for window in windows]
     steps = [window.ms_per_step for window in windows]
     waits = sum(window.evidence["wait_ms"] for window in windows) > GATE * sum(steps)
     if len(windows) < FEWEST or waits or min(cores) <= 0:  # 0: below the resolution of the processes' clocks
         return None
-    blocked = today["worker_ms"] * today.get("worker_blocked", 0.0)
+    blocked = today["worker_ms"] * today["worker_blocked"]
     needed = math.ceil(AGREE * (mean_rate(cores, WORKERS).high + blocked / mean_rate(steps).low))
     return needed if needed < loader.num_workers else None

@@ -21,16 +21,16 @@ def sentence(diagnosis: Diagnosis, saved: Savings | None) -> str:
     high = "more" if math.isinf(then.high) else number(then.high)
     took = f"{number(then.value)} {unit} ({number(then.low)} to {high})"
     if saved.batches is None:
-        told = f"an hour of today's training would take {took}"
+        told = f"hour of today's training: {took}"
     else:
-        start = "start and its " if saved.with_start else ""
-        told = f"an epoch's {start}{saved.batches} batches would take {took} instead of {number(now)} {unit}"
+        start = " with its start" if saved.with_start else ""
+        told = f"epoch of {saved.batches} batches{start}: {took} instead of {number(now)} {unit}"
     costs = saved.costs(diagnosis.price)
     if costs is not None:
-        told += f" and cost {_money(costs[1].value)} instead of {_money(costs[0])}"
+        told += f"; costs {_money(costs[1].value)} instead of {_money(costs[0])}"
     loader = diagnosis.session.loader
     if saved.workers is not None and loader is not None:
-        told += f"; {saved.workers} of the {loader.num_workers} workers would keep up"
+        told += f"; {saved.workers} of {loader.num_workers} workers keep up"
     return told
 
 

@@ -330,7 +330,7 @@ class TestReports:
         session = tried(2.0, 8, remedy=whole(plan_file="a plan.json"))
         text = render_terminal(diagnose_session(session))
         assert "it pays: 2 times the steps (2 to 2)" in text
-        assert "an epoch's 1000 batches would take" in text
+        assert "epoch of 1000 batches:" in text
         assert "moved to cuda:0: Blur (aug.py:3), Normalize" in text
         assert "stays in the workers: Warp, numpy would need the pixels" in text
         assert "certificate passed on 64 samples" in text and "blur 1 levels" in text and "normalize 0" not in text

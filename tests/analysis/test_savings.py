@@ -178,8 +178,9 @@ class TestWorkersNeeded:
     def test_unknown_below_the_clocks_resolution(self) -> None:
         assert needed(busy=0.0) is None
 
-    def test_unknown_without_the_workers_time_today(self) -> None:
+    @pytest.mark.parametrize("lacks", ["worker_ms", "worker_blocked"])
+    def test_unknown_without_the_workers_time_today(self, lacks: str) -> None:
         session = tried()
         for window in session.windows:
-            window.evidence.pop("worker_ms", None)
+            window.evidence.pop(lacks, None)
         assert workers_needed(LadderView(session), REMEDIED) is None

@@ -73,7 +73,7 @@ class TestTerminal:
         saving.savings = savings(PREDICTED, 60.0, 1000)
         assert terminal(told(saving))[1:3] == [
             "  1. 2x (1.25 to 2.5)  Do this",
-            "     an epoch's 1000 batches would take 30 s (24 to 48) instead of 60 s",
+            "     epoch of 1000 batches: 30 s (24 to 48) instead of 60 s",
         ]
 
     def test_from_the_fourth_on_by_a_line(self) -> None:
@@ -115,7 +115,7 @@ class TestMarkdown:
         saving.savings = savings(PREDICTED, 60.0, 1000)
         assert as_markdown(told(saving))[2:5] == [
             "1. **Do this** (load): 2x (1.25 to 2.5)",
-            "   - an epoch's 1000 batches would take 30 s (24 to 48) instead of 60 s",
+            "   - epoch of 1000 batches: 30 s (24 to 48) instead of 60 s",
             "   - because of 5 ms",
         ]
 
