@@ -24,7 +24,6 @@ from ..patches import live
 from . import picture_hooks
 from .images import (
     IN_PLACE,
-    RECORDING,
     TENSORS,
     RecordingImage,
     RecordingMask,
@@ -34,8 +33,9 @@ from .images import (
     is_recording,
     record,
 )
-from .ops import BY_METHODS_OF_PILLOW, ENCODERS, OLDER, SEVERAL, NotRecordable, convert_image_dtype
-from .pictures import RecordingPicture
+from .ops import ENCODERS, OLDER, SEVERAL, NotRecordable, convert_image_dtype
+from .picture_ops import FUNCTIONS
+from .pictures import RecordingPicture, recorded
 from .tape import session
 
 _META = {
@@ -81,18 +81,18 @@ def register() -> None:
     for kind in (*TENSORS, RecordingStack):
         default_collate_fn_map[kind] = _collate
     for name in (*ENCODERS, *SEVERAL):
-        functional = getattr(F, name, None)
+        functional: Any = getattr(F, name, None)
         if functional not in registry:  # not in this version of torchvision
             continue
         known, kernel = registry[functional], _kernel(name)
-        for cls in RECORDING:
-            if cls is RecordingPicture and name in BY_METHODS_OF_PILLOW:
-                continue
+        if name in FUNCTIONS:
+            known[RecordingPicture] = recorded(FUNCTIONS[name], functional)
+        for cls in TENSORS:
             # Record a mask if torchvision has a kernel for masks; otherwise let it pass through as torchvision does.
             if any(base in known for base in _dispatched(cls)):
                 known[cls] = kernel
     for name, answer in _META.items():
-        for cls in RECORDING:
+        for cls in TENSORS:
             registry[getattr(F, name)][cls] = answer
 
 
@@ -108,15 +108,15 @@ def _to_tensor(picture: Any) -> Any:
     """Record ``to_tensor``: channels first, floats between 0 and 1."""
     tape = picture.tape
     ops = convert_image_dtype(tape.state, torch.get_default_dtype())
-    return RecordingTensor.of(tape.then(ops, _ORIGINAL["to_tensor"], pillow=False))
+    return RecordingTensor.of(tape.then(ops, _ORIGINAL["to_tensor"]))
 
 
 def _pil_to_tensor(picture: Any) -> Any:
-    return RecordingTensor.of(picture.tape.then([], _ORIGINAL["pil_to_tensor"], pillow=False))
+    return RecordingTensor.of(picture.tape.then([], _ORIGINAL["pil_to_tensor"]))
 
 
 def _to_image(image: Any) -> Any:
-    return RecordingImage.of(image.tape.then([], _ORIGINAL["to_image"], pillow=False))
+    return RecordingImage.of(image.tape.then([], _ORIGINAL["to_image"]))
 
 
 _ORIGINAL = {"to_tensor": older.to_tensor, "pil_to_tensor": older.pil_to_tensor, "to_image": F.to_image}
@@ -136,8 +136,6 @@ def _older(name: str) -> Callable[..., Any]:
     original = getattr(older, name)
 
     def written_down(image: Any, *args: Any, **kwargs: Any) -> Any:
-        if isinstance(image, RecordingPicture) and (name in BY_METHODS_OF_PILLOW or name in IN_PLACE):
-            return original(image, *args, **kwargs)  # those in place raise, since they take tensors only
         if name not in IN_PLACE and isinstance(image, (RecordingImage, RecordingMask)):
             # These functions know plain tensors only, and return one unless they return the image itself.
             made = record(image.as_subclass(Tensor), OLDER[name], original, args, kwargs, fixed=False)
@@ -158,28 +156,39 @@ def _convert_image_dtype(image: Any, dtype: torch.dtype = torch.float) -> Any:
 _CONVERT = older.convert_image_dtype
 
 
-def _patches() -> Iterator[tuple[Any, str, Callable[..., Any]]]:
-    """Yield each function outside the dispatcher with its replacement for recording images."""
-    for name in (*OLDER, *SEVERAL):
+_Function = Callable[..., Any]
+
+
+def _patches() -> Iterator[tuple[Any, str, _Function | None, _Function | None]]:
+    """Yield each function outside the dispatcher with its replacements for recording tensors and for recording
+    pictures; None if it handles them itself."""
+    for name in OLDER:
         if hasattr(older, name):
-            yield older, name, (_kernel(name) if name in SEVERAL else _older(name))
-    yield older, "convert_image_dtype", _convert_image_dtype
-    yield older, "get_dimensions", _META["get_dimensions"]
-    yield older, "get_image_num_channels", _META["get_num_channels"]
-    yield older, "get_image_size", lambda image: list(image.tape.state.size[::-1])
+            encode = None if name in IN_PLACE else FUNCTIONS.get(OLDER[name])  # those in place take tensors only
+            yield older, name, _older(name), encode and recorded(encode, getattr(older, name))
+    for name in SEVERAL:
+        yield older, name, _kernel(name), None
+    yield older, "convert_image_dtype", _convert_image_dtype, None
+    yield older, "get_dimensions", _META["get_dimensions"], None
+    yield older, "get_image_num_channels", _META["get_num_channels"], None
+    yield older, "get_image_size", lambda image: list(image.tape.state.size[::-1]), None
     for module in (older, F):
-        yield module, "to_tensor", _to_tensor
-        yield module, "pil_to_tensor", _pil_to_tensor
-        yield module, "to_pil_image", _TO_PICTURE
-    yield F, "to_image", _to_image
+        yield module, "to_tensor", None, _to_tensor
+        yield module, "pil_to_tensor", None, _pil_to_tensor
+        yield module, "to_pil_image", _TO_PICTURE, None
+    yield F, "to_image", _to_image, _to_image
+    for owner, name, of_picture in picture_hooks.image_ops():
+        yield owner, name, None, of_picture
 
 
-def _guarded(original: Callable[..., Any], instead: Callable[..., Any]) -> Callable[..., Any]:
+def _guarded(original: _Function, of_tensor: _Function | None, of_picture: _Function | None) -> _Function:
+    functions: dict[type, _Function | None] = dict.fromkeys((*TENSORS, RecordingStack), of_tensor)
+    functions[RecordingPicture] = of_picture
+
     @functools.wraps(original)
     def call(*args: Any, **kwargs: Any) -> Any:
-        if args and is_recording(args[0]):
-            return instead(*args, **kwargs)
-        return original(*args, **kwargs)
+        instead = functions.get(type(args[0])) if args else None
+        return (instead or original)(*args, **kwargs)
 
     return call
 
@@ -223,9 +232,9 @@ def _mixing(original: Callable[..., Any], how: str, value: str) -> Callable[...,
 @functools.cache
 def _replacements() -> list[tuple[Any, str, Any, Any]]:
     """Return owner, name, original and replacement of every patched function."""
-    made = [(owner, name, _guarded(getattr(owner, name), instead)) for owner, name, instead in _patches()]
+    made = [(owner, name, _guarded(getattr(owner, name), *instead)) for owner, name, *instead in _patches()]
     made += [(module, "_get_fill", _fill_of(module._get_fill)) for module in (_geometry, _auto_augment)]
-    made += picture_hooks.replacements()
+    made += picture_hooks.enhancers()
     made.append((_misc.ToDtype, "transform", _dtype_of(_misc.ToDtype.transform)))
     made.append((_augment.MixUp, "transform", _mixing(_augment.MixUp.transform, "mixup", "lam")))
     made.append((_augment.CutMix, "transform", _mixing(_augment.CutMix.transform, "cutmix", "box")))

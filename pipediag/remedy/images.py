@@ -268,14 +268,14 @@ def stand_in(value: Any) -> Any:
             return None
         value = _seen(value, value.copy)
         shape = (BANDS[value.mode], value.height, value.width)
-        return RecordingPicture.of(Tape(value, State(shape, torch.uint8, pillow=True)))
+        return RecordingPicture.of(Tape(value, State(shape, torch.uint8)))
     cls = _STANDING_FOR.get(type(value))
     if cls is None or value.requires_grad or not value.is_cpu:
         return None
     shape = tuple(value.shape)
     if len(shape) not in cls.dimensions or 0 in shape:
         return None
-    state = state_of((shape, value.dtype, False, cls is RecordingMask, not value.is_contiguous(), True))
+    state = state_of((shape, value.dtype, cls is RecordingMask, not value.is_contiguous(), True))
     return cls.of(Tape(_seen(value, value.clone), state))
 
 
@@ -290,11 +290,8 @@ def _seen(value: Any, copied: Callable[[], Any]) -> Any:
 
 
 def after_calls(image: Any, tape: Tape) -> Any:
-    """Return an image of the same type with another tape."""
-    cls = type(image)
-    if cls is RecordingPicture:
-        return RecordingPicture.of(tape)
-    again = blank(cls)
+    """Return a recording tensor of the same type with another tape."""
+    again = blank(type(image))
     again.tape = tape
     return again
 

@@ -22,7 +22,6 @@ import torch
 from torch import Tensor
 
 from ..errors import PipediagError
-from .batched import pillow
 from .batched.warp import affine_numbers, perspective_numbers, rotate_numbers
 
 Shape = tuple[int, ...]
@@ -135,11 +134,10 @@ Track = tuple[tuple[Op, ...], tuple[float, ...]]
 
 
 class State(NamedTuple):
-    """Metadata of an image without pixels: its shape, its dtype and whether it is a Pillow image."""
+    """Metadata of an image without pixels: its shape, its dtype and how it is stored."""
 
     shape: Shape
     dtype: torch.dtype
-    pillow: bool = False
     mask: bool = False
     strided: bool = False  # its pixels are not contiguous in memory
     fixed: bool = True  # uint8 is resized in fixed point, as the v2 functions do
@@ -158,7 +156,7 @@ class State(NamedTuple):
 
 
 #: Builds a state from all its parts, faster than the class.
-state_of: Callable[[tuple[Shape, torch.dtype, bool, bool, bool, bool]], State] = functools.partial(tuple.__new__, State)
+state_of: Callable[[tuple[Shape, torch.dtype, bool, bool, bool]], State] = functools.partial(tuple.__new__, State)
 
 INTERPOLATIONS = {0: "nearest", 1: "lanczos", 2: "bilinear", 3: "bicubic", 4: "box", 5: "hamming"}  # Pillow's numbers
 
@@ -281,7 +279,7 @@ def resize(
 def _resized(state: State, size: tuple[int, int], interpolation: Any, antialias: bool | None) -> list[Op]:
     if size == state.size:
         return []
-    return [_resampled(state, state.size, size, interpolation, antialias).given(0, 0, *state.size)]
+    return [_resampled(state, size, interpolation, antialias).given(0, 0, *state.size)]
 
 
 def resized_crop(
@@ -300,18 +298,17 @@ def resized_crop(
 def prepare_resized_crop(
     state: State, size: Any, interpolation: Any = "bilinear", antialias: bool | None = True
 ) -> Encode:
-    ops: dict[Any, Op] = {}  # reused as in prepare_crop
+    ops: dict[tuple[int, int], Op] = {}  # reused as in prepare_crop
 
     def encode(top: int, left: int, height: int, width: int) -> list[Op]:
         box = (top, left, height, width)
         new = output_size((height, width), size, None)
         if inside(box, state.size) and new != (height, width):
-            way = new, state.pillow and pillow.first_pass((height, width), new)
-            if way not in ops:
+            if new not in ops:
                 if len(ops) >= _SIZES:
                     ops.clear()
-                ops[way] = _resampled(state, (height, width), new, interpolation, antialias)
-            return [ops[way].given(*box)]
+                ops[new] = _resampled(state, new, interpolation, antialias)
+            return [ops[new].given(*box)]
         cut = state._replace(shape=state.resized(height, width))
         return crop(state, *box) + _resized(cut, new, interpolation, antialias)
 
@@ -321,13 +318,8 @@ def prepare_resized_crop(
 _SIZES = 16  # limit on reused ops; few results have more sizes than one
 
 
-def _resampled(
-    state: State, box: tuple[int, int], size: tuple[int, int], interpolation: Any, antialias: bool | None
-) -> Op:
+def _resampled(state: State, size: tuple[int, int], interpolation: Any, antialias: bool | None) -> Op:
     mode = "nearest" if state.mask else interpolation_name(interpolation)
-    if state.pillow:
-        mode = "nearest" if mode == "nearest-exact" else mode
-        return _op("resample", state, (*size, mode, True, True, pillow.first_pass(box, size)), state.resized(*size))
     if mode in ("lanczos", "box", "hamming"):
         raise NotRecordable(f"resizing with interpolation={mode!r} has no kernel on the device")
     if state.dtype == torch.bool and mode in ("bilinear", "bicubic"):
@@ -341,31 +333,9 @@ def pad(state: State, padding: Any, fill: Any = None, padding_mode: str = "const
     if not (left or top or right or bottom):
         return []
     height, width = state.size
-    colour = fills(fill)
-    if state.pillow:
-        colour = _pad_colour(state, fill)
-        if padding_mode != "constant":
-            _look_for_pillows_padding(state, (left, top, right, bottom), padding_mode)
     shape = state.resized(height + top + bottom, width + left + right)
-    static = ((left, top, right, bottom), colour, padding_mode)
+    static = ((left, top, right, bottom), fills(fill), padding_mode)
     return _one("pad", state, static=static, shape=shape)
-
-
-def _pad_colour(state: State, fill: Any) -> tuple[float, ...]:
-    """Return the levels that torchvision gives to Pillow: whole numbers from 0 to 255."""
-    given = fills(fill) or (0.0,)
-    if len(given) not in (1, state.channels):
-        raise NotRecordable(f"{len(given)} fills for {state.channels} channels")
-    return tuple([min(max(int(level), 0), 255) for level in given])
-
-
-def _look_for_pillows_padding(state: State, padding: tuple[int, ...], mode: str) -> None:
-    """Raise if numpy, which torchvision uses to pad pictures, pads by more than the image has, or by less than zero."""
-    most = {"reflect": -1, "symmetric": 0}.get(mode)
-    height, width = state.size
-    for side, sides in ((width, padding[::2]), (height, padding[1::2])):
-        if min(sides) < 0 or (most is not None and max(sides) > side + most):
-            raise NotRecordable(f"padding_mode={mode!r} by more than a picture's own pixels")
 
 
 def affine(
@@ -499,16 +469,10 @@ def _factor(name: str) -> Callable[..., list[Op]]:
 
 def _prepare_factor(name: str) -> Callable[[State], Encode]:
     def prepare(state: State) -> Encode:
-        op = _op(_kernel_name(name, state), _levelled(name, state))
+        op = _op(name, _levelled(name, state))
         return lambda factor: [op.given(float(factor))]
 
     return prepare
-
-
-def _kernel_name(name: str, state: State) -> str:
-    """Return the name of the op, which is another one for a Pillow image if Pillow's pixels need a kernel of their
-    own."""
-    return f"pillow_{name}" if state.pillow and f"pillow_{name}" in _OF_PILLOW else name
 
 
 def _levelled(name: str, state: State) -> State:
@@ -528,7 +492,7 @@ def adjust_gamma(state: State, gamma: float, gain: float = 1) -> list[Op]:
 
 def _plain(name: str) -> Callable[..., list[Op]]:
     def encode(state: State) -> list[Op]:
-        return _one(_kernel_name(name, state), _levelled(name, state))
+        return _one(name, _levelled(name, state))
 
     return encode
 
@@ -539,7 +503,7 @@ def rgb_to_grayscale(state: State, num_output_channels: int = 1) -> list[Op]:
     shape = (num_output_channels, *state.shape[-2:])
     if state.channels == num_output_channels == 1:
         return []
-    return _one(_kernel_name("grayscale", state), state, static=(num_output_channels,), shape=shape)
+    return _one("grayscale", state, static=(num_output_channels,), shape=shape)
 
 
 def grayscale_to_rgb(state: State) -> list[Op]:
@@ -672,22 +636,6 @@ OLDER: dict[str, str] = {
     "to_grayscale": "rgb_to_grayscale",
 }
 
-#: Functions on pictures that call methods of Pillow; these are recorded in their place.
-BY_METHODS_OF_PILLOW = frozenset({"affine", "rotate", "perspective", "adjust_gamma", "posterize", "solarize", "invert"})
-
-#: Ops with Pillow's own arithmetic, where that of tensors has the same name without the prefix.
-_OF_PILLOW = frozenset(
-    {
-        "pillow_adjust_brightness",
-        "pillow_adjust_contrast",
-        "pillow_adjust_saturation",
-        "pillow_adjust_hue",
-        "pillow_adjust_sharpness",
-        "pillow_autocontrast",
-        "pillow_grayscale",
-    }
-)
-
 #: Ops on single pixels: a crop after them may be moved before them.
 EACH_PIXEL = frozenset(
     {
@@ -703,6 +651,9 @@ EACH_PIXEL = frozenset(
         "adjust_hue",
         "adjust_gamma",
         "pillow_point",
-        *(_OF_PILLOW - {"pillow_adjust_contrast", "pillow_adjust_sharpness", "pillow_autocontrast"}),
+        "pillow_grayscale",
+        "pillow_adjust_brightness",
+        "pillow_adjust_saturation",
+        "pillow_adjust_hue",
     }
 )

@@ -9,58 +9,42 @@ from typing import Any
 from PIL import ImageEnhance, ImageOps
 from torchvision.transforms import _functional_pil as by_torchvision
 
-from .images import is_recording, record
-from .ops import NotRecordable, Op
-from .picture_ops import IMAGE_OPS
-from .pictures import RecordingPicture
+from .images import is_recording
+from .ops import NotRecordable
+from .picture_ops import IMAGE_OPS, adjusted
+from .pictures import recorded
 
-#: Pillow's enhancers, and the function of torchvision that calls each.
+#: Pillow's enhancers, and what torchvision's function that calls each adjusts.
 _ENHANCERS: dict[type, str] = {
-    ImageEnhance.Brightness: "adjust_brightness",
-    ImageEnhance.Contrast: "adjust_contrast",
-    ImageEnhance.Color: "adjust_saturation",
-    ImageEnhance.Sharpness: "adjust_sharpness",
+    ImageEnhance.Brightness: "brightness",
+    ImageEnhance.Contrast: "contrast",
+    ImageEnhance.Color: "saturation",
+    ImageEnhance.Sharpness: "sharpness",
 }
 
 
-def replacements() -> Iterator[tuple[Any, str, Any]]:
-    """Yield owner, name and replacement of each; other images are passed to the original."""
+def image_ops() -> Iterator[tuple[Any, str, Callable[..., Any]]]:
+    """Yield owner and name of each function of ``PIL.ImageOps``, and what records it on a recording picture."""
     for name, encode in IMAGE_OPS.items():
-        yield ImageOps, name, _image_op(getattr(ImageOps, name), encode)
-    yield ImageOps, "pad", _padded(ImageOps.pad)
+        yield ImageOps, name, recorded(encode, getattr(ImageOps, name))
+    yield ImageOps, "pad", _pad
+
+
+def enhancers() -> Iterator[tuple[Any, str, Callable[..., Any]]]:
+    """Yield owner, name and replacement of each method; with other images it calls the original."""
     for enhancer in _ENHANCERS:
         yield enhancer, "__init__", _begun(vars(enhancer)["__init__"])
     yield ImageEnhance._Enhance, "enhance", _enhanced(ImageEnhance._Enhance.enhance)
 
 
-def _image_op(original: Callable[..., Any], encode: Callable[..., list[Op]]) -> Callable[..., Any]:
-    @functools.wraps(original)
-    def call(image: Any, *args: Any, **kwargs: Any) -> Any:
-        if not is_recording(image):
-            return original(image, *args, **kwargs)
-        tape = image.tape
-        return RecordingPicture.of(tape.then(encode(tape.state, *args, **kwargs), original, args, kwargs))
-
-    return call
-
-
-def _padded(original: Callable[..., Any]) -> Callable[..., Any]:
+def _pad(image: Any, size: Any, method: int = 3, color: Any = None, centering: Any = (0.5, 0.5)) -> Any:
     """Record ``ImageOps.pad`` as the resizing and the border that it makes; it pastes one picture into another."""
-
-    @functools.wraps(original)
-    def pad(
-        image: Any, size: Any, method: int = 3, color: Any = None, centering: tuple[float, float] = (0.5, 0.5)
-    ) -> Any:
-        if not is_recording(image):
-            return original(image, size, method, color, centering)
-        made = ImageOps.contain(image, size, method)
-        if not is_recording(made):
-            raise NotRecordable("a picture is resized to nothing")
-        across, down = size[0] - made.width, size[1] - made.height
-        left, top = (round(free * max(0, min(share, 1))) for free, share in zip((across, down), centering, strict=True))
-        return ImageOps.expand(made, (left, top, across - left, down - top), color)
-
-    return pad
+    made = ImageOps.contain(image, size, method)
+    if not is_recording(made):
+        raise NotRecordable("a picture is resized to nothing")
+    across, down = size[0] - made.width, size[1] - made.height
+    left, top = (round(free * max(0, min(share, 1))) for free, share in zip((across, down), centering, strict=True))
+    return ImageOps.expand(made, (left, top, across - left, down - top), color)
 
 
 def _begun(original: Callable[..., None]) -> Callable[..., None]:
@@ -81,9 +65,10 @@ def _enhanced(original: Callable[..., Any]) -> Callable[..., Any]:
     def enhance(self: Any, factor: float) -> Any:
         if not is_recording(self.image):
             return original(self, factor)
-        name = _ENHANCERS.get(type(self))
-        if name is None:
+        what = _ENHANCERS.get(type(self))
+        if what is None:
             raise NotRecordable(f"{type(self).__name__} is not one of Pillow's own enhancers")
-        return record(self.image, name, getattr(by_torchvision, name), (factor,), {})
+        adjust = getattr(by_torchvision, f"adjust_{what}")
+        return recorded(functools.partial(adjusted, what), adjust)(self.image, factor)
 
     return enhance

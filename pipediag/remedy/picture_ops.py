@@ -3,6 +3,9 @@
 Each function of :data:`METHODS` takes the state of a recording picture and the arguments of the method of that name of
 ``PIL.Image.Image``, those of :data:`IMAGE_OPS` the arguments of the function of that name of ``PIL.ImageOps``. They
 return the ops that repeat Pillow's pixels bit by bit, and raise :class:`NotRecordable` for what has no such op.
+
+torchvision's functions call these methods and functions on a picture. Those of :data:`FUNCTIONS` are recorded
+themselves, with the arguments of torchvision.
 """
 
 from __future__ import annotations
@@ -16,7 +19,7 @@ import PIL.ImageFilter
 import torch
 
 from . import ops
-from .batched import pillow_blur
+from .batched import pillow, pillow_blur
 from .batched.pillow_warp import affine_way
 from .ops import NotRecordable, Op, State
 
@@ -96,8 +99,7 @@ def resize(
     whole = (0, 0, *state.size[::-1])
     left, top, right, bottom = whole if box is None else box
     if (left, top, right, bottom) == whole:
-        mode = PIL.Image.Resampling.BICUBIC if resample is None else resample
-        return ops.resize(state, [height, width], int(mode))
+        return _scaled(state, (height, width), PIL.Image.Resampling.BICUBIC if resample is None else resample)
     if left % 1 == top % 1 == 0 and (right - left, bottom - top) == (width, height):
         return crop(state, (left, top, right, bottom))
     if resample == PIL.Image.Resampling.NEAREST:
@@ -105,6 +107,36 @@ def resize(
         matrix = (float(end - x) / width, 0.0, float(x), 0.0, float(below - y) / height, float(y))
         return _affine(state, matrix, (height, width), "nearest", colour_of(None, state.channels))
     raise NotRecordable("a picture is resized from a box inside it, whose filter reads the pixels around the box")
+
+
+def _scaled(state: State, size: tuple[int, int], interpolation: Any) -> list[Op]:
+    return [] if size == state.size else _resampled(state, (0, 0, *state.size), size, interpolation)
+
+
+def _resampled(state: State, box: tuple[int, int, int, int], size: tuple[int, int], interpolation: Any) -> list[Op]:
+    """Encode the resizing of a box (top, left, height, width) inside the picture."""
+    mode = ops.interpolation_name(interpolation)
+    mode = "nearest" if mode == "nearest-exact" else mode
+    static = (*size, mode, True, True, pillow.first_pass(box[2:], size))
+    return [Op("resample", static, box, state.resized(*size), state.dtype)]
+
+
+def resized_crop(
+    state: State,
+    top: int,
+    left: int,
+    height: int,
+    width: int,
+    size: Any,
+    interpolation: Any = "bilinear",
+    antialias: bool | None = True,
+) -> list[Op]:
+    new = ops.output_size((height, width), size, None)
+    box = (top, left, height, width)
+    if ops.inside(box, state.size) and new != (height, width):
+        return _resampled(state, box, new, interpolation)
+    cut = state._replace(shape=state.resized(height, width))
+    return ops.crop(state, *box) + _scaled(cut, new, interpolation)
 
 
 def crop(state: State, box: Sequence[float] | None = None) -> list[Op]:
@@ -144,7 +176,25 @@ def convert(state: State, mode: str | None = None, matrix: Any = None, *unused: 
         raise NotRecordable(f"a picture of mode {MODES[state.channels]} is converted to {mode}")
     if mode is None or BANDS[mode] == state.channels:
         return []
-    return ops.rgb_to_grayscale(state, BANDS[mode])
+    return rgb_to_grayscale(state, BANDS[mode])
+
+
+def rgb_to_grayscale(state: State, num_output_channels: int = 1) -> list[Op]:
+    if num_output_channels not in (1, 3):
+        raise NotRecordable("a grey picture has one channel or three")
+    if state.channels == num_output_channels == 1:
+        return []
+    shape = (num_output_channels, *state.size)
+    return [Op("pillow_grayscale", (num_output_channels,), (), shape, state.dtype)]
+
+
+def adjusted(what: str, state: State, factor: float) -> list[Op]:
+    """Encode the function of torchvision of the name ``adjust_{what}``."""
+    return [Op(f"pillow_adjust_{what}", (), (float(factor),), state.shape, state.dtype)]
+
+
+def adjust_hue(state: State, hue_factor: float) -> list[Op]:
+    return adjusted("hue", state, hue_factor)
 
 
 def point(state: State, lut: Sequence[float], mode: str | None = None) -> list[Op]:
@@ -181,18 +231,36 @@ def expand(state: State, border: Any = 0, fill: Any = 0) -> list[Op]:
     return ops.pad(state, border, colour_of(fill, state.channels))
 
 
+def pad(state: State, padding: Any, fill: Any = None, padding_mode: str = "constant") -> list[Op]:
+    levels = ops.fills(fill) or (0.0,)
+    if len(levels) not in (1, state.channels):
+        raise NotRecordable(f"{len(levels)} fills for {state.channels} channels")
+    if padding_mode != "constant":
+        _look_for_pixels_to_pad_with(state, ops.paddings(padding), padding_mode)
+    return ops.pad(state, padding, [min(max(int(level), 0), 255) for level in levels], padding_mode)
+
+
+def _look_for_pixels_to_pad_with(state: State, padding: tuple[int, ...], mode: str) -> None:
+    """Raise if numpy, which torchvision uses to pad pictures, pads by more than the image has, or by less than zero."""
+    most = {"reflect": -1, "symmetric": 0}.get(mode)
+    height, width = state.size
+    for side, sides in ((width, padding[::2]), (height, padding[1::2])):
+        if min(sides) < 0 or (most is not None and max(sides) > side + most):
+            raise NotRecordable(f"padding_mode={mode!r} by more than a picture's own pixels")
+
+
 def autocontrast(
     state: State, cutoff: Any = 0, ignore: Any = None, mask: Any = None, preserve_tone: bool = False
 ) -> list[Op]:
     if cutoff or ignore is not None or mask is not None or preserve_tone:
         raise NotRecordable("autocontrast with options has no kernel on the device")
-    return ops.ENCODERS["autocontrast"](state)
+    return [Op("pillow_autocontrast", (), (), state.shape, state.dtype)]
 
 
 def equalize(state: State, mask: Any = None) -> list[Op]:
     if mask is not None:
         raise NotRecordable("equalize with a mask has no kernel on the device")
-    return ops.ENCODERS["equalize"](state)
+    return [Op("equalize", (), (), state.shape, state.dtype)]
 
 
 #: Encoders by the name of the method.
@@ -212,4 +280,17 @@ IMAGE_OPS: dict[str, Callable[..., list[Op]]] = {
     "autocontrast": autocontrast,
     "equalize": equalize,
     "expand": expand,
+}
+
+#: Encoders of torchvision's functions on pictures that read pixels themselves, and of ``resized_crop``,
+#: which is one op.
+FUNCTIONS: dict[str, Callable[..., list[Op]]] = {
+    "resized_crop": resized_crop,
+    "pad": pad,
+    "adjust_hue": adjust_hue,
+    "rgb_to_grayscale": rgb_to_grayscale,
+    "gaussian_blur": ops.gaussian_blur,
+    "elastic": ops.elastic,
+    "erase": ops.erase,
+    "permute_channels": ops.permute_channels,
 }

@@ -6,12 +6,13 @@ ends at the methods of :data:`pipediag.remedy.picture_ops.METHODS`, which are re
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from typing import Any
 
 import PIL.Image
 
-from .ops import NotRecordable
+from .ops import NotRecordable, Op
 from .picture_ops import METHODS, MODES
 from .tape import Tape, session
 
@@ -39,8 +40,8 @@ class RecordingPicture(PIL.Image.Image):
                 return getattr(self.tape.pixels(), name)
         if name in _ITS_OWN:
             return object.__getattribute__(self, name)
-        if name in METHODS:
-            return _recorder(self.tape, name)
+        if name in _RECORDED:
+            return functools.partial(_RECORDED[name], self)
         what = "a numpy array" if name.startswith("__array") else repr(name)
         raise NotRecordable(f"{what} of a picture would need its pixels")
 
@@ -52,21 +53,23 @@ class RecordingPicture(PIL.Image.Image):
             return lut.point(self)
         if callable(lut):  # a table can be pickled
             lut = [lut(level) for level in range(256)] * self.tape.state.channels
-        return _recorder(self.tape, "point")(lut, mode)
+        return _RECORDED["point"](self, lut, mode)
 
     def filter(self, filter: Any) -> Any:
-        return _recorder(self.tape, "filter")(filter() if isinstance(filter, type) else filter)
+        return _RECORDED["filter"](self, filter() if isinstance(filter, type) else filter)
 
 
-def _recorder(tape: Tape, name: str) -> Callable[..., RecordingPicture]:
-    """Return what stands in for the method ``name`` of the picture with this tape."""
+def recorded(encode: Callable[..., list[Op]], fn: Callable[..., Any]) -> Callable[..., RecordingPicture]:
+    """Return what records ``fn``, a function of a picture or a method, by its encoder."""
 
-    def written_down(*args: Any, **kwargs: Any) -> RecordingPicture:
-        ops = METHODS[name](tape.state, *args, **kwargs)
-        return RecordingPicture.of(tape.then(ops, getattr(PIL.Image.Image, name), args, kwargs))
+    def record(picture: RecordingPicture, *args: Any, **kwargs: Any) -> RecordingPicture:
+        tape = picture.tape
+        return RecordingPicture.of(tape.then(encode(tape.state, *args, **kwargs), fn, args, kwargs))
 
-    return written_down
+    return record
 
+
+_RECORDED = {name: recorded(encode, getattr(PIL.Image.Image, name)) for name, encode in METHODS.items()}
 
 #: Attributes that need no pixels.
 _KNOWN = frozenset(

@@ -16,6 +16,7 @@ from .fingerprint import digest
 from .hooks import recording
 from .images import RecordingTensor
 from .ops import NotRecordable, Op
+from .pictures import RecordingPicture
 from .recorder import Link, Recorder, links_of
 from .undecoded import undecoded_files
 
@@ -156,7 +157,7 @@ def proven(path: Path, own: Mapping[Place, Shapes]) -> dict[int, Draw]:
 def _records(place: Place, shapes: Shapes) -> Draw:
     def draw(image: Any) -> Any:
         tape = image.tape
-        if tape.state.pillow:
+        if isinstance(image, RecordingPicture):
             raise NotRecordable("it was proven on tensors only")
         shape, dtype = shapes.out(tape.state.shape, tape.state.dtype)
         return RecordingTensor.of(tape.then([Op("custom", (place,), (), shape, dtype)], shapes.fn))

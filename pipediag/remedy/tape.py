@@ -74,20 +74,16 @@ class Tape:
         args: tuple[Any, ...] = (),
         kwargs: dict[str, Any] | None = None,
         part: int | None = None,
-        pillow: bool | None = None,
         drawn_from: Tensor | None = None,
         state: State | None = None,
     ) -> Tape:
-        """Return a tape with one more call. Set ``pillow`` if the call converts from or to a Pillow image, ``state`` if
-        it changes the type."""
+        """Return a tape with one more call. Set ``state`` if the call changes the type."""
         if session.refused and ops:
             _refuse(fn)
         after = self.copy()
         if state is not None:
             after.state = state
         after.add(ops, Call._make, (fn, args, kwargs or {}, part, drawn_from, 0, 0))
-        if pillow is not None:
-            after.state = after.state._replace(pillow=pillow)
         return after
 
     def add(self, ops: list[Op], call: Callable[[Any], Call], drawn: Any) -> None:
@@ -98,7 +94,7 @@ class Tape:
             self._sites.append(session.site)
             state, shape, dtype = self.state, op.shape, op.kind.dtype
             if shape != state.shape or dtype is not state.dtype:
-                self.state = state_of((shape, dtype, state.pillow, state.mask, state.strided, True))
+                self.state = state_of((shape, dtype, state.mask, state.strided, True))
 
     def track(self) -> Track:
         return tuple(self._ops), tuple(self._sites)

@@ -55,4 +55,4 @@ def test_an_op_that_is_given_numbers() -> None:
 
 
 def test_a_state_of_all_its_parts() -> None:
-    assert state_of((SHAPE, torch.uint8, False, True, False, True)) == State(SHAPE, torch.uint8, mask=True)
+    assert state_of((SHAPE, torch.uint8, True, False, True)) == State(SHAPE, torch.uint8, mask=True)
