@@ -182,10 +182,10 @@ def certify(witnesses: Iterable[tuple[Real, Recorded]], plan: Plan, device: torc
         packed = recorded.packed
         if packed.files is not None:
             decoding = ops.setdefault(DECODING, _Compared())
-            for pixels, pillows in both_ways(packed.memory, packed.files, device):
-                decoding.ours.add(pixels, pillows.cpu())
+            for pixels, users in both_ways(packed.memory, packed.files, device):
+                decoding.ours.add(pixels, users.cpu())
             inexact[Elsewhere(DECODING, ONE_LEVEL)] = None
-        made = replay(packed.decoded_by_pillow(device), device, plan.moved)
+        made = replay(packed.decoded_on_cpu(device), device, plan.moved)
         skipped |= recorded.by_chance
         off = False
         for ours, reference in zip(_tensors(made), _tensors(real.batch), strict=True):

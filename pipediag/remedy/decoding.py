@@ -1,7 +1,6 @@
 """Decode the JPEGs of a batch into the batch's own memory on the device.
 
-The GPU's JPEG engines decode them. Files that they do not know are decoded by Pillow here, as the worker would have
-done.
+The GPU's JPEG engines decode them. Files that they do not know are decoded on the CPU, as the worker would have done.
 """
 
 from __future__ import annotations
@@ -12,9 +11,11 @@ from functools import lru_cache
 from typing import NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 import PIL.Image
 import torch
 from torch import Tensor
+from torchvision.io import ImageReadMode
 
 from .nvjpeg import CannotDecode, Decoder, Table
 
@@ -28,8 +29,8 @@ class Files(NamedTuple):
     Attributes:
         begin: first address of the gap, which is also the end of the memory before it.
         nbytes: size of the gap. Addresses after it are larger by this than offsets in the memory that is sent.
-        rows: int64 ``(N, 5)``: for each file its offset in the sent memory, its size, and the address, height and width
-            of its pixels ``(height, width, 3)``.
+        rows: int64 ``(N, 6)``: for each file its offset in the sent memory, its size, the address, height and width of
+            its pixels ``(height, width, 3)``, and 1 if the user's code read it with torchvision, 0 if with Pillow.
     """
 
     begin: int
@@ -49,14 +50,15 @@ def why_not(device: torch.device) -> str:
     return ""
 
 
-def with_pixels(memory: Tensor, files: Files, device: torch.device, by_pillow: bool = False) -> Tensor:
-    """Return a batch's memory on ``device``, with the pixels of its files in their gap, all by Pillow if asked.
+def with_pixels(memory: Tensor, files: Files, device: torch.device, on_cpu: bool = False) -> Tensor:
+    """Return a batch's memory on ``device``, with the pixels of its files in their gap. With ``on_cpu``,
+    the user's own decoder makes them all.
 
     It runs on the current stream. A slot of a ring as ``memory`` must not be reused until that stream has done this
     work.
 
     Raises:
-        OSError: Pillow cannot decode a file either.
+        OSError, RuntimeError: Pillow or torchvision cannot decode a file either.
     """
     if device.type == "cuda":
         memory = memory.pin_memory()  # itself if it is; torch then keeps it until the stream has read it
@@ -67,28 +69,36 @@ def with_pixels(memory: Tensor, files: Files, device: torch.device, by_pillow: b
     whole[: files.begin].copy_(memory[: files.begin], non_blocking=True)
     whole[end:].copy_(memory[files.begin :], non_blocking=True)
     left = files.rows
-    if device.type == "cuda" and not by_pillow:
+    if device.type == "cuda" and not on_cpu:
         with torch.cuda.device(device):
-            bases = np.array([memory.data_ptr(), 0, whole.data_ptr(), 0, 0])
+            bases = np.array([memory.data_ptr(), 0, whole.data_ptr(), 0, 0, 0])
             left = _decoder(torch.cuda.current_stream(device)).decode(left + bases) - bases
     data = memory.numpy()
-    for begin, nbytes, at, _, _ in left.tolist():
-        pixels = _by_pillow(data[begin : begin + nbytes].tobytes())
+    for begin, nbytes, at, _, _, decoder in left.tolist():
+        pixels = _DECODERS[decoder](data[begin : begin + nbytes].copy())
         whole[at : at + pixels.numel()].copy_(pixels.view(-1))
     return whole
 
 
 def both_ways(memory: Tensor, files: Files, device: torch.device) -> Iterator[tuple[Tensor, Tensor]]:
-    """Yield the pixels of each file as the device and as Pillow decode them, both on ``device``."""
-    ours, pillows = (with_pixels(memory, files, device, by_pillow) for by_pillow in (False, True))
-    for _, _, at, height, width in files.rows.tolist():
+    """Yield the pixels of each file as the device and as the user's decoder decode them, both on ``device``."""
+    ours, users = (with_pixels(memory, files, device, on_cpu) for on_cpu in (False, True))
+    for _, _, at, height, width, _ in files.rows.tolist():
         pixels = slice(at, at + 3 * height * width)
-        yield ours[pixels], pillows[pixels]
+        yield ours[pixels], users[pixels]
 
 
-def _by_pillow(data: bytes) -> Tensor:
+def _by_pillow(data: npt.NDArray[np.uint8]) -> Tensor:
     with PIL.Image.open(io.BytesIO(data)) as picture:
         return torch.from_numpy(np.array(picture))
+
+
+def _by_torchvision(data: npt.NDArray[np.uint8]) -> Tensor:
+    pixels: Tensor = torch.ops.image.decode_jpeg(torch.from_numpy(data), ImageReadMode.RGB.value)
+    return pixels.permute(1, 2, 0).contiguous()
+
+
+_DECODERS = (_by_pillow, _by_torchvision)
 
 
 @lru_cache(maxsize=8)

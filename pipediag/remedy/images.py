@@ -25,6 +25,7 @@ from .ops import ENCODERS, SEVERAL, NotRecordable, State, state_of
 from .picture_ops import BANDS
 from .pictures import RecordingPicture
 from .tape import Call, Tape, session
+from .undecoded_tensors import UndecodedImage, UndecodedTensor
 
 _EMPTY = torch.empty(0, device="meta")
 _subclass = torch.Tensor._make_subclass
@@ -279,7 +280,11 @@ def stand_in(value: Any) -> Any:
     return cls.of(Tape(_seen(value, value.clone), state))
 
 
-_STANDING_FOR: dict[type, type[_Unreadable]] = {cls.stands_for: cls for cls in TENSORS}
+_STANDING_FOR: dict[type, type[_Unreadable]] = {
+    **{cls.stands_for: cls for cls in TENSORS},
+    UndecodedTensor: RecordingTensor,
+    UndecodedImage: RecordingImage,
+}
 
 
 def _seen(value: Any, copied: Callable[[], Any]) -> Any:

@@ -54,9 +54,9 @@ class Decoder:
         """Launch the decoding on the stream, and return the files that the engine does not know.
 
         Args:
-            files: int64 ``(N, 5)``: for each file its address and size in host memory, the address of its pixels
-                ``(height, width, 3)`` on the device, and their height and width. The host memory must stay until the
-                stream has done this work.
+            files: int64 ``(N, 5)`` or wider: for each file its address and size in host memory, the address of its
+                pixels ``(height, width, 3)`` on the device, and their height and width. The host memory must stay until
+                the stream has done this work.
         """
         with self._turn:
             try:
@@ -78,7 +78,7 @@ class Decoder:
             self._files = 0
             self._call("nvjpegDecodeBatchedInitialize", self._handle, self._state, number, 1, _INTERLEAVED_RGB)
             self._files = number
-        data, sizes, targets, _, widths = np.ascontiguousarray(files.T)
+        data, sizes, targets, _, widths = np.ascontiguousarray(files.T[:5])
         images: Table = np.zeros((number, 2, _CHANNELS), np.int64)  # nvjpegImage_t: pointers, then pitches
         images[:, 0, 0], images[:, 1, 0] = targets, 3 * widths
         parts = [array.ctypes.data_as(ctypes.c_void_p) for array in (data, sizes, images)]

@@ -169,11 +169,12 @@ class Packed:
                 slot.release()
         return replace(self, memory=memory, slot=None, files=None)
 
-    def decoded_by_pillow(self, device: torch.device) -> Packed:
-        """Return the batch with its memory on ``device`` and its JPEGs decoded by Pillow, to compare it with."""
+    def decoded_on_cpu(self, device: torch.device) -> Packed:
+        """Return the batch with its memory on ``device`` and its JPEGs as the user's decoder reads them, to compare it
+        with."""
         if self.files is None:
             return self
-        return replace(self, memory=with_pixels(self.memory, self.files, device, by_pillow=True), files=None)
+        return replace(self, memory=with_pixels(self.memory, self.files, device, on_cpu=True), files=None)
 
     def release(self) -> None:
         """Return the slot now. No one, including a device, may still read the memory."""

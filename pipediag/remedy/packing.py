@@ -33,7 +33,8 @@ from .program import Program, Step, Take, merge
 from .ring import Claim, Ring, shared_memory
 from .stacking import Parts, is_named_tuple, is_plain
 from .tape import Tape
-from .undecoded import is_undecoded
+from .undecoded import Undecoded, is_undecoded
+from .undecoded_tensors import UndecodedTensor, decoded
 
 _ALIGNED = 16
 
@@ -111,6 +112,7 @@ def _placed(obj: Any, memory: _Memory, other: Callable[[Any], Any]) -> Any:
     """
     if isinstance(obj, Parts):
         return memory.plain(obj.tensors, obj.shape, obj.dtype)
+    obj = decoded(obj)
     if is_plain(obj):
         return memory.plain(obj, tuple(obj.shape), obj.dtype, _stride(obj))
     if type(obj) in (list, tuple):
@@ -218,7 +220,7 @@ class _Images:
 
     def __init__(self) -> None:
         self._groups: dict[tuple[Any, ...], int] = {}  # by shape, dtype, layout and whether the images are encoded
-        self.groups: list[list[Tensor | bytes]] = []
+        self.groups: list[list[Tensor | Undecoded]] = []
         self._known: dict[Any, tuple[int, int]] = {}
         self._pixels: dict[int, Tensor] = {}
 
@@ -232,7 +234,7 @@ class _Images:
         known = (id(source), box)
         if known not in self._known:
             if is_undecoded(source):
-                image: Tensor | bytes = source.encoded
+                image: Tensor | Undecoded = source
                 kind: tuple[Any, ...] = ((source.height, source.width, 3), torch.uint8, True, True)
             else:
                 image, channels_last = self._of(source), not isinstance(source, Tensor)
@@ -318,7 +320,7 @@ class _Writer:
     def __init__(
         self,
         memory: _Memory,
-        groups: Sequence[list[Tensor | bytes]],
+        groups: Sequence[list[Tensor | Undecoded]],
         kinds: Sequence[tuple[Any, ...]],
         program: Program,
     ) -> None:
@@ -328,7 +330,7 @@ class _Writer:
         sections: dict[int, Section] = {}
         encoded = []
         for k, (group, (shape, dtype, _)) in enumerate(zip(groups, kinds, strict=True)):
-            if isinstance(group[0], bytes):
+            if is_undecoded(group[0]):
                 encoded.append(k)
             else:
                 sections[k] = memory.section(group, (len(group), *shape), dtype)
@@ -338,9 +340,11 @@ class _Writer:
             sections.update(zip(encoded, places, strict=True))
         self._sources = [Source(sections[k], kind[2]) for k, kind in enumerate(kinds)]
 
-    def _left_to_decode(self, groups: Sequence[Sequence[bytes]], shapes: Sequence[Shape]) -> list[Section]:
+    def _left_to_decode(self, groups: Sequence[Sequence[Undecoded]], shapes: Sequence[Shape]) -> list[Section]:
         """Send files, and return where the pixels of each group will be: ``shapes`` (images, height, width, 3)."""
-        data = [file for group in groups for file in group]
+        images = [image for group in groups for image in group]
+        data = [image.encoded for image in images]
+        decoders = [isinstance(image, UndecodedTensor) for image in images]
         sent = self._memory.section(b"".join(data), (sum(map(len, data)),), torch.uint8)
         begins = accumulate(map(len, data), initial=sent.offset)
         nbytes, places = self._memory.gap(shapes)
@@ -349,7 +353,10 @@ class _Writer:
             for place, (number, height, width, _) in zip(places, shapes, strict=True)
             for row in range(number)
         ]
-        rows = [(begin, len(file), *target) for begin, file, target in zip(begins, data, targets, strict=False)]
+        rows = [
+            (begin, len(file), *target, decoder)
+            for begin, file, target, decoder in zip(begins, data, targets, decoders, strict=False)
+        ]
         self._files = Files(places[0].offset, nbytes, np.array(rows))
         return places
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
@@ -18,7 +18,8 @@ from .images import RecordingTensor
 from .ops import NotRecordable, Op
 from .pictures import RecordingPicture
 from .recorder import Link, Recorder, links_of
-from .undecoded import undecoded_files
+from .undecoded_pictures import undecoded_pictures
+from .undecoded_tensors import undecoded_tensors
 
 Path = tuple[int, ...]
 #: A link of a chain: the path of its transform and its index there.
@@ -55,7 +56,7 @@ class Plan:
         reasons: why other links are not recorded.
         fuse: True if the device has the fused kernels.
         copies: True if images are copied when a recording image replaces them, for a dataset that overwrites them.
-        decodes: True if JPEGs are decoded on the device; their pixels then differ from Pillow's by one level at most.
+        decodes: True if JPEGs are decoded on the device; their pixels then differ from the CPU's by one level at most.
         undecoded: why JPEGs are not decoded on the device, if that was allowed.
         refused: functions whose replay differs too much.
         own: links that are the user's own code and were proven to work on the device.
@@ -80,7 +81,7 @@ class Plan:
         for piece in self.pieces:
             lines.append(f"moves to the device: {', '.join(piece.moves)}")
             if self.decodes:
-                lines.append("decoded on the device: JPEGs, within one level of Pillow's pixels")
+                lines.append("decoded on the device: JPEGs, within one level of the CPU's pixels")
             if piece.stays:
                 lines.append(f"stays in the workers: {', '.join(piece.stays)}")
         undecoded = [f"JPEGs are decoded in the workers: {self.undecoded}"] if self.undecoded else []
@@ -89,8 +90,11 @@ class Plan:
     @contextmanager
     def recording(self) -> Iterator[None]:
         """Record inside the context as the plan allows."""
-        opening: AbstractContextManager[None] = undecoded_files() if self.decodes else nullcontext()
-        with recording(self.refused, self.copies), opening:
+        with ExitStack() as undo:
+            undo.enter_context(recording(self.refused, self.copies))
+            if self.decodes:
+                undo.enter_context(undecoded_pictures())
+                undo.enter_context(undecoded_tensors())
             yield
 
     @contextmanager

@@ -116,9 +116,9 @@ def test_only_files_that_the_device_knows_travel_as_files(folder: Path) -> None:
     sent = sum(KINDS[Path(path).name[3:]] for path, _ in data.samples)
     assert 0 < sent < len(data)
     assert len(packed.files.rows) == sent
-    pixels = sum(3 * height * width for *_, height, width in packed.files.rows.tolist())
+    pixels = sum(3 * height * width for *_, height, width, _ in packed.files.rows.tolist())
     assert packed.files.nbytes >= pixels
-    assert {height for *_, height, _ in packed.files.rows.tolist()} <= {40 + 3 * k for k in range(40)}
+    assert {height for *_, height, _, _ in packed.files.rows.tolist()} <= {40 + 3 * k for k in range(40)}
 
 
 class Views(Dataset):  # type: ignore[misc]
@@ -202,7 +202,7 @@ def packed_files(data: list[bytes], sizes: list[tuple[int, int]]) -> tuple[Tenso
     begin = slab.numel() - 4
     rows, offset, at = [], 4, begin
     for file, (height, width) in zip(data, sizes, strict=True):
-        rows.append((offset, len(file), at, height, width))
+        rows.append((offset, len(file), at, height, width, 0))
         offset, at = offset + len(file), at + 3 * height * width
     return slab, Files(begin, at - begin, np.array(rows))
 
@@ -263,6 +263,6 @@ class TestEngine:
             memory, files = packed_files(data, [(300, 400)] * 16)
             made.append(with_pixels(memory, files, self.device)[files.begin : files.begin + files.nbytes])
             del memory
-        first = with_pixels(*packed_files(data, [(300, 400)] * 16), self.device, by_pillow=True)
+        first = with_pixels(*packed_files(data, [(300, 400)] * 16), self.device, on_cpu=True)
         expected = first[files.begin : files.begin + files.nbytes]
         assert all(torch.equal(one, expected) for one in made)

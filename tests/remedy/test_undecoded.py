@@ -14,7 +14,9 @@ import PIL.Image
 import pytest
 from PIL import ImageOps
 
-from pipediag.remedy.undecoded import Undecoded, is_decodable, is_undecoded, undecoded_files
+from pipediag.remedy.jpeg_header import decodable_size
+from pipediag.remedy.undecoded import Undecoded, is_undecoded
+from pipediag.remedy.undecoded_pictures import undecoded_pictures
 
 PIXELS = np.random.default_rng(0).integers(0, 256, (37, 53, 3), dtype=np.uint8)
 
@@ -26,19 +28,19 @@ def jpeg(mode: str = "RGB", format: str = "JPEG", **options: Any) -> bytes:
 
 
 def undecoded(data: bytes) -> Any:
-    with undecoded_files():
+    with undecoded_pictures():
         return PIL.Image.open(io.BytesIO(data))
 
 
 @pytest.mark.parametrize("options", [{}, {"subsampling": 0}, {"subsampling": 1}, {"optimize": True}, {"quality": 100}])
 def test_usual_jpegs_stay_undecoded(options: dict[str, Any]) -> None:
     data = jpeg(**options)
-    assert is_decodable(data)
+    assert decodable_size(data)
     assert is_undecoded(undecoded(data))
 
 
 def test_restart_markers_are_part_of_the_scan() -> None:
-    assert is_decodable(jpeg(restart_marker_rows=1))
+    assert decodable_size(jpeg(restart_marker_rows=1))
 
 
 def adobe_rgb() -> bytes:
@@ -75,13 +77,13 @@ def with_other_sampling() -> bytes:
     ],
 )
 def test_others_do_not(data: bytes) -> None:
-    assert not is_decodable(data)
+    assert not decodable_size(data)
 
 
 def test_an_undecoded_picture_knows_what_its_header_says(tmp_path: Path) -> None:
     path = tmp_path / "one.jpg"
     path.write_bytes(jpeg(dpi=(72, 72)))
-    with undecoded_files():
+    with undecoded_pictures():
         picture = PIL.Image.open(path)
     plain = PIL.Image.open(path)
     assert (picture.size, picture.mode, picture.format) == (plain.size, plain.mode, plain.format)
@@ -95,7 +97,7 @@ def test_an_undecoded_picture_knows_what_its_header_says(tmp_path: Path) -> None
 def test_a_converted_picture_outlives_its_file(tmp_path: Path) -> None:
     path = tmp_path / "one.jpg"
     path.write_bytes(jpeg())
-    with undecoded_files(), open(path, "rb") as file:  # as torchvision's ImageFolder opens it
+    with undecoded_pictures(), open(path, "rb") as file:  # as torchvision's ImageFolder opens it
         picture = PIL.Image.open(file).convert("RGB")
     assert is_undecoded(picture)
     assert picture.format is None  # as a picture without a file
@@ -144,7 +146,7 @@ def test_a_broken_file_raises_pillows_error() -> None:
 
 def test_open_is_pillows_own_again() -> None:
     before = PIL.Image.open
-    with pytest.raises(ZeroDivisionError), undecoded_files():
+    with pytest.raises(ZeroDivisionError), undecoded_pictures():
         assert PIL.Image.open is not before
         1 / 0  # noqa: B018
     assert PIL.Image.open is before
@@ -152,5 +154,5 @@ def test_open_is_pillows_own_again() -> None:
 
 def test_a_picture_that_was_opened_before_is_left_alone() -> None:
     plain = PIL.Image.open(io.BytesIO(jpeg()))
-    with undecoded_files():
+    with undecoded_pictures():
         assert not isinstance(plain.convert("RGB"), Undecoded)
