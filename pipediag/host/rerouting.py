@@ -21,7 +21,7 @@ from torch.utils.data import DataLoader, IterableDataset
 
 from ..analysis.remedy import HAND_OFF
 from ..errors import PipediagError, PlanRefused, RunOver, UsageError
-from ..loop.iterators import NativeIterator, built_by
+from ..loop.iterators import IteratorHook, NativeIterator
 from ..loop.training import EVIDENCE, is_training, training_device
 from ..patches import hooked
 from ..remedy.decoding import DECODING
@@ -70,7 +70,7 @@ class Rerouting:
         self._plan = plan
         self._approximate = approximate if plan is None else plan.decodes
         self._say = say
-        self._aside = False
+        self._hook = IteratorHook(self._iterator_for)
         self._seen: list[_Seen] = []
         self._refused: RunOver | None = None
 
@@ -78,7 +78,7 @@ class Rerouting:
     def installed(self) -> Iterator[None]:
         """Hook everything within the context; restore it afterwards."""
         try:
-            with hooked(register_optimizer_step_post_hook(self._stepped)), built_by(self.iterator_for):
+            with hooked(register_optimizer_step_post_hook(self._stepped)), self._hook.installed():
                 yield
         except Exception:
             self._tell_of_unmeasured()
@@ -97,18 +97,7 @@ class Rerouting:
                 "pipediag analyze --apply finds out whether it can do with that"
             )
 
-    @contextmanager
-    def aside(self) -> Iterator[None]:
-        """Exclude loaders iterated within the context: they are not the script's."""
-        self._aside = True
-        try:
-            yield
-        finally:
-            self._aside = False
-
-    def iterator_for(self, loader: DataLoader[Any], native: NativeIterator) -> Any:
-        if self._aside:
-            return native(loader)
+    def _iterator_for(self, loader: DataLoader[Any], native: NativeIterator) -> Any:
         if self._refused is not None:  # a script may have swallowed it
             raise self._refused
         seen = self._record(loader)
@@ -163,9 +152,9 @@ class Rerouting:
             if self._plan is not None:
                 self._plan.check_device(device.type)
                 if not transforms:
-                    with self.aside():
+                    with self._hook.aside():
                         self._plan.check_handoff(why_not(loader, device))
-            made = RemediedRun(loader, device, native, self.aside, self._say, transforms, self._approximate)
+            made = RemediedRun(loader, device, native, self._hook.aside, self._say, transforms, self._approximate)
             if self._plan is not None:
                 tried = made.offloaded.plan
                 self._plan.check_moved(made.links, tried.decodes, tried.reasons)

@@ -15,7 +15,7 @@ from torch.utils.data.dataloader import _BaseDataLoaderIter
 
 from ..errors import AnalysisOver
 from ..frames import users_text
-from ..loop.iterators import NativeIterator, built_by
+from ..loop.iterators import IteratorHook, NativeIterator
 from ..loop.training import EVIDENCE, Training
 from ..measure.clock import Clock, SystemClock
 from ..measure.device import Device, default_device
@@ -95,7 +95,8 @@ class Measurement:
         self.schedule = Schedule(plan.rungs, session, choose)
         self.clock = clock or SystemClock()
         self._choose_trial = choose_trial
-        self._aside = False
+        self._hook = IteratorHook(self.iterator_for)
+        self.aside = self._hook.aside
         self.over = ""
         self._session = session
         self._send = send
@@ -113,7 +114,7 @@ class Measurement:
             if self.plan.inference:
                 stack.enter_context(self.training.watching_models())
             try:
-                with built_by(self.iterator_for):
+                with self._hook.installed():
                     yield self
             finally:
                 self.close()
@@ -129,8 +130,6 @@ class Measurement:
     # Called by the hook
 
     def iterator_for(self, loader: DataLoader[Any], native: NativeIterator) -> Any:
-        if self._aside:
-            return native(loader)
         self.check()
         track = self._track(loader)
         if track.climb is not None:
@@ -229,15 +228,6 @@ class Measurement:
         schedule = Schedule(("baseline", rung), self._session, self._choose_trial)
         schedule.round += begins
         return schedule
-
-    @contextmanager
-    def aside(self) -> Iterator[None]:
-        """Exclude loaders iterated within the context: they are not the script's."""
-        self._aside = True
-        try:
-            yield
-        finally:
-            self._aside = False
 
     def tell_observed(self, last: bool = False) -> None:
         """Send what was observed of the training loop's own steps, if the training loader is known."""
