@@ -207,7 +207,7 @@ class Watch:
 
     def _what_hung(self) -> tuple[str, str]:
         if self._first_batch is None:
-            return f"no batch was asked for in {self._outcome.hung:.0f} s", ""
+            return f"the script asked for no batch in {self._outcome.hung:.0f} s", ""
         return "the script stopped asking for batches and had to be ended", LONGER_BUDGET
 
     def close(self) -> None:

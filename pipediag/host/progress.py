@@ -48,16 +48,16 @@ class ProgressLine:
             case Applying() if session.handoff is not None or handoff_is_next(session):
                 self._say("trying the hand-off alone")
             case Applying():
-                self._say("the ladder is known; trying on samples what can be moved to the device")
+                self._say("the ladder is complete; testing on samples which transforms can move to the device")
             case Trying(budget):
-                self._begin("the ladder is known; trying other settings of the loader", budget)
+                self._begin("the ladder is complete; trying other loader settings", budget)
             case Looking(at) if at:
-                self._say(f"the ladder is known; recording {at}")
+                self._say(f"the ladder is complete; recording {at}")
             case Rung(available=False, exists=True):
                 self._say(f"{event.name}: {event.why_not}")
 
     def _begin(self, text: str, budget: float | None = None) -> None:
-        """Say what begins now, and count its time from now on; ``budget`` is new unless it is None."""
+        """Print what begins now and restart its time; ``budget`` is new unless it is None."""
         self._began = time.monotonic()
         if budget is not None:
             self._budget = budget

@@ -81,20 +81,20 @@ class Rerouting:
             with hooked(register_optimizer_step_post_hook(self._stepped)), self._hook.installed():
                 yield
         except Exception:
-            self._tell_of_unmeasured()
+            self._warn_unmeasured()
             raise
         finally:
             if self._seen and not self._refused and not any(seen.was_tried for seen in self._seen):
                 why = "the plan's loader was not iterated" if self._plan else _NONE_TRAINS
                 self._say(f"nothing was moved: {why}")
 
-    def _tell_of_unmeasured(self) -> None:
+    def _warn_unmeasured(self) -> None:
         """Say that no analysis or plan has shown that the script works with batches on the device."""
         moved = [seen.where for seen in self._seen if seen.stand_in is not None and not seen.stand_in.given_up]
         if self._plan is None and moved:
             self._say(
-                f"the script failed while the batches of the loader at {moved[0]} came to it on the device; "
-                "pipediag analyze --apply finds out whether it can do with that"
+                f"the script failed while the loader at {moved[0]} gave it batches on the device; "
+                "pipediag analyze --apply tests whether it can use them"
             )
 
     def _iterator_for(self, loader: DataLoader[Any], native: NativeIterator) -> Any:
@@ -146,7 +146,7 @@ class Rerouting:
     def _made(
         self, seen: _Seen, loader: DataLoader[Any], device: torch.device, native: NativeIterator
     ) -> RemediedRun | None:
-        nothing = f"nothing was moved of the loader at {seen.where}"
+        nothing = f"nothing was moved from the loader at {seen.where}"
         try:
             transforms = self._plan is None or bool(self._plan.moved)
             if self._plan is not None:
@@ -167,7 +167,7 @@ class Rerouting:
             self._say(f"{nothing}: {type(error).__name__}: {error}")
             return None
         if not transforms:
-            self._say(f"the batches of the loader at {seen.where} come to {device} by the {HAND_OFF}")
+            self._say(f"the loader at {seen.where} gives its batches on {device} by {HAND_OFF}")
             return made
         plan = made.offloaded.plan
         if not plan.pieces:
@@ -177,7 +177,7 @@ class Rerouting:
         pays = "" if self._plan else "; whether that pays was not measured (pipediag analyze --apply)"
         proof = made.offloaded.certificate
         pixels = f"; the pixels are {proof.pixels}" if proof is not None else ""
-        self._say(f"of the loader at {seen.where} runs on {device}: {moved}{pixels}{pays}")
+        self._say(f"moved from the loader at {seen.where} to {device}: {moved}{pixels}{pays}")
         if self._approximate and not plan.decodes:
             self._say(f"JPEGs are decoded in the workers: {'; '.join(plan.reasons)}")
         return made
@@ -196,5 +196,5 @@ class Rerouting:
         return self._refused
 
 
-_NONE_TRAINS = "no loader was seen that trains from its first batch on, or for a second epoch"
+_NONE_TRAINS = "no loader trains from its first batch on, or for a second epoch"
 _NO_TRANSFORMS = "no transforms were found on its dataset"

@@ -181,7 +181,7 @@ class Measurement:
         if track.writes_in_place:
             self.send("warning", WRITES_IN_PLACE)
         track.climb = Climb(feed, track.ordinal, self, device, handed, track.writes_in_place)
-        self.tell_observed()
+        self.send_observed()
         return track.climb
 
     def _is_target(self, track: Track) -> bool:
@@ -224,12 +224,12 @@ class Measurement:
 
     def trial_schedule(self, rung: str, begins: bool) -> Schedule:
         """Return the schedule of the rounds that measure a remedy; they are counted after all rounds so far."""
-        assert self._choose_trial is not None, "a remedy is to be measured, and nobody says for how long"
+        assert self._choose_trial is not None, "measuring a remedy needs ``choose_trial``"
         schedule = Schedule(("baseline", rung), self._session, self._choose_trial)
         schedule.round += begins
         return schedule
 
-    def tell_observed(self, last: bool = False) -> None:
+    def send_observed(self, last: bool = False) -> None:
         """Send what was observed of the training loop's own steps, if the training loader is known."""
         if self._target is not None:
             for block in self._target.observer.take(last):
@@ -245,7 +245,7 @@ class Measurement:
         if not self.over:
             self.over = reason
             self.close()
-            self.tell_observed(last=True)
+            self.send_observed(last=True)
             self.send("finished", {"reason": reason, **asdict(self.summary())})
         raise AnalysisOver(reason)
 
@@ -257,7 +257,7 @@ class Measurement:
         if not self.over:
             if self._target is None:
                 self._take_most_trained()
-            self.tell_observed(last=True)
+            self.send_observed(last=True)
         return self.summary()
 
     def _take_most_trained(self) -> None:

@@ -86,10 +86,10 @@ class RemediedFeed:
         except Exception as error:
             self.close()
             return Delivery(None, self._rung, False, NO_COST, 0, f"under the remedy: {type(error).__name__}: {error}")
-        came = self._clock.now()
-        self.waited += came - asked
-        lay_ready = came - asked < _AT_ONCE
-        return Delivery(batch, self._rung, True, NO_COST, 0, made=-math.inf if lay_ready else came)
+        arrived = self._clock.now()
+        self.waited += arrived - asked
+        lay_ready = arrived - asked < _AT_ONCE
+        return Delivery(batch, self._rung, True, NO_COST, 0, made=-math.inf if lay_ready else arrived)
 
     def renew(self) -> None:
         """Restart the data."""

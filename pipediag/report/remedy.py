@@ -1,4 +1,4 @@
-"""Say what the remedy came to: what moved, how exact it is, whether it pays, and how to keep it."""
+"""Report the remedy: what moved, how exact it is, whether it pays, and how to keep it."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from .document import Block, Code, Listing, Section
 
 def section(diagnosis: Diagnosis) -> Section:
     session = diagnosis.session
-    remedy, came, kept = session.remedy, outcome(session), best(session)
-    if remedy is None or came is None or kept is None:
+    remedy, result, kept = session.remedy, outcome(session), best(session)
+    if remedy is None or result is None or kept is None:
         return Section("remedy", [])
-    findings = [_findings(diagnosis, remedy, came)]
-    handed, then = session.handoff, outcome(session, HANDED_OVER)
-    if handed is not None and then is not None:
-        findings.insert(0 if then.applied else 1, _of_handoff(handed, then))
+    findings = [_findings(diagnosis, remedy, result)]
+    handed, handoff = session.handoff, outcome(session, HANDED_OVER)
+    if handed is not None and handoff is not None:
+        findings.insert(0 if handoff.applied else 1, _of_handoff(handed, handoff))
     found: list[Block] = [Listing([line for lines in findings for line in lines])]
     applied = remedy_of(session, kept.rung)
     if kept.applied and applied is not None:
@@ -31,9 +31,9 @@ def section(diagnosis: Diagnosis) -> Section:
     return Section("remedy", found, page=5)
 
 
-def _commands(remedy: Remedy, came: Outcome, script: list[str]) -> list[str]:
+def _commands(remedy: Remedy, result: Outcome, script: list[str]) -> list[str]:
     """Return the commands that keep a remedy; without a plan, ``run`` only moves transforms."""
-    plan = ["--plan", remedy.plan_file or "plan.json"] if remedy.plan_file or came.rung == HANDED_OVER else []
+    plan = ["--plan", remedy.plan_file or "plan.json"] if remedy.plan_file or result.rung == HANDED_OVER else []
     also = ["--approximate"] if remedy.decodes and not plan else []
     commands = [["pipediag", "run", *plan, *also, *script]]
     if plan and not remedy.plan_file:
@@ -41,40 +41,41 @@ def _commands(remedy: Remedy, came: Outcome, script: list[str]) -> list[str]:
     return [shlex.join(command) for command in commands]
 
 
-def _findings(diagnosis: Diagnosis, remedy: Remedy, came: Outcome) -> list[str]:
+def _findings(diagnosis: Diagnosis, remedy: Remedy, result: Outcome) -> list[str]:
     """Return the findings, the most important first."""
-    if why := came.why_not:
+    if why := result.why_not:
         others = [kept for kept in remedy.stayed if why not in (kept.why, f"{kept.name}: {kept.why}")]
         return [f"nothing was moved: {why}", *map(_kept, others)]
     moved = [*(["JPEG decoding"] if remedy.decodes else []), *map(named, remedy.moved)]
-    lines = [_result(came) + _predicted(diagnosis), f"moved to {remedy.device}: {', '.join(moved)}"]
+    lines = [_verdict(result) + _predicted(diagnosis), f"moved to {remedy.device}: {', '.join(moved)}"]
     lines += [_kept(kept) for kept in remedy.stayed]
     if remedy.proof is not None:
         lines.append(_proof(remedy.proof))
-    return lines + _cost(remedy, came)
+    return lines + _cost(remedy, result)
 
 
-def _of_handoff(remedy: Remedy, came: Outcome) -> list[str]:
-    if came.why_not:
-        return [f"the hand-off alone was not tried: {came.why_not}"]
-    return [f"{HAND_OFF}; {_result(came)}", *_cost(remedy, came)]
+def _of_handoff(remedy: Remedy, result: Outcome) -> list[str]:
+    if result.why_not:
+        return [f"the hand-off alone was not tried: {result.why_not}"]
+    return [f"{HAND_OFF}; {_verdict(result)}", *_cost(remedy, result)]
 
 
-def _cost(remedy: Remedy, came: Outcome) -> list[str]:
+def _cost(remedy: Remedy, result: Outcome) -> list[str]:
     """Return how much memory a remedy takes, and why no change of the script is offered, if none is."""
     lines = []
     if remedy.memory_bytes is not None:
         lines.append(f"memory of the device at its peak: {remedy.memory_bytes / 2**20:.0f} MiB more")
-    if came.applied and not remedy.edit.diff:
+    if result.applied and not remedy.edit.diff:
         lines.append(f"no change of the script is offered: {remedy.edit.why_not}")
     return lines
 
 
-def _result(came: Outcome) -> str:
-    if came.speedup is None:
-        return f"reverted: {came.reverted}"
-    ratio = f"{number(came.speedup.value)} times the steps ({number(came.speedup.low)} to {number(came.speedup.high)})"
-    return f"it pays: {ratio}" if came.applied else f"reverted: {came.reverted}; {ratio}"
+def _verdict(result: Outcome) -> str:
+    if result.speedup is None:
+        return f"reverted: {result.reverted}"
+    speedup = result.speedup
+    ratio = f"{number(speedup.value)} times the steps ({number(speedup.low)} to {number(speedup.high)})"
+    return f"it pays: {ratio}" if result.applied else f"reverted: {result.reverted}; {ratio}"
 
 
 def _predicted(diagnosis: Diagnosis) -> str:

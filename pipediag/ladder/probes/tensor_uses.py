@@ -182,7 +182,7 @@ def why_unwatched() -> str:
     """Return why a step cannot be watched, or ""."""
     dynamo = sys.modules.get("torch._dynamo.utils")
     graphs = dynamo.counters["stats"].get("unique_graphs", 0) if dynamo is not None else 0
-    return "parts of the script are compiled, and what compiled code reads is not seen" if graphs else ""
+    return "parts of the script are compiled, and compiled code does not show what it reads" if graphs else ""
 
 
 def watch_uses(loop_side: LoopSide, cache: BatchCache, facts: BatchFacts, device: torch.device) -> Turn:
