@@ -1,4 +1,4 @@
-"""pipediag's answer on a recipe, with the seconds that it took, held against the truth."""
+"""Get pipediag's answer on a recipe, with its duration, and compare it with the truth."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import Any
 from . import running
 from .catalogue import Place, Recipe
 
-#: Stages as they are compared: what pipediag may call them, and the truth.
+#: Groups of stages for comparison, with the names that pipediag and the truth use.
 GROUPS = {
     "compute": ("compute",),
     "transfer": ("transfer",),
@@ -20,18 +20,18 @@ GROUPS = {
     "load": ("load", "storage"),
     "transform": ("transform",),
 }
-#: Shares agree if no group is farther off than this.
+#: Maximum difference of any group's share if the shares agree.
 TOLERANCE = 0.10
 _FIRST_BATCH = ("first batch", "training loader at")
 _USEFUL = re.compile(r"steps/s|starved|waits? for data|keeps up|bottleneck", re.IGNORECASE)
 _VERDICT = re.compile(r"^(BOTTLENECK|VERDICT|INCONCLUSIVE|NO BOTTLENECK|NOT STARVED)\b|bottleneck: ", re.IGNORECASE)
-_GRACE = 240.0  # seconds beside the budget for starting, further passes and the report
+_GRACE = 240.0  # seconds in addition to the budget: startup, further passes, report
 
 
 def ask(
     recipe: Recipe, at: Place, budget: float, options: tuple[str, ...] = (), keep: Path | None = None
 ) -> dict[str, Any]:
-    """``pipediag analyze`` on the script; verdict, shares, seconds and what it said on the way.
+    """Run ``pipediag analyze`` on the script; return verdict, shares, seconds and progress messages.
 
     The whole session is copied to ``keep``, if given.
     """
@@ -68,7 +68,7 @@ def ask(
 
 
 def shares(answer: dict[str, Any]) -> dict[str, float]:
-    """The waterfall's shares by group; a piece that covers several stages counts for its own."""
+    """Return the waterfall's shares by group; a piece that covers several stages counts for its own stage."""
     told: dict[str, float] = {}
     for piece in answer.get("waterfall") or []:
         group = next((name for name, words in GROUPS.items() if piece["stage"] in words), "")
@@ -78,7 +78,7 @@ def shares(answer: dict[str, Any]) -> dict[str, float]:
 
 
 def judged(truth: dict[str, Any], answer: dict[str, Any]) -> dict[str, Any]:
-    """Whether the verdict agrees with the truth, and the largest distance of a share from it."""
+    """Return whether the verdict agrees with the truth, and the largest distance between their shares."""
     verdict = answer.get("verdict") or {}
     named = str(verdict.get("bottleneck", ""))
     right = set(truth.get("bottlenecks", []))
@@ -92,7 +92,7 @@ def judged(truth: dict[str, Any], answer: dict[str, Any]) -> dict[str, Any]:
     group = next((name for name, words in GROUPS.items() if named in words), named)
     group = "none" if group == "compute" else group
     right = {next((name for name, words in GROUPS.items() if stage in words), stage) for stage in right}
-    # contention names no stage: it is right wherever the loop is starved
+    # contention names no stage: it is correct whenever the loop starves
     agrees = group in right or (named == "contention" and right - {"none"})
     answer_is = "yes" if agrees else "open" if named == "inconclusive" else "no"
     judgement: dict[str, Any] = {"agrees": answer_is + ("?" if truth.get("unsteady") else "")}

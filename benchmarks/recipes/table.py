@@ -1,4 +1,4 @@
-"""Result files as a Markdown table: the truth of each recipe, and what pipediag said of it."""
+"""Render result files as a Markdown table: the truth of each recipe, and pipediag's answer."""
 
 from __future__ import annotations
 
@@ -83,5 +83,5 @@ def _number(value: float | None) -> str:
 
 
 def line(row: dict[str, Any]) -> str:
-    """A row for the terminal."""
+    """Return a row for the terminal."""
     return " | ".join(_cells(row))

@@ -1,4 +1,4 @@
-"""The clock inside a training script: it times windows of the loop whenever the benchmark asks for one.
+"""Time windows inside a training script whenever the benchmark asks for one.
 
 The copy of a script that is measured has one line more than the script, the import of this module. Without the
 benchmark at the other end of the pipe the import does nothing; with it the loop is stopped after an optimizer's step,
@@ -14,23 +14,23 @@ from dataclasses import dataclass, field
 from multiprocessing.connection import Connection
 from typing import Any
 
-#: The environment's variables with the number of the pipe's file descriptor, and, where the raw loader is to be timed
-#: in place of the loop (:mod:`.raw`), with the kind of memory that its batches lie in.
+#: Environment variables: the number of the pipe's file descriptor, and, if the raw loader is timed instead of the loop
+#: (:mod:`.raw`), the kind of memory of its batches.
 PIPE, RAW = "REMEDIES_PIPE", "REMEDIES_RAW"
 PINNED, PAGEABLE = "pinned", "pageable"
-#: Losses that are kept at most.
+#: Maximum number of losses kept.
 LOSSES = 20
-#: Steps before the first window is waited for: by then the loop has had what it makes once.
+#: Steps before the first request is awaited: one-time work is then done.
 _BEGUN = 2
 
 
 @dataclass(frozen=True)
 class Ask:
-    """What the benchmark wants to have timed.
+    """A request for a window.
 
     Attributes:
         settle: steps before the clock starts, at least one.
-        seconds: the least length of the window.
+        seconds: minimum length of the window.
         whole: the number of timed steps is a multiple of this. Workers that started together deliver in bursts.
     """
 
@@ -41,7 +41,7 @@ class Ask:
 
 @dataclass(frozen=True)
 class Told:
-    """Steps of a window and the seconds that they took, of which ``checking`` went into spot checks."""
+    """The answer: steps of a window and their seconds; ``checking`` seconds of them went into spot checks."""
 
     steps: int
     seconds: float
@@ -53,14 +53,14 @@ class Told:
 
 
 class SpotChecks:
-    """The seconds that spot checks of ``pipediag run`` have taken in this process."""
+    """The seconds of all spot checks of ``pipediag run`` in this process."""
 
     def __init__(self) -> None:
         self.seconds = 0.0
         self._watched = False
 
     def watch(self) -> None:
-        """Time those to come, once their module is loaded: the plain script never loads it."""
+        """Time future spot checks once their module is loaded: the plain script never loads it."""
         module = sys.modules.get("pipediag.remedy.spotcheck")
         if self._watched or module is None:
             return
@@ -86,7 +86,7 @@ class _Window:
     checked: float = 0.0
 
     def after_step(self) -> Told | None:
-        """What to tell once the window is complete."""
+        """Return the answer once the window is complete."""
         self.passed += 1
         if self.passed == self.ask.settle:
             _synchronize()
@@ -102,7 +102,7 @@ class _Window:
 
 @dataclass
 class Clock:
-    """Counts optimizer steps, or the raw loader's batches, and answers the benchmark between two of them."""
+    """A counter of optimizer steps, or of the raw loader's batches, that answers the benchmark between two of them."""
 
     pipe: Connection
     losses: list[Any] = field(default_factory=list)
@@ -111,7 +111,7 @@ class Clock:
     _window: _Window | None = None
 
     def stepped(self, *_: Any) -> None:
-        """An optimizer has stepped, or a batch has come."""
+        """Count an optimizer step or a batch."""
         self._steps += 1
         if self._steps < _BEGUN:
             return
@@ -123,7 +123,7 @@ class Clock:
             self._ask(told)
 
     def saw(self, loss: Any) -> None:
-        """A loss is about to be differentiated; it is copied where it is, without waiting for the device."""
+        """Record a loss before its backward pass; copy it on its device, without waiting."""
         if len(self.losses) < LOSSES:
             self.losses.append(loss.detach().clone())
 
@@ -146,7 +146,7 @@ def _synchronize() -> None:
 
 
 def install(clock: Clock) -> None:
-    """Hook every optimizer and every loss of this process, which ends with the script."""
+    """Hook every optimizer and every loss of this process, until it ends with the script."""
     import torch
     from torch.optim.optimizer import register_optimizer_step_post_hook
 
@@ -161,7 +161,8 @@ def install(clock: Clock) -> None:
 
 
 def _at_import() -> None:
-    number, memory = os.environ.pop(PIPE, ""), os.environ.pop(RAW, "")  # no process that the script starts is to answer
+    # Only this process may answer: those that the script starts do not inherit these.
+    number, memory = os.environ.pop(PIPE, ""), os.environ.pop(RAW, "")
     if not number:
         return
     clock = Clock(Connection(int(number)))

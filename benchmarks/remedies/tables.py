@@ -1,4 +1,4 @@
-"""Result files as Markdown: a line for each case, and what the lines come to."""
+"""Render result files as Markdown: a line for each case, and a summary."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ _Cell = Callable[[Row], str]
 
 
 def of_files(paths: Iterable[Path]) -> str:
-    """The tables of result files; the predictions of all of them in one table at the end.
+    """Return the tables of result files; all predictions are in one table at the end.
 
-    A case that several of them hold is there once, with the analysis that took longest.
+    A case in several files appears once, with the analysis that took longest.
     """
     results = [json.loads(path.read_text()) for path in paths]
     parts = []
@@ -41,7 +41,7 @@ def table(part: str, rows: Sequence[Row]) -> str:
 
 
 def summary(rows: Sequence[Row]) -> str:
-    """What the rows say of the claims, in sentences."""
+    """Return the rows' evidence for each claim, in sentences."""
     outcomes, worse = Counter(row["status"] for row in rows), Counter(never_worse(row) for row in rows)
     lines = [f"{len(rows)} cases: " + ", ".join(f"{count} {name}" for name, count in outcomes.items())]
     lines.append(
@@ -67,7 +67,7 @@ def summary(rows: Sequence[Row]) -> str:
 
 
 def predictions(rows: Sequence[Row]) -> str:
-    """Predicted against measured speedup of every case whose remedy was measured, and the share of close ones."""
+    """Return predicted and measured speedups of the cases with a measured remedy, and the share of close ones."""
     tried = [row for row in rows if row.get("measured")]
     columns: list[tuple[str, _Cell]] = [
         ("case", lambda row: row["case"]),
@@ -93,7 +93,7 @@ def predictions(rows: Sequence[Row]) -> str:
 
 
 def line(row: Row) -> str:
-    """A row in a line, for whoever watches."""
+    """Return a row as a progress line."""
     parts = [row["case"], row["status"], row.get("why") or ""]
     parts += [f"measured {_speedup(row['measured'])}"] if row.get("measured") else []
     parts += [f"reached {_speedup(row['reached'])}"] if row.get("reached") else []
