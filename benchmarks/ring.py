@@ -3,8 +3,8 @@
     python -m benchmarks.ring                                         # on a GPU
     python -m benchmarks.ring --workers 2 --batch 8 --side 64         # on the CPU, where no page is locked
 
-The samples lie ready in memory and are only copied, so that what is timed is collating, sending and pinning. Batches a
-second, received in page-locked memory, and copied to the device without waiting for it; the two loaders take turns.
+The samples are ready in memory and only copied, so that the benchmark times collating, sending and pinning. It measures
+batches per second, received in page-locked memory and copied asynchronously to the device; the two loaders take turns.
 """
 
 from __future__ import annotations

@@ -1,17 +1,17 @@
-"""Runs a training script as ``__main__`` and times its loop, plainly and with parts of its input taken away.
+"""Run a training script as ``__main__`` and time its loop, plainly and with parts of its input removed.
 
 ``python probe.py SCRIPT ARGUMENTS``, with a JSON object in the environment: ``out`` (the file for the result),
-``phases`` and ``seconds`` (how long to time each). No line of pipediag is involved. The loop is timed from optimizer
-step to optimizer step, with the device synchronised at both ends of a stretch; what an epoch's beginning and the
-validation take is left out. One process goes through all phases, so that they are neighbours in time, and those that
-say whether the loop starves come three times, in turn (``plain:2`` is the second time):
+``phases`` and ``seconds`` (of each phase). The probe uses no code of pipediag. It times the loop from optimizer step to
+optimizer step, with the device synchronised at both ends of a stretch, and leaves out the beginning of an epoch and the
+validation. One process runs all phases in succession. The phases that show starvation run three times, in turn
+(``plain:2`` is the second time):
 
 ========  ============================================================================================
 plain     the script as it is
-sample    each worker hands out one batch of finished samples again and again: collating and sending stay
-no-load   ``PIL.Image.open`` hands out decoded pictures: reading and decoding are gone, transforms stay
-host      a few batches, again and again; the workers have nothing to do
-alone     no training: one thread makes samples, and the parts of that are timed
+sample    each worker repeats one batch of finished samples: collating and sending remain
+no-load   ``PIL.Image.open`` returns decoded pictures: transforms remain, without reading and decoding
+host      a few repeated batches; the workers are idle
+alone     no training: one thread makes samples, timed by their parts
 device    the batches of ``host``, already on the GPU
 ========  ============================================================================================
 """

@@ -87,7 +87,7 @@ def run(
     limit: float,
     heard: Callable[[float, str], None] = lambda when, line: None,
 ) -> Ran:
-    """Run a child in a process group of its own to its end or to ``limit``; then end what is left of the group.
+    """Run a child in its own process group to its end or to ``limit``; then end what is left of the group.
 
     ``heard`` gets each line that it writes, with the seconds since its start. Its output is one stream.
     """

@@ -1,8 +1,8 @@
 """Time windows inside a training script whenever the benchmark asks for one.
 
-The copy of a script that is measured has one line more than the script, the import of this module. Without the
-benchmark at the other end of the pipe the import does nothing; with it the loop is stopped after an optimizer's step,
-with the device idle, until a window is asked for. The losses are kept on the way, where they are, and told at the end.
+The measured copy of a script has one additional line, which imports this module. Without the benchmark's pipe the
+import does nothing. With it, the loop stops after an optimizer's step, with the device idle, until a window is
+requested. The losses are recorded on their device and sent at the end.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
     python planted.py --chain heavy --workers 8
     python planted.py --source jpeg --chain pictures --batch-size 128 --steps 50
 
-Images are made in memory. It trains until ``--steps`` steps are done, over as many epochs as that takes.
+Images are made in memory. Training ends after ``--steps`` steps, over as many epochs as necessary.
 """
 
 from __future__ import annotations

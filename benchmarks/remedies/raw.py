@@ -1,8 +1,8 @@
 """Measure how many batches per second a script's loader supplies without the moved transforms: an upper bound.
 
-The script runs up to the first loader that trains. The transforms that :func:`pipediag.offload` would move are taken
-out of its dataset, pictures are handed on as the bytes they are, and the loader is iterated alone, with its own
-workers, without the training step. Its batches are counted by the clock that counts the other forms' steps.
+The script runs up to the first loader that trains. The transforms that :func:`pipediag.offload` would move are removed
+from its dataset, and images are passed on as bytes. The loader then runs alone, with its own workers and without the
+training step. The clock counts its batches as it counts the steps of the other forms.
 """
 
 from __future__ import annotations

@@ -54,14 +54,13 @@ def summary(rows: Sequence[Row]) -> str:
     unasked = [row for row in rows if row["run_with"] == "no plan"]
     alone = Counter(beside_plain(row) for row in unasked)
     lines.append(
-        "`run` unasked, where no plan was written, beside plain: "
+        "`run` without a plan, if none was written, compared with plain: "
         + (", ".join(f"{count} {name}" for name, count in alone.items()) or "none")
     )
     checks = sorted(seconds for row in rows for seconds in row["checking_s"])
     if checks:
         lines.append(
-            f"windows taken once more for a spot check in them: {len(checks)}; it took {checks[0]:.2f} to "
-            f"{checks[-1]:.2f} s"
+            f"windows repeated because of a spot check: {len(checks)}; it took {checks[0]:.2f} to {checks[-1]:.2f} s"
         )
     return "\n".join(f"- {line}" for line in lines)
 
@@ -88,7 +87,7 @@ def predictions(rows: Sequence[Row]) -> str:
             f"the measured value; {len(tried) - len(told)} measured without a prediction, "
             f"{sum(row['applied'] for row in tried if not row[key])} of which gain"
         )
-    lines.append(f"- predicted before, but not to be had: {', '.join(row['case'] for row in in_vain) or 'none'}")
+    lines.append(f"- predicted before, but not measured: {', '.join(row['case'] for row in in_vain) or 'none'}")
     return f"{lines[0]}\n\n" + "\n".join(lines[1:])
 
 

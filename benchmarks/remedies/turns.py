@@ -1,7 +1,7 @@
 """Run one training in several forms side by side; each times windows in turn while the others are stopped.
 
-Every form is a process group of its own. Its loop waits inside an optimizer's step for the next window
-(:mod:`.clock`); its workers are stopped by a signal meanwhile, so that they neither take cores nor fill their queues.
+Every form has its own process group. Its loop waits inside an optimizer's step for the next window (:mod:`.clock`). A
+signal stops its workers meanwhile, so that they neither take cores nor fill their queues.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""What a tool's answer means in this project's classes: pure functions of the files that the tools write.
+"""Translate each tool's answer into this project's classes: pure functions of the files that the tools write.
 
-A reading is the set of verdict classes that an answer leaves open, so that a tool which only says "input" is right
-about the cause and says nothing about the stage. The mappings are the ones that favour the tool most.
+A reading is the set of verdict classes that an answer leaves open. A tool that only says "input" is right about the
+cause and says nothing about the stage. The mappings favour the tool as much as possible.
 
 traceml-ai (``step_time`` findings of ``final_summary.json``, all of them, not only the leading one):
 
@@ -135,8 +135,8 @@ def mark(reading: Reading, right: Sequence[str], lines: Sequence[int], library: 
     Args:
         reading: What the tool says.
         right: The verdict classes that are right about the case.
-        lines: The script's lines with the planted code; empty where nothing of the script is to be named.
-        library: The package that the planted code is from, whose own file is then a right place too.
+        lines: The script's lines with the planted code; empty if there is no code to name.
+        library: The package of the planted code; its own file is then a right place too.
     """
     code = SILENT
     if lines and reading.code:

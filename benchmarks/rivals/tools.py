@@ -85,7 +85,7 @@ def _pipediag(folder: Path, settings: Settings) -> Answer:
 
 
 def _traceml(folder: Path, settings: Settings) -> Answer:
-    # ``traceml run train.py``, with ports of its own so that two may run on a machine at a time.
+    # ``traceml run train.py``, with separate ports so that two can run on one machine.
     options = ["--logs-dir", "logs", "--run-name", "train"]
     options += ["--aggregator-port", _free_port(), "--master-port", _free_port()]
     command = [settings.python, "-m", "traceml_ai.launcher.cli", "run", SCRIPT, *options]

@@ -170,7 +170,7 @@ def _worth_it(plan: Plan, following: Plan, session: Session, barren: int) -> boo
 
 
 def _asked(plan: Plan) -> Plan:
-    """Return what a pass is to do, regardless of its time."""
+    """Return a pass's task without its time limits."""
     return replace(plan, attempt=0, budget=0.0, knobs=float(plan.knobs > 0), apply=float(plan.apply > 0))
 
 

@@ -89,7 +89,7 @@ class Rerouting:
                 self._say(f"nothing was moved: {why}")
 
     def _warn_unmeasured(self) -> None:
-        """Say that no analysis or plan has shown that the script works with batches on the device."""
+        """Warn that no analysis has shown that the script works with batches on the device."""
         moved = [seen.where for seen in self._seen if seen.stand_in is not None and not seen.stand_in.given_up]
         if self._plan is None and moved:
             self._say(
@@ -133,7 +133,7 @@ class Rerouting:
         return seen.stand_in
 
     def _device_for(self, seen: _Seen, loader: DataLoader[Any]) -> torch.device | None:
-        """Return the training device if the loader is to be moved now, or None."""
+        """Return the training device if the loader moves now, otherwise None."""
         if seen.was_tried:
             return None
         if self._plan is not None:

@@ -17,7 +17,7 @@ from ..remedy import saved
 from .hooks import on_first_iteration
 from .script import NoSuchModule, Target, run
 
-#: Replace the name of a plan's file: find out what can be moved, with or without the decoding of JPEGs.
+#: Arguments in place of a plan's file: find out what can move, without or with the decoding of JPEGs.
 NO_PLAN, APPROXIMATELY = "-", "-approximate"
 
 
