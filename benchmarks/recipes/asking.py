@@ -50,31 +50,31 @@ def ask(
         env = running.environment(recipe, at)
         limit = 2 * budget + _GRACE if recipe.loader else budget + _GRACE / 4
         ran = running.run(arguments, running.cwd(recipe, at), env, limit, heard)
-        told = json.loads(report.read_text()) if report.exists() else {}
-        if told and keep is not None:
+        content = json.loads(report.read_text()) if report.exists() else {}
+        if content and keep is not None:
             keep.parent.mkdir(parents=True, exist_ok=True)
             shutil.copy(report, keep)
     answer: dict[str, Any] = {"code": ran.code, "took": round(ran.seconds, 1), "said": said[:60]}
     first = next((when for when, line in said if any(mark in line for mark in _FIRST_BATCH)), None)
     useful = next((when for when, line in said if _USEFUL.search(line) and "pipediag" in line), None)
-    verdict = next((when for when, line in said if _VERDICT.search(line)), ran.seconds if told else None)
+    verdict = next((when for when, line in said if _VERDICT.search(line)), ran.seconds if content else None)
     for name, when in (("first_line_s", useful), ("verdict_s", verdict)):
         answer[name] = None if when is None or first is None else round(when - first, 1)
-    if not told:
+    if not content:
         answer["lines"] = ran.lines
     for key in ("verdict", "waterfall", "rungs", "remedy", "warnings", "loader"):
-        answer[key] = told.get(key)
+        answer[key] = content.get(key)
     return answer
 
 
 def shares(answer: dict[str, Any]) -> dict[str, float]:
     """Return the waterfall's shares by group; a piece that covers several stages counts for its own stage."""
-    told: dict[str, float] = {}
+    found: dict[str, float] = {}
     for piece in answer.get("waterfall") or []:
         group = next((name for name, words in GROUPS.items() if piece["stage"] in words), "")
         if group:
-            told[group] = told.get(group, 0.0) + float(piece["share"])
-    return told
+            found[group] = found.get(group, 0.0) + float(piece["share"])
+    return found
 
 
 def judged(truth: dict[str, Any], answer: dict[str, Any]) -> dict[str, Any]:
@@ -96,13 +96,13 @@ def judged(truth: dict[str, Any], answer: dict[str, Any]) -> dict[str, Any]:
     agrees = group in right or (named == "contention" and right - {"none"})
     answer_is = "yes" if agrees else "open" if named == "inconclusive" else "no"
     judgement: dict[str, Any] = {"agrees": answer_is + ("?" if truth.get("unsteady") else "")}
-    told = shares(answer)
-    if told and truth.get("shares"):
+    found = shares(answer)
+    if found and truth.get("shares"):
         views = [_grouped(truth["shares"]), _grouped(truth["shares_by_worker"])]
         off = {}
         for name in GROUPS:
             low, high = min(view[name] for view in views), max(view[name] for view in views)
-            value = told.get(name, 0.0)
+            value = found.get(name, 0.0)
             off[name] = max(low - value, value - high, 0.0)
         judgement["off"] = {name: round(value, 3) for name, value in off.items()}
         judgement["shares_agree"] = max(off.values()) <= TOLERANCE

@@ -70,8 +70,8 @@ def _truth(truth: dict[str, Any]) -> str:
     return known
 
 
-def _shares(told: dict[str, float]) -> str:
-    return " ".join(f"{name} {share:.0%}" for name, share in told.items() if share > 0.005)
+def _shares(found: dict[str, float]) -> str:
+    return " ".join(f"{name} {share:.0%}" for name, share in found.items() if share > 0.005)
 
 
 def _percent(value: float | None) -> str:

@@ -40,7 +40,7 @@ class Ask:
 
 
 @dataclass(frozen=True)
-class Told:
+class WindowTimes:
     """The answer: steps of a window and their seconds; ``checking`` seconds of them went into spot checks."""
 
     steps: int
@@ -85,7 +85,7 @@ class _Window:
     began: float = 0.0
     checked: float = 0.0
 
-    def after_step(self) -> Told | None:
+    def after_step(self) -> WindowTimes | None:
         """Return the answer once the window is complete."""
         self.passed += 1
         if self.passed == self.ask.settle:
@@ -97,7 +97,7 @@ class _Window:
         if time.perf_counter() - self.began < self.ask.seconds:
             return None
         _synchronize()
-        return Told(steps, time.perf_counter() - self.began, self.checks.seconds - self.checked)
+        return WindowTimes(steps, time.perf_counter() - self.began, self.checks.seconds - self.checked)
 
 
 @dataclass
@@ -118,18 +118,18 @@ class Clock:
         if self._window is None:
             self._ask(None)
             return
-        told = self._window.after_step()
-        if told is not None:
-            self._ask(told)
+        times = self._window.after_step()
+        if times is not None:
+            self._ask(times)
 
     def saw(self, loss: Any) -> None:
         """Record a loss before its backward pass; copy it on its device, without waiting."""
         if len(self.losses) < LOSSES:
             self.losses.append(loss.detach().clone())
 
-    def _ask(self, told: Told | None) -> None:
+    def _ask(self, times: WindowTimes | None) -> None:
         _synchronize()
-        self.pipe.send(told)
+        self.pipe.send(times)
         ask = self.pipe.recv()
         if ask is None:
             self.pipe.send([float(loss) for loss in self.losses if loss.numel() == 1])

@@ -79,12 +79,12 @@ def predictions(rows: Sequence[Row]) -> str:
     lines = [_markdown([head for head, _ in columns], [[cell(row) for _, cell in columns] for row in tried])]
     in_vain = [row for row in rows if row.get("predicted_blind") and not row.get("measured")]
     for name, key in (("before", "predicted_blind"), ("knowing what moves", "predicted")):
-        told = [row for row in tried if row[key]]
-        close = sum(is_close(row[key], row["measured"]) for row in told)
-        covered = sum(_covers(row[key], row["measured"]["value"]) for row in told)
+        known = [row for row in tried if row[key]]
+        close = sum(is_close(row[key], row["measured"]) for row in known)
+        covered = sum(_covers(row[key], row["measured"]["value"]) for row in known)
         lines.append(
-            f"- predicted {name}: {close} of {len(told)} within {CLOSE:.0%}, {covered} of {len(told)} intervals hold "
-            f"the measured value; {len(tried) - len(told)} measured without a prediction, "
+            f"- predicted {name}: {close} of {len(known)} within {CLOSE:.0%}, {covered} of {len(known)} intervals hold "
+            f"the measured value; {len(tried) - len(known)} measured without a prediction, "
             f"{sum(row['applied'] for row in tried if not row[key])} of which gain"
         )
     lines.append(f"- predicted before, but not measured: {', '.join(row['case'] for row in in_vain) or 'none'}")

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from ..common import ENVIRONMENT
-from .clock import LOSSES, PIPE, Ask, Told
+from .clock import LOSSES, PIPE, Ask, WindowTimes
 
 #: Maximum seconds for a script's answer.
 PATIENCE = 120.0
@@ -98,11 +98,11 @@ class Running:
         Raises:
             Failed: it ended, or time is over.
         """
-        told = _received(self._pipe, self._process, until)
-        if isinstance(told, Failed):
-            raise Failed(f"{told}; {self._last_words()}".rstrip("; "))
+        answer = _received(self._pipe, self._process, until)
+        if isinstance(answer, Failed):
+            raise Failed(f"{answer}; {self._last_words()}".rstrip("; "))
         self._signal(signal.SIGSTOP)
-        return told
+        return answer
 
     def ask(self, what: Ask | None, until: float) -> Any:
         """Let the script continue until it has answered."""
@@ -209,8 +209,8 @@ def take(forms: Sequence[Form], folder: Path, workers: int, seconds: float, roun
             in_order = [*alive[first:], *alive[:first]]
             rates = _each(in_order, taken, lambda one: _window(one, ask, taken, until))
             alive = [one for one in alive if one in rates]
-            for one, told in rates.items():
-                taken.rates.setdefault(one.form.name, []).append(told.rate)
+            for one, times in rates.items():
+                taken.rates.setdefault(one.form.name, []).append(times.rate)
         watch.lap("windows")
         _end(alive, taken, until)
         for one in started:
@@ -218,17 +218,17 @@ def take(forms: Sequence[Form], folder: Path, workers: int, seconds: float, roun
     return taken
 
 
-def _window(one: Running, ask: Ask, taken: Taken, until: float) -> Told:
+def _window(one: Running, ask: Ask, taken: Taken, until: float) -> WindowTimes:
     """Return a window without a spot check; after a spot check there is none for two hundred times its duration.
 
     Raises:
         Failed: see :meth:`Running.answer`.
     """
-    told: Told = one.ask(ask, _limit(until))
-    while told.checking and time.monotonic() < until:
-        taken.checking.append(told.checking)
-        told = one.ask(ask, _limit(until))
-    return told
+    times: WindowTimes = one.ask(ask, _limit(until))
+    while times.checking and time.monotonic() < until:
+        taken.checking.append(times.checking)
+        times = one.ask(ask, _limit(until))
+    return times
 
 
 def _limit(until: float) -> float:

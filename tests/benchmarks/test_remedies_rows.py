@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from benchmarks.remedies.cases import EXAMPLES, PLANTED, named, quick
-from benchmarks.remedies.clock import Ask, SpotChecks, Told, _Window
+from benchmarks.remedies.clock import Ask, SpotChecks, WindowTimes, _Window
 from benchmarks.remedies.patching import DoesNotApply, applied
 from benchmarks.remedies.rows import (
     agreement,
@@ -323,7 +323,7 @@ def test_a_window_holds_whole_rounds_after_settling() -> None:
     window = _Window(Ask(settle=2, seconds=1.0, whole=3), SpotChecks())
     answers = [window.after_step() for _ in range(5)]
     assert answers[:4] == [None] * 4
-    assert answers[4] == Told(steps=3, seconds=2.0, checking=0.0) and answers[4].rate == 1.5
+    assert answers[4] == WindowTimes(steps=3, seconds=2.0, checking=0.0) and answers[4].rate == 1.5
 
 
 @pytest.mark.usefixtures("seconds")
