@@ -25,8 +25,9 @@ _SCRIPT = {"ignore_unknown_options": True, "allow_interspersed_args": False}
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(__version__, prog_name="pipediag")
 def cli() -> None:
-    """Find out where a GPU's wait for data originates.
+    """Find where the GPU starvation of a training script originates.
 
+    \b
     Start with:  pipediag demo
     Then:        pipediag analyze train.py --your-own --arguments
     """
@@ -151,9 +152,9 @@ def analyze(
     outputs: tuple[str, ...],
     fail_over: float | None,
 ) -> int:
-    """Run an unmodified training SCRIPT and say which stage of its input pipeline costs the time.
+    """Find the stage of SCRIPT's input pipeline that costs time.
 
-    Put pipediag's options before SCRIPT; everything after it goes to the script.
+    SCRIPT is an unmodified training script. Put pipediag's options before it; everything after it goes to the script.
     """
     from .commands import analyze as command
 
@@ -167,10 +168,10 @@ def analyze(
 @_measuring(60.0, gate=5.0)
 @_hosted
 def audit(request: Request, outputs: tuple[str, ...], fail_over: float) -> int:
-    """Check the input pipeline of an unmodified training SCRIPT, before tuning it or a long run.
+    """Check SCRIPT's input pipeline before tuning or a long run.
 
-    Each item of the checklist passes, fails, or is unmeasurable for a stated reason. Put pipediag's options before
-    SCRIPT; everything after it goes to the script.
+    Each item of the checklist passes, fails, or is unmeasurable for a stated reason. SCRIPT is an unmodified training
+    script. Put pipediag's options before it; everything after it goes to the script.
     """
     from .commands import audit as command
 
@@ -193,9 +194,10 @@ def audit(request: Request, outputs: tuple[str, ...], fail_over: float) -> int:
 @_seconds("--apply-budget", 30.0, "Seconds for measuring the remedy in each run.")
 @_hosted
 def sweep(request: Request, varied: tuple[str, ...], outputs: tuple[str, ...]) -> int:
-    """Analyse SCRIPT once for each value of some of its arguments, and give one table.
+    """Analyse SCRIPT for several values of its arguments.
 
-    The value replaces the script's own, or is added if the script has none. Ctrl-C keeps what was measured.
+    The result is one table. A value replaces the script's own, or is added if the script has none. Ctrl-C keeps what
+    was measured.
     """
     from .commands import sweep as command
 
@@ -208,10 +210,11 @@ def sweep(request: Request, varied: tuple[str, ...], outputs: tuple[str, ...]) -
 @_module
 @_script
 def run(script: str, args: tuple[str, ...], module: bool, plan: str | None, approximate: bool) -> int:
-    """Run an unmodified training SCRIPT to its end, with its transforms moved to the device.
+    """Run SCRIPT to its end with its transforms moved to the device.
 
-    Nothing is measured. Without a plan, pipediag first tests and certifies which transforms can move. On any doubt the
-    script continues with its plain loader, and a line on standard error says so.
+    SCRIPT is an unmodified training script. Nothing is measured. Without a plan, pipediag first tests and certifies
+    which transforms can move. On any doubt the script continues with its plain loader, and a line on standard error
+    says so.
     """
     from .commands import run as command
     from .host.script import Target
@@ -222,7 +225,7 @@ def run(script: str, args: tuple[str, ...], module: bool, plan: str | None, appr
 @cli.command()
 @_measuring(40.0)
 def demo(outputs: tuple[str, ...], budget: float, fail_over: float | None) -> int:
-    """Analyse a built-in script with a planted bottleneck; a laptop's CPU will do."""
+    """Analyse a built-in script; a laptop's CPU will do."""
     from .commands import demo as command
 
     return command.demo(budget, outputs, fail_over)
@@ -232,7 +235,7 @@ def demo(outputs: tuple[str, ...], budget: float, fail_over: float | None) -> in
 @click.argument("session")
 @_output("Write it to this file; repeatable.")
 def report(session: str, outputs: tuple[str, ...]) -> int:
-    """Show a saved SESSION (a .json written with -o) again, or convert it."""
+    """Show or convert a saved SESSION (a .json written with -o)."""
     from .commands import report as command
 
     return command.report(session, outputs)
@@ -244,7 +247,10 @@ def report(session: str, outputs: tuple[str, ...]) -> int:
 @_output("Write it to this file; repeatable.")
 @_gate("Exit with code 3 if the loop certainly makes over PCT percent fewer steps/s than before.")
 def compare(before: str, after: str, outputs: tuple[str, ...], fail_over: float | None) -> int:
-    """Compare the saved sessions BEFORE and AFTER: what changed, and whether it is more than chance."""
+    """Compare the saved sessions BEFORE and AFTER.
+
+    The comparison says what changed, and whether it is more than chance.
+    """
     from .commands import compare as command
 
     return command.compare(before, after, outputs, fail_over)
