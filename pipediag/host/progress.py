@@ -48,11 +48,11 @@ class ProgressLine:
             case Applying() if session.handoff is not None or handoff_is_next(session):
                 self._say("trying the hand-off alone")
             case Applying():
-                self._say("the ladder is complete; testing on samples which transforms can move to the device")
+                self._say("after the ladder: testing on samples which transforms can move to the device")
             case Trying(budget):
-                self._begin("the ladder is complete; trying other loader settings", budget)
+                self._begin("after the ladder: trying other loader settings", budget)
             case Looking(at) if at:
-                self._say(f"the ladder is complete; recording {at}")
+                self._say(f"after the ladder: recording {at}")
             case Rung(available=False, exists=True):
                 self._say(f"{event.name}: {event.why_not}")
 

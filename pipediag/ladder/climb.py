@@ -159,10 +159,10 @@ class Climb:
             if delivery is not None:
                 yield from self._loop_side.hand(delivery.batch)
                 steps -= 1
-        self._tell()
+        self._send_findings()
 
-    def _tell(self) -> None:
-        self._findings.tell()
+    def _send_findings(self) -> None:
+        self._findings.send_new()
         self._setting.send_observed()
 
     def _rounds(self, makes_way_from: float = math.inf) -> Generator[Any, None, str]:
@@ -184,7 +184,7 @@ class Climb:
                 self.rung = rung
                 failed = yield from self._measure(rung)
                 self.rung = "baseline"
-                self._tell()
+                self._send_findings()
                 if failed and schedule.allows(rung) and schedule.failed(rung):
                     self._windows.unavailable(rung, failed)
         except OutOfTime:
@@ -274,7 +274,7 @@ class Climb:
             self._plan.approximate,
             self._peak,
         )
-        trial.tell(self._setting.send)
+        trial.send(self._setting.send)
         if trial.feed is None:
             return seconds
         self._loop_side.serve(rung, trial.feed)
@@ -340,7 +340,7 @@ class Climb:
             self._setting.send("batch-step", one)
 
     def _recorded(self, rung: str) -> None:
-        self._tell()
+        self._send_findings()
         if self._trial is not None and rung == self._trial.rung:
             self._trial.measured()
-            self._trial.tell(self._setting.send)
+            self._trial.send(self._setting.send)

@@ -267,7 +267,7 @@ class Measurement:
             self.send("device", Device(self.training.device or default_device()).facts())
             if self._target.facts is not None:
                 self.send("loader", asdict(self._target.facts))
-            Findings(self._target, self.send, self.plan.attempt, not self.looks_inside).tell()
+            Findings(self._target, self.send, self.plan.attempt, not self.looks_inside).send_new()
 
     def summary(self) -> Story:
         """Return the facts from which the parent decides on another pass."""

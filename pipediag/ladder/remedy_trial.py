@@ -162,7 +162,7 @@ class Trial:
             self.feed = RemediedFeed(rung, offloaded, in_flight + _READY, aside, clock)
         device.forget_peak()  # trying the remedy took memory that training does not need
 
-    def tell(self, send: Callable[[str, dict[str, Any]], None]) -> None:
+    def send(self, send: Callable[[str, dict[str, Any]], None]) -> None:
         """Send the remedy as it is now."""
         if self.rung == HANDED_OVER:
             send("handoff", asdict(self.remedy))
