@@ -1,4 +1,4 @@
-"""The caching article's table: its workload, then its two mended forms, each analysed as an unmodified script."""
+"""Reproduce the caching article's table: analyse its workload and its two improved forms as unmodified scripts."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ FORMS = {
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--budget", type=float, default=100.0)
-    parser.add_argument("--only", choices=FORMS, help="measure this form again, keeping the other results")
+    parser.add_argument("--only", choices=FORMS, help="measure this form again and keep the other results")
     parser.add_argument("--out", type=Path, default=RESULTS)
-    parser.add_argument("arguments", nargs="*", help="of examples/caching_article.py, after --")
+    parser.add_argument("arguments", nargs="*", help="arguments of examples/caching_article.py, after --")
     args = parser.parse_args()
     script = str(ROOT / "examples" / "caching_article.py")
     size = args.arguments or ["--article", "--samples", "1000000", "--steps", "1000000"]

@@ -1,7 +1,7 @@
-"""What a rung for every transform costs: seconds until the verdict names its culprit for good.
+"""Measure the cost of one rung per transform: seconds until the verdict names its culprit and keeps it.
 
-The events of an analysis are kept with their times and judged again afterwards, window by window: the answer is there
-from the moment on after which verdict and culprit do not change any more.
+The events of an analysis are kept with their times and judged again afterwards, window by window. The answer is known
+from the moment after which verdict and culprit no longer change.
 """
 
 from __future__ import annotations

@@ -42,7 +42,7 @@ def whole_chain(image: Tensor) -> Tensor:
 
 
 def loader_and_step(whole: bool) -> tuple[DataLoader[tuple[Tensor, Tensor]], Callable[[list[Tensor]], None]]:
-    """The loader, with ``whole`` as one function, and what trains on a batch of it."""
+    """Return the loader, with ``whole`` as one function, and the training step for its batches."""
     torch.set_num_threads(1)
     loader: DataLoader[tuple[Tensor, Tensor]] = DataLoader(
         Images(whole_chain if whole else Compose(CHAIN)), batch_size=16, num_workers=2, shuffle=True

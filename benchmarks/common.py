@@ -1,4 +1,4 @@
-"""What every benchmark does alike: running pipediag on a script, and writing results with their circumstances."""
+"""Share code between the benchmarks: run pipediag on a script, and save results with their circumstances."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ ENVIRONMENT = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, [str(ROO
 
 
 def analyze(options: list[str], command: list[str]) -> dict[str, Any]:
-    """The JSON report of ``pipediag analyze OPTIONS COMMAND``."""
+    """Return the JSON report of ``pipediag analyze OPTIONS COMMAND``."""
     with tempfile.TemporaryDirectory() as folder:
         report = Path(folder) / "report.json"
         arguments = [sys.executable, "-m", "pipediag", "analyze", *options, "-o", str(report), *command]
@@ -41,7 +41,7 @@ def circumstances() -> dict[str, Any]:
 
 
 def save(name: str, result: dict[str, Any], folder: Path) -> Path:
-    """Write ``{circumstances, **result}``; the device is part of the file's name."""
+    """Write ``{circumstances, **result}``; the file's name contains the device."""
     folder.mkdir(parents=True, exist_ok=True)
     facts = circumstances()
     path = _path(name, facts, folder)
@@ -50,13 +50,13 @@ def save(name: str, result: dict[str, Any], folder: Path) -> Path:
 
 
 def load(name: str, folder: Path) -> dict[str, Any]:
-    """An earlier result of this device; empty when there is none."""
+    """Return an earlier result of this device; empty if there is none."""
     path = _path(name, circumstances(), folder)
     return dict(json.loads(path.read_text())) if path.exists() else {}
 
 
 def kept_rows(earlier: dict[str, Any], **more: Any) -> list[dict[str, Any]]:
-    """The rows of an earlier result, if it was made in the same circumstances, and ``more``, but for the date."""
+    """Return the rows of an earlier result from the same circumstances and ``more``; the date may differ."""
     facts = {**circumstances(), **more}
     same = all(earlier.get(key) == value for key, value in facts.items() if key != "date")
     return list(earlier.get("rows", [])) if same else []

@@ -1,6 +1,6 @@
-"""Train ResNet-50 on JPEGs: the plain loader, transforms moved to the GPU, and JPEGs decoded there too.
+"""Train ResNet-50 on JPEGs with the plain loader, with transforms on the GPU, and with JPEG decoding there as well.
 
-    python -m benchmarks.decode                    # on a GPU: steps a second with 4, 8 and 15 workers
+    python -m benchmarks.decode                    # on a GPU: steps per second with 4, 8 and 15 workers
 
 The pipeline is the usual one for ImageNet: ``ImageFolder``, RandomResizedCrop, flip, ToTensor, Normalize, batches of
 256, bf16. All forms are measured in one process. The ceiling is the same loop on one batch that stays on the GPU.
@@ -31,7 +31,7 @@ FORMS = ("plain", "exact", "decoded")
 
 
 def write_photos(folder: Path, number: int) -> None:
-    """Write JPEGs of about 500 x 375 pixels, each with smooth parts and noise; 100 KB a file."""
+    """Write JPEGs of about 500 x 375 pixels and 100 KB, each with smooth parts and noise."""
     for i in range(number):
         rng = np.random.default_rng(i)
         width, height = int(rng.integers(430, 570)), int(rng.integers(330, 420))
@@ -75,7 +75,7 @@ def training(device: torch.device) -> Callable[[Any], None]:
 
 
 def rate(batches: Iterator[Any], step: Callable[[Any], None], warm: int, steps: int) -> float:
-    """Steps per second after ``warm`` steps, the queues of the workers being used up by then."""
+    """Return steps per second after ``warm`` steps, which use up the workers' queues."""
     for _ in range(warm):
         step(next(batches))
     torch.cuda.synchronize()

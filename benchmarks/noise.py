@@ -1,10 +1,10 @@
-"""Are intervals as wide as they have to be, and how soon is a gain certain? Recorded runs, replayed with planted gains.
+"""Test the width of the intervals, and how soon a gain is certain, on recorded runs with planted gains.
 
-A loop is walked through the record from a random place under two conditions, of which the second has all times divided
-by 1 + gain, at a random speed of the machine. The record is short (33 rounds of the workers a run) and gone through to
-and fro. ``stretches`` jumps, on average after every second pair, to another place of it (stationary bootstrap, Politis
-and Romano, JASA 89, 1994), so that long walks are no copies of themselves; ``as it ran`` never jumps. Settling counts
-into the seconds; where a condition goes on, it has settled.
+A trial walks through the record from a random place under two conditions. The second condition has all times divided by
+1 + gain. The machine's speed is random. The record is short (33 rounds of the workers per run), so the walk turns at
+its ends. ``stretches`` jumps to another place after every second pair on average (stationary bootstrap, Politis and
+Romano, JASA 89, 1994), so that long walks do not repeat; ``as it ran`` never jumps. The seconds include settling; a
+condition that continues is already settled.
 """
 
 from __future__ import annotations
@@ -37,8 +37,10 @@ Window = dict[str, float]
 
 
 def median_before(values: Sequence[float]) -> Interval:
-    """The estimator that this one replaced: the median, with a percentile bootstrap stretched by Student's t
-    (Hesterberg, The American Statistician 69(4), 2015, section 3.2)."""
+    """The former estimator: the median, with a percentile bootstrap stretched by Student's t.
+
+    See Hesterberg, The American Statistician 69(4), 2015, section 3.2.
+    """
     n, centre = len(values), statistics.median(values)
     if n == 1:
         return Interval(centre, -math.inf, math.inf)
@@ -60,12 +62,12 @@ def ratio_before(slow: Sequence[float], fast: Sequence[float]) -> Interval:
 
 
 class Record:
-    """One recorded run, endless: sums over any steps of time, batches made, workers' time and waiting."""
+    """One recorded run, endless: sums over any steps of time, batches made, workers' time and waiting time."""
 
-    def __init__(self, run: dict[str, Any], calm: float = 1.0) -> None:  # a power of the times: 0.1 for a quiet host
+    def __init__(self, run: dict[str, Any], calm: float = 1.0) -> None:  # exponent of the times: 0.1 for a quiet host
         self.workers: int = run["workers"]
         steps, made = run["steps"], run["made"]
-        kept = range(3 * self.workers, len(steps) - 1)  # without the start, which lives on stock
+        kept = range(3 * self.workers, len(steps) - 1)  # without the start, which uses queued batches
         lasted = [steps[i + 1][0] - steps[i][0] for i in kept]
         mean = statistics.fmean(lasted)
         columns: dict[str, list[float]] = {
@@ -86,7 +88,7 @@ class Record:
 
 @dataclass
 class Policy:
-    """How long windows are and when a condition has settled, in rounds of the workers, or in seconds as it was."""
+    """The length of windows and of settling, in rounds of the workers, or in seconds as before."""
 
     rounds: int = 3
     old: bool = False
@@ -101,7 +103,7 @@ class Policy:
 
 
 def _after(record: Record, at: int, seconds: float) -> int:
-    """The first step after so many seconds."""
+    """Return the first step after ``seconds``."""
     last = at + 1
     while record.sum("time", at, last) < seconds:
         last += 1
@@ -110,7 +112,7 @@ def _after(record: Record, at: int, seconds: float) -> int:
 
 @dataclass
 class Trial:
-    """Windows of either condition, the seconds after each pair, and the true time per step where it walked."""
+    """Windows of both conditions, the seconds after each pair, and the true time per step along the walk."""
 
     slow: list[Window]
     fast: list[Window]
@@ -147,7 +149,7 @@ def _columns(trial: Trial, name: str, n: int) -> tuple[list[float], list[float]]
 
 
 def coverage(found: Sequence[tuple[Interval, float]]) -> dict[str, float]:
-    """How many intervals hold the truth, in percent, and the median half of their widths, relative to the value."""
+    """Return how many intervals contain the truth, in percent, and the median half-width relative to the value."""
     held = sum(one.low <= truth <= one.high for one, truth in found)
     arms = [(one.high - one.low) / 2 / one.value for one, _ in found]
     return {
@@ -160,7 +162,7 @@ Decide = Callable[[list[float], list[float], int], "bool | None"]
 
 
 def decided_before(slow: list[float], fast: list[float], n: int) -> bool | None:
-    """As a remedy was judged so far: a bootstrapped median, first after four pairs, then after twice as many."""
+    """Judge a remedy as before: by a bootstrapped median after four pairs, and again after eight."""
     if n not in (4, 8, 16):
         return None
     gain = ratio_before(slow[:n], fast[:n])
@@ -229,7 +231,7 @@ def measure(runs: list[dict[str, Any]], times: int, seed: int) -> dict[str, Any]
 
 
 def shares(runs: list[dict[str, Any]], times: int, seed: int) -> dict[str, Any]:
-    """The waiting share over n rounds against that of the n rounds, and as many on either side."""
+    """Compare the waiting share over n rounds with that of its n rounds, and with as many on either side."""
     draw, found, records = random.Random(seed), {}, [Record(run) for run in runs]
     for n in (3, 4, 6, 8, 12):
         rows: dict[str, list[tuple[Interval, float]]] = {"before": [], **{f"{g} groups": [] for g in GROUPS}}

@@ -1,12 +1,12 @@
-"""What moving a chain of transforms costs and gains: the replay on the device, the recording in a worker.
+"""Measure the costs and gains of moving a chain of transforms: the replay on the device, the recording in a worker.
 
-    python -m benchmarks.offload --what replay     # on a GPU: milliseconds a batch, beside others' batched code
-    python -m benchmarks.offload --what record     # on the CPU: microseconds a sample, beside executing the chain
-    python -m benchmarks.offload --what supply     # batches a second that the workers send
-    python -m benchmarks.offload --what train      # on a GPU: steps a second of the article's loop
+    python -m benchmarks.offload --what replay     # on a GPU: milliseconds per batch, and of others' batched code
+    python -m benchmarks.offload --what record     # on the CPU: microseconds per sample, and of executing the chain
+    python -m benchmarks.offload --what supply     # batches per second from the workers
+    python -m benchmarks.offload --what train      # on a GPU: steps per second of the article's loop
 
-The replay is held against the batched code of the article that the chain comes from (a loop over the rotations, one
-sigma and one crop size for all), against kornia where it is installed, and against the memory floor: the bytes that
+The replay is compared with the batched code of the article that the chain comes from (a loop over the rotations, one
+sigma and one crop size for all), with kornia if it is installed, and with the memory floor: the bytes that
 must be read and written once, at the copy bandwidth measured in the same run.
 """
 
@@ -46,7 +46,7 @@ MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 
 
 def article() -> T.Compose:
-    """The augmentations of the second part of the article on CUDA streams."""
+    """Return the augmentations from the second part of the article on CUDA streams."""
     return T.Compose(
         [
             T.ToDtype(torch.float32),
@@ -77,7 +77,7 @@ CHAINS = {"article": article, "simclr": simclr}
 
 
 class ArticleBatch:
-    """The article's own batched code: a crop for each sample, one rotation after the other, one blur for all."""
+    """The article's own batched code: one crop per sample, one rotation after the other, one blur for all."""
 
     def __init__(self) -> None:
         self._resize = T.Resize(SIZE)
@@ -112,7 +112,7 @@ def kornia_batch() -> Callable[[Tensor], Tensor] | None:
 
 
 class Replays:
-    """Recorded batches, replayed one after the other as they would come from the workers."""
+    """Recorded batches, replayed one after the other as if they came from the workers."""
 
     def __init__(self, chain: T.Compose, batch: int, fuse: bool, pinned: bool, count: int = 4) -> None:
         recorder = Recorder(chain, 0)
@@ -131,7 +131,7 @@ class Replays:
 
 
 def milliseconds(work: Callable[[], Any], repeats: int = 7, rounds: int = 20) -> float:
-    """The median over ``repeats`` of the time a call takes in a row of ``rounds``, launching included."""
+    """Return the median over ``repeats`` of the time per call in a series of ``rounds``, launches included."""
     for _ in range(5):
         work()
     torch.cuda.synchronize()
@@ -146,7 +146,7 @@ def milliseconds(work: Callable[[], Any], repeats: int = 7, rounds: int = 20) ->
 
 
 def copy_bandwidth() -> float:
-    """Bytes read and written a second by a copy on the device."""
+    """Return the bytes per second that a copy on the device reads and writes."""
     source = torch.empty(1 << 30, dtype=torch.uint8, device="cuda")
     target = torch.empty_like(source)
     return 2 * source.numel() / (milliseconds(lambda: target.copy_(source)) / 1000)
@@ -169,7 +169,7 @@ def replay(batches: list[int]) -> dict[str, Any]:
             for name, way in ways.items()
             if way is not None
         }
-        # A quarter of each image is read, a whole one written in float32.
+        # The chain reads a quarter of each image and writes a whole one in float32.
         floor = batch * 3 * SIZE * SIZE * (1 / 4 + 4) / bandwidth * 1000
         row: dict[str, Any] = {"batch": batch, "ms": times, "floor_ms": floor}
         row["fused_over_floor"] = times["fused"] / floor
@@ -183,7 +183,7 @@ def replay(batches: list[int]) -> dict[str, Any]:
 
 
 class Images(Dataset):  # type: ignore[type-arg]
-    """One random uint8 image, given out again and again: what is timed is the transform."""
+    """One random uint8 image, returned for every index: only the transform is timed."""
 
     def __init__(self, transform: Callable[[Tensor], Tensor] | None, drawn: bool = False) -> None:
         self.transform = transform
@@ -199,7 +199,7 @@ class Images(Dataset):  # type: ignore[type-arg]
 
 
 def record(batch: int = 32, repeats: int = 60) -> dict[str, Any]:
-    """Microseconds a sample, in one process with one thread, as in a worker."""
+    """Return microseconds per sample, in one process with one thread, as in a worker."""
     torch.set_num_threads(1)
     chains = {}
     for name, chain in CHAINS.items():
@@ -226,7 +226,7 @@ def record(batch: int = 32, repeats: int = 60) -> dict[str, Any]:
 
 
 def supply(batch: int = 32, workers: int = 8, steps: int = 200) -> dict[str, Any]:
-    """Batches a second that the workers send: raw images, recorded ones, executed ones. Three rounds in turn."""
+    """Measure batches per second from the workers: raw, recorded and executed images, in three alternating rounds."""
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     rates: dict[str, list[float]] = {"raw": [], "recorded": [], "executed": []}
     dataset = Images(article(), drawn=True)
@@ -274,7 +274,7 @@ class _Step:
 
 
 def train(batches: tuple[int, ...] = (32, 128), workers: int = 8) -> dict[str, Any]:
-    """Steps a second of the article's training loop: batches cached on the device, the plain loader, offload()."""
+    """Measure steps per second of the article's loop: device-cached batches, the plain loader, and offload()."""
     from examples.augmentations import FakeImages, strided_cnn
 
     device = torch.device("cuda")
@@ -315,7 +315,7 @@ def train(batches: tuple[int, ...] = (32, 128), workers: int = 8) -> dict[str, A
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description="What moving a chain of transforms costs and gains.")
+    parser = argparse.ArgumentParser(description="Measure the costs and gains of moving a chain of transforms.")
     parser.add_argument(
         "--what", nargs="+", choices=("replay", "record", "supply", "train"), default=["replay", "record"]
     )

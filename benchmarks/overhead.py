@@ -1,4 +1,4 @@
-"""The baseline rung against the plain script, in pairs, at several speeds."""
+"""Compare the baseline rung with the plain script, in pairs, at several speeds."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ SCRIPT = str(Path(__file__).resolve().with_name("overhead_script.py"))
 
 
 def plain(arguments: list[str]) -> float:
-    """Steps per second as the script itself measures them."""
+    """Return steps per second as measured by the script itself."""
     done = subprocess.run(
         [sys.executable, SCRIPT, *arguments], check=True, env=ENVIRONMENT, capture_output=True, text=True
     )
@@ -22,8 +22,8 @@ def plain(arguments: list[str]) -> float:
 
 
 def analysed(arguments: list[str], budget: float) -> float:
-    """Steps per second over all of the baseline's windows."""
-    # The script's own end is put far away: the budget ends it.
+    """Return steps per second over all baseline windows."""
+    # The budget ends the script, so its own end is far away.
     report = analyze(
         ["--rungs", "baseline", "--budget", str(budget)], [SCRIPT, *arguments, "--seconds", str(10 * budget)]
     )

@@ -1,4 +1,4 @@
-"""A training script of adjustable speed that times itself. It knows nothing of pipediag."""
+"""A training script with adjustable speed that times itself, independent of pipediag."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from torch.utils.data import DataLoader, Dataset
 
 
 def work(seconds: float) -> None:
-    """Keep a core busy for a while."""
+    """Keep a core busy for ``seconds``."""
     until = time.perf_counter() + seconds
     while time.perf_counter() < until:
         pass
@@ -47,11 +47,11 @@ def main() -> None:
     model = nn.Sequential(nn.Flatten(), nn.Linear(3 * 32 * 32, 10)).to(device)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
     batches = iter(loader)
-    # Workers that deliver in bursts fill the timed stretch evenly only when it is whole rounds of them long.
+    # Workers deliver in bursts, so the timed stretch consists of whole rounds of them.
     warmup = args.workers * max(3, int(args.rate) // args.workers)
     started = 0.0
     for step in range(10_000_000):
-        # Timed from one request for a batch to another: as many fetches as steps.
+        # Timed from request to request, so that there are as many fetches as steps.
         if step == warmup:
             _synchronize(device)
             started = time.perf_counter()

@@ -1,10 +1,10 @@
-"""The loader's own machinery: torch's pinning thread against a ring of page-locked slots.
+"""Compare torch's pinning thread with a ring of page-locked slots.
 
     python -m benchmarks.ring                                         # on a GPU
     python -m benchmarks.ring --workers 2 --batch 8 --side 64         # on the CPU, where no page is locked
 
-The samples lie ready in memory and are only copied, so that what is timed is collating, sending and pinning. Batches a
-second, received in page-locked memory, and copied to the device without waiting for it; the two loaders take turns.
+The samples are ready in memory and only copied, so that the benchmark times collating, sending and pinning. It measures
+batches per second, received in page-locked memory and copied asynchronously to the device; the two loaders take turns.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ from pipediag.remedy.worker import packing
 from .common import RESULTS, save
 
 PREFETCH = 2
-#: Beyond what a worker has on its way: batches that are being copied while the loader is asked for the next.
+#: Slots in addition to the workers' batches: those being copied while the loop asks for the next batch.
 HELD = 3
 
 
 class Samples(Dataset):  # type: ignore[type-arg]
-    """Copies of a few images, without end for the benchmark's purposes."""
+    """Copies of a few images, with a length that the benchmark never reaches."""
 
     def __init__(self, side: int, dtype: torch.dtype, count: int = 64) -> None:
         self._images = torch.randint(0, 256, (count, 3, side, side), dtype=torch.uint8).to(dtype)
@@ -76,10 +76,10 @@ class Timed:
     """One epoch.
 
     Attributes:
-        batches_per_s: in its middle.
-        first_s: from its beginning, workers included, through the batches that are not timed.
-        last_s: its end, in which workers are ended and memory is given back.
-        in_slots, page_locked: how many of the timed batches came so.
+        batches_per_s: rate in its middle.
+        first_s: seconds from its beginning, with starting the workers, through the untimed batches.
+        last_s: seconds of its end: ending the workers and freeing memory.
+        in_slots, page_locked: number of timed batches that arrived like that.
     """
 
     batches_per_s: float
@@ -142,7 +142,7 @@ def _medians(epochs: list[Timed]) -> dict[str, float]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description="torch's pinning thread against a ring of page-locked slots.")
+    parser = argparse.ArgumentParser(description="Compare torch's pinning thread with a ring of page-locked slots.")
     parser.add_argument("--workers", type=int, nargs="+", default=[8, 15])
     parser.add_argument("--dtypes", nargs="+", choices=("float32", "uint8"), default=["float32", "uint8"])
     parser.add_argument("--batch", type=int, default=128)

@@ -27,8 +27,9 @@ _SCRIPT = {"ignore_unknown_options": True, "allow_interspersed_args": False}
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(__version__, prog_name="pipediag")
 def cli() -> None:
-    """Find out where a GPU's wait for data originates.
+    """Find where the GPU starvation of a training script originates.
 
+    \b
     Start with:  pipediag demo
     Then:        pipediag analyze train.py --your-own --arguments
     """
@@ -39,7 +40,7 @@ _Decorator = Callable[[_Command], _Command]
 
 
 def _all(*options: _Decorator) -> _Decorator:
-    """Options that stand together, in the order in which ``--help`` shows them."""
+    """Combine options into one decorator; ``--help`` shows them in this order."""
 
     def decorate(function: _Command) -> _Command:
         for option in reversed(options):
@@ -84,9 +85,9 @@ _price = click.option("--price", type=float, metavar="PER_HOUR", callback=_check
 def _measuring(default_budget: float, gate: float | None = None) -> _Decorator:
     """The options of every command that measures one script; ``gate`` is the default of ``--fail-over``."""
     return _all(
-        _output("Write a report too; .json, .md or .txt. Repeatable."),
-        _seconds("--budget", default_budget, "Seconds to measure for, from the first batch on."),
-        _gate("Exit with 3 when input certainly costs more than PCT percent of a step.", gate),
+        _output("Also write a report to this file (.json, .md or .txt); repeatable."),
+        _seconds("--budget", default_budget, "Seconds for measuring, from the first batch on."),
+        _gate("Exit with code 3 if the input certainly costs more than PCT percent of a step.", gate),
     )
 
 
@@ -122,7 +123,7 @@ def _requesting(function: _Command) -> _Command:
         from .host.script import Target
 
         if workdir is not None and not module:
-            script = str(Path(script).resolve())  # in whatever folder it will run
+            script = str(Path(script).resolve())  # valid in any working folder
         target = Target(script, list(args), module)
         return function(Request(target, budget, loader, workdir, rungs, apply_budget if apply else 0.0), **others)
 
@@ -136,9 +137,9 @@ _rungs = click.option("--rungs", metavar="NAMES", callback=_rung_names,
 _script = _all(click.argument("script"), click.argument("args", nargs=-1, type=click.UNPROCESSED))
 _hosted = _all(
     _module,
-    click.option("--loader", type=click.IntRange(min=1), help="The N-th loader iterated, not the one that trains."),
+    click.option("--loader", type=click.IntRange(min=1), help="Measure SCRIPT's N-th loader, not the one that trains."),
     click.option("--workdir", type=click.Path(exists=True, file_okay=False),
-                 help="Run the script in this directory; one that is refused there is repeated in a folder inside it."),
+                 help="Run the script in this directory; a pass that cannot run there again gets a folder inside it."),
     _script,
     _requesting,
 )  # fmt: skip
@@ -147,12 +148,12 @@ _hosted = _all(
 @cli.command(context_settings=_SCRIPT)
 @_measuring(120.0)
 @_rungs
-@click.option("--apply", is_flag=True, help="Then move the transforms to the device, and measure whether that pays.")
-@_seconds("--apply-budget", 60.0, "Seconds to measure that for, beside the budget.")
+@click.option("--apply", is_flag=True, help="Then move the transforms to the device and measure whether it pays.")
+@_seconds("--apply-budget", 60.0, "Seconds for measuring the remedy, in addition to --budget.")
 @click.option("--approximate", is_flag=True, help=f"With --apply: {_DECODES}")
-@click.option("--plan", metavar="FILE", help="With --apply: if it pays, write what pipediag run --plan FILE needs.")
-@click.option("--no-knobs", is_flag=True, help="Do not try other settings of the loader once the ladder is known.")
-@click.option("--profile", metavar="FILE", help="Then record some steps, fed from the device, as a Chrome trace.")
+@click.option("--plan", metavar="FILE", help="With --apply: write the plan for pipediag run if the remedy pays.")
+@click.option("--no-knobs", is_flag=True, help="Do not try other loader settings after the ladder.")
+@click.option("--profile", metavar="FILE", help="Then record some steps on device batches as a Chrome trace.")
 @_price
 @_hosted
 def analyze(
@@ -165,9 +166,9 @@ def analyze(
     fail_over: float | None,
     price: float | None,
 ) -> int:
-    """Run an unmodified training SCRIPT and say which stage of its input pipeline costs the time.
+    """Find the stage of SCRIPT's input pipeline that costs time.
 
-    Options of pipediag stand before SCRIPT; everything after it is the script's.
+    SCRIPT is an unmodified training script. Put pipediag's options before it; everything after it goes to the script.
     """
     from .commands import analyze as command
 
@@ -182,10 +183,10 @@ def analyze(
 @_price
 @_hosted
 def audit(request: Request, outputs: tuple[str, ...], fail_over: float, price: float | None) -> int:
-    """Check the input pipeline of an unmodified training SCRIPT, before tuning it or a long run.
+    """Check SCRIPT's input pipeline before tuning or a long run.
 
-    Each item of the checklist is passed, failed, or unmeasurable for a reason. Options of pipediag stand before SCRIPT;
-    everything after it is the script's.
+    Each item of the checklist passes, fails, or is unmeasurable for a stated reason. SCRIPT is an unmodified training
+    script. Put pipediag's options before it; everything after it goes to the script.
     """
     from .commands import audit as command
 
@@ -199,18 +200,19 @@ def audit(request: Request, outputs: tuple[str, ...], fail_over: float, price: f
     multiple=True,
     required=True,
     metavar="NAME=VALUES",
-    help="An argument of the script and its values, as in --vary=--batch-size=16,32. Repeat it for a grid.",
+    help="A script argument and its values, as in --vary=--batch-size=16,32. Repeat for a grid.",
 )
-@_output("Write the table too; repeatable.")
-@_seconds("--budget", 60.0, "Seconds to measure each run for.")
+@_output("Also write the table to this file; repeatable.")
+@_seconds("--budget", 60.0, "Seconds for measuring each run.")
 @_rungs
-@click.option("--apply", is_flag=True, help="Measure each with its transforms moved to the device, too.")
-@_seconds("--apply-budget", 30.0, "Seconds to measure that for in each run.")
+@click.option("--apply", is_flag=True, help="Also measure each run with its transforms moved to the device.")
+@_seconds("--apply-budget", 30.0, "Seconds for measuring the remedy in each run.")
 @_hosted
 def sweep(request: Request, varied: tuple[str, ...], outputs: tuple[str, ...]) -> int:
-    """Analyse SCRIPT once for each value of some of its arguments, and give one table.
+    """Analyse SCRIPT for several values of its arguments.
 
-    An argument that stands among the script's is replaced, another one is added. Ctrl-C keeps what was measured.
+    The result is one table. A value replaces the script's own, or is added if the script has none. Ctrl-C keeps what
+    was measured.
     """
     from .commands import sweep as command
 
@@ -218,15 +220,16 @@ def sweep(request: Request, varied: tuple[str, ...], outputs: tuple[str, ...]) -
 
 
 @cli.command(context_settings=_SCRIPT)
-@click.option("--plan", metavar="FILE", help="What analyze --apply --plan FILE has measured to pay.")
+@click.option("--plan", metavar="FILE", help="The plan written by analyze --apply --plan FILE.")
 @click.option("--approximate", is_flag=True, help=f"Without a plan: {_DECODES}")
 @_module
 @_script
 def run(script: str, args: tuple[str, ...], module: bool, plan: str | None, approximate: bool) -> int:
-    """Run an unmodified training SCRIPT to its end, with its transforms moved to the device.
+    """Run SCRIPT to its end with its transforms moved to the device.
 
-    Nothing is measured. Without a plan, what can be moved is tried and certified first. On any doubt the script goes on
-    with its plain loader, and a line on standard error says so.
+    SCRIPT is an unmodified training script. Nothing is measured. Without a plan, pipediag first tests and certifies
+    which transforms can move. On any doubt the script continues with its plain loader, and a line on standard error
+    says so.
     """
     from .commands import run as command
     from .host.script import Target
@@ -237,7 +240,7 @@ def run(script: str, args: tuple[str, ...], module: bool, plan: str | None, appr
 @cli.command()
 @_measuring(40.0)
 def demo(outputs: tuple[str, ...], budget: float, fail_over: float | None) -> int:
-    """Analyse a built-in script with a planted bottleneck; a laptop's CPU will do."""
+    """Analyse a built-in script; a laptop's CPU will do."""
     from .commands import demo as command
 
     return command.demo(budget, outputs, fail_over)
@@ -245,10 +248,10 @@ def demo(outputs: tuple[str, ...], budget: float, fail_over: float | None) -> in
 
 @cli.command()
 @click.argument("session")
-@_output("Write it to a file; repeatable.")
+@_output("Write it to this file; repeatable.")
 @_price
 def report(session: str, outputs: tuple[str, ...], price: float | None) -> int:
-    """Show a saved SESSION (a .json written with -o) again, or convert it."""
+    """Show or convert a saved SESSION (a .json written with -o)."""
     from .commands import report as command
 
     return command.report(session, outputs, price)
@@ -257,10 +260,13 @@ def report(session: str, outputs: tuple[str, ...], price: float | None) -> int:
 @cli.command()
 @click.argument("before")
 @click.argument("after")
-@_output("Write it to a file; repeatable.")
-@_gate("Exit with 3 when the loop certainly makes over PCT percent fewer steps a second than before.")
+@_output("Write it to this file; repeatable.")
+@_gate("Exit with code 3 if the loop certainly makes over PCT percent fewer steps/s than before.")
 def compare(before: str, after: str, outputs: tuple[str, ...], fail_over: float | None) -> int:
-    """Hold the saved session AFTER against BEFORE: what changed, and whether it is more than chance."""
+    """Compare the saved sessions BEFORE and AFTER.
+
+    The comparison says what changed, and whether it is more than chance.
+    """
     from .commands import compare as command
 
     return command.compare(before, after, outputs, fail_over)
@@ -280,6 +286,6 @@ def main() -> None:
     except PipediagError as error:
         click.echo(f"pipediag: {error}", err=True)
         code = error.exit_code
-    except BrokenPipeError:  # the reader of our output has left
+    except BrokenPipeError:  # the reader of our output has closed it
         code = EXIT_FAILED
     sys.exit(code or EXIT_OK)

@@ -1,1 +1,1 @@
-"""Plain training scripts with a known cost planted in a known place: does pipediag find the place, and the cost?"""
+"""Plain training scripts with a planted cost: does pipediag find where it is and how large it is?"""

@@ -1,4 +1,4 @@
-"""The planted suite: generated scripts with known costs in known places, analysed, and timed natively for the truth."""
+"""Run the planted suite: analyse generated scripts with known costs, and time them natively for the truth."""
 
 from __future__ import annotations
 
@@ -53,16 +53,18 @@ def main() -> None:
 
 def _parse() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.accuracy", description=__doc__)
-    parser.add_argument("--only", nargs="+", default=[], metavar="NAME", help="these cases, keeping the other results")
-    parser.add_argument("--class", dest="label", metavar="X", help="the cases with this verdict, keeping the others")
-    parser.add_argument("--fast", action="store_true", help="the cases that the tests run")
-    parser.add_argument("--gpu", action="store_true", help="the cases that need a GPU, in place of the others")
+    parser.add_argument("--only", nargs="+", default=[], metavar="NAME", help="run these cases, keep other results")
+    parser.add_argument(
+        "--class", dest="label", metavar="X", help="run the cases with this verdict, keep other results"
+    )
+    parser.add_argument("--fast", action="store_true", help="run the cases that the tests run")
+    parser.add_argument("--gpu", action="store_true", help="run the cases that need a GPU instead of the others")
     parser.add_argument("--budget", type=float, default=25.0, help="seconds for each analysis; 0: truth only")
     parser.add_argument("--repeats", type=int, default=3, help="native runs of each form; 0 for no truth")
-    parser.add_argument("--slots", type=int, default=1, help="cases at once, each on two cores of its own")
-    parser.add_argument("--resume", action="store_true", help="only the cases that have no result yet, or failed")
-    parser.add_argument("--list", action="store_true", help="name the cases and end")
-    parser.add_argument("--show", action="store_true", help="the tables of the saved results, without running anything")
+    parser.add_argument("--slots", type=int, default=1, help="cases at once, each on its own two cores")
+    parser.add_argument("--resume", action="store_true", help="run only cases that failed or have no result")
+    parser.add_argument("--list", action="store_true", help="list the cases and exit")
+    parser.add_argument("--show", action="store_true", help="print the tables of the saved results and exit")
     parser.add_argument("--out", type=Path, default=Path(__file__).resolve().parent.parent / "results")
     parser.add_argument("--keep", type=Path, help="keep scripts and reports in this folder")
     args = parser.parse_args()
@@ -98,7 +100,7 @@ def _scores(saved: dict[str, Any]) -> Sequence[Score]:
 
 
 def _line(record: dict[str, Any], number: int, of: int) -> str:
-    """One finished case, for whoever watches."""
+    """Return one finished case as a progress line."""
     scored = record["score"]
     found = record["report"]["verdict"]["culprit"] if record["report"] else None
     costs = ", ".join(f"{a['key']} {a['found_ms']:.1f} (true {a['truth_ms']:.1f})" for a in scored["attributions"])

@@ -1,12 +1,12 @@
-"""The table of cases: what is planted where, how large it is beside the training step, and around what pipeline."""
+"""List the cases: the planted costs, their size relative to the training step, and the pipeline around them."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-#: From the device outwards: the order in which the costs of several plants are told apart.
+#: Stages from the device outwards: the order in which the costs of several plants are separated.
 STAGES = ("transfer", "ipc", "collate", "transform", "load", "storage", "startup", "contention")
-#: Plants whose work is done in the training process, however many workers there are.
+#: Plants whose work runs in the training process, whatever the number of workers.
 IN_TRAINING_PROCESS = ("transfer", "ipc", "startup")
 
 
@@ -14,11 +14,11 @@ IN_TRAINING_PROCESS = ("transfer", "ipc", "startup")
 class Plant:
     """A cost in one place.
 
-    ``size`` is what it is meant to cost *training*, in steps; with ``hidden`` it is the time that the loader needs
-    for a batch, in steps, which the workers hide while it is below 1; for ``contention`` the CPU time that a batch
-    costs the workers. ``kind`` is ``sleep`` (latency), ``burn``
-    (a core is kept busy) or the name of some real work, whose size is then only nominal: what a plant really costs
-    is measured. ``link`` is the place of a planted transform in its chain, counted from 0.
+    ``size`` is the cost to *training* that is wanted, in steps. With ``hidden`` it is the loader's time for a batch, in
+    steps; the workers hide it while it is below 1. For ``contention`` it is the CPU time that a batch costs the
+    workers. ``kind`` is ``sleep`` (latency), ``burn`` (keeps a core busy) or the name of some real work; the size of
+    real work is nominal, because the benchmark measures what a plant really costs. ``link`` is the position of a
+    planted transform in its chain, from 0.
     """
 
     stage: str
@@ -34,18 +34,18 @@ class Plant:
 
 @dataclass(frozen=True)
 class Case:
-    """One script, its plants, and the verdict that is right about it.
+    """One script, its plants, and the correct verdict.
 
     Attributes:
-        label: The verdict class. With several plants of like size the measured truth decides which one leads.
-        step: ``sleep``: the device works while the CPU is free. ``burn``: one core is kept busy. ``two-threads``: two.
-        data: What a sample is: ``tensor``, ``dict``, ``pil`` (an image that becomes a tensor) or ``pair`` (two
+        label: The verdict class. If several plants have similar sizes, the measured truth decides.
+        step: ``sleep``: the device works and the CPU is free; ``burn``: one core is busy; ``two-threads``: two are.
+        data: The kind of sample: ``tensor``, ``dict``, ``pil`` (an image that becomes a tensor) or ``pair`` (two
             images transformed together, one of which stays an image in the batch).
         dataset: ``map``, ``iterable``, ``subset``, ``concat``, or ``wrapper`` (a home-made one has the transforms).
         chain: ``tv1``, ``tv2``, ``sequential``, ``own``, ``list`` (of functions), ``method`` or ``none``.
-        epoch: Batches in an epoch; 0 stands for very many.
+        epoch: Batches in an epoch; 0 for an endless one.
         collate: ``function`` or ``object``, for a planted collate function.
-        accepts: Verdicts that are right too, where pipediag says that it cannot tell two stages apart.
+        accepts: Further correct verdicts, if pipediag says that it cannot separate two stages.
     """
 
     name: str
@@ -69,17 +69,17 @@ class Case:
 
     @property
     def planted(self) -> tuple[Plant, ...]:
-        """The plants from the device outwards; of two transforms the one nearest the collate function first."""
+        """The plants, from the device outwards; of two transforms, the one nearest the collate function first."""
         return tuple(sorted(self.plants, key=lambda p: (STAGES.index(p.stage), -p.link)))
 
     def work_ms(self, plant: Plant) -> float:
-        """Milliseconds of work a batch that make the plant cost what it should.
+        """Return the milliseconds of work per batch that give the plant its cost.
 
-        Workers prepare batches while the device computes. So the first plant in them has to fill that time as well
+        Workers prepare batches while the device computes. The first plant in the workers must therefore fill that time
         before it costs anything, and each worker has ``workers`` steps' time for a batch.
         """
         spread = max(1, self.workers)
-        if plant.stage == "contention":  # the workers' CPU time, however many share it
+        if plant.stage == "contention":  # the CPU time of all workers together
             return plant.size * self.step_ms
         if plant.hidden:
             return plant.size * self.step_ms * spread
@@ -99,11 +99,11 @@ def _transform(size: float, link: int = 0, kind: str = "sleep", hidden: bool = F
 
 
 def _one(name: str, stage: str, size: float, kind: str = "sleep", *, link: int = 0, **pipeline: object) -> Case:
-    """A case with a single plant, whose stage is the verdict."""
+    """Return a case with a single plant, whose stage is the verdict."""
     return Case(name, stage, (Plant(stage, size, kind, link),), **pipeline)  # type: ignore[arg-type]
 
 
-#: Handing a batch over costs the training process some 1.5 ms, however trivial the pipeline: long steps, or no workers.
+#: The hand-off of a batch costs the training process about 1.5 ms in any pipeline: hence long steps, or no workers.
 NONE = (
     Case("none-trivial", "none", step_ms=30, workers=0, batch=4, fast=True),
     Case("none-burning-step", "none", step="burn", step_ms=30, workers=0, batch=4, chain="tv2"),
@@ -214,7 +214,7 @@ STARTUP = (
     _one("startup-opens-on-first-item-3x", "startup", 3, "first", epoch=12, workers=1),
 )
 
-#: A step that keeps one core busy and workers that would fill almost two: supply alone is ample, both together are not.
+#: A step that keeps one core busy, and workers that need almost two cores: either alone fits, both together do not.
 CONTENTION = (
     _one("contention-load-4-workers", "contention", 1.8, "load", step="burn", step_ms=20, workers=4),
     _one("contention-transform-3-workers", "contention", 1.8, "link", link=1, step="burn", step_ms=20, workers=3),

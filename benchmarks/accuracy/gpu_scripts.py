@@ -1,4 +1,4 @@
-"""The scripts that need a GPU: costs of the copy to it, of its steps, and of workers that feed it."""
+"""Write the scripts that need a GPU: costs of the copy to it, of its steps, and of the workers that feed it."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from textwrap import indent
 from . import timing
 from .cases import Case, Plant
 
-#: Pageable memory reaches a GPU at about this rate, and a small copy takes about so long: they size the plants, whose
+#: Approximate rate of copies from pageable memory, and time of a small copy: they determine the size of the plants. The
 #: truth is measured.
 BYTES_PER_MS, MS_PER_COPY = 8e6, 0.01
-#: A 4096 x 4096 product in float32 takes about so long.
+#: Approximate time of a 4096 x 4096 product in float32.
 MS_PER_PRODUCT = 2.5
-#: What a report may call the planted transform.
+#: The planted transform's name in a report.
 LINK = "Smooth"
 
 TRANSFORM = '''
@@ -41,12 +41,12 @@ class Chain:
 
 
 def write(case: Case, kept: tuple[Plant, ...], cached: bool) -> str:
-    """The body of a script: ``case.gpu`` names its form.
+    """Return the body of a script; ``case.gpu`` names its form.
 
-    ``resident``, ``uint8``, ``many``: whole batches lie ready in pageable memory, as one float32 tensor, one of
-    uint8, or hundreds of small ones; without the transfer they lie on the GPU. ``pinned``, ``workers``, ``launches``,
-    ``item``: samples come from workers through pinned memory; the step is products, many tiny kernels, or ends in a
-    synchronisation.
+    ``resident``, ``uint8``, ``many``: whole batches are ready in pageable memory, as one float32 tensor, one uint8
+    tensor, or hundreds of small tensors; without the transfer plant they are on the GPU. ``pinned``, ``workers``,
+    ``launches``, ``item``: samples come from workers through pinned memory; the step consists of matrix products, many
+    tiny kernels, or ends in a synchronization.
     """
     transform = _plant(kept, "transform")
     parts = [
@@ -67,7 +67,7 @@ def _cost(case: Case, plant: Plant) -> str:
 
 
 def _batches(case: Case, kept: tuple[Plant, ...]) -> str:
-    """A dataset whose items are whole batches."""
+    """Return a dataset whose items are whole batches."""
     size = next(p.size for p in case.plants if p.stage == "transfer") * case.step_ms
     place = "" if _plant(kept, "transfer") else ", device='cuda'"
     if case.gpu == "many":

@@ -1,4 +1,4 @@
-"""The transforms of the scripts: the links of a chain, one of them with a cost in it, and the object that runs them."""
+"""Write the transforms of the scripts: the links of a chain, one with a planted cost, and the object that runs them."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from textwrap import indent
 
 from .cases import Case, Plant
 
-#: Home-made links: a name and what it makes of ``image``. All are cheap, and keep shape and type.
+#: Home-made links: a name, and its expression of ``image``. All are cheap and keep shape and type.
 ON_TENSORS = (
     ("FlipAtRandom", "image.flip(-1) if torch.rand(()) < 0.5 else image"),
     ("AddNoise", "image + 0.01 * torch.randn_like(image)"),
@@ -24,7 +24,7 @@ ON_PICTURES = (
     ("Rotate", "image.rotate(90)"),
     ("ToTensor", "torch.from_numpy(np.array(image)).permute(2, 0, 1).float().div(255)"),
 )
-#: torchvision's own, around a planted one.
+#: Links from torchvision, around a planted one.
 LIBRARY = (
     "RandomHorizontalFlip()",
     "Normalize([0.5] * 3, [0.25] * 3)",
@@ -33,7 +33,7 @@ LIBRARY = (
     "RandomCrop(32, padding=2)",
 )
 CHAINS = {"tv1": "T.Compose([\n{}\n])", "tv2": "v2.Compose([\n{}\n])", "sequential": "nn.Sequential(\n{}\n)"}
-#: A chain that a project has written for itself, for links of one argument and of two.
+#: A home-made chain, for links with one argument or two.
 OWN = '''
 class Chain:
     """Apply one transform after another."""
@@ -49,7 +49,7 @@ class Chain:
 
 
 def link_names(case: Case) -> list[str]:
-    """What a report may call each link of the case's chain."""
+    """Return the names that a report may give to each link of the case's chain."""
     if case.chain == "method":
         return ["Images.augment" if case.dataset != "iterable" else "Stream.augment"]
     names = [_call(case, number).split("(")[0].split(".")[-1] for number in range(_length(case))]
@@ -57,7 +57,7 @@ def link_names(case: Case) -> list[str]:
 
 
 def definitions(case: Case, costs: Mapping[int, str]) -> str:
-    """The classes or functions of the home-made links; ``costs`` gives the planted lines."""
+    """Return the classes or functions of the home-made links; ``costs`` gives the planted lines."""
     if case.chain in ("none", "method"):
         return ""
     blocks = [
@@ -71,7 +71,7 @@ def definitions(case: Case, costs: Mapping[int, str]) -> str:
 
 
 def construction(case: Case, omitted: frozenset[int]) -> str:
-    """The expression that makes the chain, without the links in ``omitted``."""
+    """Return the expression that builds the chain, without the links in ``omitted``."""
     calls = [_call(case, number) for number in range(_length(case)) if number not in omitted]
     if case.chain == "list":
         return "[" + ", ".join(_snake(call.removesuffix("()")) for call in calls) + "]"
@@ -80,7 +80,7 @@ def construction(case: Case, omitted: frozenset[int]) -> str:
 
 
 def real_link(plant: Plant) -> bool:
-    """Whether the plant is a link of its own, to be left out where the plant is."""
+    """Return whether the plant is a link of its own, which is left out together with the plant."""
     return plant.kind in ("blur", "resize")
 
 
@@ -98,7 +98,7 @@ def _from_library(case: Case, number: int) -> bool:
 
 
 def _call(case: Case, number: int) -> str:
-    """How the script writes the link."""
+    """Return the link as the script writes it."""
     plant = _planted(case, number)
     if _from_library(case, number):
         call = "GaussianBlur(23)" if plant else LIBRARY[number % len(LIBRARY)]

@@ -1,8 +1,8 @@
-"""Judging what pipediag said of a case against its truth, and counting. Pure: records in, numbers and tables out.
+"""Score pipediag's reports on the cases against the truth. Pure: records in, numbers and tables out.
 
 A record is the plain data of one case: ``name``, ``label``, ``accepts``, ``plants`` (``stage``, ``key``, ``names``,
-``lines``, ``library``: where the planted code is), ``truth`` (see :class:`~benchmarks.accuracy.truth.Truth`, or None
-where it was not measured) and ``report`` (``verdict`` and ``waterfall`` of pipediag's JSON, or None where it failed).
+``lines``, ``library``: where the planted code is), ``truth`` (see :class:`~benchmarks.accuracy.truth.Truth`; None if
+not measured) and ``report`` (``verdict`` and ``waterfall`` of pipediag's JSON; None if the analysis failed).
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ VERDICTS = (
     "inconclusive",
     "failed",
 )
-#: A label is confirmed when its plant costs at least this share of the step; below ``UNSTARVED``, nothing does.
+#: Minimum share of the step that a plant costs if its label is confirmed; below ``UNSTARVED`` the label is ``none``.
 STARVED, UNSTARVED = 0.10, 0.05
-#: Two plants whose costs are within this factor are both bottlenecks, and either may be named first.
+#: Maximum ratio of two costs that are both bottlenecks; either may be named first.
 ALIKE = 1.5
-#: Workers that slow the training process, rather than being late, leave it waiting for at most this part of the cost.
+#: Maximum share of the cost spent waiting if workers slow the training process rather than being late.
 LATE = 0.5
 
 RIGHT, COVERS, MISPLACED, WRONG, MISSING, UNASKED = "right", "covers", "misplaced", "wrong", "missing", "unasked"
@@ -42,10 +42,10 @@ RIGHT, COVERS, MISPLACED, WRONG, MISSING, UNASKED = "right", "covers", "misplace
 
 @dataclass(frozen=True)
 class Attribution:
-    """One plant's cost as pipediag has it, in milliseconds a step.
+    """One plant's cost according to pipediag, in milliseconds per step.
 
-    ``error`` is its distance from the truth in shares of the baseline step; ``covered`` says whether the truth, as
-    widely as its repetitions spread, meets the 95 % interval.
+    ``error`` is its distance from the truth as a share of the baseline step. ``covered`` is True if the range of the
+    truth's repetitions overlaps the 95 % interval.
     """
 
     key: str
@@ -59,10 +59,10 @@ class Attribution:
 
 @dataclass(frozen=True)
 class Score:
-    """How one case came out.
+    """The score of one case.
 
     Attributes:
-        expected: The verdict that is right; with two like bottlenecks the one pipediag named, if it is one of them.
+        expected: The correct verdict; of two similar bottlenecks, the one that pipediag named.
         culprit: ``right`` (name and place), ``covers`` (named among other code), ``misplaced`` (right name, wrong
             line), ``wrong`` (other code was named with confidence), ``missing``, or ``unasked`` (no code to name).
     """
@@ -81,7 +81,7 @@ class Score:
 
 
 def score(record: Record) -> Score:
-    """Judge one case."""
+    """Score one case."""
     report = record["report"]
     verdict = report["verdict"]["bottleneck"] if report else "failed"
     expected, right = _expected(record, verdict)
@@ -98,7 +98,7 @@ def score(record: Record) -> Score:
 
 
 def confirmed(record: Record) -> bool:
-    """Whether the measured truth bears the case's label out; an unmeasured one is taken at its word."""
+    """Return whether the measured truth confirms the case's label; an unmeasured label counts as confirmed."""
     truth = record["truth"]
     if truth is None:
         return True
@@ -111,7 +111,7 @@ def confirmed(record: Record) -> bool:
 
 
 def _expected(record: Record, verdict: str) -> tuple[str, bool]:
-    """The verdict that is right, and whether this one is."""
+    """Return the correct verdict, and whether ``verdict`` is correct."""
     costs = _costs_of_stages(record)
     if record["label"] == "none" or len(costs) < 2:
         if verdict in record["accepts"]:
@@ -127,7 +127,7 @@ def _expected(record: Record, verdict: str) -> tuple[str, bool]:
 
 
 def _costs_of_stages(record: Record) -> dict[str, float]:
-    """Truths of a case's stages; two planted links of one chain are one stage."""
+    """Return the true cost of each stage; two planted links of one chain are one stage."""
     truth = record["truth"]
     costs: dict[str, float] = {}
     for plant in record["plants"]:
@@ -144,7 +144,7 @@ def _stage_of(item: Any) -> str:
 
 
 def names_in(culprit: str) -> list[str]:
-    """Every piece of code that a culprit's name mentions: ``A``, ``A, B`` or ``Compose(A, B)``."""
+    """Return every piece of code in a culprit's name: ``A``, ``A, B`` or ``Compose(A, B)``."""
     inside = re.fullmatch(r"[^(]*\((.*)\)", culprit)
     return [name.strip() for name in (inside.group(1) if inside else culprit).split(",") if name.strip()]
 
@@ -160,7 +160,7 @@ def _culprit(record: Record, verdict: str, right: bool) -> str:
     if not found:
         return MISSING
     if right and accepted and not here:
-        return COVERS  # the stage that was named holds the planted one's code as well
+        return COVERS  # the named stage includes the planted one's code
     outcomes = [_compare(plant, found["name"], found.get("where", "")) for plant in here]
     return min(outcomes, key=[RIGHT, MISPLACED, COVERS, WRONG].index, default=WRONG)
 
@@ -203,7 +203,7 @@ def _attributions(record: Record) -> list[Attribution]:
 
 
 def pieces_of(plant: Mapping[str, Any], waterfall: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
-    """The pieces that hold a plant: those of its link, else of its stage, else the one that covers its stage."""
+    """Return the pieces that contain a plant: those of its link, else of its stage, else the one covering its stage."""
     stage = [p for p in waterfall if p["stage"] == plant["stage"]]
     called = {_bare(n) for n in plant["names"]}
     link = [p for p in stage if p.get("culprit") and called & {_bare(n) for n in names_in(p["culprit"]["name"])}]
@@ -211,7 +211,7 @@ def pieces_of(plant: Mapping[str, Any], waterfall: Sequence[Mapping[str, Any]]) 
 
 
 def _sum(intervals: Sequence[Mapping[str, Any]]) -> tuple[float, float, float]:
-    """Values add up; the arms of independent intervals add up in quadrature."""
+    """Add the values; add the half-widths of independent intervals in quadrature."""
     value = sum(_number(i["value"]) for i in intervals)
     below = math.hypot(*(_number(i["value"]) - _number(i["low"], -math.inf) for i in intervals))
     above = math.hypot(*(_number(i["high"], math.inf) - _number(i["value"]) for i in intervals))
@@ -219,7 +219,7 @@ def _sum(intervals: Sequence[Mapping[str, Any]]) -> tuple[float, float, float]:
 
 
 def _number(value: Any, otherwise: float = 0.0) -> float:
-    """An open end of an interval is no number in JSON."""
+    """Return a number; an open end of an interval is not a number in JSON."""
     return float(value) if isinstance(value, (int, float)) else otherwise
 
 
@@ -228,7 +228,7 @@ def _number(value: Any, otherwise: float = 0.0) -> float:
 
 @dataclass(frozen=True)
 class Summary:
-    """Counts over the confirmed cases; ``unconfirmed`` names the others, which are left out."""
+    """Counts over the confirmed cases; ``unconfirmed`` names the excluded others."""
 
     cases: int
     decided: int
@@ -263,7 +263,7 @@ def summarise(scores: Sequence[Score]) -> Summary:
 
 
 def confusion(scores: Sequence[Score]) -> dict[str, dict[str, int]]:
-    """How often each verdict was given where another, or the same, was right; confirmed cases only."""
+    """Count each verdict by the correct one, over the confirmed cases."""
     table: dict[str, dict[str, int]] = {}
     for label in VERDICTS:
         row = Counter(s.verdict for s in scores if s.confirmed and s.expected == label)
@@ -273,7 +273,7 @@ def confusion(scores: Sequence[Score]) -> dict[str, dict[str, int]]:
 
 
 def markdown(scores: Sequence[Score]) -> str:
-    """The confusion matrix, the summary, and what went wrong, as Markdown."""
+    """Return the confusion matrix, the summary and the misses as Markdown."""
     parts = [_matrix(scores), _summary(summarise(scores)), _misses(scores)]
     return "\n\n".join(part for part in parts if part) + "\n"
 

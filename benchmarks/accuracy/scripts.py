@@ -1,4 +1,4 @@
-"""Writing a case as a script: as anyone would write it, without some of its plants, or timing itself."""
+"""Write a case as an ordinary script, without some of its plants, or with its own timing."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from textwrap import dedent, indent
 from . import gpu_scripts, links, timing
 from .cases import Case, Plant
 
-#: The length of an epoch that is not meant to end, in samples.
+#: Length of an endless epoch, in samples.
 MANY = 200_000
 IMPORTS = {
     "import io": r"\bio\.",
@@ -44,7 +44,7 @@ def burn(seconds):
         sum(range(200))
 '''
 
-#: Two threads of Python do that side by side: a product gives the interpreter's lock away.
+#: Two Python threads can do this in parallel: a product releases the interpreter's lock.
 MULTIPLY = '''
 def multiply(seconds):
     """Keep a core busy with products of matrices."""
@@ -57,20 +57,20 @@ def multiply(seconds):
 
 @dataclass(frozen=True)
 class Site:
-    """The planted code in a script: names a report may give it, and the lines that it, or its making, stands on."""
+    """The planted code in a script: the names that a report may give it, and the lines where it is defined or built."""
 
     names: tuple[str, ...]
     lines: frozenset[int]
 
 
 def write(case: Case, plants: Iterable[Plant] | None = None, *, timed: bool = False, cached: bool = False) -> str:
-    """The text of the case's script.
+    """Return the text of the case's script.
 
     Args:
         case: What to write.
-        plants: The plants to keep; all when None.
-        timed: Whether the script is to time itself, print what a step took as JSON, and end.
-        cached: Whether the loop is to run on a few batches made beforehand instead of its loader.
+        plants: The plants to keep; all if None.
+        timed: True for a script that times itself, prints the time per step as JSON, and exits.
+        cached: True for a loop on a few batches made beforehand instead of its loader.
     """
     kept = case.planted if plants is None else tuple(plants)
     body = gpu_scripts.write(case, kept, cached) if case.gpu else _Writer(case, kept, cached).body()
@@ -78,7 +78,7 @@ def write(case: Case, plants: Iterable[Plant] | None = None, *, timed: bool = Fa
 
 
 def site(case: Case, plant: Plant, source: str) -> Site | None:
-    """Where the plant is in the text of a script; None where the stage has no code of the user's."""
+    """Return where the plant is in a script's text, or None if the stage has no user code."""
     if plant.stage == "transform":
         name = gpu_scripts.LINK if case.gpu else links.link_names(case)[plant.link]
         return _site(source, name, references=True)
@@ -91,7 +91,7 @@ def site(case: Case, plant: Plant, source: str) -> Site | None:
 
 
 class _Writer:
-    """Assembles one script from its pieces."""
+    """A builder of one script."""
 
     def __init__(self, case: Case, kept: tuple[Plant, ...], cached: bool) -> None:
         self.case = case
@@ -114,17 +114,17 @@ class _Writer:
         ]
         return "\n".join(part for part in parts if part)
 
-    # What is planted
+    # The plants
 
     def _plant(self, stage: str) -> Plant | None:
         return next((p for p in self.kept if p.stage == stage), None)
 
     def _kind(self, stage: str) -> str:
-        """The kind of a stage's plant in the case, kept or not."""
+        """Return the kind of a stage's plant in the case, kept or not."""
         return next((p.kind for p in self.case.plants if p.stage == stage), "")
 
     def _cost(self, plant: Plant, calls: int | None = None) -> str:
-        """The line that costs what the plant should, where ``calls`` of it make a batch."""
+        """Return the line with the plant's cost, if a batch takes ``calls`` of it."""
         if plant.kind not in ("sleep", "burn"):
             return ""
         calls = self.case.batch if calls is None else calls
@@ -136,7 +136,7 @@ class _Writer:
         return costs | {p.link: self._noise("link") for p in self.kept if p.stage == "contention"}
 
     def _noise(self, where: str) -> str:
-        """The line with which the workers take cores from the training process, if it stands there."""
+        """Return the line with which the workers take cores from the training process, if it belongs there."""
         plant = self._plant("contention")
         if plant is None or plant.kind != where:
             return ""
@@ -186,7 +186,7 @@ class _Writer:
         return ["def augment(self, image):", *([f"    {cost}"] if cost else []), "    return image.flip(-1) * 0.5"]
 
     def _fetch(self) -> list[str]:
-        """A reader with a local cache: the first reading of an item goes over the network."""
+        """Return a reader with a local cache: the first read of an item goes over the network."""
         plant = self._plant("storage")
         slow = [f"        {self._cost(plant)}"] if plant else []
         return [
@@ -395,7 +395,7 @@ class _Writer:
             options.append("collate_fn=keep_masks")
         if startup is not None and startup.kind.startswith("init"):
             options.append("worker_init_fn=open_tables")
-        # Mending a startup means keeping the workers: that is what it is compared with.
+        # The remedy for a startup is to keep the workers, so the form without the plant keeps them.
         if case.persistent or (startup is not None and startup not in self.kept):
             options.append("persistent_workers=True")
         if case.start != "fork":
@@ -436,7 +436,7 @@ class _Writer:
 
 
 def _finish(case: Case, body: str) -> str:
-    """Imports, and two blank lines between what stands at the top."""
+    """Add the imports, and two blank lines between top-level definitions."""
     if "burn(" not in body.replace(BURN, ""):
         body = body.replace(BURN, "")
     found = [line for line, pattern in IMPORTS.items() if re.search(pattern, body)]
@@ -447,7 +447,7 @@ def _finish(case: Case, body: str) -> str:
 
 
 def _site(source: str, *names: str, references: bool = False) -> Site:
-    """The lines of the definitions with these qualified names, and those where the first of them is mentioned."""
+    """Return the lines of the definitions with these qualified names, and those that mention the first of them."""
     tree = ast.parse(source)
     lines: set[int] = set()
     for outer in tree.body:

@@ -1,4 +1,4 @@
-"""Running cases: writing the script, analysing it through the command line, measuring its truth, keeping the record."""
+"""Run cases: write the script, analyse it through the command line, measure its truth, and record the result."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ from . import scripts, truth
 from .cases import Case
 from .score import score
 
-#: Seconds beyond the budget that an analysis may take: to start, to import, to end its workers.
+#: Maximum seconds of an analysis beyond its budget: to start, to import, to end its workers.
 PATIENCE = 90.0
 SCRIPT = "train.py"
-#: What is kept of a report.
+#: The parts of a report that are kept.
 OF_VERDICT = ("bottleneck", "culprit", "starved", "band", "co_bottlenecks", "sentence")
 OF_PIECE = ("stage", "culprit", "covers", "ms", "share")
 
@@ -38,12 +38,12 @@ class Options:
 
 
 def environment(base: Mapping[str, str]) -> dict[str, str]:
-    """One thread a process unless the script wants more: a slot has two cores."""
+    """Limit each process to one thread unless the script sets more: a slot has two cores."""
     return {**base, "OMP_NUM_THREADS": "1", "PYTHONDONTWRITEBYTECODE": "1"}
 
 
 def run(cases: Sequence[Case], options: Options, slots: int, done: Callable[[dict[str, Any]], None]) -> None:
-    """Run the cases, ``slots`` at once, each slot on two cores of its own; ``done`` gets every record as it comes."""
+    """Run the cases, ``slots`` at once with two cores each; call ``done`` with every finished record."""
     pairs: queue.SimpleQueue[set[int]] = queue.SimpleQueue()
     for pair in core_pairs(slots):
         pairs.put(pair)
@@ -57,10 +57,10 @@ def run(cases: Sequence[Case], options: Options, slots: int, done: Callable[[dic
 
 
 def core_pairs(slots: int) -> list[set[int]]:
-    """Two cores for each slot.
+    """Return two cores for each slot; a single slot takes whatever cores there are.
 
     Raises:
-        ValueError: there are too few; a single slot takes what there is.
+        ValueError: there are too few cores.
     """
     affinity = getattr(os, "sched_getaffinity", None)
     cores = sorted(affinity(0)) if affinity else list(range(os.cpu_count() or 1))
@@ -70,13 +70,13 @@ def core_pairs(slots: int) -> list[set[int]]:
 
 
 def _pin(cores: set[int]) -> None:
-    """Bind this thread, and with it every process that it starts."""
+    """Bind this thread, and every process that it starts, to these cores."""
     if hasattr(os, "sched_setaffinity"):
         os.sched_setaffinity(0, cores)
 
 
 def run_case(case: Case, options: Options) -> dict[str, Any]:
-    """The record of one case, with its score."""
+    """Run one case and return its record, with its score."""
     with _folder(case, options.keep) as folder:
         source = scripts.write(case)
         (folder / SCRIPT).write_text(source)
@@ -102,7 +102,7 @@ def run_case(case: Case, options: Options) -> dict[str, Any]:
 
 
 def begin_record(case: Case, source: str) -> dict[str, Any]:
-    """What is known of a case before it runs: its label, its plants and where they stand in the script."""
+    """Return what is known before a case runs: its label, its plants, and their lines in the script."""
     plants = []
     for plant in case.planted:
         site = scripts.site(case, plant, source)
@@ -119,7 +119,7 @@ def begin_record(case: Case, source: str) -> dict[str, Any]:
 
 
 def analyse(folder: Path, budget: float, environment: Mapping[str, str]) -> tuple[dict[str, Any] | None, str]:
-    """What matters of pipediag's report on the script in ``folder``, and what went wrong, if anything did."""
+    """Return the relevant parts of pipediag's report on the script in ``folder``, and the error, if any."""
     out = folder / "report.json"
     command = [sys.executable, "-m", "pipediag", "analyze", "--budget", str(budget), "-o", out.name, SCRIPT]
     try:
@@ -134,7 +134,7 @@ def analyse(folder: Path, budget: float, environment: Mapping[str, str]) -> tupl
 
 
 def shorten(report: Mapping[str, Any]) -> dict[str, Any]:
-    """The parts of a report that are judged, and those that explain a misjudgement."""
+    """Return the parts of a report that are scored, and those that explain a wrong score."""
     rungs = {r["name"]: r["ms_per_step"] or r["why_not"] for r in report["rungs"]}
     return {
         "tool_version": report["tool"]["version"],
@@ -159,7 +159,7 @@ def _folder(case: Case, keep: Path | None) -> Iterator[Path]:
 
 
 def _rounded(value: Any) -> Any:
-    """Plain data with fewer digits: the rest is noise, and fills files."""
+    """Return plain data with fewer digits: the rest is noise."""
     if isinstance(value, float):
         return float(f"{value:.5g}")
     if isinstance(value, Mapping):

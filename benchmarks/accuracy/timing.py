@@ -1,4 +1,4 @@
-"""Scripts that time themselves: marks in a training loop, and the lines that stand there in the timed form."""
+"""Make scripts time themselves: marks in a training loop, and the lines that replace them in the timed form."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ BEFORE_LOOP = "#@ before the loop"
 BEFORE_EPOCH = "#@ before an epoch"
 AFTER_NEXT = "#@ after next()"
 AFTER_STEP = "#@ after a step"
-#: A stretch is long enough after so many seconds, or after so many steps and fewer seconds.
+#: Minimum seconds of a stretch, or the minimum steps of one with fewer seconds.
 SECONDS, STEPS, AT_LEAST = 4.0, 30, 1.5
 
 
 @dataclass(frozen=True)
 class Timed:
-    """What a script says of itself: milliseconds a step, and how many of them it waited in ``next()``."""
+    """The output of a timed script: milliseconds per step, and how much of that it waited in ``next()``."""
 
     ms: float
     waited_ms: float
@@ -26,12 +26,12 @@ class Timed:
 
 
 def strip(body: str) -> str:
-    """The script as anyone would write it."""
+    """Return the script without marks."""
     return re.sub(r"^ *#@ .*\n", "", body, flags=re.MULTILINE)
 
 
 def insert(case: Case, body: str) -> str:
-    """The script that times itself: whole epochs where they are short, else a stretch after a warm-up."""
+    """Return the script with its timing: whole epochs if they are short, else a stretch after a warm-up."""
     left = ["left = time.perf_counter()"]
     if case.epoch:
         before_epoch = [*_clock(case, "epoch == 1", "epoch > 1"), *left]
@@ -78,5 +78,5 @@ def _fill(body: str, mark: str, block: list[str]) -> str:
 
 
 def read(output: str) -> Timed:
-    """What the timed script has printed last."""
+    """Return the figures that the timed script printed last."""
     return Timed(**json.loads(output.strip().splitlines()[-1]))

@@ -1,4 +1,4 @@
-"""What a plant really costs: the same loop with and without it, in alternation, with nothing of pipediag about."""
+"""Measure what a plant really costs: time the same loop with and without it, in alternation, without pipediag."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ from . import scripts, timing
 from .cases import Case
 from .timing import Timed
 
-#: How often every form of a script is timed.
+#: Number of timed runs of every form of a script.
 REPEATS = 3
-#: No timed run may take longer: seconds to start, to warm up, and to time.
+#: Maximum seconds of a timed run: startup, warm-up and timing.
 PATIENCE = 120.0
 
 
 @dataclass(frozen=True)
 class Cost:
-    """Milliseconds a step: the median of the pairs, and the smallest and largest of them."""
+    """Milliseconds per step: the median of the pairs, and their minimum and maximum."""
 
     ms: float
     low: float
@@ -32,7 +32,7 @@ class Cost:
 
 @dataclass(frozen=True)
 class Truth:
-    """Costs by plant; ``whole`` is what all of them, or the whole input pipeline of a ``none`` case, cost."""
+    """The cost of each plant; ``whole`` is the cost of all plants, or of a ``none`` case's whole input pipeline."""
 
     baseline_ms: float
     waited_ms: float
@@ -45,10 +45,10 @@ class Truth:
 
 
 def forms(case: Case) -> dict[str, str]:
-    """The timed scripts of a case by name, from the one without any plant to the whole one.
+    """Return the timed scripts of a case by name, from the one without plants to the complete one.
 
-    Each adds one plant to the form before it, from the device outwards, as the rungs of the ladder do. A case that is
-    not starved is compared with its loop on batches made beforehand.
+    Each form adds one plant to the form before it, from the device outwards, like the rungs of the ladder. A case that
+    does not starve is compared with its loop on batches made beforehand.
     """
     if case.label == "none":
         cached = scripts.write(case, timed=True, cached=True)
@@ -64,7 +64,7 @@ def measure(case: Case, folder: Path, environment: Mapping[str, str], repeats: i
     """Time every form of the case's script, round by round.
 
     Raises:
-        RuntimeError: a form failed; the message holds what it said.
+        RuntimeError: a form failed; the message holds its output.
     """
     paths = {}
     for name, text in forms(case).items():
@@ -78,7 +78,10 @@ def measure(case: Case, folder: Path, environment: Mapping[str, str], repeats: i
 
 
 def conclude(names: Sequence[str], rounds: Sequence[Mapping[str, Timed]]) -> Truth:
-    """The costs, from rounds in which every form was timed once; ``names`` go from the bare form to the whole one."""
+    """Return the costs, from rounds in which every form was timed once.
+
+    ``names`` go from the form without plants to the complete one.
+    """
     last = names[-1]
     return Truth(
         baseline_ms=statistics.median(r[last].ms for r in rounds),

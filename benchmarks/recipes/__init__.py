@@ -1,1 +1,1 @@
-"""Public training scripts, unmodified: what pipediag says of them, held against what plain timing finds."""
+"""Compare pipediag with plain timing on public, unmodified training scripts."""

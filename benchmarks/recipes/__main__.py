@@ -1,4 +1,4 @@
-"""``python -m benchmarks.recipes``: each recipe's truth, and what pipediag says of it, one after another."""
+"""``python -m benchmarks.recipes``: measure each recipe's truth and pipediag's answer, one after another."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _ROOT = Path(__file__).resolve().parent.parent.parent
 
 
 def fetch(recipes: list[Recipe], sources: Path) -> None:
-    """Clone each repository at its commit, with the files that are needed of it."""
+    """Clone each repository at its commit, with only the needed files."""
     for repository in sorted({recipe.repository for recipe in recipes}):
         own = [recipe for recipe in recipes if recipe.repository == repository]
         target = sources / repository
@@ -38,7 +38,7 @@ def fetch(recipes: list[Recipe], sources: Path) -> None:
 
 
 def one(recipe: Recipe, at: Place, args: argparse.Namespace, row: dict[str, Any]) -> None:
-    """Fill in what is asked of a recipe."""
+    """Measure the requested parts of a recipe into ``row``."""
     if "truth" in args.part:
         row["truth"] = truth.measure(recipe, at, args.seconds, args.limit)
     if "analyse" in args.part:
@@ -51,7 +51,7 @@ def one(recipe: Recipe, at: Place, args: argparse.Namespace, row: dict[str, Any]
 
 
 def _portable(text: str, data: Path, sources: Path) -> str:
-    """Results without the paths of the machine that they were measured on."""
+    """Return results without the paths of the machine."""
     places = {str(sources.resolve()): "SOURCES", str(data.resolve()): "DATA", f"{sysconfig.get_path('purelib')}/": ""}
     for path, name in {**places, f"{_ROOT}/": ""}.items():
         text = text.replace(path, name)
@@ -66,19 +66,19 @@ def main() -> None:
     parser.add_argument("--only", nargs="*", default=[], metavar="NAME", choices=[recipe.name for recipe in RECIPES])
     parser.add_argument("--part", nargs="+", choices=PARTS, default=PARTS, help="default: all of them")
     parser.add_argument("--budget", type=float, default=120, help="seconds for each analysis")
-    parser.add_argument("--options", default="--no-knobs", help="further options of the analysis")
+    parser.add_argument("--options", default="--no-knobs", help="further options for the analysis")
     parser.add_argument("--seconds", type=float, default=20, help="seconds for each phase of the truth")
-    parser.add_argument("--limit", type=float, default=300, help="seconds for the truth of a recipe at most")
-    parser.add_argument("--until", type=float, help="begin no recipe after so many seconds")
-    parser.add_argument("--workers", type=int, help="default: 2 on a CPU, else the cores less one, 15 at most")
+    parser.add_argument("--limit", type=float, default=300, help="maximum seconds for the truth of a recipe")
+    parser.add_argument("--until", type=float, help="start no recipe after this many seconds")
+    parser.add_argument("--workers", type=int, help="default: 2 on a CPU, else one less than the cores, at most 15")
     parser.add_argument("--data", type=Path, default=Path(tempfile.gettempdir()) / "recipes-data")
     parser.add_argument("--sources", type=Path, default=_ROOT / ".recipes")
-    parser.add_argument("--fetch", action="store_true", help="get the sources from GitHub, and end")
-    parser.add_argument("--list", action="store_true", help="list the recipes, and end")
-    parser.add_argument("--skip-done", action="store_true", help="keep the rows of an earlier file that have the part")
-    parser.add_argument("--sessions", type=Path, metavar="DIR", help="keep the whole session of each analysis there")
+    parser.add_argument("--fetch", action="store_true", help="fetch the sources from GitHub and exit")
+    parser.add_argument("--list", action="store_true", help="list the recipes and exit")
+    parser.add_argument("--skip-done", action="store_true", help="keep the earlier file's rows that have the part")
+    parser.add_argument("--sessions", type=Path, metavar="DIR", help="keep the session of each analysis here")
     parser.add_argument("-o", "--output", type=Path, help="default: results/recipes-DEVICE.json")
-    parser.add_argument("--table", nargs="+", type=Path, metavar="FILE", help="print results, and end")
+    parser.add_argument("--table", nargs="+", type=Path, metavar="FILE", help="print results and exit")
     args = parser.parse_args()
     if args.table:
         print(table.of_files(args.table))
@@ -108,7 +108,7 @@ def main() -> None:
     rows: dict[str, dict[str, Any]] = {}
     if output.exists():
         rows = {row["name"]: row for row in json.loads(output.read_text())["rows"]}
-        for row in rows.values():  # by the rules as they are now
+        for row in rows.values():  # by the current rules
             if row.get("truth", {}).get("phases"):
                 row["truth"].update(truth.concluded(row["truth"]))
     began = time.monotonic()

@@ -1,4 +1,4 @@
-"""The public scripts: where each comes from, what it needs, and how it is run on this machine."""
+"""List the public scripts: where each comes from, what it needs, and its command on this machine."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ BOTH = ("cpu", "gpu")
 
 @dataclass(frozen=True)
 class Place:
-    """Where a recipe runs: ``data`` holds the data, ``repository`` the script's sources, ``work`` is its folder."""
+    """The folders of a recipe: ``data`` holds the data, ``repository`` the script's sources, ``work`` is its folder."""
 
     data: Path
     repository: Path
@@ -20,13 +20,13 @@ class Place:
     workers: int
 
     def pick(self, gpu: str, cpu: str) -> list[str]:
-        """The arguments for this machine."""
+        """Return the arguments for this machine."""
         return (gpu if self.gpu else cpu).split()
 
 
 @dataclass(frozen=True)
 class Source:
-    """Files of a repository on GitHub, at a commit or tag."""
+    """Files of a GitHub repository, at a commit or tag."""
 
     repository: str
     commit: str
@@ -35,17 +35,17 @@ class Source:
 
 @dataclass(frozen=True)
 class Recipe:
-    """One public training script, as it is run here.
+    """One public training script and its setup.
 
     Attributes:
         data: the kinds of :mod:`.data` that the script reads.
-        where: the machines that it is run on.
-        needs: importable packages, beside torch and torchvision.
-        loader: whether it trains from a DataLoader in its own process.
-        stages: the stages that its input has: load, transform, collate.
+        where: the machines on which it runs.
+        needs: importable packages in addition to torch and torchvision.
+        loader: True if it trains from a DataLoader in its own process.
+        stages: the stages of its input: load, transform, collate.
         cwd: relative to the repository; a scratch folder if empty.
-        links: paths in the working folder and the data that they lead to.
-        source_links: the same in the repository, for scripts that look beside themselves.
+        links: paths in the working folder, and the data to which they point.
+        source_links: the same in the repository, for scripts that search their own folder.
         environment: added to the script's environment; ``{data}`` and ``{repository}`` are filled in.
     """
 
@@ -123,7 +123,7 @@ DINO = Source(
     ("main_dino.py", "utils.py", "vision_transformer.py"),
 )
 
-#: A model that two cores train in steps of some 100 ms.
+#: A model with steps of about 100 ms on two cores.
 _SMALL = "shufflenet_v2_x0_5"
 
 

@@ -1,4 +1,4 @@
-"""Writes the data that the recipes train on, once into a folder, with the costs that real data has."""
+"""Write the data that the recipes train on, once into a folder, with costs like those of real data."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 from typing import Any
 
-#: Distinct pictures behind all JPEG files; a file costs its decoding, whether or not its pixels occur twice.
+#: Number of distinct pictures in all JPEG files: decoding costs the same if pictures repeat.
 PICTURES = 60
 SIZE = (500, 400)
-#: Files with data of their own in a folder of pictures; further ones are links to them.
+#: Number of real files in a folder of pictures; further ones are links to them.
 FILES = 2000
 CLASSES = 10
 _JPEG_QUALITY = 92
 
 
 def prepare(folder: Path, kinds: set[str], gpu: bool) -> dict[str, float]:
-    """Write what is missing of ``kinds``; the seconds that each took."""
+    """Write the missing ``kinds``; return the seconds that each took."""
     folder.mkdir(parents=True, exist_ok=True)
     if kinds & {"pets", "tar"}:
         kinds = kinds | {"images"}
@@ -39,7 +39,7 @@ def prepare(folder: Path, kinds: set[str], gpu: bool) -> dict[str, float]:
             try:
                 write(folder, gpu)
                 done.touch()
-            except Exception as error:  # a package that is missing costs the recipes that read this, not the others
+            except Exception as error:  # a missing package affects only the recipes that read this
                 (folder / f".{kind}.failed").write_text(repr(error))
             took[kind] = round(time.perf_counter() - began, 1)
     for link in (folder / "data", folder / "work" / "data"):  # scripts that expect ../data or ../../data
@@ -50,7 +50,7 @@ def prepare(folder: Path, kinds: set[str], gpu: bool) -> dict[str, float]:
 
 
 def picture(seed: int, size: tuple[int, int] = SIZE) -> bytes:
-    """A JPEG of smooth areas, edges and noise, some 100 kB at the usual size."""
+    """Return a JPEG of smooth areas, edges and noise, of about 100 kB at the usual size."""
     import numpy as np
     from PIL import Image
 
@@ -73,7 +73,7 @@ def _pictures(size: tuple[int, int] = SIZE, count: int = PICTURES) -> list[bytes
 
 
 def images(folder: Path, gpu: bool) -> None:
-    """An ImageFolder, ``images/train`` and ``images/val``."""
+    """Write an ImageFolder, ``images/train`` and ``images/val``."""
     made = _pictures()
     for part, count in (("train", 51200 if gpu else 1200), ("val", 512 if gpu else 40)):
         written: list[Path] = []
@@ -83,12 +83,12 @@ def images(folder: Path, gpu: bool) -> None:
             if number < FILES:
                 path.write_bytes(made[number % len(made)])
                 written.append(path)
-            else:  # epochs of real length without the disk that they would take
+            else:  # epochs of realistic length without the disk space
                 os.link(written[number % FILES], path)
 
 
 def pets(folder: Path, gpu: bool) -> None:
-    """The images in one flat folder, named after their class; four times each on a GPU: the script has three epochs."""
+    """Write the images into one flat folder, named by class; on a GPU four copies, for the script's three epochs."""
     (folder / "pets").mkdir()
     for path in (folder / "images" / "train").glob("*/*.jpg"):
         for copy in range(4 if gpu else 1):
@@ -96,7 +96,7 @@ def pets(folder: Path, gpu: bool) -> None:
 
 
 def tar(folder: Path, gpu: bool) -> None:
-    """The images as one tar file of class folders."""
+    """Write the images as one tar file of class folders."""
     with tarfile.open(folder / "images.tar", "w") as out:
         for path in sorted((folder / "images" / "train").glob("*/*.jpg")):
             out.add(path, arcname=f"{path.parent.name}/{path.name}")
@@ -113,7 +113,7 @@ def cyclegan(folder: Path, gpu: bool) -> None:
 
 
 def cifar(folder: Path, gpu: bool) -> None:
-    """CIFAR-10 and CIFAR-100 in their original pickles."""
+    """Write CIFAR-10 and CIFAR-100 in their original pickles."""
     import numpy as np
 
     rng = np.random.default_rng(0)
@@ -138,7 +138,7 @@ def cifar(folder: Path, gpu: bool) -> None:
 
 
 def mnist(folder: Path, gpu: bool) -> None:
-    """MNIST and FashionMNIST as idx files."""
+    """Write MNIST and FashionMNIST as idx files."""
     import numpy as np
 
     rng = np.random.default_rng(0)
@@ -157,7 +157,7 @@ def mnist(folder: Path, gpu: bool) -> None:
 
 
 def voc(folder: Path, gpu: bool) -> None:
-    """Images and masks in the layout of VOC2012."""
+    """Write images and masks in the layout of VOC2012."""
     import numpy as np
     from PIL import Image
 
@@ -175,7 +175,7 @@ def voc(folder: Path, gpu: bool) -> None:
 
 
 def coco(folder: Path, gpu: bool) -> None:
-    """Images with boxes and polygons in the layout of COCO 2017."""
+    """Write images with boxes and polygons in the layout of COCO 2017."""
     made, rng = _pictures(), random.Random(0)
     (folder / "coco" / "annotations").mkdir(parents=True)
     for part, count in (("train2017", 1200 if gpu else 120), ("val2017", 8)):
@@ -198,7 +198,7 @@ def coco(folder: Path, gpu: bool) -> None:
 
 
 def bsds(folder: Path, gpu: bool) -> None:
-    """BSDS300: 200 images, so that an epoch has few batches."""
+    """Write BSDS300: 200 images, so that an epoch has few batches."""
     made = _pictures((481, 321))
     for part, count in (("train", 200), ("test", 20)):
         path = folder / "bsds" / "BSDS300" / "images" / part
@@ -208,7 +208,7 @@ def bsds(folder: Path, gpu: bool) -> None:
 
 
 def text(folder: Path, gpu: bool) -> None:
-    """Characters and tokens: ``text/input.txt``, a small corpus in three files, and ``text/*.bin``."""
+    """Write characters and tokens: ``text/input.txt``, a small corpus in three files, and ``text/*.bin``."""
     import numpy as np
 
     rng = random.Random(0)
@@ -224,7 +224,7 @@ def text(folder: Path, gpu: bool) -> None:
 
 
 def h5(folder: Path, gpu: bool) -> None:
-    """Pairs of small patches, as SRCNN reads them."""
+    """Write pairs of small patches in the format of SRCNN."""
     import h5py
     import numpy as np
 
@@ -240,7 +240,7 @@ def h5(folder: Path, gpu: bool) -> None:
 
 
 def graphs(folder: Path, gpu: bool) -> None:
-    """Random graphs in the raw form of the TU collection, as MUTAG."""
+    """Write random graphs as MUTAG, in the raw format of the TU collection."""
     raw, rng = folder / "tu" / "TU" / "MUTAG" / "raw", random.Random(0)
     raw.mkdir(parents=True)
     edges: list[tuple[int, int]] = []
@@ -261,7 +261,7 @@ def graphs(folder: Path, gpu: bool) -> None:
 
 
 def hub(folder: Path, gpu: bool) -> None:
-    """What two scripts would download: random weights of a ResNet-50-D, and a list of models that is empty here."""
+    """Write what two scripts would download: random weights of a ResNet-50-D, and an empty list of models."""
     import timm
     from safetensors.torch import save_file
 
@@ -295,5 +295,5 @@ WRITERS: dict[str, Callable[[Path, bool], None]] = {
 
 
 def forget(folder: Path) -> None:
-    """Remove what scripts wrote beside the data."""
+    """Remove the files that scripts wrote beside the data."""
     shutil.rmtree(folder / "work", ignore_errors=True)

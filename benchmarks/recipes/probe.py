@@ -1,17 +1,17 @@
-"""Runs a training script as ``__main__`` and times its loop, plainly and with parts of its input taken away.
+"""Run a training script as ``__main__`` and time its loop, plainly and with parts of its input removed.
 
 ``python probe.py SCRIPT ARGUMENTS``, with a JSON object in the environment: ``out`` (the file for the result),
-``phases`` and ``seconds`` (how long to time each). No line of pipediag is involved. The loop is timed from optimizer
-step to optimizer step, with the device synchronised at both ends of a stretch; what an epoch's beginning and the
-validation take is left out. One process goes through all phases, so that they are neighbours in time, and those that
-say whether the loop starves come three times, in turn (``plain:2`` is the second time):
+``phases`` and ``seconds`` (of each phase). The probe uses no code of pipediag. It times the loop from optimizer step to
+optimizer step, with the device synchronised at both ends of a stretch, and leaves out the beginning of an epoch and the
+validation. One process runs all phases in succession. The phases that show starvation run three times, in turn
+(``plain:2`` is the second time):
 
 ========  ============================================================================================
 plain     the script as it is
-sample    each worker hands out one batch of finished samples again and again: collating and sending stay
-no-load   ``PIL.Image.open`` hands out decoded pictures: reading and decoding are gone, transforms stay
-host      a few batches, again and again; the workers have nothing to do
-alone     no training: one thread makes samples, and the parts of that are timed
+sample    each worker repeats one batch of finished samples: collating and sending remain
+no-load   ``PIL.Image.open`` returns decoded pictures: transforms remain, without reading and decoding
+host      a few repeated batches; the workers are idle
+alone     no training: one thread makes samples, timed by their parts
 device    the batches of ``host``, already on the GPU
 ========  ============================================================================================
 """
@@ -33,12 +33,12 @@ from typing import Any
 VARIABLE = "RECIPES_PROBE"
 PLAIN, SAMPLE, NO_LOAD = 0, 1, 2
 FLAGS = {"sample": SAMPLE, "no-load": NO_LOAD}
-#: Batches kept for ``host`` and ``device``, and decoded pictures kept by each process for ``no-load``.
+#: Number of batches kept for ``host`` and ``device``, and of decoded pictures kept per process for ``no-load``.
 BATCHES, PICTURES = 3, 16
-#: Seconds and steps that pass before a phase is timed.
+#: Seconds and steps before the timing of a phase begins.
 SETTLE_SECONDS, SETTLE_STEPS = 2.0, 4
 
-shared = mmap.mmap(-1, 2)  # what the workers obey, and whether they used a kept picture; inherited when they fork
+shared = mmap.mmap(-1, 2)  # the workers' phase, and whether they used a kept picture; inherited by fork
 
 
 class Probe:
@@ -49,7 +49,7 @@ class Probe:
         self.result: dict[str, Any] = {"phases": {}, "startups": []}
         self.phase = self.phases.pop(0)
         self.key = ""  # the loader that trains
-        self.drawn: tuple[str, Any] = ("", None)  # the loader last drawn from
+        self.drawn: tuple[str, Any] = ("", None)  # the loader of the latest batch
         self.optimizer: int | None = None
         self.batches: list[Any] = []
         self.moved: list[Any] = []
@@ -68,7 +68,7 @@ class Probe:
         return self.phase.partition(":")[0] in ("host", "device")
 
     def stepped(self, optimizer: Any) -> None:
-        """After an optimizer's step."""
+        """Count an optimizer step."""
         key, loader = self.drawn
         if self.optimizer is None:
             self.optimizer = id(optimizer)
@@ -98,7 +98,7 @@ class Probe:
         return enough and now - self.began >= SETTLE_SECONDS
 
     def pause(self, synchronize: bool = False) -> None:
-        """Stop the clock: the loop does something else than train."""
+        """Stop the clock: the loop does something other than training."""
         if self.open is not None:
             if synchronize:
                 _synchronize()
@@ -130,7 +130,7 @@ class Probe:
         self.out.write_text(json.dumps(self.result))
 
     def replay(self) -> Any:
-        """The next of the kept batches; on the device if the phase says so."""
+        """Return the next cached batch, on the device if the phase requires it."""
         if self.phase == "device" and len(self.moved) < len(self.batches):
             self.moved = [_to_device(batch) for batch in self.batches]
         kept = self.moved if self.phase == "device" else self.batches
@@ -165,7 +165,7 @@ def _key(loader: Any) -> str:
 
 
 def _copied(value: Any) -> Any:
-    """The containers anew, the tensors the same."""
+    """Copy the containers, but share the tensors."""
     if type(value) in (list, tuple):
         return type(value)([_copied(item) for item in value])
     return {key: _copied(item) for key, item in value.items()} if type(value) is dict else value
@@ -182,7 +182,7 @@ def _to_device(value: Any) -> Any:
 
 
 def install(probe: Probe) -> None:
-    """Put the hooks into torch and PIL; the script does not notice."""
+    """Hook torch and PIL without changing the script's behaviour."""
     import torch
     from torch.optim.optimizer import register_optimizer_step_post_hook
     from torch.utils.data import DataLoader
@@ -296,7 +296,7 @@ def _hook_pictures() -> None:
 
 
 class Timed:
-    """A transform that adds up its own time; everything else is the transform's."""
+    """A transform that sums up its own time and otherwise acts like the original."""
 
     def __init__(self, inner: Any, spent: dict[str, float]) -> None:
         self.__dict__.update(inner=inner, spent=spent)
@@ -314,7 +314,7 @@ class Timed:
 
 
 def _wrap(value: Any, spent: dict[str, float], seen: set[int], depth: int = 0) -> bool:
-    """Wrap the transforms below ``value``; whether there were any."""
+    """Wrap the transforms below ``value``; return whether there were any."""
     if id(value) in seen or depth > 5 or isinstance(value, (str, bytes, int, float, type)):
         return False
     seen.add(id(value))
@@ -339,7 +339,7 @@ def _wrap(value: Any, spent: dict[str, float], seen: set[int], depth: int = 0) -
 
 
 def alone(loader: Any, least: int = 8, most: int = 96, seconds: float = 6.0) -> dict[str, Any]:
-    """Milliseconds a sample in one thread: in all, in each transform, and of collating a batch."""
+    """Return milliseconds per sample in one thread: in total, per transform, and for collating."""
     import torch
 
     threads = torch.get_num_threads()

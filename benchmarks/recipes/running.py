@@ -1,4 +1,4 @@
-"""Starting a recipe's script: its folder, its environment, its command, and an end to everything it started."""
+"""Start a recipe's script with its folder, environment and command, and end everything it started."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def place(recipe: Recipe, data: Path, sources: Path, gpu: bool, workers: int) ->
 
 
 def why_not(recipe: Recipe, at: Place) -> str:
-    """Why the recipe cannot run here; empty if it can."""
+    """Return why the recipe cannot run here; empty if it can."""
     where = "gpu" if at.gpu else "cpu"
     if where not in recipe.where:
         return f"not for {where}: {recipe.note}"
@@ -43,7 +43,7 @@ def why_not(recipe: Recipe, at: Place) -> str:
 
 
 def ready(recipe: Recipe, at: Place) -> None:
-    """An empty working folder with the links that the script expects."""
+    """Return an empty working folder with the links that the script expects."""
     shutil.rmtree(at.work, ignore_errors=True)
     (at.work / "results").mkdir(parents=True)
     linked = {at.work / name: target for name, target in recipe.links.items()}
@@ -67,13 +67,13 @@ def environment(recipe: Recipe, at: Place, **more: str) -> dict[str, str]:
     folders = [str(_HERE / "offline"), given.pop("PYTHONPATH", ""), str(_ROOT), os.environ.get("PYTHONPATH", "")]
     quiet = {"PYTHONUNBUFFERED": "1", "TQDM_MININTERVAL": "5", "WANDB_MODE": "disabled"}
     if not at.gpu:
-        quiet["OMP_NUM_THREADS"] = "1"  # a training step on two threads stalls whenever a worker has one of two cores
+        quiet["OMP_NUM_THREADS"] = "1"  # on two cores, a step on two threads stalls while a worker runs
     return {**os.environ, **quiet, **given, "PYTHONPATH": os.pathsep.join(filter(None, folders)), **more}
 
 
 @dataclass
 class Ran:
-    """How a child ended: ``code`` is None if it was stopped at its limit. ``lines`` are the last it wrote."""
+    """The end of a child: ``code`` is None if it was stopped at its limit; ``lines`` are its last output."""
 
     code: int | None
     seconds: float
@@ -87,7 +87,7 @@ def run(
     limit: float,
     heard: Callable[[float, str], None] = lambda when, line: None,
 ) -> Ran:
-    """Run a child in a process group of its own to its end or to ``limit``; then end what is left of the group.
+    """Run a child in its own process group to its end or to ``limit``; then end what is left of the group.
 
     ``heard`` gets each line that it writes, with the seconds since its start. Its output is one stream.
     """

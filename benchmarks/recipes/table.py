@@ -1,4 +1,4 @@
-"""Result files as a Markdown table: the truth of each recipe, and what pipediag said of it."""
+"""Render result files as a Markdown table: the truth of each recipe, and pipediag's answer."""
 
 from __future__ import annotations
 
@@ -70,8 +70,8 @@ def _truth(truth: dict[str, Any]) -> str:
     return known
 
 
-def _shares(told: dict[str, float]) -> str:
-    return " ".join(f"{name} {share:.0%}" for name, share in told.items() if share > 0.005)
+def _shares(found: dict[str, float]) -> str:
+    return " ".join(f"{name} {share:.0%}" for name, share in found.items() if share > 0.005)
 
 
 def _percent(value: float | None) -> str:
@@ -83,5 +83,5 @@ def _number(value: float | None) -> str:
 
 
 def line(row: dict[str, Any]) -> str:
-    """A row for the terminal."""
+    """Return a row for the terminal."""
     return " | ".join(_cells(row))

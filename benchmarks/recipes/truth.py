@@ -1,4 +1,4 @@
-"""The truth about a recipe, without pipediag: what its loop takes with parts of the input taken away."""
+"""Measure the truth about a recipe without pipediag: time its loop with parts of the input removed."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from .catalogue import Place, Recipe
 from .probe import VARIABLE
 
 PHASES = ("plain", "host", "plain:2", "host:2", "sample", "no-load", "plain:3", "host:3", "alone", "device")
-#: Below this share of starvation nothing is to be named, and this close to the greatest cost a stage may be named too.
+#: Starvation below which no stage is correct, and the maximum distance from the largest cost of a correct stage.
 STARVED, CLOSE = 0.05, 0.75
-#: A truth that differs by more from time to time is marked: the machine did something else meanwhile.
+#: Maximum change of a truth between repetitions; beyond it the row is marked, as the machine was busy otherwise.
 UNSTEADY = 0.15
-#: Seconds after which a script that has drawn from no loader is believed to have none.
+#: Seconds without a batch after which a script counts as having no loader.
 NO_LOADER = 45.0
 
 
 def measure(recipe: Recipe, at: Place, seconds: float, limit: float) -> dict[str, Any]:
-    """Run the script under the probe; ``{phases, alone, ...}`` and what follows from them."""
+    """Run the script under the probe; return ``{phases, alone, ...}`` and the conclusions."""
     running.ready(recipe, at)
     with tempfile.TemporaryDirectory() as folder:
         out = Path(folder) / "probe.json"
@@ -43,8 +43,8 @@ def measure(recipe: Recipe, at: Place, seconds: float, limit: float) -> dict[str
 
 
 def concluded(found: dict[str, Any]) -> dict[str, Any]:
-    """Starvation, the shares of a plain step, and which stages may be named the bottleneck."""
-    steps: dict[str, list[float]] = {}  # seconds of one, each time that a phase came
+    """Return the starvation, the shares of a plain step, and the stages that count as correct bottlenecks."""
+    steps: dict[str, list[float]] = {}  # seconds per step, for each repetition of a phase
     for name, entry in found.get("phases", {}).items():
         base = name.partition(":")[0]
         steps.setdefault("plain" if base == "again" else base, []).append(1.0 / entry["rate"])
@@ -71,9 +71,9 @@ def concluded(found: dict[str, Any]) -> dict[str, Any]:
         worker["collate"] = alone["collate_ms"]
         whole = sum(worker.values())
         worker = {name: part / whole for name, part in worker.items()}
-    # the same by the workers' time alone: everything that the loop waits for is theirs
+    # the same by the workers' time alone, which causes all waiting of the loop
     waits = left
-    if alone and not found.get("workers"):  # nothing is made beside the loop: the time adds up, whatever the host does
+    if alone and not found.get("workers"):  # no parallel work: the times add up
         waits = min(plain - (host - device), found["batch"] * (alone["sample_ms"] + alone["collate_ms"]) / 1000)
     direct = (waits + host - device) / plain
     by_worker = {"compute": 1.0 - direct, "transfer": shares["transfer"]}
@@ -99,7 +99,7 @@ def concluded(found: dict[str, Any]) -> dict[str, Any]:
 
 
 def named(starved: tuple[float, float], startup: float, *views: dict[str, float]) -> list[str]:
-    """Which answers are right: the greatest cost of each view, and those that come close to it."""
+    """Return the correct answers: the largest cost of each view, and those close to it."""
     right = []
     if min(starved) < 2 * STARVED:
         right.append("none")

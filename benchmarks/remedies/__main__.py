@@ -1,10 +1,10 @@
-"""Whether the remedy keeps its promises on real scripts: what it gains, what was predicted, and that nothing is lost.
+"""Test the remedy on real scripts: its gain, its predicted gain, and that nothing is lost.
 
     python -m benchmarks.remedies                                  # everything, on a GPU
     python -m benchmarks.remedies --part planted --cases heavy exact
     python -m benchmarks.remedies --table benchmarks/results/remedies_*.json
 
-A row is written as soon as it is measured, in place of the row of the same case if there is one.
+Each row is written as soon as it is measured and replaces an earlier row of the same case if there is one.
 """
 
 from __future__ import annotations
@@ -43,8 +43,8 @@ def main() -> None:
         print(of_files(args.table))
         return
     if args.device == "cpu":
-        os.environ["CUDA_VISIBLE_DEVICES"] = ""  # before torch is loaded: the results name the device that there is
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit("ended"))  # what was started is to be ended first
+        os.environ["CUDA_VISIBLE_DEVICES"] = ""  # before torch is loaded: the results name the device used
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit("ended"))  # end the started processes first
     memories = (PAGEABLE,) if args.device == "cpu" else (PAGEABLE, PINNED)
     until = time.monotonic() + args.seconds_left
     settings = Settings(
@@ -63,16 +63,16 @@ def main() -> None:
 def _parse() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.remedies", description=__doc__.split("\n")[0])
     parser.add_argument("--part", nargs="+", choices=tuple(PARTS), default=list(PARTS))
-    parser.add_argument("--cases", nargs="+", default=[], metavar="NAME", help="these alone")
-    parser.add_argument("--skip-done", action="store_true", help="leave out what has a row already")
-    parser.add_argument("--quick", action="store_true", help="sizes for two cores, to try it out")
+    parser.add_argument("--cases", nargs="+", default=[], metavar="NAME", help="measure only these")
+    parser.add_argument("--skip-done", action="store_true", help="skip cases that have a row")
+    parser.add_argument("--quick", action="store_true", help="small sizes for a trial on two cores")
     parser.add_argument("--rounds", type=int, default=5, help="windows of each form")
-    parser.add_argument("--budget", type=float, help="of an analysis, in place of the cases' own")
-    parser.add_argument("--apply-budget", type=float, help="likewise")
-    parser.add_argument("--analyses-only", action="store_true", help="train nothing: what is predicted and measured")
-    parser.add_argument("--jobs", type=int, default=1, help="cases at a time, each with a GPU and cores of its own")
-    parser.add_argument("--seconds-left", type=float, default=math.inf, help="begin nothing that takes longer")
-    parser.add_argument("--device", choices=("cuda", "cpu"), default="cuda", help="the CPU is for trying it out")
+    parser.add_argument("--budget", type=float, help="seconds of an analysis instead of the cases' own")
+    parser.add_argument("--apply-budget", type=float, help="seconds for the remedy instead of the cases' own")
+    parser.add_argument("--analyses-only", action="store_true", help="do not train: only predict and measure")
+    parser.add_argument("--jobs", type=int, default=1, help="cases at a time, each with its own GPU and cores")
+    parser.add_argument("--seconds-left", type=float, default=math.inf, help="start only cases that fit into this time")
+    parser.add_argument("--device", choices=("cuda", "cpu"), default="cuda", help="use the CPU only for a trial")
     parser.add_argument("--keep", type=Path, metavar="FOLDER", help="keep scripts, reports and plans here")
     parser.add_argument("--list", action="store_true", help="only print the cases' names")
     parser.add_argument("--table", type=Path, nargs="+", metavar="FILE", help="only print these results' tables")
@@ -90,7 +90,7 @@ def _parse() -> argparse.Namespace:
 
 
 def _run(part: str, args: argparse.Namespace, settings: Settings, slots: Sequence[Slot], folder: Path) -> list[str]:
-    """Measure a part; returns the names of the cases for which there was no time."""
+    """Measure a part; return the names of the cases without time."""
     name, cores = f"remedies_{part}{'' if settings.training else '_analysed'}", len(slots[0].cores)
     described = {"part": part, "training": settings.training, "quick": args.quick, "cores": cores}
     rows = kept_rows(load(name, args.output), quick=args.quick, cores=cores)
@@ -110,7 +110,7 @@ def _run(part: str, args: argparse.Namespace, settings: Settings, slots: Sequenc
 def _measured(
     cases: Sequence[Case], settings: Settings, slots: Sequence[Slot], folder: Path
 ) -> Iterator[tuple[Case, Row | None]]:
-    """Every case with its row as it is done, one at a time in each slot; None where too little time is left."""
+    """Yield every case with its row, one case at a time per slot; the row is None if too little time is left."""
     free: queue.SimpleQueue[Slot] = queue.SimpleQueue()
     for slot in slots:
         free.put(slot)
@@ -124,7 +124,7 @@ def _measured(
             own = (folder / case.name).resolve()
             scratch(own)
             return measure(case, own, dataclasses.replace(settings, environment=slot.environment))
-        except Exception as error:  # the other cases are worth their time all the same
+        except Exception as error:  # measure the other cases anyway
             traceback.print_exc()
             return {"case": case.name, **broken(f"{type(error).__name__}: {error}")}
         finally:
@@ -139,7 +139,7 @@ def _measured(
 
 @contextmanager
 def _ending_children(futures: Collection[Future[Row | None]]) -> Iterator[None]:
-    """When this process is to end, whatever the pool's threads wait for and begin is ended, until they are done."""
+    """If this process must end, end whatever the pool's threads wait for and start, until they are done."""
     try:
         yield
     except BaseException:

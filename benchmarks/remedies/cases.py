@@ -1,4 +1,4 @@
-"""What is measured: the examples at the sizes of their articles, and planted cases, each a small set of arguments."""
+"""List the cases: the examples at the sizes of their articles, and planted cases, each a small set of arguments."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ PLANTED_SCRIPT = Path(__file__).with_name("planted.py")
 
 @dataclass(frozen=True)
 class Case:
-    """A script with its arguments, and how long it is looked at.
+    """A script with its arguments, and the length of its measurement.
 
     Attributes:
-        name: what it is known by in the results.
+        name: its name in the results.
         script: the file.
         arguments: the script's own.
-        workers: of the loader that trains: a window holds whole rounds of them.
+        workers: number of the training loader's workers; a window holds whole rounds of them.
         budget, apply_budget: seconds of ``pipediag analyze``.
-        seconds: the least length of a window; a few rounds of the workers fit into it.
+        seconds: minimum length of a window; a few rounds of the workers fit into it.
     """
 
     name: str
@@ -60,7 +60,7 @@ EXAMPLES = (
         budget=120.0,
         apply_budget=80.0,
     ),
-    # A quarter of the article's batch: of its own a worker makes one in 4 s, and each change of rung waits for several.
+    # A quarter of the article's batch, which takes a worker 4 s; each change of rung waits for several batches.
     _example(
         "caching-article",
         "caching_article.py",
@@ -73,7 +73,7 @@ EXAMPLES = (
     _example("frozen-encoder", "frozen_encoder.py", "--article", 8),
 )
 
-#: The GPU is to wait for most of these; where it is not, the name says so.
+#: The GPU waits for data in most of these; the names of the others say so.
 PLANTED = (
     _planted("usual", "--pin"),
     _planted("usual-pageable", ""),
@@ -116,7 +116,7 @@ PLANTED = (
 )
 
 _BY_PART = {"examples": EXAMPLES, "planted": PLANTED}
-#: Sizes for a CPU of two cores; they stand after the case's own, and so count.
+#: Sizes for a CPU of two cores; they come after the case's own and override them.
 _QUICK_PLANTED = "--images 16 --size 32 --batch-size 8 --width 4 --depth 1 --device cpu"
 _QUICK_EXAMPLES: Mapping[str, str] = {
     "augmentations.py": "--device cpu",
@@ -127,10 +127,10 @@ _QUICK_EXAMPLES: Mapping[str, str] = {
 
 
 def named(part: str, names: list[str]) -> list[Case]:
-    """The cases of a part: those named, or all of them.
+    """Return the cases of a part: those named, or all of them.
 
     Raises:
-        KeyError: the part has none of that name; a name that another part has is passed over.
+        KeyError: no part has a case of that name. Names of other parts' cases are ignored.
     """
     known = {case.name for cases in _BY_PART.values() for case in cases}
     for name in names:
@@ -140,10 +140,10 @@ def named(part: str, names: list[str]) -> list[Case]:
 
 
 def quick(case: Case) -> Case:
-    """The same, small enough to be tried on two cores; what it says of speed is worth nothing."""
+    """Return a version small enough to try on two cores; its speeds mean nothing."""
     workers = min(2, case.workers)
     if case.part == "planted":
-        whole = {"flips", "blur-float", "per-call"} & {*case.arguments}  # no link of theirs changes the size
+        whole = {"flips", "blur-float", "per-call"} & {*case.arguments}  # none of their links changes the size
         sizes = [*_QUICK_PLANTED.split(), "--side", "32" if whole else "48"]
     else:
         sizes = ["--steps", "1000000", *_QUICK_EXAMPLES[case.script.name].split()]

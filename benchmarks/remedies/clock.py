@@ -1,8 +1,8 @@
-"""The clock inside a training script: it times windows of the loop whenever the benchmark asks for one.
+"""Time windows inside a training script whenever the benchmark asks for one.
 
-The copy of a script that is measured has one line more than the script, the import of this module. Without the
-benchmark at the other end of the pipe the import does nothing; with it the loop is stopped after an optimizer's step,
-with the device idle, until a window is asked for. The losses are kept on the way, where they are, and told at the end.
+The measured copy of a script has one additional line, which imports this module. Without the benchmark's pipe the
+import does nothing. With it, the loop stops after an optimizer's step, with the device idle, until a window is
+requested. The losses are recorded on their device and sent at the end.
 """
 
 from __future__ import annotations
@@ -14,23 +14,23 @@ from dataclasses import dataclass, field
 from multiprocessing.connection import Connection
 from typing import Any
 
-#: The environment's variables with the number of the pipe's file descriptor, and, where the raw loader is to be timed
-#: in place of the loop (:mod:`.raw`), with the kind of memory that its batches lie in.
+#: Environment variables: the number of the pipe's file descriptor, and, if the raw loader is timed instead of the loop
+#: (:mod:`.raw`), the kind of memory of its batches.
 PIPE, RAW = "REMEDIES_PIPE", "REMEDIES_RAW"
 PINNED, PAGEABLE = "pinned", "pageable"
-#: Losses that are kept at most.
+#: Maximum number of losses kept.
 LOSSES = 20
-#: Steps before the first window is waited for: by then the loop has had what it makes once.
+#: Steps before the first request is awaited: one-time work is then done.
 _BEGUN = 2
 
 
 @dataclass(frozen=True)
 class Ask:
-    """What the benchmark wants to have timed.
+    """A request for a window.
 
     Attributes:
         settle: steps before the clock starts, at least one.
-        seconds: the least length of the window.
+        seconds: minimum length of the window.
         whole: the number of timed steps is a multiple of this. Workers that started together deliver in bursts.
     """
 
@@ -40,8 +40,8 @@ class Ask:
 
 
 @dataclass(frozen=True)
-class Told:
-    """Steps of a window and the seconds that they took, of which ``checking`` went into spot checks."""
+class WindowTimes:
+    """The answer: steps of a window and their seconds; ``checking`` seconds of them went into spot checks."""
 
     steps: int
     seconds: float
@@ -53,14 +53,14 @@ class Told:
 
 
 class SpotChecks:
-    """The seconds that spot checks of ``pipediag run`` have taken in this process."""
+    """The seconds of all spot checks of ``pipediag run`` in this process."""
 
     def __init__(self) -> None:
         self.seconds = 0.0
         self._watched = False
 
     def watch(self) -> None:
-        """Time those to come, once their module is loaded: the plain script never loads it."""
+        """Time future spot checks once their module is loaded: the plain script never loads it."""
         module = sys.modules.get("pipediag.remedy.spotcheck")
         if self._watched or module is None:
             return
@@ -85,8 +85,8 @@ class _Window:
     began: float = 0.0
     checked: float = 0.0
 
-    def after_step(self) -> Told | None:
-        """What to tell once the window is complete."""
+    def after_step(self) -> WindowTimes | None:
+        """Return the answer once the window is complete."""
         self.passed += 1
         if self.passed == self.ask.settle:
             _synchronize()
@@ -97,12 +97,12 @@ class _Window:
         if time.perf_counter() - self.began < self.ask.seconds:
             return None
         _synchronize()
-        return Told(steps, time.perf_counter() - self.began, self.checks.seconds - self.checked)
+        return WindowTimes(steps, time.perf_counter() - self.began, self.checks.seconds - self.checked)
 
 
 @dataclass
 class Clock:
-    """Counts optimizer steps, or the raw loader's batches, and answers the benchmark between two of them."""
+    """A counter of optimizer steps, or of the raw loader's batches, that answers the benchmark between two of them."""
 
     pipe: Connection
     losses: list[Any] = field(default_factory=list)
@@ -111,25 +111,25 @@ class Clock:
     _window: _Window | None = None
 
     def stepped(self, *_: Any) -> None:
-        """An optimizer has stepped, or a batch has come."""
+        """Count an optimizer step or a batch."""
         self._steps += 1
         if self._steps < _BEGUN:
             return
         if self._window is None:
             self._ask(None)
             return
-        told = self._window.after_step()
-        if told is not None:
-            self._ask(told)
+        times = self._window.after_step()
+        if times is not None:
+            self._ask(times)
 
     def saw(self, loss: Any) -> None:
-        """A loss is about to be differentiated; it is copied where it is, without waiting for the device."""
+        """Record a loss before its backward pass; copy it on its device, without waiting."""
         if len(self.losses) < LOSSES:
             self.losses.append(loss.detach().clone())
 
-    def _ask(self, told: Told | None) -> None:
+    def _ask(self, times: WindowTimes | None) -> None:
         _synchronize()
-        self.pipe.send(told)
+        self.pipe.send(times)
         ask = self.pipe.recv()
         if ask is None:
             self.pipe.send([float(loss) for loss in self.losses if loss.numel() == 1])
@@ -146,7 +146,7 @@ def _synchronize() -> None:
 
 
 def install(clock: Clock) -> None:
-    """Hook every optimizer and every loss of this process, which ends with the script."""
+    """Hook every optimizer and every loss of this process, until it ends with the script."""
     import torch
     from torch.optim.optimizer import register_optimizer_step_post_hook
 
@@ -161,7 +161,8 @@ def install(clock: Clock) -> None:
 
 
 def _at_import() -> None:
-    number, memory = os.environ.pop(PIPE, ""), os.environ.pop(RAW, "")  # no process that the script starts is to answer
+    # Only this process may answer: those that the script starts do not inherit these.
+    number, memory = os.environ.pop(PIPE, ""), os.environ.pop(RAW, "")
     if not number:
         return
     clock = Clock(Connection(int(number)))

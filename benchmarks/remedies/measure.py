@@ -1,4 +1,4 @@
-"""One case from beginning to end: analysed, then trained with and without the remedy, beside its raw loader."""
+"""Measure one case: analyse it, then train with and without the remedy, with its raw loader for comparison."""
 
 from __future__ import annotations
 
@@ -23,29 +23,29 @@ from .rows import RAW_FORMS, Row, of_analysis, of_bounds, of_training
 from .turns import Form, Taken, take
 
 PIPEDIAG = (sys.executable, "-m", "pipediag")
-#: What is put into the copy of a script; without the benchmark at its other end it does nothing.
+#: The import that is inserted into the copy of a script; without the benchmark's pipe it does nothing.
 CLOCK = "import benchmarks.remedies.clock\n"
-#: Seconds beyond its budgets that an analysis may take: an example may write its data first.
+#: Maximum seconds of an analysis beyond its budgets: an example may write its data first.
 _PATIENCE = 150.0
-#: Seconds in which nothing of a case is worth being begun.
+#: Remaining seconds below which no part of a case begins.
 _LEAST = 15.0
-#: Lines of standard error that are kept of an analysis that failed.
+#: Lines of standard error kept from a failed analysis.
 _LAST_LINES = 3
-#: Rounds where no plan was written: the answer is the plain script, and the other one only shows what it would do.
+#: Rounds without a plan: the plain script is the answer, and the other form only shows the alternative.
 FEWER = 3
 
 
 @dataclass(frozen=True)
 class Settings:
-    """How everything is measured.
+    """The settings of all measurements.
 
     Attributes:
-        rounds: windows of each form; of a case without a plan, :data:`FEWER` at most.
-        budget, apply_budget: in place of the cases' own; None for those.
-        until: when to end, on the monotonic clock.
-        environment: variables beside the process's own.
-        memories: the kinds in which the raw loader's batches are tried.
-        training: whether the training is run as well, or the analysis alone.
+        rounds: windows of each form; at most :data:`FEWER` in a case without a plan.
+        budget, apply_budget: seconds instead of the cases' own; None for those.
+        until: end of the measurements, on the monotonic clock.
+        environment: variables in addition to the process's own.
+        memories: kinds of memory to try for the raw loader's batches.
+        training: True to train as well, False for the analysis alone.
     """
 
     rounds: int
@@ -57,7 +57,7 @@ class Settings:
     training: bool = True
 
     def expected_s(self, case: Case) -> float:
-        """About how long a case takes: what is left has to be more for it to be begun."""
+        """Return about how long a case takes; it begins only if more time is left."""
         analysis = (self.budget or case.budget) + (self.apply_budget or case.apply_budget) + 15
         if not self.training:
             return analysis
@@ -67,7 +67,7 @@ class Settings:
 
 @dataclass(frozen=True)
 class Analysis:
-    """What ``pipediag analyze --apply`` has left: its report, the plan's file if there is one, and what went wrong."""
+    """The results of ``pipediag analyze --apply``: its report, the plan's file if there is one, and the error."""
 
     report: dict[str, Any] | None
     plan: Path | None
@@ -76,7 +76,7 @@ class Analysis:
 
 
 def measure(case: Case, folder: Path, settings: Settings) -> Row:
-    """The row of a case; ``folder`` is empty."""
+    """Return the row of a case; ``folder`` is empty."""
     began = time.monotonic()
     copy = with_clock(case.script, folder)
     analysis = analyse(case, copy, folder, settings)
@@ -97,7 +97,7 @@ def measure(case: Case, folder: Path, settings: Settings) -> Row:
 
 
 def with_clock(script: Path, folder: Path) -> Path:
-    """A copy of a script with the clock's import behind those of its future."""
+    """Return a copy of a script that imports the clock after its ``__future__`` imports."""
     source = script.read_text()
     place = 0
     for number, node in enumerate(ast.parse(source).body):
@@ -129,7 +129,7 @@ def analyse(case: Case, copy: Path, folder: Path, settings: Settings) -> Analysi
 def _run(
     command: Sequence[str], folder: Path, patience: float, environment: Mapping[str, str]
 ) -> tuple[int | None, str]:
-    """The exit code, None where time was over, and standard error; nothing that was started is left."""
+    """Run a command and end all its processes; return the exit code (None on a timeout) and standard error."""
     log = folder / "analyze.err"
     with log.open("wb") as errors:
         process = subprocess.Popen(
@@ -159,10 +159,11 @@ def _run(
 def forms_of(
     case: Case, copy: Path, analysis: Analysis, folder: Path, environment: Mapping[str, str]
 ) -> tuple[list[Form], str]:
-    """How the training is run, and why not with the printed change.
+    """Return the forms of the training, and why the printed change is not among them.
 
-    ``plain`` twice, the second time for its losses alone: what differs there differs without pipediag. ``run`` is with
-    the plan; without one, where the plan's answer is the plain script, it is what ``pipediag run`` does unasked.
+    ``plain`` runs twice, the second time only for its losses: differences there are not due to pipediag. ``run`` uses
+    the plan. If there is no plan, the plan's answer is the plain script, and ``run`` is ``pipediag run`` without a
+    plan.
     """
     script = [str(copy), *case.arguments]
     planned = ["--plan", str(analysis.plan)] if analysis.plan else []
@@ -190,7 +191,7 @@ def forms_of(
 
 
 def raw_forms(case: Case, copy: Path, settings: Settings) -> list[Form]:
-    """The script's loader without what moves, by itself, in turns with the training that it bounds."""
+    """Return the script's loader without the moved transforms, timed alone in turn with the training it limits."""
     script = (sys.executable, str(copy), *case.arguments)
     return [
         Form(RAW_FORMS[memory], script, environment={**settings.environment, RAW: memory})
@@ -199,6 +200,6 @@ def raw_forms(case: Case, copy: Path, settings: Settings) -> list[Form]:
 
 
 def scratch(folder: Path) -> None:
-    """An empty folder in place of whatever was there."""
+    """Empty a folder, or make it."""
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)

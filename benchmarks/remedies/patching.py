@@ -1,4 +1,4 @@
-"""A unified diff carried out, as strictly as it is written: every line of context has to be where the diff says."""
+"""Apply a unified diff strictly: every line of context must be where the diff says."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ _NO_END = "\\ No newline at end of file"
 
 
 class DoesNotApply(Exception):
-    """The diff was made for another text."""
+    """The error raised if the diff was made for another text."""
 
 
 def applied(diff: str, before: str) -> str:
-    """The text after the change that ``diff`` describes.
+    """Return the text after the change that ``diff`` describes.
 
     Raises:
-        DoesNotApply: a line that the diff leaves or takes away is not there, or the diff has no hunk.
+        DoesNotApply: a line that the diff keeps or removes is missing, or the diff has no hunk.
     """
     source, made, at = before.splitlines(keepends=True), [], 0
     lines = diff.splitlines(keepends=True)
@@ -40,7 +40,7 @@ def applied(diff: str, before: str) -> str:
 
 
 def _ended(lines: list[str]) -> list[str]:
-    """The lines of a hunk, with those that end the file without a newline as they are in the file."""
+    """Return the lines of a hunk, with a missing newline at the file's end restored."""
     kept: list[str] = []
     for line in lines:
         if line.startswith(_NO_END):

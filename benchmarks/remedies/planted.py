@@ -1,9 +1,9 @@
-"""A training script like many, whose every part can be chosen: what is loaded, what is done to it, and by how many.
+"""A typical training script with selectable parts: what it loads, how it transforms that, and with how many workers.
 
     python planted.py --chain heavy --workers 8
     python planted.py --source jpeg --chain pictures --batch-size 128 --steps 50
 
-Images are made in memory. It trains until ``--steps`` steps are done, over as many epochs as that takes.
+Images are made in memory. Training ends after ``--steps`` steps, over as many epochs as necessary.
 """
 
 from __future__ import annotations
@@ -28,28 +28,28 @@ MEAN, STD = [0.485, 0.456, 0.406], [0.229, 0.224, 0.225]
 
 
 def gamma(image: Tensor) -> Tensor:
-    """A function of one's own, of the pixels alone."""
+    """A user-defined function that depends only on the pixels."""
     return image.clamp(0, 1) ** 0.9
 
 
 def per_call(image: Tensor) -> Tensor:
-    """A function of one's own that takes its time for a call, and not for the pixels."""
+    """A user-defined function with a fixed time per call, whatever the number of pixels."""
     time.sleep(0.003)
     return image * 0.5
 
 
 def through_numpy(image: Tensor) -> Tensor:
-    """A function of one's own that leaves torch on the way."""
+    """A user-defined function that leaves torch in between."""
     return torch.from_numpy(np.ascontiguousarray(np.roll(image.numpy(), 3, axis=-1)))
 
 
 def jittered(image: Tensor) -> Tensor:
-    """A function of one's own that draws."""
+    """A user-defined function that draws random numbers."""
     return image * (0.9 + 0.2 * float(torch.rand(())))
 
 
 def chain(name: str, size: int) -> Callable[..., Any] | None:
-    """The transforms of one sample, by name."""
+    """Return the transforms of one sample, by name."""
     to_float, normalize = v2.ToDtype(torch.float32, scale=True), v2.Normalize(MEAN, STD)
     crop, flip = v2.RandomResizedCrop(size, antialias=True), v2.RandomHorizontalFlip()
     links: dict[str, list[Any]] = {
@@ -84,11 +84,11 @@ CHAINS = (
 
 
 class Images(Dataset[Any]):
-    """Images in memory, and what comes before their transforms: decoding, waiting for the storage."""
+    """Images in memory, and the work before their transforms: decoding, waiting for storage."""
 
     def __init__(self, args: argparse.Namespace) -> None:
         draw = torch.Generator().manual_seed(0)
-        # Noise on a coarse grid, enlarged: something that a JPEG file holds about as photographs are held.
+        # Enlarged noise from a coarse grid: a JPEG file of it is about as large as a photograph's.
         coarse = torch.randint(0, 256, (args.images, 3, 8, 8), generator=draw, dtype=torch.uint8)
         pixels = v2.functional.resize(coarse, [args.side, args.side], antialias=True)
         self.source, self.samples = args.source, args.samples
@@ -128,7 +128,7 @@ class Images(Dataset[Any]):
 
 
 class Stream(IterableDataset[Any]):
-    """The same without an index."""
+    """The same images without an index."""
 
     def __init__(self, images: Images) -> None:
         self.images = images
@@ -138,7 +138,7 @@ class Stream(IterableDataset[Any]):
 
 
 class Bands(Sampler[list[int]]):
-    """Batches of neighbours, in random order."""
+    """A batch sampler of neighbours, in random order."""
 
     def __init__(self, samples: int, batch_size: int) -> None:
         self.samples, self.batch_size = samples, batch_size
@@ -152,7 +152,7 @@ class Bands(Sampler[list[int]]):
 
 
 def slow_collate(samples: list[Any]) -> Any:
-    """Sample by sample into a batch that grows."""
+    """Collate sample by sample into a growing batch."""
     image, label = samples[0]
     images, labels = image[None], [label]
     for image, label in samples[1:]:
@@ -190,7 +190,7 @@ def make_model(width: int, depth: int) -> nn.Module:
 
 
 def on(device: torch.device, batch: Any, how: str) -> tuple[Tensor, Tensor]:
-    """The images and labels of a batch on the device."""
+    """Return the images and labels of a batch on the device."""
     images, labels = (batch["image"], batch["label"]) if isinstance(batch, dict) else batch[:2]
     if how == "numpy":
         images = torch.from_numpy(images.numpy())
@@ -212,15 +212,15 @@ def map_on(device: torch.device, loader: DataLoader[Any]) -> Iterator[tuple[Tens
 
 
 def parse_args() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description="A training script whose every part can be chosen.")
+    parser = argparse.ArgumentParser(description="A training script with selectable parts.")
     parser.add_argument("--source", choices=("tensor", "float", "picture", "jpeg", "mask"), default="tensor")
-    parser.add_argument("--images", type=int, default=256, help="different ones, in memory")
+    parser.add_argument("--images", type=int, default=256, help="number of distinct images in memory")
     parser.add_argument("--samples", type=int, default=1_000_000, help="length of an epoch")
-    parser.add_argument("--side", type=int, default=256, help="of a stored image")
-    parser.add_argument("--size", type=int, default=224, help="of an image that is trained on")
+    parser.add_argument("--side", type=int, default=256, help="side of a stored image")
+    parser.add_argument("--size", type=int, default=224, help="side of a training image")
     parser.add_argument("--chain", choices=CHAINS, default="usual")
-    parser.add_argument("--storage-ms", type=float, default=0.0, help="that a sample is waited for")
-    parser.add_argument("--extra-kb", type=int, default=0, help="that are handed over with a sample and not used")
+    parser.add_argument("--storage-ms", type=float, default=0.0, help="milliseconds to wait for a sample")
+    parser.add_argument("--extra-kb", type=int, default=0, help="unused kilobytes in each sample")
     parser.add_argument("--batch", choices=("tuple", "dict"), default="tuple")
     parser.add_argument("--kind", choices=("map", "iterable"), default="map")
     parser.add_argument("--sampler", choices=("random", "bands"), default="random")
@@ -231,9 +231,9 @@ def parse_args() -> argparse.Namespace:
     parser.add_argument("--persistent", action="store_true")
     parser.add_argument("--width", type=int, default=16, help="channels of the model")
     parser.add_argument("--depth", type=int, default=1, help="convolutions of the model")
-    parser.add_argument("--how", choices=("to", "numpy"), default="to", help="how a batch goes to the device")
-    parser.add_argument("--stream", action="store_true", help="train on a stream of its own")
-    parser.add_argument("--validate-every", type=int, default=0, help="steps")
+    parser.add_argument("--how", choices=("to", "numpy"), default="to", help="copies a batch to the device")
+    parser.add_argument("--stream", action="store_true", help="train on a separate stream")
+    parser.add_argument("--validate-every", type=int, default=0, help="steps between validations")
     parser.add_argument("--steps", type=int, default=1_000_000)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
@@ -244,13 +244,13 @@ def main() -> None:
     args = parse_args()
     torch.manual_seed(args.seed)
     np.random.seed(args.seed)
-    torch.backends.cudnn.deterministic = True  # the losses of two runs are compared
+    torch.backends.cudnn.deterministic = True  # so that the losses of two runs are comparable
     device = torch.device(args.device)
     loader = make_loader(args)
     held_out = argparse.Namespace(**{**vars(args), "samples": 4 * args.batch_size, "workers": 2, "persistent": True})
     validation = make_loader(held_out) if args.validate_every else None
     model = make_model(args.width, args.depth).to(device)
-    model(torch.zeros(1, 3, args.size, args.size, device=device))  # the last layer takes its shape
+    model(torch.zeros(1, 3, args.size, args.size, device=device))  # the lazy last layer takes its shape here
     optimizer = torch.optim.SGD(model.parameters(), lr=0.001)
     if args.stream:
         own = torch.cuda.Stream()

@@ -1,8 +1,8 @@
-"""How many batches a second a script's loader can supply without the transforms that move: nothing is faster than that.
+"""Measure how many batches per second a script's loader supplies without the moved transforms: an upper bound.
 
-The script runs up to the first loader that trains. The transforms that :func:`pipediag.offload` would move are taken
-out of its dataset, pictures are handed on as the bytes they are, and the loader is iterated alone, with its own
-workers, without the training step. Its batches are counted by the clock that counts the other forms' steps.
+The script runs up to the first loader that trains. The transforms that :func:`pipediag.offload` would move are removed
+from its dataset, and images are passed on as bytes. The loader then runs alone, with its own workers and without the
+training step. The clock counts its batches as it counts the steps of the other forms.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from torch.utils.data import DataLoader
 if TYPE_CHECKING:
     from .clock import Clock
 
-#: On which what moves is tried.
+#: Number of samples for finding the movable transforms.
 _SAMPLES = 8
 
 
 class Stays:
-    """The first links of a chain: what is left in the workers."""
+    """The first links of a chain: those that stay in the workers."""
 
     def __init__(self, links: Sequence[Any]) -> None:
         self.links = list(links)
@@ -38,7 +38,7 @@ class Stays:
 
 
 def collate(samples: Sequence[Any]) -> list[Any]:
-    """A batch of raw samples: tensors and pictures of one shape stacked, others one behind the other as bytes."""
+    """Collate raw samples: stack tensors and images of one shape, concatenate the bytes of others."""
     columns = zip(*(tree_flatten(sample)[0] for sample in samples), strict=True)
     return [_column(list(column)) for column in columns]
 
@@ -56,7 +56,7 @@ def _column(values: list[Any]) -> Any:
 
 @contextmanager
 def without_what_moves(loader: DataLoader[Any], device: str) -> Iterator[bool]:
-    """The loader's dataset with its movable transforms taken out, inside; false where there are none."""
+    """Remove the movable transforms from the loader's dataset within the context; yield False if there are none."""
     import pipediag
     from pipediag.remedy.plan import slot_at
     from pipediag.remedy.recorder import links_of
@@ -70,7 +70,7 @@ def without_what_moves(loader: DataLoader[Any], device: str) -> Iterator[bool]:
 
 
 def batches(loader: DataLoader[Any], pinned: bool) -> Iterator[Any]:
-    """The loader's batches, without an end."""
+    """Yield the loader's batches, endlessly."""
     from pipediag.loop.copies import detached_twin
 
     twin = detached_twin(loader)
@@ -80,7 +80,7 @@ def batches(loader: DataLoader[Any], pinned: bool) -> Iterator[Any]:
 
 
 def install(clock: Clock, pinned: bool) -> None:
-    """Let the clock count a loader's batches when the first is iterated with gradients enabled; it ends the script."""
+    """Let the clock count the batches of the first loader iterated with gradients enabled; this ends the script."""
     native = DataLoader._get_iterator
 
     def hooked(loader: DataLoader[Any]) -> Any:
@@ -93,7 +93,7 @@ def install(clock: Clock, pinned: bool) -> None:
 
 
 def _count(loader: DataLoader[Any], clock: Clock, pinned: bool) -> NoReturn:
-    """Raises ValueError where none of the loader's transforms moves."""
+    """Count the batches; raise ValueError if none of the loader's transforms moves."""
     with without_what_moves(loader, "cuda" if torch.cuda.is_available() else "cpu") as moves:
         if not moves:
             raise ValueError("no transform moves")

@@ -1,4 +1,4 @@
-"""What is kept of a case: numbers of the report, ratios of the rounds, and how far the losses agree. Pure."""
+"""Reduce a case to its row: figures of the report, ratios of the rounds, and the agreement of the losses. Pure."""
 
 from __future__ import annotations
 
@@ -16,20 +16,20 @@ from .clock import PAGEABLE, PINNED
 from .turns import Taken
 
 Row = dict[str, Any]
-#: A run counts as slower than the plain one from this ratio of throughputs downwards.
+#: Ratio of throughputs below which a run counts as slower than the plain one.
 NEVER_BELOW = 0.98
-#: How far a prediction may be from what was measured, in parts of the prediction.
+#: Maximum distance of a close prediction from the measurement, as a share of the prediction.
 CLOSE = 0.15
 #: The rung that no input pipeline can exceed: batches cached on the device.
 CEILING = "device"
 _LONGEST = 200
-#: The forms that are no training but its loader alone, by the kind of memory of its batches.
+#: The forms that run only the loader, by the kind of memory of its batches.
 RAW_FORMS = {PAGEABLE: "raw_pageable", PINNED: "raw_pinned"}
 _PAIRS = (("run", "plain"), ("patched", "plain"), ("patched", "run"))
 
 
 def of_analysis(report: Mapping[str, Any] | None) -> Row:
-    """The rates in steps a second, what was predicted and measured of the remedy, and what became of it."""
+    """Return rates in steps per second, the remedy's predicted and measured gains, and its outcome."""
     if report is None or report["remedy"] is None:
         return {"verdict": None, "status": "not analysed", "applied": False}
     remedy = report["remedy"]
@@ -60,17 +60,17 @@ def of_analysis(report: Mapping[str, Any] | None) -> Row:
 
 
 def status(remedy: Mapping[str, Any]) -> str:
-    """Whether it was applied, taken back, or not even tried."""
+    """Return whether the remedy was applied, reverted, or not tried."""
     if remedy["applied"]:
         return "applied"
     return "nothing moves" if remedy["why_not"] else "reverted"
 
 
 def certificate(found: Mapping[str, Any] | None) -> Row | None:
-    """Whether it passed, and how far the farthest pixel is from the CPU's: ``exact`` where all that moved is equal by
-    construction, too, as far as the report says that.
+    """Return whether the certificate passed, and the largest difference to the CPU's pixels.
 
-    ``levels`` is of bytes, ``of_range`` in parts of the range of floats; null where that is not finite.
+    ``exact`` is True if everything moved is equal by construction as well, as far as the report says. ``levels`` counts
+    levels of bytes, ``of_range`` is a share of the range of floats; null if not finite.
     """
     if found is None:
         return None
@@ -84,12 +84,12 @@ def certificate(found: Mapping[str, Any] | None) -> Row | None:
 
 
 def predicted(report: Mapping[str, Any]) -> dict[str, float | None] | None:
-    """The speedup that the report predicts of moving the transforms; None where it does not recommend that."""
+    """Return the speedup that the report predicts for moving the transforms, or None if it does not recommend that."""
     return next((one["predicted_speedup"] for one in report["recommendations"] if one["id"] == "offload"), None)
 
 
 def predicted_blind(report: Mapping[str, Any]) -> dict[str, float | None] | None:
-    """The same from what was measured before anything was tried: it knows neither what moves nor what that brings."""
+    """Return the speedup predicted before anything was tried, without knowing what moves and what that gains."""
     session = Session.from_dict(report["session"])
     session.remedy = None
     session.windows = [window for window in session.windows if window.rung != REMEDIED]
@@ -99,7 +99,7 @@ def predicted_blind(report: Mapping[str, Any]) -> dict[str, float | None] | None
 
 
 def of_training(taken: Taken, planned: bool) -> Row:
-    """Rates of the rounds with their ratios, and the losses held against the plain run's."""
+    """Return the rates of the rounds with their ratios, and the losses compared with the plain run's."""
     losses = {form: own for form, own in taken.losses.items() if form not in RAW_FORMS.values()}
     plain = losses.get("plain", [])
     return {
@@ -119,11 +119,11 @@ def of_training(taken: Taken, planned: bool) -> Row:
 
 
 def of_bounds(row: Row) -> Row:
-    """What can limit the remedied training, and how close it comes to that.
+    """Return the limits of the remedied training, and how close it comes to them.
 
-    ``raw_supply`` is what the raw loader gives alone, the better of its kinds of memory. ``reached`` is ``run`` over
-    the lower of ceiling and raw supply, paired round by round where that is the supply; ``reached_in_trial`` is the
-    remedied rate of the analysis over the same.
+    ``raw_supply`` is the rate of the raw loader alone, with the better kind of memory. ``reached`` is ``run`` over the
+    lower of ceiling and raw supply, paired round by round if that is the supply. ``reached_in_trial`` is the remedied
+    rate of the analysis over the same.
     """
     rates = row.get("steps_per_s") or {}
     raw = {form: statistics.median(row["rounds"][form]) for form in RAW_FORMS.values() if row["rounds"].get(form)}
@@ -141,15 +141,16 @@ def of_bounds(row: Row) -> Row:
 
 
 def compared(rates: Mapping[str, Sequence[float]], one: str, other: str) -> dict[str, float | None]:
-    """How many times as many steps a second ``one`` makes as ``other``, paired round by round."""
+    """Return the ratio of the steps per second of ``one`` and ``other``, paired round by round."""
     pairs = list(zip(rates[one], rates[other], strict=False))
     return paired_ratio([a for a, _ in pairs], [b for _, b in pairs]).to_dict()
 
 
 def agreement(theirs: Sequence[float], ours: Sequence[float]) -> Row:
-    """How far two sequences of losses agree, over their common length.
+    """Compare two sequences of losses over their common length.
 
-    ``largest`` is the largest difference, in parts of the larger of the two; null where one of them is no number.
+    ``largest`` is the largest difference, as a share of the larger of the two losses; null if one of them is not a
+    number.
     """
     pairs = list(zip(theirs, ours, strict=False))
     apart = [abs(a - b) / max(abs(a), abs(b)) if a != b else 0.0 for a, b in pairs]
@@ -162,16 +163,16 @@ def agreement(theirs: Sequence[float], ours: Sequence[float]) -> Row:
 
 
 def never_worse(row: Row) -> str:
-    """Whether training as pipediag leaves it is slower than plainly by more than :data:`NEVER_BELOW` allows.
+    """Return whether training as pipediag leaves it is slower than plain training by more than allowed.
 
-    Without a plan it is the plain script. Otherwise ``holds`` where the interval of the ratio lies above, ``slower``
-    where it lies below, ``open`` where it holds that value.
+    The limit is :data:`NEVER_BELOW`. Without a plan, training is the plain script. Otherwise the result is ``holds`` if
+    the interval of the ratio is above the limit, ``slower`` if it is below, and ``open`` if it contains the limit.
     """
     return "plain" if row["run_with"] == "no plan" else beside_plain(row)
 
 
 def beside_plain(row: Row) -> str:
-    """The same of ``pipediag run`` as it was timed, with or without a plan; ``failed`` where it did not go through."""
+    """Judge ``pipediag run`` as it was timed in the same way; ``failed`` if it did not finish."""
     if "run" in row["failed"]:
         return "failed"
     found = row["ratios"].get("run/plain")
@@ -183,10 +184,10 @@ def beside_plain(row: Row) -> str:
 
 
 def same_losses(row: Row, form: str = "run") -> str:
-    """Whether a form's losses are the plain run's, and whether they had to be.
+    """Compare a form's losses with the plain run's, and with what its pixels require.
 
-    ``equal``; ``as plain`` where they differ no more than those of two plain runs do; ``near`` where they differ and
-    the pixels do too, or nothing is certified; ``DIFFER`` where the pixels were certified equal.
+    ``equal``; ``as plain`` if they differ no more than those of two plain runs; ``near`` if they differ and the pixels
+    do too, or nothing is certified; ``DIFFER`` if the pixels were certified equal.
     """
     found, again = row["losses"].get(form), row["losses"].get("again")
     if found is None or not found["compared"]:
@@ -200,19 +201,19 @@ def same_losses(row: Row, form: str = "run") -> str:
 
 
 def is_close(prediction: Interval | Mapping[str, Any], measured: Mapping[str, Any]) -> bool:
-    """Whether a prediction is within :data:`CLOSE` of what was measured."""
+    """Return whether a prediction is within :data:`CLOSE` of the measurement."""
     value = prediction.value if isinstance(prediction, Interval) else prediction["value"]
     return bool(abs(measured["value"] / value - 1) <= CLOSE)
 
 
 def broken(error: str) -> Row:
-    """The row of a case of which nothing is known but what went wrong."""
+    """Return the row of a case of which only the error is known."""
     row = {"error": error, **of_analysis(None), **of_training(Taken(), planned=False), "took_s": 0.0}
     return row | of_bounds(row)
 
 
 def merged(rows: Sequence[Row], row: Row, order: Sequence[str]) -> list[Row]:
-    """The rows with this one in place of the one of the same case, in the order of the names."""
+    """Return the rows with this one in place of the same case's, in the order of the names."""
     kept = [*(other for other in rows if other["case"] != row["case"]), row]
     place = {name: number for number, name in enumerate(order)}
     return sorted(kept, key=lambda one: place.get(one["case"], len(place)))

@@ -1,4 +1,4 @@
-"""Parts of the machine in which cases are measured beside each other: cores and a GPU of their own."""
+"""Divide the machine into slots with their own cores and GPU, so that several cases can be measured at once."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Slot:
-    """Cores, and the number of a GPU; None where there is none, or where the machine is not divided."""
+    """Cores, and the number of a GPU; None if there is none, or if the machine is not divided."""
 
     cores: frozenset[int]
     gpu: str | None = None
@@ -19,16 +19,16 @@ class Slot:
         return {} if self.gpu is None else {"CUDA_VISIBLE_DEVICES": self.gpu}
 
     def pin(self) -> None:
-        """Bind this thread, and with it every process that it starts."""
+        """Bind this thread, and every process that it starts, to the cores."""
         if hasattr(os, "sched_setaffinity"):
             os.sched_setaffinity(0, self.cores)
 
 
 def divided(jobs: int, cores: Sequence[int], gpus: Sequence[str]) -> list[Slot]:
-    """The machine in as many equal parts; neighbouring cores stay together. A single part is all of it.
+    """Divide the machine into equal slots of neighbouring cores; a single slot takes all of it.
 
     Raises:
-        ValueError: there are fewer GPUs than parts, on a machine that has any, or fewer than two cores for each.
+        ValueError: there are fewer GPUs than slots on a machine with GPUs, or fewer than two cores for each slot.
     """
     if jobs == 1:
         return [Slot(frozenset(cores))]
@@ -47,7 +47,7 @@ def usable_cores() -> list[int]:
 
 
 def usable_gpus() -> list[str]:
-    """Numbers, or whatever ``CUDA_VISIBLE_DEVICES`` calls them."""
+    """Return numbers, or the names in ``CUDA_VISIBLE_DEVICES``."""
     import torch
 
     named = [name for name in os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",") if name]

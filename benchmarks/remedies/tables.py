@@ -1,4 +1,4 @@
-"""Result files as Markdown: a line for each case, and what the lines come to."""
+"""Render result files as Markdown: a line for each case, and a summary."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ _Cell = Callable[[Row], str]
 
 
 def of_files(paths: Iterable[Path]) -> str:
-    """The tables of result files; the predictions of all of them in one table at the end.
+    """Return the tables of result files; all predictions are in one table at the end.
 
-    A case that several of them hold is there once, with the analysis that took longest.
+    A case in several files appears once, with the analysis that took longest.
     """
     results = [json.loads(path.read_text()) for path in paths]
     parts = []
@@ -41,7 +41,7 @@ def table(part: str, rows: Sequence[Row]) -> str:
 
 
 def summary(rows: Sequence[Row]) -> str:
-    """What the rows say of the claims, in sentences."""
+    """Return the rows' evidence for each claim, in sentences."""
     outcomes, worse = Counter(row["status"] for row in rows), Counter(never_worse(row) for row in rows)
     lines = [f"{len(rows)} cases: " + ", ".join(f"{count} {name}" for name, count in outcomes.items())]
     lines.append(
@@ -54,20 +54,19 @@ def summary(rows: Sequence[Row]) -> str:
     unasked = [row for row in rows if row["run_with"] == "no plan"]
     alone = Counter(beside_plain(row) for row in unasked)
     lines.append(
-        "`run` unasked, where no plan was written, beside plain: "
+        "`run` without a plan, if none was written, compared with plain: "
         + (", ".join(f"{count} {name}" for name, count in alone.items()) or "none")
     )
     checks = sorted(seconds for row in rows for seconds in row["checking_s"])
     if checks:
         lines.append(
-            f"windows taken once more for a spot check in them: {len(checks)}; it took {checks[0]:.2f} to "
-            f"{checks[-1]:.2f} s"
+            f"windows repeated because of a spot check: {len(checks)}; it took {checks[0]:.2f} to {checks[-1]:.2f} s"
         )
     return "\n".join(f"- {line}" for line in lines)
 
 
 def predictions(rows: Sequence[Row]) -> str:
-    """Predicted against measured speedup of every case whose remedy was measured, and the share of close ones."""
+    """Return predicted and measured speedups of the cases with a measured remedy, and the share of close ones."""
     tried = [row for row in rows if row.get("measured")]
     columns: list[tuple[str, _Cell]] = [
         ("case", lambda row: row["case"]),
@@ -80,20 +79,20 @@ def predictions(rows: Sequence[Row]) -> str:
     lines = [_markdown([head for head, _ in columns], [[cell(row) for _, cell in columns] for row in tried])]
     in_vain = [row for row in rows if row.get("predicted_blind") and not row.get("measured")]
     for name, key in (("before", "predicted_blind"), ("knowing what moves", "predicted")):
-        told = [row for row in tried if row[key]]
-        close = sum(is_close(row[key], row["measured"]) for row in told)
-        covered = sum(_covers(row[key], row["measured"]["value"]) for row in told)
+        known = [row for row in tried if row[key]]
+        close = sum(is_close(row[key], row["measured"]) for row in known)
+        covered = sum(_covers(row[key], row["measured"]["value"]) for row in known)
         lines.append(
-            f"- predicted {name}: {close} of {len(told)} within {CLOSE:.0%}, {covered} of {len(told)} intervals hold "
-            f"the measured value; {len(tried) - len(told)} measured without a prediction, "
+            f"- predicted {name}: {close} of {len(known)} within {CLOSE:.0%}, {covered} of {len(known)} intervals hold "
+            f"the measured value; {len(tried) - len(known)} measured without a prediction, "
             f"{sum(row['applied'] for row in tried if not row[key])} of which gain"
         )
-    lines.append(f"- predicted before, but not to be had: {', '.join(row['case'] for row in in_vain) or 'none'}")
+    lines.append(f"- predicted before, but not measured: {', '.join(row['case'] for row in in_vain) or 'none'}")
     return f"{lines[0]}\n\n" + "\n".join(lines[1:])
 
 
 def line(row: Row) -> str:
-    """A row in a line, for whoever watches."""
+    """Return a row as a progress line."""
     parts = [row["case"], row["status"], row.get("why") or ""]
     parts += [f"measured {_speedup(row['measured'])}"] if row.get("measured") else []
     parts += [f"reached {_speedup(row['reached'])}"] if row.get("reached") else []

@@ -1,7 +1,7 @@
-"""One training in several forms, side by side: each times windows in its turn, while the others' processes are stopped.
+"""Run one training in several forms side by side; each times windows in turn while the others are stopped.
 
-Every form is a process group of its own. Its loop waits inside an optimizer's step for the next window
-(:mod:`.clock`); its workers are stopped by a signal meanwhile, so that they neither take cores nor fill their queues.
+Every form has its own process group. Its loop waits inside an optimizer's step for the next window (:mod:`.clock`). A
+signal stops its workers meanwhile, so that they neither take cores nor fill their queues.
 """
 
 from __future__ import annotations
@@ -19,25 +19,25 @@ from pathlib import Path
 from typing import Any
 
 from ..common import ENVIRONMENT
-from .clock import LOSSES, PIPE, Ask, Told
+from .clock import LOSSES, PIPE, Ask, WindowTimes
 
-#: Seconds in which a script has to answer.
+#: Maximum seconds for a script's answer.
 PATIENCE = 120.0
-#: Seconds in which it has to end when it is asked to.
+#: Maximum seconds for a script to end when asked.
 _LEAVING = 20.0
-#: Seconds of the window that is not counted.
+#: Seconds of the first window, which does not count.
 _RUN_UP = 0.3
 _SAID = "pipediag: "
 
 
 @dataclass(frozen=True)
 class Form:
-    """A way to run the training.
+    """A form of the training.
 
     Attributes:
-        command: what to start.
-        timed: whether windows are taken of it; of one that is not, the losses alone are asked for.
-        environment: variables beside the process's own.
+        command: the command line.
+        timed: True if windows are measured; otherwise only the losses are requested.
+        environment: variables in addition to the process's own.
     """
 
     name: str
@@ -48,15 +48,15 @@ class Form:
 
 @dataclass
 class Taken:
-    """What was measured.
+    """The measurements.
 
     Attributes:
-        rates: steps a second of each timed form, in the order of the rounds.
+        rates: steps per second of each timed form, in the order of the rounds.
         losses: the first losses of every form.
-        said: the lines of pipediag's on the form's standard error.
+        said: pipediag's lines on the form's standard error.
         failed: why a form did not answer.
-        seconds: what starting the forms took, then what comes before the windows, then the windows.
-        checking: seconds of spot checks for which windows were taken once more.
+        seconds: durations of starting the forms, of the turn before the windows, and of the windows.
+        checking: seconds of spot checks that made a window be repeated.
     """
 
     rates: dict[str, list[float]] = field(default_factory=dict)
@@ -68,11 +68,11 @@ class Taken:
 
 
 class Failed(Exception):
-    """A script ended, or did not answer in time."""
+    """The error raised if a script ended, or did not answer in time."""
 
 
 class Running:
-    """A form's process group, stopped while nothing is asked of it."""
+    """The process group of a form, stopped unless a request is open."""
 
     def __init__(self, form: Form, folder: Path) -> None:
         self.form = form
@@ -93,31 +93,31 @@ class Running:
         theirs.close()
 
     def answer(self, until: float) -> Any:
-        """The next thing that the script tells; it is stopped afterwards.
+        """Return the script's next answer, and stop the script afterwards.
 
         Raises:
             Failed: it ended, or time is over.
         """
-        told = _received(self._pipe, self._process, until)
-        if isinstance(told, Failed):
-            raise Failed(f"{told}; {self._last_words()}".rstrip("; "))
+        answer = _received(self._pipe, self._process, until)
+        if isinstance(answer, Failed):
+            raise Failed(f"{answer}; {self._last_words()}".rstrip("; "))
         self._signal(signal.SIGSTOP)
-        return told
+        return answer
 
     def ask(self, what: Ask | None, until: float) -> Any:
-        """Let it go on until it has answered."""
+        """Let the script continue until it has answered."""
         self._pipe.send(what)
         self._signal(signal.SIGCONT)
         return self.answer(until)
 
     def leave(self, until: float) -> list[float]:
-        """The losses, of a script that then ends as scripts do."""
+        """Return the losses and let the script end normally."""
         losses = self.ask(None, until)
         self._signal(signal.SIGCONT)
         return list(losses)
 
     def ended(self, until: float) -> bool:
-        """Whether it has ended by itself."""
+        """Return whether the script has ended by itself."""
         try:
             self._process.wait(max(0.0, until - time.monotonic()))
         except subprocess.TimeoutExpired:
@@ -128,7 +128,7 @@ class Running:
         return [line.removeprefix(_SAID) for line in self._lines() if line.startswith(_SAID)]
 
     def close(self) -> None:
-        """Nothing of it is left. Safe to call twice."""
+        """End the whole process group. Safe to call twice."""
         self._signal(signal.SIGKILL)
         self._process.wait()
         self._pipe.close()
@@ -160,7 +160,7 @@ def _received(pipe: Connection, process: subprocess.Popen[bytes], until: float) 
 
 @contextmanager
 def running(forms: Sequence[Form], folder: Path) -> Iterator[list[Running]]:
-    """The forms' processes, none of which is left afterwards."""
+    """Yield the forms' processes, and end them all afterwards."""
     started: list[Running] = []
     try:
         for form in forms:
@@ -172,7 +172,7 @@ def running(forms: Sequence[Form], folder: Path) -> Iterator[list[Running]]:
 
 
 class _Stopwatch:
-    """Writes down what the parts of something take, one after the other."""
+    """A recorder of the duration of consecutive parts."""
 
     def __init__(self, seconds: dict[str, float]) -> None:
         self._seconds = seconds
@@ -185,9 +185,9 @@ class _Stopwatch:
 
 
 def take(forms: Sequence[Form], folder: Path, workers: int, seconds: float, rounds: int, until: float) -> Taken:
-    """Run the forms side by side and measure them in turns, ``rounds`` windows each, or until ``until`` (monotonic).
+    """Run the forms side by side and measure ``rounds`` windows of each in turn, or until ``until`` (monotonic).
 
-    Which form comes first changes from round to round. A form that fails is left out from there on.
+    The first form changes from round to round. A form that fails is left out from then on.
     """
     taken = Taken()
     ask = Ask(max(2, workers), seconds, max(1, workers))
@@ -196,7 +196,7 @@ def take(forms: Sequence[Form], folder: Path, workers: int, seconds: float, roun
         alive = list(started)
         _each(alive, taken, lambda one: one.answer(_limit(until)))
         watch.lap("start")
-        # Once around without counting: each alone on the machine, past what it makes once, to the last of the losses.
+        # One uncounted turn: each form runs alone through its one-time work and its recorded losses.
         _each(alive, taken, lambda one: one.ask(Ask(LOSSES, _RUN_UP if one.form.timed else 0.0), _limit(until)))
         done = [one for one in alive if not one.form.timed]
         _end(done, taken, until)
@@ -209,8 +209,8 @@ def take(forms: Sequence[Form], folder: Path, workers: int, seconds: float, roun
             in_order = [*alive[first:], *alive[:first]]
             rates = _each(in_order, taken, lambda one: _window(one, ask, taken, until))
             alive = [one for one in alive if one in rates]
-            for one, told in rates.items():
-                taken.rates.setdefault(one.form.name, []).append(told.rate)
+            for one, times in rates.items():
+                taken.rates.setdefault(one.form.name, []).append(times.rate)
         watch.lap("windows")
         _end(alive, taken, until)
         for one in started:
@@ -218,26 +218,26 @@ def take(forms: Sequence[Form], folder: Path, workers: int, seconds: float, roun
     return taken
 
 
-def _window(one: Running, ask: Ask, taken: Taken, until: float) -> Told:
-    """A window without a spot check: one takes a moment, and there is none for two hundred times as long afterwards.
+def _window(one: Running, ask: Ask, taken: Taken, until: float) -> WindowTimes:
+    """Return a window without a spot check; after a spot check there is none for two hundred times its duration.
 
     Raises:
         Failed: see :meth:`Running.answer`.
     """
-    told: Told = one.ask(ask, _limit(until))
-    while told.checking and time.monotonic() < until:
-        taken.checking.append(told.checking)
-        told = one.ask(ask, _limit(until))
-    return told
+    times: WindowTimes = one.ask(ask, _limit(until))
+    while times.checking and time.monotonic() < until:
+        taken.checking.append(times.checking)
+        times = one.ask(ask, _limit(until))
+    return times
 
 
 def _limit(until: float) -> float:
-    """When to give up waiting: a while from now, and soon after all time is over."""
+    """Return when to give up waiting: after a while, and soon after the time is over."""
     return min(time.monotonic() + PATIENCE, until + _LEAVING)
 
 
 def _each(alive: list[Running], taken: Taken, do: Any) -> dict[Running, Any]:
-    """What each form answers; those that fail are noted and taken out of ``alive``."""
+    """Return each form's answer; record failed forms and remove them from ``alive``."""
     answers = {}
     for one in list(alive):
         try:

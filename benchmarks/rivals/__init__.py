@@ -1,7 +1,7 @@
-"""The same planted cases given to other tools that diagnose input pipelines: who names the cause, the stage, the code?
+"""Give the same planted cases to other tools for input pipelines: who names the cause, the stage, the code?
 
-Each tool gets the same text of each case's script. It is used the way its own documentation says, on the script as it
-is where the tool can do that, and with the edit that its documentation asks for where it cannot:
+Each tool gets the same text of each case's script and is used as its documentation says: on the unmodified script if
+the tool can do that, otherwise with the edit that its documentation asks for:
 
 ``pipediag``        ``pipediag analyze train.py``, unmodified
 ``traceml``         ``traceml run train.py``, unmodified

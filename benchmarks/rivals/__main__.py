@@ -1,4 +1,4 @@
-"""Give the planted cases to every tool, mark the answers, write them as JSON and show them as Markdown tables."""
+"""Give the planted cases to every tool, mark the answers, and write them as JSON and Markdown tables."""
 
 from __future__ import annotations
 
@@ -21,15 +21,15 @@ from .tools import TOOLS, Settings, diagnose
 
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.rivals", description=__doc__)
-    parser.add_argument("--only", nargs="+", metavar="CASE", help="these cases, instead of the fast ones")
+    parser.add_argument("--only", nargs="+", metavar="CASE", help="run these cases instead of the fast ones")
     parser.add_argument("--tools", nargs="+", choices=list(TOOLS), default=list(TOOLS))
-    parser.add_argument("--seconds", type=float, default=15.0, help="how long a script trains under the other tools")
-    parser.add_argument("--budget", type=float, default=45.0, help="how long pipediag may measure")
-    parser.add_argument("--python", help="an interpreter that has the other tools and torch")
-    parser.add_argument("--venv", type=Path, help="where their environment is or is made (default: a cache folder)")
-    parser.add_argument("--wheels", type=Path, help="a folder to install them from, without the network")
+    parser.add_argument("--seconds", type=float, default=15.0, help="seconds of training under the other tools")
+    parser.add_argument("--budget", type=float, default=45.0, help="seconds of pipediag's analysis")
+    parser.add_argument("--python", help="an interpreter with the other tools and torch")
+    parser.add_argument("--venv", type=Path, help="folder of their environment (default: a cache folder)")
+    parser.add_argument("--wheels", type=Path, help="folder to install them from, without the network")
     parser.add_argument("--out", type=Path, default=RESULTS)
-    parser.add_argument("--show", type=Path, metavar="JSON", help="only show the tables of an earlier result")
+    parser.add_argument("--show", type=Path, metavar="JSON", help="only print the tables of an earlier result")
     args = parser.parse_args()
     if args.show:
         _show(json.loads(args.show.read_text()))
@@ -42,7 +42,7 @@ def main() -> None:
     python = args.python or (environment.interpreter(args.venv, args.wheels) if others else "")
     installed = environment.versions(python) if python else {}
     settings = Settings(args.seconds, args.budget, python, gpu=False)
-    # Cases or tools left out this time keep what an earlier run on this device found.
+    # Cases or tools left out now keep the results of an earlier run on this device.
     result = {"rows": [], "versions": {}, **load("rivals", args.out)}
     result |= {"seconds": args.seconds, "budget": args.budget}
     for case in chosen:
@@ -58,7 +58,7 @@ def main() -> None:
 
 
 def _chosen(names: list[str] | None, gpu: bool) -> list[Case]:
-    """The fast cases, and with a GPU those made for one; or the named ones."""
+    """Return the fast cases, plus the GPU's cases on a GPU; or the named ones."""
     every: Iterable[Case] = (*cases.CPU, *cases.GPU)
     if not names:
         return [case for case in every if case.fast or (gpu and case.gpu)]
@@ -95,9 +95,9 @@ def _row(case: Case, tool: str, settings: Settings) -> dict[str, Any]:
 
 
 def _right(case: Case) -> tuple[list[str], list[cases.Plant]]:
-    """The verdict classes that are right, and the plants that cost something.
+    """Return the correct verdict classes, and the plants that cost something.
 
-    Of several plants each may be named: telling which one costs more is the accuracy benchmark's question.
+    Any of several plants may be named: which one costs more is the accuracy benchmark's question.
     """
     costly = [plant for plant in case.planted if not plant.hidden and case.label != "none"]
     return list(dict.fromkeys([case.label, *case.accepts, *(plant.stage for plant in costly)])), costly

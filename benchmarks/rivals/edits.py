@@ -1,4 +1,4 @@
-"""Mechanical changes of a script's text: those common to all tools, and the edits that their documentation demands."""
+"""Edit a script's text mechanically: the edits common to all tools, and those that their documentation asks for."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ import ast
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-#: Where a run is to end, as the script says it; no tool sees anything else of how long it runs.
+#: The import for the end of a run; the tools see no other sign of its length.
 CLOCK = "from time import monotonic"
 
 
 @dataclass(frozen=True)
 class Edited:
-    """A script with an edit in it, and what the edit takes: lines written anew, and lines only indented."""
+    """An edited script, and the size of the edit: new lines, and lines that are only indented."""
 
     source: str
     added: int = 0
@@ -21,7 +21,7 @@ class Edited:
 
 @dataclass(frozen=True)
 class _Loop:
-    """The loop that trains, the loops around it in the same function from the outermost on, and the model's name."""
+    """The loop that trains, the loops around it in the same function (outermost first), and the model's name."""
 
     inner: ast.For
     around: tuple[ast.For | ast.While, ...]
@@ -34,12 +34,12 @@ class _Loop:
 
 
 def bring_compute_into_model(source: str) -> str:
-    """The script with what stands in for the model's work done inside the model's forward pass.
+    """Return the script with the stand-in for the model's work moved into the model's forward pass.
 
-    The cases' scripts sleep, burn or multiply matrices beside a tiny model, to take as long as a device would. In a
-    real script that time passes in forward and backward. Tools that put brackets around these would take what stands
-    outside for something else: gpuprof, for one, counts all between ``optimizer.step()`` and the next forward pass as
-    waiting for the loader. So all tools are given this form.
+    The cases' scripts sleep, burn or multiply matrices next to a tiny model, to take as long as a device would. In a
+    real script that time passes in forward and backward. Tools that bracket these calls would misattribute work outside
+    them: gpuprof, for example, counts everything between ``optimizer.step()`` and the next forward pass as waiting for
+    the loader. So all tools get this form.
     """
     loop = _training_loop(source)
     block = _stand_in(loop)
@@ -58,10 +58,10 @@ def bring_compute_into_model(source: str) -> str:
 
 
 def end_after(source: str, seconds: float) -> str:
-    """The script that leaves its loops by itself after so many seconds of training."""
+    """Return the script with an end to its loops after ``seconds`` of training."""
     loop = _training_loop(source)
     lines = source.splitlines()
-    for statement in (*loop.around, loop.inner):  # from the last line up: what is inserted moves nothing still to come
+    for statement in (*loop.around, loop.inner):  # from the last line up, so that line numbers stay valid
         margin = " " * statement.body[0].col_offset
         end = statement.end_lineno or statement.lineno
         lines[end:end] = [f"{margin}if monotonic() > until:", f"{margin}    break"]
@@ -71,20 +71,23 @@ def end_after(source: str, seconds: float) -> str:
 
 
 def for_traceml(source: str) -> Edited:
-    """What the quickstart of traceml-ai asks of a plain loop: import, ``init``, and the step under ``trace_step``."""
+    """Return the script edited as in traceml-ai's quickstart: import, ``init``, and the step under ``trace_step``."""
     loop = _training_loop(source)
     lines = source.splitlines()
     first, last = loop.inner.body[0].lineno - 1, loop.inner.end_lineno or loop.inner.lineno
     margin = " " * loop.inner.body[0].col_offset
     body = _indent(lines[first:last])
     lines[first:last] = [f"{margin}with traceml.trace_step({loop.model}):", *body]
-    # Beside the loop, not at the top: a script that spawns workers is imported by each of them.
+    # At the loop, not at the top: spawned workers import the script.
     lines.insert(loop.outermost.lineno - 1, " " * loop.outermost.col_offset + 'traceml.init(mode="auto")')
     return Edited(_with_import(lines, "import traceml_ai as traceml"), 3, len(body))
 
 
 def for_gpuprof(source: str, cuda: bool) -> Edited:
-    """What the quickstart of gpuprof asks: import, and the loop under ``profile``; ``cuda`` as its example has it."""
+    """Return the script edited as in gpuprof's quickstart: import, and the loop under ``profile``.
+
+    ``cuda`` adds the option that its GPU example has.
+    """
     loop = _training_loop(source)
     lines = source.splitlines()
     first, last = loop.outermost.lineno - 1, loop.outermost.end_lineno or loop.outermost.lineno
@@ -105,7 +108,7 @@ def _training_loop(source: str) -> _Loop:
 
 
 def _loops(node: ast.AST, around: tuple[ast.For | ast.While, ...]) -> Iterator[tuple[ast.For | ast.While, ...]]:
-    """Every loop with the ones around it in the same function."""
+    """Yield every loop with the loops around it in the same function."""
     for child in ast.iter_child_nodes(node):
         inside = around
         if isinstance(child, (ast.FunctionDef, ast.ClassDef)):
@@ -126,7 +129,7 @@ def _calls_method(statement: ast.stmt, name: str) -> bool:
 
 
 def _model(tree: ast.AST) -> str:
-    """The variable whose parameters are given to the optimizer."""
+    """Return the variable whose parameters the optimizer gets."""
     for node in ast.walk(tree):
         if isinstance(node, ast.Attribute) and node.attr == "parameters" and isinstance(node.value, ast.Name):
             return node.value.id
@@ -134,7 +137,7 @@ def _model(tree: ast.AST) -> str:
 
 
 def _stand_in(loop: _Loop) -> list[ast.stmt]:
-    """The statements of the loop's body that only pass a device's time: they use nothing that the loop makes."""
+    """Return the statements of the loop's body that only pass a device's time: they use nothing that the loop makes."""
     body = loop.inner.body
     at = body.index(loop.step) + 1
     made = _names([loop.inner.target, *body[:at]], ast.Store)
@@ -148,13 +151,13 @@ def _stand_in(loop: _Loop) -> list[ast.stmt]:
 
 
 def _names(nodes: Sequence[ast.AST], context: type[ast.expr_context]) -> set[str]:
-    """The variables that are set, or read, there."""
+    """Return the variables that are set, or read, in the nodes."""
     found = (node for outer in nodes for node in ast.walk(outer))
     return {node.id for node in found if isinstance(node, ast.Name) and isinstance(node.ctx, context)}
 
 
 def _with_import(lines: list[str], line: str) -> str:
-    """The text with an import after those that stand at the top."""
+    """Return the text with an import after the imports at the top."""
     tree = ast.parse("\n".join(lines))
     last = max(s.end_lineno or s.lineno for s in tree.body if isinstance(s, (ast.Import, ast.ImportFrom)))
     return "\n".join([*lines[:last], line, *lines[last:]]) + "\n"

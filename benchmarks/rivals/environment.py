@@ -1,4 +1,4 @@
-"""The interpreter that has the other tools: one that is given, or an environment of the benchmark's own."""
+"""Provide an interpreter with the other tools: a given one, or one in an environment of the benchmark."""
 
 from __future__ import annotations
 
@@ -9,17 +9,17 @@ import subprocess
 import sys
 from pathlib import Path
 
-#: Of what gpuprof's quickstart installs beside torch, its server is only for a browser, and traceml-ai brings the
-#: module ``pynvml`` already.
+#: gpuprof's quickstart also installs a server, which only a browser needs, and ``pynvml``, which traceml-ai brings
+#: already.
 PINS = ("traceml-ai==0.5.0", "gpuprof[host]==0.7.1")
 DISTRIBUTIONS = ("traceml-ai", "gpuprof")
 
 
 def interpreter(folder: Path | None, wheels: Path | None) -> str:
-    """The Python of the environment in ``folder``, made first if need be.
+    """Return the Python of the environment in ``folder``, creating it if necessary.
 
-    The environment sees the packages of the interpreter that runs the benchmark as well: all tools then run with the
-    same torch, and what is installed is small. With ``wheels`` nothing comes from the network.
+    The environment also sees the packages of the interpreter that runs the benchmark. All tools therefore run with the
+    same torch, and little is installed. With ``wheels`` nothing comes from the network.
     """
     folder = (folder or _cache()).absolute()
     python = folder / "bin" / "python"
@@ -38,7 +38,7 @@ def interpreter(folder: Path | None, wheels: Path | None) -> str:
 
 
 def versions(python: str) -> dict[str, str]:
-    """What is installed there, by distribution; a tool that is missing is missing here."""
+    """Return the installed version of each distribution, without missing tools."""
     code = (
         "import importlib.metadata as m, json\nfound = {}\n"
         f"for name in {DISTRIBUTIONS!r}:\n"

@@ -1,7 +1,7 @@
-"""What a tool's answer means in this project's classes: pure functions of the files that the tools write.
+"""Translate each tool's answer into this project's classes: pure functions of the files that the tools write.
 
-A reading is the set of verdict classes that an answer leaves open, so that a tool which only says "input" is right
-about the cause and says nothing about the stage. The mappings are the ones that favour the tool most.
+A reading is the set of verdict classes that an answer leaves open. A tool that only says "input" is right about the
+cause and says nothing about the stage. The mappings favour the tool as much as possible.
 
 traceml-ai (``step_time`` findings of ``final_summary.json``, all of them, not only the leading one):
 
@@ -38,7 +38,7 @@ from typing import Any
 STARVED = ("transfer", "ipc", "collate", "transform", "load", "storage", "startup", "contention")
 NONE = ("none",)
 
-#: The name that every case's script is given.
+#: The file name of every case's script.
 SCRIPT = "train.py"
 RIGHT, WRONG, SILENT = "right", "wrong", "silent"
 
@@ -62,13 +62,13 @@ _GPUPROF = (
 
 @dataclass(frozen=True)
 class Reading:
-    """An answer.
+    """An answer of a tool.
 
     Attributes:
-        words: The tool's own, short.
-        classes: The verdict classes it leaves open; none when it gave no answer.
+        words: The tool's own words, shortened.
+        classes: The verdict classes that it leaves open; none if it gave no answer.
         code: The pieces of the script it names, as ``file:line``.
-        tells_stages: Whether its verdicts tell stages apart at all, so that "none" is an answer about the stage too.
+        tells_stages: True if its verdicts distinguish stages, so that "none" is also an answer about the stage.
     """
 
     words: str
@@ -85,7 +85,7 @@ class Marks:
 
 
 def read_traceml(summary: Mapping[str, Any]) -> Reading:
-    """The answer in a ``final_summary.json``."""
+    """Return the answer in a ``final_summary.json``."""
     primary = summary.get("primary_diagnosis") or {}
     words = str(primary.get("status", ""))
     if primary.get("severity") in ("warn", "crit"):
@@ -93,12 +93,12 @@ def read_traceml(summary: Mapping[str, Any]) -> Reading:
     if primary.get("summary"):
         words += f": {primary['summary']}"
     issues = (summary.get("step_time") or {}).get("issues") or []
-    # A finding of less weight counts as well: its wording is the narrower one if there is any.
+    # Secondary findings count as well: they may be more specific.
     return Reading(words, _narrowest([_TRACEML.get(str(issue.get("kind")), ()) for issue in issues]))
 
 
 def read_gpuprof(report: Mapping[str, Any], gpu: bool) -> Reading:
-    """The answer of ``gpuprof insights --json``."""
+    """Return the answer of ``gpuprof insights --json``."""
     titles = [str(insight["title"]) for insight in report.get("insights", ())]
     found = []
     for title in titles:
@@ -114,7 +114,7 @@ def read_gpuprof(report: Mapping[str, Any], gpu: bool) -> Reading:
 
 
 def read_pipediag(report: Mapping[str, Any]) -> Reading:
-    """The answer in a JSON report of pipediag."""
+    """Return the answer in a JSON report of pipediag."""
     verdict = report.get("verdict") or {}
     stage = str(verdict.get("bottleneck", ""))
     culprit = verdict.get("culprit") or {}
@@ -130,13 +130,13 @@ def read_pipediag(report: Mapping[str, Any]) -> Reading:
 
 
 def mark(reading: Reading, right: Sequence[str], lines: Sequence[int], library: str = "") -> Marks:
-    """Marks of an answer about a case.
+    """Mark an answer about a case.
 
     Args:
         reading: What the tool says.
         right: The verdict classes that are right about the case.
-        lines: The script's lines with the planted code; empty where nothing of the script is to be named.
-        library: The package that the planted code is from, whose own file is then a right place too.
+        lines: The script's lines with the planted code; empty if there is no code to name.
+        library: The package of the planted code; its own file is then a right place too.
     """
     code = SILENT
     if lines and reading.code:
@@ -157,9 +157,9 @@ def mark(reading: Reading, right: Sequence[str], lines: Sequence[int], library: 
 
 
 def _narrowest(answers: Sequence[tuple[str, ...]]) -> tuple[str, ...]:
-    """What several findings leave open together.
+    """Combine several findings into the classes that they leave open.
 
-    A finding about the input outweighs one that leaves the possibility of none, and a stage outweighs the mere input.
+    A finding about the input outweighs one that includes "none", and a stage outweighs the input as a whole.
     """
     about_input = [classes for classes in answers if classes and "none" not in classes]
     if about_input:

@@ -1,4 +1,4 @@
-"""The results as Markdown: what each tool got right, over all cases and by case."""
+"""Render the results as Markdown: each tool's marks over all cases and by case."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ NAMES = {
 
 
 def overall(result: Mapping[str, Any]) -> str:
-    """One row a tool: of all cases, how many it got right, and how many wrong where it said anything."""
+    """Return one row per tool: how many cases it got right, and how many wrong if it gave an answer."""
     rows = ["| tool | lines changed | starved or not | stage | code, with file:line |", "|---|---|--:|--:|--:|"]
     for tool, name in NAMES.items():
         mine = [row for row in result["rows"] if row["tool"] == tool]
@@ -30,7 +30,7 @@ def overall(result: Mapping[str, Any]) -> str:
 
 
 def by_case(result: Mapping[str, Any]) -> str:
-    """One row a case: the marks of every tool for the cause, the stage and the code, and its words."""
+    """Return one row per case: every tool's marks for the cause, the stage and the code, and its words."""
     tools = [tool for tool in NAMES if any(row["tool"] == tool for row in result["rows"])]
     rows = ["| case | planted | " + " | ".join(NAMES[tool] for tool in tools) + " |"]
     rows.append("|---|---|" + "---|" * len(tools))
@@ -43,7 +43,7 @@ def by_case(result: Mapping[str, Any]) -> str:
 
 
 def _share(rows: Sequence[Mapping[str, Any]], what: str) -> str:
-    # Where no code of the script is to be named, nothing is asked.
+    # Cases without code to name are excluded.
     asked = [row for row in rows if what != "code" or row["lines"]]
     right, wrong = (sum(row["marks"][what] == mark for row in asked) for mark in (RIGHT, WRONG))
     if not right and not wrong:

@@ -1,4 +1,4 @@
-"""Running each tool on a script, as its documentation says, and reading what it leaves behind."""
+"""Run each tool on a script as its documentation says, and read its output."""
 
 from __future__ import annotations
 
@@ -22,19 +22,19 @@ from . import edits
 from .edits import Edited
 from .reading import SCRIPT, Reading, read_gpuprof, read_pipediag, read_traceml
 
-#: What a run may take beyond its training: starting, spawning workers, summing up.
+#: Maximum seconds of a run beyond its training: startup, spawning workers, summary.
 GRACE_S = 120.0
 
 
 @dataclass(frozen=True)
 class Settings:
-    """How long, with what, and where.
+    """The durations, the interpreter and the device of a run.
 
     Attributes:
-        seconds: How long a script trains under a tool that answers at its end.
-        budget: How long pipediag may measure.
+        seconds: Length of the training under a tool that answers at its end.
+        budget: Seconds of pipediag's analysis.
         python: The interpreter with the other tools.
-        gpu: Whether the case is one for a GPU; the others do not get to see one.
+        gpu: True if the case needs a GPU; other cases cannot see one.
     """
 
     seconds: float
@@ -52,12 +52,12 @@ class Answer:
 
 @dataclass(frozen=True)
 class Tool:
-    """A tool in one way of using it.
+    """A tool in one mode of use.
 
     Attributes:
-        distribution: What to install; empty for this project.
+        distribution: The package to install; empty for this project.
         how: The command a user types.
-        edit: What its documentation has the user change in the script, given whether it uses a GPU.
+        edit: Makes the edit that its documentation asks for, given whether the script uses a GPU.
         run: Runs it on ``train.py`` in a folder.
     """
 
@@ -68,9 +68,9 @@ class Tool:
 
 
 def diagnose(tool: Tool, source: str, settings: Settings) -> tuple[Answer, Edited]:
-    """Give a case's script to a tool: its answer, and what its edit changed."""
+    """Give a case's script to a tool; return its answer, and the size of its edit."""
     edited = tool.edit(source, settings.gpu)
-    # pipediag ends the script itself, when it has measured enough.
+    # pipediag ends the script itself once it has measured enough.
     seconds = settings.seconds if tool.distribution else 10 * settings.budget
     with tempfile.TemporaryDirectory() as folder:
         text = tool.edit(edits.end_after(source, seconds), settings.gpu).source
@@ -85,7 +85,7 @@ def _pipediag(folder: Path, settings: Settings) -> Answer:
 
 
 def _traceml(folder: Path, settings: Settings) -> Answer:
-    # ``traceml run train.py``, with ports of its own so that two may run on a machine at a time.
+    # ``traceml run train.py``, with separate ports so that two can run on one machine.
     options = ["--logs-dir", "logs", "--run-name", "train"]
     options += ["--aggregator-port", _free_port(), "--master-port", _free_port()]
     command = [settings.python, "-m", "traceml_ai.launcher.cli", "run", SCRIPT, *options]
@@ -95,7 +95,7 @@ def _traceml(folder: Path, settings: Settings) -> Answer:
 
 def _gpuprof(folder: Path, settings: Settings) -> Answer:
     code, took = _run([settings.python, SCRIPT], folder, settings.seconds + GRACE_S, settings)
-    # What it has printed at the end, in full and as JSON; there is no database where the script never began to train.
+    # Its final output, in full and as JSON; without training there is no database.
     command = [settings.python, "-m", "gpuprof", "insights", "gpuprof.db", "--json"]
     with (folder / "insights.json").open("w") as out:
         subprocess.run(command, cwd=folder, stdout=out, stderr=subprocess.DEVNULL, check=False)
@@ -115,7 +115,7 @@ TOOLS = {
 
 
 def _run(command: list[str], folder: Path, limit: float, settings: Settings) -> tuple[int, float]:
-    """Exit code and seconds of a command; what it prints is kept beside the script."""
+    """Return exit code and seconds of a command; save its output beside the script."""
     environment = suite.environment(ENVIRONMENT)
     if not settings.gpu:
         environment["CUDA_VISIBLE_DEVICES"] = ""
@@ -132,7 +132,7 @@ def _run(command: list[str], folder: Path, limit: float, settings: Settings) -> 
 
 
 def _end(process: subprocess.Popen[bytes]) -> int:
-    """Interrupt the tool, as a user would, and kill it where that does not help."""
+    """Interrupt the tool, as a user would, and kill it if it does not end."""
     os.killpg(process.pid, signal.SIGINT)
     try:
         return process.wait(20)
@@ -142,7 +142,7 @@ def _end(process: subprocess.Popen[bytes]) -> int:
 
 
 def _read(folder: Path, code: int, name: str, read: Callable[[dict[str, Any]], Reading]) -> Reading:
-    """The answer in a file; where a run failed or left none, the last line that was printed, which is no answer."""
+    """Return the answer in a file, or, if the run failed or left none, the last printed line as a missing answer."""
     try:
         if code == 0:
             return read(json.loads((folder / name).read_text()))

@@ -1,1 +1,1 @@
-"""What fetching, copying, transforming and encoding ahead of the loop gains, beside others' ways of doing it."""
+"""Measure the gain of fetching, copying, transforming and encoding ahead of the loop, compared with other libraries."""

@@ -1,10 +1,10 @@
-"""What fetching, copying, transforming and encoding ahead of the loop gains.
+"""Measure the gain of fetching, copying, transforming and encoding ahead of the loop.
 
     python -m benchmarks.streams                                        # everything, on a GPU
     python -m benchmarks.streams --part augment --batches 32 --workers 8
     python -m benchmarks.streams --table benchmarks/results/streams_*.json
 
-A row is written as soon as it is measured, in place of the row of the same setting if there is one.
+Each row is written as soon as it is measured and replaces an earlier row of the same setting if there is one.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 
 class _Part(NamedTuple):
-    """What is measured, under which name it is saved, and what tells its rows apart."""
+    """A part of the benchmark: its measurement, its file's name, and what identifies its rows."""
 
     saved: str
     key: tuple[str, ...]
@@ -41,8 +41,8 @@ def main() -> None:
         print(of_files(args.table))
         return
     if args.device == "cpu":
-        os.environ["CUDA_VISIBLE_DEVICES"] = ""  # before torch is loaded: the results name the device that there is
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit("ended"))  # sleeping workers are to be woken first
+        os.environ["CUDA_VISIBLE_DEVICES"] = ""  # before torch is loaded: the results name the device used
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit("ended"))  # wake sleeping workers first
     failed = False
     for part in _chosen(args.part):
         failed |= _run(part, _options(args), args.output)
@@ -58,16 +58,22 @@ def _parse() -> argparse.Namespace:
         type=int,
         nargs="+",
         default=[],
-        help="batch sizes, in place of the part's own; of `sensitivity` those among them",
+        help="batch sizes instead of the part's own; `sensitivity` uses those that it has",
     )
     parser.add_argument("--workers", type=int, nargs="+", default=[], help="numbers of workers, likewise")
-    parser.add_argument("--feeds", nargs="+", choices=("loader", "cached"), default=[], help="of `frozen` and `peers`")
-    parser.add_argument("--forms", nargs="+", default=[], metavar="NAME", help="these alone")
-    parser.add_argument("--seconds", type=float, default=1.0, help="of a window")
+    parser.add_argument(
+        "--feeds",
+        nargs="+",
+        choices=("loader", "cached"),
+        default=[],
+        help="sources in `frozen`, `peers`",
+    )
+    parser.add_argument("--forms", nargs="+", default=[], metavar="NAME", help="measure only these")
+    parser.add_argument("--seconds", type=float, default=1.0, help="minimum length of a window")
     parser.add_argument("--rounds", type=int, default=3, help="windows of each form")
-    parser.add_argument("--steps", type=int, help="of a window, in place of --seconds")
+    parser.add_argument("--steps", type=int, help="steps of a window instead of --seconds")
     parser.add_argument("--size", type=int, default=256, help="side of an image, a power of two, 32 or more")
-    parser.add_argument("--device", choices=("cuda", "cpu"), default="cuda", help="the CPU is for trying it out")
+    parser.add_argument("--device", choices=("cuda", "cpu"), default="cuda", help="use the CPU only for a trial")
     parser.add_argument("--table", type=Path, nargs="+", metavar="FILE", help="only print these results' tables")
     parser.add_argument("-o", "--output", type=Path, default=RESULTS, metavar="FOLDER")
     args = parser.parse_args()
@@ -80,7 +86,7 @@ _PARTS = ("augment", "frozen", "peers", "next", "sensitivity")
 
 
 def _chosen(names: list[str]) -> list[_Part]:
-    from . import augment, frozen, peers  # torch is loaded here
+    from . import augment, frozen, peers  # loads torch
 
     parts = {
         "augment": _Part("augment", augment.KEY, augment.rows),
@@ -99,7 +105,7 @@ def _options(args: argparse.Namespace) -> Options:
     from .windows import Windows
 
     if args.device == "cuda" and not torch.cuda.is_available():
-        sys.exit("there is no GPU here; --device cpu tries the program out")
+        sys.exit("there is no GPU here; use --device cpu for a trial")
     return Options(
         batches=tuple(args.batches),
         workers=tuple(args.workers),
@@ -112,7 +118,7 @@ def _options(args: argparse.Namespace) -> Options:
 
 
 def _run(part: _Part, options: Options, folder: Path) -> bool:
-    """Whether some form failed."""
+    """Run a part; return whether some form failed."""
     import torch
 
     torch.manual_seed(0)
@@ -128,7 +134,7 @@ def _run(part: _Part, options: Options, folder: Path) -> bool:
         save(name, {"part": part.saved, "size": options.size, "rows": rows}, folder)
         print(line(row, part.key), flush=True)
         failed |= bool(row["failed"])
-        gc.collect()  # pipelines, graphs and streams of this row
+        gc.collect()  # frees the pipelines, graphs and streams of this row
         if options.on_gpu:
             torch.cuda.empty_cache()
         begin = time.perf_counter()

@@ -1,4 +1,4 @@
-"""The second part of the article: augmentations that ask more of the workers than they can give."""
+"""Measure the second part of the article: augmentations that overload the workers."""
 
 from __future__ import annotations
 
@@ -28,23 +28,23 @@ from .tables import Row, ratios
 from .windows import Form, measure
 
 KEY = ("batch", "workers")
-#: Batch sizes and numbers of workers at which every form is measured.
+#: Batch sizes and numbers of workers for every form.
 _FULL = ((32, 128, 256), (8, 15))
-#: Those at which the forms of the article's table are, beside what bounds them.
+#: Batch sizes and numbers of workers for the forms of the article's table and their bounds.
 _SENSITIVITY = ((2, 4, 8, 16, 64), (8,))
 _REDUCED = ("device_cached", "raw_pinned", "plain", "article_offload", "article_two_streams", "offload")
 _OVER = ("plain", "article_offload", "article_two_streams", "kornia_streams_pinned", "device_cached")
 
 
 def rows(options: Options) -> Iterator[Row]:
-    """Every form, at a few batch sizes and numbers of workers."""
+    """Yield every form, at a few batch sizes and numbers of workers."""
     batches, workers = _FULL
     for count, batch in itertools.product(options.workers or workers, options.batches or batches):
         yield _row(batch, count, options, options.wants)
 
 
 def sensitivity_rows(options: Options) -> Iterator[Row]:
-    """The forms of the article's table, at the other batch sizes."""
+    """Yield the forms of the article's table, at the other batch sizes."""
     batches, workers = _SENSITIVITY
     count = (options.workers or workers)[0]
     for batch in batches:
@@ -63,7 +63,7 @@ def _row(batch: int, workers: int, options: Options, wants: Callable[[str], bool
         return DataLoader(bare, **settings, pin_memory=pin)
 
     def cached() -> Loop:
-        samples = [augmented[index] for index in range(min(batch, 32))]  # the rest repeats them
+        samples = [augmented[index] for index in range(min(batch, 32))]  # the other samples repeat these
         images, labels = (torch.stack([samples[i % len(samples)][n] for i in range(batch)]).to(device) for n in (0, 1))
         return _plain(Repeated([(images, labels)]), device, train)
 
@@ -111,7 +111,7 @@ def _row(batch: int, workers: int, options: Options, wants: Callable[[str], bool
 
 
 def _plain(loader: Iterable[Any], device: torch.device, train: Train) -> Loop:
-    """The article's loop; a copy to the device that a batch is on already is none."""
+    """Run the article's loop; the copy to the device does nothing for a batch that is already there."""
     for images, labels in loader:
         train(images.to(device, non_blocking=True), labels.to(device, non_blocking=True).squeeze(1))
         yield

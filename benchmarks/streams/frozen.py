@@ -1,4 +1,4 @@
-"""The first part of the article: a frozen encoder, and a decoder that is trained on its features."""
+"""Measure the first part of the article: a frozen encoder, and a decoder that trains on its features."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _OVER = ("serial", "serial_pinned", "article_streams", "stage_pipeline_no_graphs
 
 
 def rows(options: Options) -> Iterator[Row]:
-    """Fed by workers, and from a few batches in page-locked memory, where no loader is the limit."""
+    """Yield rows fed by workers, and rows fed from a few page-locked batches, so that no loader limits them."""
     for batch, feed in itertools.product(options.batches or _BATCHES, options.feeds or FEEDS):
         yield _row(batch, feed, options)
 
@@ -39,7 +39,7 @@ def _row(batch: int, feed: str, options: Options) -> Row:
     encoder = make_encoder(_WIDTH).to(device).eval().requires_grad_(False)
     train = Training(make_decoder(_WIDTH).to(device).train())
     dataset = FakeSegmentation(size)
-    # Few different samples: drawing whole label maps takes longer than it takes to train on them.
+    # Few distinct samples: drawing whole label maps takes longer than training on them.
     batches = (
         [pinned(default_collate([dataset[0]] * batch), options.on_gpu) for _ in range(4)] if feed == "cached" else []
     )
@@ -83,7 +83,7 @@ def _row(batch: int, feed: str, options: Options) -> Row:
 
 
 def _serial(loader: Iterable[Any], device: torch.device, encoder: nn.Module, train: Train) -> Loop:
-    """The encoder, then the decoder."""
+    """Run the encoder, then the decoder."""
     for images, labels in loader:
         images = images.to(device, non_blocking=True).float()
         labels = labels.to(device, non_blocking=True)

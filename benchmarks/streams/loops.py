@@ -1,4 +1,4 @@
-"""What the measured loops are made of: a training step, the plain loop, batches that are given out again and again."""
+"""Define the parts of the measured loops: a training step, the plain loop, and repeated batches."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ from .windows import Windows
 
 @dataclass(frozen=True)
 class Options:
-    """What a part measures.
+    """The options of a part.
 
     Attributes:
-        batches: batch sizes, in place of the part's own.
-        workers: numbers of workers, in place of the part's own. A part that takes one number takes the first.
-        feeds: where batches come from, in the parts that know more than one source.
+        batches: batch sizes instead of the part's own.
+        workers: numbers of workers instead of the part's own; a part that needs one number takes the first.
+        feeds: sources of batches, in the parts with more than one.
         size: side of an image.
-        device: where the loop trains.
-        forms: names of the forms to measure; all when empty.
-        windows: how long.
+        device: device on which the loop trains.
+        forms: names of the forms to measure; all if empty.
+        windows: length of the measurement.
     """
 
     batches: tuple[int, ...]
@@ -59,7 +59,7 @@ class Training:
 
 
 class Repeated:
-    """The same few batches, again and again, without a loader's work."""
+    """The same few batches, endlessly, without a loader's work."""
 
     def __init__(self, batches: Sequence[Any]) -> None:
         self._batches = batches
@@ -69,18 +69,18 @@ class Repeated:
 
 
 def fetching(loader: Iterable[Any]) -> Loop:
-    """Only the loader."""
+    """Only fetch batches from the loader."""
     for _ in loader:
         yield
 
 
 def trained(batches: Iterable[Any], train: Train) -> Loop:
-    """On batches that are on the device."""
+    """Train on batches that are on the device."""
     for inputs, labels in batches:
         train(inputs, labels)
         yield
 
 
 def pinned(batch: Sequence[Tensor], on_gpu: bool) -> list[Tensor]:
-    """The batch in page-locked memory, if there is a GPU to copy it to."""
+    """Return the batch in page-locked memory if there is a GPU to copy it to."""
     return [tensor.pin_memory() for tensor in batch] if on_gpu else list(batch)

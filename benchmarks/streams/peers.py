@@ -1,4 +1,4 @@
-"""Prefetching alone, beside other libraries' prefetchers: nothing is transformed, and the source is hardly a limit."""
+"""Compare prefetching alone with other libraries' prefetchers: without transforms, from a source that hardly limits."""
 
 from __future__ import annotations
 
@@ -30,9 +30,9 @@ _BATCHES = (128,)
 _NEXT_BATCH = 32
 _WORKERS = 8
 _CLASSES = 10
-#: Different batches that a source gives out.
+#: Number of distinct batches of a source.
 _KINDS = 4
-#: Calls of ``next`` that are timed, after some that are not, and the seconds before each in which the queues fill.
+#: Timed calls of ``next``, untimed calls before them, and the seconds before each call in which the queues fill.
 _CALLS, _UNTIMED, _PAUSE = 60, 20, 0.02
 
 #: Turns a source into batches on the device.
@@ -40,7 +40,7 @@ Ahead = Callable[[Iterable[Any]], Iterator[Any]]
 
 
 class _Batches(Dataset[Any]):  # type: ignore[misc]
-    """Batches in shared memory: a worker sends a handle, so that hardly more than pinning is left to do."""
+    """Batches in shared memory: a worker sends a handle, so that little more than pinning remains."""
 
     def __init__(self, batches: list[Batch]) -> None:
         self._batches = [tuple(tensor.share_memory_() for tensor in batch) for batch in batches]
@@ -53,13 +53,13 @@ class _Batches(Dataset[Any]):  # type: ignore[misc]
 
 
 def rows(options: Options) -> Iterator[Row]:
-    """Steps a second with each prefetcher, for small and large elements, from a loader and from pinned batches."""
+    """Yield steps per second with each prefetcher, for small and large elements, from a loader and pinned batches."""
     for batch, dtype, feed in itertools.product(options.batches or _BATCHES, _DTYPES, options.feeds or FEEDS):
         yield _row(batch, dtype, feed, options)
 
 
 def next_rows(options: Options) -> Iterator[Row]:
-    """Milliseconds of the main thread for a batch of two tensors that lies ready."""
+    """Yield the milliseconds of the main thread for a batch of two tensors that is ready."""
     batch, workers = _NEXT_BATCH, (options.workers or (_WORKERS,))[0]
     train = _training(options)
     dataset = _Batches(_made(batch, torch.uint8, options.size))
@@ -147,7 +147,7 @@ def _made(batch: int, dtype: torch.dtype, size: int) -> list[Batch]:
 
 
 def _training(options: Options) -> Callable[[Tensor, Tensor], None]:
-    """A step of a few milliseconds, which takes images of any element type."""
+    """Return a step of a few milliseconds that takes images of any element type."""
     layers: list[nn.Module] = [nn.Conv2d(3, 64, kernel_size=8, stride=8)]
     for _ in range(8):
         layers += [nn.ReLU(inplace=True), nn.Conv2d(64, 64, kernel_size=3, padding=1)]
@@ -157,7 +157,7 @@ def _training(options: Options) -> Callable[[Tensor, Tensor], None]:
 
 
 def _next_ms(batches: Iterator[Any], train: Callable[..., None], device: torch.device) -> list[float]:
-    """What ``next`` takes when nothing has to be waited for, the loop's thread alone."""
+    """Return the milliseconds that ``next`` takes in the loop's thread if it need not wait."""
     times = []
     for _ in range(_UNTIMED + _CALLS):
         begin = time.perf_counter()

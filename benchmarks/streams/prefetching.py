@@ -1,4 +1,4 @@
-"""Prefetchers of other libraries: their own where the library is installed, else their pattern.
+"""Prefetchers of other libraries: their own if the library is installed, else their pattern.
 
 Each takes batches of two host tensors and gives them on the device.
 """
@@ -17,13 +17,13 @@ Prefetcher = Callable[[Iterable[Batch], torch.device], Iterator[Batch]]
 
 
 def copied(loader: Iterable[Batch], device: torch.device) -> Iterator[Batch]:
-    """The plain loop: a copy when the batch is due, which the host need not wait for where its memory is pinned."""
+    """Run the plain loop: copy a batch when it is due; with pinned memory the host does not wait for the copy."""
     for images, labels in loader:
         yield images.to(device, non_blocking=True), labels.to(device, non_blocking=True)
 
 
 def torchtnt_prefetcher() -> tuple[str, Prefetcher]:
-    """``torchtnt.utils.data.data_prefetcher.CudaDataPrefetcher``, two batches ahead as in its documentation."""
+    """Return torchtnt's ``CudaDataPrefetcher``, two batches ahead as in its documentation."""
     try:
         from torchtnt.utils.data.data_prefetcher import CudaDataPrefetcher  # type: ignore[import-not-found]
     except ImportError:
@@ -32,7 +32,7 @@ def torchtnt_prefetcher() -> tuple[str, Prefetcher]:
 
 
 def timm_prefetcher() -> tuple[str, Prefetcher]:
-    """``timm.data.loader.PrefetchLoader``. It turns images into float32 and normalises them; here by 0 and 1."""
+    """Return timm's ``PrefetchLoader``. It turns images into float32 and normalises them, here by 0 and 1."""
     try:
         from timm.data.loader import PrefetchLoader  # type: ignore[import-not-found]
     except ImportError:
@@ -42,7 +42,7 @@ def timm_prefetcher() -> tuple[str, Prefetcher]:
 
 
 def _torchtnt_pattern(loader: Iterable[Batch], device: torch.device) -> Iterator[Batch]:
-    """A queue of batches whose copies were launched on one side stream; refilled when one is taken."""
+    """Keep a queue of batches copied on one side stream; refill it when a batch is taken."""
     stream = torch.cuda.Stream(device)
     source = iter(loader)
     waiting: deque[tuple[Batch, torch.cuda.Event]] = deque()
@@ -65,7 +65,7 @@ def _torchtnt_pattern(loader: Iterable[Batch], device: torch.device) -> Iterator
 
 
 def _timm_pattern(loader: Iterable[Batch], device: torch.device) -> Iterator[Batch]:
-    """One batch ahead: the next copy is launched on a side stream before the loop gets the batch before it."""
+    """Stay one batch ahead: launch the next copy on a side stream before the loop gets the current batch."""
     stream = torch.cuda.Stream(device)
     ready: Batch | None = None
     for host_images, host_labels in loader:

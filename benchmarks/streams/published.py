@@ -1,8 +1,8 @@
-"""How others write it: the loops and batched transforms of the article on CUDA streams, and kornia's on a stream.
+"""Published versions: the article's loops and batched transforms on CUDA streams, and kornia's on a stream.
 
-The article's loops are those it prints, their faults included: pageable memory, ``record_stream`` with the stream that
-made a tensor where the one that reads it is meant, a stage that does not wait for the copy of its input. What they
-compute may therefore be wrong; how fast they are is what they are measured for.
+The article's loops are as printed, including their errors: pageable memory, ``record_stream`` with the stream that made
+a tensor instead of the one that reads it, a stage that does not wait for the copy of its input. Their results may
+therefore be wrong; only their speed is measured.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ Loop = Generator[None, None, None]
 
 
 class BatchRandomCrop(T.Transform):  # type: ignore[misc]
-    """A square of its own place from each image."""
+    """Crop a square at a random place, drawn for each image."""
 
     def __init__(self, side: int) -> None:
         super().__init__()
@@ -41,7 +41,7 @@ class BatchRandomCrop(T.Transform):  # type: ignore[misc]
 
 
 class BatchRandomRotation(T.Transform):  # type: ignore[misc]
-    """An angle of its own for each image, one image after the other."""
+    """Rotate by a random angle, drawn for each image, one image after the other."""
 
     def __init__(self, degrees: float) -> None:
         super().__init__()
@@ -53,7 +53,7 @@ class BatchRandomRotation(T.Transform):  # type: ignore[misc]
 
 
 def article_transforms(size: int) -> T.Compose:
-    """The article's augmentations for a whole batch: one blur for all of its images."""
+    """Return the article's augmentations for a whole batch, with one blur for all its images."""
     return T.Compose(
         [
             T.ToDtype(torch.float32),
@@ -67,7 +67,7 @@ def article_transforms(size: int) -> T.Compose:
 
 
 def kornia_transforms(size: int) -> Transform:
-    """The same with kornia, each image with draws of its own."""
+    """Return the same with kornia, with random draws for each image."""
     import kornia.augmentation as K  # type: ignore[import-not-found]
 
     chain = nn.Sequential(
@@ -80,7 +80,7 @@ def kornia_transforms(size: int) -> Transform:
 
 
 def article_offload(loader: Batches, device: torch.device, transform: Transform, train: Train) -> Loop:
-    """The transforms on the device, before the step, on its stream."""
+    """Run the transforms on the device, before the step, on its stream."""
     for inputs, labels in loader:
         inputs = inputs.to(device, non_blocking=True)
         labels = labels.to(device, non_blocking=True).squeeze()
@@ -89,7 +89,7 @@ def article_offload(loader: Batches, device: torch.device, transform: Transform,
 
 
 def article_two_streams(loader: Batches, device: torch.device, transform: Transform, train: Train) -> Loop:
-    """The step on one stream, the transforms of the next batch on another."""
+    """Run the step on one stream, and the transforms of the next batch on another."""
     transform_stream, model_stream = torch.cuda.Stream(), torch.cuda.Stream()
     transformed: Tensor | None = None
     labels = torch.empty(0)
@@ -108,7 +108,7 @@ def article_two_streams(loader: Batches, device: torch.device, transform: Transf
 
 
 def streamed(loader: Batches, device: torch.device, transform: Transform, train: Train) -> Loop:
-    """Two streams as they are meant: whoever reads waits for what it reads, and the allocator knows who reads."""
+    """Use two streams correctly: each reader waits for its input, and the allocator knows the readers."""
     side = torch.cuda.Stream()
     ready: tuple[Tensor, Tensor, torch.cuda.Event] | None = None
     for images, labels in loader:
@@ -127,10 +127,10 @@ def streamed(loader: Batches, device: torch.device, transform: Transform, train:
 
 
 def article_stage_streams(loader: Batches, device: torch.device, encoder: Transform, train: Train) -> Loop:
-    """The decoder's step on one stream, the encoder's on the next batch on another.
+    """Run the decoder's step on one stream, and the encoder on the next batch on another.
 
-    As printed but for the labels, whose event and ``record_stream`` are added: labels that are read too early or have
-    been overwritten are no classes, and a class that is none ends the process on the device.
+    The code is as printed except for the labels, which get an event and ``record_stream``: labels that are read too
+    early or were overwritten are invalid classes, and an invalid class ends the process on the device.
     """
     encoder_stream, decoder_stream = torch.cuda.Stream(), torch.cuda.Stream()
     features: Tensor | None = None

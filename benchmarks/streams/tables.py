@@ -1,4 +1,4 @@
-"""What the rates of a row say: ratios within each round, and the rows of result files as Markdown."""
+"""Summarise the rates of a row: ratios within each round, and the rows of result files as Markdown."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ from typing import Any
 
 from tabulate import tabulate
 
-#: For each form the steps a second of its windows, in their order.
+#: Steps per second of each form's windows, in order.
 Rounds = Mapping[str, Sequence[float]]
 Row = dict[str, Any]
 
-#: Forms that only fetch: the best of them is what the loader can supply.
+#: Forms that only fetch: the fastest of them is the loader's supply.
 SUPPLIES = ("raw_pinned", "raw_pageable", "source_alone")
 
 
 def bound(rounds: Rounds) -> list[float]:
-    """For each round what no loop can exceed: batches cached on the device, or the loader alone, whichever is slower.
+    """Return the upper bound of any loop for each round: the slower of device-cached batches and the loader alone.
 
-    Empty without ``device_cached``; without a form that only fetches, the loader is taken to be no limit.
+    Empty without ``device_cached``; without a form that only fetches, the loader counts as no limit.
     """
     ceiling = rounds.get("device_cached", ())
     supplies = [rounds[name] for name in SUPPLIES if name in rounds]
@@ -31,9 +31,9 @@ def bound(rounds: Rounds) -> list[float]:
 
 
 def ratios(rounds: Rounds, of: str, over: Iterable[str]) -> dict[str, float]:
-    """The median over the rounds of ``of``'s rate over that of each other form, and over their ``bound``.
+    """Return the median over the rounds of ``of``'s rate over that of each other form, and over their ``bound``.
 
-    Forms that have no rates are left out.
+    Forms without rates are left out.
     """
     if of not in rounds:
         return {}
@@ -47,7 +47,7 @@ def ratios(rounds: Rounds, of: str, over: Iterable[str]) -> dict[str, float]:
 
 
 def merged(rows: Iterable[Row], row: Row, key: Sequence[str]) -> list[Row]:
-    """The rows with this one among them, in place of the one with the same key, ordered by key."""
+    """Return the rows with this one in place of the one with the same key, ordered by key."""
 
     def of(row: Row) -> tuple[Any, ...]:
         return tuple(row[name] for name in key)
@@ -56,7 +56,7 @@ def merged(rows: Iterable[Row], row: Row, key: Sequence[str]) -> list[Row]:
 
 
 def line(row: Row, key: Sequence[str]) -> str:
-    """A row in a line, for whoever watches."""
+    """Return a row as a progress line."""
     parts = [f"{name} {row[name]}" for name in key]
     parts += [f"{name} {value:.1f}/s" for name, value in row.get("steps_per_s", {}).items()]
     parts += [f"{name} {value:.3f} ms" for name, value in row.get("next_ms", {}).items()]
@@ -66,14 +66,14 @@ def line(row: Row, key: Sequence[str]) -> str:
 
 
 def markdown(part: str, rows: Sequence[Row]) -> str:
-    """A table for the documentation: one line for each row, in the order given."""
+    """Return a table for the documentation: one line for each row, in the order given."""
     table = _TABLES[part]
     lines = [[cell(row) for _, cell in table] for row in rows]
     return tabulate(lines, headers=[head for head, _ in table], tablefmt="pipe", disable_numparse=True)
 
 
 def of_files(paths: Iterable[Path]) -> str:
-    """The tables of result files, one after the other."""
+    """Return the tables of result files, one after the other."""
     results = [json.loads(path.read_text()) for path in paths]
     return "\n\n".join(
         f"{result['part']}, {result['device']}, torch {result['torch']}\n\n{markdown(result['part'], result['rows'])}"
@@ -89,7 +89,7 @@ def _plain(name: str) -> tuple[str, _Cell]:
 
 
 def _rate(head: str, *names: str) -> tuple[str, _Cell]:
-    """The highest of some rates."""
+    """Return a column with the highest of some rates."""
 
     def cell(row: Row) -> str:
         found = [row["steps_per_s"][name] for name in names if name in row["steps_per_s"]]

@@ -1,7 +1,7 @@
-"""Steps a second of several forms of one loop, taken in turns: a window of each, round after round, in one process.
+"""Measure steps per second of several forms of one loop in turn, in one process: a window of each, round after round.
 
-The workers of all forms live from the first round to the last, and those of a form sleep (SIGSTOP) while another is
-measured: they take no cores from it, and fill no queues that the next window would begin with.
+The workers of all forms live from the first round to the last. While one form is measured, the workers of the others
+sleep (SIGSTOP), so that they take no cores and fill no queues for their next window.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from dataclasses import dataclass, field
 
 import torch
 
-#: Steps of a loop before its first window, as in the article: kernels are chosen, graphs captured, memory is taken.
+#: Steps of a loop before its first window, as in the article: selecting kernels, capturing graphs, allocating memory.
 _STARTING = 10
-#: Steps at the beginning of a window that do not count: batches that lay ready when the form was sent to sleep.
+#: Uncounted steps at the beginning of a window: batches that were ready before the form slept.
 _SETTLING = 5
 
 
@@ -29,9 +29,9 @@ class Form:
     """One way of feeding the loop.
 
     Attributes:
-        name: stands for it in the results.
+        name: its name in the results.
         start: begins the loop, as a generator: it does one step between two of its yields.
-        turn: how many workers feed it. They send in turn, often several at once, so that a window is whole turns.
+        turn: number of its workers. They send in bursts, so a window consists of whole rounds.
     """
 
     name: str
@@ -41,12 +41,12 @@ class Form:
 
 @dataclass(frozen=True)
 class Windows:
-    """How long is measured.
+    """The length of the measurement.
 
     Attributes:
-        seconds: of a window, at least.
+        seconds: minimum length of a window.
         rounds: windows of each form.
-        steps: of a window, at least, in place of ``seconds``.
+        steps: minimum steps of a window, instead of ``seconds``.
     """
 
     seconds: float
@@ -59,11 +59,11 @@ class Windows:
 
 @dataclass
 class Rates:
-    """What was measured.
+    """The measurements.
 
     Attributes:
-        rounds: for each form the steps a second of its windows, in their order.
-        failed: for each form that raised, what it said. It has no rates then.
+        rounds: steps per second of each form's windows, in order.
+        failed: the error of each form that raised; it has no rates.
     """
 
     rounds: dict[str, list[float]] = field(default_factory=dict)
@@ -75,7 +75,7 @@ class Rates:
 
 
 def measure(forms: Sequence[Form], windows: Windows, device: torch.device) -> Rates:
-    """The rates of every form; one that raises does not end the others."""
+    """Return the rates of every form; one that raises does not end the others."""
     rates = Rates()
     running: dict[str, _Running] = {}
     with ExitStack() as stack:
@@ -112,7 +112,7 @@ class _Running:
         self._signal(signal.SIGSTOP)
 
     def window(self, windows: Windows) -> float:
-        """Steps a second; all that the device has to do for them is done when the clock stops."""
+        """Return steps per second; the clock stops after the device has finished all their work."""
         self._signal(signal.SIGCONT)
         try:
             self._advance(_SETTLING)

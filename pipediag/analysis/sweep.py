@@ -1,4 +1,4 @@
-"""Hold a sweep: one script analysed under several settings, with the rates and the bottleneck of each run."""
+"""Define the result of a sweep: one script analysed under several settings, with each run's rates and bottleneck."""
 
 from __future__ import annotations
 

@@ -38,10 +38,10 @@ def analyze(
     """
     if plan is not None:
         if not request.apply:
-            raise UsageError("--plan saves what --apply has measured: give both")
+            raise UsageError("--plan saves the remedy that --apply measures: give both")
         report.check_writable("--plan", plan)
     if request.approximate and not request.apply:
-        raise UsageError("--approximate is about the remedy that --apply measures: give both")
+        raise UsageError("--approximate changes the remedy that --apply measures: give both")
     if request.profile:
         report.check_writable("--profile", request.profile)
     session = measure(request)
@@ -60,11 +60,11 @@ def analyze(
 
 def _save_plan(session: Session, path: str) -> None:
     """Write the plan of a remedy that pays; for any other, say why none is written."""
-    came = best(session)
-    remedy = remedy_of(session, came.rung) if came is not None else None
-    if came is None or not came.applied or remedy is None or came.speedup is None:
+    result = best(session)
+    remedy = remedy_of(session, result.rung) if result is not None else None
+    if result is None or not result.applied or remedy is None or result.speedup is None:
         why = why_none(session) or "the analysis ended before a remedy was tried"
         click.echo(f"pipediag: {path} was not written: {why}", err=True)
         return
-    saved.write(session, remedy, came.speedup.to_dict(), path)
+    saved.write(session, remedy, result.speedup.to_dict(), path)
     remedy.plan_file = path

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from .. import report
 from ..analysis import diagnose_session
-from ..analysis.audit import audit as go_through
+from ..analysis.audit import audit as run_checklist
 from ..host.passes import Request
 from .measuring import exit_code, gated, measure, say_how_it_failed, show
 
@@ -30,7 +30,7 @@ def audit(request: Request, outputs: Sequence[str], percent: float, price: float
         say_how_it_failed(session)
         return code
     diagnosis = diagnose_session(session, price)
-    checked = go_through(diagnosis, percent / 100)
+    checked = run_checklist(diagnosis, percent / 100)
     show(report.render_for(checked, sys.stdout))
     for path in outputs:
         report.write(checked, path)

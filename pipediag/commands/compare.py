@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import click
 
 from .. import report as reports
-from ..analysis.compare import compare as hold_against
+from ..analysis.compare import compare as compare_diagnoses
 from ..errors import EXIT_GATE, EXIT_OK
 from .measuring import show
 
@@ -22,12 +22,12 @@ def compare(before: str, after: str, outputs: Sequence[str], fail_over: float | 
     Raises:
         SessionFileError: a file holds no session, or a report cannot be written.
     """
-    comparison = hold_against(reports.read(before), reports.read(after))
+    comparison = compare_diagnoses(reports.read(before), reports.read(after))
     for path in outputs:
         reports.write(comparison, path)
     if not outputs:
         show(reports.render_for(comparison, sys.stdout))
     if fail_over is not None and comparison.certainly_slower(fail_over / 100):
-        click.echo(f"pipediag: the loop makes over {fail_over:g} % fewer steps a second than before", err=True)
+        click.echo(f"pipediag: the loop makes over {fail_over:g} % fewer steps/s than before", err=True)
         return EXIT_GATE
     return EXIT_OK

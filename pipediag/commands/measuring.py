@@ -37,7 +37,7 @@ def exit_code(session: Session) -> int:
 
 
 def say_how_it_failed(session: Session) -> None:
-    """Say how a script failed before anything was measured, unless it has said so itself."""
+    """Report how a script failed before anything was measured, unless the script printed it."""
     if session.script.error:
         return
     for warning in session.warnings:

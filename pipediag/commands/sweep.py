@@ -75,7 +75,7 @@ def _announcement(runs: int, budget: float, apply: float) -> str:
     most = runs * (budget + apply)
     each = f"{budget:g} s" + (f" and {apply:g} s for the remedy" if apply else "")
     took = f"{most:.0f} s" if most < 120 else f"{most / 60:.0f} min"
-    return f"{runs} run{'' if runs == 1 else 's'} of {each} at most: {took}, beside what the script takes to begin"
+    return f"{runs} run{'' if runs == 1 else 's'} of {each} at most: {took}, plus the script's own startup"
 
 
 def _say(text: str) -> None:

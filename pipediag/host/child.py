@@ -25,7 +25,7 @@ from ..session.events import Story
 from .channel import Sender
 from .hooks import Writes, on_first_iteration, on_optimizer_step
 from .script import NoSuchModule, Target, run
-from .trainers import trainers_told
+from .trainers import reporting_trainers
 
 if TYPE_CHECKING:
     from ..ladder.measurement import Measurement
@@ -70,7 +70,7 @@ class Child:
                 self._stack.enter_context(on_first_iteration(self._begin))
                 self._stack.enter_context(self._until_loader)
                 self._until_loader.enter_context(on_optimizer_step(self._stepped_without_loader))
-                self._stack.enter_context(trainers_told(lambda at: self._sender.send("trainer", {"at": at})))
+                self._stack.enter_context(reporting_trainers(lambda at: self._sender.send("trainer", {"at": at})))
                 self._writes.listen()
                 run(target)
         except AnalysisOver as over:
@@ -89,7 +89,7 @@ class Child:
             sys.excepthook(type(crash), crash, crash.__traceback__)
             return 1
         finally:
-            self._tell_end(error, said)
+            self._send_end(error, said)
         return 0
 
     def _stepped_without_loader(self) -> None:
@@ -132,7 +132,7 @@ class Child:
         if not self._measurement.over:
             self._measurement.finish("interrupted")
 
-    def _tell_end(self, error: BaseException | None, said: str) -> None:
+    def _send_end(self, error: BaseException | None, said: str) -> None:
         """Send how the script ended: by ``error``, or with its own message on standard error."""
         story = Story(optimizer_steps=self._steps) if self._measurement is None else self._measurement.conclude()
         if said.strip():

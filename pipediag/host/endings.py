@@ -52,20 +52,20 @@ def trouble(history: list[Outcome]) -> str:
 def warn_of_trouble(history: list[Outcome], session: Session, workdir: str | None, again: str | None) -> None:
     """Warn about a pass that failed after others had not; ``again`` is the folder of its repetition, or ""."""
     if again:
-        help = f"it was run again in a folder of its own, {again}"
+        help = f"it was run again in its own folder, {again}"
         session.warn("later-pass-failed", f"your script {trouble(history)}", help)
         return
     gave = sorted({window.attempt for window in session.windows}) or [1]
     passes = f"pass{'es' * (len(gave) > 1)} {', '.join(map(str, gave))}"
-    kept = f" ({passes} gave what is reported)" if session.anything_seen else ""
+    kept = f" ({passes} gave the reported results)" if session.anything_seen else ""
     session.warn("later-pass-failed", f"your script {trouble(history)}{kept}", _how_to_run_twice(history[-1], workdir))
 
 
 def _how_to_run_twice(outcome: Outcome, workdir: str | None) -> str:
     if outcome.story.error.startswith("EOFError"):
-        return "the first run has read standard input to its end: give the script its answers as arguments"
+        return "the first run read standard input to its end: pass the answers as arguments"
     workdirs = "use --workdir DIR, or " if workdir is None else ""
-    return f"pipediag runs a script several times where one run is too short: {workdirs}let the script run twice"
+    return f"pipediag repeats a script if one run is too short: {workdirs}make the script repeatable"
 
 
 def nothing_measured(history: list[Outcome], budget: float, loader: int | None) -> str:
@@ -77,8 +77,8 @@ def nothing_measured(history: list[Outcome], budget: float, loader: int | None) 
     """
     if problem := trouble(history):
         return (
-            f"your script {problem}. Its 1st run was too short to be measured, so it would have to run again: "
-            "let it train for more batches, or let it run twice"
+            f"your script {problem}. Its 1st run was too short to be measured, so it must run again: "
+            "let it train for more batches, or make it repeatable"
         )
     outcome = history[-1]
     steps = outcome.story.optimizer_steps
@@ -105,7 +105,7 @@ def _hung(outcome: Outcome) -> str:
     if not outcome.batches:
         return (
             f"your script asked for no batch in {outcome.hung:.0f} s and was ended; "
-            "let it come to its training loop sooner, with its data prepared beforehand"
+            "prepare its data beforehand, so that training begins sooner"
         )
     return (
         "your script stopped asking for batches and had to be ended before one window could be measured; "
@@ -126,17 +126,17 @@ def _no_batch(outcome: Outcome) -> str:
     story = outcome.story
     if story.loaders:
         where = story.loaders[0].where
-        return f"the loader at {where} gave no batch: its dataset is empty, or nothing was asked of it"
+        return f"the loader at {where} gave no batch: its dataset is empty, or the script asked for none"
     if story.optimizer_steps:
         return (
             f"the script trained for {story.optimizer_steps} steps and iterated no torch DataLoader: it makes its "
             "batches itself, so there is no loader to measure. "
-            "Put the code that makes a batch into a Dataset to have it analysed"
+            "To analyse the code that makes a batch, put it into a Dataset"
         )
     return (
         "the script iterated no torch DataLoader in its own process, so there is nothing to measure. "
-        "If it starts its trainers as processes of their own (torchrun, mp.spawn), "
-        "analyse the script that one trainer runs"
+        "If it trains in processes that it starts (torchrun, mp.spawn), "
+        "analyse the script that one of them runs"
     )
 
 
@@ -164,7 +164,7 @@ def _no_training_loader(outcome: Outcome) -> str:
     if few:
         return f"your script ended after {steps} optimizer step(s), too few to measure; let it train for more batches"
     return (
-        f"the optimizer stepped {steps} times, but hardly ever on a batch that had just been drawn from a loader "
-        f"({', '.join(loader.where for loader in drawn)}): batches that are kept in memory need no loader. "
-        "If others are loaded, let the training loop itself draw them"
+        f"the optimizer stepped {steps} times, but hardly ever right after a batch from a loader "
+        f"({', '.join(loader.where for loader in drawn)}): batches kept in memory need no loader. "
+        "If other batches are loaded, iterate their loader in the training loop"
     )

@@ -51,8 +51,8 @@ class Outcome:
     stopped: bool = False  # True if the script was stopped, for a reason or because no loader proved to train
     story: Story = field(default_factory=Story)
     seconds: float = 0.0  # of the budget: in the first pass from the first batch on, in later passes from the start
-    tried: float = 0.0  # seconds of them that other settings of the loader were tried for
-    applied: float = 0.0  # seconds that a remedy was measured for
+    tried: float = 0.0  # seconds of them spent on other loader settings
+    applied: float = 0.0  # seconds spent on the remedy
     climbed: bool = False  # True if the ladder is complete
     batches: bool = False
     interrupted: int = 0  # the signal that interrupted the pass, or 0
@@ -207,7 +207,7 @@ class Watch:
 
     def _what_hung(self) -> tuple[str, str]:
         if self._first_batch is None:
-            return f"no batch was asked for in {self._outcome.hung:.0f} s", ""
+            return f"the script asked for no batch in {self._outcome.hung:.0f} s", ""
         return "the script stopped asking for batches and had to be ended", LONGER_BUDGET
 
     def close(self) -> None:

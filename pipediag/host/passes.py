@@ -26,7 +26,7 @@ MAX_PASSES = 40
 MAX_EXCLUDED = 2
 #: Maximum number of consecutive passes without a new window before the analysis ends.
 MAX_BARREN = 2
-_FAILED_UNDER = "the script failed when it was fed this way"
+_FAILED_UNDER = "the script failed on these batches"
 
 
 @dataclass
@@ -101,7 +101,7 @@ def _close(session: Session, history: list[Outcome], folders: Folders, request: 
     if script.exit_code and not outcome.interrupted:
         session.warn("script-failed", f"your script failed in its {nth(len(history))} run: {failure(outcome)}")
     if request.profile and session.profile is None:
-        session.profile = Profile(why_not="the script ended before the ladder was known")
+        session.profile = Profile(why_not="the script ended before the ladder was complete")
 
 
 def _ending(outcome: Outcome) -> str:
@@ -113,7 +113,7 @@ def _ending(outcome: Outcome) -> str:
 
 
 def _give_up(outcome: Outcome, session: Session) -> None:
-    """Excuse a script that cannot use the batches of the remedy, or of other loader settings: give those up.
+    """Give up the remedy or other loader settings if the script failed on their batches.
 
     Without the remedy no further pass is needed; the other settings are still tried.
     """
@@ -170,7 +170,7 @@ def _worth_it(plan: Plan, following: Plan, session: Session, barren: int) -> boo
 
 
 def _asked(plan: Plan) -> Plan:
-    """Return what a pass is to do, regardless of its time."""
+    """Return a pass's task without its time limits."""
     return replace(plan, attempt=0, budget=0.0, knobs=float(plan.knobs > 0), apply=float(plan.apply > 0))
 
 

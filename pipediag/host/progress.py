@@ -13,8 +13,8 @@ from ..session import DECODED, HANDED_OVER, REMEDIED, REMEDIES, Loader, Rung, Se
 from ..session.events import Applying, FirstBatch, Looking, Pass, Progress, Trying
 
 _TRYING = {
-    REMEDIED: "the ladder is known; trying on samples what can be moved to the device",
-    DECODED: "trying on samples whether the device can decode JPEGs too",
+    REMEDIED: "after the ladder: testing on samples which transforms can move to the device",
+    DECODED: "testing on samples whether the device can decode JPEGs too",
     HANDED_OVER: "trying the hand-off alone",
 }
 
@@ -52,14 +52,14 @@ class ProgressLine:
             case Applying(rung=rung):
                 self._say(_TRYING[rung])
             case Trying(budget):
-                self._begin("the ladder is known; trying other settings of the loader", budget)
+                self._begin("after the ladder: trying other loader settings", budget)
             case Looking(at) if at:
-                self._say(f"the ladder is known; recording {at}")
+                self._say(f"after the ladder: recording {at}")
             case Rung(available=False, exists=True):
                 self._say(f"{event.name}: {event.why_not}")
 
     def _begin(self, text: str, budget: float | None = None) -> None:
-        """Say what begins now, and count its time from now on; ``budget`` is new unless it is None."""
+        """Print what begins now and restart its time; ``budget`` is new unless it is None."""
         self._began = time.monotonic()
         if budget is not None:
             self._budget = budget

@@ -21,7 +21,7 @@ from torch.utils.data import DataLoader, IterableDataset
 
 from ..analysis.remedy import DECODING, HAND_OFF
 from ..errors import PipediagError, PlanRefused, RunOver, UsageError
-from ..loop.iterators import NativeIterator, built_by
+from ..loop.iterators import IteratorHook, NativeIterator
 from ..loop.training import EVIDENCE, is_training, training_device
 from ..patches import hooked
 from ..remedy.handoff import why_not
@@ -69,7 +69,7 @@ class Rerouting:
         self._plan = plan
         self._approximate = approximate if plan is None else plan.decodes
         self._say = say
-        self._aside = False
+        self._hook = IteratorHook(self._iterator_for)
         self._seen: list[_Seen] = []
         self._refused: RunOver | None = None
 
@@ -77,37 +77,26 @@ class Rerouting:
     def installed(self) -> Iterator[None]:
         """Hook everything within the context; restore it afterwards."""
         try:
-            with hooked(register_optimizer_step_post_hook(self._stepped)), built_by(self.iterator_for):
+            with hooked(register_optimizer_step_post_hook(self._stepped)), self._hook.installed():
                 yield
         except Exception:
-            self._tell_of_unmeasured()
+            self._warn_unmeasured()
             raise
         finally:
             if self._seen and not self._refused and not any(seen.was_tried for seen in self._seen):
                 why = "the plan's loader was not iterated" if self._plan else _NONE_TRAINS
                 self._say(f"nothing was moved: {why}")
 
-    def _tell_of_unmeasured(self) -> None:
-        """Say that no analysis or plan has shown that the script works with batches on the device."""
+    def _warn_unmeasured(self) -> None:
+        """Warn that no analysis has shown that the script works with batches on the device."""
         moved = [seen.where for seen in self._seen if seen.stand_in is not None and not seen.stand_in.given_up]
         if self._plan is None and moved:
             self._say(
-                f"the script failed while the batches of the loader at {moved[0]} came to it on the device; "
-                "pipediag analyze --apply finds out whether it can do with that"
+                f"the script failed while the loader at {moved[0]} gave it batches on the device; "
+                "pipediag analyze --apply tests whether it can use them"
             )
 
-    @contextmanager
-    def aside(self) -> Iterator[None]:
-        """Exclude loaders iterated within the context: they are not the script's."""
-        self._aside = True
-        try:
-            yield
-        finally:
-            self._aside = False
-
-    def iterator_for(self, loader: DataLoader[Any], native: NativeIterator) -> Any:
-        if self._aside:
-            return native(loader)
+    def _iterator_for(self, loader: DataLoader[Any], native: NativeIterator) -> Any:
         if self._refused is not None:  # a script may have swallowed it
             raise self._refused
         seen = self._record(loader)
@@ -143,7 +132,7 @@ class Rerouting:
         return seen.stand_in
 
     def _device_for(self, seen: _Seen, loader: DataLoader[Any]) -> torch.device | None:
-        """Return the training device if the loader is to be moved now, or None."""
+        """Return the training device if the loader moves now, otherwise None."""
         if seen.was_tried:
             return None
         if self._plan is not None:
@@ -156,15 +145,15 @@ class Rerouting:
     def _made(
         self, seen: _Seen, loader: DataLoader[Any], device: torch.device, native: NativeIterator
     ) -> RemediedRun | None:
-        nothing = f"nothing was moved of the loader at {seen.where}"
+        nothing = f"nothing was moved from the loader at {seen.where}"
         try:
             transforms = self._plan is None or bool(self._plan.moved)
             if self._plan is not None:
                 self._plan.check_device(device.type)
                 if not transforms:
-                    with self.aside():
+                    with self._hook.aside():
                         self._plan.check_handoff(why_not(loader, device))
-            made = RemediedRun(loader, device, native, self.aside, self._say, transforms, self._approximate)
+            made = RemediedRun(loader, device, native, self._hook.aside, self._say, transforms, self._approximate)
             if self._plan is not None:
                 self._plan.check_moved(made.links, made.offloaded.plan.undecoded)
         except PlanRefused as refused:
@@ -176,7 +165,7 @@ class Rerouting:
             self._say(f"{nothing}: {type(error).__name__}: {error}")
             return None
         if not transforms:
-            self._say(f"the batches of the loader at {seen.where} come to {device} by the {HAND_OFF}")
+            self._say(f"the loader at {seen.where} gives its batches on {device} by {HAND_OFF}")
             return made
         plan = made.offloaded.plan
         if not plan.pieces:
@@ -186,7 +175,7 @@ class Rerouting:
         pays = "" if self._plan else "; whether that pays was not measured (pipediag analyze --apply)"
         proof = made.offloaded.certificate
         pixels = f"; the pixels are {proof.pixels}" if proof is not None else ""
-        self._say(f"of the loader at {seen.where} runs on {device}: {moved}{pixels}{pays}")
+        self._say(f"moved from the loader at {seen.where} to {device}: {moved}{pixels}{pays}")
         if plan.undecoded:
             self._say(f"JPEGs are decoded in the workers: {plan.undecoded}")
         return made
@@ -205,5 +194,5 @@ class Rerouting:
         return self._refused
 
 
-_NONE_TRAINS = "no loader was seen that trains from its first batch on, or for a second epoch"
+_NONE_TRAINS = "no loader trains from its first batch on, or for a second epoch"
 _NO_TRANSFORMS = "no transforms were found on its dataset"

@@ -17,7 +17,7 @@ from ..remedy import saved
 from .hooks import on_first_iteration
 from .script import NoSuchModule, Target, run
 
-#: Replace the name of a plan's file: find out what can be moved, with or without the decoding of JPEGs.
+#: Arguments in place of a plan's file: find out what can move, without or with the decoding of JPEGs.
 NO_PLAN, APPROXIMATELY = "-", "-approximate"
 
 
@@ -32,9 +32,9 @@ def main(arguments: list[str]) -> int:
         with _traceback_of_the_users():
             _run(target, plan, file == APPROXIMATELY)
     except RunOver as over:
-        return _told(over.reason)
+        return _print_error(over.reason)
     except (PlanRefused, NoSuchModule) as error:
-        return _told(error)
+        return _print_error(error)
     return 0
 
 
@@ -55,7 +55,7 @@ def say(text: str) -> None:
     print(f"pipediag: {text}", file=sys.stderr, flush=True)
 
 
-def _told(error: PipediagError) -> int:
+def _print_error(error: PipediagError) -> int:
     sys.stdout.flush()
     say(str(error))
     return error.exit_code

@@ -48,7 +48,7 @@ class Target:
         if self.module:
             return
         if self.name.startswith("-") and not os.path.exists(self.name):
-            raise UsageError(f"no such option: {self.name} (options stand before the script; see --help)")
+            raise UsageError(f"no such option: {self.name} (put options before the script; see --help)")
         if not os.path.exists(self.name):
             raise UsageError(f"no such script: {self.name}")
         if os.path.isdir(self.name):
@@ -85,7 +85,7 @@ def _from_module(target: Target) -> tuple[ModuleType, CodeType]:
         spec = _find(f"{target.name}.__main__")
     get_code = getattr(spec.loader if spec else None, "get_code", None)
     if spec is None or get_code is None:
-        raise NoSuchModule(f"no module named {target.name} that could be run; python -m {target.name} says more")
+        raise NoSuchModule(f"no runnable module named {target.name}; python -m {target.name} says more")
     code = get_code(spec.name)
     main = _main_module(spec.origin)
     main.__spec__, main.__loader__ = spec, spec.loader

@@ -19,7 +19,7 @@ _LOOKED_THROUGH = 200
 
 
 @contextmanager
-def trainers_told(tell: Callable[[str], None]) -> Iterator[None]:
+def reporting_trainers(report: Callable[[str], None]) -> Iterator[None]:
     """Report function and place of every ``multiprocessing`` process that the script starts for training.
 
     Whether a process trains is read from its code, since processes are also started for loading, logging and
@@ -36,7 +36,7 @@ def trainers_told(tell: Callable[[str], None]) -> Iterator[None]:
             native(self)
             if trainer is not None:
                 code = trainer.__code__
-                tell(f"{trainer.__name__}, {os.path.basename(code.co_filename)}:{code.co_firstlineno}")
+                report(f"{trainer.__name__}, {os.path.basename(code.co_filename)}:{code.co_firstlineno}")
 
         patch.enter_context(replaced(process_class, "start", start))
 

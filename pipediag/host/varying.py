@@ -29,9 +29,9 @@ def parse(text: str) -> Varied:
     name, equals, values = text.partition("=")
     found = tuple(value.strip() for value in values.split(","))
     if not name.strip("-") or not equals or not all(found):
-        raise UsageError(f"--vary {text}: an argument of the script and its values, as in --vary=--batch-size=16,32")
+        raise UsageError(f"--vary {text}: give a script argument and its values, as in --vary=--batch-size=16,32")
     if len({*found}) < len(found):
-        raise UsageError(f"--vary {text}: a value is there twice")
+        raise UsageError(f"--vary {text}: a value is repeated")
     return Varied(name, found)
 
 
@@ -68,7 +68,7 @@ def _put(args: list[str], name: str, value: str) -> None:
             return
         if args[place] == name and name.startswith("-"):
             if place + 1 == len(args):
-                raise UsageError(f"--vary {name}=...: among the script's arguments {name} has no value to be replaced")
+                raise UsageError(f"--vary {name}=...: {name} has no value among the script's arguments")
             args[place + 1] = value
             return
     # A short option takes its value from the next argument: some parsers read -bs=4 as the value "s=4" of -b.

@@ -14,7 +14,7 @@ TOO_LARGE = "one batch is too large to be cached within the limit of 1 GiB"
 NOTHING_TO_MOVE = "the batch holds no tensor that could be moved to the device"
 _NO_INDEX = (
     "not separable: an iterable dataset has no index to fetch again; "
-    "a map-style dataset would show loading and transforms apart"
+    "a map-style dataset would separate loading from transforms"
 )
 
 
@@ -24,7 +24,7 @@ def availability(
     """Return every rung of ``rungs`` with its availability; ``excluded`` gives reasons found in an earlier pass."""
     absent: dict[str, str] = {}
     if loader.num_workers == 0:
-        absent["worker"] = "num_workers=0: batches are made in the training process, nothing is handed over"
+        absent["worker"] = "num_workers=0: the training process makes the batches and hands nothing over"
     if on_cpu:
         absent["host"] = "training runs on the CPU: there is no transfer"
     reasons = dict(excluded)

@@ -5,7 +5,7 @@ from __future__ import annotations
 WRITES_IN_PLACE = {
     "code": "writes-in-place",
     "message": "the training loop changes its batches in place",
-    "help": "cached rungs hand out copies of their batches, and include making them",
+    "help": "cached rungs hand out copies of their batches, and their times include the copying",
 }
 OTHER_LOADERS = {
     "code": "other-loaders",

@@ -55,7 +55,7 @@ class Setting(windows.Setting, Protocol):
     def looks_inside(self) -> bool: ...
     def trial_schedule(self, rung: str, begins: bool) -> Schedule: ...
     def aside(self) -> AbstractContextManager[None]: ...
-    def tell_observed(self) -> None: ...
+    def send_observed(self) -> None: ...
     def finish(self, reason: str) -> None: ...
 
 
@@ -159,11 +159,11 @@ class Climb:
             if delivery is not None:
                 yield from self._loop_side.hand(delivery.batch)
                 steps -= 1
-        self._tell()
+        self._send_findings()
 
-    def _tell(self) -> None:
-        self._findings.tell()
-        self._setting.tell_observed()
+    def _send_findings(self) -> None:
+        self._findings.send_new()
+        self._setting.send_observed()
 
     def _rounds(self, makes_way_from: float = math.inf) -> Generator[Any, None, str]:
         """Measure window after window as the schedule asks; return why there are no more.
@@ -184,7 +184,7 @@ class Climb:
                 self.rung = rung
                 failed = yield from self._measure(rung)
                 self.rung = "baseline"
-                self._tell()
+                self._send_findings()
                 if failed and schedule.allows(rung) and schedule.failed(rung):
                     self._windows.unavailable(rung, failed)
         except OutOfTime:
@@ -277,7 +277,7 @@ class Climb:
             session,
             self._peak,
         )
-        trial.tell(self._setting.send)
+        trial.send(self._setting.send)
         if trial.feed is None:
             return seconds
         self._loop_side.serve(rung, trial.feed)
@@ -343,7 +343,7 @@ class Climb:
             self._setting.send("batch-step", one)
 
     def _recorded(self, rung: str) -> None:
-        self._tell()
+        self._send_findings()
         if self._trial is not None and rung == self._trial.rung:
             self._trial.measured()
-            self._trial.tell(self._setting.send)
+            self._trial.send(self._setting.send)

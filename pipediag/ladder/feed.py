@@ -151,12 +151,12 @@ class Feed:
             delivery: Delivery = next(self._iterator)
         except StopIteration:
             return None
-        came = self._clock.now()
-        self.waited += came - asked
-        if came - asked > _NOTICEABLE:
-            self.stalled += max(0.0, came - max(asked, self._overtaken_at()))
+        arrived = self._clock.now()
+        self.waited += arrived - asked
+        if arrived - asked > _NOTICEABLE:
+            self.stalled += max(0.0, arrived - max(asked, self._overtaken_at()))
         if self._started is not None:
-            self._note_startup(self._started, asked, came, delivery)
+            self._note_startup(self._started, asked, arrived, delivery)
         self.reports.take(delivery)
         return delivery
 
@@ -171,12 +171,12 @@ class Feed:
         half = (len(tasks) + 1) // 2
         return early[half - 1] if half and len(early) >= half else math.inf
 
-    def _note_startup(self, started: float, asked: float, came: float, delivery: Delivery) -> None:
+    def _note_startup(self, started: float, asked: float, arrived: float, delivery: Delivery) -> None:
         """Record the seconds from ``iter()`` until the first batch was ready, even if the loop asks for it later."""
         if self.workers:
-            seconds = min(came, max(started, delivery.made)) - started
+            seconds = min(arrived, max(started, delivery.made)) - started
         else:  # nothing is made before it is asked for
-            seconds = came - asked + (self._launched or started) - started
+            seconds = arrived - asked + (self._launched or started) - started
         startup = Startup(seconds, renewed=self._launched is None, shutdown=self._shutdown)
         self._shutdown = 0.0
         if self._launched is not None:

@@ -27,16 +27,16 @@ class Findings:
         self._attempt = attempt
         self._inside_known = known
         self._startups = 0
-        self._heard_of = 0
+        self._revision_sent = 0
         self._timed = 0
 
-    def tell(self) -> None:
+    def send_new(self) -> None:
         for startup in self._feed.startups[self._startups :]:
             self._send("startup", {**asdict(startup), "attempt": self._attempt})
         self._startups = len(self._feed.startups)
         insides = self._feed.reports.insides
-        if self._feed.reports.revision > self._heard_of and not self._inside_known:
-            self._heard_of = self._feed.reports.revision
+        if self._feed.reports.revision > self._revision_sent and not self._inside_known:
+            self._revision_sent = self._feed.reports.revision
             self._send("inside", asdict(merged(list(insides.values()))))
         reports = self._feed.reports
         if reports.samples > self._timed and (tail := reports.tail) is not None:

@@ -15,7 +15,7 @@ from torch.utils.data.dataloader import _BaseDataLoaderIter
 
 from ..errors import AnalysisOver
 from ..frames import users_text
-from ..loop.iterators import NativeIterator, built_by
+from ..loop.iterators import IteratorHook, NativeIterator
 from ..loop.training import EVIDENCE, Training
 from ..measure.clock import Clock, SystemClock
 from ..measure.device import Device, default_device
@@ -95,7 +95,8 @@ class Measurement:
         self.schedule = Schedule(plan.rungs, session, choose)
         self.clock = clock or SystemClock()
         self._choose_trial = choose_trial
-        self._aside = False
+        self._hook = IteratorHook(self.iterator_for)
+        self.aside = self._hook.aside
         self.over = ""
         self._session = session
         self._send = send
@@ -113,7 +114,7 @@ class Measurement:
             if self.plan.inference:
                 stack.enter_context(self.training.watching_models())
             try:
-                with built_by(self.iterator_for):
+                with self._hook.installed():
                     yield self
             finally:
                 self.close()
@@ -129,8 +130,6 @@ class Measurement:
     # Called by the hook
 
     def iterator_for(self, loader: DataLoader[Any], native: NativeIterator) -> Any:
-        if self._aside:
-            return native(loader)
         self.check()
         track = self._track(loader)
         if track.climb is not None:
@@ -182,7 +181,7 @@ class Measurement:
         if track.writes_in_place:
             self.send("warning", WRITES_IN_PLACE)
         track.climb = Climb(feed, track.ordinal, self, device, handed, track.writes_in_place)
-        self.tell_observed()
+        self.send_observed()
         return track.climb
 
     def _is_target(self, track: Track) -> bool:
@@ -225,21 +224,12 @@ class Measurement:
 
     def trial_schedule(self, rung: str, begins: bool) -> Schedule:
         """Return the schedule of the rounds that measure a remedy; they are counted after all rounds so far."""
-        assert self._choose_trial is not None, "a remedy is to be measured, and nobody says for how long"
+        assert self._choose_trial is not None, "measuring a remedy needs ``choose_trial``"
         schedule = Schedule(("baseline", rung), self._session, self._choose_trial)
         schedule.round += begins
         return schedule
 
-    @contextmanager
-    def aside(self) -> Iterator[None]:
-        """Exclude loaders iterated within the context: they are not the script's."""
-        self._aside = True
-        try:
-            yield
-        finally:
-            self._aside = False
-
-    def tell_observed(self, last: bool = False) -> None:
+    def send_observed(self, last: bool = False) -> None:
         """Send what was observed of the training loop's own steps, if the training loader is known."""
         if self._target is not None:
             for block in self._target.observer.take(last):
@@ -255,7 +245,7 @@ class Measurement:
         if not self.over:
             self.over = reason
             self.close()
-            self.tell_observed(last=True)
+            self.send_observed(last=True)
             self.send("finished", {"reason": reason, **asdict(self.summary())})
         raise AnalysisOver(reason)
 
@@ -267,7 +257,7 @@ class Measurement:
         if not self.over:
             if self._target is None:
                 self._take_most_trained()
-            self.tell_observed(last=True)
+            self.send_observed(last=True)
         return self.summary()
 
     def _take_most_trained(self) -> None:
@@ -277,7 +267,7 @@ class Measurement:
             self.send("device", Device(self.training.device or default_device()).facts())
             if self._target.facts is not None:
                 self.send("loader", asdict(self._target.facts))
-            Findings(self._target, self.send, self.plan.attempt, not self.looks_inside).tell()
+            Findings(self._target, self.send, self.plan.attempt, not self.looks_inside).send_new()
 
     def summary(self) -> Story:
         """Return the facts from which the parent decides on another pass."""

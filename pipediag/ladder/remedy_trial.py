@@ -86,10 +86,10 @@ class RemediedFeed:
         except Exception as error:
             self.close()
             return Delivery(None, self._rung, False, NO_COST, 0, f"under the remedy: {type(error).__name__}: {error}")
-        came = self._clock.now()
-        self.waited += came - asked
-        lay_ready = came - asked < _AT_ONCE
-        return Delivery(batch, self._rung, True, NO_COST, 0, made=-math.inf if lay_ready else came)
+        arrived = self._clock.now()
+        self.waited += arrived - asked
+        lay_ready = arrived - asked < _AT_ONCE
+        return Delivery(batch, self._rung, True, NO_COST, 0, made=-math.inf if lay_ready else arrived)
 
     def renew(self) -> None:
         """Restart the data."""
@@ -162,7 +162,7 @@ class Trial:
             self.feed = RemediedFeed(rung, offloaded, in_flight + _READY, aside, clock)
         device.forget_peak()  # trying the remedy took memory that training does not need
 
-    def tell(self, send: Callable[[str, dict[str, Any]], None]) -> None:
+    def send(self, send: Callable[[str, dict[str, Any]], None]) -> None:
         """Send the remedy as it is now."""
         send(REMEDIES[self.rung], asdict(self.remedy))
 

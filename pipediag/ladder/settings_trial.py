@@ -122,7 +122,7 @@ def _short(error: Exception) -> str:
 class SettingsTrial:
     """The clones of one pass over the script, for the settings that are still being compared.
 
-    ``feeds`` maps rungs to their batches; it is empty if nothing is to be tried or the comparison is decided.
+    ``feeds`` maps rungs to their batches; it is empty if there is nothing to try or the comparison is decided.
     """
 
     def __init__(self, feed: Feed, session: Session, seconds: float) -> None:

@@ -15,7 +15,7 @@ from ..measure.device import Device
 from ..measure.evidence import BatchCost
 from ..measure.schedule import Schedule
 from ..measure.window import window_steps
-from ..session import CACHED, REMEDIES, Rung, cut_of, fed_apart, made_under
+from ..session import CACHED, REMEDIES, Rung, Window, cut_of, fed_apart, made_under
 from ..usercode import tree
 from .availability import NOTHING_TO_MOVE, TOO_LARGE
 from .caches import BatchCache, Caches
@@ -110,7 +110,7 @@ class Windows:
         recorded: Callable[[str], None],
     ) -> None:
         self.rounds = rounds
-        self.pace = {w.rung: w.seconds / w.steps for w in rounds.schedule.session.windows}
+        self.pace: dict[str, float] = {}
         self.caches: Caches | None = None
         self._feed = feed
         self._loop_side = loop_side
@@ -130,6 +130,8 @@ class Windows:
         self._keeps_up = False  # True if a round of the workers was queued then, although the loop took batches
         self._slower: set[str] = set()  # rungs under which the workers are known to be slower than the loop
         self._made: dict[str, float] = {}  # a worker's seconds for a batch in the latest window of each rung
+        for window in rounds.schedule.session.windows:
+            self._learn(window)
 
     def measure(self, rung: str) -> Generator[Any, None, str]:
         """Measure one window of ``rung``; return why there is none, or ""."""
@@ -464,10 +466,14 @@ class Windows:
 
     def _record(self, open_: OpenWindow, optimizer_steps: int, evidence: dict[str, float]) -> None:
         window = open_.closed(self.rounds.schedule.round, self._setting.plan.attempt, optimizer_steps, evidence)
-        self.pace[window.rung] = window.seconds / window.steps
-        self._made[window.rung] = window.evidence.get("worker_ms", 0.0) / 1000
+        self._learn(window)
         self._setting.send("window", vars(window))
         self._recorded(window.rung)
+
+    def _learn(self, window: Window) -> None:
+        """Remember the pace of a recorded window, of this pass or an earlier one."""
+        self.pace[window.rung] = window.seconds / window.steps
+        self._made[window.rung] = window.evidence.get("worker_ms", 0.0) / 1000
 
     def unavailable(self, name: str, why: str) -> None:
         dissected = name == "raw" or cut_of(name) is not None

@@ -193,7 +193,7 @@ class WorkerSide:
                 else self.dataset[index]
                 for n, index in enumerate(indices)
             ]
-        self._tell_inside(state)
+        self._send_inside(state)
         return samples
 
     def _timed(self, state: WorkerState, index: Any, look: bool) -> Any:
@@ -248,7 +248,7 @@ class WorkerSide:
             state.inspection = Inspection(slots, state.clock, self._looks_inside, traces, timed, traced)
         return state.inspection
 
-    def _tell_inside(self, state: WorkerState) -> None:
+    def _send_inside(self, state: WorkerState) -> None:
         """Send new findings with the next batch, until the samples are taken apart."""
         if state.inspection is not None and state.inspection.news and not state.raw_mode:
             state.note().inside = state.inspection.figures(state.chain)
@@ -332,7 +332,7 @@ class WorkerSide:
             return next(state.source)
         if state.rung == "baseline":
             state.timed(time.perf_counter() - began, None)
-            self._tell_inside(state)
+            self._send_inside(state)
         return item
 
     def _kept(self, state: WorkerState, item: Any) -> Any:

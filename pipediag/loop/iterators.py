@@ -14,12 +14,32 @@ from ..patches import replaced
 NativeIterator = Callable[[Any], Any]
 
 
-@contextmanager
-def built_by(build: Callable[[DataLoader[Any], NativeIterator], Any]) -> Iterator[None]:
-    """Let ``build(loader, native)`` return the iterator of every DataLoader within the context."""
-    native: NativeIterator = DataLoader._get_iterator
-    with replaced(DataLoader, "_get_iterator", lambda loader: build(loader, native)):
-        yield
+class IteratorHook:
+    """A hook that lets ``build(loader, native)`` return the iterators of this process's DataLoaders."""
+
+    def __init__(self, build: Callable[[DataLoader[Any], NativeIterator], Any]) -> None:
+        self._build = build
+        self._aside = False
+
+    @contextmanager
+    def installed(self) -> Iterator[None]:
+        """Hook DataLoader within the context."""
+        native: NativeIterator = DataLoader._get_iterator
+
+        def get_iterator(loader: DataLoader[Any]) -> Any:
+            return native(loader) if self._aside else self._build(loader, native)
+
+        with replaced(DataLoader, "_get_iterator", get_iterator):
+            yield
+
+    @contextmanager
+    def aside(self) -> Iterator[None]:
+        """Exclude loaders iterated within the context: they are not the script's."""
+        self._aside = True
+        try:
+            yield
+        finally:
+            self._aside = False
 
 
 def queued(iterator: Any) -> int:

@@ -41,7 +41,7 @@ class Schedule:
         return [name for name in self._rungs if name not in self._withdrawn]
 
     def allows(self, rung: str) -> bool:
-        """Return whether the rung is to be measured at all."""
+        """Return whether the schedule includes the rung."""
         return rung not in self._withdrawn and (rung in self._rungs or cut_of(rung) is not None)
 
     def next_rung(self) -> str | None:

@@ -21,29 +21,29 @@ _PIN = (
 )
 _NO_BLOCK = "Copy from pinned memory (pin_memory=True in the loader) and pass non_blocking=True."
 _MASK = (
-    "How many elements a mask selects is known on the device alone: use torch.where or multiply by the mask, which keep"
+    "Only the device knows how many elements a mask selects: use torch.where or multiply by the mask, which keep"
     " the shape."
 )
 _INDEX = (
-    "Index with numbers, or with index tensors of one dimension or more that lie on the device: others are copied"
+    "Index with numbers, or with device tensors of one dimension or more: others are copied"
     " between host and device at every use."
 )
 _ONCE = "Build the tensor once, outside the loop, or fill one on the device (torch.full, torch.arange)."
-_DROP = "Leave it out: work on one stream is done in order anyway, and another stream can wait by wait_stream()."
-_EVENT = "Let the stream that needs the result wait instead (stream.wait_event), which does not hold up the host."
-_SHAPE = "The size of its result is known on the device alone: use an operation whose result has a fixed shape."
-_LOG = "Print every N steps, and not the tensor of the step that has just been launched."
+_DROP = "Leave it out: work on one stream runs in order anyway, and another stream can wait with wait_stream()."
+_EVENT = "Let the stream that needs the result wait instead (stream.wait_event), which does not block the host."
+_SHAPE = "Only the device knows the size of the result: use an operation whose result has a fixed shape."
+_LOG = "Print every N steps, and not the tensor of the step just launched."
 
 #: Advice for whatever synchronizes inside these torch functions.
 INSIDE = {
-    "GradScaler.step": "Give the optimizer fused=True: it then looks at the scaler's verdict on the device.",
+    "GradScaler.step": "Give the optimizer fused=True: it then reads the scaler's overflow flag on the device.",
     "Tensor.backward": (
-        "An operation in the backward pass waits for the device, often that of indexing by a mask;"
+        "An operation in the backward pass waits for the device, often the gradient of indexing by a mask;"
         " torch.autograd.set_detect_anomaly with torch.cuda.set_sync_debug_mode('error') names it."
     ),
 }
 #: Advice for a call that is not known by name.
-UNKNOWN = "See whether its result is needed on the host in every step."
+UNKNOWN = "Check whether the host needs its result in every step."
 
 
 @dataclass(frozen=True)
@@ -117,12 +117,12 @@ def _staged(source: Tensor, target: Tensor) -> bool:
     """
     host, other = (target, source) if source.is_cuda else (source, target)
     try:
-        return host.numel() > 0 and not (host.is_pinned() and _as_it_lies(host, other))
+        return host.numel() > 0 and not (host.is_pinned() and _copied_unchanged(host, other))
     except RuntimeError:  # a tensor without its own memory, such as those a compiler traces with
         return False
 
 
-def _as_it_lies(host: Tensor, other: Tensor) -> bool:
+def _copied_unchanged(host: Tensor, other: Tensor) -> bool:
     """Return whether the memory of ``host`` is copied unchanged; the device can change dtype or order."""
     if host.layout != torch.strided or host.shape != other.shape:
         return False

@@ -14,7 +14,7 @@ def blocks(audit: Audit) -> list[Block]:
     counts = ", ".join(f"{audit.count(status)} {status}" for status in _TONES)
     return [
         Title((f"AUDIT: {counts}",), "PARTIAL" if audit.diagnosis.partial else "", setting(audit.diagnosis)),
-        Checklist([Check(one.status, one.title, one.told, _todo(one), _TONES[one.status]) for one in audit.items]),
+        Checklist([Check(one.status, one.title, one.figures, _todo(one), _TONES[one.status]) for one in audit.items]),
         advice.section(audit.diagnosis),
         warnings(audit.diagnosis.warnings),
     ]

@@ -1,4 +1,4 @@
-"""Turn a diagnosis into blocks: the verdict first, then where a step goes, and what is known beside that."""
+"""Turn a diagnosis into blocks: the verdict first, then where a step goes, then the rest."""
 
 from __future__ import annotations
 

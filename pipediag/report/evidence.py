@@ -1,4 +1,4 @@
-"""Say what is known beside the clock: a worker's time, rungs without a measurement, evidence and controls."""
+"""Report other evidence: a worker's time, rungs without a measurement, evidence and controls."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from .document import Listing, Section, Table
 def sections(diagnosis: Diagnosis) -> list[Section]:
     inside = Table(("", "wall", "cpu", "share", ""), "lrrrl", worker_rows(diagnosis), ruled=False)
     return [
-        Section("inside a worker, ms for each sample", [inside]),
+        Section("inside a worker, ms per sample", [inside]),
         Section("hottest lines there", [Listing(hot_lines(diagnosis), code=True)], page=3),
         Section("not measured", [Listing(not_measured(diagnosis))], page=3),
-        Section("seen beside the clock", [Listing(evidence_lines(diagnosis))], page=3),
+        Section("other evidence", [Listing(evidence_lines(diagnosis))], page=3),
     ]
 
 
@@ -71,8 +71,8 @@ def evidence_lines(diagnosis: Diagnosis) -> list[str]:
             parts.append(f"{percent(seen['worker_queued'])} waiting for a core")
         if "worker_blocked" in seen:
             parts.append(f"{percent(seen['worker_blocked'])} blocked (storage, network, sleep)")
-        told = f": {', '.join(parts)}" if parts else ""
-        lines.append(f"making a batch takes {who} {ms(seen['worker_ms'])}{told}")
+        where_it_goes = f": {', '.join(parts)}" if parts else ""
+        lines.append(f"making a batch takes {who} {ms(seen['worker_ms'])}{where_it_goes}")
     if "wait_ms" in seen:
         stalled = seen.get("stalled_ms", 0.0)
         behind = f", {ms(stalled)} of it for one slow batch while later ones were ready" if stalled >= 0.01 else ""
@@ -112,7 +112,7 @@ def _startup_lines(session: Session) -> list[str]:
         parts = f" (workers launched {one.launch:.2g} s, ready {one.ready:.2g} s)" if one.ready and workers else ""
         lines.append(f"from iter() to the first batch: {one.seconds:.2g} s{parts}")
     if renewed := sorted(s.seconds for s in session.startups if s.renewed):
-        lines.append(f"the same in later epochs, with the workers kept: {renewed[len(renewed) // 2]:.2g} s")
+        lines.append(f"in later epochs, with the same workers: {renewed[len(renewed) // 2]:.2g} s")
     return lines
 
 

@@ -1,4 +1,4 @@
-"""Say how the loop did under other loader settings: its rate under each, and the recommended one."""
+"""Report the loop under other loader settings: its rate under each, and the recommended one."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ def section(diagnosis: Diagnosis) -> Section:
     table = Table(
         ("settings", "steps/s", "times the baseline", "first batch", ""), "lrlrl", _rows(diagnosis), ruled=False
     )
-    return Section("other loader settings, tried on the loop", [table, Listing(_notes(diagnosis))], page=2)
+    return Section("other loader settings, measured on the loop", [table, Listing(_notes(diagnosis))], page=2)
 
 
 def _rows(diagnosis: Diagnosis) -> list[list[str]]:
@@ -24,7 +24,7 @@ def _rows(diagnosis: Diagnosis) -> list[list[str]]:
     plain = rate(session, "baseline")
     if not measured or plain is None or session.loader is None:
         return []
-    rows = [[f"{current(session.loader).written} (as it is)", number(plain.value), "", "", ""]]
+    rows = [[f"{current(session.loader).written} (current)", number(plain.value), "", "", ""]]
     for arm, speedup in measured:
         steps, startup = rate(session, arm.rung), arm.settings.startup
         first = f"{number(startup)} s" if startup is not None else ""
@@ -42,7 +42,7 @@ def _notes(diagnosis: Diagnosis) -> list[str]:
     notes = [f"{arm.settings.written}: {_why(arm)}" for arm in arms(session) if arm.why_not or arm.speedup is None]
     predicted = any(one.id in IDS and one.measured is None for one in diagnosis.recommendations)
     if session.knobs is not None and session.knobs.why_not and predicted:
-        notes.append(f"none: {session.knobs.why_not}; what they would gain is predicted")
+        notes.append(f"none: {session.knobs.why_not}; their gains are predicted")
     return notes
 
 

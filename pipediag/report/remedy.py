@@ -1,4 +1,4 @@
-"""Say what the remedy came to: what moved, how exact it is, whether it pays, and how to keep it."""
+"""Report the remedy: what moved, how exact it is, whether it pays, and how to keep it."""
 
 from __future__ import annotations
 
@@ -33,60 +33,61 @@ def section(diagnosis: Diagnosis) -> Section:
     return Section("remedy", found, page=5)
 
 
-def _commands(remedy: Remedy, came: Outcome, script: list[str]) -> list[str]:
+def _commands(remedy: Remedy, result: Outcome, script: list[str]) -> list[str]:
     """Return the commands that keep a remedy; without a plan, ``run`` only moves transforms."""
-    plan = ["--plan", remedy.plan_file or "plan.json"] if remedy.plan_file or came.rung == HANDED_OVER else []
-    also = ["--approximate"] if came.rung == DECODED and not plan else []
+    plan = ["--plan", remedy.plan_file or "plan.json"] if remedy.plan_file or result.rung == HANDED_OVER else []
+    also = ["--approximate"] if result.rung == DECODED and not plan else []
     commands = [["pipediag", "run", *plan, *also, *script]]
     if plan and not remedy.plan_file:
         commands.insert(0, ["pipediag", "analyze", "--apply", *plan, *script])
     return [shlex.join(command) for command in commands]
 
 
-def _findings(diagnosis: Diagnosis, came: Outcome) -> list[str]:
+def _findings(diagnosis: Diagnosis, result: Outcome) -> list[str]:
     """Return the findings on one remedy, the most important first."""
-    remedy = remedy_of(diagnosis.session, came.rung)
+    remedy = remedy_of(diagnosis.session, result.rung)
     assert remedy is not None, "it has a result"
-    if came.why_not:
-        return _untried(remedy, came)
-    if came.rung == HANDED_OVER:
-        return [f"{HAND_OFF}; {_result(came)}", *_cost(remedy, came)]
+    if result.why_not:
+        return _untried(remedy, result)
+    if result.rung == HANDED_OVER:
+        return [f"{HAND_OFF}; {_verdict(result)}", *_cost(remedy, result)]
     moved = list(map(named, remedy.moved))
-    if came.rung == DECODED:
-        lines = [f"{BESIDE[DECODED]}: {_result(came)}", f"moved to {remedy.device}: {', '.join([DECODING, *moved])}"]
+    if result.rung == DECODED:
+        lines = [f"{BESIDE[DECODED]}: {_verdict(result)}", f"moved to {remedy.device}: {', '.join([DECODING, *moved])}"]
     else:
-        lines = [_result(came) + _predicted(diagnosis), f"moved to {remedy.device}: {', '.join(moved)}"]
+        lines = [_verdict(result) + _predicted(diagnosis), f"moved to {remedy.device}: {', '.join(moved)}"]
         lines += [_kept(kept) for kept in remedy.stayed]
     if remedy.proof is not None:
         lines.append(_proof(remedy.proof))
-    return lines + _cost(remedy, came)
+    return lines + _cost(remedy, result)
 
 
-def _untried(remedy: Remedy, came: Outcome) -> list[str]:
+def _untried(remedy: Remedy, result: Outcome) -> list[str]:
     """Return why a remedy was not tried."""
-    if came.rung == DECODED:
-        return [f"JPEGs are decoded in the workers: {came.why_not}"]
-    if came.rung == HANDED_OVER:
-        return [f"the hand-off alone was not tried: {came.why_not}"]
-    others = [kept for kept in remedy.stayed if came.why_not not in (kept.why, f"{kept.name}: {kept.why}")]
-    return [f"nothing was moved: {came.why_not}", *map(_kept, others)]
+    if result.rung == DECODED:
+        return [f"JPEGs are decoded in the workers: {result.why_not}"]
+    if result.rung == HANDED_OVER:
+        return [f"the hand-off alone was not tried: {result.why_not}"]
+    others = [kept for kept in remedy.stayed if result.why_not not in (kept.why, f"{kept.name}: {kept.why}")]
+    return [f"nothing was moved: {result.why_not}", *map(_kept, others)]
 
 
-def _cost(remedy: Remedy, came: Outcome) -> list[str]:
+def _cost(remedy: Remedy, result: Outcome) -> list[str]:
     """Return how much memory a remedy takes, and why no change of the script is offered, if none is."""
     lines = []
     if remedy.memory_bytes is not None:
         lines.append(f"memory of the device at its peak: {remedy.memory_bytes / 2**20:.0f} MiB more")
-    if came.applied and not remedy.edit.diff:
+    if result.applied and not remedy.edit.diff:
         lines.append(f"no change of the script is offered: {remedy.edit.why_not}")
     return lines
 
 
-def _result(came: Outcome) -> str:
-    if came.speedup is None:
-        return f"reverted: {came.reverted}"
-    ratio = f"{number(came.speedup.value)} times the steps ({number(came.speedup.low)} to {number(came.speedup.high)})"
-    return f"it pays: {ratio}" if came.applied else f"reverted: {came.reverted}; {ratio}"
+def _verdict(result: Outcome) -> str:
+    if result.speedup is None:
+        return f"reverted: {result.reverted}"
+    speedup = result.speedup
+    ratio = f"{number(speedup.value)} times the steps ({number(speedup.low)} to {number(speedup.high)})"
+    return f"it pays: {ratio}" if result.applied else f"reverted: {result.reverted}; {ratio}"
 
 
 def _predicted(diagnosis: Diagnosis) -> str:

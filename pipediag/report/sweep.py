@@ -57,7 +57,7 @@ def sentence(sweep: Sweep) -> str:
     best = sweep.best
     if best is None:
         return ""
-    return f"Most samples a second as it is: {value(best.samples(best.baseline))}, with {setting_text(best)}."
+    return f"Most samples/s without a remedy: {value(best.samples(best.baseline))}, with {setting_text(best)}."
 
 
 def setting_text(run: Run) -> str:

@@ -62,7 +62,7 @@ def item(session: Session, id: str, gate: float = 0.05) -> Item:
     assert [one.id for one in made.items] == ITEMS
     json.dumps(made.to_dict(), allow_nan=False)
     for one in made.items:
-        assert one.title and one.told
+        assert one.title and one.figures
         assert one.status in (PASSED, FAILED, UNMEASURABLE)
         assert bool(one.advice or one.todo) == (one.status == FAILED), one
     return next(one for one in made.items if one.id == id)
@@ -76,13 +76,13 @@ class TestStarvation:
     def test_passed(self) -> None:
         one = item(run(), "starvation")
         assert (one.status, one.title) == (PASSED, "input costs at most 5 % of a step")
-        assert one.told == "2 % (2 to 2 %): 51.2 ms with the loader, 50 with cached batches"
+        assert one.figures == "2 % (2 to 2 %): 51.2 ms with the loader, 50 with cached batches"
 
     def test_failed(self) -> None:
         session = run(STARVED, inside=inside(4.0, 4.0, load=2.0), evidence={"baseline": {**SEEN, "worker_ms": 400.0}})
         one = item(session, "starvation")
         assert one.status == FAILED
-        assert one.told.startswith("58 % (58 to 58 %): 120 ms with the loader")
+        assert one.figures.startswith("58 % (58 to 58 %): 120 ms with the loader")
         assert advised(one) == ["num-workers"]
 
     def test_what_helps_most_comes_first(self) -> None:
@@ -112,29 +112,29 @@ class TestStarvation:
     def test_unmeasurable(self, session: Session, told: str) -> None:
         one = item(session, "starvation")
         assert one.status == UNMEASURABLE
-        assert told in one.told
+        assert told in one.figures
 
 
 class TestSupply:
     def test_passed(self) -> None:
         one = item(run(), "supply")
         assert one.status == PASSED
-        assert one.told == "it makes 2x (2 to 2) what the training can consume: 40 against 20 batches/s"
+        assert one.figures == "the loader supplies 2x (2 to 2) what training consumes: 40 against 20 batches/s"
 
     def test_failed(self) -> None:
         one = item(run(STARVED, inside=inside(4.0, 4.0, load=2.0)), "supply")
         assert one.status == FAILED
-        assert one.told.startswith("it makes 0.424x (0.424 to 0.424) what the training can consume")
+        assert one.figures.startswith("the loader supplies 0.424x (0.424 to 0.424) what training consumes")
         assert advised(one) == ["num-workers"]
 
     def test_failed_and_nothing_known_that_helps(self) -> None:
-        assert item(run(STARVED, evidence={}), "supply").todo == ["see what the input costs"]
+        assert item(run(STARVED, evidence={}), "supply").todo == ["see the first item: the input's cost"]
 
     @pytest.mark.parametrize(
         ("session", "told"),
         [
             (run(without(WELL, "supply")), "supply was not measured: not reached; give a longer --budget"),
-            (run(without(WELL, "worker"), workers=0), "num_workers=0: batches are made between"),
+            (run(without(WELL, "worker"), workers=0), "num_workers=0: the training process makes the batches between"),
             (run({name: WELL[name] for name in ("baseline", "supply")}), "device was not measured"),
             (run({**WELL, "supply": 50.0}, noise=0.05), "too uncertain to tell"),
             (run({**WELL, "supply": 49.0}, rounds=1), "too uncertain to tell"),
@@ -144,49 +144,51 @@ class TestSupply:
     def test_unmeasurable(self, session: Session, told: str) -> None:
         one = item(session, "supply")
         assert one.status == UNMEASURABLE
-        assert told in one.told
+        assert told in one.figures
 
 
 class TestStartup:
     def test_passed(self) -> None:
         one = item(run(), "startup")
         assert one.status == PASSED
-        assert one.told == (
+        assert one.figures == (
             "0.5 s from iter() to the first batch, 0.5 ms a step over an epoch of 1000 batches: 1 % of the time"
         )
 
     def test_failed(self) -> None:
         one = item(run(length=100, startups=[Startup(0.6, ready=0.5), Startup(0.7, ready=0.6)]), "startup")
         assert one.status == FAILED
-        assert one.told.startswith("0.65 s from iter() to the first batch, 6.5 ms a step over an epoch of 100 batches")
+        assert one.figures.startswith(
+            "0.65 s from iter() to the first batch, 6.5 ms a step over an epoch of 100 batches"
+        )
         assert advised(one) == ["persistent-workers"]
 
     def test_failed_although_the_workers_are_kept(self) -> None:
         startups = [Startup(5.0), Startup(0.6, renewed=True)]
         one = item(run(length=100, startups=startups, persistent=True), "startup")
         assert (one.status, one.todo) == (FAILED, ["longer epochs, or a cheaper first batch"])
-        assert one.told.startswith("0.6 s")
+        assert one.figures.startswith("0.6 s")
 
     @pytest.mark.parametrize(
         ("session", "told"),
         [
-            (run(length=None), "the loader does not know its length"),
-            (run(startups=[]), "no epoch was seen to begin"),
-            (run(persistent=True), "the workers persist, and no second epoch was seen to begin"),
+            (run(length=None), "the loader has no length"),
+            (run(startups=[]), "the script began no epoch"),
+            (run(persistent=True), "the workers persist, and the script began no second epoch"),
             (run(without(WELL, "baseline")), "baseline was not measured"),
         ],
     )
     def test_unmeasurable(self, session: Session, told: str) -> None:
         one = item(session, "startup")
         assert one.status == UNMEASURABLE
-        assert told in one.told
+        assert told in one.figures
 
 
 class TestCores:
     def test_passed(self) -> None:
         one = item(run(environment={"cores": 16, "threads": {"torch": 8}}), "cores")
         assert one.status == PASSED
-        assert one.told == (
+        assert one.figures == (
             "4 workers of 1 thread and 8 of the training process share 16 cores; a worker waits for a core 1 % of its "
             "time"
         )
@@ -202,7 +204,7 @@ class TestCores:
     def test_failed(self) -> None:
         one = item(self.crowded(STARVED), "cores")
         assert one.status == FAILED
-        assert one.told.startswith(
+        assert one.figures.startswith(
             "4 workers of 4 threads (torch) and 1 of the training process share 8 cores; a worker"
         )
         assert "threads" in advised(one)
@@ -237,14 +239,14 @@ class TestCores:
     def test_unmeasurable(self, session: Session, told: str) -> None:
         one = item(session, "cores")
         assert one.status == UNMEASURABLE
-        assert told in one.told
+        assert told in one.figures
 
 
 class TestKnobs:
     def test_passed(self) -> None:
         one = item(run(), "knobs")
         assert one.status == PASSED
-        assert one.told == "num_workers=4, prefetch_factor=None, pin_memory=False, persistent_workers=False"
+        assert one.figures == "num_workers=4, prefetch_factor=None, pin_memory=False, persistent_workers=False"
 
     def test_failed(self) -> None:
         session = run(STARVED, inside=inside(4.0, 4.0, load=2.0), evidence={"baseline": {**SEEN, "worker_ms": 400.0}})
@@ -265,7 +267,7 @@ class TestKnobs:
     def test_measured_to_pay(self) -> None:
         one = item(self.tried(2.0), "knobs")
         assert (one.status, advised(one)) == (FAILED, ["num-workers"])
-        assert one.told.endswith("; 1 other setting measured beside it")
+        assert one.figures.endswith("; 1 other setting measured")
         assert one.advice[0].measured is not None and one.advice[0].measured.value == pytest.approx(2.0)
 
     def test_measured_not_to_pay(self) -> None:
@@ -280,17 +282,17 @@ class TestTransfer:
     def test_passed(self) -> None:
         one = item(run(), "transfer")
         assert one.status == PASSED
-        assert one.told == "0 % (0 to 0 %) of 51.2 ms; they come from pinned memory, and nothing waits for them"
+        assert one.figures == "0 % (0 to 0 %) of 51.2 ms; from pinned memory, without waiting"
 
     def test_waiting_costs_nothing(self) -> None:
         one = item(run(leaves=[leaf(), leaf("[1]", non_blocking=False)]), "transfer")
         assert one.status == PASSED
-        assert one.told.endswith("; the loop waits for batch[1]")
+        assert one.figures.endswith("; the loop waits for batch[1]")
 
     def test_failed(self) -> None:
         one = item(run(COPYING, leaves=[leaf(non_blocking=False)]), "transfer")
         assert one.status == FAILED
-        assert one.told == "28 % (28 to 28 %) of 71 ms; the loop waits for batch[0]"
+        assert one.figures == "28 % (28 to 28 %) of 71 ms; the loop waits for batch[0]"
         assert advised(one) == ["overlap-copies", "pin-memory"]
 
     def test_failed_behind_a_slow_loader(self) -> None:
@@ -298,7 +300,7 @@ class TestTransfer:
         ladder = {**COPYING, "raw": 300.0, "warm": 300.0, "baseline": 300.0, "supply": 299.0}
         one = item(run(ladder, evidence={}), "transfer")
         assert one.status == FAILED
-        assert one.todo == ["nothing, until the loader keeps up: the copies wait for its batches"]
+        assert one.todo == ["nothing until the loader keeps up: the copies wait for its batches"]
 
     @pytest.mark.parametrize(
         ("session", "told"),
@@ -313,22 +315,22 @@ class TestTransfer:
     def test_unmeasurable(self, session: Session, told: str) -> None:
         one = item(session, "transfer")
         assert one.status == UNMEASURABLE
-        assert told in one.told
+        assert told in one.figures
 
     def test_not_watched(self) -> None:
         session = run()
         assert session.batch is not None
         session.batch.unwatched = "parts of the script are compiled"
-        assert item(session, "transfer").told.endswith(
-            "; how they are made was not observed: parts of the script are compiled"
+        assert item(session, "transfer").figures.endswith(
+            "; how the loop copies was not observed: parts of the script are compiled"
         )
         session.batch = None
-        assert item(session, "transfer").told.endswith("; how they are made was not observed")
+        assert item(session, "transfer").figures.endswith("; how the loop copies was not observed")
         session = run(leaves=[leaf(copied=None, read=None)])
-        assert item(session, "transfer").told.endswith("; how they are made was not observed")
+        assert item(session, "transfer").figures.endswith("; how the loop copies was not observed")
 
     def test_made_of_the_batch_on_the_host(self) -> None:
-        assert item(run(leaves=[leaf(copied=False)]), "transfer").told.endswith(
+        assert item(run(leaves=[leaf(copied=False)]), "transfer").figures.endswith(
             "; no tensor of a batch was seen being copied unchanged"
         )
 
@@ -336,7 +338,7 @@ class TestTransfer:
 class TestSyncs:
     def test_passed(self) -> None:
         one = item(run(), "syncs")
-        assert (one.status, one.told) == (PASSED, "none in 16 steps watched")
+        assert (one.status, one.figures) == (PASSED, "none in 16 steps watched")
 
     def test_failed(self) -> None:
         session = run()
@@ -349,7 +351,7 @@ class TestSyncs:
             ],
         )
         one = item(session, "syncs")
-        assert (one.status, one.told) == (FAILED, "3 calls of the loop; 16 steps watched")
+        assert (one.status, one.figures) == (FAILED, "3 calls of the loop; 16 steps watched")
         assert one.todo == [
             "item() at train.py:40 (once a step, 12.5 ms): Read it every N steps.",
             "a call into torch at train.py:44 (2.5 times a step): See whether it is needed.",
@@ -358,16 +360,16 @@ class TestSyncs:
 
     def test_unmeasurable(self) -> None:
         session = on_cpu()
-        assert item(session, "syncs").told == "training runs on the CPU: there is no device to wait for"
+        assert item(session, "syncs").figures == "training runs on the CPU: there is no device to wait for"
         session = run()
         session.syncs = None
-        assert item(session, "syncs").told == "time ran out before steps were watched"
-        session.syncs = Syncs(unwatched="only CUDA tells when it is waited for, and training runs on mps")
+        assert item(session, "syncs").figures == "time ran out before steps were watched"
+        session.syncs = Syncs(unwatched="only CUDA reports calls that wait for it, and training runs on mps")
         one = item(session, "syncs")
-        assert (one.status, one.told) == (UNMEASURABLE, session.syncs.unwatched)
+        assert (one.status, one.figures) == (UNMEASURABLE, session.syncs.unwatched)
         session = run(without(WELL, "host"), unavailable={"host": "too large"})
         session.syncs = None
-        assert item(session, "syncs").told == "host was not measured: too large"
+        assert item(session, "syncs").figures == "host was not measured: too large"
 
 
 class TestBytes:
@@ -375,7 +377,7 @@ class TestBytes:
 
     def test_passed(self) -> None:
         one = item(run(COPYING), "bytes")
-        assert (one.status, one.told) == (
+        assert (one.status, one.figures) == (
             PASSED,
             "a batch has 1.05 MB in 1 tensor; fewer would gain less than 5 % of a step",
         )
@@ -384,7 +386,7 @@ class TestBytes:
         one = item(run(COPYING, leaves=[leaf(**self.BYTES)]), "bytes")
         assert one.status == FAILED
         assert advised(one) == ["uint8"]
-        assert one.told.endswith("; batch[0] (float32, 64x4096, 1.05 MB) holds bytes divided by 255")
+        assert one.figures.endswith("; batch[0] (float32, 64x4096, 1.05 MB) holds bytes divided by 255")
 
     def test_bytes_that_cost_nothing_are_well(self) -> None:
         assert item(run(leaves=[leaf(**self.BYTES)]), "bytes").status == PASSED
@@ -400,24 +402,24 @@ class TestBytes:
     def test_unmeasurable(self, session: Session, told: str) -> None:
         one = item(session, "bytes")
         assert one.status == UNMEASURABLE
-        assert told in one.told
+        assert told in one.figures
 
 
 class TestUnread:
     def test_passed(self) -> None:
         one = item(run(leaves=[leaf(), leaf("[1]"), leaf("[2]", copied=False, read=None)]), "unread")
-        assert (one.status, one.told) == (PASSED, "2 of 2 copied tensors were seen to be read")
+        assert (one.status, one.figures) == (PASSED, "2 of 2 copied tensors were seen to be read")
 
     def test_failed(self) -> None:
         one = item(run(COPYING, leaves=[leaf(), leaf("['extra']", read=False)]), "unread")
         assert one.status == FAILED
-        assert one.told.startswith("batch['extra'] (float32, 64x4096, 1.05 MB) is copied to the device and freed")
+        assert one.figures.startswith("batch['extra'] (float32, 64x4096, 1.05 MB) is copied to the device and freed")
         assert advised(one) == ["unread"]
 
     def test_what_costs_nothing_is_well(self) -> None:
         one = item(run(leaves=[leaf(), leaf("[1]", read=False), leaf("[2]", read=None)]), "unread")
         assert one.status == PASSED
-        assert one.told == (
+        assert one.figures == (
             "1 of 3 copied tensors were seen to be read; leaving batch[1] on the host would gain less "
             "than 5 % of a step"
         )
@@ -433,14 +435,14 @@ class TestUnread:
     def test_unmeasurable(self, session: Session, told: str) -> None:
         one = item(session, "unread")
         assert one.status == UNMEASURABLE
-        assert told in one.told
+        assert told in one.figures
 
     def test_compiled(self) -> None:
         session = run()
         assert session.batch is not None
         session.batch.unwatched = "parts of the script are compiled"
         one = item(session, "unread")
-        assert (one.status, one.told) == (UNMEASURABLE, "parts of the script are compiled")
+        assert (one.status, one.figures) == (UNMEASURABLE, "parts of the script are compiled")
 
 
 class TestRounds:
@@ -470,7 +472,7 @@ class TestRounds:
 
     def test_what_cannot_be_measured_is_not_asked_for(self) -> None:
         session = make(without(climbing(baseline=2.0), "host"), rounds=5, noise=0.03, unavailable={"host": "too large"})
-        session.rungs["device"] = Rung("device", False, "the script failed when it was fed this way")
+        session.rungs["device"] = Rung("device", False, "the script failed on these batches")
         session.rungs[cut_rung(1)] = Rung(cut_rung(1), False, "not separable")
         session.rungs[settings_rung(1)] = Rung(settings_rung(1))
         assert next_round(session, 0.05) == []
@@ -532,7 +534,7 @@ class TestReports:
             "id": "starvation",
             "title": "input costs at most 5 % of a step",
             "status": "failed",
-            "told": made.items[0].told,
+            "told": made.items[0].figures,
             "recommendations": ["overlap-copies", "pin-memory", "unread"],
             "todo": [],
         }

@@ -244,7 +244,7 @@ class TestCommand:
         before, after = files
         left, _, err = main("compare", "--fail-over", percent, after, before)
         assert left == code
-        assert ("fewer steps a second than before" in err) is (code == 3)
+        assert ("fewer steps/s than before" in err) is (code == 3)
 
     def test_a_gate_is_not_crossed_by_getting_faster(self, main: Main, files: tuple[Path, Path]) -> None:
         assert main("compare", "--fail-over", 0, *files)[0] == 0

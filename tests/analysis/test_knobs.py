@@ -371,10 +371,10 @@ class TestReports:
 
     def test_terminal(self) -> None:
         text = render_terminal(diagnose_session(self.session()))
-        table = text.partition("other loader settings, tried on the loop:\n")[2].partition("\n\n")[0].splitlines()
+        table = text.partition("other loader settings, measured on the loop:\n")[2].partition("\n\n")[0].splitlines()
         assert [line.split() for line in table[:4]] == [
             ["settings", "steps/s", "times", "the", "baseline", "first", "batch"],
-            ["num_workers=4,", "prefetch_factor=2", "(as", "it", "is)", "8.32"],
+            ["num_workers=4,", "prefetch_factor=2", "(current)", "8.32"],
             ["num_workers=10,", "prefetch_factor=2", "18.3", "2.2x", "(2.2", "to", "2.21)", "0.4", "s", "best"],
             ["num_workers=6,", "prefetch_factor=2", "11.7", "1.4x", "(1.4", "to", "1.41)", "pays"],
         ]
@@ -393,7 +393,7 @@ class TestReports:
         session.knobs = Knobs(why_not="the ladder left no time for it")
         for render in (render_terminal, render_markdown):
             text = " ".join(render(diagnose_session(session)).split())
-            assert "- none: the ladder left no time for it; what they would gain is predicted" in text
+            assert "- none: the ladder left no time for it; their gains are predicted" in text
 
     def test_nothing_where_nothing_was_to_be_tried(self) -> None:
         for session in (starved(), make(FLAT)):
@@ -473,5 +473,5 @@ def test_progress_names_what_is_set(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("pipediag.host.progress._EVERY", 0.0)
     progress(Trying(20.0), session)
     progress(Progress("settings:1", 4), session)
-    assert "trying other settings of the loader" in said.getvalue()
+    assert "trying other loader settings" in said.getvalue()
     assert "round 4, num_workers=6, prefetch_factor=2, " in said.getvalue()

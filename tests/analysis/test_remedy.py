@@ -119,7 +119,7 @@ def test_windows_without_a_partner_do_not_count() -> None:
 
 def test_a_script_that_fails_under_it_goes_without() -> None:
     session = tried(3.0, 8)
-    session.rungs[REMEDIED] = Rung(REMEDIED, False, "the script failed when it was fed this way: E")
+    session.rungs[REMEDIED] = Rung(REMEDIED, False, "the script failed on these batches: E")
     came = result(session)
     assert not came.applied and came.reverted.endswith("E") and next_trial(session) == []
 
@@ -228,7 +228,7 @@ class TestHandOff:
 
     def test_a_script_that_fails_under_it_goes_without(self) -> None:
         session = then_handed(tried(0.7, 8), 1.3, FIRST_LOOK)
-        session.rungs[HANDED_OVER] = Rung(HANDED_OVER, False, "the script failed when it was fed this way: E")
+        session.rungs[HANDED_OVER] = Rung(HANDED_OVER, False, "the script failed on these batches: E")
         assert result(session, HANDED_OVER).reverted.endswith("E") and next_trial(session) == []
 
     def test_progress_names_it(self) -> None:

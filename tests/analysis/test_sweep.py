@@ -83,7 +83,7 @@ class TestArguments:
         assert args == before
 
     def test_nothing_to_replace(self) -> None:
-        with pytest.raises(UsageError, match="no value to be replaced"):
+        with pytest.raises(UsageError, match="no value among"):
             with_setting(["--batch-size"], BATCH)
 
 
@@ -124,7 +124,7 @@ class TestTable:
             ["32", "20", "640", "19.5", "625", "2 %", "none"],
         ]
         assert notes(sweep) == []
-        assert sentence(sweep) == "Most samples a second as it is: 625, with --batch-size=32."
+        assert sentence(sweep) == "Most samples/s without a remedy: 625, with --batch-size=32."
 
     def test_the_hand_off_alone_stands_for_a_remedy_that_does_not_pay(self) -> None:
         one = remedied(why_not="nothing moves")
@@ -260,7 +260,7 @@ class TestCommand:
         assert {(request.budget, request.apply) for request in requests} == {(90.0, 30.0)}
         assert out.startswith(f"SWEEP of {script}: 4 of 4 measured")
         assert err.splitlines()[:2] == [
-            "pipediag: 4 runs of 90 s and 30 s for the remedy at most: 8 min, beside what the script takes to begin",
+            "pipediag: 4 runs of 90 s and 30 s for the remedy at most: 8 min, plus the script's own startup",
             "pipediag: run 1 of 4: --batch-size=16 -w=0",
         ]
 

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from benchmarks.remedies.cases import EXAMPLES, PLANTED, named, quick
-from benchmarks.remedies.clock import Ask, SpotChecks, Told, _Window
+from benchmarks.remedies.clock import Ask, SpotChecks, WindowTimes, _Window
 from benchmarks.remedies.patching import DoesNotApply, applied
 from benchmarks.remedies.rows import (
     agreement,
@@ -205,7 +205,7 @@ def test_predictions_are_counted() -> None:
     ]
     told = predictions([{**row, "applied": True} for row in rows])
     assert "before: 1 of 2 within 15%, 1 of 2 intervals hold the measured value; 1 measured without" in told
-    assert "not to be had: vain" in told
+    assert "not measured: vain" in told
 
 
 def test_a_row_takes_the_place_of_its_case_in_the_cases_order() -> None:
@@ -223,7 +223,7 @@ def test_tables_of_files(tmp_path: Path) -> None:
     assert "2.00 (2.00 to 2.00)" in told and "1 holds" in told and "speeds mean nothing" in told
     assert "spot check" not in told
     file.write_text(json.dumps({**facts, "rows": [row, {**row, "checking_s": [0.5, 0.25]}]}))
-    assert "for a spot check in them: 2; it took 0.25 to 0.50 s" in of_files([file])
+    assert "repeated because of a spot check: 2; it took 0.25 to 0.50 s" in of_files([file])
 
 
 def test_a_case_that_several_files_hold_is_predicted_by_the_longest_analysis(tmp_path: Path) -> None:
@@ -323,7 +323,7 @@ def test_a_window_holds_whole_rounds_after_settling() -> None:
     window = _Window(Ask(settle=2, seconds=1.0, whole=3), SpotChecks())
     answers = [window.after_step() for _ in range(5)]
     assert answers[:4] == [None] * 4
-    assert answers[4] == Told(steps=3, seconds=2.0, checking=0.0) and answers[4].rate == 1.5
+    assert answers[4] == WindowTimes(steps=3, seconds=2.0, checking=0.0) and answers[4].rate == 1.5
 
 
 @pytest.mark.usefixtures("seconds")

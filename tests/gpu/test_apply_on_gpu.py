@@ -62,7 +62,7 @@ def test_other_ways_to_move_a_batch(tmp_path: Path, how: str) -> None:
     remedy = analyze(tmp_path, "--how", how)
     assert remedy["applied"] == (how == "cuda"), remedy
     if how != "cuda":
-        assert "fed this way" in remedy["reverted"] and not (tmp_path / "plan.json").exists()
+        assert "on these batches" in remedy["reverted"] and not (tmp_path / "plan.json").exists()
 
 
 @pytest.mark.parametrize("planned", [True, False])
@@ -70,5 +70,5 @@ def test_run_trains_as_natively(remedy: dict[str, Any], folder: Path, planned: b
     plan = ["--plan", folder / "plan.json"] if planned else []
     done = python("-m", "pipediag", "run", *plan, SCRIPT, "--steps", "12")
     ours, theirs = losses(done), losses(python(SCRIPT, "--steps", "12"))
-    assert "runs on cuda:0: " in done.stderr, done.stderr
+    assert "to cuda:0: " in done.stderr, done.stderr
     assert len(ours) == 12 and ours == pytest.approx(theirs, rel=2e-3)

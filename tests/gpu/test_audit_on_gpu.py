@@ -62,6 +62,6 @@ def test_a_good_script(tmp_path: Path) -> None:
     told = {id: item["told"] for id, item in items.items()}
     assert items["syncs"]["status"] == "passed" and told["syncs"] == "none in 16 steps watched", told
     assert items["transfer"]["status"] == "passed", told
-    assert told["transfer"].endswith("; they come from pinned memory, and nothing waits for them")
+    assert told["transfer"].endswith("; from pinned memory, without waiting")
     assert items["unread"]["status"] == "passed", told
     assert items["starvation"]["status"] == "passed", told

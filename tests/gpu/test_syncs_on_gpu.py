@@ -311,7 +311,7 @@ def test_now_and_then_is_no_finding(things: Things) -> None:
     assert [(sync.call, sync.per_step) for sync in seen.report(least=0)] == [("item()", 0.2)]
 
 
-def test_transposed_pinned_memory_is_copied_as_it_lies(things: Things) -> None:
+def test_transposed_pinned_memory_is_copied_copied_unchanged(things: Things) -> None:
     assert in_steps(lambda: things.pinned.t().to("cuda", non_blocking=True)) == []
 
 

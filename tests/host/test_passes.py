@@ -80,7 +80,7 @@ def test_a_script_that_fails_under_the_remedy_has_not_failed() -> None:
     assert outcome.failed_under == REMEDIED
     _give_up(outcome, session)
     assert outcome.exit_code == 0 and not session.rungs[REMEDIED].available
-    assert session.rungs[REMEDIED].why_not.endswith("fed this way: TypeError: no")
+    assert session.rungs[REMEDIED].why_not.endswith("on these batches: TypeError: no")
     assert _next(Plan(apply=20.0), outcome, session) is None
 
 
@@ -91,7 +91,7 @@ def test_a_script_that_fails_under_other_settings_has_not_failed() -> None:
     session = Session()
     _give_up(outcome, session)
     assert outcome.exit_code == 0
-    assert session.rungs["settings:2"].why_not == "the script failed when it was fed this way: TypeError: no"
+    assert session.rungs["settings:2"].why_not == "the script failed on these batches: TypeError: no"
     plan = _next(Plan(budget=30.0, knobs=10.0), outcome, session)
     assert plan is not None and plan.climbed and plan.knobs == 6.0
 
@@ -255,7 +255,7 @@ class TestNothing:
             ),
             (ended(hung=61.0, batches=False, reason="budget"), None, ["no batch in 61 s"]),
             (ended(hung=61.0, reason="budget"), None, ["stopped asking for batches", "a longer --budget"]),
-            (ended(batches=False, story=Story()), None, ["no torch DataLoader", "one trainer runs"]),
+            (ended(batches=False, story=Story()), None, ["no torch DataLoader", "one of them runs"]),
             (
                 ended(batches=False, story=Story(loaders=[replace(LOADER, draws=0)])),
                 None,

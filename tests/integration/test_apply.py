@@ -138,7 +138,7 @@ def test_where_nothing_moves_the_reasons_are_told(results: Results) -> None:
 def test_a_loop_that_needs_the_workers_memory_goes_without(results: Results) -> None:
     done = results["host-memory"].result()
     told = remedy(done)
-    assert "this loop wants its batches" in told["reverted"] and "fed this way" in told["reverted"]
+    assert "this loop wants its batches" in told["reverted"] and "on these batches" in told["reverted"]
     assert done.code == 0 and done.passes == 1
     assert done.json["script"]["exit_code"] == 0
 
@@ -155,7 +155,7 @@ def test_why_no_jpeg_is_decoded(sandbox: Sandbox) -> None:
     assert done.json["decoded"]["why_not"] == "the device cpu has no JPEG engine"
     assert not done.json["decoded"]["applied"] and done.json["remedy"]["moved"]
     assert "JPEGs are decoded in the workers: the device cpu has no JPEG engine" in " ".join(done.stdout.split())
-    assert "pipediag: trying on samples whether the device can decode JPEGs too" in done.said
+    assert "pipediag: testing on samples whether the device can decode JPEGs too" in done.said
 
 
 @pytest.mark.parametrize("option", [("--plan", "plan.json"), ("--approximate",)])

@@ -72,7 +72,7 @@ def test_main_is_a_real_module_and_its_options_are_its_own(analyze: Analyze, san
 def test_help_after_the_script_is_the_scripts(analyze: Analyze) -> None:
     done = analyze("main_module.py", "--help", code=None)
     assert "An honest training script." in done.stdout and "--epochs" in done.stdout
-    assert "Options of pipediag" not in done.stdout
+    assert "Put pipediag's options" not in done.stdout
     assert done.code == 1, "no batch was seen: that is no analysis"
 
 

@@ -64,7 +64,7 @@ def test_more_workers_are_found_and_measured(results: Results, case: str) -> Non
     assert one["how"].startswith(f"num_workers={workers}")
     assert one["how"].endswith(f"{SCRIPT}:{line_of(SCRIPT, 'for x, y, workers in loader')}")
     assert one["evidence"][0].startswith("measured in ")
-    assert " measured" in done.stdout and "other loader settings, tried on the loop:" in done.stdout
+    assert " measured" in done.stdout and "other loader settings, measured on the loop:" in done.stdout
     assert not done.others
 
 

@@ -56,7 +56,7 @@ def test_steps_are_recorded(results: Results, case: str) -> None:
 
 
 @pytest.mark.parametrize("case, told", [
-    ("own-profiler", "a profiler of torch's of its own"),
+    ("own-profiler", "uses torch's profiler itself"),
     ("no-device-rung", "it was not measured"),
     ("ends", "the script ended before"),
 ])  # fmt: skip

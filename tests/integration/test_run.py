@@ -42,7 +42,7 @@ class TestAsNatively:
         assert ran.stdout == native.stdout and len(native.stdout.splitlines()) == 12
         assert not ran.others and len(ran.said) == 1
         assert "RandomHorizontalFlip, ToDtype, Normalize" in ran.said[0]
-        assert f":{line_of(WHOLE, 'for images, labels in loader')} runs on cpu" in ran.said[0]
+        assert f":{line_of(WHOLE, 'for images, labels in loader')} to cpu: " in ran.said[0]
         checkpoints = [folder / "checkpoint.pt" for folder in (sandbox.cwd, sandbox.folder / "native")]
         assert checkpoints[0].read_bytes() == checkpoints[1].read_bytes()
 
@@ -57,7 +57,7 @@ class TestAsNatively:
         ran = run(sandbox, REMEDIABLE, *SHORT, *arguments)
         assert (native.code, ran.code) == (0, 0), ran.stderr
         assert ran.stdout == native.stdout and "." in native.stdout
-        moved = "runs on cpu: RandomHorizontalFlip, ToDtype, dim; the pixels are equal on" in ran.said[0]
+        moved = "to cpu: RandomHorizontalFlip, ToDtype, dim; the pixels are equal on" in ran.said[0]
         assert moved == ("numpy" not in arguments) and len(ran.said) == 1 and not ran.others
 
     @pytest.mark.slow
@@ -106,7 +106,7 @@ class TestEndings:
     def test_a_failure_that_the_remedy_may_have_to_do_with_is_told(self, sandbox: Sandbox) -> None:
         ran = run(sandbox, REMEDIABLE, *SHORT, "--wants", "host-memory")
         assert ran.code == 1 and "this loop wants" in ran.others[-1]
-        assert "came to it on the device" in ran.said[-1] and "--apply" in ran.said[-1]
+        assert "gave it batches on the device" in ran.said[-1] and "--apply" in ran.said[-1]
 
     def test_usage_errors_of_the_scripts_own(self, sandbox: Sandbox) -> None:
         native, ran = natively(sandbox, WHOLE, "--epochs"), run(sandbox, WHOLE, "--epochs")
@@ -121,7 +121,7 @@ class TestEndings:
     def test_why_no_jpeg_is_decoded_on_the_device(self, sandbox: Sandbox) -> None:
         ran = sandbox.run(*PIPEDIAG, "run", "--approximate", str(SCRIPTS / REMEDIABLE), *SHORT)
         assert ran.code == 0, ran.stderr
-        assert "runs on cpu: RandomHorizontalFlip" in ran.said[0]
+        assert "to cpu: RandomHorizontalFlip" in ran.said[0]
         assert ran.said[1:] == ["pipediag: JPEGs are decoded in the workers: the device cpu has no JPEG engine"]
 
     def test_a_script_without_loaders(self, sandbox: Sandbox) -> None:

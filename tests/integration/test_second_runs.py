@@ -50,7 +50,7 @@ def test_what_the_first_run_gave_is_reported(results: Results, how: str) -> None
     assert done.measured and done.passes == 2
     gave = "passes 1, 2" if how == "makedirs-last" else "pass 1"
     assert done.warned["later-pass-failed"] == (
-        f"your script failed in its 2nd run: {REFUSED[how]} ({gave} gave what is reported)"
+        f"your script failed in its 2nd run: {REFUSED[how]} ({gave} gave the reported results)"
     )
     assert done.json["script"]["exit_code"] == 0
     assert all(rung["available"] for rung in done.json["rungs"] if rung["name"] in ("device", "baseline"))

@@ -25,7 +25,7 @@ class Told:
     def now(self) -> list[str]:
         """What is told when it is asked for now."""
         self.events.clear()
-        self.findings.tell()
+        self.findings.send_new()
         return [kind for kind, _ in self.events]
 
     def session(self) -> Session:

@@ -136,7 +136,7 @@ def test_the_hand_off_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     assert made.remedy.moved == [] and made.remedy.proof is None and not made.remedy.why_not
     assert made.remedy.plan["moved"] == () and made.remedy.plan["batch_size"] == 4
     sent: list[str] = []
-    made.tell(lambda kind, data: sent.append(kind))
+    made.send(lambda kind, data: sent.append(kind))
     assert sent == ["handoff"]
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator
+from collections.abc import Generator, Sequence
 from types import SimpleNamespace
 from typing import Any
 
@@ -19,7 +19,7 @@ from pipediag.loop.epochs import Epochs
 from pipediag.measure.device import Device
 from pipediag.measure.evidence import BatchCost
 from pipediag.measure.schedule import Schedule
-from pipediag.session import REMEDIED, Session, Startup, settings_rung
+from pipediag.session import REMEDIED, Session, Startup, Window, settings_rung
 
 from ..clock import Clock
 
@@ -155,6 +155,7 @@ class Loop:
         leaves: int | None = None,
         target: float = 1.0,
         budget: float = 80.0,
+        earlier: Sequence[Window] = (),
         **workers: Any,
     ) -> None:
         self.clock = Clock()
@@ -178,7 +179,9 @@ class Loop:
             draws_of_others=lambda ordinal: self.draws,
         )
         self.schedule = Schedule(
-            ["baseline", "sample", "device", "host", "supply", REMEDIED, CLONED], Session(), lambda session: []
+            ["baseline", "sample", "device", "host", "supply", REMEDIED, CLONED],
+            Session(windows=[*earlier]),
+            lambda session: [],
         )
         device, deadline = Device(torch.device("cpu")), SimpleNamespace(passed=False)
         rounds = Rounds(self.schedule, target)
@@ -522,6 +525,17 @@ class TestFilling:
             assert loop.settle("baseline")[0] == "" and not loop.windows._keeps_up
         finally:
             COSTS["baseline"] = 1.0
+
+    def test_windows_of_an_earlier_pass_count(self) -> None:
+        """In that pass a worker took 1 s for a batch, too long for a loop of 1/8 s. The first one now takes 1/16 s."""
+        earlier = [
+            Window("device", 0, 8, 1.0, 8),
+            Window("sample", 0, 8, 4.0, 8, evidence={"worker_ms": 1000.0}),
+        ]
+        loop = Loop(earlier=earlier)
+        assert loop.settle("sample")[0] == "" and not loop.windows._keeps_up
+        loop = Loop(earlier=earlier[:1])
+        assert loop.settle("sample")[0] == "" and loop.windows._keeps_up
 
     def test_what_lies_ready_is_no_supply(self) -> None:
         """The loader alone makes two batches a second, however slow the loop is."""

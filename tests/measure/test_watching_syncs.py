@@ -431,7 +431,7 @@ class TestCopies:
         assert found("to", (host, "cuda"), on_gpu(torch.ones(4, 4).double())) is None  # converted on the device
         assert found("to", (host, "cuda"), on_gpu(torch.ones(4, 4)), warned=True) == "to()"
 
-    def test_pinned_memory_that_is_not_copied_as_it_lies(self) -> None:
+    def test_pinned_memory_that_is_not_copied_copied_unchanged(self) -> None:
         """Torch first makes a contiguous copy of it, which is not pinned."""
         host = torch.ones(4, 6).as_subclass(Pinned)
         gaps, turned = host[:, ::2], host.t()

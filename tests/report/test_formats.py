@@ -40,7 +40,7 @@ RUNS = [Run((("--size", size),), ["train.py"], FAST) for size in ("1", "2")]
 @pytest.mark.parametrize(
     ("subject", "expected"),
     [
-        (SLOW, ["BOTTLENECK: TRANSFORM", "table of 7 rows", "inside a worker, ms for each sample"]),
+        (SLOW, ["BOTTLENECK: TRANSFORM", "table of 7 rows", "inside a worker, ms per sample"]),
         (audit(SLOW), ["AUDIT: 2 failed, 1 passed, 6 unmeasurable", "what would help"]),
         (
             compare(SLOW, FAST),

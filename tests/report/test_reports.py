@@ -391,8 +391,8 @@ class TestTerminal:
     def test_the_verdict_is_first_and_warnings_are_last(self, diagnosis: Diagnosis) -> None:
         text = render_terminal(diagnosis)
         assert text.startswith("BOTTLENECK: LOAD  (proven)\n")
-        assert text.index("warnings:") > text.index("what would help:") > text.index("seen beside the clock:")
-        assert text.index("seen beside the clock:") > text.index("baseline")
+        assert text.index("warnings:") > text.index("what would help:") > text.index("other evidence:")
+        assert text.index("other evidence:") > text.index("baseline")
 
     def test_three_recommendations_in_full_the_rest_by_a_line(self) -> None:
         diagnosis = diagnose_session(advised_session())

@@ -233,7 +233,7 @@ class TestEvidence:
         assert self.lines(session, "from iter()") == [
             "from iter() to the first batch: 2 s (workers launched 0.5 s, ready 1.5 s)"
         ]
-        assert self.lines(session, "the same") == ["the same in later epochs, with the workers kept: 0.1 s"]
+        assert self.lines(session, "in later epochs") == ["in later epochs, with the same workers: 0.1 s"]
 
     def test_kept_workers_only(self) -> None:
         session = make(FLAT, startups=[Startup(0.1, renewed=True)])

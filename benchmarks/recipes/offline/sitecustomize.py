@@ -1,4 +1,4 @@
-"""Makes torchvision accept written CIFAR files: their checksums are not those of the originals.
+"""Make torchvision accept generated CIFAR files, whose checksums differ from the originals'.
 
 The benchmark puts this folder on the script's ``PYTHONPATH``. Nothing else changes, and torchvision is not imported
 before the script does.

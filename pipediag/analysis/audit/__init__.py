@@ -27,7 +27,7 @@ CHECKS: tuple[tuple[str, str, Callable[[Check], Result]], ...] = (
     ("knobs", "no other setting of the loader would gain much", pipeline.knobs),
     ("transfer", f"copies to the device cost at most {percent(GATE)} of a step", device.transfer),
     ("syncs", "no call waits for the device in every step", device.syncs),
-    ("bytes", "batches cross the bus in few enough bytes", device.light),
+    ("bytes", "batches carry few redundant bytes to the device", device.light),
     ("unread", "what is copied to the device is read there", device.unread),
 )
 

@@ -9,7 +9,7 @@ from ..recommend.view import batch_text, bytes_text
 from ..sentences import counted, number, percent, span
 from ..thresholds import GATE
 from ..whatif import what_if
-from .item import FAILED, OPEN, PASSED, Check, Result, Unmeasurable, held_against, share_of_step
+from .item import FAILED, OPEN, PASSED, Check, Result, Unmeasurable, at_most, share_of_step
 
 _COPYING = frozenset({"overlap-copies", "pin-memory"})
 _LIGHTER = frozenset({"uint8", "pack", "low-precision"})
@@ -20,12 +20,12 @@ def transfer(check: Check) -> Result:
     check.needs_a_device()
     check.needs("baseline", "device", "host")
     share, base = share_of_step(check.ladder, "host", "device"), number(check.ladder.ms("baseline").value)
-    told = f"{percent(max(0.0, share.value))} ({span(share)}) of {base} ms; {_how(check)}"
-    found = held_against(share, GATE, told)
+    figures = f"{percent(max(0.0, share.value))} ({span(share)}) of {base} ms; {_how(check)}"
+    found = at_most(share, GATE, figures)
     if found.status == PASSED:
         return found
     advice = check.advice(_COPYING)
-    todo = [] if advice else ["nothing, until the loader keeps up: the copies wait for its batches"]
+    todo = [] if advice else ["nothing until the loader keeps up: the copies wait for its batches"]
     return replace(found, advice=advice, todo=todo)
 
 
@@ -34,13 +34,13 @@ def _how(check: Check) -> str:
     batch = check.session.batch
     if batch is None or batch.unwatched or all(leaf.copied is None for leaf in batch.leaves):
         why = batch.unwatched if batch is not None else ""
-        return f"how they are made was not observed{f': {why}' if why else ''}"
+        return f"how the loop copies was not observed{f': {why}' if why else ''}"
     copied = [leaf for leaf in batch.leaves if leaf.copied]
     waited = [leaf for leaf in copied if not leaf.non_blocking]
     if not copied:
         return "no tensor of a batch was seen being copied unchanged"
     if not waited:
-        return "they come from pinned memory, and nothing waits for them"
+        return "from pinned memory, without waiting"
     return f"the loop waits for {batch_text(waited)}"
 
 
@@ -67,18 +67,18 @@ def _call(call: SyncCall) -> str:
 
 
 def light(check: Check) -> Result:
-    """Check whether batches could cross the bus in fewer bytes, with a gain."""
+    """Check whether copying fewer bytes per batch would gain anything."""
     check.needs_a_device()
     leaves = check.session.batch.leaves if check.session.batch is not None else []
     if not leaves:
         raise Unmeasurable("the contents of a batch were not inspected")
     if what_if(check.ladder) is None:
         raise Unmeasurable(check.lacking("baseline", "device") or OPEN)
-    told = f"a batch has {bytes_text(sum(leaf.nbytes for leaf in leaves))} in {counted(len(leaves), 'tensor')}"
+    figures = f"a batch has {bytes_text(sum(leaf.nbytes for leaf in leaves))} in {counted(len(leaves), 'tensor')}"
     advice = check.advice(_LIGHTER)
     if advice:
-        return Result(FAILED, f"{told}; {'; '.join(one.evidence[0] for one in advice)}", advice)
-    return Result(PASSED, f"{told}; fewer would gain less than {percent(GATE)} of a step")
+        return Result(FAILED, f"{figures}; {'; '.join(one.evidence[0] for one in advice)}", advice)
+    return Result(PASSED, f"{figures}; fewer would gain less than {percent(GATE)} of a step")
 
 
 def unread(check: Check) -> Result:
@@ -95,8 +95,8 @@ def unread(check: Check) -> Result:
     if advice:
         return Result(FAILED, advice[0].evidence[0], advice)
     read = [leaf for leaf in known if leaf.read]
-    told = f"{len(read)} of {len(copied)} copied tensors were seen to be read"
-    return Result(PASSED, told + _for_nothing([leaf for leaf in known if not leaf.read]))
+    figures = f"{len(read)} of {len(copied)} copied tensors were seen to be read"
+    return Result(PASSED, figures + _for_nothing([leaf for leaf in known if not leaf.read]))
 
 
 def _for_nothing(idle: list[Leaf]) -> str:

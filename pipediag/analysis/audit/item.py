@@ -24,13 +24,13 @@ class Result:
 
     Attributes:
         status: ``passed``, ``failed`` or ``unmeasurable``.
-        told: the numbers, or why it could not be measured.
+        figures: the numbers, or why it could not be measured.
         advice: the run's recommendations that would fix it.
         todo: other remedies.
     """
 
     status: str
-    told: str
+    figures: str
     advice: list[Recommendation] = field(default_factory=list)
     todo: list[str] = field(default_factory=list)
 
@@ -47,7 +47,7 @@ class Item(Result):
             "id": self.id,
             "title": self.title,
             "status": self.status,
-            "told": self.told,
+            "told": self.figures,
             "recommendations": [one.id for one in self.advice],
             "todo": self.todo,
         }
@@ -106,7 +106,7 @@ def exceeds(interval: Interval, bound: float) -> bool | None:
     return None if interval.low <= bound < interval.high else interval.low > bound
 
 
-def held_against(interval: Interval, bound: float, told: str) -> Result:
+def at_most(interval: Interval, bound: float, figures: str) -> Result:
     """Return the result for a cost that must not exceed a bound.
 
     Raises:
@@ -114,8 +114,8 @@ def held_against(interval: Interval, bound: float, told: str) -> Result:
     """
     exceeded = exceeds(interval, bound)
     if exceeded is None:
-        raise Unmeasurable(f"{told}; {OPEN}")
-    return Result(FAILED if exceeded else PASSED, told)
+        raise Unmeasurable(f"{figures}; {OPEN}")
+    return Result(FAILED if exceeded else PASSED, figures)
 
 
 def share_of_step(ladder: LadderView, slow: str, fast: str) -> Interval:

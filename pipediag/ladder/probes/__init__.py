@@ -1,1 +1,1 @@
-"""Look at batches, samples and the model beside the clock; nothing here is timed in a window."""
+"""Look at batches, samples and the model outside the timed windows."""

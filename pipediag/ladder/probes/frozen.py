@@ -244,8 +244,8 @@ def _with_a_state(step: _Step) -> str:
         for part in call.module.modules():
             what = "updates its running statistics" if learns(part) else "draws random numbers" if drops(part) else ""
             if what and part.training:
-                told = f"{type(part).__name__} in {call.name} is in train mode and {what}"
-                return f"{told}: put it into eval mode, or leave it in the loop"
+                reason = f"{type(part).__name__} in {call.name} is in train mode and {what}"
+                return f"{reason}: put it into eval mode, or leave it in the loop"
     return ""
 
 

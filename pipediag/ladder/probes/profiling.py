@@ -44,7 +44,7 @@ def why_unrecorded() -> str:
     """Return why nothing can be recorded, or "". A process can have only one profiler at a time."""
     others = (one for one in gc.get_objects() if issubclass(type(one), profile) and one not in _ours)
     if autograd_profiler._is_profiler_enabled or next(others, None) is not None:
-        return "the script has a profiler of torch's of its own, and two cannot record at once"
+        return "the script uses torch's profiler itself, and only one can record at a time"
     return ""
 
 
@@ -68,7 +68,7 @@ def profile_steps(
             return Profile(why_not=f"torch's profiler failed: {error}")
         if whole or attempt + 1 == _TRIES:
             break
-    return recording.told(step_ms, file)
+    return recording.summary(step_ms, file)
 
 
 class _Recording:
@@ -107,7 +107,7 @@ class _Recording:
                 self._profiler.step()
         return whole
 
-    def told(self, step_ms: float, file: str) -> Profile:
+    def summary(self, step_ms: float, file: str) -> Profile:
         on_cpu = self._device.is_cpu
         try:
             Path(file).write_bytes(b"")  # the profiler itself does not report a file that cannot be opened

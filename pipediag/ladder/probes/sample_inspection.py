@@ -35,7 +35,7 @@ class Inspection:
         self._lines = HotLines(traced)
         self._looks = looks
         self._traces = traces
-        self._told = 0
+        self._reported = 0
 
     @property
     def times(self) -> bool:
@@ -49,7 +49,7 @@ class Inspection:
     @property
     def news(self) -> bool:
         """True if samples were timed since the last figures."""
-        return self._probe.count > self._told
+        return self._probe.count > self._reported
 
     def give_up(self) -> None:
         """Stop inspecting: the code fails under the instruments."""
@@ -87,7 +87,7 @@ class Inspection:
 
     def figures(self, chain: Chain) -> Inside:
         """Return the findings with the links of ``chain``; only the links if nothing was timed."""
-        self._told = self._probe.count
+        self._reported = self._probe.count
         inside = self._probe.figures(chain)
         if not chain.samples and not chain.unsplit:
             inside.unsplit = NOT_YET

@@ -26,7 +26,7 @@ def watch_syncs(loop_side: LoopSide, cache: BatchCache, device: Device, pace: fl
     """
     kind = device.torch_device.type
     if kind != "cuda":
-        return Syncs(unwatched=f"only CUDA tells when it is waited for, and training runs on {kind}")
+        return Syncs(unwatched=f"only CUDA reports calls that wait for it, and training runs on {kind}")
     steps = max(_LEAST, min(_MOST, int(_SECONDS / max(pace, 1e-6))))
     with syncs.watch() as log:
         for number in range(steps):

@@ -150,7 +150,7 @@ class Uses(TorchDispatchMode):  # type: ignore[misc]
         turned = name == "_to_copy" and bool(results) and results[0].device.type == self._device.type
         use.turned_into.add(str(results[0].dtype).removeprefix("torch.") if turned else "")
 
-    def tell(self, leaves: Sequence[Leaf]) -> None:
+    def describe(self, leaves: Sequence[Leaf]) -> None:
         """Write the observations into the description of each tensor."""
         judged = self._uses[:_JUDGED]
         for leaf in leaves:
@@ -182,7 +182,7 @@ def why_unwatched() -> str:
     """Return why a step cannot be watched, or ""."""
     dynamo = sys.modules.get("torch._dynamo.utils")
     graphs = dynamo.counters["stats"].get("unique_graphs", 0) if dynamo is not None else 0
-    return "parts of the script are compiled, and what compiled code reads is not seen" if graphs else ""
+    return "parts of the script are compiled, and compiled code does not show what it reads" if graphs else ""
 
 
 def watch_uses(loop_side: LoopSide, cache: BatchCache, facts: BatchFacts, device: torch.device) -> Turn:
@@ -199,5 +199,5 @@ def watch_uses(loop_side: LoopSide, cache: BatchCache, facts: BatchFacts, device
         del batch
     facts.unwatched = uses.trouble
     if not uses.trouble:
-        uses.tell(facts.leaves)
+        uses.describe(facts.leaves)
         facts.autocast = uses.autocast

@@ -102,7 +102,7 @@ def test_batches_are_copies(logs: list[SyncLog]) -> None:
 def test_only_cuda_tells(device: str, logs: list[SyncLog], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch, "get_device_module", lambda device: None)
     found, handed = watched(lambda batch: None, device=device)
-    assert found == Syncs(unwatched=f"only CUDA tells when it is waited for, and training runs on {device}")
+    assert found == Syncs(unwatched=f"only CUDA reports calls that wait for it, and training runs on {device}")
     assert handed == 0
 
 
