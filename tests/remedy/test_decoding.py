@@ -254,18 +254,30 @@ def test_a_link_that_needs_pixels_decodes_in_the_worker(folder: Path) -> None:
     assert all(torch.equal(ours, real) for (ours, _), (real, _) in zip(batches(made), expected, strict=True))
 
 
+def truncated(data: bytes) -> bytes:
+    return data[:-200]
+
+
+def with_a_broken_table(data: bytes) -> bytes:
+    at = data.index(b"\xff\xc4") + 8
+    return data[:at] + b"\xff" + data[at + 1 :]
+
+
 @pytest.mark.parametrize("workers", [0, 2])
-def test_a_truncated_file_raises_the_plain_loaders_error(tmp_path: Path, workers: int) -> None:
+@pytest.mark.parametrize("spoilt", [truncated, with_a_broken_table])
+def test_a_broken_file_raises_the_plain_loaders_error(
+    tmp_path: Path, workers: int, spoilt: Callable[[bytes], bytes]
+) -> None:
     for k in range(24):
         path = tmp_path / "one" / f"{k:02}.jpg"
         path.parent.mkdir(exist_ok=True)
         data = encoded("4:2:0.jpg", 50, 60, seed=k)
-        path.write_bytes(data if k < 20 else data[:-200])
+        path.write_bytes(data if k < 20 else spoilt(data))
     data = ImageFolder(str(tmp_path), CHAIN)
     made = offload(DataLoader(data, 4, num_workers=workers), CPU, approximate=True, samples=8)
     assert made.plan.decodes
     seen = []
-    with pytest.raises(OSError, match="truncated"):
+    with pytest.raises(OSError, match=r"truncated|broken data stream"):
         for batch in made:
             seen.append(batch)
     assert len(seen) == 5
