@@ -22,6 +22,7 @@ from torchvision.transforms import v2
 
 from pipediag.remedy import loader, offload
 from pipediag.remedy.decoding import DECODING
+from pipediag.remedy.ops import NotRecordable
 from pipediag.remedy.packing import pack
 from pipediag.remedy.undecoded import is_undecoded
 from pipediag.remedy.undecoded_tensors import undecoded_tensors
@@ -191,6 +192,24 @@ def test_every_use_gives_torchvisions_result(use: str) -> None:
     assert type(got) is type(expected)
     assert torch.equal(got, expected)
     assert torch.equal(image, real)
+
+
+def halved(image: Tensor) -> Tensor:
+    return image // 2
+
+
+def cleared(image: Tensor) -> Tensor:
+    return image.zero_()
+
+
+@pytest.mark.filterwarnings("ignore:.*torch.jit")
+def test_compiled_code_reads_pixels_and_writes_none() -> None:
+    """It calls operators directly, where an image cannot be replaced by its pixels."""
+    assert torch.equal(torch.jit.script(halved)(undecoded()), decode_jpeg(as_bytes(jpeg())) // 2)
+    refused = NotRecordable.raised
+    with pytest.raises(RuntimeError):  # the interpreter's own
+        torch.jit.script(cleared)(undecoded())
+    assert NotRecordable.raised == refused + 1
 
 
 def test_the_operators_are_torchvisions_again() -> None:
