@@ -25,6 +25,7 @@ from .ops import ENCODERS, SEVERAL, NotRecordable, State, state_of
 from .picture_ops import BANDS
 from .pictures import RecordingPicture
 from .tape import Call, Tape, session
+from .undecoded_pictures import UndecodedFile
 from .undecoded_tensors import UndecodedImage, UndecodedTensor
 
 _EMPTY = torch.empty(0, device="meta")
@@ -267,7 +268,7 @@ def stand_in(value: Any) -> Any:
     if isinstance(value, PIL.Image.Image):
         if value.mode not in BANDS:
             return None
-        value = _seen(value, value.copy)
+        value = value.without_file if isinstance(value, UndecodedFile) else _seen(value, value.copy)
         shape = (BANDS[value.mode], value.height, value.width)
         return RecordingPicture.of(Tape(value, State(shape, torch.uint8)))
     cls = _STANDING_FOR.get(type(value))

@@ -10,14 +10,17 @@ from __future__ import annotations
 import io
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import cached_property
 from typing import Any
 
 import PIL.Image
+from PIL import ImageOps
+from PIL.ExifTags import Base
 from PIL.JpegImagePlugin import JpegImageFile
 
 from ..patches import replaced
 from .jpeg_header import decodable_size
-from .undecoded import Undecoded
+from .undecoded import Undecoded, is_undecoded
 
 
 class _Picture(Undecoded, PIL.Image.Image):
@@ -64,24 +67,43 @@ class UndecodedPicture(_Picture):
 class UndecodedFile(_Picture, JpegImageFile):
     """Picture that ``PIL.Image.open`` returned."""
 
+    @cached_property
+    def without_file(self) -> UndecodedPicture:
+        """The same picture, still readable when user code has closed this one."""
+        return self.copy()
+
     def load(self) -> Any:
-        return self._opened().load()
+        return _opened(self).load()
 
     def draft(self, mode: Any, size: Any) -> Any:
         """Choose another size to decode to, which the device does not know."""
-        return self._opened().draft(mode, size)
+        return _opened(self).draft(mode, size)
 
-    def _opened(self) -> JpegImageFile:
-        """Turn into what Pillow opened."""
-        self.__class__ = JpegImageFile  # type: ignore[assignment]
-        del self.__dict__["encoded"]
-        return self
+    def verify(self) -> None:
+        _opened(self).verify()
+
+    def close(self) -> None:
+        _opened(self).close()
+
+    def __exit__(self, *args: Any) -> None:
+        _opened(self).__exit__(*args)
+
+
+def _opened(picture: Any) -> Any:
+    """Return the picture after turning it into what Pillow opened, unless it is that already."""
+    if type(picture) is UndecodedFile:
+        picture.__class__ = JpegImageFile  # type: ignore[assignment]
+        for name in ("encoded", "without_file"):
+            picture.__dict__.pop(name, None)
+    return picture
 
 
 @contextmanager
 def undecoded_pictures() -> Iterator[None]:
-    """Let ``PIL.Image.open`` return JPEGs undecoded inside the context."""
-    with replaced(PIL.Image, "open", _opening(PIL.Image.open)):
+    """Let ``PIL.Image.open`` return JPEGs undecoded inside the context, and ``ImageOps.exif_transpose`` leave those
+    that it does not turn."""
+    turning = replaced(ImageOps, "exif_transpose", _turning(ImageOps.exif_transpose))
+    with replaced(PIL.Image, "open", _opening(PIL.Image.open)), turning:
         yield
 
 
@@ -95,8 +117,21 @@ def _opening(original: Callable[..., Any]) -> Callable[..., Any]:
             data = file.read()
             file.seek(at)
             if decodable_size(data):
+                if picture._exclusive_fp:  # Pillow closes it when it decodes the picture
+                    file.close()
+                    picture.fp = io.BytesIO(data)
+                    picture.fp.seek(at)
                 picture.__class__ = UndecodedFile
                 picture.__dict__["encoded"] = data
         return picture
 
     return open
+
+
+def _turning(original: Callable[..., Any]) -> Callable[..., Any]:
+    def exif_transpose(image: Any, *, in_place: bool = False) -> Any:
+        if is_undecoded(image) and image.getexif().get(Base.Orientation) not in range(2, 9):
+            return None if in_place else image.copy()
+        return original(image, in_place=in_place)
+
+    return exif_transpose

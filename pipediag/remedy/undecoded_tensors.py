@@ -20,6 +20,7 @@ from torchvision.io import ImageReadMode
 
 from ..patches import replaced
 from .jpeg_header import decodable_size
+from .ops import NotRecordable
 from .undecoded import Undecoded, is_undecoded
 
 
@@ -61,7 +62,13 @@ class UndecodedTensor(Undecoded, torch.Tensor):  # type: ignore[misc]
 
     @classmethod
     def __torch_dispatch__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        """Run an operation that torch calls without the function above, such as a copy by ``torch.tensor``."""
+        """Run an operation that torch calls without the function above, such as a copy by ``torch.tensor``.
+
+        Raises:
+            NotRecordable: the operation writes into the image, which cannot be replaced by its pixels here.
+        """
+        if func._schema.is_mutable:
+            raise NotRecordable(f"{func} writes into an undecoded image")
         args, kwargs = tree_map_only(UndecodedTensor, lambda image: image._decode(), (args, kwargs or {}))
         return func(*args, **kwargs)
 

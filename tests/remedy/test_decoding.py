@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from PIL import ImageOps
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 from torchvision import transforms as T
@@ -153,6 +155,94 @@ def test_two_views_of_a_photo_share_its_file(folder: Path) -> None:
     assert torch.equal(got["id"], expected["id"])
 
 
+class Prepared(Dataset):  # type: ignore[misc]
+    """Photos that the dataset prepares in its own way before the transform."""
+
+    def __init__(self, root: Path, prepare: Callable[[Path], Any]) -> None:
+        self.paths = sorted(root.rglob("*.jpg"))
+        self.prepare = prepare
+        self.transform = CHAIN
+
+    def __len__(self) -> int:
+        return len(self.paths)
+
+    def __getitem__(self, index: int) -> Any:
+        made = self.prepare(self.paths[index])
+        return (made if isinstance(made, Tensor) else self.transform(made)), index
+
+
+def within_with(path: Path) -> Any:
+    with PIL.Image.open(path) as photo:
+        return CHAIN(photo.convert("RGB"))
+
+
+def closed(path: Path) -> Any:
+    photo = PIL.Image.open(path)
+    made = photo.convert("RGB")
+    photo.close()
+    return made
+
+
+def turned(path: Path) -> Any:
+    return ImageOps.exif_transpose(PIL.Image.open(path)).convert("RGB")
+
+
+def made_smaller(path: Path) -> Any:
+    photo = PIL.Image.open(path)
+    photo.thumbnail((50, 50))
+    return photo.convert("RGB")
+
+
+def drafted(path: Path) -> Any:
+    photo = PIL.Image.open(path)
+    photo.draft("RGB", (30, 30))
+    return photo.convert("RGB")
+
+
+#: Ways to prepare a photo, and whether its file can still travel.
+PREPARED: dict[Callable[[Path], Any], bool] = {
+    within_with: True,
+    closed: True,
+    turned: True,
+    made_smaller: False,
+    drafted: False,
+    lambda path: PIL.Image.open(path).convert("RGB").resize((45, 41)): False,
+    lambda path: PIL.Image.open(path).convert("L").convert("RGB"): False,
+}
+
+
+@pytest.mark.parametrize("prepare", PREPARED, ids=lambda prepare: prepare.__name__)
+def test_what_a_dataset_does_before_its_transform(folder: Path, prepare: Callable[[Path], Any]) -> None:
+    data = Prepared(folder, prepare)
+    expected = batches(DataLoader(data, 8, shuffle=True))
+    made = offloaded(data, CPU)
+    assert made.plan.decodes is PREPARED[prepare]
+    for (images, labels), (real, real_labels) in zip(batches(made), expected, strict=True):
+        assert torch.equal(images, real)
+        assert torch.equal(labels, real_labels)
+    assert made.unrecorded == 0
+
+
+class InWith(Prepared):
+    """Photos that are transformed while their file is open."""
+
+    def __getitem__(self, index: int) -> Any:
+        with PIL.Image.open(self.paths[index]) as photo:
+            return self.transform(photo), photo.size[0]
+
+
+def test_a_file_may_be_closed_after_its_transform(folder: Path) -> None:
+    data = InWith(folder, PIL.Image.open)
+    data.paths = [path for path in data.paths if "grey" not in path.name and "cmyk" not in path.name]
+    expected = batches(DataLoader(data, 8, shuffle=True))
+    made = offloaded(data, CPU)
+    assert made.plan.decodes
+    for (images, sizes), (real, real_sizes) in zip(batches(made), expected, strict=True):
+        assert torch.equal(images, real)
+        assert torch.equal(sizes, real_sizes)
+    assert made.unrecorded == 0
+
+
 def test_a_link_that_needs_pixels_decodes_in_the_worker(folder: Path) -> None:
     def needs_pixels(photo: Any) -> Any:
         return PIL.Image.fromarray(255 - np.asarray(photo))
@@ -165,18 +255,30 @@ def test_a_link_that_needs_pixels_decodes_in_the_worker(folder: Path) -> None:
     assert all(torch.equal(ours, real) for (ours, _), (real, _) in zip(batches(made), expected, strict=True))
 
 
+def truncated(data: bytes) -> bytes:
+    return data[:-200]
+
+
+def with_a_broken_table(data: bytes) -> bytes:
+    at = data.index(b"\xff\xc4") + 8
+    return data[:at] + b"\xff" + data[at + 1 :]
+
+
 @pytest.mark.parametrize("workers", [0, 2])
-def test_a_truncated_file_raises_the_plain_loaders_error(tmp_path: Path, workers: int) -> None:
+@pytest.mark.parametrize("spoilt", [truncated, with_a_broken_table])
+def test_a_broken_file_raises_the_plain_loaders_error(
+    tmp_path: Path, workers: int, spoilt: Callable[[bytes], bytes]
+) -> None:
     for k in range(24):
         path = tmp_path / "one" / f"{k:02}.jpg"
         path.parent.mkdir(exist_ok=True)
         data = encoded("4:2:0.jpg", 50, 60, seed=k)
-        path.write_bytes(data if k < 20 else data[:-200])
+        path.write_bytes(data if k < 20 else spoilt(data))
     data = ImageFolder(str(tmp_path), CHAIN)
     made = offload(DataLoader(data, 4, num_workers=workers), CPU, approximate=True, samples=8)
     assert made.plan.decodes
     seen = []
-    with pytest.raises(OSError, match="truncated"):
+    with pytest.raises(OSError, match=r"truncated|broken data stream"):
         for batch in made:
             seen.append(batch)
     assert len(seen) == 5

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import copy
+import gc
 import io
+import os
 import pickle
 from collections.abc import Callable
 from pathlib import Path
@@ -12,7 +14,11 @@ from typing import Any
 import numpy as np
 import PIL.Image
 import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from PIL import ImageOps
+from torchvision.io import ImageReadMode
 
 from pipediag.remedy.jpeg_header import decodable_size
 from pipediag.remedy.undecoded import Undecoded, is_undecoded
@@ -59,9 +65,20 @@ def with_other_sampling() -> bytes:
     return bytes(data)
 
 
+def with_byte(marker: int, at: int, value: int) -> bytes:
+    """A file with one byte replaced in its first segment of a kind; ``at`` counts from the marker."""
+    data = bytearray(jpeg())
+    data[data.index(bytes([0xFF, marker])) + at] = value
+    return bytes(data)
+
+
 @pytest.mark.parametrize(
     "data",
     [
+        pytest.param(with_byte(0xC4, 8, 255), id="a broken Huffman table"),
+        pytest.param(with_byte(0xDB, 4, 3), id="a missing quantization table"),
+        pytest.param(with_byte(0xDA, 7, 9), id="a scan of an unknown component"),
+        pytest.param(with_byte(0xE0, 3, 0), id="a segment of no length"),
         pytest.param(jpeg(progressive=True), id="progressive"),
         pytest.param(jpeg("L"), id="grey"),
         pytest.param(jpeg("CMYK"), id="CMYK"),
@@ -78,6 +95,23 @@ def with_other_sampling() -> bytes:
 )
 def test_others_do_not(data: bytes) -> None:
     assert not decodable_size(data)
+
+
+@settings(deadline=None, max_examples=300)
+@given(st.data())
+def test_a_file_that_pillow_or_torchvision_refuse_is_decoded_where_the_user_asks(choose: st.DataObject) -> None:
+    data = bytearray(jpeg(subsampling=choose.draw(st.integers(0, 2)), comment=b"one"))
+    for at in choose.draw(st.lists(st.integers(2, data.index(b"\xff\xda") + 13), min_size=1, max_size=2)):
+        data[at] = choose.draw(st.integers(0, 255))
+    size = decodable_size(bytes(data))
+    if size is not None:
+        tensor = torch.ops.image.decode_jpeg(torch.frombuffer(data, dtype=torch.uint8), ImageReadMode.RGB.value)
+        assert tensor.shape == (3, *size)
+        try:
+            picture: Any = PIL.Image.open(io.BytesIO(data))
+        except Exception:  # raised where the user opens it
+            return
+        assert np.array(picture.convert("RGB")).shape == (*size, 3)
 
 
 def test_an_undecoded_picture_knows_what_its_header_says(tmp_path: Path) -> None:
@@ -156,3 +190,83 @@ def test_a_picture_that_was_opened_before_is_left_alone() -> None:
     plain = PIL.Image.open(io.BytesIO(jpeg()))
     with undecoded_pictures():
         assert not isinstance(plain.convert("RGB"), Undecoded)
+
+
+# ---- files
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    made = tmp_path / "one.jpg"
+    made.write_bytes(jpeg())
+    return made
+
+
+def opened(path: Path) -> Any:
+    with undecoded_pictures():
+        return PIL.Image.open(path)
+
+
+def descriptors() -> int:
+    gc.collect()
+    return len(os.listdir("/proc/self/fd"))
+
+
+@pytest.mark.filterwarnings("error")
+def test_no_file_stays_open(path: Path) -> None:
+    before = descriptors()
+    kept = [opened(path) for _ in range(5)]
+    assert descriptors() == before
+    assert all(np.array_equal(np.asarray(picture), np.asarray(PIL.Image.open(path))) for picture in kept)
+    del kept
+    assert descriptors() == before
+
+
+def test_the_users_own_file_stays_open_where_it_was(path: Path) -> None:
+    with open(path, "rb") as plain, open(path, "rb") as ours:
+        real = PIL.Image.open(plain)
+        with undecoded_pictures():
+            picture = PIL.Image.open(ours)
+        assert is_undecoded(picture)
+        assert ours.tell() == plain.tell()
+        assert picture.tobytes() == real.tobytes()
+        assert not ours.closed
+
+
+def left(picture: Any) -> None:
+    with picture:
+        pass
+
+
+@pytest.mark.parametrize("end", [left, lambda picture: picture.close(), lambda picture: picture.verify()])
+def test_a_closed_picture_raises_as_pillows_does(path: Path, end: Callable[[Any], None]) -> None:
+    plain, picture = PIL.Image.open(path), opened(path)
+    kept = picture.without_file
+    for one in (plain, picture):
+        end(one)
+    with pytest.raises(Exception) as expected:  # Pillow's, whatever it is
+        plain.convert("RGB")
+    with pytest.raises(expected.type):
+        picture.convert("RGB")
+    assert kept.tobytes() == PIL.Image.open(path).tobytes()  # what a transform was given before
+
+
+@pytest.mark.parametrize("orientation", [None, 1, 6])
+def test_a_picture_turned_by_its_header(tmp_path: Path, orientation: int | None) -> None:
+    exif = PIL.Image.Exif()
+    if orientation is not None:
+        exif[0x0112] = orientation
+    path = tmp_path / "one.jpg"
+    path.write_bytes(jpeg(exif=exif))
+    picture, plain = opened(path), PIL.Image.open(path)
+    assert picture.getexif().get(0x0112) == orientation
+    assert is_undecoded(picture)
+    with undecoded_pictures():
+        turned, expected = ImageOps.exif_transpose(picture), ImageOps.exif_transpose(plain)
+        assert ImageOps.exif_transpose(picture, in_place=True) is None
+    assert is_undecoded(picture) is (orientation != 6)
+    assert is_undecoded(turned) is (orientation != 6)
+    assert turned.size == expected.size
+    assert dict(turned.getexif()) == dict(expected.getexif())
+    assert turned.tobytes() == expected.tobytes()
+    assert picture.tobytes() == expected.tobytes()

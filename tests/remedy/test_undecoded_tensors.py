@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import io
 import pickle
+import warnings
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -21,6 +22,7 @@ from torchvision.transforms import v2
 
 from pipediag.remedy import loader, offload
 from pipediag.remedy.decoding import DECODING
+from pipediag.remedy.ops import NotRecordable
 from pipediag.remedy.packing import pack
 from pipediag.remedy.undecoded import is_undecoded
 from pipediag.remedy.undecoded_tensors import undecoded_tensors
@@ -148,13 +150,19 @@ def test_its_bytes_are_its_own() -> None:
     assert torch.equal(image, decode_jpeg(as_bytes(jpeg())))
 
 
+def _copied(image: Tensor) -> Tensor:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # torch prefers clone()
+        return torch.tensor(image)
+
+
 USES: dict[str, Callable[[Any], Any]] = {
     "float": lambda x: x.float() / 255,
     "index": lambda x: x[:, 2:9, ::2],
     "iterate": lambda x: [*x][1],
     "numpy": lambda x: torch.from_numpy(x.numpy()),
     "asarray": lambda x: torch.from_numpy(np.asarray(x).copy()),
-    "copied": lambda x: torch.tensor([1, 2]).new_tensor(x),
+    "copied": _copied,
     "as_tensor": lambda x: torch.as_tensor(x, dtype=torch.float64),
     "stack": lambda x: torch.stack([x, x]),
     "collate": lambda x: default_collate([x, x]),
@@ -184,6 +192,24 @@ def test_every_use_gives_torchvisions_result(use: str) -> None:
     assert type(got) is type(expected)
     assert torch.equal(got, expected)
     assert torch.equal(image, real)
+
+
+def halved(image: Tensor) -> Tensor:
+    return image // 2
+
+
+def cleared(image: Tensor) -> Tensor:
+    return image.zero_()
+
+
+@pytest.mark.filterwarnings("ignore:.*torch.jit")
+def test_compiled_code_reads_pixels_and_writes_none() -> None:
+    """It calls operators directly, where an image cannot be replaced by its pixels."""
+    assert torch.equal(torch.jit.script(halved)(undecoded()), decode_jpeg(as_bytes(jpeg())) // 2)
+    refused = NotRecordable.raised
+    with pytest.raises(RuntimeError):  # the interpreter's own
+        torch.jit.script(cleared)(undecoded())
+    assert NotRecordable.raised == refused + 1
 
 
 def test_the_operators_are_torchvisions_again() -> None:
