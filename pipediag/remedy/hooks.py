@@ -48,21 +48,7 @@ _META = {
 def _kernel(name: str) -> Callable[..., Any]:
     functional = getattr(F, name)
 
-    def written_down(image: Any, *args: Any, **kwargs: Any) -> Any:
-        return record(image, name, functional, args, kwargs)
-
-    encode = ENCODERS.get(name)
-    if encode is None or name == "gaussian_noise" or name in IN_PLACE:
-        return written_down
-
-    def record_plainly(image: Any, *args: Any, **kwargs: Any) -> Any:
-        """Record as ``written_down`` does; a faster path for the most frequent calls."""
-        if session.dictation is not None:
-            return written_down(image, *args, **kwargs)
-        tape = image.tape
-        return after_calls(image, tape.then(encode(tape.state, *args, **kwargs), functional, args, kwargs))
-
-    return record_plainly
+    return lambda image, *args, **kwargs: record(image, name, functional, args, kwargs)
 
 
 def _collate(images: list[Any], *, collate_fn_map: Any = None) -> Any:
@@ -166,8 +152,6 @@ def _patches() -> Iterator[tuple[Any, str, _Function | None, _Function | None]]:
         if hasattr(older, name):
             encode = None if name in IN_PLACE else FUNCTIONS.get(OLDER[name])  # those in place take tensors only
             yield older, name, _older(name), encode and recorded(encode, getattr(older, name))
-    for name in SEVERAL:
-        yield older, name, _kernel(name), None
     yield older, "convert_image_dtype", _convert_image_dtype, None
     yield older, "get_dimensions", _META["get_dimensions"], None
     yield older, "get_image_num_channels", _META["get_num_channels"], None

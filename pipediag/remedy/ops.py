@@ -282,19 +282,6 @@ def _resized(state: State, size: tuple[int, int], interpolation: Any, antialias:
     return [_resampled(state, size, interpolation, antialias).given(0, 0, *state.size)]
 
 
-def resized_crop(
-    state: State,
-    top: int,
-    left: int,
-    height: int,
-    width: int,
-    size: Any,
-    interpolation: Any = "bilinear",
-    antialias: bool | None = True,
-) -> list[Op]:
-    return prepare_resized_crop(state, size, interpolation, antialias)(top, left, height, width)
-
-
 def prepare_resized_crop(
     state: State, size: Any, interpolation: Any = "bilinear", antialias: bool | None = True
 ) -> Encode:
@@ -338,19 +325,6 @@ def pad(state: State, padding: Any, fill: Any = None, padding_mode: str = "const
     return _one("pad", state, static=static, shape=shape)
 
 
-def affine(
-    state: State,
-    angle: float,
-    translate: Any,
-    scale: float,
-    shear: Any,
-    interpolation: Any = "nearest",
-    fill: Any = None,
-    center: Any = None,
-) -> list[Op]:
-    return prepare_affine(state, interpolation, fill, center)(angle, translate, scale, shear)
-
-
 def prepare_affine(state: State, interpolation: Any = "nearest", fill: Any = None, center: Any = None) -> Encode:
     op = _op("affine", state, _warped(state, interpolation, fill))
 
@@ -360,17 +334,6 @@ def prepare_affine(state: State, interpolation: Any = "nearest", fill: Any = Non
         return [op.given(*affine_numbers(*state.size, angle, tuple(translate), scale, shears, center))]
 
     return encode
-
-
-def rotate(
-    state: State,
-    angle: float,
-    interpolation: Any = "nearest",
-    expand: bool = False,
-    center: Any = None,
-    fill: Any = None,
-) -> list[Op]:
-    return prepare_rotate(state, interpolation, expand, center, fill)(angle)
 
 
 def prepare_rotate(
@@ -455,16 +418,6 @@ def ten_crop(state: State, size: Any, vertical_flip: bool = False) -> tuple[list
     flipped = _one("vertical_flip" if vertical_flip else "horizontal_flip", state)
     five = five_crop(state, size)
     return (*five, *(flipped + cut for cut in five))
-
-
-def _factor(name: str) -> Callable[..., list[Op]]:
-    """Return the encoder of an op with one number, whatever name torchvision gives that argument."""
-
-    def encode(state: State, *given: float, **named: float) -> list[Op]:
-        (factor,) = (*given, *named.values())
-        return _prepare_factor(name)(state)(factor)
-
-    return encode
 
 
 def _prepare_factor(name: str) -> Callable[[State], Encode]:
@@ -568,27 +521,50 @@ def convert_image_dtype(state: State, dtype: torch.dtype = torch.float) -> list[
     return _converted(state, dtype, "divide" if whole_to_float else "multiply")
 
 
+class Prepared(NamedTuple):
+    """Functional in two steps, for a transform that calls it many times."""
+
+    prepare: Callable[..., Encode]  # takes the state and all other arguments
+    drawn: tuple[str, ...]  # the arguments of the returned function, in order
+
+    def in_one_step(self, state: State, *args: Any, **kwargs: Any) -> list[Op]:
+        """Encode a call of a functional whose drawn values come first."""
+        count = len(self.drawn)
+        drawn = (*args[:count], *[kwargs.pop(name) for name in self.drawn[len(args) :]])
+        return self.prepare(state, *args[count:], **kwargs)(*drawn)
+
+
+_DRAWN_FIRST: dict[str, Prepared] = {
+    "crop": Prepared(prepare_crop, ("top", "left", "height", "width")),
+    "resized_crop": Prepared(prepare_resized_crop, ("top", "left", "height", "width")),
+    "affine": Prepared(prepare_affine, ("angle", "translate", "scale", "shear")),
+    "rotate": Prepared(prepare_rotate, ("angle",)),
+    "posterize": Prepared(_prepare_factor("posterize"), ("bits",)),
+    "solarize": Prepared(_prepare_factor("solarize"), ("threshold",)),
+    **{
+        f"adjust_{what}": Prepared(_prepare_factor(f"adjust_{what}"), (f"{what}_factor",))
+        for what in ("brightness", "contrast", "saturation", "hue", "sharpness")
+    },
+}
+
+#: Functionals with settings and drawn values, by name.
+PREPARED: dict[str, Prepared] = {
+    **_DRAWN_FIRST,
+    "perspective": Prepared(prepare_perspective, ("coefficients",)),
+    "gaussian_blur": Prepared(prepare_gaussian_blur, ("sigma",)),
+}
+
 #: Encoders by the name of the functional.
 ENCODERS: dict[str, Callable[..., list[Op]]] = {
+    **{name: prepared.in_one_step for name, prepared in _DRAWN_FIRST.items()},
     "horizontal_flip": horizontal_flip,
     "vertical_flip": vertical_flip,
-    "crop": crop,
     "center_crop": center_crop,
     "resize": resize,
-    "resized_crop": resized_crop,
     "pad": pad,
-    "affine": affine,
-    "rotate": rotate,
     "perspective": perspective,
     "elastic": elastic,
-    "adjust_brightness": _factor("adjust_brightness"),
-    "adjust_contrast": _factor("adjust_contrast"),
-    "adjust_saturation": _factor("adjust_saturation"),
-    "adjust_hue": _factor("adjust_hue"),
     "adjust_gamma": adjust_gamma,
-    "adjust_sharpness": _factor("adjust_sharpness"),
-    "posterize": _factor("posterize"),
-    "solarize": _factor("solarize"),
     "invert": _plain("invert"),
     "autocontrast": _plain("autocontrast"),
     "equalize": _plain("equalize"),
@@ -600,28 +576,6 @@ ENCODERS: dict[str, Callable[..., list[Op]]] = {
     "erase": erase,
     "normalize": normalize,
     "to_dtype": to_dtype,
-}
-
-
-class Prepared(NamedTuple):
-    """Functional in two steps, for a transform that calls it many times."""
-
-    prepare: Callable[..., Encode]  # takes the state and all other arguments
-    drawn: tuple[str, ...]  # the arguments of the returned function, in order
-
-
-#: Functionals with settings and drawn values, by name.
-PREPARED: dict[str, Prepared] = {
-    "crop": Prepared(prepare_crop, ("top", "left", "height", "width")),
-    "resized_crop": Prepared(prepare_resized_crop, ("top", "left", "height", "width")),
-    "affine": Prepared(prepare_affine, ("angle", "translate", "scale", "shear")),
-    "rotate": Prepared(prepare_rotate, ("angle",)),
-    "perspective": Prepared(prepare_perspective, ("coefficients",)),
-    "gaussian_blur": Prepared(prepare_gaussian_blur, ("sigma",)),
-    **{
-        f"adjust_{what}": Prepared(_prepare_factor(f"adjust_{what}"), (f"{what}_factor",))
-        for what in ("brightness", "contrast", "saturation", "hue", "sharpness")
-    },
 }
 
 #: Calls that return a tuple of images.

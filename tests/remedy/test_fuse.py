@@ -145,9 +145,11 @@ class Drawing:
             "box": self._box,
             "resize": lambda: ops.resize(state, self._sides(), *self._filter()),
             "blur": lambda: ops.gaussian_blur(state, 3, [self.number(0.3, 2)] * 2),
-            "affine": lambda: ops.affine(state, self.number(-30, 30), [1, -1], 1.1, [3.0, 0.0], "bilinear", fill=[0.5]),
-            "rotate": lambda: ops.rotate(state, self.number(5, 30), "nearest", expand=True),
-            "turn": lambda: ops.rotate(state, 90, expand=True),
+            "affine": lambda: ops.ENCODERS["affine"](
+                state, self.number(-30, 30), [1, -1], 1.1, [3.0, 0.0], "bilinear", fill=[0.5]
+            ),
+            "rotate": lambda: ops.ENCODERS["rotate"](state, self.number(5, 30), "nearest", expand=True),
+            "turn": lambda: ops.ENCODERS["rotate"](state, 90, expand=True),
             "pad": lambda: ops.pad(state, [1, 0, 2, 1], fill=1),
             "sharpness": lambda: self._encode("adjust_sharpness", self.number(0.5, 2)),
             "scaled": lambda: ops.to_dtype(state, UINT8 if floating else FLOAT, scale=True),
@@ -205,7 +207,7 @@ class Drawing:
 
     def _box(self) -> list[Op]:
         mode, _, antialias = self._filter()
-        return ops.resized_crop(self.state, *self._place(), self._sides(), mode, antialias)
+        return ops.ENCODERS["resized_crop"](self.state, *self._place(), self._sides(), mode, antialias)
 
 
 class Case(NamedTuple):
@@ -367,8 +369,8 @@ def test_a_second_normalization_does_not_join_the_blur() -> None:
 @pytest.mark.parametrize(
     "op",
     [
-        ops.affine(state(), 9.0, [1, 2], 1.0, [0.0, 0.0], fill=[3]),
-        ops.rotate(state(), 9.0, "bilinear"),
+        ops.ENCODERS["affine"](state(), 9.0, [1, 2], 1.0, [0.0, 0.0], fill=[3]),
+        ops.ENCODERS["rotate"](state(), 9.0, "bilinear"),
         ops.perspective(state(), [[0, 0], [9, 0], [9, 9], [0, 9]], [[1, 0], [9, 1], [8, 9], [0, 8]]),
     ],
     ids=lambda made: made[0].name,
@@ -458,8 +460,8 @@ def test_other_dtypes_keep_their_kernels(dtype: torch.dtype) -> None:
     of = state(dtype=dtype)
     one = track(
         ops.horizontal_flip(of),
-        ops.affine(of, 9.0, [1, 2], 1.0, [0.0, 0.0]),
-        ops.rotate(of, 9.0),
+        ops.ENCODERS["affine"](of, 9.0, [1, 2], 1.0, [0.0, 0.0]),
+        ops.ENCODERS["rotate"](of, 9.0),
         ops.gaussian_blur(of, 3, 0.5),
         ops.resize(of, **RESIZED),
     )
