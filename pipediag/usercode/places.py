@@ -153,9 +153,12 @@ def _constructions(names: list[str]) -> list[str]:
 
 
 def _users_files() -> list[str]:
-    files = {getattr(module, "__file__", None) for module in list(sys.modules.values())}
-    mine = sorted({os.path.abspath(f) for f in files if isinstance(f, str) and f.endswith(".py")})
-    return [file for file in mine if is_users(file)][:_MOST_FILES]
+    """Return the source files of the user's modules, the script's own first, and no more than ``_MOST_FILES``."""
+    named = {name: getattr(module, "__file__", None) for name, module in list(sys.modules.items())}
+    files = {name: os.path.abspath(f) for name, f in named.items() if isinstance(f, str) and f.endswith(".py")}
+    script = files.get("__main__")
+    mine = sorted({*files.values()}, key=lambda file: (file != script, file))
+    return [file for file in mine if is_users(file) and os.path.isfile(file)][:_MOST_FILES]
 
 
 def _calls_in(file: str) -> list[tuple[str, int, set[str]]]:

@@ -20,8 +20,8 @@ from torchvision import tv_tensors
 from torchvision.io import ImageReadMode, decode_image, decode_jpeg, read_image
 from torchvision.transforms import v2
 
+from pipediag.analysis.remedy import DECODING
 from pipediag.remedy import loader, offload
-from pipediag.remedy.decoding import DECODING
 from pipediag.remedy.ops import NotRecordable
 from pipediag.remedy.packing import pack
 from pipediag.remedy.undecoded import is_undecoded

@@ -144,11 +144,20 @@ class TestConstructions:
         """)
         assert lines(function) == [""]
 
-    def test_the_files_searched_are_the_users(self) -> None:
+    def test_the_files_searched_are_the_users(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(places, "_MOST_FILES", len(sys.modules))  # a test process loads many of ours
         found = places._users_files()
         assert os.path.abspath(__file__) in found
         assert not [file for file in found if not is_users(file)]
         assert pipediag.ladder.worker_side.__file__ not in found
+        assert all(map(os.path.isfile, found))
+
+    def test_the_script_itself_is_always_searched(self, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+        script = tmp_path / "zzz.py"
+        script.touch()
+        monkeypatch.setattr(sys.modules["__main__"], "__file__", str(script), raising=False)
+        monkeypatch.setattr(places, "_MOST_FILES", 1)
+        assert places._users_files() == [str(script)]
 
 
 class TestIsUsers:
