@@ -345,7 +345,7 @@ class _Writer:
         images = [image for group in groups for image in group]
         data = [image.encoded for image in images]
         decoders = [isinstance(image, UndecodedTensor) for image in images]
-        sent = self._memory.section(b"".join(data), (sum(map(len, data)),), torch.uint8)
+        sent = self._memory.section(data, (sum(map(len, data)),), torch.uint8)
         begins = accumulate(map(len, data), initial=sent.offset)
         nbytes, places = self._memory.gap(shapes)
         targets = [
@@ -441,8 +441,9 @@ class _Writer:
 def _write(place: Tensor, values: Any) -> None:
     if isinstance(values, Tensor):
         place.copy_(values)
-    elif isinstance(values, bytes):
-        place.numpy()[:] = np.frombuffer(values, np.uint8)
+    elif isinstance(values[0], bytes):
+        files = [np.frombuffer(file, np.uint8) for file in values]
+        np.concatenate(files, out=place.numpy())
     elif isinstance(values[0], Tensor):
         torch.stack(values, out=place)
     else:

@@ -117,6 +117,10 @@ def undecoded_tensors() -> Iterator[None]:
         yield
 
 
+def _decode_again(original: Callable[..., Any], encoded: bytes, mode: int) -> Any:
+    return original(torch.frombuffer(bytearray(encoded), dtype=torch.uint8), mode)
+
+
 _MODES = (ImageReadMode.UNCHANGED.value, ImageReadMode.RGB.value)
 
 
@@ -127,7 +131,7 @@ def _decoding(original: Callable[..., Any]) -> Callable[..., Any]:
             encoded = data.numpy().tobytes()
             size = decodable_size(encoded)
             if size is not None:
-                return UndecodedTensor.of(encoded, size, partial(original, data.clone(), mode))
+                return UndecodedTensor.of(encoded, size, partial(_decode_again, original, encoded, mode))
         return original(data, mode, apply_exif_orientation)
 
     return decode

@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import os
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -16,22 +12,15 @@ from torch.utils.data import DataLoader, TensorDataset
 from pipediag.remedy import offload
 from pipediag.remedy.handoff import why_not
 
-ROOT = Path(__file__).parents[2]
+from .conftest import on_imagined_device
+
 SCRIPT = Path(__file__).parent / "streams" / "scripts" / "handed_over.py"
 
 
 @pytest.fixture(scope="module")
 def found() -> dict[str, dict[str, Any]]:
-    """What became of each loader on an imagined device, in a process of its own."""
-    done = subprocess.run(
-        [sys.executable, str(SCRIPT)],
-        env={**os.environ, "PYTHONPATH": str(ROOT), "CUDA_VISIBLE_DEVICES": ""},
-        capture_output=True,
-        text=True,
-        timeout=300,
-    )
-    assert done.returncode == 0, done.stderr
-    return dict(json.loads(done.stdout.splitlines()[-1]))
+    """What became of each loader on an imagined device."""
+    return on_imagined_device(SCRIPT, timeout=300)
 
 
 def test_batches_are_the_loaders_own(found: dict[str, dict[str, Any]]) -> None:

@@ -28,7 +28,7 @@ from torchvision.transforms.v2.functional import _geometry
 from pipediag.remedy.batched import pillow
 from pipediag.remedy.batched import pillow_warp as eager
 from pipediag.remedy.batched.geometry import uint8_in_fixed_point
-from pipediag.remedy.triton import available, blur, pillow_warp, pixels, resample, warp
+from pipediag.remedy.triton import _host, available, blur, pillow_warp, pixels, resample, warp
 from pipediag.remedy.triton.pixels import FLIP_HORIZONTALLY, FLIP_VERTICALLY, PixelOp, encode
 
 from .waiting import synchronising_forbidden
@@ -47,7 +47,7 @@ seeds = st.integers(0, 2**31)
 def device(request: pytest.FixtureRequest) -> Iterator[torch.device]:
     with pytest.MonkeyPatch.context() as patch:
         if request.param == "cpu":  # small images, yet with more than one tile
-            for module in (resample, warp, pillow_warp, blur, pixels):
+            for module in (resample, _host, blur, pixels):
                 patch.setattr(module, "_TILE", (8, 8))
             for module, name, number in (
                 (resample, "_PLAN_BLOCK", 8),

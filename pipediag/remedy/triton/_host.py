@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -12,6 +13,9 @@ MOST_CHANNELS = 4
 
 #: Compiler options of every kernel: product and sum are rounded separately, unless the source fuses them.
 OPTIONS = {"enable_fp_fusion": False}
+
+#: Rows and columns of the result that one program of a warp computes.
+_TILE = (8, 32)
 
 
 def check_images(x: Tensor) -> None:
@@ -56,3 +60,50 @@ def empty_like(x: Tensor, size: tuple[int, int], dtype: torch.dtype) -> Tensor:
 def blocks(extent: int, block: int) -> int:
     """Return the number of blocks that cover ``extent``."""
     return -(-extent // block)
+
+
+def launch_warp(
+    kernel: Any,
+    x: Tensor,
+    transform: Tensor,
+    numbers: int,
+    fill: float | Sequence[float],
+    size: tuple[int, int],
+    **constants: Any,
+) -> Tensor:
+    """Return the images ``(N, C, *size)`` that a kernel makes of ``x``, with a transform ``(N, numbers)`` for each.
+
+    ``constants`` are the kernel's own; those of all warps are added.
+
+    Raises:
+        ValueError: ``transform`` has another shape, or ``fill`` does not match the channels.
+    """
+    samples, channels, height, width = x.shape
+    if transform.shape != (samples, numbers):
+        raise ValueError(f"transforms of shape {tuple(transform.shape)}, where {(samples, numbers)} is needed")
+    fills = per_channel(fill, channels)
+    out = empty_like(x, size, x.dtype)
+    if out.numel() == 0:
+        return out
+    tiles = blocks(size[0], _TILE[0]) * blocks(size[1], _TILE[1])
+    with torch.cuda.device_of(x):
+        kernel[(tiles, samples)](
+            x,
+            out,
+            transform,
+            *transform.stride(),
+            *fills,
+            height,
+            width,
+            *size,
+            *x.stride(),
+            *out.stride(),
+            CHANNELS=channels,
+            PERSPECTIVE=numbers == 8,
+            ROWS=_TILE[0],
+            COLUMNS=_TILE[1],
+            num_warps=4,
+            **constants,
+            **OPTIONS,
+        )
+    return out

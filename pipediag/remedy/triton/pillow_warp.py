@@ -14,9 +14,7 @@ from torch import Tensor
 
 from ..batched.pillow_warp import Fill, Interpolation
 from ._device import pick
-from ._host import OPTIONS, blocks, check_images, empty_like, per_channel
-
-_TILE = (8, 32)
+from ._host import check_images, launch_warp
 
 
 def affine(x: Tensor, matrix: Tensor, *, size: tuple[int, int], interpolation: Interpolation, fill: Fill) -> Tensor:
@@ -48,35 +46,7 @@ def _warp(
     check_images(x)
     if x.dtype != torch.uint8:
         raise TypeError(f"Pillow's images are uint8, not {x.dtype}")
-    samples, channels, height, width = x.shape
-    if transform.shape != (samples, numbers):
-        raise ValueError(f"transforms of shape {tuple(transform.shape)}, where {(samples, numbers)} is needed")
-    fills = per_channel(fill, channels)
-    out = empty_like(x, size, x.dtype)
-    if out.numel() == 0:
-        return out
-    rows, columns = blocks(size[0], _TILE[0]), blocks(size[1], _TILE[1])
-    with torch.cuda.device_of(x):
-        _warp_kernel[(rows * columns, samples)](
-            x,
-            out,
-            transform,
-            *transform.stride(),
-            *fills,
-            height,
-            width,
-            *size,
-            *x.stride(),
-            *out.stride(),
-            CHANNELS=channels,
-            PERSPECTIVE=numbers == 8,
-            INTERPOLATION=interpolation,
-            ROWS=_TILE[0],
-            COLUMNS=_TILE[1],
-            num_warps=4,
-            **OPTIONS,
-        )
-    return out
+    return launch_warp(_warp_kernel, x, transform, numbers, fill, size, INTERPOLATION=interpolation)
 
 
 @triton.jit(

@@ -19,9 +19,8 @@ from torch import Tensor
 
 from ..batched.warp import cpu_fuses_products
 from ._device import pick, round_half_even
-from ._host import OPTIONS, blocks, check_images, empty_like, per_channel
+from ._host import check_images, launch_warp
 
-_TILE = (8, 32)
 _INTERPOLATIONS = ("nearest", "bilinear")
 
 Fill = float | Sequence[float] | None
@@ -79,40 +78,20 @@ def perspective(x: Tensor, coefficients: Tensor, *, interpolation: str = "biline
 
 def _warp(x: Tensor, transform: Tensor, numbers: int, interpolation: str, fill: Fill, size: tuple[int, int]) -> Tensor:
     check_images(x)
-    samples, channels, height, width = x.shape
     if interpolation not in _INTERPOLATIONS:
         raise ValueError(f"interpolation {interpolation!r} is not one of {_INTERPOLATIONS}")
-    if transform.shape != (samples, numbers):
-        raise ValueError(f"transforms of shape {tuple(transform.shape)}, where {(samples, numbers)} is needed")
-    fills = per_channel(0.0 if fill is None else fill, channels)
-    out = empty_like(x, size, x.dtype)
-    if out.numel() == 0:
-        return out
-    rows, columns = blocks(size[0], _TILE[0]), blocks(size[1], _TILE[1])
-    with torch.cuda.device_of(x):
-        _warp_kernel[(rows * columns, samples)](
-            x,
-            out,
-            transform,
-            *transform.stride(),
-            *fills,
-            height,
-            width,
-            *size,
-            *x.stride(),
-            *out.stride(),
-            CHANNELS=channels,
-            PERSPECTIVE=numbers == 8,
-            NEAREST=interpolation == "nearest",
-            FILL=fill is not None,
-            FUSED=cpu_fuses_products(),
-            WHOLE=x.dtype == torch.uint8,
-            ROWS=_TILE[0],
-            COLUMNS=_TILE[1],
-            num_warps=4,
-            **OPTIONS,
-        )
-    return out
+    return launch_warp(
+        _warp_kernel,
+        x,
+        transform,
+        numbers,
+        0.0 if fill is None else fill,
+        size,
+        NEAREST=interpolation == "nearest",
+        FILL=fill is not None,
+        FUSED=cpu_fuses_products(),
+        WHOLE=x.dtype == torch.uint8,
+    )
 
 
 @triton.jit(

@@ -2,30 +2,19 @@
 
 from __future__ import annotations
 
-import json
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).parents[3]
+from ..conftest import on_imagined_device
+
 SCRIPT = Path(__file__).with_name("scripts") / "ordered.py"
 
 
 @pytest.fixture(scope="module")
 def found() -> dict[str, list[str]]:
-    """What the ledger says of each loop. In a process of its own: torch is never the same again there."""
-    done = subprocess.run(
-        [sys.executable, str(SCRIPT)],
-        env={**os.environ, "PYTHONPATH": str(ROOT), "CUDA_VISIBLE_DEVICES": ""},
-        capture_output=True,
-        text=True,
-        timeout=600,
-    )
-    assert done.returncode == 0, done.stderr
-    return dict(json.loads(done.stdout.splitlines()[-1]))
+    """What the ledger says of each loop."""
+    return on_imagined_device(SCRIPT, timeout=600)
 
 
 def test_every_access_is_in_order(found: dict[str, list[str]]) -> None:
