@@ -13,10 +13,10 @@ from pathlib import Path
 from typing import Any
 
 from .. import common
-from . import asking, data, running, table, truth
+from . import asking, data, pace, running, table, truth
 from .catalogue import RECIPES, Place, Recipe
 
-PARTS = ("truth", "analyse", "apply")
+PARTS = ("truth", "analyse", "apply", "remedy")
 _ROOT = Path(__file__).resolve().parent.parent.parent
 
 
@@ -45,8 +45,14 @@ def one(recipe: Recipe, at: Place, args: argparse.Namespace, row: dict[str, Any]
         keep = args.sessions and args.sessions / f"{recipe.name}.json"
         row["analyse"] = asking.ask(recipe, at, args.budget, tuple(args.options.split()), keep)
     if "apply" in args.part and recipe.loader:
-        options = ("--no-knobs", "--apply", "--plan", str(at.work.parent / f"{recipe.name}.plan"))
-        row["apply"] = asking.ask(recipe, at, args.budget, options)
+        plan = str(at.work.parent / f"{recipe.name}.plan")
+        keep = args.sessions and args.sessions / f"{recipe.name}-apply.json"
+        row["apply"] = asking.ask(recipe, at, args.budget, (*args.options.split(), "--apply", "--plan", plan), keep)
+    if "remedy" in args.part and recipe.loader:
+        paces = row.setdefault("remedy", {})
+        earlier = paces.get(str(at.workers), {})
+        earlier = {key: value for key, value in earlier.items() if key.split(":")[0] not in args.forms}
+        paces[str(at.workers)] = {**earlier, **pace.measure(recipe, at, args.forms, args.steps, args.limit)}
     row["load_average"] = os.getloadavg()[0]
 
 
@@ -64,11 +70,13 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.recipes", description=__doc__)
     parser.add_argument("--where", choices=("gpu", "cpu"), default="gpu" if torch.cuda.is_available() else "cpu")
     parser.add_argument("--only", nargs="*", default=[], metavar="NAME", choices=[recipe.name for recipe in RECIPES])
-    parser.add_argument("--part", nargs="+", choices=PARTS, default=PARTS, help="default: all of them")
+    parser.add_argument("--part", nargs="+", choices=PARTS, default=PARTS[:3], help="default: all but remedy")
     parser.add_argument("--budget", type=float, default=120, help="seconds for each analysis")
     parser.add_argument("--options", default="--no-knobs", help="further options for the analysis")
     parser.add_argument("--seconds", type=float, default=20, help="seconds for each phase of the truth")
-    parser.add_argument("--limit", type=float, default=300, help="maximum seconds for the truth of a recipe")
+    parser.add_argument("--limit", type=float, default=300, help="maximum seconds for the truth of a recipe, or a pace")
+    parser.add_argument("--forms", nargs="+", choices=pace.FORMS, default=list(pace.FORMS), help="of the remedy part")
+    parser.add_argument("--steps", type=int, default=100, help="timed steps of each form of the remedy part")
     parser.add_argument("--until", type=float, help="start no recipe after this many seconds")
     parser.add_argument("--workers", type=int, help="default: 2 on a CPU, else one less than the cores, at most 15")
     parser.add_argument("--data", type=Path, default=Path(tempfile.gettempdir()) / "recipes-data")

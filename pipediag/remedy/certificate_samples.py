@@ -15,6 +15,7 @@ from torchvision.transforms import functional as older
 
 from ..usercode import randomness, tree
 from ..usercode.places import label
+from .assembling import assembled
 from .images import RecordingStack, is_recording
 from .ops import Op
 from .packed_batch import Packed
@@ -86,7 +87,7 @@ def recorded(dataset: Any, collate: Callable[[Any], Any], indices: Sequence[Any]
         )
         with plan.installed(recorders), unhidden():
             samples = fetched(dataset, indices)
-            packed = pack(collate(samples), plan.fuse)
+            packed = pack(assembled(collate, samples), plan.fuse)
     except Exception as error:
         why = f"{type(error).__name__}: {error}"
     else:

@@ -18,9 +18,11 @@ from torch import Tensor
 from torchvision.io import ImageReadMode
 
 from .nvjpeg import CannotDecode, Decoder, Table
+from .triton import available
 
 #: Bytes to which the memory of a batch on the device is rounded up.
 _ROUNDED = 1 << 25
+_ALIGNED = 16
 
 
 class Files(NamedTuple):
@@ -29,8 +31,9 @@ class Files(NamedTuple):
     Attributes:
         begin: first address of the gap, which is also the end of the memory before it.
         nbytes: size of the gap. Addresses after it are larger by this than offsets in the memory that is sent.
-        rows: int64 ``(N, 6)``: for each file its offset in the sent memory, its size, the address, height and width of
-            its pixels ``(height, width, 3)``, and 1 if the user's code read it with torchvision, 0 if with Pillow.
+        rows: int64 ``(N, 7)``: for each file its offset in the sent memory, its size, the address, height and width of
+            its pixels ``(height, width, 3)``, its sampling (:class:`~pipediag.remedy.jpeg_header.Jpeg`), and 1 if the
+            user's code read it with torchvision, 0 if with Pillow.
     """
 
     begin: int
@@ -42,6 +45,8 @@ def why_not(device: torch.device) -> str:
     """Return why a device cannot decode JPEGs; the empty string if it can."""
     if device.type != "cuda":
         return f"the device {device.type} has no JPEG engine"
+    if not available(device):
+        return "it needs triton and a GPU of compute capability 7.0 or later"
     try:
         with torch.cuda.device(device):
             _decoder(torch.cuda.current_stream(device))
@@ -64,26 +69,48 @@ def with_pixels(memory: Tensor, files: Files, device: torch.device, on_cpu: bool
         memory = memory.pin_memory()  # itself if it is; torch then keeps it until the stream has read it
     end = files.begin + files.nbytes
     total = memory.numel() + files.nbytes
-    # Batches differ in size. Torch's allocator reuses a block only for what fits, so all of them ask for the same.
-    whole = torch.empty(-(-total // _ROUNDED) * _ROUNDED, dtype=torch.uint8, device=device)[:total]
+    whole = _empty(total, device)
     whole[: files.begin].copy_(memory[: files.begin], non_blocking=True)
     whole[end:].copy_(memory[files.begin :], non_blocking=True)
     left = files.rows
     if device.type == "cuda" and not on_cpu:
         with torch.cuda.device(device):
-            bases = np.array([memory.data_ptr(), 0, whole.data_ptr(), 0, 0, 0])
-            left = _decoder(torch.cuda.current_stream(device)).decode(left + bases) - bases
+            left = left[~_decode(memory, left, whole)]
     data = memory.numpy()
-    for begin, nbytes, at, _, _, decoder in left.tolist():
+    for begin, nbytes, at, *_, decoder in left.tolist():
         pixels = _DECODERS[decoder](data[begin : begin + nbytes].copy())
         whole[at : at + pixels.numel()].copy_(pixels.view(-1))
     return whole
 
 
+def _decode(memory: Tensor, rows: Table, whole: Tensor) -> npt.NDArray[np.bool_]:
+    """Decode files in ``memory`` on the device of ``whole``, to their places there; return which of them it knows."""
+    from .triton.jpeg_colours import to_rgb
+
+    sizes, sampling = rows[:, 3:5], rows[:, 5:6]
+    per_chroma = np.concatenate([sampling & 15, sampling >> 4], 1)  # rows and columns
+    chroma = -(-sizes // per_chroma)
+    planes = np.stack([sizes, chroma, chroma], 1)  # (N, 3, 2)
+    areas = -(-planes.prod(2) // _ALIGNED) * _ALIGNED
+    begins = (areas.cumsum() - areas.ravel()).reshape(areas.shape)
+    memory_of_planes = _empty(int(areas.sum()), whole.device)
+    files = np.concatenate([rows[:, :2], begins, planes[:, :, 1]], 1)
+    files += np.array([memory.data_ptr(), 0, *[memory_of_planes.data_ptr()] * 3, 0, 0, 0])
+    known = _decoder(torch.cuda.current_stream()).decode(files)
+    table = torch.from_numpy(np.concatenate([begins, rows[:, 2:6]], 1)).pin_memory().to(whole.device, non_blocking=True)
+    to_rgb(memory_of_planes, table, whole, int(sizes.prod(1).max()))  # also for planes that nobody has written
+    return known
+
+
+def _empty(nbytes: int, device: torch.device) -> Tensor:
+    """Return memory of a size that torch's allocator can give to the next batch again, which is not quite as large."""
+    return torch.empty(-(-nbytes // _ROUNDED) * _ROUNDED, dtype=torch.uint8, device=device)[:nbytes]
+
+
 def both_ways(memory: Tensor, files: Files, device: torch.device) -> Iterator[tuple[Tensor, Tensor]]:
     """Yield the pixels of each file as the device and as the user's decoder decode them, both on ``device``."""
     ours, users = (with_pixels(memory, files, device, on_cpu) for on_cpu in (False, True))
-    for _, _, at, height, width, _ in files.rows.tolist():
+    for _, _, at, height, width, *_ in files.rows.tolist():
         pixels = slice(at, at + 3 * height * width)
         yield ours[pixels], users[pixels]
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import re
 from functools import lru_cache
+from typing import NamedTuple
 
 from PIL.JpegImagePlugin import JpegImageFile
 
@@ -25,15 +26,28 @@ _SAMPLINGS = frozenset({0x11, 0x21, 0x22})
 _MARKER = re.compile(rb"\xff[^\x00\xd0-\xd7]")
 
 
-def decodable_size(data: bytes) -> tuple[int, int] | None:
-    """Return the height and width of a JPEG that the device decodes as the CPU does, or None for any other file.
+class Jpeg(NamedTuple):
+    """File that the device decodes as the CPU does.
+
+    Attributes:
+        sampling: luminance samples for one of chroma, horizontally in the upper four bits, vertically in the lower.
+    """
+
+    data: bytes
+    height: int
+    width: int
+    sampling: int
+
+
+def decodable(data: bytes) -> Jpeg | None:
+    """Return the JPEG if the device decodes it as the CPU does, or None for any other file.
 
     Such a file is baseline, 8 bits, YCbCr with 4:4:4, 4:2:2 or 4:2:0 sampling, in one complete scan. A file for which
     the CPU's decoder raises is none: the user's code must meet the error.
     """
     if data[:2] != _SOI:
         return None
-    at, ids, is_ycc, height, width = 2, b"", None, 0, 0
+    at, ids, is_ycc, height, width, sampling = 2, b"", None, 0, 0, 0
     needed = b""  # the segments that decoding depends on
     while at + 4 <= len(data) and data[at] == 0xFF:
         kind, size = data[at + 1], int.from_bytes(data[at + 2 : at + 4], "big")
@@ -47,7 +61,7 @@ def decodable_size(data: bytes) -> tuple[int, int] | None:
             whole = end is not None and end.group() == _EOI and body[:1] == b"\x03"
             # libjpeg's rule: JFIF is YCbCr; then Adobe's marker decides, then the names of the components.
             is_known = whole and bool(ids) and (is_ycc if is_ycc is not None else ids == b"\x01\x02\x03")
-            return (height, width) if is_known and _is_sound(needed + segment) else None
+            return Jpeg(data, height, width, sampling) if is_known and _is_sound(needed + segment) else None
         if kind == _JFIF and body[:5] == b"JFIF\0":
             is_ycc = True
         elif kind == _ADOBE and body[:5] == b"Adobe" and len(body) >= 12 and is_ycc is None:
@@ -56,9 +70,9 @@ def decodable_size(data: bytes) -> tuple[int, int] | None:
             if kind != _BASELINE or len(body) != 15 or body[0] != 8 or body[5] != 3:
                 return None
             height, width = int.from_bytes(body[1:3], "big"), int.from_bytes(body[3:5], "big")
-            if not 0 < height * width <= _MOST_PIXELS or body[7] not in _SAMPLINGS or body[10:14:3] != b"\x11\x11":
+            ids, sampling = body[6:15:3], body[7]
+            if not 0 < height * width <= _MOST_PIXELS or sampling not in _SAMPLINGS or body[10:14:3] != b"\x11\x11":
                 return None
-            ids = body[6:15:3]
             segment = segment[:5] + _SMALL + segment[9:]
         elif kind == _ARITHMETIC:
             return None

@@ -1,7 +1,8 @@
 """Decode JPEGs with the GPU's own JPEG engines, through NVIDIA's nvJPEG library.
 
-nvJPEG writes the pixels where the batch needs them, and takes a third of the host's time of the packages built on it.
-With interpolated upsampling of chroma its pixels differ from Pillow's by one level at most.
+nvJPEG gives the planes of luminance and chroma as the file holds them; :mod:`.triton.jpeg_colours` makes pixels of
+them. Its own conversion would differ from the CPU's by a level here and there. It takes a third of the host's time of
+the packages built on it.
 """
 
 from __future__ import annotations
@@ -22,8 +23,10 @@ import torch
 from ..errors import PipediagError
 
 _HARDWARE = 3  # NVJPEG_BACKEND_HARDWARE
-_INTERPOLATED_CHROMA = 1 << 5  # NVJPEG_FLAGS_UPSAMPLING_WITH_INTERPOLATION
-_INTERLEAVED_RGB = 5  # NVJPEG_OUTPUT_RGBI
+#: NVJPEG_FLAGS_HW_DECODE_NO_PIPELINE. With its pipeline, the library waits for ever on an H200 now and then, if
+#: something else runs on the GPU: for an event that no work reaches.
+_NO_PIPELINE = 1
+_PLANES = 1  # NVJPEG_OUTPUT_YUV
 _CHANNELS = 4  # NVJPEG_MAX_COMPONENT
 _LAST_SUFFIXED = 12  # last release of CUDA whose packages name it
 
@@ -47,40 +50,39 @@ class Decoder:
         self._handle, self._state = ctypes.c_void_p(), ctypes.c_void_p()
         self._files = 0
         self._turn = threading.Lock()  # torch gives one stream to several loaders
-        self._call("nvjpegCreateEx", _HARDWARE, None, None, _INTERPOLATED_CHROMA, ctypes.byref(self._handle))
+        self._call("nvjpegCreateEx", _HARDWARE, None, None, _NO_PIPELINE, ctypes.byref(self._handle))
         self._call("nvjpegJpegStateCreate", self._handle, ctypes.byref(self._state))
 
-    def decode(self, files: Table) -> Table:
-        """Launch the decoding on the stream, and return the files that the engine does not know.
+    def decode(self, files: Table) -> npt.NDArray[np.bool_]:
+        """Launch the decoding on the stream, and return which files the engine knows; the others are left out.
 
         Args:
-            files: int64 ``(N, 5)`` or wider: for each file its address and size in host memory, the address of its
-                pixels ``(height, width, 3)`` on the device, and their height and width. The host memory must stay until
-                the stream has done this work.
+            files: int64 ``(N, 8)``: for each file its address and size in host memory, the addresses of its three
+                planes on the device, and their widths. The host memory must stay until the stream has done this work.
         """
         with self._turn:
             try:
                 self._launch(files)
-                return files[:0]
+                return np.ones(len(files), bool)
             except CannotDecode:
                 known = np.array([self._is_supported(*file[:2].tolist()) for file in files])
-            if known.all() or not known.any():
-                return files
             try:
+                if known.all() or not known.any():
+                    raise CannotDecode("the engine gives no reason")
                 self._launch(files[known])
             except CannotDecode:
-                return files
-            return files[~known]
+                known[:] = False
+            return known
 
     def _launch(self, files: Table) -> None:
         number = len(files)
         if number != self._files:
             self._files = 0
-            self._call("nvjpegDecodeBatchedInitialize", self._handle, self._state, number, 1, _INTERLEAVED_RGB)
+            self._call("nvjpegDecodeBatchedInitialize", self._handle, self._state, number, 1, _PLANES)
             self._files = number
-        data, sizes, targets, _, widths = np.ascontiguousarray(files.T[:5])
+        data, sizes = np.ascontiguousarray(files.T[:2])
         images: Table = np.zeros((number, 2, _CHANNELS), np.int64)  # nvjpegImage_t: pointers, then pitches
-        images[:, 0, 0], images[:, 1, 0] = targets, 3 * widths
+        images[:, 0, :3], images[:, 1, :3] = files[:, 2:5], files[:, 5:]
         parts = [array.ctypes.data_as(ctypes.c_void_p) for array in (data, sizes, images)]
         self._call("nvjpegDecodeBatched", self._handle, self._state, *parts, ctypes.c_void_p(self._stream.cuda_stream))
 

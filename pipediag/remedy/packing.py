@@ -343,8 +343,8 @@ class _Writer:
     def _left_to_decode(self, groups: Sequence[Sequence[Undecoded]], shapes: Sequence[Shape]) -> list[Section]:
         """Send files, and return where the pixels of each group will be: ``shapes`` (images, height, width, 3)."""
         images = [image for group in groups for image in group]
-        data = [image.encoded for image in images]
-        decoders = [isinstance(image, UndecodedTensor) for image in images]
+        data = [image.encoded.data for image in images]
+        how = [(image.encoded.sampling, isinstance(image, UndecodedTensor)) for image in images]
         sent = self._memory.section(data, (sum(map(len, data)),), torch.uint8)
         begins = accumulate(map(len, data), initial=sent.offset)
         nbytes, places = self._memory.gap(shapes)
@@ -354,8 +354,8 @@ class _Writer:
             for row in range(number)
         ]
         rows = [
-            (begin, len(file), *target, decoder)
-            for begin, file, target, decoder in zip(begins, data, targets, decoders, strict=False)
+            (begin, len(file), *target, *one)
+            for begin, file, target, one in zip(begins, data, targets, how, strict=False)
         ]
         self._files = Files(places[0].offset, nbytes, np.array(rows))
         return places

@@ -23,6 +23,7 @@ from torch.utils._pytree import tree_leaves
 from ..usercode import randomness, tree
 from ..usercode.places import label
 from ..usercode.slots import Slot, find_slots, inner_slots
+from .assembling import assembled
 from .custom import Shapes
 from .images import RecordingStack, is_recording
 from .ops import NotRecordable
@@ -65,7 +66,7 @@ def find(dataset: Any, collate: Callable[[Any], Any], indices: Sequence[Any], st
             with plan.recording():
                 again = trial.all(indices)  # from the start links that the first pass found
                 trial.look_for_kept(first, again)
-                packed = pack(collate(again), plan.fuse)
+                packed = pack(assembled(collate, again), plan.fuse)
         except NotRecordable as error:
             return Found(replace(plan, reasons=(*trial.reasons(), str(error))), tuple(trial.own_code()))
     if plan.decodes and packed.files is None:

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 from typing import Any
 
+from .jpeg_header import Jpeg
+
 
 class Undecoded:
     """Image whose pixels nobody has needed yet. It becomes a usual one as soon as somebody does.
 
     Attributes:
-        encoded: bytes of its file, which :func:`~pipediag.remedy.jpeg_header.decodable_size` knows.
+        encoded: its file.
     """
 
-    encoded: bytes
+    encoded: Jpeg
     height: int
     width: int
 

@@ -19,7 +19,7 @@ from PIL.ExifTags import Base
 from PIL.JpegImagePlugin import JpegImageFile
 
 from ..patches import replaced
-from .jpeg_header import decodable_size
+from .jpeg_header import decodable
 from .undecoded import Undecoded, is_undecoded
 
 
@@ -55,7 +55,7 @@ class UndecodedPicture(_Picture):
     """Picture that Pillow would hold without its file, such as a converted one."""
 
     def load(self) -> Any:
-        with PIL.Image.open(io.BytesIO(self.encoded)) as again:
+        with PIL.Image.open(io.BytesIO(self.encoded.data)) as again:
             again.load()
             core = again.im
         self.__class__ = PIL.Image.Image  # type: ignore[assignment]
@@ -116,13 +116,14 @@ def _opening(original: Callable[..., Any]) -> Callable[..., Any]:
             file.seek(0)
             data = file.read()
             file.seek(at)
-            if decodable_size(data):
+            encoded = decodable(data)
+            if encoded is not None:
                 if picture._exclusive_fp:  # Pillow closes it when it decodes the picture
                     file.close()
                     picture.fp = io.BytesIO(data)
                     picture.fp.seek(at)
                 picture.__class__ = UndecodedFile
-                picture.__dict__["encoded"] = data
+                picture.__dict__["encoded"] = encoded
         return picture
 
     return open

@@ -19,7 +19,7 @@ from torchvision import tv_tensors
 from torchvision.io import ImageReadMode
 
 from ..patches import replaced
-from .jpeg_header import decodable_size
+from .jpeg_header import Jpeg, decodable
 from .ops import NotRecordable
 from .undecoded import Undecoded, is_undecoded
 
@@ -31,9 +31,9 @@ class UndecodedTensor(Undecoded, torch.Tensor):  # type: ignore[misc]
     _decode: Callable[[], Tensor]
 
     @classmethod
-    def of(cls, encoded: bytes, size: tuple[int, int], decode: Callable[[], Tensor]) -> Any:
-        """Return the image of a file, which ``decode()`` decodes. ``size`` is (height, width)."""
-        height, width = size
+    def of(cls, encoded: Jpeg, decode: Callable[[], Tensor]) -> Any:
+        """Return the image of a file, which ``decode()`` decodes."""
+        height, width = encoded.height, encoded.width
         strides = (1, 3 * width, 3)  # as torchvision's decoder leaves the pixels
         image: Any = Tensor._make_wrapper_subclass(cls, (3, height, width), strides=strides, dtype=torch.uint8)
         image.encoded, image.height, image.width, image._decode = encoded, height, width, decode
@@ -42,14 +42,14 @@ class UndecodedTensor(Undecoded, torch.Tensor):  # type: ignore[misc]
     def as_subclass(self, cls: type) -> Any:
         if cls is not tv_tensors.Image:
             return decoded(self).as_subclass(cls)
-        image = UndecodedImage.of(self.encoded, (self.height, self.width), partial(decoded, self))
+        image = UndecodedImage.of(self.encoded, partial(decoded, self))
         image.origin = self
         return image
 
     def clone(self, **kwargs: Any) -> Any:
         if kwargs:
             return decoded(self).clone(**kwargs)
-        return self.of(self.encoded, (self.height, self.width), self._decode)
+        return self.of(self.encoded, self._decode)
 
     @classmethod
     def __torch_function__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
@@ -128,10 +128,9 @@ def _decoding(original: Callable[..., Any]) -> Callable[..., Any]:
     def decode(data: Any, mode: int = ImageReadMode.UNCHANGED.value, apply_exif_orientation: bool = False) -> Any:
         usual = type(data) is Tensor and data.is_cpu and data.dtype == torch.uint8 and data.ndim == 1
         if usual and mode in _MODES and not apply_exif_orientation:
-            encoded = data.numpy().tobytes()
-            size = decodable_size(encoded)
-            if size is not None:
-                return UndecodedTensor.of(encoded, size, partial(_decode_again, original, encoded, mode))
+            encoded = decodable(data.numpy().tobytes())
+            if encoded is not None:
+                return UndecodedTensor.of(encoded, partial(_decode_again, original, encoded.data, mode))
         return original(data, mode, apply_exif_orientation)
 
     return decode

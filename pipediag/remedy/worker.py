@@ -15,6 +15,7 @@ from torch.utils.data._utils.pin_memory import pin_memory
 
 from ..usercode import randomness
 from ..usercode.slots import Slot
+from .assembling import assembled
 from .packed_batch import Packed
 from .packing import pack, pack_plain
 from .plan import Plan
@@ -64,7 +65,7 @@ class PackedCollate:
         Raises:
             NotRecordable: as for :func:`pack`.
         """
-        return pack(self._collate(samples), fuse, self._ring)
+        return pack(assembled(self._collate, samples), fuse, self._ring)
 
 
 def packing(loader: DataLoader[Any], ring: Ring) -> DataLoader[Any]:

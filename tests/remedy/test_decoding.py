@@ -22,6 +22,7 @@ from torchvision.datasets import ImageFolder
 from pipediag.analysis.remedy import DECODING
 from pipediag.remedy import OffloadedLoader, loader, nvjpeg, offload
 from pipediag.remedy.decoding import Files, both_ways, why_not, with_pixels
+from pipediag.remedy.jpeg_header import decodable
 from pipediag.remedy.packing import pack
 from pipediag.remedy.plan import Plan
 from pipediag.remedy.replay import replay
@@ -41,7 +42,7 @@ KINDS = {
 }
 
 
-def encoded(kind: str, height: int, width: int, seed: int = 0) -> bytes:
+def encoded(kind: str, height: int, width: int, seed: int = 0, quality: int = 75) -> bytes:
     noise = np.random.default_rng(seed).integers(0, 256, (height, width, 3), dtype=np.uint8)
     picture, file = PIL.Image.fromarray(noise), io.BytesIO()
     options: dict[str, Any] = {
@@ -54,7 +55,7 @@ def encoded(kind: str, height: int, width: int, seed: int = 0) -> bytes:
         exif[0x0112] = 6
         options = {"exif": exif}
     picture = picture.convert({"grey.jpg": "L", "cmyk.jpg": "CMYK"}.get(kind, "RGB"))
-    picture.save(file, "PNG" if kind == "png.jpg" else "JPEG", **options)
+    picture.save(file, "PNG" if kind == "png.jpg" else "JPEG", quality=quality, **options)
     return file.getvalue()
 
 
@@ -101,12 +102,7 @@ def test_a_folder_of_every_kind_of_file_gives_the_plain_batches(
     assert made.unrecorded == 0
     for (images, labels), (real, real_labels) in zip(got, expected, strict=True):
         assert torch.equal(labels, real_labels)
-        if device.type == "cpu":
-            assert torch.equal(images, real)
-        else:
-            levels = ((images - real) * 0.3 * 255).abs()
-            assert levels.max() < 2.5  # a level before the resizing, and the rounding after each pass
-            assert (levels > 0.5).float().mean() < 0.02
+        assert torch.equal(images, real)
 
 
 def test_only_files_that_the_device_knows_travel_as_files(folder: Path) -> None:
@@ -118,9 +114,9 @@ def test_only_files_that_the_device_knows_travel_as_files(folder: Path) -> None:
     sent = sum(KINDS[Path(path).name[3:]] for path, _ in data.samples)
     assert 0 < sent < len(data)
     assert len(packed.files.rows) == sent
-    pixels = sum(3 * height * width for *_, height, width, _ in packed.files.rows.tolist())
+    pixels = sum(3 * height * width for *_, height, width, _, _ in packed.files.rows.tolist())
     assert packed.files.nbytes >= pixels
-    assert {height for *_, height, _, _ in packed.files.rows.tolist()} <= {40 + 3 * k for k in range(40)}
+    assert {height for *_, height, _, _, _ in packed.files.rows.tolist()} <= {40 + 3 * k for k in range(40)}
 
 
 class Views(Dataset):  # type: ignore[misc]
@@ -304,7 +300,8 @@ def packed_files(data: list[bytes], sizes: list[tuple[int, int]]) -> tuple[Tenso
     begin = slab.numel() - 4
     rows, offset, at = [], 4, begin
     for file, (height, width) in zip(data, sizes, strict=True):
-        rows.append((offset, len(file), at, height, width, 0))
+        known = decodable(file)
+        rows.append((offset, len(file), at, height, width, known.sampling if known else 0x11, 0))
         offset, at = offset + len(file), at + 3 * height * width
     return slab, Files(begin, at - begin, np.array(rows))
 
@@ -314,20 +311,18 @@ def packed_files(data: list[bytes], sizes: list[tuple[int, int]]) -> tuple[Tenso
 class TestEngine:
     device = torch.device("cuda")
 
-    @settings(deadline=None, max_examples=40)
+    @settings(deadline=None, max_examples=200)
     @given(
-        st.lists(st.tuples(st.integers(16, 300), st.integers(16, 300)), min_size=1, max_size=12),
+        st.lists(st.tuples(st.integers(1, 300), st.integers(1, 300)), min_size=1, max_size=12),
         st.sampled_from([kind for kind, known in KINDS.items() if known]),
+        st.integers(1, 100),
         st.integers(0, 2**32 - 1),
     )
-    def test_pixels_are_within_a_level_of_pillows(self, sizes: list[tuple[int, int]], kind: str, seed: int) -> None:
+    def test_pixels_are_pillows(self, sizes: list[tuple[int, int]], kind: str, quality: int, seed: int) -> None:
         assert not why_not(self.device)
-        data = [encoded(kind, height, width, seed + k) for k, (height, width) in enumerate(sizes)]
-        memory, files = packed_files(data, sizes)
-        for ours, pillows in both_ways(memory, files, self.device):
-            levels = (ours.int() - pillows.int()).abs()
-            assert levels.max() <= (0 if kind == "4:4:4.jpg" else 1)
-            assert (levels > 0).float().mean() < 0.01
+        data = [encoded(kind, height, width, seed + k, quality) for k, (height, width) in enumerate(sizes)]
+        for ours, pillows in both_ways(*packed_files(data, sizes), self.device):
+            assert torch.equal(ours, pillows)
 
     def test_what_lies_around_the_pixels_is_untouched(self) -> None:
         memory, files = packed_files([encoded("4:2:0.jpg", 33, 47)], [(33, 47)])
@@ -339,8 +334,7 @@ class TestEngine:
         kinds = ["4:2:0.jpg", "progressive.jpg", "4:4:4.jpg", "png.jpg"]
         data = [encoded(kind, 64, 80, seed=k) for k, kind in enumerate(kinds)]
         memory, files = packed_files(data, [(64, 80)] * 4)
-        for k, (ours, pillows) in enumerate(both_ways(memory, files, self.device)):
-            assert (ours.int() - pillows.int()).abs().max() <= (1 if k == 0 else 0)
+        assert all(torch.equal(ours, pillows) for ours, pillows in both_ways(memory, files, self.device))
 
     def test_a_broken_scan_ends_no_process(self) -> None:
         data = bytearray(encoded("4:2:0.jpg", 200, 300))

@@ -11,7 +11,7 @@ pytest.importorskip("triton")
 
 import triton.language
 
-from pipediag.remedy.triton import _pixel_kernels, blur, pillow_warp, resample, warp
+from pipediag.remedy.triton import _pixel_kernels, blur, jpeg_colours, pillow_warp, resample, warp
 from pipediag.remedy.triton._host import OPTIONS
 
 BOXES = {"tops", "lefts", "heights", "widths", "image_heights", "image_widths"}
@@ -27,6 +27,7 @@ BOXES = {"tops", "lefts", "heights", "widths", "image_heights", "image_widths"}
         (resample._apply_kernel, {"offsets", "image_heights", "image_widths"}),
         (warp._warp_kernel, {"transform"}),
         (pillow_warp._warp_kernel, {"transform"}),
+        (jpeg_colours._rgb_kernel, {"planes", "table", "out"}),
     ],
 )
 def test_the_place_of_a_table_is_no_matter(kernel: Any, tables: set[str]) -> None:
@@ -35,6 +36,10 @@ def test_the_place_of_a_table_is_no_matter(kernel: Any, tables: set[str]) -> Non
 
 class TestCompiling:
     """The interpreter that other tests use accepts code that the compiler refuses. Compiling needs no GPU."""
+
+    def test_colours_of_jpegs(self) -> None:
+        types = {"planes": "*u8", "table": "*i64", "out": "*u8"}
+        assert "cubin" in compiled(jpeg_colours._rgb_kernel, types, {"BLOCK": 1024})
 
     @pytest.mark.parametrize("pillow", [True, False], ids=["pillow", "tensors"])
     def test_plans(self, pillow: bool) -> None:

@@ -28,7 +28,7 @@ from torchvision.transforms.v2.functional import _geometry
 from pipediag.remedy.batched import pillow
 from pipediag.remedy.batched import pillow_warp as eager
 from pipediag.remedy.batched.geometry import uint8_in_fixed_point
-from pipediag.remedy.triton import _host, available, blur, pillow_warp, pixels, resample, warp
+from pipediag.remedy.triton import _host, available, blur, jpeg_colours, pillow_warp, pixels, resample, warp
 from pipediag.remedy.triton.pixels import FLIP_HORIZONTALLY, FLIP_VERTICALLY, PixelOp, encode
 
 from .waiting import synchronising_forbidden
@@ -52,6 +52,7 @@ def device(request: pytest.FixtureRequest) -> Iterator[torch.device]:
             for module, name, number in (
                 (resample, "_PLAN_BLOCK", 8),
                 (pixels, "_SUM_BLOCK", 8),
+                (jpeg_colours, "_BLOCK", 16),
                 (pixels, "_SLICES", 4),
             ):
                 patch.setattr(module, name, number)
@@ -608,3 +609,56 @@ def test_available_only_on_cuda() -> None:
 def test_codes_can_be_imported_without_triton() -> None:
     program = "import sys; sys.modules['triton'] = None; import pipediag.remedy.triton.pixels"
     subprocess.run([sys.executable, "-c", program], check=True)
+
+
+# --- colours of JPEGs
+
+
+def upsampled(plane: Tensor, sampling: int, height: int, width: int) -> Tensor:
+    """Chroma at every pixel as libjpeg interpolates it: each sample 3/4 of the nearest and 1/4 of the next one."""
+    wide, high = sampling >> 4, sampling & 15
+    if wide == 1 or plane.shape[1] <= 2:
+        return plane.repeat_interleave(high, 0).repeat_interleave(wide, 1)[:height, :width]
+    if high == 2:
+        above, below = plane[:1], plane[-1:]
+        rows = torch.stack([3 * plane + torch.cat([above, plane[:-1]]), 3 * plane + torch.cat([plane[1:], below])], 1)
+        plane = rows.flatten(0, 1)
+    left, right = torch.cat([plane[:, :1], plane[:, :-1]], 1), torch.cat([plane[:, 1:], plane[:, -1:]], 1)
+    rounding, bits = ((8, 7), 4) if high == 2 else ((1, 2), 2)
+    columns = torch.stack([(3 * plane + left + rounding[0]) >> bits, (3 * plane + right + rounding[1]) >> bits], 2)
+    return columns.flatten(1, 2)[:height, :width]
+
+
+def in_rgb(y: Tensor, cb: Tensor, cr: Tensor) -> Tensor:
+    red = y + ((round(1.402 * 65536) * (cr - 128) + 32768) >> 16)
+    green = y + ((-round(0.34414 * 65536) * (cb - 128) - round(0.71414 * 65536) * (cr - 128) + 32768) >> 16)
+    blue = y + ((round(1.772 * 65536) * (cb - 128) + 32768) >> 16)
+    return torch.stack([red, green, blue], -1).clamp(0, 255).byte()
+
+
+@examples
+@given(
+    st.lists(
+        st.tuples(st.integers(1, 11), st.integers(1, 13), st.sampled_from([0x11, 0x21, 0x22])), min_size=1, max_size=4
+    ),
+    seeds,
+)
+def test_colours_of_jpegs(device: torch.device, files: list[tuple[int, int, int]], seed: int) -> None:
+    rows, planes, expected, end, at = [], [], [], 0, 5
+    for k, (height, width, sampling) in enumerate(files):
+        chroma = -(-height // (sampling & 15)), -(-width // (sampling >> 4))
+        own = [images(seed + 3 * k + c, size, torch.uint8) for c, size in enumerate(((height, width), chroma, chroma))]
+        y, cb, cr = (plane.int() for plane in own)
+        expected.append(in_rgb(y, *(upsampled(plane, sampling, height, width) for plane in (cb, cr))))
+        begins = [end, end + own[0].numel(), end + own[0].numel() + own[1].numel()]
+        end = begins[2] + own[2].numel()
+        rows.append((*begins, at, height, width, sampling))
+        at += 3 * height * width
+        planes += [plane.flatten() for plane in own]
+    out = torch.full((at + 5,), 77, dtype=torch.uint8, device=device)
+    most = max(height * width for height, width, _ in files)
+    jpeg_colours.to_rgb(torch.cat(planes).to(device), torch.tensor(rows).to(device), out, most)
+    made = out.cpu()
+    assert (made[:5] == 77).all()
+    assert (made[at:] == 77).all()
+    assert torch.equal(made[5:at], torch.cat([pixels.flatten() for pixels in expected]))

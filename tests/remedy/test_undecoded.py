@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 from PIL import ImageOps
 from torchvision.io import ImageReadMode
 
-from pipediag.remedy.jpeg_header import decodable_size
+from pipediag.remedy.jpeg_header import decodable
 from pipediag.remedy.undecoded import Undecoded, is_undecoded
 from pipediag.remedy.undecoded_pictures import undecoded_pictures
 
@@ -41,12 +41,12 @@ def undecoded(data: bytes) -> Any:
 @pytest.mark.parametrize("options", [{}, {"subsampling": 0}, {"subsampling": 1}, {"optimize": True}, {"quality": 100}])
 def test_usual_jpegs_stay_undecoded(options: dict[str, Any]) -> None:
     data = jpeg(**options)
-    assert decodable_size(data)
+    assert decodable(data)
     assert is_undecoded(undecoded(data))
 
 
 def test_restart_markers_are_part_of_the_scan() -> None:
-    assert decodable_size(jpeg(restart_marker_rows=1))
+    assert decodable(jpeg(restart_marker_rows=1))
 
 
 def adobe_rgb() -> bytes:
@@ -94,7 +94,7 @@ def with_byte(marker: int, at: int, value: int) -> bytes:
     ],
 )
 def test_others_do_not(data: bytes) -> None:
-    assert not decodable_size(data)
+    assert not decodable(data)
 
 
 @settings(deadline=None, max_examples=300)
@@ -103,8 +103,9 @@ def test_a_file_that_pillow_or_torchvision_refuse_is_decoded_where_the_user_asks
     data = bytearray(jpeg(subsampling=choose.draw(st.integers(0, 2)), comment=b"one"))
     for at in choose.draw(st.lists(st.integers(2, data.index(b"\xff\xda") + 13), min_size=1, max_size=2)):
         data[at] = choose.draw(st.integers(0, 255))
-    size = decodable_size(bytes(data))
-    if size is not None:
+    known = decodable(bytes(data))
+    if known is not None:
+        size = known.height, known.width
         tensor = torch.ops.image.decode_jpeg(torch.frombuffer(data, dtype=torch.uint8), ImageReadMode.RGB.value)
         assert tensor.shape == (3, *size)
         try:

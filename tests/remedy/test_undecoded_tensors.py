@@ -292,4 +292,4 @@ def test_a_file_is_compared_with_the_decoder_that_read_it() -> None:
     with plan.installed(plan.recorders(data)):
         packed = pack(default_collate([data[k] for k in range(4)]))
     assert packed.files is not None
-    assert packed.files.rows[:, 5].tolist() == [1] * 4
+    assert packed.files.rows[:, 6].tolist() == [1] * 4
