@@ -130,7 +130,7 @@ def _requesting(function: _Command) -> _Command:
     return command
 
 
-_DECODES = "decode JPEGs on the GPU too, within one level of the CPU's pixels."
+_DECODES = "decode JPEGs on the GPU too. In tests the pixels were the CPU's; that is not proven."
 _module = click.option("-m", "module", is_flag=True, help="SCRIPT is a module's name, as in python -m.")
 _rungs = click.option("--rungs", metavar="NAMES", callback=_rung_names,
                       help="Measure only these rungs, separated by commas.")  # fmt: skip

@@ -56,7 +56,7 @@ class Plan:
         reasons: why other links are not recorded.
         fuse: True if the device has the fused kernels.
         copies: True if images are copied when a recording image replaces them, for a dataset that overwrites them.
-        decodes: True if JPEGs are decoded on the device; their pixels then differ from the CPU's by one level at most.
+        decodes: True if JPEGs are decoded on the device.
         undecoded: why JPEGs are not decoded on the device, if that was allowed.
         refused: functions whose replay differs too much.
         own: links that are the user's own code and were proven to work on the device.
@@ -81,7 +81,7 @@ class Plan:
         for piece in self.pieces:
             lines.append(f"moves to the device: {', '.join(piece.moves)}")
             if self.decodes:
-                lines.append("decoded on the device: JPEGs, within one level of the CPU's pixels")
+                lines.append("decoded on the device: JPEGs")
             if piece.stays:
                 lines.append(f"stays in the workers: {', '.join(piece.stays)}")
         undecoded = [f"JPEGs are decoded in the workers: {self.undecoded}"] if self.undecoded else []

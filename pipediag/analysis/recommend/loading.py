@@ -79,7 +79,7 @@ def decode(view: View) -> Recommendation | None:
         kept = share_text(smaller.bytes_out, smaller.bytes_in)
         evidence.append(f"{smaller.name} keeps {kept} of what was decoded")
     on_device = (
-        "; --apply --approximate decodes JPEGs that Pillow opens on the GPU, within one level of its pixels"
+        "; --apply --approximate decodes JPEGs that Pillow opens on the GPU"
         if view.device == "cuda" and any(ending in _JPEG for ending in (files.endings if files is not None else ()))
         else ""
     )
