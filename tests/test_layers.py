@@ -17,7 +17,7 @@ LAYERS = (
     ("usercode", "report"),
     ("measure",),
     ("loop",),
-    ("remedy",),
+    ("remedy", "sample_cache"),
     ("ladder",),
     ("diagnosing", "host"),
     ("commands", "demo"),
