@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import operator
 import os
 import platform
 import sys
+import types
 import zlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import PurePath
 from typing import Any
 
@@ -18,29 +20,30 @@ from ..remedy.fingerprint import digest
 from ..usercode.slots import find_slots
 from .cut import Cut, links_of
 
+#: By object and name of the attribute.
+Contents = dict[tuple[int, str], Any]
 _PLAIN = (int, float, complex, str, bytes, bool, type(None))
 _MISSING = object()
-#: Number of items up to which the items of a transform's list are compared one by one for every sample.
+#: Number of items up to which a list is searched for datasets.
 _FEW = 64
 #: Bytes of an array that are looked at for every epoch.
 _MOST_BYTES = 1 << 26
+#: Number of parts that are looked at if it is larger.
+_PARTS = 64
 _DEPTH = 6
 
 
 class Attributes:
     """The attributes of the objects that make samples, compared before every sample: this takes microseconds."""
 
-    def __init__(self, dataset: Any, settling: Iterable[str]) -> None:
-        settling = frozenset(settling)
+    def __init__(self, dataset: Any, cut: Cut) -> None:
         self._held = [
             (attributes, name, value)
-            for attributes in map(vars, makers(dataset))
+            for attributes in map(vars, makers(dataset, cut.heads))
             for name, value in attributes.items()
-            if name not in settling
+            if name not in cut.settling
         ]
-        lists = (value for _, _, value in self._held if isinstance(value, list) and len(value) <= _FEW)
-        self._items = [(value, tuple(value)) for value in lists if any(map(callable, value))]
-        self._slots = [(slot, slot.get()) for slot in find_slots(dataset)]
+        self._slots = [(slot, slot.get(), links_of(slot.get())) for slot in find_slots(dataset)]
 
     def changed(self) -> str:
         """Return the name of an attribute that has another value than at first, or ""."""
@@ -48,48 +51,52 @@ class Attributes:
             now = attributes.get(name, _MISSING)
             if now is not value and not (type(now) is type(value) and isinstance(now, _PLAIN) and now == value):
                 return str(name)
-        for items, before in self._items:
-            if len(items) != len(before) or any(a is not b for a, b in zip(items, before, strict=True)):
-                return "transforms"
-        return next((slot.name for slot, value in self._slots if slot.get() is not value), "")
+        for slot, transform, links in self._slots:
+            now = links_of(transform)
+            if slot.get() is not transform or len(now) != len(links) or not all(map(operator.is_, now, links)):
+                return slot.name
+        return ""
 
 
-def contents(dataset: Any) -> dict[str, Any]:
-    """Return, for every attribute of the objects that make samples, a value that changes with its content.
+def contents(objects: Iterable[Any]) -> Contents:
+    """Return, for every attribute of the objects, a value that changes with its content.
 
     It holds for one process. Of arrays beyond 64 MB, only a part is looked at; other objects count by their type.
     """
-    found = {}
-    for number, maker in enumerate(makers(dataset)):
-        for name, value in list(vars(maker).items()):
-            found[f"{number}.{name}"] = _content(value)
-    return found
+    return {(id(obj), str(name)): _content(value) for obj in objects for name, value in list(vars(obj).items())}
 
 
-def differing(one: dict[str, Any], other: dict[str, Any]) -> frozenset[str]:
-    """Return the names of the attributes that differ between two results of :func:`contents`."""
-    names = one.keys() | other.keys()
-    return frozenset(n.partition(".")[2] for n in names if one.get(n, _MISSING) != other.get(n, _MISSING))
+def differing(one: Contents, other: Contents, objects: Iterable[Any]) -> frozenset[str]:
+    """Return the names of the objects' attributes that differ between two results of :func:`contents`."""
+    among = set(map(id, objects))
+    keys = {key for key in one.keys() | other.keys() if key[0] in among}
+    return frozenset(key[1] for key in keys if one.get(key, _MISSING) != other.get(key, _MISSING))
 
 
 def key_of(dataset: Any, cut: Cut) -> str:
     """Return a name for what is kept, which changes with the code and the data that it is made from."""
-    code = [getattr(type(maker), name, None) for maker in makers(dataset) for name in ("__getitem__", "__getitems__")]
-    files = [_content(value) for maker in makers(dataset) for value in vars(maker).values() if _is_file(value)]
+    objects = makers(dataset, cut.heads)
+    elsewhere = {*map(id, objects), *(id(slot.get()) for slot in find_slots(dataset))}
+    held = []
+    for obj in objects:
+        attributes = {k: v for k, v in vars(obj).items() if id(v) not in elsewhere and k not in cut.settling}
+        held += [type(obj), attributes, list(map(_content, filter(_is_file, attributes.values())))]
+    code = [getattr(type(obj), name, None) for obj in objects for name in ("__getitem__", "__getitems__", "forward")]
+    functions = [slot.get() for slot in find_slots(dataset) if isinstance(slot.get(), types.FunctionType)]
     versions = [platform.python_version(), torch.__version__, np.__version__]
     versions += [str(getattr(sys.modules.get(name), "__version__", "")) for name in ("torchvision", "PIL")]
-    return digest([dataset, code, list(cut.heads.items()), files, versions])
+    return digest([held, code, functions, list(cut.heads.items()), versions])
 
 
-def makers(dataset: Any) -> list[Any]:
-    """Return the objects with attributes that make samples: the datasets, their transforms and the links of these."""
+def makers(dataset: Any, heads: Mapping[int, int] | None = None) -> list[Any]:
+    """Return the objects with attributes that make what is kept: the datasets, and the links before the cut, or all."""
     found: dict[int, Any] = {}
     _add(dataset, found, _DEPTH)
-    for slot in find_slots(dataset):
-        transform = slot.get()
-        for part in (transform, *links_of(transform)):
-            if hasattr(part, "__dict__"):
-                found.setdefault(id(part), part)
+    for number, slot in enumerate(find_slots(dataset)):
+        links = links_of(slot.get())
+        for one in links if heads is None or number not in heads else links[: heads[number]]:
+            if hasattr(one, "__dict__"):
+                found.setdefault(id(one), one)
     return list(found.values())
 
 
@@ -114,7 +121,7 @@ def _content(value: Any) -> Any:
     if _is_file(value):
         found = os.stat(value)
         return str(value), found.st_size, found.st_mtime_ns
-    if isinstance(value, _PLAIN) or isinstance(value, PurePath):
+    if isinstance(value, (*_PLAIN, PurePath)):
         return value
     if isinstance(value, torch.Tensor):
         readable = value.device.type == "cpu" and value.layout == torch.strided and not value.is_quantized
@@ -128,7 +135,13 @@ def _content(value: Any) -> Any:
 
 
 def _sum(memory: Any) -> int:
-    return zlib.adler32(memory[:: max(1, -(-len(memory) // _MOST_BYTES))].tobytes())
+    """Return a check sum of an array's bytes, or of parts that are spread over a large one."""
+    if len(memory) <= _MOST_BYTES:
+        return zlib.adler32(memory)
+    total, part = 1, _MOST_BYTES // _PARTS
+    for begin in range(0, len(memory) - part, (len(memory) - part) // (_PARTS - 1)):
+        total = zlib.adler32(memory[begin : begin + part], total)
+    return total
 
 
 def _hashed(value: Any) -> int:

@@ -7,11 +7,13 @@ process and with its generators.
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
+import numpy as np
 from torch.nn import Sequential
 from torch.utils.data import Subset
 
@@ -138,9 +140,16 @@ def standing_in(slots: Mapping[int, Slot], called: Called) -> Iterator[None]:
 
 
 class _Gate:
+    """Open for calls of the thread that makes the sample, outside other such calls."""
+
     def __init__(self, called: Called) -> None:
         self.called = called
-        self.open = True
+        self.inside = False
+        self._thread = threading.get_ident()
+
+    @property
+    def open(self) -> bool:
+        return not self.inside and threading.get_ident() == self._thread
 
 
 class _StandIn:
@@ -152,43 +161,45 @@ class _StandIn:
     def call(self, name: str, fn: Link, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         if not self._gate.open:
             return fn(*args, **kwargs)
-        self._gate.open = False
+        self._gate.inside = True
         try:
             return self._gate.called(self._number, fn, args, kwargs)
         finally:
-            self._gate.open = True
+            self._gate.inside = False
 
 
-def links_of(transform: Link) -> list[Link]:
+def links_of(transform: Any) -> list[Link]:
     """Return the links of a chain of torchvision or torch, with nested chains flattened; else the transform itself."""
     if _is_compose(transform):
-        return [link for part in transform.transforms for link in links_of(part)]  # type: ignore[attr-defined]
+        return [link for part in transform.transforms for link in links_of(part)]
     if type(transform) is Sequential:  # takes modules only, so a chain in it stays whole
         return [link for part in transform for link in (links_of(part) if type(part) is Sequential else [part])]
     return [transform]
 
 
-def _is_compose(transform: Link) -> bool:
+def _is_compose(transform: Any) -> bool:
     kind = type(transform)
     return kind.__name__ == "Compose" and kind.__module__ in _COMPOSES
 
 
-def _tail(transform: Link, head: int) -> Link:
-    """Return a chain of the same type without its first links."""
-    if not head:
+def _tail(transform: Any, head: int) -> Any:
+    """Return a chain of the same type without its first links; a transform that is no chain is its own tail."""
+    if not head and not _is_compose(transform):
         return transform
     links = links_of(transform)[head:]
-    made: Link = Sequential(*links) if type(transform) is Sequential else type(transform)(links)  # type: ignore[call-arg, arg-type]
-    return made
+    return Sequential(*links) if type(transform) is Sequential else type(transform)(links)
 
 
 def run(links: Sequence[Link], args: tuple[Any, ...]) -> tuple[Any, ...]:
-    """Call links in sequence as torchvision's chains do: several arguments are passed on as several."""
-    several = len(args) > 1
+    """Call links in sequence as torchvision's chains do, and return the arguments for the next link."""
     for one in links:
-        result = one(*args)
-        args = result if several else (result,)
+        args = passed_on(one(*args), len(args) > 1)
     return args
+
+
+def passed_on(result: Any, several: bool) -> tuple[Any, ...]:
+    """Return a link's result as the next link's arguments: those of several arguments are passed on as several."""
+    return result if several else (result,)
 
 
 def fetches_together(dataset: Any) -> bool:
@@ -196,3 +207,8 @@ def fetches_together(dataset: Any) -> bool:
     while isinstance(dataset, Subset) and type(dataset).__getitems__ is Subset.__getitems__:
         dataset = dataset.dataset
     return callable(getattr(dataset, "__getitems__", None))
+
+
+def is_number(index: Any) -> bool:
+    """Return whether an index is an integer: only these have a place in a store."""
+    return isinstance(index, (int, np.integer)) and not isinstance(index, bool)
