@@ -85,6 +85,8 @@ def cache(
     except NoCut as reason:
         return CachedLoader(loader, None, f"nothing is kept: {reason}")
     dataset, where = loader.dataset, None if folder is None else Path(folder)
+    if where is not None:
+        where.mkdir(mode=0o700, parents=True, exist_ok=True)
     if nbytes is None:
         nbytes = free_memory() if where is None else free_disk(where)
     key = "" if where is None else key_of(dataset, cut)
