@@ -7,6 +7,7 @@ process and with its generators.
 
 from __future__ import annotations
 
+import pickle
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
@@ -22,6 +23,7 @@ from ..usercode.dissect import NotSeparable, RawSample, link
 from ..usercode.paths import Path, private
 from ..usercode.slots import Slot, find_slots
 from ..usercode.spying import Call, Seen, Spy, identities
+from .records import RecordError, decode, encode
 
 Link = Callable[..., Any]
 #: What is told of a transform's call: its slot's number, the transform, and the arguments.
@@ -93,10 +95,11 @@ class Cutter:
         with standing_in(self._slots, self._called):
             sample = fetch()
         self._look_for_draws()
+        seen, self._seen = self._seen, []
         if self._drew:
-            return sample, NotKept(f"draws from {self._drew} generator outside its transforms")
+            return sample, NotKept(f"it draws from {self._drew} generator outside its transforms")
         try:
-            return sample, self._kept(sample)
+            return sample, _kept(seen, sample)
         except NotSeparable as error:
             return sample, NotKept(str(error))
 
@@ -105,9 +108,9 @@ class Cutter:
         if head:
             args = run(links_of(fn)[:head], args)
         self._look_for_draws()
-        inputs, kept = identities((args, kwargs)), private((args, kwargs))
+        inputs = identities((args, kwargs))
+        call = Call("", fn, *_as_now(args, kwargs))
         result = self._tails[position](*args, **kwargs)
-        call = Call("", fn, *kept)
         self._seen.append((position, Seen(call, inputs, result, result, identities(result), [], None, 0.0)))
         self._before = randomness.glance()
         return result
@@ -115,12 +118,39 @@ class Cutter:
     def _look_for_draws(self) -> None:
         self._drew = self._drew or randomness.drawn_from(self._before, randomness.glance()) or ""
 
-    def _kept(self, sample: Any) -> Kept:
-        if not self._seen:
-            return whole(sample)
-        raw = link([seen for _, seen in self._seen], sample)
-        inputs = [(call.args, call.kwargs) for call in raw.calls]
-        return Kept(tuple(position for position, _ in self._seen), inputs, raw.sample, raw.holes, raw.feeds)
+
+def _kept(seen: Sequence[tuple[int, Seen]], sample: Any) -> Kept:
+    if not seen:
+        return whole(sample)
+    raw = link([one for _, one in seen], sample)
+    inputs = [(call.args, call.kwargs) for call in raw.calls]
+    return Kept(tuple(position for position, _ in seen), inputs, raw.sample, raw.holes, raw.feeds)
+
+
+def _as_now(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """Return arguments that keep their present content, whatever is written into the originals."""
+    if len(args) == 1 and hasattr(args[0], "getbands") and not kwargs:  # saves a copy of a Pillow image
+        try:
+            return (_Encoded(args[0]),), {}
+        except RecordError:
+            pass
+    return private((args, kwargs))
+
+
+class _Encoded:
+    """A Pillow image that is encoded already. A record of it is a record of the image."""
+
+    __slots__ = ("_record",)
+
+    def __init__(self, image: Any) -> None:
+        self._record = encode(image)
+
+    def __reduce__(self) -> Any:
+        return _decoded, (self._record.head, *map(pickle.PickleBuffer, self._record.buffers))
+
+
+def _decoded(head: bytes, *buffers: Any) -> Any:
+    return decode(head, buffers, copy=False)
 
 
 def whole(sample: Any) -> Kept:

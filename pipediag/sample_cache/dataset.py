@@ -129,7 +129,7 @@ class SampleCache:
             return
         if before is None:
             self.store.put(index, record, files)
-        elif not _equal(before, record, made):
+        elif not _equal(before, record):
             reason = f"sample {index} is not what it was when it was kept"
             self.switch.turn_off(reason)
             warnings.warn(f"pipediag.cache: {reason}; from now on all samples are made anew", stacklevel=2)
@@ -162,11 +162,12 @@ class _Here:
         return self._used % every == 0
 
 
-def _equal(entry: Entry, record: Record, made: Kept) -> bool:
+def _equal(entry: Entry, record: Record) -> bool:
     if bytes(entry.head) == record.head:
         return all(map(operator.eq, entry.buffers, record.buffers))
     try:
-        return same(tuple(decode(entry.head, entry.buffers, copy=True)), tuple(made)) is True
+        one, other = (decode(kept.head, kept.buffers, copy=True) for kept in (entry, record))
+        return same(tuple(one), tuple(other)) is True
     except RecordError:
         return False
 

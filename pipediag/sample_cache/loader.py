@@ -29,7 +29,7 @@ class CachedLoader(DataLoader):  # type: ignore[misc]
     """
 
     def __init__(self, loader: DataLoader[Any], cache: SampleCache | None, words: str) -> None:
-        self.__dict__.update(loader.__dict__, _iterator=None, loader=loader, _cache=cache, _words=words)
+        self.__dict__.update(loader.__dict__, _iterator=None, loader=loader, _cache=cache, _words=words, _changed="")
         self.__dict__["store"] = None if cache is None else cache.store
         if cache is not None:
             served = CachedBatches if fetches_together(cache.dataset) else CachedDataset
@@ -40,11 +40,13 @@ class CachedLoader(DataLoader):  # type: ignore[misc]
     def plan(self) -> str:
         """What is kept, or why nothing is."""
         reason = self._cache.switch.reason if self._cache is not None else ""
-        return f"nothing is kept any more: {reason}" if reason else str(self._words)
+        if reason:
+            return f"nothing is kept any more: {reason}"
+        return f"not used, since {self._changed!r} has changed: {self._words}" if self._changed else str(self._words)
 
     def __iter__(self) -> Iterator[Any]:
         if self._cache is not None:
-            self._cache.check()
+            self.__dict__["_changed"] = self._cache.check()
         elif _iterates_itself(self.loader):
             return iter(self.loader)
         iterator: Iterator[Any] = super().__iter__()

@@ -246,7 +246,7 @@ def archive(root: Path) -> Path:
 
 
 def lines(root: Path) -> Path:
-    words = "the quick brown fox jumps over a lazy dog and runs".split()
+    words = ["the", "quick", "brown", "fox", "jumps", "over", "a", "lazy", "dog", "and", "runs"]
     text = "\n".join(" ".join(words[k % 7 : 5 + k % 5]) + f" a b c d {k}" for k in range(SAMPLES))
     (root / "lines.txt").write_text(text)
     return root / "lines.txt"
