@@ -117,7 +117,7 @@ def test_it_takes_a_loader() -> None:
 def test_ways_to_start_workers(method: str, persistent: bool, tmp_path: Path) -> None:
     dataset = Photos(photos(tmp_path), T.Compose([T.RandomResizedCrop(8), T.ToTensor()]))
     workers = multiprocessing.get_context(method)
-    compare(
+    cached = compare(
         DataLoader(
             dataset,
             batch_size=7,
@@ -128,6 +128,8 @@ def test_ways_to_start_workers(method: str, persistent: bool, tmp_path: Path) ->
         ),
         number=2,
     )
+    assert cached.store is not None
+    assert cached.store.entries == len(dataset)
 
 
 def test_with_replacement_and_without_batches(tmp_path: Path) -> None:
