@@ -284,7 +284,7 @@ class _Mapping:
         """Return the entry at ``offset`` and the facts of its files, or None if it is damaged."""
         check, writer, owner, size, facts = ENTRY.unpack_from(self.memory, offset)
         memory = memoryview(self.memory)[offset : offset + size]
-        if owner != index or len(memory) != size:
+        if owner != index or not ENTRY.size < ENTRY.size + facts <= size == len(memory):
             return None
         if writer != run and not self.verified[index]:
             if zlib.crc32(memory[8:]) != check:
