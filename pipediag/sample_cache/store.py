@@ -141,10 +141,7 @@ class Store:
             if offset is None:
                 return False
             mapping.file.write(parts, offset)
-            with mapping.file.locked():
-                if mapping.offset(index):
-                    return False
-                mapping.file.set(INDEX + index, offset)
+            mapping.file.set(INDEX + index, offset)
         except OSError as error:
             self._refuse(mapping, error.errno or errno.EIO)
             return False

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import random
 from collections.abc import Callable
@@ -93,6 +94,24 @@ def test_a_file_replaced_by_another_run_goes_on_serving_those_that_have_it(tmp_p
     (tmp_path / "key.cache").unlink()
     new = opened(tmp_path)
     assert new.entries == 0 and torch.equal(got(old, 3), value(3))
+
+
+def test_a_file_that_is_replaced_while_it_is_opened_is_opened_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    flock = fcntl.flock
+
+    def replaced_meanwhile(number: int, operation: int) -> None:
+        monkeypatch.setattr(fcntl, "flock", flock)
+        (tmp_path / "key.cache").unlink()
+        filled(tmp_path)
+        flock(number, operation)
+
+    filled(tmp_path)
+    monkeypatch.setattr(fcntl, "flock", replaced_meanwhile)
+    store = opened(tmp_path, samples=SAMPLES)
+    assert store.entries == SAMPLES and torch.equal(got(opened(tmp_path), 3), value(3))
+    assert os.path.samestat((tmp_path / "key.cache").stat(), os.fstat(store._mapped().file.number))
 
 
 def truncate(path: Path) -> None:
