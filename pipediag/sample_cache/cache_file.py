@@ -82,6 +82,7 @@ class CacheFile:
             fcntl.flock(lock, fcntl.LOCK_EX)
             yield
         finally:
+            fcntl.flock(lock, fcntl.LOCK_UN)  # a process forked meanwhile has the opening too
             os.close(lock)
 
     def _grow(self, size: int) -> None:

@@ -1,9 +1,11 @@
 """Store encoded samples in one file that all processes of a run map.
 
-    store = Store.create(samples=len(dataset), nbytes=limit, folder=None, key="")
+    store = Store.create(samples=len(dataset), nbytes=limit)
     store.put(index, records.encode(value), [FileFacts.of(path)])  # True if it was stored
     entry = store.get(index)  # None if it has none, or if a file it was made from has changed
     value = records.decode(entry.head, entry.buffers, copy=False)
+    store.touched(index)  # True if this process has written into what it was handed; store.forget(index) undoes it
+    store.full  # why no further entry is accepted, or None
 
 Without a folder the file exists in memory only (``memfd_create``): it has no name, needs no room in /dev/shm, and
 vanishes with the last process that uses it, however that ends. With a folder it is ``<key>.cache`` there, readable by
@@ -89,7 +91,7 @@ class Store:
         self._mapping: _Mapping | None = None
 
     @classmethod
-    def create(cls, samples: int, nbytes: int, folder: Path | None, key: str) -> Store:
+    def create(cls, samples: int, nbytes: int, folder: Path | None = None, key: str = "") -> Store:
         """Make a store, or open the one that earlier runs have left in ``folder``.
 
         Args:
@@ -238,7 +240,6 @@ class Store:
 
     def _drop(self, mapping: _Mapping, index: int, offset: int, count: int) -> None:
         """Drop the entry at ``offset``, and count it once, however many processes find it outdated."""
-        mapping.verified[index] = False
         try:
             with mapping.file.locked():
                 if mapping.offset(index) == offset:
@@ -260,7 +261,7 @@ class _Mapping:
 
     Attributes:
         words: header and index.
-        verified: whether the check sum of a sample's entry, made by another run, was right.
+        verified: for each sample, the offset of the entry of another run whose check sum was right.
     """
 
     def __init__(self, file: CacheFile) -> None:
@@ -268,7 +269,7 @@ class _Mapping:
         self.process = os.getpid()
         self.memory = mmap.mmap(file.number, file.size, mmap.MAP_PRIVATE | _MAP_NORESERVE)
         self.words = memoryview(self.memory)[: file.front].cast("q")
-        self.verified = bytearray(file.samples)
+        self.verified: np.ndarray = np.zeros(file.samples, np.int64)
 
     def offset(self, index: int) -> int:
         """Return where a sample's entry begins, 0 if it has none."""
@@ -283,10 +284,12 @@ class _Mapping:
         memory = memoryview(self.memory)[offset : offset + size]
         if owner != index or not ENTRY.size < ENTRY.size + facts <= size == len(memory):
             return None
-        if writer != run and not self.verified[index]:
+        if writer != run and self.verified[index] != offset:
+            if pages := self.pages(index):
+                self.memory.madvise(mmap.MADV_WILLNEED, pages.start, len(pages))  # reads it from the disk at once
             if zlib.crc32(memory[8:]) != check:
                 return None
-            self.verified[index] = True
+            self.verified[index] = offset
         if size < _LARGE:
             memory = memoryview(bytearray(memory))
         at = ENTRY.size + facts
@@ -302,7 +305,9 @@ class _Mapping:
         """Return the bytes of a sample's entry, empty if it has none or shares its pages with others."""
         offset = self.offset(index)
         size = ENTRY.unpack_from(self.memory, offset)[3] if offset else 0
-        return range(offset, min(offset + size, self.file.size)) if size >= _LARGE else range(0)
+        if size < _LARGE or offset % mmap.PAGESIZE:  # the second is a damaged one
+            return range(0)
+        return range(offset, min(offset + size, self.file.size))
 
     def touched(self, pages: range) -> bool:
         """Return whether this process has changed some of these bytes."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fcntl
+import mmap
 import os
 import random
 from collections.abc import Callable
@@ -206,6 +207,18 @@ def test_a_damaged_entry_is_dropped_and_counted(tmp_path: Path) -> None:
     store = opened(tmp_path)
     assert got(store, 5) is None and (store.damaged, store.changed, store.entries) == (1, 0, SAMPLES - 1)
     assert store.put(5, encode(value(5)), []) and torch.equal(got(store, 5), value(5))
+
+
+def test_a_small_entry_that_claims_to_be_large_is_damaged(tmp_path: Path) -> None:
+    path = filled(tmp_path)
+    offset = opened(tmp_path)._mapped().offset(1)
+    assert offset % mmap.PAGESIZE
+    with path.open("r+b") as file:
+        file.seek(offset + 24)
+        file.write((60_000).to_bytes(8, "little"))
+    store = opened(tmp_path)
+    store.forget(1)
+    assert not store.touched(1) and got(store, 1) is None and store.damaged == 1
 
 
 def test_a_file_that_another_user_could_write_is_never_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -167,6 +167,14 @@ def test_a_writer_killed_with_the_lock_releases_it(store: Store) -> None:
     assert ended(waiting) == 0 and store.entries == SAMPLES
 
 
+def test_a_process_forked_under_the_lock_does_not_keep_it(store: Store) -> None:
+    with store._mapped().file.locked():
+        idle = started("fork", time.sleep, 60)
+    other = started("fork", fill, store, 0)
+    assert ended(other) == 0 and idle.is_alive()
+    idle.kill()
+
+
 def write_into(store: Store) -> None:
     tensor = got(store, LARGEST)
     tensor.fill_(-1)
