@@ -148,7 +148,11 @@ def in_folder(folder: Path, key: str, samples: int, nbytes: int) -> CacheFile:
                 continue
             if _is_private(found):
                 if found.st_size == 0:
-                    file.format(fixed, nbytes)
+                    try:
+                        file.format(fixed, nbytes)
+                    except OSError:  # a full disk
+                        path.unlink()
+                        raise
                     return file
                 if file.reopen(fixed, nbytes, found.st_size):
                     return file

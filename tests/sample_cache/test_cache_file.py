@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import mmap
 import os
@@ -226,6 +227,20 @@ def test_a_file_that_another_user_could_write_is_never_used(tmp_path: Path, monk
     monkeypatch.setattr(os, "geteuid", lambda: os.getuid() + 1)
     with pytest.raises(UsageError, match=r"samples cannot be kept in .*: its files cannot be made private"):
         opened(tmp_path)
+
+
+def test_a_disk_too_full_for_the_index_is_left_as_it_was(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pwrite = os.pwrite
+
+    def full(number: int, data: memoryview, offset: int) -> int:
+        if offset > MIB:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        return pwrite(number, data, offset)
+
+    monkeypatch.setattr(os, "pwrite", full)
+    with pytest.raises(UsageError, match="No space left on device"):
+        opened(tmp_path, samples=1_000_000)
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_a_folder_that_cannot_be_used_is_an_error_of_the_user(tmp_path: Path) -> None:
