@@ -39,17 +39,18 @@ _TRIES = 100
 
 
 class CacheFile:
-    """Open file. It is closed with the last reference, so that no thread uses its number for another file.
+    """Open file. It is closed with the last reference: no thread can write to another file that has got its number.
 
     Attributes:
+        number: file descriptor.
         size: bytes that a process maps.
         front: size of header and index.
     """
 
-    def __init__(self, number: int, samples: int, size: int = 0) -> None:
+    def __init__(self, number: int, samples: int) -> None:
         self.number = number
         self.samples = samples
-        self.size = size
+        self.size = 0
         self.front = up(8 * (INDEX + samples), mmap.PAGESIZE)
 
     def __del__(self) -> None:
@@ -85,11 +86,6 @@ class CacheFile:
             fcntl.flock(lock, fcntl.LOCK_UN)  # a process forked meanwhile has the opening too
             os.close(lock)
 
-    def _grow(self, size: int) -> None:
-        os.ftruncate(self.number, size)
-        self.set(SIZE, size)
-        self.size = size
-
     def format(self, fixed: bytes, nbytes: int) -> None:
         """Make an empty store. The words that say that the header is complete are written last."""
         # Reading a hole of a file in memory takes memory too, and kills the process if there is none.
@@ -116,9 +112,13 @@ class CacheFile:
         self.size = size
         if size < self.front + nbytes:
             self._grow(self.front + nbytes)
-        self.set(GRANTED, 0)
-        self.set(FULL, 0)
+        self.write([bytes(8 * (DAMAGED + 1 - GRANTED))], 8 * GRANTED)  # what held for the earlier run
         return True
+
+    def _grow(self, size: int) -> None:
+        os.ftruncate(self.number, size)
+        self.set(SIZE, size)
+        self.size = size
 
 
 def in_memory(samples: int, nbytes: int) -> CacheFile:

@@ -46,7 +46,8 @@ def encode(value: Any) -> Record:
     """Encode a nest of tensors, arrays, Pillow images and anything else that can be pickled.
 
     Tensors keep their values, dtype, shape, subclass and attributes, and their strides unless these leave gaps.
-    A Pillow image of any class is decoded as a plain ``PIL.Image.Image``.
+    Two that share memory are decoded as separate ones. A Pillow image of any class is decoded as a plain
+    ``PIL.Image.Image``.
 
     Raises:
         RecordError: the value cannot be pickled, or a tensor is not in host memory.

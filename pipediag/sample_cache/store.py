@@ -174,12 +174,12 @@ class Store:
 
     @property
     def changed(self) -> int:
-        """Number of entries dropped because a file had changed."""
+        """Number of entries dropped since the last run began, because a file had changed."""
         return self._header(CHANGED)
 
     @property
     def damaged(self) -> int:
-        """Number of entries of earlier runs dropped because their check sum was wrong."""
+        """Number of entries of earlier runs dropped since then, because their check sum was wrong."""
         return self._header(DAMAGED)
 
     @property

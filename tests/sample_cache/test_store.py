@@ -308,6 +308,7 @@ def test_it_behaves_as_a_dict_does(steps: list[tuple[str, int, int]], in_folder:
             elif step == "reopen" and in_folder:
                 store.close()
                 store = Store.create(6, 300_000, folder, "key")
+                changes = 0
             for each in range(6):
                 found = got(store, each, copy=bool(number % 2))
                 assert (found is None) == (each not in model)
