@@ -46,7 +46,8 @@ def encode(value: Any) -> Record:
     """Encode a nest of tensors, arrays, Pillow images and anything else that can be pickled.
 
     Tensors keep their values, dtype, shape, subclass and attributes, and their strides unless these leave gaps.
-    A Pillow image of any class is decoded as a plain ``PIL.Image.Image``.
+    Two that share memory are decoded as separate ones. A Pillow image of any class is decoded as a plain
+    ``PIL.Image.Image``.
 
     Raises:
         RecordError: the value cannot be pickled, or a tensor is not in host memory.
@@ -94,13 +95,14 @@ def _summary(error: Exception) -> str:
 
 
 class _Pickler(pickle.Pickler):
-    """Pickler that separates the memory of tensors, Pillow images and arrays with gaps."""
+    """Pickler that separates the memory of tensors, Pillow images and all arrays; the base class only does so for
+    contiguous ones."""
 
     def reducer_override(self, value: Any) -> Any:
         if isinstance(value, Tensor):
             return _reduced_tensor(value)
         if type(value) is np.ndarray and not (value.flags.forc or value.dtype.hasobject):
-            return value.copy(order="K").__reduce_ex__(5)
+            return _reduced_array(value)
         if "PIL.Image" in sys.modules and isinstance(value, sys.modules["PIL.Image"].Image):
             return _reduced_picture(value)
         return NotImplemented
@@ -156,6 +158,12 @@ def _tensor(
     if attributes:
         tensor.__dict__.update(attributes)
     return tensor
+
+
+def _reduced_array(array: np.ndarray) -> Any:
+    """Reduce an array that is not contiguous to a contiguous one with its axes in the order of their strides."""
+    axes = sorted(range(array.ndim), key=lambda axis: -abs(array.strides[axis]))
+    return np.transpose, (np.ascontiguousarray(array.transpose(axes)), [axes.index(k) for k in range(array.ndim)])
 
 
 def _reduced_picture(image: Image.Image) -> Any:
