@@ -15,15 +15,17 @@ if TYPE_CHECKING:
     from .remedy import offload
     from .remedy.streams.branches import fork_join
     from .remedy.streams.pipeline import StagePipeline
+    from .sample_cache.loader import cache
     from .session import Session
 
-__all__ = ["Diagnosis", "Session", "StagePipeline", "__version__", "diagnose", "fork_join", "offload", "stage"]
+__all__ = ["Diagnosis", "Session", "StagePipeline", "__version__", "cache", "diagnose", "fork_join", "offload", "stage"]
 
 _WHERE = {
     "diagnose": ".diagnosing",
     "Diagnosis": ".diagnosing",
     "Session": ".session",
     "offload": ".remedy",
+    "cache": ".sample_cache.loader",
     "StagePipeline": ".remedy.streams.pipeline",
     "fork_join": ".remedy.streams.branches",
 }

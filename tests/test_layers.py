@@ -18,6 +18,7 @@ LAYERS = (
     ("measure",),
     ("loop",),
     ("remedy",),
+    ("sample_cache",),
     ("ladder",),
     ("diagnosing", "host"),
     ("commands", "demo"),

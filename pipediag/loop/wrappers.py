@@ -12,17 +12,21 @@ from typing import Any, Protocol
 from torch.utils.data import get_worker_info
 
 
-class Fetching(Protocol):
-    """The maker of a dataset's samples in a worker."""
+class InWorker(Protocol):
+    """The holder of the user's dataset in a worker."""
 
     dataset: Any
+
+    def ready(self) -> None:
+        """Note that the worker is about to begin."""
+
+
+class Fetching(InWorker, Protocol):
+    """The maker of a dataset's samples in a worker."""
 
     def samples(self, indices: Sequence[Any]) -> Any: ...
 
     def sample(self, index: Any) -> Any: ...
-
-    def ready(self) -> None:
-        """Note that the worker is about to begin."""
 
 
 class Serving(Fetching, Protocol):
@@ -82,7 +86,7 @@ class StagedCollate:
 class InitWorker:
     """The init function of a worker, which makes ``get_worker_info().dataset`` the user's own dataset."""
 
-    def __init__(self, worker_side: Fetching, user: Callable[[int], None] | None) -> None:
+    def __init__(self, worker_side: InWorker, user: Callable[[int], None] | None) -> None:
         self._worker_side, self._user = worker_side, user
 
     def __call__(self, worker_id: int) -> None:

@@ -10,6 +10,7 @@ from torch.utils.data import DataLoader, IterableDataset
 
 from ..analysis.remedy import DECODING
 from ..errors import UsageError
+from ..loop.separate_process import TrialFailed
 from ..usercode.places import label
 from .certifying import Certificate, certify
 from .custom import Refused, prove
@@ -19,7 +20,7 @@ from .streams.executor import Executor, LoaderOnDevice
 from .streams.feed import Feed
 from .streams.pipeline import feed_of, placed
 from .to_device import ToDevice
-from .trial import TrialFailed, found, reference_at, witnesses
+from .trial import found, reference_at, witnesses
 from .triton import available
 
 #: Numbers of samples for the trial of a plan, and for the proof of the user's own code.

@@ -1,51 +1,28 @@
-"""Run trials on the user's own samples in a separate process.
+"""Run trials of a plan on the user's own samples, in a separate process (:mod:`pipediag.loop.separate_process`).
 
 To find out what can be moved, and to prove that the pixels stay the same, samples must be made that the training did
-not request. Datasets and transforms may keep state, open files and count. So a worker makes the samples and then ends,
-and the user's objects do not change.
+not request.
 """
 
 from __future__ import annotations
 
-import copy
-import fcntl
-import gc
-import itertools
-import os
-import pickle
-import stat
-import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterator
 from dataclasses import replace
 from functools import partial
 from typing import Any
 
 import torch
-from torch.utils.data import DataLoader, IterableDataset, Sampler
+from torch.utils.data import DataLoader
 
-from ..loop.wrappers import InitWorker
-from ..usercode import randomness
+from ..loop.separate_process import Collate, Task, tried
 from .certificate_samples import Real, Recorded, real, recorded
 from .custom import Reference, Refused, reference_of
 from .ops import NotRecordable
 from .plan import Place, Plan, link_at
 from .scouting import Found, find, given_to
-from .worker import PackingSide, handed_on
-
-Collate = Callable[[Any], Any]
-#: Function of a dataset, its collate function and sample indices. It is pickled for the worker.
-Task = Callable[[Any, Collate, list[Any]], Any]
 
 #: Number of samples that a task of :func:`witnesses` makes at a time.
 _TOGETHER = 8
-
-#: Linux's table of this process's open files; the first three, its standard input and output, stay shared.
-_OPEN_FILES, _STANDARD = "/proc/self/fd", 2
-
-
-class TrialFailed(NotRecordable):
-    """Error: the samples for a trial could not be made."""
 
 
 def found(loader: DataLoader[Any], start: Plan, samples: int) -> Found:
@@ -96,146 +73,4 @@ def _reference(dataset: Any, collate: Collate, indices: list[Any], place: Place)
 def _tried(
     loader: DataLoader[Any], task: Task, samples: int, together: int | None = None, seed: int = 0
 ) -> Iterator[Any]:
-    """Yield the results of ``task`` in its own worker, on the first samples that the loader's own sampler requests: all
-    at once, or so many ``together``."""
-    runner = _Runner(loader, task, samples, together or samples)
-    user = loader.worker_init_fn if loader.num_workers else None
-    with randomness.undisturbed():
-        worker = DataLoader(
-            runner,
-            batch_size=None,
-            num_workers=1,
-            prefetch_factor=1,
-            collate_fn=handed_on,
-            worker_init_fn=InitWorker(PackingSide(loader.dataset, loader.collate_fn, Plan()), user),
-            multiprocessing_context=loader.multiprocessing_context or _context(loader),
-            generator=torch.Generator().manual_seed(seed),
-        )
-        try:
-            with _garbage_left_to_this_process():
-                results = iter(worker)
-        except Exception as error:  # the start method pickles the dataset, which cannot be pickled
-            raise TrialFailed(f"it cannot be tried in a process of its own: {error}") from None
-    try:
-        while True:
-            try:
-                result = pickle.loads(next(results))
-            except StopIteration:
-                return
-            except RuntimeError as error:  # the process died
-                raise TrialFailed(f"trying it ended the process: {error}") from None
-            if isinstance(result, TrialFailed):
-                raise result
-            yield result
-    finally:
-        results._shutdown_workers()  # now, so that processes forked later do not inherit it
-
-
-@contextmanager
-def _garbage_left_to_this_process() -> Iterator[None]:
-    """Freeze garbage before the fork: collecting a device tensor would crash the forked process."""
-    if gc.get_freeze_count():  # the user's frozen objects could not be told from those frozen here
-        gc.collect()
-        yield
-        return
-    gc.freeze()  # a hundred times faster than collecting it
-    try:
-        yield
-    finally:
-        gc.unfreeze()
-
-
-def _context(loader: DataLoader[Any]) -> str | None:
-    """Return "fork" on Linux for a loader without workers, which may hold objects that cannot be pickled; otherwise
-    None."""
-    return "fork" if loader.num_workers == 0 and sys.platform == "linux" else None
-
-
-class _Runner(IterableDataset):  # type: ignore[misc]
-    """Dataset that yields a task's results, pickled at once, because the objects may change before they are sent."""
-
-    def __init__(self, loader: DataLoader[Any], task: Task, samples: int, together: int) -> None:
-        self._dataset = loader.dataset
-        self._batched = loader.batch_sampler is not None
-        self._collate = loader.collate_fn if self._batched else partial(_each, loader.collate_fn)
-        self._sampler = loader.batch_sampler if self._batched else loader.sampler
-        self._task = task
-        self._samples = samples
-        self._together = together
-
-    def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_sampler": _with_stored_generators(self._sampler)}
-
-    def __iter__(self) -> Iterator[bytes]:
-        try:
-            _own_positions()
-            indices = self._indices()
-            for begin in range(0, len(indices), self._together):
-                some = indices[begin : begin + self._together]
-                yield pickle.dumps(self._task(self._dataset, self._collate, some))
-        except NotRecordable as error:
-            yield pickle.dumps(TrialFailed(str(error)))
-        except Exception as error:
-            yield pickle.dumps(TrialFailed(f"trying it raised {type(error).__name__}: {error}"))
-
-    def _indices(self) -> list[Any]:
-        asked = itertools.chain.from_iterable(self._sampler) if self._batched else self._sampler
-        indices = list(itertools.islice(asked, self._samples))
-        if not indices:
-            raise TrialFailed("the loader asks for no sample")
-        return indices
-
-
-def _each(collate: Callable[[Any], Any], samples: list[Any]) -> list[Any]:
-    """Collate as a loader without batching does: each sample separately."""
-    return [collate(sample) for sample in samples]
-
-
-def _with_stored_generators(sampler: Any) -> Any:
-    """Return a sampler, and its inner sampler, whose generators can be pickled."""
-    if not hasattr(sampler, "__dict__"):
-        return sampler
-    sampler = copy.copy(sampler)
-    for name, value in vars(sampler).items():
-        if isinstance(value, Sampler):
-            setattr(sampler, name, _with_stored_generators(value))
-        elif isinstance(value, torch.Generator):
-            setattr(sampler, name, _Stored(value))
-    return sampler
-
-
-class _Stored:
-    """Generator that can be pickled. Torch's own pickling takes a reference to None away each time."""
-
-    def __init__(self, generator: torch.Generator) -> None:
-        self._state = generator.get_state().numpy().tobytes()
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return _generator, (self._state,)
-
-
-def _generator(state: bytes) -> torch.Generator:
-    generator = torch.Generator()
-    generator.set_state(torch.frombuffer(bytearray(state), dtype=torch.uint8))
-    return generator
-
-
-def _own_positions() -> None:
-    """Reopen every regular file of this forked process at its current position, on Linux.
-
-    A fork shares the position in every open file with its parent, which may be reading: a read in one moves the other.
-    """
-    if not os.path.isdir(_OPEN_FILES):
-        return
-    for name in os.listdir(_OPEN_FILES):
-        descriptor = int(name)
-        try:
-            if descriptor <= _STANDARD or not stat.S_ISREG(os.fstat(descriptor).st_mode):
-                continue
-            flags = fcntl.fcntl(descriptor, fcntl.F_GETFL) & ~(os.O_CREAT | os.O_EXCL | os.O_TRUNC)
-            fresh = os.open(f"{_OPEN_FILES}/{descriptor}", flags)
-        except OSError:  # closed since the listing, or deleted
-            continue
-        os.lseek(fresh, os.lseek(descriptor, 0, os.SEEK_CUR), os.SEEK_SET)
-        os.dup2(fresh, descriptor, inheritable=os.get_inheritable(descriptor))
-        os.close(fresh)
+    return tried(loader, task, samples, together, seed, NotRecordable)

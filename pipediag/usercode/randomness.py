@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import _random
+import ctypes
 import random
 import sys
 from collections.abc import Iterator
@@ -9,6 +11,9 @@ from contextlib import contextmanager
 from typing import Any
 
 import torch
+
+#: Bytes of numpy's MT19937 state: 624 words, and the position in them.
+_MT19937 = 4 * 625
 
 
 def state() -> tuple[Any, ...]:
@@ -48,3 +53,37 @@ def moved(one: tuple[Any, ...], other: tuple[Any, ...]) -> str | None:
     if here is None or there is None:
         return None
     return None if (here[1] == there[1]).all() and here[2:] == there[2:] else "numpy's"
+
+
+def glance() -> tuple[Any, ...]:
+    """Return the states in a form for :func:`drawn_from`, ten times as fast as :func:`state`.
+
+    Of numpy, the spare value that a normal draw leaves for the next one is not included.
+    """
+    numpy = sys.modules.get("numpy")
+    words: Any = None
+    if numpy is not None:
+        generator = numpy.random.get_bit_generator()
+        if type(generator) is numpy.random.MT19937:
+            words = ctypes.string_at(generator.ctypes.state_address, _MT19937)
+        else:
+            words = repr(generator.state)
+    return _of_python(), torch.get_rng_state().numpy().tobytes(), words
+
+
+def _of_python() -> Any:
+    if sys.implementation.name != "cpython":
+        return random.getstate()
+    generator = random.random.__self__  # type: ignore[attr-defined]
+    # The object's memory behind its header: getstate() would make 625 numbers of it.
+    header, whole = object.__basicsize__, _random.Random.__basicsize__
+    return generator.gauss_next, ctypes.string_at(id(generator) + header, whole - header)
+
+
+def drawn_from(one: tuple[Any, ...], other: tuple[Any, ...]) -> str | None:
+    """Return the name of the first generator whose state differs between two results of :func:`glance`, or None."""
+    if one[0] != other[0]:
+        return "Python's"
+    if one[1] != other[1]:
+        return "torch's"
+    return "numpy's" if None not in (one[2], other[2]) and one[2] != other[2] else None

@@ -23,13 +23,14 @@ from torchvision import tv_tensors
 from torchvision.transforms import v2
 from torchvision.transforms.v2 import functional as F
 
+from pipediag.loop.separate_process import TrialFailed
 from pipediag.remedy import certificate, kernels, offload
 from pipediag.remedy.certificate_samples import Real, Recorded, Stacked, Told, images, real, recorded, tensor_of
 from pipediag.remedy.certifying import FLOAT_TOLERANCE, Certificate, Difference, Verdict, certify
 from pipediag.remedy.custom import Refused
 from pipediag.remedy.plan import Piece, Plan
 from pipediag.remedy.scouting import find, given_to
-from pipediag.remedy.trial import TrialFailed, found, reference_at, witnesses
+from pipediag.remedy.trial import found, reference_at, witnesses
 from pipediag.session import Elsewhere
 from pipediag.usercode import randomness
 

@@ -1,0 +1,181 @@
+"""The file behind a store: its header, its lock, and how it is made, opened and handed to other processes.
+
+The file consists of words of 8 bytes, the header and then an index of one word for each sample, followed by entries.
+It is sparse at its full size. It is written with ``pwrite`` only: a write through a mapping kills the process if the
+disk is full, and spoils what another machine has written to the same page.
+"""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import hashlib
+import mmap
+import os
+import stat
+import struct
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from multiprocessing.reduction import DupFd
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+#: First words of the header. A file in which one of them is different is made anew.
+_FIXED = struct.Struct("=8s3q32s")  # magic, version, page size, samples, key
+_MAGIC, _VERSION = b"pipediag", 1
+#: Further words of the header: size of the file, end of the last claim, end of the room that was found free, why no
+#: more entries are accepted, entries dropped because a file had changed, entries dropped because they were damaged.
+SIZE, TAIL, GRANTED, FULL, CHANGED, DAMAGED = range(8, 14)
+#: First word of the index.
+INDEX = 16
+#: Start of an entry: check sum of what follows it, run, sample, size of the entry, size of the pickled facts behind it.
+ENTRY = struct.Struct("=5q")
+#: Bytes written at a time to clear the front of a file.
+_CHUNK = 1 << 20
+#: Attempts to open a file that other runs replace at the same time.
+_TRIES = 100
+
+
+class CacheFile:
+    """Open file. It is closed with the last reference: no thread can write to another file that has got its number.
+
+    Attributes:
+        number: file descriptor.
+        size: bytes that a process maps.
+        front: size of header and index.
+    """
+
+    def __init__(self, number: int, samples: int) -> None:
+        self.number = number
+        self.samples = samples
+        self.size = 0
+        self.front = up(8 * (INDEX + samples), mmap.PAGESIZE)
+
+    def __del__(self) -> None:
+        os.close(self.number)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "number": DupFd(self.number)}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        self.number = state["number"].detach()
+
+    def set(self, word: int, value: int) -> None:
+        self.write([struct.pack("=q", value)], 8 * word)
+
+    def write(self, parts: Iterable[bytes | memoryview], offset: int) -> None:
+        """Write ``parts`` one after the other. Raises OSError if the disk is full."""
+        for part in parts:
+            rest = memoryview(part)
+            while rest:
+                written = os.pwrite(self.number, rest, offset)
+                rest, offset = rest[written:], offset + written
+
+    @contextmanager
+    def locked(self) -> Iterator[None]:
+        """Hold the file's lock, which the kernel releases if the process dies."""
+        # Forks and threads would share the lock of an opening that they share.
+        lock = os.open(f"/proc/self/fd/{self.number}", os.O_RDWR)
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            yield
+        finally:
+            fcntl.flock(lock, fcntl.LOCK_UN)  # a process forked meanwhile has the opening too
+            os.close(lock)
+
+    def format(self, fixed: bytes, nbytes: int) -> None:
+        """Make an empty store. The words that say that the header is complete are written last."""
+        # Reading a hole of a file in memory takes memory too, and kills the process if there is none.
+        self.write([bytes(_CHUNK)] * (self.front // _CHUNK) + [bytes(self.front % _CHUNK)], 0)
+        self._grow(self.front + nbytes)
+        self.set(TAIL, self.front)
+        self.write([fixed], 0)
+
+    def reopen(self, fixed: bytes, nbytes: int, length: int) -> bool:
+        """Prepare the file that an earlier run has made, ``length`` bytes long. Return False if it does not fit."""
+        head = os.pread(self.number, self.front, 0)
+        if len(head) < self.front or not head.startswith(fixed):
+            return False
+        words = np.frombuffer(head, np.int64)
+        size, tail, offsets = int(words[SIZE]), int(words[TAIL]), words[INDEX:]
+        if not self.front <= tail <= size <= length:
+            return False
+        if offsets.any():
+            last = int(offsets.max())
+            if offsets[offsets != 0].min() < self.front or last > tail - ENTRY.size:
+                return False
+            if not 0 < ENTRY.unpack(os.pread(self.number, ENTRY.size, last))[3] <= tail - last:
+                return False
+        self.size = size
+        if size < self.front + nbytes:
+            self._grow(self.front + nbytes)
+        self.write([bytes(8 * (DAMAGED + 1 - GRANTED))], 8 * GRANTED)  # what held for the earlier run
+        return True
+
+    def _grow(self, size: int) -> None:
+        os.ftruncate(self.number, size)
+        self.set(SIZE, size)
+        self.size = size
+
+
+def in_memory(samples: int, nbytes: int) -> CacheFile:
+    """Make a file that exists in memory only, without a name. Raises OSError."""
+    file = CacheFile(os.memfd_create("pipediag"), samples)
+    file.format(_fixed(samples, ""), nbytes)
+    return file
+
+
+def in_folder(folder: Path, key: str, samples: int, nbytes: int) -> CacheFile:
+    """Open ``<key>.cache``, and replace it by an empty one if it does not fit. Raises OSError."""
+    folder.mkdir(parents=True, exist_ok=True)
+    path = folder / f"{key}.cache"
+    fixed = _fixed(samples, key)
+    for _ in range(_TRIES):
+        try:
+            number = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK, 0o600)
+        except OSError as error:
+            if error.errno != errno.ELOOP:
+                raise
+            path.unlink()  # a symbolic link
+            continue
+        file = CacheFile(number, samples)
+        with file.locked():
+            found = os.fstat(number)
+            if not _is_at(path, found):  # another run has replaced it meanwhile
+                continue
+            if _is_private(found):
+                if found.st_size == 0:
+                    try:
+                        file.format(fixed, nbytes)
+                    except OSError:  # a full disk
+                        path.unlink()
+                        raise
+                    return file
+                if file.reopen(fixed, nbytes, found.st_size):
+                    return file
+            path.unlink()
+    raise PermissionError("its files cannot be made private to their owner")
+
+
+def _fixed(samples: int, key: str) -> bytes:
+    return _FIXED.pack(_MAGIC, _VERSION, mmap.PAGESIZE, samples, hashlib.sha256(key.encode()).digest())
+
+
+def _is_at(path: Path, found: os.stat_result) -> bool:
+    try:
+        return os.path.samestat(path.lstat(), found)
+    except FileNotFoundError:
+        return False
+
+
+def _is_private(found: os.stat_result) -> bool:
+    """True if no other user can have written the file: its entries are unpickled."""
+    return stat.S_ISREG(found.st_mode) and found.st_uid == os.geteuid() and not found.st_mode & 0o077
+
+
+def up(size: int, unit: int) -> int:
+    """Round ``size`` up to a multiple of ``unit``."""
+    return -(-size // unit) * unit

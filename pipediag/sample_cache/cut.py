@@ -1,0 +1,244 @@
+"""Cut samples in two: the part that is always the same, and the part that its transforms make anew.
+
+The cut is inside the transforms, before the first link that draws at random. What that link gets, and the sample around
+the transforms' results, is kept. From then on, only the remaining links run, the user's own objects, in the calling
+process and with its generators.
+"""
+
+from __future__ import annotations
+
+import pickle
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+from torch.nn import Sequential
+from torch.utils.data import Subset
+
+from ..usercode import randomness
+from ..usercode.dissect import NotSeparable, RawSample, link
+from ..usercode.paths import Path, private
+from ..usercode.slots import Slot, find_slots
+from ..usercode.spying import Call, Seen, Spy, identities
+from .records import RecordError, decode, encode
+
+Link = Callable[..., Any]
+#: What is told of a transform's call: its slot's number, the transform, and the arguments.
+Called = Callable[[int, Link, tuple[Any, ...], dict[str, Any]], Any]
+_COMPOSES = ("torchvision.transforms.transforms", "torchvision.transforms.v2._container")
+
+
+@dataclass(frozen=True)
+class Cut:
+    """Where the samples of a dataset are cut.
+
+    Attributes:
+        heads: for each slot with a random transform, the number of first links whose result is kept. Slots have the
+            numbers of :func:`find_slots`. If there is none, whole samples are kept.
+        copies: True if some code writes into what it gets, so that it must be given a copy.
+        settling: what the dataset sets when it makes its first samples, such as a file that it opens.
+    """
+
+    heads: Mapping[int, int]
+    copies: bool = False
+    settling: frozenset[str] = frozenset()
+
+    def tails(self, dataset: Any) -> list[Link]:
+        """Return what is left of each random transform."""
+        slots = find_slots(dataset)
+        return [_tail(slots[number].get(), head) for number, head in self.heads.items()]
+
+
+class Kept(NamedTuple):
+    """The part of a sample that is kept; fields as in :class:`RawSample`, but without the user's objects."""
+
+    tails: tuple[int, ...]
+    inputs: list[tuple[tuple[Any, ...], dict[str, Any]]]
+    sample: Any
+    holes: list[list[tuple[Path, Path]]]
+    feeds: list[list[tuple[Path, int, Path]]]
+
+    def completed(self, tails: Sequence[Link]) -> Any:
+        """Return the sample: the ``tails`` run on what was kept for them."""
+        if not self.tails:
+            return self.sample
+        calls = [Call("", tails[n], args, kwargs) for n, (args, kwargs) in zip(self.tails, self.inputs, strict=True)]
+        return RawSample(calls, self.sample, self.holes, self.feeds).replay()[0]
+
+
+class NotKept(Exception):
+    """Error: this sample has no part that could be kept; the message says why."""
+
+
+class Cutter:
+    """Maker of a dataset's samples in one process, which also returns the part to keep.
+
+    ``tails`` is read at each call, so whoever replaces one of its items is called.
+    """
+
+    def __init__(self, dataset: Any, cut: Cut, tails: Sequence[Link]) -> None:
+        slots = find_slots(dataset)
+        self._slots = {position: slots[number] for position, number in enumerate(cut.heads)}
+        self._heads = list(cut.heads.values())
+        self._tails = tails
+        self._seen: list[tuple[int, Seen]] = []
+        self._before = randomness.glance()
+        self._drew = ""
+
+    def make(self, fetch: Callable[[], Any]) -> tuple[Any, Kept | NotKept]:
+        """Return the sample that ``fetch`` makes, with the part of it to keep."""
+        self._seen, self._drew = [], ""
+        self._before = randomness.glance()
+        with standing_in(self._slots, self._called):
+            sample = fetch()
+        self._look_for_draws()
+        seen, self._seen = self._seen, []
+        if self._drew:
+            return sample, NotKept(f"it draws from {self._drew} generator outside its transforms")
+        try:
+            return sample, _kept(seen, sample)
+        except NotSeparable as error:
+            return sample, NotKept(str(error))
+
+    def _called(self, position: int, fn: Link, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        head = self._heads[position]
+        if head:
+            args = run(links_of(fn)[:head], args)
+        self._look_for_draws()
+        inputs = identities((args, kwargs))
+        call = Call("", fn, *_as_now(args, kwargs))
+        result = self._tails[position](*args, **kwargs)
+        self._seen.append((position, Seen(call, inputs, result, result, identities(result), [], None, 0.0)))
+        self._before = randomness.glance()
+        return result
+
+    def _look_for_draws(self) -> None:
+        self._drew = self._drew or randomness.drawn_from(self._before, randomness.glance()) or ""
+
+
+def _kept(seen: Sequence[tuple[int, Seen]], sample: Any) -> Kept:
+    if not seen:
+        return whole(sample)
+    raw = link([one for _, one in seen], sample)
+    inputs = [(call.args, call.kwargs) for call in raw.calls]
+    return Kept(tuple(position for position, _ in seen), inputs, raw.sample, raw.holes, raw.feeds)
+
+
+def _as_now(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """Return arguments that keep their present content, whatever is written into the originals."""
+    if len(args) == 1 and hasattr(args[0], "getbands") and not kwargs:  # saves a copy of a Pillow image
+        try:
+            return (_Encoded(args[0]),), {}
+        except RecordError:
+            pass
+    return private((args, kwargs))
+
+
+class _Encoded:
+    """A Pillow image that is encoded already. A record of it is a record of the image."""
+
+    __slots__ = ("_record",)
+
+    def __init__(self, image: Any) -> None:
+        self._record = encode(image)
+
+    def __reduce__(self) -> Any:
+        return _decoded, (self._record.head, *map(pickle.PickleBuffer, self._record.buffers))
+
+
+def _decoded(head: bytes, *buffers: Any) -> Any:
+    return decode(head, buffers, copy=False)
+
+
+def whole(sample: Any) -> Kept:
+    return Kept((), [], sample, [], [])
+
+
+@contextmanager
+def standing_in(slots: Mapping[int, Slot], called: Called) -> Iterator[None]:
+    """Send the calls of the slots' transforms to ``called`` in the context, except those inside another such call."""
+    gate = _Gate(called)
+    with ExitStack() as stack:
+        for number, slot in slots.items():
+            transform = slot.get()
+            if type(transform) is not Spy:  # the same place may be found twice
+                stack.enter_context(slot.replaced(Spy(slot.name, transform, _StandIn(number, gate))))
+        yield
+
+
+class _Gate:
+    """Open for calls of the thread that makes the sample, outside other such calls."""
+
+    def __init__(self, called: Called) -> None:
+        self.called = called
+        self.inside = False
+        self._thread = threading.get_ident()
+
+    @property
+    def open(self) -> bool:
+        return not self.inside and threading.get_ident() == self._thread
+
+
+class _StandIn:
+    """Receiver of the calls of one slot's transform."""
+
+    def __init__(self, number: int, gate: _Gate) -> None:
+        self._number, self._gate = number, gate
+
+    def call(self, name: str, fn: Link, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        if not self._gate.open:
+            return fn(*args, **kwargs)
+        self._gate.inside = True
+        try:
+            return self._gate.called(self._number, fn, args, kwargs)
+        finally:
+            self._gate.inside = False
+
+
+def links_of(transform: Any) -> list[Link]:
+    """Return the links of a chain of torchvision or torch, with nested chains flattened; else the transform itself."""
+    if _is_compose(transform):
+        return [link for part in transform.transforms for link in links_of(part)]
+    if type(transform) is Sequential:  # takes modules only, so a chain in it stays whole
+        return [link for part in transform for link in (links_of(part) if type(part) is Sequential else [part])]
+    return [transform]
+
+
+def _is_compose(transform: Any) -> bool:
+    kind = type(transform)
+    return kind.__name__ == "Compose" and kind.__module__ in _COMPOSES
+
+
+def _tail(transform: Any, head: int) -> Any:
+    """Return a chain of the same type without its first links; a transform that is no chain is its own tail."""
+    if not head and not _is_compose(transform):
+        return transform
+    links = links_of(transform)[head:]
+    return Sequential(*links) if type(transform) is Sequential else type(transform)(links)
+
+
+def run(links: Sequence[Link], args: tuple[Any, ...]) -> tuple[Any, ...]:
+    """Call links in sequence as torchvision's chains do, and return the arguments for the next link."""
+    for one in links:
+        args = passed_on(one(*args), len(args) > 1)
+    return args
+
+
+def passed_on(result: Any, several: bool) -> tuple[Any, ...]:
+    """Return a link's result as the next link's arguments: those of several arguments are passed on as several."""
+    return result if several else (result,)
+
+
+def fetches_together(dataset: Any) -> bool:
+    """Return whether the dataset's own code makes the samples of a batch together."""
+    while isinstance(dataset, Subset) and type(dataset).__getitems__ is Subset.__getitems__:
+        dataset = dataset.dataset
+    return callable(getattr(dataset, "__getitems__", None))
+
+
+def is_number(index: Any) -> bool:
+    """Return whether an index is an integer: only these have a place in a store."""
+    return isinstance(index, (int, np.integer)) and not isinstance(index, bool)

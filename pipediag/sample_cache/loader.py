@@ -1,0 +1,123 @@
+"""Wrap a loader so that the deterministic part of each sample is made only once."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from torch.utils.data import DataLoader, IterableDataset
+
+from ..errors import UsageError
+from ..loop.wrappers import InitWorker
+from ..usercode.places import places_of
+from ..usercode.slots import find_slots
+from .changes import key_of
+from .cut import Cut, fetches_together, links_of
+from .dataset import CachedBatches, CachedDataset, SampleCache
+from .finding import NoCut, find_cut
+from .room import free_disk, free_memory
+from .store import Store
+
+
+class CachedLoader(DataLoader):  # type: ignore[misc]
+    """A loader that yields the batches of the user's, with samples from a cache; other attributes are the user's.
+
+    Attributes:
+        loader: the user's loader.
+        store: what is kept; None if nothing is.
+    """
+
+    def __init__(self, loader: DataLoader[Any], cache: SampleCache | None, words: str) -> None:
+        self.__dict__.update(loader.__dict__, _iterator=None, loader=loader, _cache=cache, _words=words, _changed="")
+        self.__dict__["store"] = None if cache is None else cache.store
+        if cache is not None:
+            served = CachedBatches if fetches_together(cache.dataset) else CachedDataset
+            self.__dict__["dataset"] = served(cache)
+            self.__dict__["worker_init_fn"] = InitWorker(cache, loader.worker_init_fn)
+
+    @property
+    def plan(self) -> str:
+        """What is kept, or why nothing is."""
+        reason = self._cache.switch.reason if self._cache is not None else ""
+        if reason:
+            return f"nothing is kept any more: {reason}"
+        return f"not used, since {self._changed!r} has changed: {self._words}" if self._changed else str(self._words)
+
+    def __iter__(self) -> Iterator[Any]:
+        if self._cache is not None:
+            self.__dict__["_changed"] = self._cache.check()
+        elif _iterates_itself(self.loader):
+            return iter(self.loader)
+        iterator: Iterator[Any] = super().__iter__()
+        return iterator
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__") or name == "loader":
+            raise AttributeError(name)
+        return getattr(self.loader, name)
+
+
+def cache(
+    loader: DataLoader[Any], *, folder: Path | str | None = None, nbytes: int | None = None, samples: int = 16
+) -> CachedLoader:
+    """Wrap a loader so that the part of each sample that is the same in every epoch is made only once.
+
+    Reading, decoding, parsing, a fixed resize and all else before the first random draw is kept in memory that the
+    workers share, or in files. The rest of the transforms runs as before, in the workers and with their random
+    numbers, so the batches are the same. Before that, some samples are made several times in separate processes to
+    find out what is always the same; ``plan`` says what was found.
+
+    Args:
+        loader: any ``DataLoader``; it is not changed.
+        folder: where to keep files that later runs use, too; None keeps everything in memory, and for this run only.
+        nbytes: maximum number of bytes to keep; None takes what is free, except for a reserve.
+        samples: number of samples to try.
+
+    Raises:
+        UsageError: ``loader`` is not a ``DataLoader``.
+    """
+    if not isinstance(loader, DataLoader):
+        raise UsageError(f"cache() takes a torch DataLoader, not {type(loader).__name__}")
+    if isinstance(loader, CachedLoader):
+        return loader
+    try:
+        _require_suitable(loader)
+        cut = find_cut(loader, samples)
+    except NoCut as reason:
+        return CachedLoader(loader, None, f"nothing is kept: {reason}")
+    dataset, where = loader.dataset, None if folder is None else Path(folder)
+    if where is not None:
+        where.mkdir(mode=0o700, parents=True, exist_ok=True)
+    if nbytes is None:
+        nbytes = free_memory() if where is None else free_disk(where)
+    key = "" if where is None else key_of(dataset, cut)
+    store = Store.create(len(dataset), nbytes, where, key)
+    return CachedLoader(loader, SampleCache(dataset, cut, store), _words(dataset, cut))
+
+
+def _require_suitable(loader: DataLoader[Any]) -> None:
+    if isinstance(loader.dataset, IterableDataset):
+        raise NoCut("the samples of an iterable dataset have no index")
+    if not hasattr(type(loader.dataset), "__len__"):
+        raise NoCut("the dataset has no length")
+    if _iterates_itself(loader):
+        raise NoCut(f"{type(loader).__name__} has an iterator of its own")
+
+
+def _iterates_itself(loader: DataLoader[Any]) -> bool:
+    return type(loader).__iter__ is not DataLoader.__iter__
+
+
+def _words(dataset: Any, cut: Cut) -> str:
+    """Return what is kept, for instance "kept after Resize (train.py:31)"."""
+    if not cut.heads:
+        return "whole samples are kept"
+    slots, parts = find_slots(dataset), []
+    for number, head in cut.heads.items():
+        places = places_of(links_of(slots[number].get()))
+        if not places:
+            continue
+        place = places[max(0, head - 1)]
+        parts.append(f"{'after' if head else 'before'} {place.name}{f' ({place.where})' if place.where else ''}")
+    return f"kept {' and '.join(parts)}"

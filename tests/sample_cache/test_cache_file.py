@@ -1,0 +1,252 @@
+"""A store in a folder: later runs read it, other users cannot, and what does not fit is made anew, never read."""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import mmap
+import os
+import random
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from pipediag.errors import UsageError
+from pipediag.sample_cache import cache_file
+from pipediag.sample_cache.records import decode, encode
+from pipediag.sample_cache.store import Store
+
+MIB = 1 << 20
+SAMPLES = 12
+
+
+def opened(folder: Path, key: str = "key", samples: int = SAMPLES, nbytes: int = 2 * MIB) -> Store:
+    return Store.create(samples, nbytes, folder, key)
+
+
+def value(index: int) -> torch.Tensor:
+    return torch.full((300 * (index + 1) ** 2 % 20_000,), index)
+
+
+def got(store: Store, index: int) -> Any:
+    entry = store.get(index)
+    return None if entry is None else decode(entry.head, entry.buffers, copy=False)
+
+
+def filled(folder: Path, **options: Any) -> Path:
+    store = opened(folder, **options)
+    assert all(store.put(index, encode(value(index)), []) for index in range(SAMPLES))
+    store.close()
+    return folder / "key.cache"
+
+
+def test_the_next_run_finds_everything(tmp_path: Path) -> None:
+    filled(tmp_path)
+    store = opened(tmp_path)
+    assert all(torch.equal(got(store, index), value(index)) for index in range(SAMPLES))
+    assert store.entries == SAMPLES and not store.put(0, encode(1), [])
+
+
+def test_a_folder_that_does_not_exist_is_made(tmp_path: Path) -> None:
+    assert filled(tmp_path / "a" / "b").exists()
+
+
+def test_only_its_owner_can_read_it(tmp_path: Path) -> None:
+    before = os.umask(0)
+    try:
+        assert filled(tmp_path).stat().st_mode & 0o777 == 0o600
+    finally:
+        os.umask(before)
+
+
+def test_it_takes_the_room_of_its_entries_only(tmp_path: Path) -> None:
+    found = filled(tmp_path, nbytes=1 << 40).stat()
+    assert found.st_size > 1 << 40 and found.st_blocks * 512 < 3 * MIB
+
+
+def test_stores_with_other_keys_are_separate(tmp_path: Path) -> None:
+    filled(tmp_path)
+    assert opened(tmp_path, "other").entries == 0 and opened(tmp_path).entries == SAMPLES
+
+
+def test_a_store_of_another_dataset_is_made_anew(tmp_path: Path) -> None:
+    filled(tmp_path)
+    assert opened(tmp_path, samples=SAMPLES + 1).entries == 0
+
+
+def test_it_grows_for_a_run_with_a_higher_limit_while_another_reads(tmp_path: Path) -> None:
+    filled(tmp_path)
+    small, large = opened(tmp_path), opened(tmp_path, nbytes=8 * MIB)
+    assert large.entries == SAMPLES
+    for index in range(SAMPLES):
+        large._drop(large._mapped(), index, large._mapped().offset(index), cache_file.CHANGED)
+    assert all(large.put(index, encode(torch.full((50_000,), index)), []) for index in range(SAMPLES))
+    seen = [got(small, index) for index in range(SAMPLES)]
+    assert any(found is None for found in seen), "a part of the file that it has not mapped"
+    assert all(found is None or (found == index).all() for index, found in enumerate(seen))
+    assert all((got(large, index) == index).all() for index in range(SAMPLES) if seen[index] is not None)
+
+
+def test_a_file_replaced_by_another_run_goes_on_serving_those_that_have_it(tmp_path: Path) -> None:
+    filled(tmp_path)
+    old = opened(tmp_path)
+    (tmp_path / "key.cache").unlink()
+    new = opened(tmp_path)
+    assert new.entries == 0 and torch.equal(got(old, 3), value(3))
+
+
+def test_a_file_that_is_replaced_while_it_is_opened_is_opened_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    flock = fcntl.flock
+
+    def replaced_meanwhile(number: int, operation: int) -> None:
+        monkeypatch.setattr(fcntl, "flock", flock)
+        (tmp_path / "key.cache").unlink()
+        filled(tmp_path)
+        flock(number, operation)
+
+    filled(tmp_path)
+    monkeypatch.setattr(fcntl, "flock", replaced_meanwhile)
+    store = opened(tmp_path, samples=SAMPLES)
+    assert store.entries == SAMPLES and torch.equal(got(opened(tmp_path), 3), value(3))
+    assert os.path.samestat((tmp_path / "key.cache").stat(), os.fstat(store._mapped().file.number))
+
+
+def truncate(path: Path) -> None:
+    os.truncate(path, path.stat().st_size // 2)
+
+
+def empty(path: Path) -> None:
+    path.write_bytes(b"")
+
+
+def link(path: Path) -> None:
+    path.rename(path.with_name("target"))
+    path.symlink_to(path.with_name("target"))
+
+
+def pipe(path: Path) -> None:
+    path.unlink()
+    os.mkfifo(path)
+
+
+def share(path: Path) -> None:
+    path.chmod(0o644)
+
+
+def flip(at: int) -> Callable[[Path], None]:
+    """Change the byte ``at``."""
+
+    def flipped(path: Path) -> None:
+        with path.open("r+b") as file:
+            file.seek(at)
+            byte = file.read(1)[0]
+            file.seek(at)
+            file.write(bytes([byte ^ 0x5A]))
+
+    return flipped
+
+
+def unfinished(path: Path) -> None:
+    """As left by a process killed before it wrote the first words."""
+    with path.open("r+b") as file:
+        file.write(bytes(64))
+
+
+@pytest.mark.parametrize(
+    "spoil",
+    [
+        *(truncate, empty, link, pipe, share, unfinished),
+        *(pytest.param(flip(8 * word), id=f"word {word}") for word in range(8)),
+        pytest.param(flip(8 * cache_file.SIZE + 7), id="size"),
+        pytest.param(flip(8 * cache_file.TAIL + 7), id="tail"),
+        pytest.param(flip(8 * cache_file.TAIL + 2), id="tail inside"),
+        pytest.param(flip(8 * cache_file.INDEX + 7), id="offset"),
+    ],
+)
+def test_a_file_that_does_not_fit_is_made_anew(spoil: Callable[[Path], None], tmp_path: Path) -> None:
+    spoil(filled(tmp_path))
+    store = opened(tmp_path)
+    assert store.entries == 0 and store.put(0, encode(value(0)), [])
+    assert (tmp_path / "key.cache").stat().st_mode & 0o777 == 0o600
+    assert torch.equal(got(opened(tmp_path), 0), value(0))
+
+
+def test_text_is_never_read(tmp_path: Path) -> None:
+    (tmp_path / "key.cache").write_text("pipediag" * 100_000)
+    (tmp_path / "key.cache").chmod(0o600)
+    assert opened(tmp_path).entries == 0
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_a_flipped_byte_never_changes_a_sample(seed: int, tmp_path: Path) -> None:
+    """Every sample comes back as it was, or not at all, and can then be stored again."""
+    path = filled(tmp_path)
+    end = opened(tmp_path)._mapped().words[cache_file.TAIL]
+    flip(random.Random(seed).randrange(8 * (cache_file.INDEX + SAMPLES) if seed % 2 else end))(path)
+    store = opened(tmp_path)
+    for _ in range(2):
+        for index in range(SAMPLES):
+            found = got(store, index)
+            assert found is None or torch.equal(found, value(index))
+            if found is None:
+                store.put(index, encode(value(index)), [])
+    later = opened(tmp_path)
+    for index in range(SAMPLES):
+        found = got(later, index)
+        assert found is None or torch.equal(found, value(index))
+
+
+def test_a_damaged_entry_is_dropped_and_counted(tmp_path: Path) -> None:
+    path = filled(tmp_path)
+    offset = opened(tmp_path)._mapped().offset(5)
+    flip(offset + 1000)(path)
+    store = opened(tmp_path)
+    assert got(store, 5) is None and (store.damaged, store.changed, store.entries) == (1, 0, SAMPLES - 1)
+    assert store.put(5, encode(value(5)), []) and torch.equal(got(store, 5), value(5))
+
+
+def test_a_small_entry_that_claims_to_be_large_is_damaged(tmp_path: Path) -> None:
+    path = filled(tmp_path)
+    offset = opened(tmp_path)._mapped().offset(1)
+    assert offset % mmap.PAGESIZE
+    with path.open("r+b") as file:
+        file.seek(offset + 24)
+        file.write((60_000).to_bytes(8, "little"))
+    store = opened(tmp_path)
+    store.forget(1)
+    assert not store.touched(1) and got(store, 1) is None and store.damaged == 1
+
+
+def test_a_file_that_another_user_could_write_is_never_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As on a file system that gives every file the same mode or owner."""
+    monkeypatch.setattr(os, "geteuid", lambda: os.getuid() + 1)
+    with pytest.raises(UsageError, match=r"samples cannot be kept in .*: its files cannot be made private"):
+        opened(tmp_path)
+
+
+def test_a_disk_too_full_for_the_index_is_left_as_it_was(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pwrite = os.pwrite
+
+    def full(number: int, data: memoryview, offset: int) -> int:
+        if offset > MIB:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        return pwrite(number, data, offset)
+
+    monkeypatch.setattr(os, "pwrite", full)
+    with pytest.raises(UsageError, match="No space left on device"):
+        opened(tmp_path, samples=1_000_000)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_folder_that_cannot_be_used_is_an_error_of_the_user(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(UsageError, match="samples cannot be kept in"):
+        opened(tmp_path / "file")
+    (tmp_path / "key.cache").mkdir()
+    with pytest.raises(UsageError, match="samples cannot be kept in"):
+        opened(tmp_path)
