@@ -222,9 +222,12 @@ def sweep(request: Request, varied: tuple[str, ...], outputs: tuple[str, ...]) -
 @cli.command(context_settings=_SCRIPT)
 @click.option("--plan", metavar="FILE", help="The plan written by analyze --apply --plan FILE.")
 @click.option("--approximate", is_flag=True, help=f"Without a plan: {_DECODES}")
+@click.option("--cache-dir", metavar="DIR", help="Keep what never changes of each sample in files in DIR.")
 @_module
 @_script
-def run(script: str, args: tuple[str, ...], module: bool, plan: str | None, approximate: bool) -> int:
+def run(
+    script: str, args: tuple[str, ...], module: bool, plan: str | None, approximate: bool, cache_dir: str | None
+) -> int:
     """Run SCRIPT to its end with its transforms moved to the device.
 
     SCRIPT is an unmodified training script. Nothing is measured. Without a plan, pipediag first tests and certifies
@@ -234,7 +237,7 @@ def run(script: str, args: tuple[str, ...], module: bool, plan: str | None, appr
     from .commands import run as command
     from .host.script import Target
 
-    command.run(Target(script, list(args), module), plan, approximate)
+    command.run(Target(script, list(args), module), plan, approximate, cache_dir)
 
 
 @cli.command()

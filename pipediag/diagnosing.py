@@ -16,10 +16,10 @@ from typing import TYPE_CHECKING, Any
 from . import analysis
 from ._version import __version__
 from .analysis import diagnose_session
-from .analysis.remedy import best, why_none
+from .analysis.remedy import best, remedy_of, why_none
 from .analysis.stopping import next_round
 from .errors import AnalysisOver, NothingMeasured, UsageError
-from .session import DECODED, HANDED_OVER, REMEDIED, Session
+from .session import DECODED, HANDED_OVER, LOADED_ONCE, REMEDIED, Session
 
 if TYPE_CHECKING:
     import torch
@@ -109,8 +109,9 @@ def apply_remedy(diagnosis: analysis.Diagnosis, loader: DataLoader[Any]) -> Data
     """Return :func:`pipediag.offload` of the loader, for the device that the diagnosed loop trains on.
 
     Return the loader itself, with a warning that says why, if ``pipediag analyze --apply`` measured no gain or if no
-    transform can move. If it measured a gain of the hand-off alone, no transform is moved. If nothing was measured, the
-    movable transforms are moved.
+    transform can move. If it measured a gain of the hand-off alone, no transform is moved. If samples that are loaded
+    once gain most, the loader is given to :func:`pipediag.cache` first. If nothing was measured, the movable transforms
+    are moved.
 
     Raises:
         UsageError: ``loader`` is not a ``DataLoader``, torchvision is missing, or the device is not on this machine.
@@ -121,8 +122,16 @@ def apply_remedy(diagnosis: analysis.Diagnosis, loader: DataLoader[Any]) -> Data
     if came is not None and not came.applied:
         return _as_it_is(loader, why_none(diagnosis.session))
     rung = REMEDIED if came is None else came.rung
-    transforms = rung != HANDED_OVER
     device = diagnosis.session.device.get("type", "cpu")
+    transforms = rung != HANDED_OVER
+    if rung == LOADED_ONCE:
+        from .sample_cache.loader import cache
+
+        loader = cache(loader)
+        kept = remedy_of(diagnosis.session, rung)
+        transforms = kept is not None and bool(kept.moved)
+        if not transforms and device == "cpu":
+            return loader
     offloaded = offload(loader, device, transforms=transforms, approximate=rung == DECODED)
     if transforms and not offloaded.plan.pieces:
         return _as_it_is(loader, "; ".join(offloaded.plan.reasons) or "it has no transforms that could be moved")

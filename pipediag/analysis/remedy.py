@@ -1,7 +1,8 @@
 """Decide whether a remedy pays: compare the loop under it with the unmodified loop, in rounds of their own.
 
-There are three: the offload, which moves transforms; the offload that decodes JPEGs on the device too, if that is
-allowed; and the hand-off alone, which is tried if none of these applies.
+There are four: the offload, which moves transforms; the offload that decodes JPEGs on the device too, if that is
+allowed; a cache of samples, with the offload if that pays; and the hand-off alone, which is tried if none of these
+applies.
 """
 
 from __future__ import annotations
@@ -10,8 +11,8 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from ..session import DECODED, HANDED_OVER, REMEDIED, REMEDIES, Remedy, Session
-from .estimate import FIRST_LOOKS, paired_ratio, sure_gain
+from ..session import DECODED, HANDED_OVER, LOADED_ONCE, REMEDIED, REMEDIES, Remedy, Session
+from .estimate import FIRST_LOOKS, LEAST, paired_ratio, sure_gain
 from .intervals import Interval, plain
 
 #: The last remedy in words.
@@ -19,7 +20,11 @@ HAND_OFF = "hand-off: batches through re-used page-locked memory, copied ahead o
 #: Name of the decoding among what moves.
 DECODING = "JPEG decoding"
 #: The others after the first, as text before their result.
-BESIDE = {DECODED: "with JPEGs decoded there too", HANDED_OVER: "the hand-off alone"}
+BESIDE = {
+    DECODED: "with JPEGs decoded there too",
+    LOADED_ONCE: "samples loaded once",
+    HANDED_OVER: "the hand-off alone",
+}
 #: Number of rounds before the first look at a trial, and the fewest that allow a judgement.
 FIRST_LOOK = FEWEST = FIRST_LOOKS[0]
 
@@ -64,6 +69,8 @@ def outcome(session: Session, rung: str = REMEDIED) -> Outcome | None:
         why = "there was no time for enough windows; give a longer --apply-budget"
         return Outcome(rung, False, measured, reverted=why)
     gains = _sure(session, rung, last=True)
+    if gains and remedy.keeping is not None and remedy.keeping.fits < 1:
+        gains = measured.low > LEAST
     if gains:
         return Outcome(rung, True, measured)
     if gains is None:
@@ -104,14 +111,6 @@ def under_way(session: Session) -> str:
     return next((rung for rung in reversed(REMEDIES) if remedy_of(session, rung) is not None), REMEDIED)
 
 
-def following(session: Session, rung: str, approximate: bool) -> str | None:
-    """Return the rung of the remedy to try after that of ``rung``, or None; ``approximate`` allows decoding."""
-    results = outcomes(session)
-    if rung == REMEDIED and approximate and results and not results[0].why_not:
-        return DECODED
-    return HANDED_OVER if rung != HANDED_OVER and not any(result.applied for result in results) else None
-
-
 def next_trial(session: Session) -> list[str]:
     """Return the rungs of another round of the trial under way; empty once it is decided."""
     rung = under_way(session)
@@ -122,9 +121,19 @@ def next_trial(session: Session) -> list[str]:
 
 
 def speedup(session: Session, rung: str = REMEDIED) -> Interval | None:
-    """Return the loop's speedup under a remedy, paired round by round, or None without pairs."""
+    """Return the loop's speedup under a remedy, paired round by round, or None without pairs.
+
+    A cache of samples is measured on samples that are kept. If only a part of them fits, this is the speedup of a loop
+    that makes the others anew.
+    """
     unmodified, remedied = paired(session, "baseline", rung)
-    return paired_ratio(unmodified, remedied) if unmodified else None
+    if not unmodified:
+        return None
+    measured, remedy = paired_ratio(unmodified, remedied), remedy_of(session, rung)
+    if remedy is None or remedy.keeping is None or remedy.keeping.fits == 1:
+        return measured
+    fits = remedy.keeping.fits
+    return measured.inverse().times(fits).shifted(1 - fits).inverse()
 
 
 def _sure(session: Session, rung: str, last: bool = False) -> bool | None:
@@ -158,12 +167,13 @@ def to_dict(session: Session, rung: str = REMEDIED) -> dict[str, Any] | None:
         "moved": facts["moved"],
         "stayed": facts["stayed"],
         "certificate": facts["proof"],
+        "keeping": facts["keeping"],
         "measured_speedup": plain(came.speedup),
         "rounds": _rounds(session, rung),
         "memory_bytes": remedy.memory_bytes,
         "reverted": came.reverted or None,
         "how": {"diff": remedy.edit.diff or None, "why_no_diff": remedy.edit.why_not or None},
     }
-    if rung == HANDED_OVER:  # it moves nothing
-        return {key: value for key, value in told.items() if key not in ("moved", "stayed", "certificate")}
-    return told
+    moves_nothing = {"moved", "stayed", "certificate"} if rung == HANDED_OVER else set()
+    left_out = moves_nothing | ({"keeping"} if rung != LOADED_ONCE else set())
+    return {key: value for key, value in told.items() if key not in left_out}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from typing import NoReturn
 
 from ..errors import UsageError
@@ -11,15 +12,20 @@ from ..host.script import Target
 from ..remedy import saved
 
 
-def run(target: Target, plan: str | None, approximate: bool = False) -> NoReturn:
+def run(target: Target, plan: str | None, approximate: bool = False, cache_dir: str | None = None) -> NoReturn:
     """Check the script and the file of its plan, if there is one, and replace this process.
 
     Raises:
-        UsageError: there is no such script, the plan does not fit it, or it is given besides ``approximate``.
+        UsageError: there is no such script, the plan does not fit it, it is given besides ``approximate``, or
+            ``cache_dir`` is given although it keeps no samples.
     """
     target.check()
     if plan is not None:
         if approximate:
             raise UsageError("--plan says whether JPEGs are decoded on the GPU: leave out --approximate")
-        saved.read(plan).check(target.name)
-    become_runner([plan or (APPROXIMATELY if approximate else NO_PLAN), *target.argv])
+        known = saved.read(plan)
+        known.check(target.name)
+        if cache_dir is not None and not known.caches:
+            raise UsageError("the plan keeps no samples: leave out --cache-dir")
+    folder = NO_PLAN if cache_dir is None else os.path.abspath(cache_dir)
+    become_runner([plan or (APPROXIMATELY if approximate else NO_PLAN), folder, *target.argv])

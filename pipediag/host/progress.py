@@ -9,12 +9,13 @@ from typing import TextIO
 
 from ..analysis.remedy import DECODING, HAND_OFF, remedy_of, under_way
 from ..analysis.sentences import number, so_far
-from ..session import DECODED, HANDED_OVER, REMEDIED, REMEDIES, Loader, Rung, Session, settings_of
+from ..session import DECODED, HANDED_OVER, LOADED_ONCE, REMEDIED, REMEDIES, Loader, Rung, Session, settings_of
 from ..session.events import Applying, FirstBatch, Looking, Pass, Progress, Trying
 
 _TRYING = {
     REMEDIED: "after the ladder: testing on samples which transforms can move to the device",
     DECODED: "testing on samples whether the device can decode JPEGs too",
+    LOADED_ONCE: "testing on samples what is the same in every epoch",
     HANDED_OVER: "trying the hand-off alone",
 }
 
@@ -105,7 +106,9 @@ def _remedy(session: Session) -> str:
     remedy = remedy_of(session, rung)
     if rung == HANDED_OVER or remedy is None:
         return HAND_OFF
-    also = [DECODING] if rung == DECODED else []
+    if remedy.keeping is not None and not remedy.moved:
+        return f"samples are loaded once ({remedy.keeping.what})"
+    also = [DECODING] if rung == DECODED else ["samples are loaded once"] if rung == LOADED_ONCE else []
     return f"moved to the device: {', '.join([*also, *(place.name for place in remedy.moved)])}"
 
 

@@ -28,7 +28,30 @@ from ..remedy.handoff import why_not
 from ..remedy.remedied_run import RemediedRun
 from ..remedy.saved import SavedPlan
 from ..remedy.summary import class_name
+from ..sample_cache.loader import CachedLoader, cache
 from ..usercode.places import caller
+
+
+class _Cache:
+    """What is kept of the samples of a loader, and of those that the script makes in its place later."""
+
+    def __init__(self, folder: str | None) -> None:
+        self._folder = folder
+        self.loader: CachedLoader | None = None
+
+    def __call__(self, loader: DataLoader[Any]) -> CachedLoader:
+        known = self.loader
+        self.loader = cache(loader, folder=self._folder) if known is None else known.followed_by(loader)
+        return self.loader
+
+    @property
+    def why_not(self) -> str:
+        """Why nothing is kept; empty if something is."""
+        return "" if self.loader is None or self.loader.store is not None else self.loader.plan
+
+
+def _itself(loader: DataLoader[Any]) -> DataLoader[Any]:
+    return loader
 
 
 class _Seen:
@@ -65,9 +88,17 @@ class _Seen:
 class Rerouting:
     """Hooks on every loader of the process that give the training loader its remedy."""
 
-    def __init__(self, plan: SavedPlan | None, say: Callable[[str], None], approximate: bool = False) -> None:
+    def __init__(
+        self,
+        plan: SavedPlan | None,
+        say: Callable[[str], None],
+        approximate: bool = False,
+        cache_dir: str | None = None,
+    ) -> None:
         self._plan = plan
         self._approximate = approximate if plan is None else plan.decodes
+        self._caches = cache_dir is not None if plan is None else plan.caches
+        self._cache_dir = cache_dir
         self._say = say
         self._hook = IteratorHook(self._iterator_for)
         self._seen: list[_Seen] = []
@@ -146,15 +177,19 @@ class Rerouting:
         self, seen: _Seen, loader: DataLoader[Any], device: torch.device, native: NativeIterator
     ) -> RemediedRun | None:
         nothing = f"nothing was moved from the loader at {seen.where}"
+        kept = _Cache(self._cache_dir) if self._caches else None
         try:
             transforms = self._plan is None or bool(self._plan.moved)
             if self._plan is not None:
                 self._plan.check_device(device.type)
-                if not transforms:
+                if not transforms and (kept is None or (device.type == "cuda" and loader.num_workers)):
                     with self._hook.aside():
                         self._plan.check_handoff(why_not(loader, device))
-            made = RemediedRun(loader, device, native, self._hook.aside, self._say, transforms, self._approximate)
+            cached = kept or _itself
+            hook = self._hook.aside
+            made = RemediedRun(loader, device, native, hook, self._say, transforms, self._approximate, cached)
             if self._plan is not None:
+                self._plan.check_cache(kept.why_not if kept is not None else "")
                 self._plan.check_moved(made.links, made.offloaded.plan.undecoded)
         except PlanRefused as refused:
             raise self._over(refused) from None
@@ -164,13 +199,16 @@ class Rerouting:
         except Exception as error:  # whatever it is, the script can train without the remedy
             self._say(f"{nothing}: {type(error).__name__}: {error}")
             return None
-        if not transforms:
+        if kept is not None and kept.loader is not None:
+            self._say(f"the loader at {seen.where}: samples are {kept.loader.plan}")
+        if not transforms and kept is None:
             self._say(f"the loader at {seen.where} gives its batches on {device} by {HAND_OFF}")
             return made
         plan = made.offloaded.plan
         if not plan.pieces:
-            self._say(f"{nothing}: {'; '.join(plan.reasons) or _NO_TRANSFORMS}")
-            return None
+            if transforms:
+                self._say(f"{nothing}: {'; '.join(plan.reasons) or _NO_TRANSFORMS}")
+            return made if kept is not None and not kept.why_not else None
         moved = ", ".join([*([DECODING] if plan.decodes else []), *(name for name, _ in made.links)])
         pays = "" if self._plan else "; whether that pays was not measured (pipediag analyze --apply)"
         proof = made.offloaded.certificate

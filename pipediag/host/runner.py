@@ -17,20 +17,21 @@ from ..remedy import saved
 from .hooks import on_first_iteration
 from .script import NoSuchModule, Target, run
 
-#: Arguments in place of a plan's file: find out what can move, without or with the decoding of JPEGs.
+#: Arguments in place of a plan's file: find out what can move, without or with the decoding of JPEGs. The first also
+#: stands in place of a folder for samples.
 NO_PLAN, APPROXIMATELY = "-", "-approximate"
 
 
 def main(arguments: list[str]) -> int:
     """Run the script; return its exit code. Its exceptions propagate and are shown as Python would show them."""
-    file, target = arguments[0], Target.of(arguments[1:])
+    file, folder, target = arguments[0], arguments[1], Target.of(arguments[2:])
     try:
         plan = None
         if file not in (NO_PLAN, APPROXIMATELY):
             plan = saved.read(file)
             plan.check(target.name)
         with _traceback_of_the_users():
-            _run(target, plan, file == APPROXIMATELY)
+            _run(target, plan, file == APPROXIMATELY, None if folder == NO_PLAN else folder)
     except RunOver as over:
         return _print_error(over.reason)
     except (PlanRefused, NoSuchModule) as error:
@@ -38,13 +39,13 @@ def main(arguments: list[str]) -> int:
     return 0
 
 
-def _run(target: Target, plan: saved.SavedPlan | None, approximate: bool) -> None:
+def _run(target: Target, plan: saved.SavedPlan | None, approximate: bool, cache_dir: str | None) -> None:
     with ExitStack() as stack:
 
         def begin() -> None:
             from .rerouting import Rerouting
 
-            stack.enter_context(Rerouting(plan, say, approximate).installed())
+            stack.enter_context(Rerouting(plan, say, approximate, cache_dir).installed())
 
         stack.enter_context(on_first_iteration(begin))
         run(target)

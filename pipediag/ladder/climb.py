@@ -16,14 +16,15 @@ import torch
 from torch.utils.data import DataLoader
 
 from ..analysis.knobs import makes_way
-from ..analysis.remedy import following, remedy_of, under_way
+from ..analysis.remedy import remedy_of, under_way
 from ..analysis.thresholds import GATE
+from ..analysis.trials import following, in_any_case
 from ..analysis.whatif import transfer_matters
 from ..loop.epochs import Epochs
 from ..measure.device import Device
 from ..measure.schedule import Schedule
 from ..measure.window import window_seconds
-from ..session import CACHED, REMEDIED, Rung, Session, cut_of
+from ..session import CACHED, Rung, Session, cut_of
 from . import windows
 from .availability import availability
 from .deadline import Deadline, OutOfTime
@@ -249,8 +250,7 @@ class Climb:
             self._peak = self._device.peak_bytes()
         rung: str | None = first
         while rung is not None:
-            shared = self._plan.approximate and rung == REMEDIED  # the next remedy is measured in any case
-            seconds = left / 2 if shared else left
+            seconds = left / (1 + len(in_any_case(session, rung, self._plan.approximate)))
             left -= seconds - (yield from self._try_remedy(rung, seconds))
             rung = following(session, rung, self._plan.approximate) if left > 0 else None
             if rung is not None:

@@ -1,4 +1,4 @@
-"""Serve the rungs ``remedied`` and ``hand-off``: feed the training loop from a loader under a remedy.
+"""Serve the rungs of the remedies: feed the training loop from a loader under a remedy.
 
 That loader has the user's settings but its own workers; the user's loader is not touched. Its iterator is kept between
 windows, as the measured feed's is.
@@ -6,28 +6,31 @@ windows, as the measured feed's is.
 
 from __future__ import annotations
 
+import itertools
 import math
 import multiprocessing
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 from dataclasses import asdict
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import torch
 from torch.utils.data import DataLoader
 
 from ..analysis.handoff import why_no_handoff
-from ..analysis.remedy import remedy_of
+from ..analysis.remedy import outcome, remedy_of
 from ..errors import UsageError
 from ..loop.copies import detached_twin, wrap_sampler
-from ..loop.wrappers import EndlessSampler
+from ..loop.wrappers import EndlessSampler, FirstItems
 from ..measure.clock import Clock
 from ..measure.device import Device
-from ..session import DECODED, HANDED_OVER, REMEDIES, Remedy, Session
+from ..session import DECODED, HANDED_OVER, LOADED_ONCE, REMEDIED, REMEDIES, Keeping, Remedy, Session
 from .delivery import NO_COST, Delivery
 
 if TYPE_CHECKING:
     from ..remedy import OffloadedLoader
+    from ..sample_cache.loader import CachedLoader
 
 #: Returns a context within which an analysis ignores iterated loaders.
 Aside = Callable[[], AbstractContextManager[None]]
@@ -40,6 +43,8 @@ _CERTIFYING = 30.0
 _READY = 4
 #: A batch that arrives within this many seconds was already queued.
 _AT_ONCE = 2e-3
+#: Bytes of samples that are kept for a trial, but at least one batch for each worker.
+_KEPT_BYTES = 1 << 30
 
 
 class RemediedFeed:
@@ -115,8 +120,8 @@ class Trial:
     """A trial of a remedy on the measured loader; ``session`` holds what is known so far.
 
     Args:
-        rung: of the remedy: ``remedied`` moves transforms, ``decoded`` JPEG decoding too, ``hand-off``
-            nothing.
+        rung: of the remedy: ``remedied`` moves transforms, ``decoded`` JPEG decoding too, ``loaded-once`` keeps
+            samples, ``hand-off`` changes nothing else.
         peak_before: bytes of device memory that the loop takes at most without a remedy; None if unknown.
 
     Attributes:
@@ -136,15 +141,20 @@ class Trial:
         session: Session,
         peak_before: int | None = None,
     ) -> None:
-        known = remedy_of(session, rung)
+        known, caches = remedy_of(session, rung), rung == LOADED_ONCE
         self.rung = rung
         self.feed: RemediedFeed | None = None
         self._device = device
         self._peak_before = peak_before
         twin = detached_twin(loader)
+        first = wrap_sampler(twin, partial(FirstItems, number=2 * max(1, loader.num_workers))) if caches else None
         wrap_sampler(twin, EndlessSampler).endless = endless
         with aside():
-            if rung == HANDED_OVER:
+            if first is not None:
+                moves = _pays(session, REMEDIED)
+                self.remedy, offloaded = _loaded_once(twin, first, device.torch_device, moves)
+                options = {} if moves else {"transforms": False}
+            elif rung == HANDED_OVER:
                 self.remedy, offloaded = _handed_over(loader, twin, device.torch_device, session)
                 options = {"transforms": False}
             else:
@@ -156,7 +166,7 @@ class Trial:
             from ..remedy.edit import edit_for
             from ..remedy.streams.feed import fetches_ahead
 
-            self.remedy.edit = edit_for(loader, device.torch_device, **options)
+            self.remedy.edit = edit_for(loader, device.torch_device, cached=caches, **options)
             offloaded.feed.ahead = fetches_ahead(loader)  # EndlessSampler does not prevent it
             in_flight = int(loader.num_workers * (loader.prefetch_factor or 1))
             self.feed = RemediedFeed(rung, offloaded, in_flight + _READY, aside, clock)
@@ -171,6 +181,11 @@ class Trial:
         peak = self._device.peak_bytes()
         if peak is not None and self._peak_before is not None:
             self.remedy.memory_bytes = max(0, peak - self._peak_before)
+
+
+def _pays(session: Session, rung: str) -> bool:
+    result = outcome(session, rung)
+    return result is not None and result.applied
 
 
 def _samples(session: Session, rung: str) -> int:
@@ -199,6 +214,53 @@ def _offloaded(
     return remedy, None if remedy.why_not else offloaded
 
 
+def _loaded_once(
+    twin: DataLoader[Any], kept: FirstItems, device: torch.device, moves: bool
+) -> tuple[Remedy, OffloadedLoader | None]:
+    """Return the loader with its first batches kept, or the reason why it is not tried.
+
+    ``moves`` is True if transforms move to the device too; ``kept`` is the twin's sampler.
+    """
+    try:
+        from ..remedy import handoff, offload
+        from ..remedy.summary import told, told_without_moves
+        from ..sample_cache.loader import cache
+        from ..sample_cache.room import free_memory
+
+        why = handoff.why_not(twin, device) if not moves and device.type == "cuda" and twin.num_workers else ""
+        if why:
+            return Remedy(device=str(device), why_not=why), None
+        free, cached = free_memory(), cache(twin)
+        if cached.store is None:
+            return Remedy(device=str(device), why_not=cached.plan), None
+        kept.number = _fill(cached, kept.number)
+        keeping = Keeping(cached.plan, _needed(cached), free)
+        offloaded = offload(cached, device, samples=_AGAIN, transforms=moves)
+        remedy = (told if moves else told_without_moves)(offloaded, cached=twin)
+    except Exception as error:  # not an error of the script
+        return Remedy(device=str(device), why_not=f"trying it failed with {type(error).__name__}: {error}"), None
+    remedy.keeping = keeping
+    return remedy, None if remedy.why_not else offloaded
+
+
+def _fill(cached: CachedLoader, most: int) -> int:
+    """Keep the samples of the first batches; return the number of batches, at most ``most``."""
+    from ..remedy.streams.feed import with_settings
+
+    number = 0
+    batches = iter(with_settings(cached, persistent_workers=False))
+    for number, _ in enumerate(itertools.islice(batches, most), 1):
+        if cached.store.used > _KEPT_BYTES and number >= cached.num_workers:
+            break
+    return max(1, number)
+
+
+def _needed(cached: CachedLoader) -> int:
+    """Return the bytes that all samples take."""
+    store = cached.store
+    return int(store.used * len(cached.dataset) // max(1, store.entries))
+
+
 def _handed_over(
     loader: DataLoader[Any], twin: DataLoader[Any], device: torch.device, session: Session
 ) -> tuple[Remedy, OffloadedLoader | None]:
@@ -206,13 +268,13 @@ def _handed_over(
     try:
         from ..remedy import offload
         from ..remedy.handoff import why_not
-        from ..remedy.summary import told_of_handoff
+        from ..remedy.summary import told_without_moves
 
         why = why_no_handoff(session) or why_not(loader, device)
         if why:
             return Remedy(device=str(device), why_not=why), None
         handed = offload(twin, device, transforms=False)
-        return told_of_handoff(handed), handed
+        return told_without_moves(handed), handed
     except UsageError as unusable:
         return Remedy(device=str(device), why_not=str(unusable)), None
     except Exception as error:  # not an error of the script

@@ -6,6 +6,7 @@ again.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Protocol
 
@@ -96,6 +97,26 @@ class InitWorker:
         if self._user is not None:
             self._user(worker_id)
         self._worker_side.ready()
+
+
+class FirstItems:
+    """The first items of the user's sampler, over and over.
+
+    Attributes:
+        number: of the items.
+    """
+
+    def __init__(self, sampler: Any, number: int) -> None:
+        self.sampler = sampler
+        self.number = number
+        self._items = list(itertools.islice(iter(sampler), number))
+
+    def __iter__(self) -> Iterator[Any]:
+        length = len(self.sampler) if hasattr(self.sampler, "__len__") else None
+        return itertools.islice(itertools.cycle(self._items[: self.number]), length)
+
+    def __len__(self) -> int:
+        return len(self.sampler)
 
 
 class EndlessSampler:

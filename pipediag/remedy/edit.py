@@ -49,17 +49,18 @@ class Holder:
     devices: tuple[str, ...] = ()
 
 
-def edit_for(loader: Any, device: torch.device, **options: bool) -> Edit:
+def edit_for(loader: Any, device: torch.device, cached: bool = False, **options: bool) -> Edit:
     """Return the change as a unified diff, for a loader that the user's code further up the stack is iterating.
 
-    ``options`` are those of :func:`pipediag.offload` that differ from the default.
+    With ``cached``, the loader is given to :func:`pipediag.cache` first. ``options`` are those of
+    :func:`pipediag.offload` that differ from the default.
     """
     why = _NOBODY
     for holder in holders(loader, device):
         try:
             with tokenize.open(holder.file) as file:
                 before = file.read()
-            after = wrapped(before, holder, device.type, options)
+            after = wrapped(before, holder, device.type, options, cached)
         except NotCertain as reason:
             why = str(reason)
         except (OSError, SyntaxError, UnicodeDecodeError):
@@ -102,7 +103,13 @@ def _same(one: torch.device, other: torch.device) -> bool:
     return one.type == other.type and (one.index is None or other.index is None or one.index == other.index)
 
 
-def wrapped(source: str, holder: Holder, device_type: str, options: Mapping[str, bool] = MappingProxyType({})) -> str:
+def wrapped(
+    source: str,
+    holder: Holder,
+    device_type: str,
+    options: Mapping[str, bool] = MappingProxyType({}),
+    cached: bool = False,
+) -> str:
     """Return the source with the import and the wrapping line added.
 
     Raises:
@@ -122,7 +129,10 @@ def wrapped(source: str, holder: Holder, device_type: str, options: Mapping[str,
     device = next((name for name in holder.devices if _is_set_before(name, module, scope, statement)), None)
     literal = f'"{device_type}"'
     more = "".join(f", {name}={value}" for name, value in options.items())
-    line = f"{indent}{holder.name} = pipediag.offload({holder.name}, {device or literal}{more})"
+    loader = f"pipediag.cache({holder.name})" if cached else holder.name
+    on_device = device_type != "cpu" or options.get("transforms", True)
+    call = f"pipediag.offload({loader}, {device or literal}{more})" if on_device or not cached else loader
+    line = f"{indent}{holder.name} = {call}"
     end = "\r\n" if last.endswith("\r\n") else "\n"
     after = statement.end_lineno or statement.lineno
     if not lines[after - 1].endswith("\n"):

@@ -37,6 +37,7 @@ class RemediedRun:
         aside: context that keeps loaders iterated inside it apart from the script's.
         say: prints one line to the user.
         transforms, approximate: as for :func:`pipediag.offload`.
+        cached: wraps a loader so that the deterministic part of its samples is made once; by default nothing is kept.
         every: number of batches between two spot checks.
         after: seconds before the first spot check.
 
@@ -56,6 +57,7 @@ class RemediedRun:
         say: Callable[[str], None],
         transforms: bool = True,
         approximate: bool = False,
+        cached: Callable[[DataLoader[Any]], DataLoader[Any]] = lambda loader: loader,
         clock: Clock | None = None,
         every: int = EVERY,
         after: float = AFTER,
@@ -65,11 +67,12 @@ class RemediedRun:
         self._native = native
         self._aside = aside
         self._say = say
+        self._cached = cached
         twin = self._taken_over(loader)
         with aside():
-            self.offloaded = offload(twin, device, transforms=transforms, approximate=approximate)
+            self.offloaded = offload(cached(twin), device, transforms=transforms, approximate=approximate)
         self._fetch_as(loader)
-        self.links = moved_links(self.offloaded.plan, loader.dataset)
+        self.links = self._moved()
         self._check = SpotCheck(self.offloaded, aside, clock or SystemClock(), every, after)
         self._plain: Any = None
 
@@ -78,7 +81,7 @@ class RemediedRun:
         if loader is self.loader:
             return
         before = self.offloaded
-        self.offloaded = OffloadedLoader(self._taken_over(loader), before.plan, before.device)
+        self.offloaded = OffloadedLoader(self._cached(self._taken_over(loader)), before.plan, before.device)
         self.offloaded.certificate = before.certificate
         self._fetch_as(loader)
         self._check.follow(self.offloaded)
@@ -163,12 +166,15 @@ class RemediedRun:
             self.give_up(f"the loader has another {changed} than before")
             return
         try:
-            links = moved_links(self.offloaded.plan, self.loader.dataset)
+            links = self._moved()
         except IndexError:
             links = []
         if links != self.links:
             changed = next((name for name, _ in set(self.links) - set(links)), "a transform")
             self.give_up(f"{changed} has changed since it was proven")
+
+    def _moved(self) -> list[tuple[str, str]]:
+        return moved_links(self.offloaded.plan, self.offloaded.loader.dataset)
 
     def _plain_epoch(self) -> Iterator[Any]:
         if self._plain is not None and self.loader.persistent_workers:

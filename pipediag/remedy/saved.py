@@ -36,8 +36,9 @@ class SavedPlan:
         where: ``file:line`` of the loop that iterates the loader.
         device: the type of the device.
         moved: name and digest of every link that moves; see :mod:`pipediag.remedy.fingerprint`. None moves under the
-            hand-off alone.
+            hand-off alone, or with a cache alone.
         decodes: True if JPEGs are decoded on the device.
+        caches: True if the deterministic part of each sample is made once.
         versions: of pipediag and of the packages whose functions are replayed.
         speedup: as measured, with its interval.
     """
@@ -47,6 +48,7 @@ class SavedPlan:
     device: str
     moved: tuple[tuple[str, str], ...]
     decodes: bool = False
+    caches: bool = False
     script: str = ""
     where: str = ""
     versions: dict[str, str] = field(default_factory=dict)
@@ -117,6 +119,15 @@ class SavedPlan:
         """
         if why_not:
             raise PlanRefused(f"the plan hands batches over, and this loader cannot: {why_not}; {_AGAIN}")
+
+    def check_cache(self, why_not: str) -> None:
+        """Check that samples can still be kept; ``why_not`` is empty if they can.
+
+        Raises:
+            PlanRefused: they cannot.
+        """
+        if why_not:
+            raise PlanRefused(f"the plan keeps samples, and of this loader {why_not}; {_AGAIN}")
 
     def check_moved(self, moved: Sequence[tuple[str, str]], undecoded: str = "") -> None:
         """Compare what moves now with the plan; ``undecoded`` says why JPEGs are not decoded on the device, if so.

@@ -6,6 +6,8 @@ import math
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+from torch.utils.data import DataLoader
+
 from ..session import Apart, Kept, Place, Proof, Remedy
 from ..usercode.places import places_of
 from .certifying import Certificate, Verdict
@@ -17,8 +19,11 @@ from .saved import SavedPlan, versions
 _NO_TRANSFORMS = "no transforms were found on the dataset that could be moved"
 
 
-def told(offloaded: OffloadedLoader) -> Remedy:
-    """Return the session's description of the result of :func:`pipediag.offload`."""
+def told(offloaded: OffloadedLoader, cached: DataLoader[Any] | None = None) -> Remedy:
+    """Return the session's description of the result of :func:`pipediag.offload`.
+
+    ``cached`` is the user's loader if samples of it are kept.
+    """
     plan, dataset = offloaded.plan, offloaded.loader.dataset
     placed = [(piece, _places(dataset, piece)) for piece in plan.pieces]
     moved = [place for piece, places in placed for place in places[piece.start :]]
@@ -30,24 +35,25 @@ def told(offloaded: OffloadedLoader) -> Remedy:
         stayed=list(_kept(stays, plan.reasons)),
         why_not="" if moved else next(iter(plan.reasons), _NO_TRANSFORMS),
         proof=proof(certificate) if certificate is not None else None,
-        plan=saved_plan(offloaded).to_dict() if moved else {},
+        plan=saved_plan(offloaded, cached).to_dict() if moved else {},
     )
 
 
-def told_of_handoff(offloaded: OffloadedLoader) -> Remedy:
-    """Return the session's description of a loader under the hand-off alone."""
-    return Remedy(device=str(offloaded.device), plan=saved_plan(offloaded).to_dict())
+def told_without_moves(offloaded: OffloadedLoader, cached: DataLoader[Any] | None = None) -> Remedy:
+    """Return the session's description of a loader whose transforms stay: the hand-off alone, or a cache."""
+    return Remedy(device=str(offloaded.device), plan=saved_plan(offloaded, cached).to_dict())
 
 
-def saved_plan(offloaded: OffloadedLoader) -> SavedPlan:
+def saved_plan(offloaded: OffloadedLoader, cached: DataLoader[Any] | None = None) -> SavedPlan:
     """Return the plan to save, still without the script's name."""
     loader = offloaded.loader
     return SavedPlan(
-        dataset=class_name(loader.dataset),
+        dataset=class_name((cached or loader).dataset),
         batch_size=loader.batch_size,
         device=offloaded.device.type,
         moved=tuple(moved_links(offloaded.plan, loader.dataset)),
         decodes=offloaded.plan.decodes,
+        caches=cached is not None,
         versions=versions(),
     )
 

@@ -9,7 +9,7 @@ from ..analysis.recommend.view import named
 from ..analysis.remedy import BESIDE, DECODING, HAND_OFF, Outcome, best, outcomes, remedy_of
 from ..analysis.savings import of_remedy
 from ..analysis.sentences import elsewhere, number
-from ..session import DECODED, HANDED_OVER, Apart, Kept, Proof, Remedy
+from ..session import DECODED, HANDED_OVER, LOADED_ONCE, Apart, Keeping, Kept, Proof, Remedy
 from .document import Block, Code, Listing, Section
 from .savings import sentence
 
@@ -34,8 +34,9 @@ def section(diagnosis: Diagnosis) -> Section:
 
 
 def _commands(remedy: Remedy, result: Outcome, script: list[str]) -> list[str]:
-    """Return the commands that keep a remedy; without a plan, ``run`` only moves transforms."""
-    plan = ["--plan", remedy.plan_file or "plan.json"] if remedy.plan_file or result.rung == HANDED_OVER else []
+    """Return the commands that keep a remedy; without a plan or an option, ``run`` only moves transforms."""
+    needs_plan = result.rung in (HANDED_OVER, LOADED_ONCE)
+    plan = ["--plan", remedy.plan_file or "plan.json"] if remedy.plan_file or needs_plan else []
     also = ["--approximate"] if result.rung == DECODED and not plan else []
     commands = [["pipediag", "run", *plan, *also, *script]]
     if plan and not remedy.plan_file:
@@ -52,7 +53,10 @@ def _findings(diagnosis: Diagnosis, result: Outcome) -> list[str]:
     if result.rung == HANDED_OVER:
         return [f"{HAND_OFF}; {_verdict(result)}", *_cost(remedy, result)]
     moved = list(map(named, remedy.moved))
-    if result.rung == DECODED:
+    if remedy.keeping is not None:
+        lines = [f"{BESIDE[LOADED_ONCE]}: {_verdict(result)}, from the second epoch on", _keeping(remedy.keeping)]
+        lines += [f"moved to {remedy.device}: {', '.join(moved)}"] if moved else []
+    elif result.rung == DECODED:
         lines = [f"{BESIDE[DECODED]}: {_verdict(result)}", f"moved to {remedy.device}: {', '.join([DECODING, *moved])}"]
     else:
         lines = [_verdict(result) + _predicted(diagnosis), f"moved to {remedy.device}: {', '.join(moved)}"]
@@ -68,8 +72,19 @@ def _untried(remedy: Remedy, result: Outcome) -> list[str]:
         return [f"JPEGs are decoded in the workers: {result.why_not}"]
     if result.rung == HANDED_OVER:
         return [f"the hand-off alone was not tried: {result.why_not}"]
+    if result.rung == LOADED_ONCE:
+        return [f"samples are not kept: {result.why_not}"]
     others = [kept for kept in remedy.stayed if result.why_not not in (kept.why, f"{kept.name}: {kept.why}")]
     return [f"nothing was moved: {result.why_not}", *map(_kept, others)]
+
+
+def _keeping(keeping: Keeping) -> str:
+    part = "" if keeping.fits == 1 else f", {keeping.fits:.0%} of the samples"
+    return f"samples are {keeping.what}: {gigabytes(keeping.nbytes)} of {gigabytes(keeping.free)} GB free{part}"
+
+
+def gigabytes(nbytes: int) -> str:
+    return number(nbytes / 1e9)
 
 
 def _cost(remedy: Remedy, result: Outcome) -> list[str]:

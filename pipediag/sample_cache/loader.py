@@ -36,6 +36,10 @@ class CachedLoader(DataLoader):  # type: ignore[misc]
             self.__dict__["dataset"] = served(cache)
             self.__dict__["worker_init_fn"] = InitWorker(cache, loader.worker_init_fn)
 
+    def followed_by(self, loader: DataLoader[Any]) -> CachedLoader:
+        """Return another loader over the same dataset with what is kept of this one's samples."""
+        return CachedLoader(loader, self._cache, self._words)
+
     @property
     def plan(self) -> str:
         """What is kept, or why nothing is."""

@@ -25,6 +25,7 @@ from .facts import (
     Files,
     HotLine,
     Inside,
+    Keeping,
     Kept,
     Knobs,
     Leaf,
@@ -55,6 +56,7 @@ from .rungs import (
     DECODED,
     HANDED_OVER,
     LADDER,
+    LOADED_ONCE,
     REMEDIED,
     REMEDIES,
     RUNG_MEANING,
@@ -76,6 +78,7 @@ __all__ = [
     "DECODED",
     "HANDED_OVER",
     "LADDER",
+    "LOADED_ONCE",
     "NOT_YET",
     "REMEDIED",
     "REMEDIES",
@@ -92,6 +95,7 @@ __all__ = [
     "Files",
     "HotLine",
     "Inside",
+    "Keeping",
     "Kept",
     "Knobs",
     "Leaf",
@@ -154,6 +158,7 @@ class Session:
     knobs: Knobs | None = None
     remedy: Remedy | None = None
     decoded: Remedy | None = None  # the same with JPEGs decoded on the device, if that is allowed
+    loaded_once: Remedy | None = None  # samples are kept before their first random transform
     handoff: Remedy | None = None  # tried if none of these applies
     ended: str = ""  # settled, budget, interrupted, script-ended, script-failed
     schema_version: int = SCHEMA_VERSION

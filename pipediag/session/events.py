@@ -147,6 +147,7 @@ KINDS = {
     "knobs": Kind(facts.Knobs, _set("knobs")),
     "remedy": Kind(facts.Remedy, _set("remedy")),
     "decoded": Kind(facts.Remedy, _set("decoded")),
+    "loaded_once": Kind(facts.Remedy, _set("loaded_once")),
     "handoff": Kind(facts.Remedy, _set("handoff")),
     "batch": Kind(facts.BatchFacts, _set("batch")),
     "syncs": Kind(facts.Syncs, _set("syncs")),

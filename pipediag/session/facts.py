@@ -448,13 +448,27 @@ class Edit:
 
 
 @dataclass
+class Keeping:
+    """A cache of samples: ``what`` it keeps, in words, the bytes for all samples, and those that are free for them."""
+
+    what: str = ""
+    nbytes: int = 0
+    free: int = 0
+
+    @property
+    def fits(self) -> float:
+        """The share of the samples that fits."""
+        return min(1.0, self.free / self.nbytes) if self.nbytes else 1.0
+
+
+@dataclass
 class Remedy:
     """A change that ``--apply`` tried on the training loader; its gain follows from the windows.
 
-    It moves transforms, or it is the hand-off alone (:attr:`.Session.handoff`), which has neither ``moved`` nor
-    ``proof``. ``why_not`` says why nothing could be tried. ``memory_bytes`` is the increase of the loop's peak device
-    memory. ``plan`` is the input of ``pipediag run --plan``, see :mod:`pipediag.remedy.saved`; ``plan_file`` is the
-    file it was written to.
+    It moves transforms, makes the deterministic part of each sample once (``keeping``), does both, or is the hand-off
+    alone (:attr:`.Session.handoff`). ``proof`` is None if nothing moves. ``why_not`` says why nothing could be tried.
+    ``memory_bytes`` is the increase of the loop's peak device memory. ``plan`` is the input of
+    ``pipediag run --plan``, see :mod:`pipediag.remedy.saved`; ``plan_file`` is the file it was written to.
     """
 
     device: str = ""
@@ -462,6 +476,7 @@ class Remedy:
     stayed: list[Kept] = field(default_factory=list)
     why_not: str = ""
     proof: Proof | None = None
+    keeping: Keeping | None = None
     memory_bytes: int | None = None
     edit: Edit = field(default_factory=Edit)
     plan: dict[str, Any] = field(default_factory=dict)

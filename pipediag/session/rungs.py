@@ -58,12 +58,13 @@ LADDER = (
 )
 #: Controls, measured in addition to the ladder.
 BESIDE = (RungKind("supply", "", "", "the loader alone, without the training step", "workers", "baseline"),)
-#: The loop under a remedy: transforms move to the device; JPEGs are decoded there too; or no transform moves, and only
-#: the hand-off of the batches changes. Each is measured after the ladder, in rounds that include a baseline of their
-#: own. The same holds for the rungs ``settings:k``: the loop on copies of its loader with other settings.
-REMEDIED, DECODED, HANDED_OVER = "remedied", "decoded", "hand-off"
+#: The loop under a remedy: transforms move to the device; JPEGs are decoded there too; the deterministic part of each
+#: sample is made once; or only the hand-off of the batches changes. Each is measured after the ladder, in rounds that
+#: include a baseline of their own. The same holds for the rungs ``settings:k``: the loop on copies of its loader with
+#: other settings.
+REMEDIED, DECODED, LOADED_ONCE, HANDED_OVER = "remedied", "decoded", "loaded-once", "hand-off"
 #: The rungs of the remedies in the order in which they are tried, and the field of a session that holds each.
-REMEDIES = {REMEDIED: "remedy", DECODED: "decoded", HANDED_OVER: "handoff"}
+REMEDIES = {REMEDIED: "remedy", DECODED: "decoded", LOADED_ONCE: "loaded_once", HANDED_OVER: "handoff"}
 
 RUNG = {kind.name: kind for kind in (*LADDER, *BESIDE)}
 RUNGS = tuple(kind.name for kind in LADDER)

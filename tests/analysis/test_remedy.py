@@ -18,7 +18,6 @@ from pipediag.analysis.remedy import (
     HAND_OFF,
     Outcome,
     best,
-    following,
     next_trial,
     outcome,
     speedup,
@@ -197,13 +196,6 @@ def whole(**more: object) -> Remedy:
 
 
 class TestHandOff:
-    def test_is_next_unless_the_offload_pays(self) -> None:
-        assert following(tried(0.7, 8), REMEDIED, False) == HANDED_OVER
-        assert following(tried(2.0, 8), REMEDIED, False) is None
-        nothing = tried(2.0, 0, remedy=Remedy(why_not="Warp: it needs pixels"))
-        assert following(nothing, REMEDIED, False) == following(nothing, REMEDIED, True) == HANDED_OVER
-        assert following(then_handed(tried(0.7, 8), 0.9, 8), HANDED_OVER, True) is None
-
     def test_is_judged_by_its_own_rounds(self) -> None:
         session = then_handed(tried(0.7, 8), 1.3, FIRST_LOOK)
         assert not result(session).applied and result(session, HANDED_OVER).applied
@@ -283,10 +275,7 @@ class TestDecoding:
             session.windows += [Window("baseline", round_, 10, 1.0), Window(DECODED, round_, 10, 1.0 / ratio)]
         return session
 
-    def test_follows_the_offload_where_it_is_allowed(self) -> None:
-        assert following(tried(2.0, 8), REMEDIED, True) == following(tried(0.7, 8), REMEDIED, True) == DECODED
-        assert following(self.decoded(0.7, 0.9), DECODED, True) == HANDED_OVER
-        assert following(self.decoded(0.7, 1.9), DECODED, True) is None
+    def test_is_under_way_after_the_offload(self) -> None:
         assert under_way(self.decoded(2.0, 1.9)) == DECODED
 
     def test_the_faster_one_is_kept(self) -> None:

@@ -233,9 +233,9 @@ class TestCommands:
         assert main("run", script)[0] == 0
         assert main("run", "-m", "pkg.train", "-m")[0] == 0
         assert became == [
-            [str(file), str(script), "--epochs", "3", "--plan", "x"],
-            ["-", str(script)],
-            ["-", "-m", "pkg.train", "-m"],
+            [str(file), "-", str(script), "--epochs", "3", "--plan", "x"],
+            ["-", "-", str(script)],
+            ["-", "-", "-m", "pkg.train", "-m"],
         ]
 
     def test_run_with_a_plan_that_does_not_fit(

@@ -1,0 +1,145 @@
+"""Which remedies are tried, one after the other, and what a cache of samples gains."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from pipediag.analysis import diagnose_session
+from pipediag.analysis.remedy import best, outcome, speedup, to_dict, under_way, why_none
+from pipediag.analysis.trials import following, in_any_case, why_not_load_once
+from pipediag.report import RENDERERS
+from pipediag.session import (
+    DECODED,
+    HANDED_OVER,
+    LOADED_ONCE,
+    REMEDIED,
+    REMEDIES,
+    Edit,
+    Keeping,
+    Place,
+    Remedy,
+    Rung,
+    Session,
+)
+from pipediag.session import Window as W
+
+from ..made import climbing, inside, make
+
+
+def measured(session: Session, rung: str, remedy: Remedy, ratio: float, rounds: int = 8) -> Session:
+    """Add the trial of a remedy under which a step takes ``ratio`` times less."""
+    setattr(session, REMEDIES[rung], remedy)
+    session.rungs[rung] = Rung(rung)
+    first = 1 + max(w.round for w in session.windows)
+    for round_ in range(first, first + rounds):
+        session.windows += [W("baseline", round_, 10, 1.0), W(rung, round_, 10, 1.0 / ratio)]
+    return session
+
+
+def offloaded(ratio: float, **facts: Any) -> Session:
+    session = make(climbing(raw=30.0), **facts)
+    return measured(session, REMEDIED, Remedy(device="cuda:0", moved=[Place("Blur", "aug.py:3")]), ratio)
+
+
+def kept(session: Session, ratio: float, free: int = 90_000_000_000, **remedy: Any) -> Session:
+    keeping = Keeping("kept after Resize (aug.py:31)", 6_100_000_000, free)
+    return measured(session, LOADED_ONCE, Remedy(device="cuda:0", keeping=keeping, **remedy), ratio)
+
+
+class TestOrder:
+    def test_a_cache_follows_where_loading_takes_time(self) -> None:
+        for gain in (0.7, 2.0):
+            assert following(offloaded(gain, inside=inside(3.0, load=3.0)), REMEDIED, False) == LOADED_ONCE
+        assert following(offloaded(2.0, inside=inside(3.0, load=0.01)), REMEDIED, False) is None
+        assert following(offloaded(0.7, inside=inside(3.0, load=0.01)), REMEDIED, False) == HANDED_OVER
+
+    def test_what_nobody_has_seen_is_tried(self) -> None:
+        assert following(offloaded(2.0), REMEDIED, False) == LOADED_ONCE
+
+    def test_the_hand_off_is_last_and_only_if_nothing_pays(self) -> None:
+        assert following(kept(offloaded(0.7), 0.9), LOADED_ONCE, False) == HANDED_OVER
+        assert following(kept(offloaded(0.7), 1.9), LOADED_ONCE, False) is None
+        assert following(kept(offloaded(2.0), 0.9), LOADED_ONCE, False) is None
+        over = measured(kept(offloaded(0.7), 0.9), HANDED_OVER, Remedy(device="cuda:0"), 0.9)
+        assert following(over, HANDED_OVER, True) is None
+
+    def test_decoding_follows_the_offload_where_it_is_allowed(self) -> None:
+        assert in_any_case(offloaded(2.0), REMEDIED, True) == [DECODED, LOADED_ONCE]
+        decoded = measured(offloaded(0.7), DECODED, Remedy(device="cuda:0"), 0.9)
+        assert following(decoded, DECODED, True) == LOADED_ONCE
+        nothing = make(climbing(raw=30.0))
+        nothing.remedy = Remedy(why_not="Warp: it needs pixels")
+        assert in_any_case(nothing, REMEDIED, True) == [LOADED_ONCE]
+
+    def test_it_is_under_way_once_it_is_prepared(self) -> None:
+        assert under_way(kept(offloaded(2.0), 1.0, free=0)) == LOADED_ONCE
+
+
+class TestWhyNot:
+    def test_a_loop_that_does_not_wait_gains_nothing(self) -> None:
+        evidence = {"baseline": {"worker_ms": 10.0, "worker_cpu": 1.0, "process_cpu": 1.0}}
+        session = make(climbing(transform=0.0), noise=0.0, evidence=evidence, inside=inside(3.0, load=3.0))
+        assert why_not_load_once(session) in ("", "the loop does not wait for its workers")
+
+    def test_loading_that_takes_no_time_saves_none(self) -> None:
+        session = make(climbing(raw=30.0), inside=inside(9.9, load=0.1))
+        assert why_not_load_once(session) == "loading takes 1% of the time for a sample"
+
+
+class TestGain:
+    def test_all_samples_fit(self) -> None:
+        ratio = speedup(kept(offloaded(1.5), 3.0), LOADED_ONCE)
+        assert ratio is not None and ratio.value == pytest.approx(3.0)
+
+    def test_half_of_the_samples_fit(self) -> None:
+        """Half of the time shrinks to a third: 1 / (1/2 + 1/6)."""
+        ratio = speedup(kept(offloaded(1.2), 3.0, free=3_050_000_000), LOADED_ONCE)
+        assert ratio is not None and ratio.value == pytest.approx(1.5)
+        assert ratio.low <= ratio.value <= ratio.high
+
+    def test_none_fits(self) -> None:
+        came = outcome(kept(offloaded(1.5), 3.0, free=0), LOADED_ONCE)
+        assert came is not None and not came.applied
+
+    def test_the_fastest_is_kept(self) -> None:
+        for offload, cache, rung in ((1.5, 3.0, LOADED_ONCE), (3.0, 1.5, REMEDIED)):
+            came = best(kept(offloaded(offload), cache))
+            assert came is not None and (came.rung, came.applied) == (rung, True)
+        assert "samples loaded once: the loop is slower under it" in why_none(kept(offloaded(0.7), 0.8))
+
+
+def text(session: Session) -> str:
+    return " ".join(RENDERERS[".txt"](diagnose_session(session)).split())
+
+
+class TestReport:
+    def test_says_what_is_kept_where_and_from_when_on(self) -> None:
+        found = text(
+            kept(offloaded(1.5), 3.0, edit=Edit(diff="+loader = pipediag.cache(loader)\n"), moved=[Place("Flip")])
+        )
+        assert "samples loaded once: it pays: 3 times the steps (" in found
+        assert "from the second epoch on" in found
+        assert "samples are kept after Resize (aug.py:31): 6.1 of 90 GB free" in found
+        assert "moved to cuda:0: Flip" in found
+        assert "pipediag run --plan plan.json train.py" in found
+
+    def test_says_how_many_fit(self) -> None:
+        assert "6.1 of 3.05 GB free, 50% of the samples" in text(kept(offloaded(0.7), 3.0, free=3_050_000_000))
+
+    def test_says_why_it_was_not_tried(self) -> None:
+        session = offloaded(0.7)
+        session.loaded_once = Remedy(why_not="nothing is kept: the samples of an iterable dataset have no index")
+        assert "samples are not kept: nothing is kept: the samples of an iterable" in text(session)
+
+    def test_json(self) -> None:
+        session = kept(offloaded(0.7), 3.0)
+        told = to_dict(Session.from_dict(session.to_dict()), LOADED_ONCE)
+        assert told is not None and told["applied"]
+        assert told["keeping"] == {
+            "what": "kept after Resize (aug.py:31)",
+            "nbytes": 6_100_000_000,
+            "free": 90_000_000_000,
+        }
+        assert "keeping" not in (to_dict(session) or {})
