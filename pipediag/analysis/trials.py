@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from ..session import DECODED, HANDED_OVER, LOADED_ONCE, REMEDIED, Session
+from .estimate import LEAST
 from .ladder import LadderView
 from .remedy import outcomes, remedy_of
-from .thresholds import GATE
-from .whatif import what_if
+from .sentences import number
+from .whatif import Change, what_if
+from .work import saving
 
 
 def following(session: Session, rung: str, approximate: bool) -> str | None:
@@ -29,14 +31,13 @@ def in_any_case(session: Session, rung: str, approximate: bool) -> list[str]:
 
 
 def why_not_load_once(session: Session) -> str:
-    """Return why making the deterministic part of a sample once certainly does not pay; empty if it may.
+    """Return why making the deterministic part of a sample once does not pay; empty if it may.
 
-    It saves what loading takes of a worker's time, if the loop waits for that.
+    It saves a worker at least what loading takes.
     """
-    model, inside = what_if(LadderView(session)), session.inside
-    if model is not None and model.workers and not model.waits:
-        return "the loop does not wait for its workers"
-    if inside is None or not inside.samples or not inside.whole.wall_ms:
+    model = what_if(LadderView(session))
+    if model is None or model.work is None:
         return ""
-    share = inside.load.wall_ms / inside.whole.wall_ms
-    return f"loading takes {share:.0%} of the time for a sample" if share < GATE else ""
+    if model.faster(Change(work=saving(model.work.load))).high > LEAST:
+        return ""
+    return f"loading takes {number(model.work.load)} ms of a worker's time for a batch, which the loop hardly feels"

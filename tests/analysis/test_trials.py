@@ -50,10 +50,13 @@ def kept(session: Session, ratio: float, free: int = 90_000_000_000, **remedy: A
 
 class TestOrder:
     def test_a_cache_follows_where_loading_takes_time(self) -> None:
+        evidence = {"baseline": {"worker_ms": 400.0, "worker_cpu": 1.0, "process_cpu": 0.1}}
         for gain in (0.7, 2.0):
-            assert following(offloaded(gain, inside=inside(3.0, load=3.0)), REMEDIED, False) == LOADED_ONCE
-        assert following(offloaded(2.0, inside=inside(3.0, load=0.01)), REMEDIED, False) is None
-        assert following(offloaded(0.7, inside=inside(3.0, load=0.01)), REMEDIED, False) == HANDED_OVER
+            session = offloaded(gain, evidence=evidence, inside=inside(3.0, load=3.0))
+            assert following(session, REMEDIED, False) == LOADED_ONCE
+        for gain, rung in ((2.0, None), (0.7, HANDED_OVER)):
+            session = offloaded(gain, evidence=evidence, inside=inside(3.0, load=0.0))
+            assert following(session, REMEDIED, False) == rung
 
     def test_what_nobody_has_seen_is_tried(self) -> None:
         assert following(offloaded(2.0), REMEDIED, False) == LOADED_ONCE
@@ -78,14 +81,21 @@ class TestOrder:
 
 
 class TestWhyNot:
-    def test_a_loop_that_does_not_wait_gains_nothing(self) -> None:
-        evidence = {"baseline": {"worker_ms": 10.0, "worker_cpu": 1.0, "process_cpu": 1.0}}
-        session = make(climbing(transform=0.0), noise=0.0, evidence=evidence, inside=inside(3.0, load=3.0))
-        assert why_not_load_once(session) in ("", "the loop does not wait for its workers")
+    def of(self, load: float, worker_ms: float, **costs: float) -> str:
+        evidence = {"baseline": {"worker_ms": worker_ms, "worker_cpu": 1.0, "process_cpu": 0.1}}
+        found = inside(10.0 - load, load=load)
+        return why_not_load_once(make(climbing(**costs or {"raw": 30.0}), noise=0.0, evidence=evidence, inside=found))
+
+    def test_it_may_pay_where_the_loop_waits_for_loading(self) -> None:
+        assert self.of(load=8.0, worker_ms=400.0) == ""
 
     def test_loading_that_takes_no_time_saves_none(self) -> None:
-        session = make(climbing(raw=30.0), inside=inside(9.9, load=0.1))
-        assert why_not_load_once(session) == "loading takes 1% of the time for a sample"
+        assert self.of(load=0.001, worker_ms=400.0).startswith("loading takes 0.04 ms of a worker's time for a batch")
+
+    def test_a_loop_that_does_not_wait_gains_nothing(self) -> None:
+        assert "which the loop hardly feels" in self.of(
+            8.0, 20.0, host=0.01, worker=0.01, sample=0.01, raw=0.01, warm=0.01, baseline=0.01
+        )
 
 
 class TestGain:
