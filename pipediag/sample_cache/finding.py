@@ -52,6 +52,8 @@ def find_cut(loader: DataLoader[Any], samples: int) -> Cut:
         again: _Found = next(tried(loader, partial(_again, found=found), samples, seed=_SEEDS[1], refusal=NoCut))
     except TrialFailed as error:
         raise NoCut(str(error)) from None
+    if not found.cut.fits(loader.dataset):
+        raise NoCut("in the workers it has other transforms than here")
     if again.digests != found.digests:
         raise NoCut("made in another process, its samples are different")
     return replace(found.cut, copies=found.cut.copies or again.cut.copies)
@@ -71,7 +73,8 @@ def _find(dataset: Any, collate: Collate, indices: list[Any]) -> _Found:
     changing = differing(between, after, kept)
     if changing:
         raise NoCut(f"making a sample changes its {_listed(changing)}")
-    return _proven(dataset, collate, indices, Cut(heads, settling=differing(before, between, kept)))
+    cut = Cut(heads, tuple(slot.name for slot in slots.values()), settling=differing(before, between, kept))
+    return _proven(dataset, collate, indices, cut)
 
 
 def _again(dataset: Any, collate: Collate, indices: list[Any], found: _Found) -> _Found:
