@@ -15,7 +15,8 @@ from torch.utils.data import DataLoader
 from torchvision import transforms as T
 
 import pipediag
-from pipediag.sample_cache.changes import contents, differing, makers
+from pipediag.sample_cache.changes import contents, differing, key_of, makers
+from pipediag.sample_cache.cut import Cut
 
 from .datasets import Archive, Epochs, Photos, Rows, Views, archive, photos, table
 from .test_cached_loader import assert_same, epochs
@@ -208,6 +209,21 @@ def test_parts_of_a_large_array() -> None:
     before = contents([held])
     held.array[:] = 1
     assert differing(before, contents([held]), [held]) == {"array"}
+
+
+def test_keys_of_folders(tmp_path: Path) -> None:
+    cut = Cut({}, ())
+    dataset = Rows(table(tmp_path))
+    keys = [key_of(dataset, cut), key_of(Epochs(dataset.file), cut)]
+    dataset.rows *= 1000
+    keys.append(key_of(dataset, cut))
+    assert key_of(dataset, cut) == keys[-1]
+    dataset.rows[20_000] = [0.0]
+    keys.append(key_of(dataset, cut))
+    keys.append(key_of(dataset, Cut({0: 1}, ())))
+    dataset.file.write_text("1,2")
+    keys.append(key_of(dataset, cut))
+    assert len(set(keys)) == len(keys)
 
 
 def test_makers_are_the_datasets_and_the_links_before_the_cut(tmp_path: Path) -> None:
