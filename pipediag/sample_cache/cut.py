@@ -39,7 +39,7 @@ class Cut:
         heads: for each slot with a random transform, the number of first links whose result is kept. Slots have the
             numbers of :func:`find_slots`. If there is none, whole samples are kept.
         names: those of all slots.
-        copies: True if some code writes into what it gets, so that it must be given a copy.
+        copies: True if code of the user's gets arrays, into which it may write: it is given copies.
         settling: what the dataset sets when it makes its first samples, such as a file that it opens.
     """
 

@@ -231,3 +231,23 @@ def test_makers_are_the_datasets_and_the_links_before_the_cut(tmp_path: Path) ->
     dataset = torch.utils.data.Subset(Photos(tmp_path, T.Compose(links)), [0])
     assert makers(dataset) == [dataset, dataset.dataset, *links]
     assert makers(dataset, {0: 1}) == [dataset, dataset.dataset, links[0]]
+
+
+class Rarely:
+    """Writes into some of the images that it gets."""
+
+    def __call__(self, image: torch.Tensor) -> torch.Tensor:
+        if random.random() < 0.1:
+            image[:] = 0
+        return image
+
+
+def halved(samples: list[Any]) -> list[torch.Tensor]:
+    return [row.div_(2) for row, _ in samples]
+
+
+def test_user_code_may_write_into_what_it_gets(tmp_path: Path) -> None:
+    images = Photos(photos(tmp_path), T.Compose([T.Resize((9, 9)), T.ToTensor(), Rarely()]))
+    for loader in (DataLoader(images, batch_size=5), DataLoader(Rows(table(tmp_path)), collate_fn=halved)):
+        expected = epochs(loader)
+        assert_same(epochs(pipediag.cache(loader))[0], expected[0])
