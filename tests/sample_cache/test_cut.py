@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -248,3 +249,18 @@ def test_transforms_that_are_set_in_the_workers() -> None:
     cached = compare(DataLoader(dataset, batch_size=4, num_workers=1, worker_init_fn=replace_first), 2)
     assert cached.store is not None
     assert cached.store.entries == 0
+
+
+def test_calls_of_another_thread_do_not_belong_to_the_sample() -> None:
+    class Threaded(Made):
+        def __getitem__(self, index: int) -> Any:
+            other = threading.Thread(target=self.last, args=(torch.zeros(3),))
+            other.start()
+            other.join()
+            return self.last(self.image(index)), index
+
+    dataset, cut = Threaded(last=doubled), Cut({0: 0}, ("last",))
+    _, kept = Cutter(dataset, cut, cut.tails(dataset)).make(lambda: dataset[3])
+    assert isinstance(kept, Kept)
+    assert torch.equal(kept.inputs[0][0][0], dataset.image(3))
+    assert kept.tails == (0,)
