@@ -7,6 +7,7 @@ import fcntl
 import mmap
 import os
 import random
+import zlib
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -176,6 +177,31 @@ def test_a_file_that_does_not_fit_is_made_anew(spoil: Callable[[Path], None], tm
     assert torch.equal(got(opened(tmp_path), 0), value(0))
 
 
+def write_word(path: Path, at: int, word: int) -> None:
+    with path.open("r+b") as file:
+        file.seek(at)
+        file.write(word.to_bytes(8, "little"))
+
+
+def test_a_last_entry_that_ends_after_the_last_claim_does_not_fit(tmp_path: Path) -> None:
+    """The next entry would be written into it."""
+    path = filled(tmp_path)
+    last = opened(tmp_path)._mapped().offset(SAMPLES - 1)
+    write_word(path, 8 * cache_file.TAIL, last + 64)
+    assert opened(tmp_path).entries == 0
+
+
+@pytest.mark.parametrize("place", ["another entry", "between two entries"])
+def test_an_offset_of_something_else_is_a_miss(place: str, tmp_path: Path) -> None:
+    path = filled(tmp_path)
+    mapping = opened(tmp_path)._mapped()
+    offset = mapping.offset(3) if place == "another entry" else mapping.pages(5).stop
+    assert place == "another entry" or not any(mapping.memory[offset : offset + cache_file.ENTRY.size])
+    write_word(path, 8 * cache_file.INDEX, offset)
+    store = opened(tmp_path)
+    assert got(store, 0) is None and store.damaged == 1 and torch.equal(got(store, 3), value(3))
+
+
 def test_text_is_never_read(tmp_path: Path) -> None:
     (tmp_path / "key.cache").write_text("pipediag" * 100_000)
     (tmp_path / "key.cache").chmod(0o600)
@@ -210,13 +236,26 @@ def test_a_damaged_entry_is_dropped_and_counted(tmp_path: Path) -> None:
     assert store.put(5, encode(value(5)), []) and torch.equal(got(store, 5), value(5))
 
 
+def test_an_entry_is_checked_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    filled(tmp_path)
+    store, calls = opened(tmp_path), []
+    crc32 = zlib.crc32
+    monkeypatch.setattr(zlib, "crc32", lambda *args: calls.append(args) or crc32(*args))
+    assert all(torch.equal(got(store, 5), value(5)) for _ in range(3)) and len(calls) == 1
+
+
+def test_an_entry_that_replaced_an_outdated_one_is_not_dropped_in_its_place(tmp_path: Path) -> None:
+    filled(tmp_path)
+    store = opened(tmp_path)
+    store._drop(store._mapped(), 5, store._mapped().offset(4), cache_file.CHANGED)
+    assert torch.equal(got(store, 5), value(5)) and store.changed == 0
+
+
 def test_a_small_entry_that_claims_to_be_large_is_damaged(tmp_path: Path) -> None:
     path = filled(tmp_path)
     offset = opened(tmp_path)._mapped().offset(1)
     assert offset % mmap.PAGESIZE
-    with path.open("r+b") as file:
-        file.seek(offset + 24)
-        file.write((60_000).to_bytes(8, "little"))
+    write_word(path, offset + 24, 60_000)
     store = opened(tmp_path)
     store.forget(1)
     assert not store.touched(1) and got(store, 1) is None and store.damaged == 1
