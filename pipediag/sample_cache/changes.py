@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import hashlib
 import operator
 import os
+import pickle
 import platform
 import sys
 import types
@@ -31,6 +33,8 @@ _MOST_BYTES = 1 << 26
 #: Number of parts that are looked at if it is larger.
 _PARTS = 64
 _DEPTH = 6
+#: Length from which a list counts as long.
+_LONG = 10_000
 
 
 class Attributes:
@@ -80,12 +84,23 @@ def key_of(dataset: Any, cut: Cut) -> str:
     held = []
     for obj in objects:
         attributes = {k: v for k, v in vars(obj).items() if id(v) not in elsewhere and k not in cut.settling}
-        held += [type(obj), attributes, list(map(_content, filter(_is_file, attributes.values())))]
+        files = [_content(value) for value in attributes.values() if _is_file(value)]
+        held += [type(obj), {name: _shortened(value) for name, value in attributes.items()}, files]
     code = [getattr(type(obj), name, None) for obj in objects for name in ("__getitem__", "__getitems__", "forward")]
     functions = [slot.get() for slot in find_slots(dataset) if isinstance(slot.get(), types.FunctionType)]
     versions = [platform.python_version(), torch.__version__, np.__version__]
     versions += [str(getattr(sys.modules.get(name), "__version__", "")) for name in ("torchvision", "PIL")]
     return digest([held, code, functions, list(cut.heads.items()), versions])
+
+
+def _shortened(value: Any) -> Any:
+    """Return a hash in place of a long list, which :func:`digest` would read item by item."""
+    if not isinstance(value, (list, tuple, dict)) or len(value) < _LONG:
+        return value
+    try:
+        return hashlib.sha256(pickle.dumps(value, protocol=5)).digest()
+    except Exception:  # whatever the items' own classes raise
+        return value
 
 
 def makers(dataset: Any, heads: Mapping[int, int] | None = None) -> list[Any]:

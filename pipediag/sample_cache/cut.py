@@ -38,13 +38,19 @@ class Cut:
     Attributes:
         heads: for each slot with a random transform, the number of first links whose result is kept. Slots have the
             numbers of :func:`find_slots`. If there is none, whole samples are kept.
-        copies: True if some code writes into what it gets, so that it must be given a copy.
+        names: those of all slots.
+        copies: True if code of the user's gets arrays, into which it may write: it is given copies.
         settling: what the dataset sets when it makes its first samples, such as a file that it opens.
     """
 
     heads: Mapping[int, int]
+    names: tuple[str, ...]
     copies: bool = False
     settling: frozenset[str] = frozenset()
+
+    def fits(self, dataset: Any) -> bool:
+        """Return whether the dataset has the slots that the cut was found for."""
+        return tuple(slot.name for slot in find_slots(dataset)) == self.names
 
     def tails(self, dataset: Any) -> list[Link]:
         """Return what is left of each random transform."""
@@ -108,7 +114,7 @@ class Cutter:
         if head:
             args = run(links_of(fn)[:head], args)
         self._look_for_draws()
-        inputs = identities((args, kwargs))
+        inputs = identities((args, kwargs)) if self._seen else []  # only earlier results are looked for in them
         call = Call("", fn, *_as_now(args, kwargs))
         result = self._tails[position](*args, **kwargs)
         self._seen.append((position, Seen(call, inputs, result, result, identities(result), [], None, 0.0)))

@@ -147,10 +147,11 @@ class _Here:
         self, dataset: Any, cut: Cut, tails: Sequence[Callable[..., Any]], transforms: Sequence[Callable[..., Any]]
     ) -> None:
         self.process = os.getpid()
-        self.cutter = Cutter(dataset, cut, tails)
-        self._attributes = Attributes(dataset, cut)
         now = [slot.get() for slot in find_slots(dataset)]
-        self._others = len(now) != len(transforms) or not all(map(operator.is_, now, transforms))
+        self._others = not cut.fits(dataset) or not all(map(operator.is_, now, transforms))
+        if not self._others:
+            self.cutter = Cutter(dataset, cut, tails)
+        self._attributes = Attributes(dataset, cut)
         self._used = 0
 
     def changed(self) -> str:

@@ -19,7 +19,7 @@ import torch
 from torch.utils.data import DataLoader, default_collate
 
 from ..loop.separate_process import Collate, TrialFailed, tried
-from ..usercode import randomness
+from ..usercode import randomness, tree
 from ..usercode.paths import same
 from ..usercode.places import label
 from ..usercode.slots import Slot, find_slots
@@ -28,6 +28,8 @@ from .changes import contents, differing, makers
 from .cut import Cut, Cutter, Kept, Link, NotKept, fetches_together, is_number, links_of, passed_on, standing_in, whole
 from .records import Record, RecordError, decode, encode
 
+#: Types that never view the memory they are decoded from; nor do Pillow images.
+_NO_VIEWS = (int, float, complex, str, bytes, type(None))
 _SEEDS = (11, 12, 13, 14)
 
 
@@ -52,6 +54,8 @@ def find_cut(loader: DataLoader[Any], samples: int) -> Cut:
         again: _Found = next(tried(loader, partial(_again, found=found), samples, seed=_SEEDS[1], refusal=NoCut))
     except TrialFailed as error:
         raise NoCut(str(error)) from None
+    if not found.cut.fits(loader.dataset):
+        raise NoCut("in the workers it has other transforms than here")
     if again.digests != found.digests:
         raise NoCut("made in another process, its samples are different")
     return replace(found.cut, copies=found.cut.copies or again.cut.copies)
@@ -71,7 +75,8 @@ def _find(dataset: Any, collate: Collate, indices: list[Any]) -> _Found:
     changing = differing(between, after, kept)
     if changing:
         raise NoCut(f"making a sample changes its {_listed(changing)}")
-    return _proven(dataset, collate, indices, Cut(heads, settling=differing(before, between, kept)))
+    cut = Cut(heads, tuple(slot.name for slot in slots.values()), settling=differing(before, between, kept))
+    return _proven(dataset, collate, indices, cut)
 
 
 def _again(dataset: Any, collate: Collate, indices: list[Any], found: _Found) -> _Found:
@@ -203,15 +208,15 @@ def _proven(dataset: Any, collate: Collate, indices: list[Any], cut: Cut) -> _Fo
     """
     if fetches_together(dataset):
         records = _made_together(dataset, indices, cut)
-        writes = False
     else:
         tails = cut.tails(dataset)
         cutter = Cutter(dataset, cut, tails)
         fetches = [partial(operator.getitem, dataset, index) for index in indices]
         records = [_made_twice(cutter, fetch) for fetch in fetches]
-        writes = _completed(cutter, fetches, records, tails)
-    # A collate function of the user's may write into what it gets, or hand it on to the loop, which does.
-    return _Found(replace(cut, copies=writes or collate is not default_collate), indices, list(map(_summed, records)))
+        for fetch, record in zip(fetches, records, strict=True):
+            _prove_completed(fetch, record, tails)
+    copies = any(_shares_memory(record, collate) for record in records)
+    return _Found(replace(cut, copies=copies), indices, list(map(_summed, records)))
 
 
 def _made_twice(cutter: Cutter, fetch: Callable[[], Any]) -> Record:
@@ -252,27 +257,29 @@ def _equal(one: Record, other: Record) -> Record:
     return one
 
 
-def _completed(
-    cutter: Cutter, fetches: Sequence[Callable[[], Any]], records: Sequence[Record], tails: Sequence[Link]
-) -> bool:
-    """Complete the samples from their records. Return whether that writes into what was kept."""
-    writes = False
-    for fetch, record in zip(fetches, records, strict=True):
-        before = _summed(record)
-        made = []
-        for complete in (fetch, partial(_complete, record, tails), partial(_complete, record, tails)):
-            _seed(_SEEDS[3])
-            made.append(complete())
-        # A transform with a generator of its own gives another result at each call in any case.
-        if not _alike(made[0], made[1]) and _alike(made[1], made[2]):
-            raise NoCut("completed from what was kept, its samples are different")
-        writes = writes or _summed(record) != before
-    return writes
+def _prove_completed(fetch: Callable[[], Any], record: Record, tails: Sequence[Link]) -> None:
+    made = []
+    for complete in (fetch, partial(_complete, record, tails), partial(_complete, record, tails)):
+        _seed(_SEEDS[3])
+        made.append(complete())
+    # A transform with a generator of its own gives another result at each call in any case.
+    if not _alike(made[0], made[1]) and _alike(made[1], made[2]):
+        raise NoCut("completed from what was kept, its samples are different")
 
 
 def _complete(record: Record, tails: Sequence[Link]) -> Any:
-    kept: Kept = decode(record.head, record.buffers, copy=False)
+    kept: Kept = decode(record.head, record.buffers, copy=True)
     return kept.completed(tails)
+
+
+def _shares_memory(record: Record, collate: Collate) -> bool:
+    """Return whether code of the user's gets arrays that would view what is kept: it may write into them.
+
+    A transform may do so for few samples only, and a collate function may hand them on to the loop.
+    """
+    kept: Kept = decode(record.head, record.buffers, copy=True)
+    given = [kept.inputs, kept.sample if collate is not default_collate else None]
+    return not all(isinstance(leaf, _NO_VIEWS) or hasattr(leaf, "getbands") for leaf in tree.leaves(given))
 
 
 def _alike(one: Any, other: Any) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -9,6 +10,7 @@ from typing import Any
 from torch.utils.data import DataLoader, IterableDataset
 
 from ..errors import UsageError
+from ..frames import is_users
 from ..loop.wrappers import InitWorker
 from ..usercode.places import places_of
 from ..usercode.slots import find_slots
@@ -123,5 +125,6 @@ def _words(dataset: Any, cut: Cut) -> str:
         if not places:
             continue
         place = places[max(0, head - 1)]
-        parts.append(f"{'after' if head else 'before'} {place.name}{f' ({place.where})' if place.where else ''}")
+        mine = is_users(os.path.abspath(place.where.rpartition(":")[0]))
+        parts.append(f"{'after' if head else 'before'} {place.name}{f' ({place.where})' if mine else ''}")
     return f"kept {' and '.join(parts)}"

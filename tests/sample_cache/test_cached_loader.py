@@ -241,6 +241,17 @@ def test_a_folder_serves_the_next_run(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("workers", [0, 2])
+def test_room_for_some_samples_only(workers: int, tmp_path: Path) -> None:
+    dataset = Photos(photos(tmp_path), T.Compose([T.RandomCrop(16), T.ToTensor()]))
+    loader = DataLoader(dataset, batch_size=5, shuffle=True, num_workers=workers)
+    expected, _ = epochs(loader)
+    cached = pipediag.cache(loader, nbytes=100_000)
+    assert_same(epochs(cached)[0], expected)
+    assert cached.store is not None
+    assert 0 < cached.store.entries < len(dataset)
+
+
+@pytest.mark.parametrize("workers", [0, 2])
 def test_offloaded(workers: int, tmp_path: Path) -> None:
     crops = [T.Resize((20, 20)), T.RandomCrop(16), T.RandomHorizontalFlip(), T.ToTensor()]
     dataset = Photos(photos(tmp_path), T.Compose(crops))

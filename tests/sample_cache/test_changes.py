@@ -15,7 +15,8 @@ from torch.utils.data import DataLoader
 from torchvision import transforms as T
 
 import pipediag
-from pipediag.sample_cache.changes import contents, differing, makers
+from pipediag.sample_cache.changes import contents, differing, key_of, makers
+from pipediag.sample_cache.cut import Cut
 
 from .datasets import Archive, Epochs, Photos, Rows, Views, archive, photos, table
 from .test_cached_loader import assert_same, epochs
@@ -210,8 +211,43 @@ def test_parts_of_a_large_array() -> None:
     assert differing(before, contents([held]), [held]) == {"array"}
 
 
+def test_keys_of_folders(tmp_path: Path) -> None:
+    cut = Cut({}, ())
+    dataset = Rows(table(tmp_path))
+    keys = [key_of(dataset, cut), key_of(Epochs(dataset.file), cut)]
+    dataset.rows *= 1000
+    keys.append(key_of(dataset, cut))
+    assert key_of(dataset, cut) == keys[-1]
+    dataset.rows[20_000] = [0.0]
+    keys.append(key_of(dataset, cut))
+    keys.append(key_of(dataset, Cut({0: 1}, ())))
+    dataset.file.write_text("1,2")
+    keys.append(key_of(dataset, cut))
+    assert len(set(keys)) == len(keys)
+
+
 def test_makers_are_the_datasets_and_the_links_before_the_cut(tmp_path: Path) -> None:
     links = [T.Resize(9), T.RandomCrop(8)]
     dataset = torch.utils.data.Subset(Photos(tmp_path, T.Compose(links)), [0])
     assert makers(dataset) == [dataset, dataset.dataset, *links]
     assert makers(dataset, {0: 1}) == [dataset, dataset.dataset, links[0]]
+
+
+class Rarely:
+    """Writes into some of the images that it gets."""
+
+    def __call__(self, image: torch.Tensor) -> torch.Tensor:
+        if random.random() < 0.1:
+            image[:] = 0
+        return image
+
+
+def halved(samples: list[Any]) -> list[torch.Tensor]:
+    return [row.div_(2) for row, _ in samples]
+
+
+def test_user_code_may_write_into_what_it_gets(tmp_path: Path) -> None:
+    images = Photos(photos(tmp_path), T.Compose([T.Resize((9, 9)), T.ToTensor(), Rarely()]))
+    for loader in (DataLoader(images, batch_size=5), DataLoader(Rows(table(tmp_path)), collate_fn=halved)):
+        expected = epochs(loader)
+        assert_same(epochs(pipediag.cache(loader))[0], expected[0])

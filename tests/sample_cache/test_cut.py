@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,7 @@ import pytest
 import torch
 from PIL import Image
 from torch import nn
-from torch.utils.data import DataLoader, Dataset, IterableDataset, Subset
+from torch.utils.data import DataLoader, Dataset, IterableDataset, Subset, get_worker_info
 from torchvision import transforms as T
 from torchvision.transforms import v2
 
@@ -187,7 +188,7 @@ def test_what_is_kept_is_what_was_given(tmp_path: Path) -> None:
             return self.last(Image.new("RGB", (9, 9), (index, 2, 3)))
 
     dataset = Pasted(last=blanked)
-    cut = Cut({0: 0})
+    cut = Cut({0: 0}, ("last",))
     cutter = Cutter(dataset, cut, cut.tails(dataset))
     sample, kept = cutter.make(lambda: dataset.image_of(5))
     assert isinstance(kept, Kept)
@@ -220,3 +221,46 @@ def test_opened_files(tmp_path: Path) -> None:
         pass
     file.read_text()
     assert others == []
+
+
+class Lazy(Made):
+    """Its transform is set in the workers only."""
+
+    def __getitem__(self, index: int) -> Any:
+        return self.last(self.image(index))
+
+
+def set_up(worker: int) -> None:
+    info = get_worker_info()
+    assert info is not None
+    info.dataset.last = noisy
+
+
+def replace_first(worker: int) -> None:
+    info = get_worker_info()
+    assert info is not None
+    info.dataset.first = torch.neg
+
+
+def test_transforms_that_are_set_in_the_workers() -> None:
+    cached = compare(DataLoader(Lazy(), batch_size=4, num_workers=1, worker_init_fn=set_up), 2)
+    assert "in the workers it has other transforms" in cached.plan
+    dataset = OneAfterTheOther(first=doubled, last=noisy)
+    cached = compare(DataLoader(dataset, batch_size=4, num_workers=1, worker_init_fn=replace_first), 2)
+    assert cached.store is not None
+    assert cached.store.entries == 0
+
+
+def test_calls_of_another_thread_do_not_belong_to_the_sample() -> None:
+    class Threaded(Made):
+        def __getitem__(self, index: int) -> Any:
+            other = threading.Thread(target=self.last, args=(torch.zeros(3),))
+            other.start()
+            other.join()
+            return self.last(self.image(index)), index
+
+    dataset, cut = Threaded(last=doubled), Cut({0: 0}, ("last",))
+    _, kept = Cutter(dataset, cut, cut.tails(dataset)).make(lambda: dataset[3])
+    assert isinstance(kept, Kept)
+    assert torch.equal(kept.inputs[0][0][0], dataset.image(3))
+    assert kept.tails == (0,)
