@@ -8,7 +8,7 @@ import pytest
 
 from pipediag.analysis import diagnose_session
 from pipediag.analysis.remedy import best, outcome, speedup, to_dict, under_way, why_none
-from pipediag.analysis.trials import following, in_any_case, why_not_load_once
+from pipediag.analysis.trials import following, in_any_case, loading_matters
 from pipediag.report import RENDERERS
 from pipediag.session import (
     DECODED,
@@ -54,6 +54,7 @@ class TestOrder:
         for gain in (0.7, 2.0):
             session = offloaded(gain, evidence=evidence, inside=inside(3.0, load=3.0))
             assert following(session, REMEDIED, False) == LOADED_ONCE
+            assert in_any_case(session, REMEDIED, True) == [DECODED, LOADED_ONCE]
         for gain, rung in ((2.0, None), (0.7, HANDED_OVER)):
             session = offloaded(gain, evidence=evidence, inside=inside(3.0, load=0.0))
             assert following(session, REMEDIED, False) == rung
@@ -69,33 +70,35 @@ class TestOrder:
         assert following(over, HANDED_OVER, True) is None
 
     def test_decoding_follows_the_offload_where_it_is_allowed(self) -> None:
-        assert in_any_case(offloaded(2.0), REMEDIED, True) == [DECODED, LOADED_ONCE]
+        assert in_any_case(offloaded(2.0), REMEDIED, True) == [DECODED]
         decoded = measured(offloaded(0.7), DECODED, Remedy(device="cuda:0"), 0.9)
         assert following(decoded, DECODED, True) == LOADED_ONCE
         nothing = make(climbing(raw=30.0))
         nothing.remedy = Remedy(why_not="Warp: it needs pixels")
-        assert in_any_case(nothing, REMEDIED, True) == [LOADED_ONCE]
+        assert in_any_case(nothing, REMEDIED, True) == []
 
     def test_it_is_under_way_once_it_is_prepared(self) -> None:
         assert under_way(kept(offloaded(2.0), 1.0, free=0)) == LOADED_ONCE
 
 
-class TestWhyNot:
-    def of(self, load: float, worker_ms: float, **costs: float) -> str:
+class TestLoadingMatters:
+    def of(self, load: float, worker_ms: float, **costs: float) -> bool | None:
         evidence = {"baseline": {"worker_ms": worker_ms, "worker_cpu": 1.0, "process_cpu": 0.1}}
         found = inside(10.0 - load, load=load)
-        return why_not_load_once(make(climbing(**costs or {"raw": 30.0}), noise=0.0, evidence=evidence, inside=found))
+        return loading_matters(make(climbing(**costs or {"raw": 30.0}), noise=0.0, evidence=evidence, inside=found))
 
-    def test_it_may_pay_where_the_loop_waits_for_loading(self) -> None:
-        assert self.of(load=8.0, worker_ms=400.0) == ""
+    def test_where_the_loop_waits_for_it(self) -> None:
+        assert self.of(load=8.0, worker_ms=400.0) is True
 
-    def test_loading_that_takes_no_time_saves_none(self) -> None:
-        assert self.of(load=0.001, worker_ms=400.0).startswith("loading takes 0.04 ms of a worker's time for a batch")
+    def test_not_where_it_takes_no_time(self) -> None:
+        assert self.of(load=0.001, worker_ms=400.0) is False
 
-    def test_a_loop_that_does_not_wait_gains_nothing(self) -> None:
-        assert "which the loop hardly feels" in self.of(
-            8.0, 20.0, host=0.01, worker=0.01, sample=0.01, raw=0.01, warm=0.01, baseline=0.01
-        )
+    def test_not_where_the_loop_does_not_wait(self) -> None:
+        little = dict.fromkeys(("host", "worker", "sample", "raw", "warm", "baseline"), 0.01)
+        assert self.of(8.0, 20.0, **little) is False
+
+    def test_nobody_knows_before_the_ladder(self) -> None:
+        assert loading_matters(make({"baseline": 50.0})) is None
 
 
 class TestGain:

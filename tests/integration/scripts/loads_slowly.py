@@ -1,0 +1,69 @@
+"""Train on files that take long to read, with a random transform, for as many epochs as asked."""
+
+from __future__ import annotations
+
+import argparse
+import random
+import time
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.utils.data import DataLoader, Dataset
+
+
+class Files(Dataset):
+    """Vectors of 64 numbers. Each is the mean of the rows of its file, turned by the transform."""
+
+    def __init__(self, root: Path, ms: float, clock: bool) -> None:
+        self.paths, self.ms, self.clock = sorted(root.glob("*.npy")), ms, clock
+        self.transform = turned
+
+    def __len__(self) -> int:
+        return len(self.paths)
+
+    def __getitem__(self, index: int) -> tuple[Tensor, int]:
+        rows = np.load(self.paths[index])
+        time.sleep(self.ms / 1000)
+        vector = torch.from_numpy(rows.mean(0)) + (time.time() % 1 if self.clock else 0)
+        return self.transform(vector), index % 4
+
+
+def turned(vector: Tensor) -> Tensor:
+    return vector.roll(random.randrange(64))
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--epochs", type=int, default=1000)
+    parser.add_argument("--workers", type=int, default=2)
+    parser.add_argument("--ms", type=float, default=10.0)
+    parser.add_argument("--clock", action="store_true", help="add the time of day")
+    args = parser.parse_args()
+    root = Path("vectors")
+    if not root.exists():
+        root.mkdir()
+        for k in range(96):
+            np.save(root / f"{k:02}.npy", np.random.default_rng(k).random((32, 64), dtype=np.float32))
+    torch.manual_seed(0)
+    random.seed(0)
+    data = Files(root, args.ms, args.clock)
+    loader = DataLoader(data, batch_size=8, shuffle=True, num_workers=args.workers)
+    model = nn.Linear(64, 4)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    for epoch in range(args.epochs):
+        began = time.monotonic()
+        for vectors, labels in loader:
+            loss = nn.functional.cross_entropy(model(vectors), labels)
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+            if args.epochs < 10:
+                print(f"loss {loss.item():.9f}")
+        if args.epochs < 10:
+            print(f"seconds {epoch} {time.monotonic() - began:.3f}")
+
+
+if __name__ == "__main__":
+    main()

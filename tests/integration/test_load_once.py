@@ -1,0 +1,82 @@
+"""Samples that are loaded once: found by ``analyze --apply``, kept by ``run``, with the plain script's losses."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from .sandbox import PIPEDIAG, SCRIPTS, Ran, Sandbox
+
+pytest.importorskip("torchvision")
+
+SCRIPT = "loads_slowly.py"
+#: 80 ms a batch are loaded in a worker; nothing can hide that.
+THREE_EPOCHS = ["--epochs", "3"]
+
+
+def lines(ran: Ran, word: str) -> list[str]:
+    return [line for line in ran.stdout.splitlines() if line.startswith(word)]
+
+
+def seconds(ran: Ran) -> list[float]:
+    return [float(line.split()[2]) for line in lines(ran, "seconds")]
+
+
+def natively(sandbox: Sandbox, *arguments: str) -> Ran:
+    return sandbox.run(sys.executable, str(SCRIPTS / SCRIPT), *arguments)
+
+
+def run(sandbox: Sandbox, *options: str, arguments: list[str] = THREE_EPOCHS) -> Ran:
+    return sandbox.run(*PIPEDIAG, "run", *options, str(SCRIPTS / SCRIPT), *arguments)
+
+
+@pytest.mark.parametrize("workers", ["2", pytest.param("0", marks=pytest.mark.slow)])
+def test_a_plan_keeps_what_pays(sandbox: Sandbox, workers: str) -> None:
+    options = ("--apply", "--apply-budget", "16", "--plan", "plan.json")
+    done = sandbox.analyze(SCRIPT, "--workers", workers, budget=5, options=options)
+    told: dict[str, Any] = done.json["loaded_once"]
+    assert told["applied"] and told["measured_speedup"]["low"] > 2, (told, done.stderr)
+    assert told["keeping"]["what"].startswith("kept before turned (")
+    assert 96 * 256 < told["keeping"]["nbytes"] < 96 * 8192 < told["keeping"]["free"]
+    assert "samples loaded once: it pays: " in done.stdout
+    assert "+loader = pipediag.cache(loader)" in "".join(done.stdout.split("    "))
+    assert json.loads((sandbox.cwd / "plan.json").read_text())["caches"] is True
+
+    native = natively(sandbox, *THREE_EPOCHS, "--workers", workers)
+    ran = run(sandbox, "--plan", "plan.json", arguments=[*THREE_EPOCHS, "--workers", workers])
+    assert (native.code, ran.code) == (0, 0), ran.stderr
+    assert lines(ran, "loss") == lines(native, "loss")
+    assert len(lines(ran, "loss")) == 36
+    assert max(seconds(ran)[1:]) < 0.5 * min(seconds(native))
+    assert "samples are kept before turned" in ran.said[0]
+
+
+def test_files_serve_the_next_run(sandbox: Sandbox) -> None:
+    native = natively(sandbox, *THREE_EPOCHS)
+    first, second = (run(sandbox, "--cache-dir", "kept") for _ in range(2))
+    assert lines(first, "loss") == lines(second, "loss") == lines(native, "loss")
+    (file,) = (sandbox.cwd / "kept").iterdir()
+    assert file.stat().st_mode & 0o777 == 0o600
+    os.utime(sandbox.cwd / "vectors" / "05.npy")  # that sample is made anew
+    assert lines(run(sandbox, "--cache-dir", "kept"), "loss") == lines(native, "loss")
+
+
+def test_what_differs_each_time_is_left_alone(sandbox: Sandbox) -> None:
+    ran = run(sandbox, "--cache-dir", "kept", arguments=["--epochs", "1", "--ms", "0.1", "--clock"])
+    assert ran.code == 0
+    assert any("nothing is kept: " in line for line in ran.said), ran.stderr
+
+
+def test_a_plan_without_a_cache_takes_no_folder(sandbox: Sandbox, tmp_path: Path) -> None:
+    from pipediag.remedy.saved import SavedPlan, versions
+
+    plan = SavedPlan("data.Set", 8, "cpu", (), script=SCRIPT, versions=versions())
+    (sandbox.cwd / "plan.json").write_text(json.dumps(plan.to_dict()))
+    ran = run(sandbox, "--plan", "plan.json", "--cache-dir", "kept")
+    assert ran.code == 2
+    assert ran.said == ["pipediag: the plan keeps no samples: leave out --cache-dir"]
