@@ -65,7 +65,8 @@ class Attributes:
 def contents(objects: Iterable[Any]) -> Contents:
     """Return, for every attribute of the objects, a value that changes with its content.
 
-    It holds for one process. Of arrays beyond 64 MB, only a part is looked at; other objects count by their type.
+    It holds for one process. Of arrays beyond 64 MB, only a part is looked at. Arrays that are not contiguous count by
+    their identity, other objects by their type.
     """
     return {(id(obj), str(name)): _content(value) for obj in objects for name, value in list(vars(obj).items())}
 
@@ -140,10 +141,14 @@ def _content(value: Any) -> Any:
         return value
     if isinstance(value, torch.Tensor):
         readable = value.device.type == "cpu" and value.layout == torch.strided and not value.is_quantized
-        plain = value.detach().as_subclass(torch.Tensor)
-        return plain.shape, _sum(plain.contiguous().reshape(-1).view(torch.uint8).numpy()) if readable else id(value)
+        if not readable or not value.is_contiguous():
+            return id(value)
+        plain = value.detach().as_subclass(torch.Tensor).resolve_conj().resolve_neg()
+        return value.shape, _sum(plain.view(-1).view(torch.uint8).numpy())
     if isinstance(value, np.ndarray) and not value.dtype.hasobject:
-        return value.shape, value.dtype.str, _sum(np.ascontiguousarray(value).reshape(-1).view(np.uint8))
+        if not value.flags.c_contiguous:
+            return id(value)
+        return value.shape, value.dtype.str, _sum(np.asarray(value).reshape(-1).view(np.uint8))
     if isinstance(value, (list, tuple, dict, set, frozenset)):
         return len(value), _hashed(value)
     return type(value).__qualname__

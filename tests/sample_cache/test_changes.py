@@ -200,6 +200,31 @@ def test_contents_of_attributes() -> None:
     assert differing(before, contents([held]), []) == frozenset()
 
 
+def test_contents_of_unusual_arrays() -> None:
+    class Held:
+        def __init__(self) -> None:
+            self.empty = np.zeros((0, 3))
+            self.single = np.array(3.0)
+            self.records = np.zeros(3, dtype=[("x", "i4"), ("y", "f8")])
+            self.objects = np.array([None, 1], dtype=object)
+            self.matrix = np.asmatrix([[1, 2]])
+            self.dates = np.array(["2020-01-01"], dtype="datetime64[D]")
+            self.turned = np.asfortranarray(np.zeros((3, 4)))
+            self.sparse = torch.eye(3).to_sparse()
+            self.conjugate = torch.ones(3, dtype=torch.complex64).conj()
+            self.scalar = torch.tensor(1, dtype=torch.bfloat16)
+            self.across = torch.zeros(3, 4).t()
+            self.weight = torch.nn.Parameter(torch.ones(3))
+
+    held = Held()
+    before = contents([held])
+    assert differing(before, contents([held]), [held]) == frozenset()
+    held.single[...] = held.records["y"][1] = held.matrix[0, 1] = 7
+    held.scalar.add_(1)
+    held.weight.data[1] = 2
+    assert differing(before, contents([held]), [held]) == {"single", "records", "matrix", "scalar", "weight"}
+
+
 def test_parts_of_a_large_array() -> None:
     class Held:
         array = np.zeros(1, np.uint8)
