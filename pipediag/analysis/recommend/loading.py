@@ -89,7 +89,8 @@ def decode(view: View) -> Recommendation | None:
         "load",
         Change(work=half_at_best(saving(took))),
         evidence,
-        "store images at the size that is needed; Image.draft() before convert() decodes a JPEG to fewer pixels"
+        "pipediag.cache(loader) decodes once where samples fit into memory; Image.draft() before convert() decodes a JPEG"
+        " to fewer pixels"
         + on_device,
         "other decoders and other sizes give slightly other pixels",
     )
