@@ -86,12 +86,17 @@ def outcomes(session: Session) -> list[Outcome]:
 
 
 def best(session: Session) -> Outcome | None:
-    """Return the result of the remedy that pays most; if none does, that of the offload; None if none was requested."""
+    """Return the result of the remedy that pays most; if none does, that of the offload; None if none was requested.
+
+    A cache of samples takes memory and gains nothing in the first epoch, so it must certainly pay more than the others.
+    """
     results = outcomes(session)
-    gains = [(result.speedup.value, result) for result in results if result.applied and result.speedup is not None]
-    if gains:
-        return max(gains, key=lambda gain: gain[0])[1]
-    return results[0] if results else None
+    gains = {result.rung: result.speedup for result in results if result.applied and result.speedup is not None}
+    cached = gains.pop(LOADED_ONCE, None)
+    rung = max(gains, key=lambda rung: gains[rung].value) if gains else REMEDIED
+    if cached is not None and (not gains or cached.low > gains[rung].value):
+        rung = LOADED_ONCE
+    return next((result for result in results if result.rung == rung), None)
 
 
 def why_none(session: Session) -> str:

@@ -117,9 +117,11 @@ class TestGain:
         assert came is not None and not came.applied
 
     def test_the_fastest_is_kept(self) -> None:
-        for offload, cache, rung in ((1.5, 3.0, LOADED_ONCE), (3.0, 1.5, REMEDIED)):
+        for offload, cache, rung in ((1.5, 3.0, LOADED_ONCE), (3.0, 1.5, REMEDIED), (0.7, 1.5, LOADED_ONCE)):
             came = best(kept(offloaded(offload), cache))
             assert came is not None and (came.rung, came.applied) == (rung, True)
+        came = best(kept(offloaded(2.0), 2.0))
+        assert came is not None and came.rung == REMEDIED, "no more than the offload, but it takes memory"
         assert "samples loaded once: the loop is slower under it" in why_none(kept(offloaded(0.7), 0.8))
 
 
