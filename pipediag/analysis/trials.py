@@ -6,8 +6,12 @@ from ..session import DECODED, HANDED_OVER, LOADED_ONCE, REMEDIED, Session
 from .estimate import LEAST
 from .ladder import LadderView
 from .remedy import outcomes, remedy_of
+from .thresholds import GATE
 from .whatif import Change, what_if
 from .work import saving
+
+#: Milliseconds to read a kept sample, as measured for images of 224 x 224 to 500 x 375 (docs/cache.md).
+READ_BACK_MS = 0.1
 
 
 def following(session: Session, rung: str, approximate: bool) -> str | None:
@@ -33,9 +37,12 @@ def in_any_case(session: Session, rung: str, approximate: bool) -> list[str]:
 def loading_matters(session: Session) -> bool | None:
     """Return whether the loop gains if samples are loaded only once, or None if that is open.
 
-    It saves a worker at least what loading takes.
+    It saves a worker at least what loading takes, but reading a kept sample takes time, too.
     """
-    model = what_if(LadderView(session))
+    inside, model = session.inside, what_if(LadderView(session))
+    least = READ_BACK_MS if inside is None else max(READ_BACK_MS, GATE * inside.whole.wall_ms)
+    if inside is not None and inside.samples and inside.load.wall_ms < least:
+        return False
     if model is None or model.work is None:
         return None
     gain = model.faster(Change(work=saving(model.work.load)))

@@ -93,6 +93,12 @@ class TestLoadingMatters:
     def test_not_where_it_takes_no_time(self) -> None:
         assert self.of(load=0.001, worker_ms=400.0) is False
 
+    def test_not_where_reading_back_takes_as_long(self) -> None:
+        session = make({"baseline": 50.0}, inside=inside(0.05, load=0.05))
+        assert loading_matters(session) is False
+        session = make({"baseline": 50.0}, inside=inside(3.0, load=3.0))
+        assert loading_matters(session) is None
+
     def test_not_where_the_loop_does_not_wait(self) -> None:
         little = dict.fromkeys(("host", "worker", "sample", "raw", "warm", "baseline"), 0.01)
         assert self.of(8.0, 20.0, **little) is False

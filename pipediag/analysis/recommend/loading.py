@@ -89,7 +89,7 @@ def decode(view: View) -> Recommendation | None:
         "load",
         Change(work=half_at_best(saving(took))),
         evidence,
-        "pipediag.cache(loader) decodes once if samples fit into memory; Image.draft() before convert() decodes a JPEG to"
-        " fewer pixels" + on_device,
+        "pipediag.cache(loader) decodes once if samples fit into memory; Image.draft() before convert() decodes JPEGs"
+        " to fewer pixels" + on_device,
         "other decoders and other sizes give slightly other pixels",
     )
