@@ -48,39 +48,37 @@ class InMemory(Dataset):  # type: ignore[type-arg]
         return self.transform(sample), label
 
 
-def compare(kind: Kind, folder: Path, args: argparse.Namespace, device: torch.device) -> dict[str, Any]:
-    """Return a kind's row, without its name. The forms take turns, an epoch each."""
-    transform = Compose([*kind.fixed, *kind.random])
+def compare(kind: Kind, folder: Path, args: argparse.Namespace) -> dict[str, Any]:
+    """Return a kind's row, without its name."""
     in_memory = InMemory(kind.dataset(folder, Compose(kind.fixed)), Compose(kind.random))
-    row: dict[str, Any] = {"samples": len(in_memory), "cache_call_s": [], "predicted_bytes": [], "kept_bytes": []}
-    seconds: dict[str, list[list[float]]] = {form: [] for form in FORMS}
-    equal = []
-    for repeat in range(args.repeats):
-        began = time.perf_counter()
-        cached = pipediag.cache(_loader(kind, kind.dataset(folder, transform), args.workers))
-        row["cache_call_s"].append(time.perf_counter() - began)
-        plain = _loader(kind, kind.dataset(folder, transform), args.workers)
-        loaders = {"plain": plain, "cached": cached, "ceiling": _loader(kind, in_memory, args.workers)}
-        trainings = {form: Training(loader, device) for form, loader in loaders.items()}
-        store = cached.store
-        for epoch in range(args.epochs):
-            for form in reversed(FORMS) if (repeat + epoch) % 2 else FORMS:
-                for step in trainings[form].epoch():
-                    if store is not None and (form, epoch, step) == ("cached", 0, _PREDICTED_AFTER):
-                        row["predicted_bytes"].append(store.used * store.samples // store.entries)
-        if store is not None:
-            row["kept_bytes"].append(store.used)
-        for form, training in trainings.items():
-            seconds[form].append(training.seconds)
-        equal.append(trainings["plain"].losses == trainings["cached"].losses)
-        row["plan"] = cached.plan.partition(" (")[0]  # without the path of the code
-    steps = sum(map(len, trainings["plain"].losses))
+    repetitions = [_repetition(kind, folder, in_memory, args, bool(n % 2)) for n in range(args.repeats)]
+    return {"samples": len(in_memory), "repetitions": repetitions, "medians": summary(repetitions)}
+
+
+def _repetition(
+    kind: Kind, folder: Path, in_memory: InMemory, args: argparse.Namespace, backwards: bool
+) -> dict[str, Any]:
+    """Train all forms once. They take turns, an epoch each, in an order that changes from epoch to epoch."""
+    transform = Compose([*kind.fixed, *kind.random])
+    plain, to_keep = (_loader(kind, kind.dataset(folder, transform), args.workers) for _ in range(2))
+    began = time.perf_counter()
+    cached = pipediag.cache(to_keep)
+    cache_s = time.perf_counter() - began
+    device, store, predicted = torch.device("cuda" if torch.cuda.is_available() else "cpu"), cached.store, None
+    loaders = {"plain": plain, "cached": cached, "ceiling": _loader(kind, in_memory, args.workers)}
+    trainings = {form: Training(loader, device) for form, loader in loaders.items()}
+    for epoch in range(args.epochs):
+        for form in reversed(FORMS) if backwards ^ bool(epoch % 2) else FORMS:
+            for step in trainings[form].epoch():
+                if store is not None and (form, epoch, step) == ("cached", 0, _PREDICTED_AFTER):
+                    predicted = store.used * store.samples // store.entries
     return {
-        **row,
-        "losses_compared": steps,
-        "losses_equal": all(equal),
-        "medians": summary(seconds),
-        "epochs_s": seconds,
+        "plan": cached.plan.partition(" (")[0],  # without the path of the code
+        "cache_call_s": cache_s,
+        "epochs_s": {form: training.seconds for form, training in trainings.items()},
+        "losses_equal": trainings["plain"].losses == trainings["cached"].losses,
+        "predicted_bytes": predicted,
+        "kept_bytes": None if store is None else store.used,
     }
 
 
@@ -100,17 +98,16 @@ def main() -> None:
     args = parser.parse_args()
     if args.epochs < 2:
         parser.error("what is kept is first used in epoch 2")
-    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     facts = {name: getattr(args, name) for name in ("samples", "epochs", "workers", "repeats")}
     rows = {row["kind"]: row for row in kept_rows(load("cache", args.out), **facts)}
     for name in args.kinds:
         kind = KINDS[name]
         with tempfile.TemporaryDirectory() as folder:
             kind.write(Path(folder), args.samples or kind.samples)
-            rows[name] = {"kind": name, **compare(kind, Path(folder), args, device)}
+            rows[name] = {"kind": name, **compare(kind, Path(folder), args)}
         ordered = [rows[kind] for kind in KINDS if kind in rows]
         path = save("cache", {**facts, "rows": ordered}, args.out)
-        print(f"{name}: {rows[name]['plan']}", flush=True)
+        print(f"{name}: {rows[name]['repetitions'][0]['plan']}", flush=True)
     print(f"\n{markdown(ordered)}\n\nwritten {path}")
 
 

@@ -34,7 +34,7 @@ class Kind:
     """Data of one kind and how it is loaded.
 
     Attributes:
-        samples: their number; 2 workers on slow cores take about 5 s for them.
+        samples: their number; 2 workers on slow cores load them in about 5 s.
         batch: samples a batch.
         write: writes so many samples to an empty folder.
         dataset: opens the folder; as in torchvision, ``dataset(folder, transform)[index]`` is (sample, label).
@@ -221,7 +221,7 @@ class Tokenise:
 def _merges() -> dict[tuple[str, str], int]:
     """Return ranks: letters merge to syllables, and pairs of these to longer tokens."""
     pairs = [(syllable[0], syllable[1]) for syllable in _SYLLABLES]
-    return {pair: rank for rank, pair in enumerate([*pairs, *itertools.product(_SYLLABLES, repeat=2)])}
+    return {pair: rank for rank, pair in enumerate([*pairs, *itertools.product(_SYLLABLES, _SYLLABLES)])}
 
 
 def _padded(samples: list[tuple[Tensor, int]]) -> tuple[Tensor, Tensor]:
@@ -288,10 +288,10 @@ def _write_rows(folder: Path, number: int) -> None:
 _CROPPED = [T.RandomResizedCrop(224), T.RandomHorizontalFlip(), T.ToTensor()]
 
 KINDS = {
-    "png": Kind(1500, 32, _write_pngs, _images, [], _CROPPED),
-    "jpeg": Kind(2500, 32, _write_jpegs, _images, [], _CROPPED),
-    "npz": Kind(2500, 32, _write_volumes, Volumes, [], [RandomCrop3D(48)]),
-    "wav": Kind(2500, 32, _write_clips, Clips, [LogSpectrogram(400, 160)], [TimeMask(40)]),
-    "text": Kind(12_000, 64, _write_lines, Lines, [Tokenise(_merges())], [], _padded),
-    "csv": Kind(16_000, 256, _write_rows, Rows, [Standardise(100, 15)], [Noise(0.1)]),
+    "png": Kind(1200, 32, _write_pngs, _images, [], _CROPPED),
+    "jpeg": Kind(2000, 32, _write_jpegs, _images, [], _CROPPED),
+    "npz": Kind(2000, 32, _write_volumes, Volumes, [], [RandomCrop3D(48)]),
+    "wav": Kind(2000, 32, _write_clips, Clips, [LogSpectrogram(400, 160)], [TimeMask(40)]),
+    "text": Kind(10_000, 64, _write_lines, Lines, [Tokenise(_merges())], [], _padded),
+    "csv": Kind(14_000, 256, _write_rows, Rows, [Standardise(100, 15)], [Noise(0.1)]),
 }

@@ -8,48 +8,39 @@ import pytest
 
 from benchmarks.cache.table import markdown, summary
 
-#: Two repetitions of three epochs; in the second one the machine took twice as long.
-SECONDS = {
-    "plain": [[4.0, 4.0, 5.0], [8.0, 8.0, 10.0]],
-    "cached": [[5.0, 1.0, 1.0], [10.0, 2.0, 2.0]],
-    "ceiling": [[0.8, 0.8, 0.8], [1.8, 1.8, 1.8]],
-}
+
+def repetition(scale: float, ceiling: float, **changes: Any) -> dict[str, Any]:
+    """The machine takes ``scale`` times as long as in the first one."""
+    epochs = {"plain": [4.0, 4.0, 5.0], "cached": [5.0, 1.0, 1.0], "ceiling": [ceiling] * 3}
+    made = {"epochs_s": {form: [scale * value for value in values] for form, values in epochs.items()}}
+    sizes = {"predicted_bytes": 11_000_000, "kept_bytes": 11_040_000}
+    return {**made, **sizes, "cache_call_s": scale, "losses_equal": True, **changes}
 
 
-def row(**changes: Any) -> dict[str, Any]:
-    made = {"kind": "png", "samples": 100, "cache_call_s": [1.0, 2.0], "losses_equal": True}
-    sizes = {"predicted_bytes": [10_000_000, 12_000_000], "kept_bytes": [11_040_000, 11_040_000]}
-    return {**made, **sizes, "medians": summary(SECONDS), **changes}
-
-
-def cells(row: dict[str, Any]) -> dict[str, str]:
-    head, _, line = ([cell.strip() for cell in text.split("|")[1:-1]] for text in markdown([row]).splitlines())
+def cells(*repetitions: dict[str, Any]) -> dict[str, str]:
+    rows = [{"kind": "png", "samples": 100, "medians": summary(repetitions)}]
+    head, _, line = ([cell.strip() for cell in text.split("|")[1:-1]] for text in markdown(rows).splitlines())
     return dict(zip(head, line, strict=True))
 
 
 def test_ratios_are_taken_within_a_repetition() -> None:
-    found = summary(SECONDS)
-    assert found["first_epoch"] == 1.25 and found["gain"] == 4.0
-    assert found["share_of_ceiling"] == pytest.approx((0.8 + 0.9) / 2)
-
-
-def test_a_missing_repetition_is_an_error() -> None:
-    with pytest.raises(ValueError, match="argument 2 is longer"):
-        summary({**SECONDS, "cached": SECONDS["cached"][:1]})
+    found = summary([repetition(1, 0.8), repetition(2, 0.9)])
+    assert (found["first_epoch"], found["gain"]) == (1.25, 4.0)
+    assert found["share_of_ceiling"] == pytest.approx(0.85)  # of the medians it would be 1.3 / 1.5
 
 
 def test_seconds_are_medians_of_each_epoch() -> None:
-    assert summary(SECONDS)["seconds"]["plain"] == [6.0, 6.0, 7.5]
+    assert summary([repetition(1, 1), repetition(2, 1)])["epochs_s"]["plain"] == [6.0, 6.0, 7.5]
 
 
-def test_the_first_epoch_is_the_dearer_one_and_the_second_the_gain() -> None:
-    shown = cells(row())
+def test_the_table_shows_epochs_ratios_and_sizes() -> None:
+    shown = cells(repetition(1, 0.8), repetition(2, 0.8))
     assert (shown["plain epochs (s)"], shown["cached epochs (s)"]) == ("6.00 6.00 7.50", "7.50 1.50 1.50")
     assert (shown["epoch 1: cached / plain"], shown["epoch 2: plain / cached"]) == ("1.25", "4.00")
     assert (shown["`cache()` (s)"], shown["predicted MB"], shown["kept MB"]) == ("1.50", "11.0", "11.0")
     assert shown["losses"] == "equal"
 
 
-def test_nothing_kept_has_no_size_and_other_losses_are_shown() -> None:
-    shown = cells(row(predicted_bytes=[], kept_bytes=[], losses_equal=False))
+def test_nothing_kept_has_no_size_and_losses_that_differ_once_are_shown() -> None:
+    shown = cells(repetition(1, 1), repetition(1, 1, predicted_bytes=None, kept_bytes=None, losses_equal=False))
     assert (shown["predicted MB"], shown["kept MB"], shown["losses"]) == ("-", "-", "DIFFER")
