@@ -1,6 +1,6 @@
 """Train on six kinds of data with the plain loader, with ``pipediag.cache``, and with samples that are in memory.
 
-    python -m benchmarks.cache                     # all kinds; 6 minutes on two cores
+    python -m benchmarks.cache                     # all kinds; 5 to 6 minutes on two cores
     python -m benchmarks.cache --kinds png text    # some kinds, with the other rows of the result file kept
 
 The ceiling, samples in memory, has nothing to load and to prepare: its workers only run the random transforms.

@@ -34,7 +34,7 @@ class Kind:
     """Data of one kind and how it is loaded.
 
     Attributes:
-        samples: their number; 2 workers on slow cores load them in about 5 s.
+        samples: their number; 2 workers load them in 3 to 5 s.
         batch: samples a batch.
         write: writes so many samples to an empty folder.
         dataset: opens the folder; as in torchvision, ``dataset(folder, transform)[index]`` is (sample, label).
@@ -289,9 +289,9 @@ _CROPPED = [T.RandomResizedCrop(224), T.RandomHorizontalFlip(), T.ToTensor()]
 
 KINDS = {
     "png": Kind(1200, 32, _write_pngs, _images, [], _CROPPED),
-    "jpeg": Kind(2000, 32, _write_jpegs, _images, [], _CROPPED),
-    "npz": Kind(2000, 32, _write_volumes, Volumes, [], [RandomCrop3D(48)]),
-    "wav": Kind(2000, 32, _write_clips, Clips, [LogSpectrogram(400, 160)], [TimeMask(40)]),
+    "jpeg": Kind(1600, 32, _write_jpegs, _images, [], _CROPPED),
+    "npz": Kind(1600, 32, _write_volumes, Volumes, [], [RandomCrop3D(48)]),
+    "wav": Kind(1600, 32, _write_clips, Clips, [LogSpectrogram(400, 160)], [TimeMask(40)]),
     "text": Kind(10_000, 64, _write_lines, Lines, [Tokenise(_merges())], [], _padded),
     "csv": Kind(14_000, 256, _write_rows, Rows, [Standardise(100, 15)], [Noise(0.1)]),
 }
