@@ -28,7 +28,7 @@ from .training import Training
 FORMS = ("plain", "cached", "ceiling")
 #: Step of the first epoch after which the bytes of all samples are predicted.
 _PREDICTED_AFTER = 4
-#: Samples of the ceiling, used in turn: more than a core's caches hold.
+#: Samples of the ceiling, used in turn. Making all of them in this process would take longer than an epoch.
 _HELD = 128
 
 
