@@ -30,17 +30,22 @@ _CLASSES = 16
 FORMS = ("plain", "exact", "decoded")
 
 
+def photo(rng: np.random.Generator, width: int, height: int) -> PIL.Image.Image:
+    """Return an RGB image with smooth parts and noise."""
+    coarse = PIL.Image.fromarray(rng.integers(0, 256, (height // 12, width // 12, 3), dtype=np.uint8))
+    pixels = np.asarray(coarse.resize((width, height), PIL.Image.Resampling.BICUBIC)).astype(np.int16)
+    pixels = (pixels + rng.integers(-10, 11, pixels.shape)).clip(0, 255)
+    return PIL.Image.fromarray(pixels.astype(np.uint8))
+
+
 def write_photos(folder: Path, number: int) -> None:
-    """Write JPEGs of about 500 x 375 pixels and 100 KB, each with smooth parts and noise."""
+    """Write JPEGs of about 500 x 375 pixels and 100 KB."""
     for i in range(number):
         rng = np.random.default_rng(i)
         width, height = int(rng.integers(430, 570)), int(rng.integers(330, 420))
-        coarse = PIL.Image.fromarray(rng.integers(0, 256, (height // 12, width // 12, 3), dtype=np.uint8))
-        pixels = np.asarray(coarse.resize((width, height), PIL.Image.Resampling.BICUBIC)).astype(np.int16)
-        pixels = (pixels + rng.integers(-10, 11, pixels.shape)).clip(0, 255)
         path = folder / f"class{i % _CLASSES:02}" / f"{i}.jpg"
         path.parent.mkdir(exist_ok=True)
-        PIL.Image.fromarray(pixels.astype(np.uint8)).save(path, quality=88)
+        photo(rng, width, height).save(path, quality=88)
 
 
 def loader_of(folder: Path, batch: int, workers: int) -> DataLoader[Any]:
