@@ -4,7 +4,6 @@
     store.put(index, records.encode(value), [FileFacts.of(path)])  # True if it was stored
     entry = store.get(index)  # None if it has none, or if a file it was made from has changed
     value = records.decode(entry.head, entry.buffers, copy=False)
-    store.touched(index)  # True if this process has written into what it was handed; store.forget(index) undoes it
     store.full  # why no further entry is accepted, or None
 
 Without a folder the file exists in memory only (``memfd_create``): it has no name, needs no room in /dev/shm, and
@@ -47,8 +46,6 @@ _ALIGNED = 64
 _LARGE = 4 * mmap.PAGESIZE
 #: Bytes that may be claimed before the free room is looked at again.
 _STEP = 64 << 20
-#: Bytes compared at a time.
-_COMPARED = 1 << 20
 #: Values of the word FULL other than the number of an operating system error.
 _LIMIT, _SHORT = -1, -2
 #: Lets a mapping be larger than the memory; Python below 3.13 has no name for it.
@@ -148,17 +145,6 @@ class Store:
             self._refuse(mapping, error.errno or errno.EIO)
             return False
         return True
-
-    def touched(self, index: int) -> bool:
-        """Return whether this process has written into the sample's entry, so that ``get`` returns what it wrote."""
-        mapping = self._mapped()
-        return mapping is not None and mapping.touched(mapping.pages(index))
-
-    def forget(self, index: int) -> None:
-        """Undo what this process has written into the sample's entry, also in the views of it that are in use."""
-        mapping = self._mapped()
-        if mapping is not None and (pages := mapping.pages(index)):
-            mapping.memory.madvise(mmap.MADV_DONTNEED, pages.start, len(pages))
 
     @property
     def used(self) -> int:
@@ -308,14 +294,6 @@ class _Mapping:
         if size < _LARGE or offset % mmap.PAGESIZE:  # the second is a damaged one
             return range(0)
         return range(offset, min(offset + size, self.file.size))
-
-    def touched(self, pages: range) -> bool:
-        """Return whether this process has changed some of these bytes."""
-        for at in range(pages.start, pages.stop, _COMPARED):
-            mine = np.frombuffer(self.memory, np.uint8, min(_COMPARED, pages.stop - at), at)
-            if not np.array_equal(mine, np.frombuffer(os.pread(self.file.number, len(mine), at), np.uint8)):
-                return True
-        return False
 
 
 def _laid_out(

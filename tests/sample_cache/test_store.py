@@ -109,26 +109,17 @@ class TestWrittenInto:
     """User code writes into an array that it was handed."""
 
     @pytest.mark.parametrize("at", [0, -1])
-    def test_touched_says_it_and_forget_undoes_it(self, store: Store, at: int) -> None:
+    def test_the_entries_beside_it_keep_what_they_were(self, store: Store, at: int) -> None:
         for index in range(3):
             put(store, index, torch.full((3 * MIB // 2,), index, dtype=torch.uint8))
-        tensors = [got(store, index) for index in range(3)]
-        assert not any(store.touched(index) for index in range(3))
-        tensors[1][at] = 9
-        tensors[2][at] = 8
-        assert [store.touched(index) for index in range(3)] == [False, True, True]
-        assert got(store, 1)[at] == 9
-        store.forget(1)
-        assert not store.touched(1) and got(store, 1)[at] == 1
-        assert tensors[2][at] == 8, "an entry beside it keeps what was written"
+        got(store, 1)[at] = 9
+        assert (got(store, 0) == 0).all() and (got(store, 2) == 2).all()
 
     def test_a_small_entry_is_a_copy(self, store: Store) -> None:
         put(store, 0, torch.zeros(1000))
         tensor = got(store, 0)
         tensor += 1
-        assert not store.touched(0) and got(store, 0).sum() == 0
-        store.forget(0)
-        assert tensor.sum() == 1000
+        assert got(store, 0).sum() == 0
 
     def test_what_is_stored_later_is_seen_in_spite_of_it(self, store: Store) -> None:
         """A private page would hide what is stored in it afterwards: entries around a written one must not share it."""
@@ -139,10 +130,6 @@ class TestWrittenInto:
         for index in range(2, 8):
             put(store, index, torch.full((1000 if index % 2 else 20_000,), index))
         assert all((got(store, index) == index).all() for index in range(2, 8))
-
-    def test_nothing_is_touched_where_nothing_is(self, store: Store) -> None:
-        store.forget(3)
-        assert not store.touched(3)
 
 
 class TestFull:
@@ -213,7 +200,7 @@ class TestClosing:
         store.close()
         store.close()
         gc.collect()
-        assert got(store, 0) is None and not put(store, 1, 0) and not store.touched(0)
+        assert got(store, 0) is None and not put(store, 1, 0)
         assert (store.used, store.entries, store.full) == (0, 0, None)
         assert tensor.sum() == 30_000
 
@@ -270,7 +257,7 @@ def test_other_platforms_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
 
 steps = st.lists(
     st.tuples(
-        st.sampled_from(["put", "put", "put", "get", "change", "write", "reopen"]),
+        st.sampled_from(["put", "put", "put", "get", "change", "reopen"]),
         st.integers(0, 5),
         st.sampled_from([1, 40, 900, 2500, 9000]),
     ),
@@ -302,9 +289,6 @@ def test_it_behaves_as_a_dict_does(steps: list[tuple[str, int, int]], in_folder:
                 changes += index in model
                 model.pop(index, None)
                 assert got(store, index) is None
-            elif step == "write" and (found := got(store, index)) is not None:
-                found[0].fill_(-1)
-                store.forget(index)
             elif step == "reopen" and in_folder:
                 store.close()
                 store = Store.create(6, 300_000, folder, "key")
