@@ -20,6 +20,7 @@ from torch.utils.data import DataLoader
 
 from ..analysis.handoff import why_no_handoff
 from ..analysis.remedy import outcome, remedy_of
+from ..analysis.thresholds import GATE
 from ..errors import UsageError
 from ..loop.copies import detached_twin, wrap_sampler
 from ..loop.wrappers import EndlessSampler, FirstItems
@@ -235,6 +236,8 @@ def _loaded_once(
             return Remedy(device=str(device), why_not=cached.plan), None
         kept.number = _fill(cached, kept.number)
         keeping = Keeping(cached.plan, _needed(cached), free)
+        if keeping.fits < GATE:
+            return Remedy(device=str(device), why_not=f"only {keeping.fits:.1%} of the samples fit into memory"), None
         offloaded = offload(cached, device, samples=_AGAIN, transforms=moves)
         remedy = (told if moves else told_without_moves)(offloaded, cached=twin)
     except Exception as error:  # not an error of the script

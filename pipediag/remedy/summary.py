@@ -48,7 +48,7 @@ def saved_plan(offloaded: OffloadedLoader, cached: DataLoader[Any] | None = None
     """Return the plan to save, still without the script's name."""
     loader = offloaded.loader
     return SavedPlan(
-        dataset=class_name((cached or loader).dataset),
+        dataset=class_name((loader if cached is None else cached).dataset),
         batch_size=loader.batch_size,
         device=offloaded.device.type,
         moved=tuple(moved_links(offloaded.plan, loader.dataset)),

@@ -10,12 +10,24 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor
-from torch.utils.data import DataLoader, Dataset
+from torch.utils.data import DataLoader, Dataset, IterableDataset
 
 from pipediag.ladder.remedy_trial import RemediedFeed, Trial
 from pipediag.measure.clock import SystemClock
 from pipediag.measure.device import Device
-from pipediag.session import HANDED_OVER, REMEDIED, BatchFacts, Cost, Inside, Leaf, Session
+from pipediag.sample_cache import room
+from pipediag.session import (
+    HANDED_OVER,
+    LOADED_ONCE,
+    REMEDIED,
+    BatchFacts,
+    Cost,
+    Inside,
+    Leaf,
+    Remedy,
+    Session,
+    Window,
+)
 
 v2 = pytest.importorskip("torchvision.transforms.v2")
 
@@ -169,3 +181,45 @@ def test_slow_samples_are_certified_on_fewer(monkeypatch: pytest.MonkeyPatch, ms
     made = trial(make(), session=Session(inside=Inside(8, Cost(ms, ms))))
     assert asked == [(samples, False)] and made.feed is None
     assert made.remedy.why_not == "trying it failed with RuntimeError: enough"
+
+
+class TestLoadedOnce:
+    @pytest.mark.parametrize("workers", [0, 1])
+    def test_its_first_batches_are_kept_and_served_again(self, workers: int) -> None:
+        made = trial(make(workers), rung=LOADED_ONCE)
+        keeping, feed = made.remedy.keeping, feed_of(made)
+        assert keeping is not None and keeping.what.startswith("kept before RandomHorizontalFlip")
+        assert keeping.nbytes >= 12 * 108 and keeping.fits == 1
+        seen = [feed.take() for _ in range(8)]
+        labels = [tuple(delivery.batch[1].tolist()) for delivery in seen if delivery is not None]
+        assert len(labels) == 8 and len(set(labels)) == 2, "as many batches as are filled first"
+        for delivery in seen:
+            assert delivery is not None and delivery.fits(LOADED_ONCE)
+            images, numbers = delivery.batch
+            assert torch.equal(images[:, 0, 0, 0], numbers.float())
+        assert made.remedy.plan["caches"] and not made.remedy.plan["moved"]
+        assert made.remedy.plan["dataset"].endswith("Images")
+        feed.close()
+
+    def test_together_with_the_offload_if_that_pays(self) -> None:
+        session = Session(remedy=Remedy(device="cpu"))
+        for round_ in range(1, 5):
+            session.windows += [Window("baseline", round_, 10, 1.0), Window(REMEDIED, round_, 10, 0.3)]
+        made = trial(make(), session=session, rung=LOADED_ONCE)
+        feed_of(made)
+        assert [place.name for place in made.remedy.moved] == ["RandomHorizontalFlip", "ToDtype"]
+        assert made.remedy.plan["caches"] and len(made.remedy.plan["moved"]) == 2
+
+    def test_why_it_is_not_tried(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(room, "free_memory", lambda: 40)
+        made = trial(make(), rung=LOADED_ONCE)
+        assert made.feed is None and "of the samples fit into memory" in made.remedy.why_not
+
+    def test_an_iterable_dataset_keeps_nothing(self) -> None:
+        made = trial(DataLoader(Stream(), batch_size=4), rung=LOADED_ONCE)
+        assert made.feed is None and "iterable" in made.remedy.why_not
+
+
+class Stream(IterableDataset[Tensor]):
+    def __iter__(self) -> Iterator[Tensor]:
+        return (torch.full((3,), number) for number in range(100))
