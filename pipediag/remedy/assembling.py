@@ -25,7 +25,7 @@ _LATER = "the collate function reads the batch after it has copied images into i
 _HARMLESS = frozenset(
     getattr(Tensor, name) if callable(getattr(Tensor, name)) else getattr(Tensor, name).__get__
     for name in (
-        *("__getitem__", "__iter__", "__len__", "unbind", "select", "narrow", "detach"),
+        *("__getitem__", "__iter__", "__len__", "unbind", "select", "narrow"),
         *("size", "stride", "dim", "numel", "is_contiguous", "is_floating_point"),
         *("shape", "ndim", "dtype", "device", "layout", "requires_grad", "is_cuda"),
     )

@@ -90,6 +90,10 @@ def as_numpy(batch: Any) -> Any:
     return copied(batch)[0].numpy()
 
 
+def detached(batch: Any) -> Any:
+    return copied(batch)[0].detach() + 1
+
+
 def in_part(batch: Any) -> Any:
     images, labels = copied(batch)
     return images[:-1], labels
@@ -131,7 +135,7 @@ def over_ones(batch: Any) -> Any:
 
 
 @pytest.mark.parametrize(
-    "collate", [scaled, as_numpy, in_part, of_other_size, mean, one_too_few, to_another_type, over_ones]
+    "collate", [scaled, as_numpy, detached, in_part, of_other_size, mean, one_too_few, to_another_type, over_ones]
 )
 def test_what_does_not_stack_the_images_stays_in_the_workers(collate: Callable[[Any], Any]) -> None:
     loader = DataLoader(Pictures(), 6, collate_fn=collate)
