@@ -200,7 +200,7 @@ class Rerouting:
             self._say(f"{nothing}: {type(error).__name__}: {error}")
             return None
         if kept is not None and kept.loader is not None:
-            self._say(f"the loader at {seen.where}: samples are {kept.loader.plan}")
+            self._say(f"samples of the loader at {seen.where}: {kept.loader.plan}")
         if not transforms and kept is None:
             self._say(f"the loader at {seen.where} gives its batches on {device} by {HAND_OFF}")
             return made

@@ -118,7 +118,7 @@ def _iterates_itself(loader: DataLoader[Any]) -> bool:
 def _words(dataset: Any, cut: Cut) -> str:
     """Return what is kept, for instance "kept after Resize (train.py:31)"."""
     if not cut.heads:
-        return "whole samples are kept"
+        return "kept whole"
     slots, parts = find_slots(dataset), []
     for number, head in cut.heads.items():
         places = places_of(links_of(slots[number].get()))

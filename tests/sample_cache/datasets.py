@@ -270,7 +270,7 @@ def usual() -> dict[str, tuple[Callable[[Path], Any], str]]:
         "dicts": (lambda root: Pairs(photos(root), v2.Compose(newer[1:])), "kept after Resize"),
         "evaluation": (
             lambda root: Photos(photos(root), T.Compose([T.Resize((20, 20)), T.ToTensor()])),
-            "whole samples are kept",
+            "kept whole",
         ),
         "written into": (
             lambda root: Photos(photos(root), T.Compose([T.Resize((20, 20)), T.ToTensor(), Blanked()])),
@@ -278,9 +278,9 @@ def usual() -> dict[str, tuple[Callable[[Path], Any], str]]:
         ),
         "archive": (lambda root: Archive(archive(root)), "kept before noisy"),
         "sounds": (lambda root: Sounds(sounds(root)), "kept after spectrum"),
-        "texts": (lambda root: Texts(lines(root)), "whole samples are kept"),
-        "rows": (lambda root: Rows(table(root)), "whole samples are kept"),
-        "together": (lambda root: Together(table(root)), "whole samples are kept"),
+        "texts": (lambda root: Texts(lines(root)), "kept whole"),
+        "rows": (lambda root: Rows(table(root)), "kept whole"),
+        "together": (lambda root: Together(table(root)), "kept whole"),
         "subset": (
             lambda root: torch.utils.data.random_split(Photos(photos(root), T.Compose(crops)), [20, 4])[0],
             "kept before RandomResizedCrop",

@@ -132,7 +132,7 @@ def test_spot_checks_find_what_has_changed_unseen(
     cached._cache.every = 7
     expected = list(cached)
     assert_same(list(cached), expected)
-    assert cached.plan == "whole samples are kept"
+    assert cached.plan == "kept whole"
     monkeypatch.setitem(SECRET, "added", 1)
     with warnings.catch_warnings(record=True) as seen:
         warnings.simplefilter("always")
