@@ -71,7 +71,7 @@ def _repetition(
         for form in reversed(FORMS) if backwards ^ bool(epoch % 2) else FORMS:
             for step in trainings[form].epoch():
                 if store is not None and (form, epoch, step) == ("cached", 0, _PREDICTED_AFTER):
-                    predicted = store.used * store.samples // store.entries
+                    predicted = store.needed
     return {
         "plan": cached.plan.partition(" (")[0],  # without the path of the code
         "cache_call_s": cache_s,

@@ -50,10 +50,6 @@ class _Cache:
         return "" if self.loader is None or self.loader.store is not None else self.loader.plan
 
 
-def _itself(loader: DataLoader[Any]) -> DataLoader[Any]:
-    return loader
-
-
 class _Seen:
     """A loader of the script, or several that it has built over one dataset, one after the other."""
 
@@ -185,9 +181,8 @@ class Rerouting:
                 if not transforms and (kept is None or (device.type == "cuda" and loader.num_workers)):
                     with self._hook.aside():
                         self._plan.check_handoff(why_not(loader, device))
-            cached = kept or _itself
             hook = self._hook.aside
-            made = RemediedRun(loader, device, native, hook, self._say, transforms, self._approximate, cached)
+            made = RemediedRun(loader, device, native, hook, self._say, transforms, self._approximate, kept)
             if self._plan is not None:
                 self._plan.check_cache(kept.why_not if kept is not None else "")
                 self._plan.check_moved(made.links, made.offloaded.plan.undecoded)

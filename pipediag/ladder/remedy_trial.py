@@ -150,24 +150,26 @@ class Trial:
         twin = detached_twin(loader)
         first = wrap_sampler(twin, partial(FirstItems, number=2 * max(1, loader.num_workers))) if caches else None
         wrap_sampler(twin, EndlessSampler).endless = endless
+        where, options = device.torch_device, {}
+        make: Callable[[], _Made]
+        if first is not None:
+            moves = _pays(session, REMEDIED)
+            make = partial(_loaded_once, twin, first, where, moves)
+            options = {} if moves else {"transforms": False}
+        elif rung == HANDED_OVER:
+            make, options = partial(_handed_over, loader, twin, where, session), {"transforms": False}
+        else:
+            decodes = rung == DECODED
+            make = partial(_offloaded, twin, where, _samples(session, rung), decodes)
+            options = {"approximate": True} if decodes else {}
         with aside():
-            if first is not None:
-                moves = _pays(session, REMEDIED)
-                self.remedy, offloaded = _loaded_once(twin, first, device.torch_device, moves)
-                options = {} if moves else {"transforms": False}
-            elif rung == HANDED_OVER:
-                self.remedy, offloaded = _handed_over(loader, twin, device.torch_device, session)
-                options = {"transforms": False}
-            else:
-                decodes = rung == DECODED
-                self.remedy, offloaded = _offloaded(twin, device.torch_device, _samples(session, rung), decodes)
-                options = {"approximate": True} if decodes else {}
+            self.remedy, offloaded = _or_why_not(where, make)
         self.remedy.memory_bytes = known.memory_bytes if known else None
-        if offloaded is not None:
+        if offloaded is not None and not self.remedy.why_not:
             from ..remedy.edit import edit_for
             from ..remedy.streams.feed import fetches_ahead
 
-            self.remedy.edit = edit_for(loader, device.torch_device, cached=caches, **options)
+            self.remedy.edit = edit_for(loader, where, cached=caches, **options)
             offloaded.feed.ahead = fetches_ahead(loader)  # EndlessSampler does not prevent it
             in_flight = int(loader.num_workers * (loader.prefetch_factor or 1))
             self.feed = RemediedFeed(rung, offloaded, in_flight + _READY, aside, clock)
@@ -197,53 +199,59 @@ def _samples(session: Session, rung: str) -> int:
     return max(_LEAST, min(_MOST, int(_CERTIFYING / max(2 * each, 1e-6))))
 
 
-def _offloaded(
-    loader: DataLoader[Any], device: torch.device, samples: int, decodes: bool
-) -> tuple[Remedy, OffloadedLoader | None]:
+class _NotTried(Exception):
+    """Error: the remedy cannot be tried, for the given reason."""
+
+
+#: A remedy, and the loader under it.
+_Made = tuple[Remedy, "OffloadedLoader"]
+
+
+def _or_why_not(device: torch.device, make: Callable[[], _Made]) -> tuple[Remedy, OffloadedLoader | None]:
+    """Return what ``make`` returns, or a remedy that says why it cannot be tried. No error here is the script's."""
     try:
-        from ..remedy import offload
-        from ..remedy.summary import told
+        return make()
+    except (_NotTried, UsageError) as reason:
+        why = str(reason)
+    except Exception as error:
+        why = f"trying it failed with {type(error).__name__}: {error}"
+    return Remedy(device=str(device), why_not=why), None
 
-        offloaded = offload(loader, device, samples=samples, approximate=decodes)
-    except UsageError as unusable:
-        return Remedy(device=str(device), why_not=str(unusable)), None
-    except Exception as error:  # not an error of the script
-        return Remedy(device=str(device), why_not=f"trying it failed with {type(error).__name__}: {error}"), None
+
+def _offloaded(loader: DataLoader[Any], device: torch.device, samples: int, decodes: bool) -> _Made:
+    from ..remedy import offload
+    from ..remedy.summary import told
+
+    offloaded = offload(loader, device, samples=samples, approximate=decodes)
     if decodes and offloaded.plan.undecoded:
-        return Remedy(device=str(device), why_not=offloaded.plan.undecoded), None
-    remedy = told(offloaded)
-    return remedy, None if remedy.why_not else offloaded
+        raise _NotTried(offloaded.plan.undecoded)
+    return told(offloaded), offloaded
 
 
-def _loaded_once(
-    twin: DataLoader[Any], kept: FirstItems, device: torch.device, moves: bool
-) -> tuple[Remedy, OffloadedLoader | None]:
-    """Return the loader with its first batches kept, or the reason why it is not tried.
+def _loaded_once(twin: DataLoader[Any], kept: FirstItems, device: torch.device, moves: bool) -> _Made:
+    """Return the loader with its first batches kept.
 
     ``moves`` is True if transforms move to the device too; ``kept`` is the twin's sampler.
     """
-    try:
-        from ..remedy import handoff, offload
-        from ..remedy.summary import told, told_without_moves
-        from ..sample_cache.loader import cache
-        from ..sample_cache.room import free_memory
+    from ..remedy import handoff, offload
+    from ..remedy.summary import told, told_without_moves
+    from ..sample_cache.loader import cache
+    from ..sample_cache.room import free_memory
 
-        why = handoff.why_not(twin, device) if not moves and device.type == "cuda" and twin.num_workers else ""
-        if why:
-            return Remedy(device=str(device), why_not=why), None
-        free, cached = free_memory(), cache(twin)
-        if cached.store is None:
-            return Remedy(device=str(device), why_not=cached.plan), None
-        kept.number = _fill(cached, kept.number)
-        keeping = Keeping(cached.plan, _needed(cached), free)
-        if keeping.fits < GATE:
-            return Remedy(device=str(device), why_not=f"only {keeping.fits:.1%} of the samples fit into memory"), None
-        offloaded = offload(cached, device, samples=_AGAIN, transforms=moves)
-        remedy = (told if moves else told_without_moves)(offloaded, cached=twin)
-    except Exception as error:  # not an error of the script
-        return Remedy(device=str(device), why_not=f"trying it failed with {type(error).__name__}: {error}"), None
+    why = handoff.why_not(twin, device) if not moves and device.type == "cuda" and twin.num_workers else ""
+    if why:
+        raise _NotTried(why)
+    free, cached = free_memory(), cache(twin)
+    if cached.store is None:
+        raise _NotTried(cached.plan)
+    kept.number = _fill(cached, kept.number)
+    keeping = Keeping(cached.plan, cached.store.needed, free)
+    if keeping.fits < GATE:
+        raise _NotTried(f"only {keeping.fits:.1%} of the samples fit into memory")
+    offloaded = offload(cached, device, samples=_AGAIN, transforms=moves)
+    remedy = (told if moves else told_without_moves)(offloaded, cached=twin)
     remedy.keeping = keeping
-    return remedy, None if remedy.why_not else offloaded
+    return remedy, offloaded
 
 
 def _fill(cached: CachedLoader, most: int) -> int:
@@ -258,27 +266,14 @@ def _fill(cached: CachedLoader, most: int) -> int:
     return max(1, number)
 
 
-def _needed(cached: CachedLoader) -> int:
-    """Return the bytes that all samples take."""
-    store = cached.store
-    return int(store.used * len(cached.dataset) // max(1, store.entries))
+def _handed_over(loader: DataLoader[Any], twin: DataLoader[Any], device: torch.device, session: Session) -> _Made:
+    """Return the hand-off alone, with ``twin``'s batches."""
+    from ..remedy import offload
+    from ..remedy.handoff import why_not
+    from ..remedy.summary import told_without_moves
 
-
-def _handed_over(
-    loader: DataLoader[Any], twin: DataLoader[Any], device: torch.device, session: Session
-) -> tuple[Remedy, OffloadedLoader | None]:
-    """Return the hand-off alone, with ``twin``'s batches, or the reason why it is not tried."""
-    try:
-        from ..remedy import offload
-        from ..remedy.handoff import why_not
-        from ..remedy.summary import told_without_moves
-
-        why = why_no_handoff(session) or why_not(loader, device)
-        if why:
-            return Remedy(device=str(device), why_not=why), None
-        handed = offload(twin, device, transforms=False)
-        return told_without_moves(handed), handed
-    except UsageError as unusable:
-        return Remedy(device=str(device), why_not=str(unusable)), None
-    except Exception as error:  # not an error of the script
-        return Remedy(device=str(device), why_not=f"trying it failed with {type(error).__name__}: {error}"), None
+    why = why_no_handoff(session) or why_not(loader, device)
+    if why:
+        raise _NotTried(why)
+    handed = offload(twin, device, transforms=False)
+    return told_without_moves(handed), handed

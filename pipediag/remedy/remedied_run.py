@@ -37,7 +37,7 @@ class RemediedRun:
         aside: context that keeps loaders iterated inside it apart from the script's.
         say: prints one line to the user.
         transforms, approximate: as for :func:`pipediag.offload`.
-        cached: wraps a loader so that the deterministic part of its samples is made once; by default nothing is kept.
+        cached: wraps a loader so that the deterministic part of its samples is made once; None keeps nothing.
         every: number of batches between two spot checks.
         after: seconds before the first spot check.
 
@@ -57,7 +57,7 @@ class RemediedRun:
         say: Callable[[str], None],
         transforms: bool = True,
         approximate: bool = False,
-        cached: Callable[[DataLoader[Any]], DataLoader[Any]] = lambda loader: loader,
+        cached: Callable[[DataLoader[Any]], DataLoader[Any]] | None = None,
         clock: Clock | None = None,
         every: int = EVERY,
         after: float = AFTER,
@@ -68,9 +68,9 @@ class RemediedRun:
         self._aside = aside
         self._say = say
         self._cached = cached
-        twin = self._taken_over(loader)
         with aside():
-            self.offloaded = offload(cached(twin), device, transforms=transforms, approximate=approximate)
+            twin = self._taken_over(loader)
+            self.offloaded = offload(twin, device, transforms=transforms, approximate=approximate)
         self._fetch_as(loader)
         self.links = self._moved()
         self._check = SpotCheck(self.offloaded, aside, clock or SystemClock(), every, after)
@@ -81,7 +81,7 @@ class RemediedRun:
         if loader is self.loader:
             return
         before = self.offloaded
-        self.offloaded = OffloadedLoader(self._cached(self._taken_over(loader)), before.plan, before.device)
+        self.offloaded = OffloadedLoader(self._taken_over(loader), before.plan, before.device)
         self.offloaded.certificate = before.certificate
         self._fetch_as(loader)
         self._check.follow(self.offloaded)
@@ -154,7 +154,7 @@ class RemediedRun:
         twin = plain_twin(loader)
         twin.__dict__["in_order"] = True  # batches are identified by their position
         self._drawn: _DrawnIndices = wrap_sampler(twin, _DrawnIndices)
-        return twin
+        return twin if self._cached is None else self._cached(twin)
 
     def _fetch_as(self, loader: DataLoader[Any]) -> None:
         self.offloaded.feed.ahead = fetches_ahead(loader)  # our wrapper of the sampler allows fetching ahead

@@ -153,6 +153,11 @@ class Store:
         return 0 if mapping is None else mapping.words[TAIL] - mapping.file.front
 
     @property
+    def needed(self) -> int:
+        """Bytes that entries of all samples would take, judged by those that it has."""
+        return int(self.used * self.samples // max(1, self.entries))
+
+    @property
     def entries(self) -> int:
         """Number of samples that have an entry."""
         mapping = self._mapped()

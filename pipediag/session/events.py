@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from . import facts
 from .codec import build
-from .rungs import REMEDIED
+from .rungs import REMEDIED, REMEDIES
 
 if TYPE_CHECKING:
     from . import Session
@@ -145,10 +145,7 @@ KINDS = {
     "inside": Kind(facts.Inside, _set("inside")),
     "tail": Kind(facts.Tail, _set("tail")),
     "knobs": Kind(facts.Knobs, _set("knobs")),
-    "remedy": Kind(facts.Remedy, _set("remedy")),
-    "decoded": Kind(facts.Remedy, _set("decoded")),
-    "loaded_once": Kind(facts.Remedy, _set("loaded_once")),
-    "handoff": Kind(facts.Remedy, _set("handoff")),
+    **{name: Kind(facts.Remedy, _set(name)) for name in REMEDIES.values()},
     "batch": Kind(facts.BatchFacts, _set("batch")),
     "syncs": Kind(facts.Syncs, _set("syncs")),
     "prefix": Kind(facts.Prefix, _set("prefix")),
