@@ -19,7 +19,8 @@ def following(session: Session, rung: str, approximate: bool) -> str | None:
     later = in_any_case(session, rung, approximate)
     if later:
         return later[0]
-    if rung in (REMEDIED, DECODED) and loading_matters(session) is not False:
+    has_ladder = "device" in session.measured()  # without one, a gain of the hand-off could pass for the cache's
+    if rung in (REMEDIED, DECODED) and has_ladder and loading_matters(session) is not False:
         return LOADED_ONCE
     return HANDED_OVER if rung != HANDED_OVER and not any(result.applied for result in outcomes(session)) else None
 

@@ -62,6 +62,10 @@ class TestOrder:
     def test_what_nobody_has_seen_is_tried(self) -> None:
         assert following(offloaded(2.0), REMEDIED, False) == LOADED_ONCE
 
+    def test_without_a_ladder_it_is_not_tried(self) -> None:
+        session = measured(make({"baseline": 50.0}), REMEDIED, Remedy(device="cuda:0"), 0.7)
+        assert following(session, REMEDIED, False) == HANDED_OVER
+
     def test_the_hand_off_is_last_and_only_if_nothing_pays(self) -> None:
         assert following(kept(offloaded(0.7), 0.9), LOADED_ONCE, False) == HANDED_OVER
         assert following(kept(offloaded(0.7), 1.9), LOADED_ONCE, False) is None
