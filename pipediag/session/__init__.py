@@ -34,6 +34,7 @@ from .facts import (
     LoaderSettings,
     Observed,
     Padding,
+    Pictured,
     Place,
     Prefix,
     Profile,
@@ -44,6 +45,7 @@ from .facts import (
     Share,
     Slow,
     Startup,
+    Stretch,
     SyncCall,
     Syncs,
     Tail,
@@ -104,6 +106,7 @@ __all__ = [
     "LoaderSettings",
     "Observed",
     "Padding",
+    "Pictured",
     "Place",
     "Prefix",
     "Profile",
@@ -115,6 +118,7 @@ __all__ = [
     "Share",
     "Slow",
     "Startup",
+    "Stretch",
     "SyncCall",
     "Syncs",
     "Tail",
@@ -142,6 +146,7 @@ class Session:
     environment: dict[str, Any] = field(default_factory=dict)
     device: dict[str, Any] = field(default_factory=dict)
     loader: Loader | None = None
+    began: float = 0.0  # time.monotonic() when the measurement began
     rungs: dict[str, Rung] = field(default_factory=dict)
     windows: list[Window] = field(default_factory=list)
     observed: list[Observed] = field(default_factory=list)
@@ -150,6 +155,7 @@ class Session:
     caches: dict[str, Any] = field(default_factory=dict)
     inside: Inside | None = None
     tail: Tail | None = None
+    stretches: list[Stretch] = field(default_factory=list)
     batch_steps: list[BatchStep] = field(default_factory=list)
     batch: BatchFacts | None = None
     syncs: Syncs | None = None

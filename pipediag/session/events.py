@@ -140,6 +140,7 @@ KINDS = {
     "window": Kind(facts.Window, _append("windows")),
     "observed": Kind(facts.Observed, _append("observed")),
     "startup": Kind(facts.Startup, _append("startups")),
+    "stretch": Kind(facts.Stretch, _append("stretches")),
     "batch-step": Kind(facts.BatchStep, _append("batch_steps")),
     "loader": Kind(facts.Loader, _set("loader")),
     "inside": Kind(facts.Inside, _set("inside")),

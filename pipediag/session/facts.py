@@ -186,12 +186,42 @@ class Slow:
 
 @dataclass
 class Tail:
-    """Distribution of the time to make a sample under the baseline, and the slowest indices."""
+    """Distribution of the time to make a sample under the baseline, and the slowest indices.
+
+    ``counts[k]`` samples took between ``edges_ms[k]`` and ``edges_ms[k + 1]`` milliseconds; both are empty in sessions
+    of older versions.
+    """
 
     samples: int = 0
     p50_ms: float = 0.0
     p99_ms: float = 0.0
     slowest: list[Slow] = field(default_factory=list)
+    edges_ms: list[float] = field(default_factory=list)
+    counts: list[int] = field(default_factory=list)
+
+
+@dataclass
+class Stretch:
+    """Consecutive steps as they happened under one rung, with the batches that the workers finished meanwhile.
+
+    All times are seconds after :attr:`.Session.began`. ``asked``, ``got`` and ``ready`` have one entry per step: when
+    the loop asked for its batch, when it had it, and how many batches lay ready when it asked. A step lasts until the
+    next one is asked for, the last until ``ended``. ``worker``, ``made_from``, ``made_until`` and ``collate_ms`` have
+    one entry per batch: the worker's number, when it began and finished the batch, and the milliseconds in the collate
+    function. ``round`` is that of the window, 0 for steps outside a window.
+    """
+
+    rung: str
+    round: int = 0
+    attempt: int = 1
+    asked: list[float] = field(default_factory=list)
+    got: list[float] = field(default_factory=list)
+    ready: list[int] = field(default_factory=list)
+    ended: float = 0.0
+    worker: list[int] = field(default_factory=list)
+    made_from: list[float] = field(default_factory=list)
+    made_until: list[float] = field(default_factory=list)
+    collate_ms: list[float] = field(default_factory=list)
 
 
 @dataclass
@@ -424,6 +454,19 @@ class Elsewhere:
 
 
 @dataclass
+class Pictured:
+    """One sample as the CPU and the device made it, and their difference: small PNGs in base64.
+
+    ``largest`` is the largest difference in levels of 255; the picture of the difference is scaled up to be seen.
+    """
+
+    cpu: str
+    device: str
+    difference: str
+    largest: float = 0.0
+
+
+@dataclass
 class Proof:
     """Summary of the certificate; ``unrecorded`` of the ``samples`` could not be recorded, for the reason ``why``.
 
@@ -437,6 +480,7 @@ class Proof:
     draws_equal: bool = True
     apart: list[Apart] = field(default_factory=list)
     elsewhere: list[Elsewhere] | None = None
+    pictured: list[Pictured] = field(default_factory=list)
 
 
 @dataclass
