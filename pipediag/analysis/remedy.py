@@ -7,6 +7,7 @@ applies.
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -109,6 +110,20 @@ def why_none(session: Session) -> str:
         for result in results
         if (why := result.why_not or result.reverted)
     )
+
+
+def commands_to_keep(remedy: Remedy, result: Outcome, script: Sequence[str]) -> list[str]:
+    """Return the commands that run ``script`` under a remedy that pays.
+
+    Without a plan or an option, ``pipediag run`` only moves transforms.
+    """
+    needs_plan = result.rung in (HANDED_OVER, LOADED_ONCE)
+    plan = ["--plan", remedy.plan_file or "plan.json"] if remedy.plan_file or needs_plan else []
+    also = ["--approximate"] if result.rung == DECODED and not plan else []
+    commands = [["pipediag", "run", *plan, *also, *script]]
+    if plan and not remedy.plan_file:
+        commands.insert(0, ["pipediag", "analyze", "--apply", *plan, *script])
+    return [shlex.join(command) for command in commands]
 
 
 def under_way(session: Session) -> str:

@@ -63,6 +63,11 @@ def few(names: Sequence[str]) -> str:
     return f"{names[0]} to {names[-1]} ({len(names)} modules)" if len(names) > _FEW else listed(names)
 
 
+def few_of(names: Sequence[str]) -> str:
+    """Return names in a row: of many, the first two and how many more there are."""
+    return listed(names) if len(names) <= _FEW else f"{', '.join(names[:2])} and {len(names) - 2} more"
+
+
 def counted(count: float, noun: str) -> str:
     """Return a count with its noun: 1 file, 3 files."""
     return f"{number(count)} {noun}{'' if count == 1 else 's'}"

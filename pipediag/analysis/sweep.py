@@ -30,6 +30,11 @@ class Run:
     why_not: str = ""
 
     @property
+    def written(self) -> str:
+        """The setting as text."""
+        return " ".join(f"{name}={value}" for name, value in self.setting)
+
+    @property
     def ceiling(self) -> Interval | None:
         """Steps per second with batches cached on the device; None if not measured."""
         return self._rate("device")

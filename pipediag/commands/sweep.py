@@ -14,7 +14,6 @@ from ..analysis.sweep import Run, Sweep
 from ..errors import EXIT_FAILED, EXIT_INTERRUPTED, EXIT_OK, NothingMeasured, UsageError
 from ..host.passes import Request
 from ..host.varying import Setting, grid, parse, with_setting
-from ..report.sweep import setting_text
 from .measuring import exit_code, measure, show
 
 
@@ -44,7 +43,7 @@ def sweep(request: Request, varied: Sequence[str], outputs: Sequence[str]) -> in
             for path in outputs:
                 report.write(found, path)
             if run.why_not:
-                _say(f"{setting_text(run)}: {run.why_not}")
+                _say(f"{run.written}: {run.why_not}")
             if code:
                 break
     except KeyboardInterrupt:  # between two measurements, or while one was being prepared

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import shlex
-
 from ..analysis import Diagnosis
 from ..analysis.recommend.view import named
-from ..analysis.remedy import BESIDE, DECODING, HAND_OFF, Outcome, best, outcomes, remedy_of
+from ..analysis.remedy import BESIDE, DECODING, HAND_OFF, Outcome, best, commands_to_keep, outcomes, remedy_of
 from ..analysis.savings import of_remedy
 from ..analysis.sentences import elsewhere, number
 from ..session import DECODED, HANDED_OVER, LOADED_ONCE, Apart, Keeping, Kept, Proof, Remedy
@@ -28,20 +26,9 @@ def section(diagnosis: Diagnosis) -> Section:
     if kept.applied and applied is not None:
         diff = applied.edit.diff.splitlines()
         found += [Code("to keep it", diff, "diff")] if diff else []
-        commands = _commands(applied, kept, session.script.argv)
+        commands = commands_to_keep(applied, kept, session.script.argv)
         found.append(Code("or leave the script as it is" if diff else "to keep it", commands))
     return Section("remedy", found, page=5)
-
-
-def _commands(remedy: Remedy, result: Outcome, script: list[str]) -> list[str]:
-    """Return the commands that keep a remedy; without a plan or an option, ``run`` only moves transforms."""
-    needs_plan = result.rung in (HANDED_OVER, LOADED_ONCE)
-    plan = ["--plan", remedy.plan_file or "plan.json"] if remedy.plan_file or needs_plan else []
-    also = ["--approximate"] if result.rung == DECODED and not plan else []
-    commands = [["pipediag", "run", *plan, *also, *script]]
-    if plan and not remedy.plan_file:
-        commands.insert(0, ["pipediag", "analyze", "--apply", *plan, *script])
-    return [shlex.join(command) for command in commands]
 
 
 def _findings(diagnosis: Diagnosis, result: Outcome) -> list[str]:

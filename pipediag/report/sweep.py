@@ -47,7 +47,7 @@ def notes(sweep: Sweep) -> list[str]:
     for run in sweep.runs:
         partial = "PARTIAL: some rungs lack windows" if run.diagnosis is not None and run.diagnosis.partial else ""
         remedy = f"no remedy: {run.no_remedy}" if run.no_remedy else ""
-        lines += [f"{setting_text(run)}: {text}" for text in (run.why_not, partial, remedy) if text]
+        lines += [f"{run.written}: {text}" for text in (run.why_not, partial, remedy) if text]
     missing = sweep.planned - len(sweep.runs)
     return [*lines, *([f"{missing} of {sweep.planned} runs were not made"] if missing else [])]
 
@@ -57,11 +57,7 @@ def sentence(sweep: Sweep) -> str:
     best = sweep.best
     if best is None:
         return ""
-    return f"Most samples/s without a remedy: {value(best.samples(best.baseline))}, with {setting_text(best)}."
-
-
-def setting_text(run: Run) -> str:
-    return " ".join(f"{name}={value}" for name, value in run.setting)
+    return f"Most samples/s without a remedy: {value(best.samples(best.baseline))}, with {best.written}."
 
 
 def _with_remedy(sweep: Sweep) -> bool:

@@ -1,4 +1,4 @@
-"""Sum up a diagnosis for one screen: the answer and its certainty, now against possible, where, what to do, careful."""
+"""Define the parts of a summary: what one screen says of a result."""
 
 from __future__ import annotations
 
@@ -28,33 +28,48 @@ class Action:
 
 
 @dataclass(frozen=True)
+class Rate:
+    """Steps per second in one case, and what must be known about the figure."""
+
+    name: str
+    steps_per_s: float
+    note: str = ""
+
+
+@dataclass(frozen=True)
 class Summary:
     """The answer in parts; each format decides how they look.
 
     Attributes:
-        headline: the answer as a sentence.
-        certainty: how sure it is, in a few words.
+        headline: the answer.
+        figures: its figures, to follow a colon.
+        certainty: their interval, and how sure the answer is.
         tone: good, doubtful or bad.
         subject: what was measured.
-        now: steps per second as it is; None if unknown.
-        possible: steps per second if data cost nothing; None if unknown.
+        rates: the rates to compare: now and possible, or before and after.
         basis: how it is known where the time goes.
         causes: the stages that certainly cost time, the most expensive first.
         rest: the other stages in one line; empty if there are none.
-        actions: at most three, the best first.
+        findings_title: the title of the findings.
+        findings: rows of an audit, a comparison or a sweep, each as a name and what was found.
+        actions: the best changes, the best first.
         nothing_to_gain: why there is nothing to do; empty if there is.
         careful: what the reader must know before trusting or repeating this.
+        notes: number of notes that are left out.
     """
 
     headline: str
+    figures: str = ""
     certainty: str = ""
     tone: Tone = ""
     subject: str = ""
-    now: float | None = None
-    possible: float | None = None
+    rates: list[Rate] = field(default_factory=list)
     basis: str = ""
     causes: list[Cause] = field(default_factory=list)
     rest: str = ""
+    findings_title: str = ""
+    findings: list[tuple[str, str]] = field(default_factory=list)
     actions: list[Action] = field(default_factory=list)
     nothing_to_gain: str = ""
     careful: list[str] = field(default_factory=list)
+    notes: int = 0

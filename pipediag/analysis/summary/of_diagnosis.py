@@ -1,0 +1,258 @@
+"""Sum up a diagnosis: the answer, where the time goes, what to do, what to be careful of."""
+
+from __future__ import annotations
+
+import os
+import shlex
+from collections.abc import Iterable
+from dataclasses import replace
+
+from ...session import CACHED, HANDED_OVER, LOADED_ONCE, Place, Session
+from ..diagnosis import Diagnosis, Recommendation, Stage
+from ..intervals import Interval
+from ..remedy import Outcome, best, commands_to_keep, outcomes, remedy_of
+from ..sentences import counted, few_of, number, percent, span
+from ..thresholds import GATE
+from ..verdict import OBSERVED, PROVEN, startup_ms
+from ..waterfall import OF_THE_WORKERS, ranked
+from .parts import Action, Cause, Rate, Summary, Tone
+from .words import STAGES, file, short, shortened, shorter_paths
+
+#: Most stages, actions and notes that are named.
+_CAUSES, ACTIONS, _NOTES = 4, 3, 2
+#: Warnings that a reader must know before anything else, the most important first.
+_FIRST = (
+    "script-failed",
+    "later-pass-failed",
+    "hung",
+    "training-not-restored",
+    "foreign-load",
+    "tipping-over",
+    "full-cpu",
+    "writes-in-place",
+)
+
+
+def of_diagnosis(diagnosis: Diagnosis) -> Summary:
+    """Sum up a diagnosis."""
+    pieces = _with_startup(diagnosis)
+    causes = [piece for piece in pieces if _certain(diagnosis, piece)][:_CAUSES]
+    careful, notes = _careful(diagnosis)
+    answered = replace(answer(diagnosis), subject=_subject(diagnosis.session), rates=_rates(diagnosis))
+    return replace(
+        answered,
+        basis=_basis(diagnosis, causes),
+        causes=[_cause(diagnosis.session, piece) for piece in causes],
+        rest=_rest(diagnosis, [piece for piece in pieces if piece not in causes]),
+        actions=_actions(diagnosis),
+        nothing_to_gain=diagnosis.nothing_to_gain,
+        careful=careful,
+        notes=notes,
+    )
+
+
+# The answer
+
+
+def answer(diagnosis: Diagnosis) -> Summary:
+    """Return the headline, its figures and how certain they are."""
+    verdict, starved = diagnosis.verdict, _starved(diagnosis)
+    if starved is None:
+        return Summary("Too little was seen to say whether your training waits for data", tone="doubtful")
+    certain, seen = f"{span(starved)}, {_certainty(diagnosis)}", f"{percent(starved.value)} of every step"
+    if verdict.bottleneck == "inconclusive":
+        open_ = "a longer --budget decides"
+        return Summary("It is open whether your training waits for data", seen, f"{span(starved)}, {open_}", "doubtful")
+    if verdict.bottleneck == "none":
+        return Summary("Your training does not wait for data", f"input costs {seen}", certain, "good")
+    tone: Tone = "bad" if verdict.band == "severe" else "doubtful"
+    if verdict.bottleneck == "contention":
+        return Summary("The loader's workers slow your training down", f"input costs {seen}", certain, tone)
+    return Summary("Your training waits for data", seen, certain, tone)
+
+
+def _starved(diagnosis: Diagnosis) -> Interval | None:
+    """Return the share of a step that the input costs, with the starts of epochs where they are the verdict."""
+    starved = diagnosis.verdict.starved
+    if starved is None or diagnosis.verdict.bottleneck != "startup":
+        return starved
+    step, start = diagnosis.ladder.ms("baseline").value, startup_ms(diagnosis.session) or 0.0
+    return starved.times(step).shifted(start).times(1 / (step + start))
+
+
+def _certainty(diagnosis: Diagnosis) -> str:
+    if diagnosis.verdict.level != OBSERVED:
+        return "certain"
+    session = diagnosis.session
+    steps = sum(one.steps for one in session.observed) or sum(window.steps for window in session.windows)
+    return f"seen in {counted(steps, 'step')} only"
+
+
+def _subject(session: Session) -> str:
+    """Return what was measured: script, data and device."""
+    parts = [_script(session), *_loader(session)]
+    device = session.device.get("name") or session.device.get("type")
+    return ", ".join([*parts, f"on {device if device != 'cpu' else 'the CPU'}"] if device else parts)
+
+
+def _script(session: Session) -> str:
+    return os.path.basename(session.script.argv[0]) if session.script.argv else "a loop in this process"
+
+
+def _loader(session: Session) -> list[str]:
+    loader = session.loader
+    if loader is None:
+        return []
+    batch = [f"batches of {loader.batch_size}"] if loader.batch_size else []
+    return [loader.dataset, *batch, counted(loader.num_workers, "worker") if loader.num_workers else "no workers"]
+
+
+def _rates(diagnosis: Diagnosis) -> list[Rate]:
+    """Return the loop's rate now, and the rate if data were free."""
+    ladder = diagnosis.ladder
+    if not ladder.has("baseline"):
+        return []
+    step = ladder.ms("baseline").value
+    if diagnosis.verdict.bottleneck == "startup":
+        step += startup_ms(diagnosis.session) or 0.0
+    now = Rate("now", 1000.0 / step)
+    if ladder.intervened and ladder.ceiling in CACHED:
+        possible = Rate("possible", ladder.ms(ladder.ceiling).inverse(1000.0).value, "if data were free")
+    elif diagnosis.verdict.starved is not None:
+        possible = Rate("possible", now.steps_per_s / max(1e-3, 1 - diagnosis.verdict.starved.value), "estimated")
+    else:
+        return [now]
+    return [now, possible] if possible.steps_per_s > now.steps_per_s else [now]
+
+
+# Where
+
+
+def _with_startup(diagnosis: Diagnosis) -> list[Stage]:
+    """Return the pieces of the input's cost, the most expensive first; an epoch's start is one if it is the verdict."""
+    pieces = [piece for piece in diagnosis.waterfall if piece.stage != "compute"]
+    start = startup_ms(diagnosis.session) if diagnosis.verdict.bottleneck == "startup" else None
+    if start:
+        whole = diagnosis.ladder.ms("baseline").value + start
+        pieces = [replace(piece, share=piece.ms.value / whole) for piece in pieces]
+        pieces.append(Stage("startup", Interval(start, start, start), start / whole, diagnosis.verdict.culprit))
+    return ranked(pieces)
+
+
+def _certain(diagnosis: Diagnosis, piece: Stage) -> bool:
+    """Return whether a piece is worth naming and its cost is certain."""
+    if diagnosis.verdict.bottleneck in ("none", "inconclusive"):
+        return False
+    return piece.share >= GATE and piece.ms.low > 0
+
+
+def _cause(session: Session, piece: Stage) -> Cause:
+    return Cause(_name(piece), piece.ms.value, piece.share, _place(session, piece))
+
+
+def _name(piece: Stage) -> str:
+    if piece.stage == "load" and "transform" in piece.covers:
+        return "loading and transforms"
+    return few_of(piece.links) if piece.links else STAGES[piece.stage]
+
+
+def _place(session: Session, piece: Stage) -> str:
+    """Return the user's line for a piece: that of the loader if its own code is a library's."""
+    where = (piece.culprit or Place("")).where
+    loader = session.loader.where if session.loader is not None else ""
+    return short(session, loader if "site-packages" in where or not where else where)
+
+
+def _rest(diagnosis: Diagnosis, pieces: list[Stage]) -> str:
+    """Return the model's own step, and the pieces that are not named, in one line."""
+    compute = next((piece for piece in diagnosis.waterfall if piece.stage == "compute"), None)
+    parts = []
+    if compute is not None and diagnosis.ladder.intervened:
+        parts.append(f"{STAGES['compute']} {number(compute.ms.value)} ms")
+    others = [piece for piece in pieces if piece.ms.value > 0]
+    if others:
+        what = _name(others[0]) if len(others) == 1 else f"{len(others)} other stages together"
+        parts.append(f"{what} {number(sum(piece.ms.value for piece in others))} ms")
+    return ", ".join(parts)
+
+
+def _basis(diagnosis: Diagnosis, causes: Iterable[Stage]) -> str:
+    """Return how the causes are known; empty if none is named."""
+    causes = list(causes)
+    if not causes:
+        return ""
+    if not any(piece.stage in OF_THE_WORKERS for piece in causes):
+        return "measured with cached batches" if diagnosis.ladder.intervened else "as timed in the loop"
+    basis = "by the workers' time"
+    return f"{basis}, proven by caching" if diagnosis.verdict.level == PROVEN else basis
+
+
+# What to do
+
+
+def _actions(diagnosis: Diagnosis) -> list[Action]:
+    """Return what pays as measured, then what is recommended: at most three."""
+    session = diagnosis.session
+    kept = best(session)
+    found = [_keep(session, kept)] if kept is not None and kept.applied else []
+    covered = {"offload"} if found else set()
+    worth = [one for one in diagnosis.recommendations if one.id not in covered and _worth(one)]
+    worth.sort(key=lambda one: one.id == "more-cores")  # last: it costs money
+    return [*found, *(advice(session, one) for one in worth)][:ACTIONS]
+
+
+def _worth(one: Recommendation) -> bool:
+    """Return whether a change gains more than the gate, or its gain is unknown."""
+    return one.gain is None or one.gain.value >= 1 + GATE
+
+
+def _keep(session: Session, kept: Outcome) -> Action:
+    """Return the command that runs the script under the remedy that pays."""
+    remedy = remedy_of(session, kept.rung)
+    assert remedy is not None and kept.speedup is not None, "it pays"
+    if kept.rung == LOADED_ONCE:
+        title = "Load each sample once" + (", move transforms to the device" if remedy.moved else "")
+    elif kept.rung == HANDED_OVER:
+        title = "Hand batches over through re-used page-locked memory"
+    else:
+        title = f"Move {few_of([place.name for place in remedy.moved])} to the device"
+    proof = remedy.proof
+    equal = proof is not None and proof.passed and not any(one.largest for one in proof.apart) and not proof.elsewhere
+    pixels = ", pixels equal" if remedy.moved and equal else ""
+    lines = tuple(shortened(session, command) for command in commands_to_keep(remedy, kept, session.script.argv))
+    return Action(title, f"{number(kept.speedup.value)}x measured{pixels}", lines)
+
+
+def advice(session: Session, one: Recommendation) -> Action:
+    """Return what a recommendation asks for."""
+    gain = f"{number(one.gain.value)}x {'measured' if one.measured else 'predicted'}" if one.gain else ""
+    if one.id == "offload" and one.measured is None and session.script.argv and not outcomes(session):
+        command = shlex.join(["pipediag", "analyze", "--apply", "--plan", "plan.json", *session.script.argv])
+        return Action(one.title, gain, (shortened(session, command),))
+    how = one.how.splitlines()[0].split("; ")[0]
+    where = session.loader.where if session.loader is not None else ""
+    if where:
+        how = how.replace(f"in the DataLoader that is iterated at {where}", f"in the DataLoader at {where}")
+    return Action(one.title, gain, (shorter_paths(session, how),))
+
+
+# Careful
+
+
+def _careful(diagnosis: Diagnosis) -> tuple[list[str], int]:
+    """Return what to know before trusting this, and how many more notes there are."""
+    lines = _ran(diagnosis.session)
+    warnings = [one for one in diagnosis.warnings if one.code != "wrote-files"]
+    rank = {code: number for number, code in enumerate(_FIRST)}
+    urgent = sorted((one for one in warnings if one.code in rank), key=lambda one: rank[one.code])[:_NOTES]
+    lines += [one.message for one in urgent]
+    return lines, len(warnings) - len(urgent)
+
+
+def _ran(session: Session) -> list[str]:
+    """Return how often the script ran, and what it wrote."""
+    passes, wrote = session.script.passes, session.script.wrote
+    if not session.script.argv or (passes < 2 and not wrote):
+        return []
+    often = "once" if passes < 2 else f"{passes} times"
+    return [f"the script ran {often}" + (f" and wrote {few_of(list(map(file, wrote)))}" if wrote else "")]

@@ -1,0 +1,54 @@
+"""Name stages, files and places in few plain words."""
+
+from __future__ import annotations
+
+import os
+import shlex
+
+from ...session import Session
+
+#: Each stage in plain words.
+STAGES = {
+    "compute": "the model's own step",
+    "transfer": "copying to the device",
+    "ipc": "handing batches over",
+    "collate": "collating",
+    "transform": "transforms",
+    "load": "loading",
+    "storage": "reading from storage",
+    "contention": "workers taking CPU from training",
+    "startup": "starting the workers",
+}
+#: Paths up to this length are named in full.
+_LONG = 40
+
+
+def short(session: Session, where: str) -> str:
+    """Return ``file:line`` relative to the script's folder, or with its last folder only."""
+    if not os.path.isabs(where):
+        return where
+    folder = os.path.dirname(session.script.argv[0]) if session.script.argv else ""
+    if folder and where.startswith(folder + os.sep):
+        return where[len(folder) + 1 :]
+    return os.sep.join(where.split(os.sep)[-2:])
+
+
+def shorter_paths(session: Session, text: str) -> str:
+    """Shorten the places in a text that begin with an absolute path."""
+    words = text.split(" ")
+    return " ".join(short(session, word) if word.startswith(os.sep) and ":" in word else word for word in words)
+
+
+def shortened(session: Session, command: str) -> str:
+    """Return a command with the script's own arguments, if there are any, as an ellipsis."""
+    argv = session.script.argv
+    tail = shlex.join(argv)
+    if not argv or not command.endswith(tail):
+        return command
+    rest = " ..." if len(argv) > 1 else ""
+    return command[: -len(tail)] + shlex.quote(os.path.basename(argv[0])) + rest
+
+
+def file(path: str) -> str:
+    """Return the end of a long path."""
+    return path if len(path) <= _LONG else os.sep.join(["...", *path.split(os.sep)[-2:]])

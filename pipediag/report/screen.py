@@ -1,0 +1,171 @@
+"""Show a summary on one screen."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Iterator
+from dataclasses import replace
+
+from rich.console import Console, RenderableType
+from rich.padding import Padding
+from rich.table import Table
+from rich.text import Text
+
+from ..analysis.sentences import number, percent
+from ..analysis.summary import Action, Cause, Rate, Summary
+
+LINES = 24
+#: Below this width bars are left out, and places get lines of their own.
+_NARROW = 60
+_BAR, _SHORT_BAR = 20, 12
+_STYLES = {"bad": "bold red", "doubtful": "bold yellow", "good": "bold green", "": "bold"}
+#: Parts of a block, in eighths.
+_EIGHTHS = " ▏▎▍▌▋▊▉"
+_MORE = "-v shows it all, -o report.html draws it"
+
+
+def write(
+    summary: Summary, *, width: int = 80, colour: bool = False, fancy: bool = True, max_lines: int | None = LINES
+) -> str:
+    """Return the screen as text. Less important details are left out until it has at most ``max_lines`` lines.
+
+    Args:
+        colour: use the colours of a terminal.
+        fancy: use block characters for bars, plain ``#`` otherwise.
+    """
+    text = ""
+    for shorter, airy in [(summary, True), *((shorter, False) for shorter in _ever_shorter(summary))]:
+        text = _Screen(width, colour, fancy, airy).show(shorter)
+        if max_lines is None or text.count("\n") <= max_lines:
+            break
+    return text
+
+
+def _ever_shorter(summary: Summary) -> Iterator[Summary]:
+    """Yield the summary with ever less in it: at last one action, one note, and few rows."""
+    yield summary
+    first, later = summary.actions[:1], [replace(one, lines=()) for one in summary.actions[1:]]
+    yield (summary := replace(summary, actions=first + later))
+    while len(summary.careful) > 1 or len(summary.actions) > 2 or len(summary.causes) > 2 or len(summary.findings) > 4:
+        if len(summary.careful) > 1:
+            summary = replace(summary, careful=summary.careful[:-1], notes=summary.notes + 1)
+        elif len(summary.actions) > 2:
+            summary = replace(summary, actions=summary.actions[:-1])
+        elif len(summary.causes) > 2:
+            summary = replace(summary, causes=summary.causes[:-1], rest="")
+        else:
+            summary = replace(summary, findings=summary.findings[:-1], notes=summary.notes + 1)
+        yield summary
+
+
+class _Screen:
+    """The parts of a screen, printed one below the other; empty lines separate them if it is ``airy``."""
+
+    def __init__(self, width: int, colour: bool, fancy: bool, airy: bool) -> None:
+        self._file = io.StringIO()
+        self._fancy, self._narrow, self._airy = fancy, width < _NARROW, airy
+        self._console = Console(
+            file=self._file,
+            width=width,
+            force_terminal=colour,
+            color_system="standard" if colour else None,
+            no_color=not colour,
+            highlight=False,
+            legacy_windows=False,
+        )
+
+    def show(self, summary: Summary) -> str:
+        self._answer(summary)
+        if summary.rates:
+            self._print(_grid([self._rate(rate, summary.rates) for rate in summary.rates], "llll"))
+        if summary.causes:
+            self._title("WHERE, ms of each step" + (f" ({summary.basis})" if summary.basis else ""))
+            self._causes(summary.causes)
+            if summary.rest:
+                self._print(Text(f"the rest: {summary.rest}", "dim"))
+        if summary.findings:
+            self._title(summary.findings_title.upper())
+            self._print(_grid([[Text(name), Text(what)] for name, what in summary.findings], "ll"))
+        if summary.actions or summary.nothing_to_gain:
+            self._title("WHAT TO DO")
+        for count, action in enumerate(summary.actions, 1):
+            self._action(count, action)
+        if not summary.actions and summary.nothing_to_gain:
+            self._print(Text(summary.nothing_to_gain))
+        if summary.careful:
+            self._title("CAREFUL")
+        for line in summary.careful:
+            self._print(_grid([[Text("-"), Text(line)]], "ll", 1))
+        self._gap()
+        more = f"{summary.notes} more note{'s' if summary.notes > 1 else ''}; " if summary.notes else ""
+        self._console.print(Text(more + _MORE, "dim"))
+        return "\n".join(line.rstrip() for line in self._file.getvalue().splitlines()) + "\n"
+
+    def _answer(self, summary: Summary) -> None:
+        answer = Text(summary.headline.upper(), _STYLES[summary.tone])
+        if summary.figures:
+            answer.append(f": {summary.figures}", "not bold")
+        if summary.certainty:
+            answer.append(f" ({summary.certainty})", "not bold")
+        self._console.print(answer)
+        if summary.subject:
+            self._console.print(Text(summary.subject, "dim"))
+
+    def _gap(self) -> None:
+        if self._airy:
+            self._console.print()
+
+    def _title(self, title: str) -> None:
+        self._gap()
+        self._console.print(Text(title, "bold"))
+
+    def _rate(self, rate: Rate, all_rates: list[Rate]) -> list[Text]:
+        most = max(one.steps_per_s for one in all_rates)
+        cells = [rate.name, f"{number(rate.steps_per_s)} steps/s"]
+        cells += [] if self._narrow else [self._bar(rate.steps_per_s / most)]
+        return list(map(Text, [*cells, rate.note]))
+
+    def _causes(self, causes: list[Cause]) -> None:
+        """Print the causes in columns: bars only if the places fit beside them, places below if they do not fit."""
+        most, room = max(cause.share for cause in causes), self._console.width - 2
+        rows = [[cause.name, f"{number(cause.ms)} ms", percent(cause.share)] for cause in causes]
+        room -= sum(max(map(len, column)) + 2 for column in zip(*rows, strict=True))
+        longest = max(len(cause.where) for cause in causes)
+        beside = room >= longest
+        for cause, cells in zip(causes, rows, strict=True):
+            if room >= (longest if beside else 0) + _SHORT_BAR + 2:
+                cells.append(f"{self._bar(cause.share / most, _SHORT_BAR):<{_SHORT_BAR}}")
+        widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+        for cause, cells in zip(causes, rows, strict=True):
+            padded = [cells[0].ljust(widths[0])] + [
+                cell.rjust(w) for cell, w in zip(cells[1:], widths[1:], strict=True)
+            ]
+            self._print(Text("  ".join(padded + [cause.where] * beside)))
+            if not beside and cause.where:
+                self._print(Text(cause.where), 6)
+
+    def _bar(self, share: float, width: int = _BAR) -> str:
+        if not self._fancy:
+            return "#" * max(1, round(width * share))
+        eighths = max(1, round(8 * width * share))
+        return "█" * (eighths // 8) + _EIGHTHS[eighths % 8].strip()
+
+    def _action(self, count: int, action: Action) -> None:
+        title = [Text(f"{count}."), Text(action.title), Text(action.gain, "green")]
+        self._print(_grid([title], "llr", 1, expand=True))
+        for line in action.lines:
+            self._print(Text(line, "cyan"), 5)
+
+    def _print(self, what: RenderableType, indent: int = 2) -> None:
+        self._console.print(Padding(what, (0, 0, 0, indent)))
+
+
+def _grid(rows: list[list[Text]], align: str, gap: int = 2, expand: bool = False) -> Table:
+    """Return rows as columns; cells wrap if they are too long. ``expand`` pushes the last column to the right edge."""
+    grid = Table.grid(padding=(0, gap, 0, 0), expand=expand)
+    for at, side in enumerate(align[: len(rows[0])] if rows else ""):
+        ratio = 1 if expand and at == 1 else None
+        grid.add_column(justify="right" if side == "r" else "left", overflow="fold", ratio=ratio)
+    for row in rows:
+        grid.add_row(*row)
+    return grid

@@ -1,0 +1,172 @@
+"""The answer in parts, for the screen and the page."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from pipediag.analysis import diagnose_session
+from pipediag.analysis.compare import compare
+from pipediag.analysis.summary import Summary, summarise
+from pipediag.analysis.summary.words import file, short, shortened
+from pipediag.session import HANDED_OVER, LOADED_ONCE, REMEDIED, Keeping, Place, Proof, Remedy, Session, Startup, Window
+
+from ..made import FLAT, blocks, climbing, cut, inside, make
+
+
+def told(session: Session) -> Summary:
+    return summarise(diagnose_session(session))
+
+
+class TestAnswer:
+    def test_starved(self) -> None:
+        found = told(make(climbing(raw=50.0), noise=0.0))
+        assert found.headline == "Your training waits for data"
+        assert found.figures == "50 % of every step"
+        assert found.certainty.endswith("%, certain")
+        assert found.tone == "bad"
+
+    def test_not_starved(self) -> None:
+        found = told(make(FLAT))
+        assert (found.headline, found.tone) == ("Your training does not wait for data", "good")
+        assert found.figures == "input costs 0 % of every step"
+        assert found.causes == []
+
+    def test_open(self) -> None:
+        found = told(make(climbing(raw=3.0), rounds=1))
+        assert found.headline == "It is open whether your training waits for data"
+        assert found.certainty.endswith("a longer --budget decides")
+        assert found.tone == "doubtful"
+        assert found.causes == []
+
+    def test_nothing_seen(self) -> None:
+        found = told(Session())
+        assert found.headline.startswith("Too little was seen")
+        assert (found.figures, found.rates, found.causes) == ("", [], [])
+
+    def test_only_observed(self) -> None:
+        found = told(make({}, observed=blocks(3, 100.0, 50.0)))
+        assert found.certainty.endswith("seen in 12 steps only")
+        assert [(rate.name, rate.note) for rate in found.rates] == [("now", ""), ("possible", "estimated")]
+        assert found.rates[1].steps_per_s == pytest.approx(20.0)
+
+    def test_an_epochs_start_counts_as_waiting(self) -> None:
+        """Steps of 100 ms that wait for nothing, 100 of them after a start of 10 s: half of the time."""
+        found = told(make(FLAT, length=100, startups=[Startup(10.0, launch=1.0, ready=9.0)] * 2, noise=0.0))
+        assert found.figures == "50 % of every step"
+        assert [(cause.name, round(cause.ms), round(cause.share, 2)) for cause in found.causes] == [
+            ("starting the workers", 100, 0.5)
+        ]
+        assert found.rates[0].steps_per_s == pytest.approx(5.0)
+
+
+class TestWhere:
+    def test_the_stages_that_certainly_cost_time(self) -> None:
+        ladder = climbing(host=10.0, raw=40.0)
+        found = told(make(ladder, noise=0.001))
+        assert [cause.name for cause in found.causes] == ["transforms", "copying to the device"]
+        assert sum(cause.share for cause in found.causes) == pytest.approx(0.5, abs=0.03)
+        assert found.rest.startswith("the model's own step 50")
+
+    def test_transforms_by_name_and_line(self) -> None:
+        costs = (2.0, 30.0)
+        session = make(cut(climbing(raw=sum(costs)), costs, 1), inside=inside(0.5, 7.5), noise=0.001)
+        (cause,) = told(session).causes
+        assert (cause.name, cause.where) == ("B", "aug.py:20")
+
+    def test_the_line_is_the_users_if_the_code_is_a_librarys(self) -> None:
+        session = make(climbing(warm=50.0))
+        assert session.loader is not None
+        session.loader.dataset_code = Place("ImageFolder.__getitem__", "/x/site-packages/torchvision/folder.py:236")
+        assert told(session).causes[0].where == "train.py:10"
+
+    @pytest.mark.parametrize(
+        "where, shown",
+        [
+            ("aug.py:3", "aug.py:3"),
+            ("/home/me/project/data/aug.py:3", "data/aug.py:3"),
+            ("/elsewhere/lib/aug.py:3", "lib/aug.py:3"),
+        ],
+    )
+    def test_places_relative_to_the_script(self, where: str, shown: str) -> None:
+        session = Session()
+        session.script.argv = ["/home/me/project/train.py"]
+        assert short(session, where) == shown
+
+
+class TestWhatToDo:
+    def remedied(self, gain: float, **fields: Any) -> Session:
+        session = make(climbing(raw=50.0), noise=0.0)
+        rung = fields.pop("rung", REMEDIED)
+        remedy = Remedy(device="cuda", **fields)
+        setattr(session, {REMEDIED: "remedy", HANDED_OVER: "handoff", LOADED_ONCE: "loaded_once"}[rung], remedy)
+        for round_ in range(10, 16):
+            session.windows.append(Window("baseline", round_, 10, 1.0, 10))
+            session.windows.append(Window(rung, round_, 10, 1.0 / gain, 10))
+        return session
+
+    def test_what_was_measured_comes_first(self) -> None:
+        session = self.remedied(2.0, moved=[Place("Crop"), Place("Flip")], proof=Proof(True, 64, elsewhere=[]))
+        action = told(session).actions[0]
+        assert action.title == "Move Crop and Flip to the device"
+        assert action.gain == "2x measured, pixels equal"
+        assert action.lines == ("pipediag run train.py",)
+
+    def test_pixels_that_are_not_proven_equal_are_not_called_so(self) -> None:
+        session = self.remedied(2.0, moved=[Place("Crop")], proof=Proof(True, 64))
+        session.remedy.proof.elsewhere = [object()]  # type: ignore[union-attr, list-item]
+        assert told(session).actions[0].gain == "2x measured"
+
+    def test_samples_kept(self) -> None:
+        session = self.remedied(3.0, rung=LOADED_ONCE, keeping=Keeping("kept", 10, 100), plan_file="plan.json")
+        action = told(session).actions[0]
+        assert (action.title, action.gain) == ("Load each sample once", "3x measured")
+        assert action.lines == ("pipediag run --plan plan.json train.py",)
+
+    def test_what_does_not_pay_is_not_offered(self) -> None:
+        session = self.remedied(1.0, moved=[Place("Crop")])
+        assert not any("Move" in action.title and "measured" in action.gain for action in told(session).actions)
+
+    def test_at_most_three(self) -> None:
+        assert len(told(make(climbing(host=20.0, raw=60.0))).actions) <= 3
+
+    def test_the_scripts_own_arguments_are_shortened(self) -> None:
+        session = Session()
+        session.script.argv = ["/home/me/train.py", "--epochs", "3"]
+        assert shortened(session, "pipediag run /home/me/train.py --epochs 3") == "pipediag run train.py ..."
+        assert shortened(session, "pipediag demo") == "pipediag demo"
+
+
+class TestCareful:
+    def test_files_and_runs(self) -> None:
+        session = make(FLAT)
+        session.script.passes, session.script.wrote = 4, ["a.pt", "b.pt", "c.pt", "d.pt"]
+        assert told(session).careful == ["the script ran 4 times and wrote a.pt, b.pt and 2 more"]
+
+    def test_nothing_to_say_of_one_run_that_wrote_nothing(self) -> None:
+        assert told(make(FLAT)).careful == []
+
+    def test_the_most_important_warnings_first(self) -> None:
+        session = make(FLAT)
+        for code in ("one", "writes-in-place", "hung", "script-failed"):
+            session.warn(code, f"it is {code}")
+        found = told(session)
+        assert found.careful == ["it is script-failed", "it is hung"]
+        assert found.notes == 2
+
+    def test_long_paths(self) -> None:
+        assert file("out/model.pt") == "out/model.pt"
+        assert file("/a/very/long/path/that/does/not/fit/anywhere/model.pt") == ".../anywhere/model.pt"
+
+
+def test_a_comparison() -> None:
+    found = summarise(compare(diagnose_session(make(climbing(raw=50.0))), diagnose_session(make(FLAT))))
+    assert found.headline == "The loop is as fast as before, as far as can be told"
+    slow, fast = (diagnose_session(make(climbing(raw=ms), noise=0.001)) for ms in (90.0, 10.0))
+    found = summarise(compare(slow, fast))
+    assert (found.headline, found.tone) == ("The loop is faster", "good")
+    assert found.certainty.endswith(", certain")
+    assert [rate.name for rate in found.rates] == ["before", "after"]
+    assert [name for name, _ in found.findings] == ["transforms"]
+    assert summarise(compare(fast, slow)).headline == "The loop is slower"
