@@ -5,6 +5,7 @@ The work of a command is in its own module in :mod:`pipediag.commands`, imported
 
 from __future__ import annotations
 
+import math
 import sys
 from collections.abc import Callable
 from functools import wraps
@@ -15,24 +16,60 @@ import click
 
 from ._version import __version__
 from .errors import EXIT_FAILED, EXIT_INTERRUPTED, EXIT_OK, PipediagError, UsageError
+from .host.standard_streams import open_closed
 
 if TYPE_CHECKING:
+    from .commands.results import Results
     from .host.passes import Request
 
 #: Highest price of an hour.
 _HIGHEST = 1e9
+_FILE = click.Path()
 _SCRIPT = {"ignore_unknown_options": True, "allow_interspersed_args": False}
+_GROUPS = {
+    "Measure a training script": ("demo", "analyze", "audit", "sweep"),
+    "Train with what was found": ("run",),
+    "Use saved results": ("report", "compare"),
+}
 
 
-@click.group(context_settings={"help_option_names": ["-h", "--help"]})
+class _Commands(click.Group):
+    """The commands, shown in groups with their whole first sentence."""
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        for title, names in _GROUPS.items():
+            with formatter.section(title):
+                formatter.write_dl([(name, (self.commands[name].help or "").partition("\n")[0]) for name in names])
+
+
+@click.group(
+    cls=_Commands,
+    invoke_without_command=True,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+    epilog="Defaults come from [tool.pipediag] in the pyproject.toml of the working directory or a folder above it: "
+    "budget = 60 for all commands, or for one of them under [tool.pipediag.analyze]. "
+    'To complete options with the Tab key, put eval "$(_PIPEDIAG_COMPLETE=bash_source pipediag)" into ~/.bashrc, or '
+    "the same with zsh_source into ~/.zshrc.",
+)
 @click.version_option(__version__, prog_name="pipediag")
-def cli() -> None:
-    """Find where the GPU starvation of a training script originates.
+@click.pass_context
+def cli(context: click.Context) -> None:
+    """Find why a GPU waits for data in a training script, and what to change.
+
+    pipediag runs your unmodified script, feeds its running loop from caches at one point of the input pipeline after
+    another, and times the loop each time. Its own options stand before the script, the script's after it.
 
     \b
     Start with:  pipediag demo
     Then:        pipediag analyze train.py --your-own --arguments
+    Before CI:   pipediag audit -o audit.html train.py
     """
+    from .commands.defaults import defaults
+
+    if context.invoked_subcommand is None:
+        click.echo(context.get_help())
+    elif not {"-h", "--help"} & {*sys.argv}:
+        context.default_map = defaults(cli, Path.cwd())
 
 
 _Command = Callable[..., int]
@@ -50,42 +87,74 @@ def _all(*options: _Decorator) -> _Decorator:
     return decorate
 
 
-def _checked(context: click.Context, option: click.Parameter, paths: tuple[str, ...]) -> tuple[str, ...]:
-    """Check the files to write before anything is measured."""
-    from .report import check_output
+class _Number(click.FloatRange):
+    """A number in a range; neither infinite nor NaN, which no comparison finds out of range."""
 
-    for path in paths:
-        check_output(path)
-    return paths
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        number = float(super().convert(value, param, ctx))
+        if not math.isfinite(number):
+            self.fail(f"{value} is not a finite number.", param, ctx)
+        return number
 
 
-def _output(help: str) -> _Decorator:
-    return click.option("-o", "--output", "outputs", multiple=True, metavar="FILE", callback=_checked, help=help)
+def _delivering(function: _Command) -> _Command:
+    """Give the command one :class:`Results` in place of the options that say where its report goes."""
+
+    @wraps(function)
+    def command(*given: Any, outputs: tuple[str, ...], json: bool, quiet: bool, verbose: bool, **others: Any) -> int:
+        from .commands.results import Results
+        from .report import STANDARD_OUTPUT
+
+        files = [path for path in outputs if path != STANDARD_OUTPUT]
+        results = Results(files, json or len(files) < len(outputs), verbose - quiet)
+        return function(*given, results=results, **others)
+
+    return command
+
+
+def _results(help: str, of_a_diagnosis: bool = False) -> _Decorator:
+    """The options that say where the report goes."""
+
+    def checked(context: click.Context, option: click.Parameter, paths: tuple[str, ...]) -> tuple[str, ...]:
+        """Check the files before anything is measured."""
+        from .report import check_output
+
+        for path in paths:
+            check_output(path, of_a_diagnosis)
+        return paths
+
+    endings = ".json, .md, .txt, .html" + ", or .json.gz for a timeline" * of_a_diagnosis
+    return _all(
+        click.option("-o", "--output", "outputs", multiple=True, metavar="FILE", callback=checked, type=_FILE,
+                     help=f"{help} ({endings}); repeatable. - is standard output, as JSON."),
+        click.option("--json", is_flag=True, help="Print JSON in place of the report, as -o - does."),
+        click.option("-q", "--quiet", is_flag=True, help="Print only the answer, in one line, and no progress."),
+        click.option("-v", "--verbose", is_flag=True, help="Print the whole report, not one screen of it."),
+        _delivering,
+    )  # fmt: skip
+
+
+def _file(name: str, help: str) -> _Decorator:
+    return click.option(name, type=_FILE, metavar="FILE", help=help)
 
 
 def _seconds(name: str, default: float, help: str) -> _Decorator:
-    return click.option(name, type=click.FloatRange(min=1), default=default, show_default=True, help=help)
+    return click.option(name, type=_Number(min=1), default=default, show_default=True, help=help)
 
 
 def _gate(help: str, default: float | None = None) -> _Decorator:
-    return click.option("--fail-over", type=click.FloatRange(0, 100), metavar="PCT", default=default,
+    return click.option("--fail-over", type=_Number(0, 100), metavar="PCT", default=default,
                         show_default=default is not None, help=help)  # fmt: skip
 
 
-def _checked_price(context: click.Context, option: click.Parameter, price: float | None) -> float | None:
-    if price is not None and not 0 < price <= _HIGHEST:  # nan is not either
-        raise UsageError(f"--price: an hour costs more than 0 and at most {_HIGHEST:g}, not {price:g}")
-    return price
-
-
-_price = click.option("--price", type=float, metavar="PER_HOUR", callback=_checked_price,
+_price = click.option("--price", type=_Number(0, _HIGHEST, min_open=True), metavar="PER_HOUR",
                       help="What an hour of the machine costs, in any currency: say what changes save.")  # fmt: skip
 
 
-def _measuring(default_budget: float, gate: float | None = None) -> _Decorator:
+def _measuring(default_budget: float, gate: float | None = None, of_a_diagnosis: bool = True) -> _Decorator:
     """The options of every command that measures one script; ``gate`` is the default of ``--fail-over``."""
     return _all(
-        _output("Also write a report to this file (.json, .md or .txt); repeatable."),
+        _results("Also write a report to this file", of_a_diagnosis),
         _seconds("--budget", default_budget, "Seconds for measuring, from the first batch on."),
         _gate("Exit with code 3 if the input certainly costs more than PCT percent of a step.", gate),
     )
@@ -134,7 +203,7 @@ _DECODES = "decode JPEGs on the GPU too. In tests the pixels were the CPU's; tha
 _module = click.option("-m", "module", is_flag=True, help="SCRIPT is a module's name, as in python -m.")
 _rungs = click.option("--rungs", metavar="NAMES", callback=_rung_names,
                       help="Measure only these rungs, separated by commas.")  # fmt: skip
-_script = _all(click.argument("script"), click.argument("args", nargs=-1, type=click.UNPROCESSED))
+_script = _all(click.argument("script", type=_FILE), click.argument("args", nargs=-1, type=click.UNPROCESSED))
 _hosted = _all(
     _module,
     click.option("--loader", type=click.IntRange(min=1), help="Measure SCRIPT's N-th loader, not the one that trains."),
@@ -151,9 +220,9 @@ _hosted = _all(
 @click.option("--apply", is_flag=True, help="Then move the transforms to the device and measure whether it pays.")
 @_seconds("--apply-budget", 60.0, "Seconds for measuring the remedy, in addition to --budget.")
 @click.option("--approximate", is_flag=True, help=f"With --apply: {_DECODES}")
-@click.option("--plan", metavar="FILE", help="With --apply: write the plan for pipediag run if the remedy pays.")
+@_file("--plan", "With --apply: write the plan for pipediag run if the remedy pays.")
 @click.option("--no-knobs", is_flag=True, help="Do not try other loader settings after the ladder.")
-@click.option("--profile", metavar="FILE", help="Then record some steps on device batches as a Chrome trace.")
+@_file("--profile", "Then record some steps on device batches as a Chrome trace.")
 @_price
 @_hosted
 def analyze(
@@ -162,7 +231,7 @@ def analyze(
     plan: str | None,
     no_knobs: bool,
     profile: str | None,
-    outputs: tuple[str, ...],
+    results: Results,
     fail_over: float | None,
     price: float | None,
 ) -> int:
@@ -175,14 +244,14 @@ def analyze(
     request.knobs, request.approximate = not no_knobs, approximate
     if profile is not None:
         request.profile = str(Path(profile).resolve())
-    return command.analyze(request, outputs, fail_over, plan, price)
+    return command.analyze(request, results, fail_over, plan, price)
 
 
 @cli.command(context_settings=_SCRIPT)
-@_measuring(60.0, gate=5.0)
+@_measuring(60.0, gate=5.0, of_a_diagnosis=False)
 @_price
 @_hosted
-def audit(request: Request, outputs: tuple[str, ...], fail_over: float, price: float | None) -> int:
+def audit(request: Request, results: Results, fail_over: float, price: float | None) -> int:
     """Check SCRIPT's input pipeline before tuning or a long run.
 
     Each item of the checklist passes, fails, or is unmeasurable for a stated reason. SCRIPT is an unmodified training
@@ -190,7 +259,7 @@ def audit(request: Request, outputs: tuple[str, ...], fail_over: float, price: f
     """
     from .commands import audit as command
 
-    return command.audit(request, outputs, fail_over, price)
+    return command.audit(request, results, fail_over, price)
 
 
 @cli.command(context_settings=_SCRIPT)
@@ -202,13 +271,13 @@ def audit(request: Request, outputs: tuple[str, ...], fail_over: float, price: f
     metavar="NAME=VALUES",
     help="A script argument and its values, as in --vary=--batch-size=16,32. Repeat for a grid.",
 )
-@_output("Also write the table to this file; repeatable.")
+@_results("Also write the table to this file")
 @_seconds("--budget", 60.0, "Seconds for measuring each run.")
 @_rungs
 @click.option("--apply", is_flag=True, help="Also measure each run with its transforms moved to the device.")
 @_seconds("--apply-budget", 30.0, "Seconds for measuring the remedy in each run.")
 @_hosted
-def sweep(request: Request, varied: tuple[str, ...], outputs: tuple[str, ...]) -> int:
+def sweep(request: Request, varied: tuple[str, ...], results: Results) -> int:
     """Analyse SCRIPT for several values of its arguments.
 
     The result is one table. A value replaces the script's own, or is added if the script has none. Ctrl-C keeps what
@@ -216,13 +285,13 @@ def sweep(request: Request, varied: tuple[str, ...], outputs: tuple[str, ...]) -
     """
     from .commands import sweep as command
 
-    return command.sweep(request, varied, outputs)
+    return command.sweep(request, varied, results)
 
 
 @cli.command(context_settings=_SCRIPT)
-@click.option("--plan", metavar="FILE", help="The plan written by analyze --apply --plan FILE.")
+@_file("--plan", "The plan written by analyze --apply --plan FILE.")
 @click.option("--approximate", is_flag=True, help=f"Without a plan: {_DECODES}")
-@click.option("--cache-dir", metavar="DIR", help="Keep what never changes of each sample in files in DIR.")
+@click.option("--cache-dir", type=_FILE, metavar="DIR", help="Keep what never changes of each sample in files in DIR.")
 @_module
 @_script
 def run(
@@ -242,53 +311,60 @@ def run(
 
 @cli.command()
 @_measuring(40.0)
-def demo(outputs: tuple[str, ...], budget: float, fail_over: float | None) -> int:
+def demo(results: Results, budget: float, fail_over: float | None) -> int:
     """Analyse a built-in script; a laptop's CPU will do."""
     from .commands import demo as command
 
-    return command.demo(budget, outputs, fail_over)
+    return command.demo(budget, results, fail_over)
 
 
 @cli.command()
-@click.argument("session")
-@_output("Write it to this file; repeatable.")
+@click.argument("session", type=_FILE)
+@_results("Write it to this file instead", of_a_diagnosis=True)
 @_price
-def report(session: str, outputs: tuple[str, ...], price: float | None) -> int:
+def report(session: str, results: Results, price: float | None) -> int:
     """Show or convert a saved SESSION (a .json written with -o)."""
     from .commands import report as command
 
-    return command.report(session, outputs, price)
+    return command.report(session, results, price)
 
 
 @cli.command()
-@click.argument("before")
-@click.argument("after")
-@_output("Write it to this file; repeatable.")
+@click.argument("before", type=_FILE)
+@click.argument("after", type=_FILE)
+@_results("Write it to this file instead")
 @_gate("Exit with code 3 if the loop certainly makes over PCT percent fewer steps/s than before.")
-def compare(before: str, after: str, outputs: tuple[str, ...], fail_over: float | None) -> int:
+def compare(before: str, after: str, results: Results, fail_over: float | None) -> int:
     """Compare the saved sessions BEFORE and AFTER.
 
     The comparison says what changed, and whether it is more than chance.
     """
     from .commands import compare as command
 
-    return command.compare(before, after, outputs, fail_over)
+    return command.compare(before, after, results, fail_over)
 
 
 def main() -> None:
     """Entry point: turns results and errors into exit codes."""
+    open_closed()
     try:
-        code = cli.main(standalone_mode=False)
+        code = cli.main(prog_name="pipediag", standalone_mode=False)
     except click.exceptions.Exit as leaving:
         code = leaving.exit_code
     except click.ClickException as error:
-        error.show()
-        code = error.exit_code
+        place = error.ctx.command_path if isinstance(error, click.UsageError) and error.ctx else "pipediag"
+        code = _failed(f"{error.format_message()} See: {place} --help", error.exit_code)
     except (click.Abort, KeyboardInterrupt):
         code = EXIT_INTERRUPTED
     except PipediagError as error:
-        click.echo(f"pipediag: {error}", err=True)
-        code = error.exit_code
-    except BrokenPipeError:  # the reader of our output has closed it
+        code = _failed(str(error), error.exit_code)
+    except BrokenPipeError:  # the reader of our help has closed it
         code = EXIT_FAILED
     sys.exit(code or EXIT_OK)
+
+
+def _failed(message: str, code: int) -> int:
+    from .commands.results import say
+
+    say(message)
+    return code

@@ -28,6 +28,8 @@ from pipediag.session import (
 
 #: A ladder on which every stage costs next to nothing.
 FLAT = dict.fromkeys(RUNGS, 100.0)
+#: Formats of reports that say in words, or as data, what there is to say of any subject.
+DOCUMENTS = (".json", ".md", ".txt")
 
 
 def climbing(**costs: float) -> dict[str, float]:

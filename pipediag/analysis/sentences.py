@@ -68,9 +68,9 @@ def few_of(names: Sequence[str]) -> str:
     return listed(names) if len(names) <= _FEW else f"{', '.join(names[:2])} and {len(names) - 2} more"
 
 
-def counted(count: float, noun: str) -> str:
+def counted(count: float, noun: str, plural: str = "") -> str:
     """Return a count with its noun: 1 file, 3 files."""
-    return f"{number(count)} {noun}{'' if count == 1 else 's'}"
+    return f"{number(count)} {noun if count == 1 else plural or f'{noun}s'}"
 
 
 def what(piece: Stage) -> str:

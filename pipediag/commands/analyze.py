@@ -2,24 +2,20 @@
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Sequence
-
-import click
-
-from .. import report
 from ..analysis import diagnose_session
 from ..analysis.remedy import best, remedy_of, why_none
-from ..errors import UsageError
+from ..errors import SessionFileError, UsageError
 from ..host.passes import Request
 from ..remedy import saved
+from ..report.files import check_writable
 from ..session import Session
-from .measuring import exit_code, gated, measure, say_how_it_failed, show
+from .measuring import exit_code, gated, measure, say_how_it_failed
+from .results import Results, say
 
 
 def analyze(
     request: Request,
-    outputs: Sequence[str],
+    results: Results,
     fail_over: float | None,
     plan: str | None = None,
     price: float | None = None,
@@ -27,35 +23,36 @@ def analyze(
     """Measure the script and report the diagnosis; return the exit code.
 
     Args:
-        outputs: files to write the report to.
+        results: where the report goes.
         fail_over: percentage of a step that the input pipeline may cost; the exit code is 3 if it certainly costs more.
         plan: file for the plan of the remedy, written if the remedy pays.
         price: what an hour of training costs, in any currency.
 
     Raises:
-        NothingMeasured, UsageError, SessionFileError: see :func:`pipediag.host.passes.analyze_script` and
-            :mod:`pipediag.report`.
+        NothingMeasured, UsageError: see :func:`pipediag.host.passes.analyze_script`.
     """
     if plan is not None:
         if not request.apply:
             raise UsageError("--plan saves the remedy that --apply measures: give both")
-        report.check_writable("--plan", plan)
+        check_writable("--plan", plan)
     if request.approximate and not request.apply:
         raise UsageError("--approximate changes the remedy that --apply measures: give both")
     if request.profile:
-        report.check_writable("--profile", request.profile)
-    session = measure(request)
+        check_writable("--profile", request.profile)
+    session = measure(request, results)
     code = exit_code(session)
     if not session.anything_seen:
         say_how_it_failed(session)
         return code
     if plan is not None:
-        _save_plan(session, plan)
+        try:
+            _save_plan(session, plan)
+        except SessionFileError as error:
+            results.failed.add(plan)
+            say(str(error))
     diagnosis = diagnose_session(session, price)
-    show(report.render_for(diagnosis, sys.stdout))
-    for path in outputs:
-        report.write(diagnosis, path)
-    return gated(code, diagnosis, fail_over)
+    results.deliver(diagnosis)
+    return results.code(gated(code, diagnosis, fail_over))
 
 
 def _save_plan(session: Session, path: str) -> None:
@@ -64,7 +61,7 @@ def _save_plan(session: Session, path: str) -> None:
     remedy = remedy_of(session, result.rung) if result is not None else None
     if result is None or not result.applied or remedy is None or result.speedup is None:
         why = why_none(session) or "the analysis ended before a remedy was tried"
-        click.echo(f"pipediag: {path} was not written: {why}", err=True)
+        say(f"{path} was not written: {why}")
         return
     saved.write(session, remedy, result.speedup.to_dict(), path)
     remedy.plan_file = path

@@ -1,13 +1,14 @@
-"""Share code between the commands that measure a script: progress on standard error, output, and exit codes."""
+"""Share code between the commands that measure a script: progress on standard error, and exit codes."""
 
 from __future__ import annotations
 
-import sys
+from contextlib import ExitStack
 from typing import TYPE_CHECKING
 
 import click
 
-from ..errors import EXIT_GATE, EXIT_INTERRUPTED, EXIT_OK
+from ..errors import EXIT_GATE, EXIT_INTERRUPTED, EXIT_OK, EXIT_USAGE
+from .results import Results, say
 
 if TYPE_CHECKING:
     from ..analysis import Diagnosis
@@ -15,20 +16,38 @@ if TYPE_CHECKING:
     from ..session import Session
 
 
-def measure(request: Request) -> Session:
-    """Measure the script and show the progress.
+def measure(request: Request, results: Results, announced: bool = False) -> Session:
+    """Measure the script and show the progress, which begins with what will happen unless that was ``announced``.
 
     Raises:
         NothingMeasured, UsageError: see :func:`pipediag.host.passes.analyze_script`.
     """
     from ..host.passes import analyze_script
-    from ..host.progress import ProgressLine
+    from ..host.progress import ProgressLine, opening
+    from ..host.standard_streams import output_beside
 
-    progress = ProgressLine()
-    try:
-        return analyze_script(request, progress)
-    finally:
-        progress.clear()
+    progress = ProgressLine(None, request.budget + request.apply, results.verbosity < 0)
+    if not announced:
+        progress.first_words = opening(request)
+    with ExitStack() as stack:
+        stack.callback(progress.clear)
+        if results.json:  # what the script prints is no JSON
+            stack.enter_context(output_beside())
+        session = analyze_script(request, progress)
+    _hint(request.target.args, session)
+    return session
+
+
+def _hint(args: list[str], session: Session) -> None:
+    """Say where an option of ours belongs if the script got it and did not know it."""
+    context = click.get_current_context(silent=True)
+    ours = {name for one in context.command.params for name in one.opts} if context is not None else set()
+    for word in args:
+        name = word.partition("=")[0]
+        known = name in ours and (name.startswith("--") or name == "-o")
+        if known and (session.script.exit_code == EXIT_USAGE or name in session.script.error):
+            say(f"{name} stands after the script, so the script got it; pipediag's options stand before the script")
+            return
 
 
 def exit_code(session: Session) -> int:
@@ -42,7 +61,7 @@ def say_how_it_failed(session: Session) -> None:
         return
     for warning in session.warnings:
         if warning.code == "script-failed":
-            click.echo(f"pipediag: {warning.message}, before anything could be measured", err=True)
+            say(f"{warning.message}, before anything could be measured")
 
 
 def gated(code: int, diagnosis: Diagnosis, percent: float | None) -> int:
@@ -54,10 +73,5 @@ def gated(code: int, diagnosis: Diagnosis, percent: float | None) -> int:
     starved = diagnosis.verdict.starved
     if code or percent is None or starved is None or 100 * starved.low <= percent:
         return code
-    click.echo(f"pipediag: input costs more than {percent:g} % of a step", err=True)
+    say(f"input costs more than {percent:g} % of a step")
     return EXIT_GATE
-
-
-def show(text: str) -> None:
-    sys.stdout.write(text)
-    sys.stdout.flush()

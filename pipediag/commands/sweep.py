@@ -2,22 +2,21 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Sequence
 from dataclasses import replace
 
-import click
-
-from .. import report
 from ..analysis import diagnose_session
+from ..analysis.sentences import counted
 from ..analysis.sweep import Run, Sweep
 from ..errors import EXIT_FAILED, EXIT_INTERRUPTED, EXIT_OK, NothingMeasured, UsageError
 from ..host.passes import Request
+from ..host.progress import duration, really_runs
 from ..host.varying import Setting, grid, parse, with_setting
-from .measuring import exit_code, measure, show
+from .measuring import exit_code, measure
+from .results import Results
 
 
-def sweep(request: Request, varied: Sequence[str], outputs: Sequence[str]) -> int:
+def sweep(request: Request, varied: Sequence[str], results: Results) -> int:
     """Analyze the script of ``request`` once for each combination of the varied arguments, in fresh processes.
 
     The reports are rewritten after each run, so that an interruption keeps what was measured. A failed run becomes a
@@ -27,38 +26,37 @@ def sweep(request: Request, varied: Sequence[str], outputs: Sequence[str]) -> in
         0 if anything was measured, 1 if nothing was, and 130 (or 143) after an interruption.
 
     Raises:
-        UsageError: the arguments cannot be varied like that, there is no such script, or a report cannot be written.
+        UsageError: the arguments cannot be varied like that, or there is no such script.
     """
     settings = grid([parse(text) for text in varied])
     targets = [replace(request.target, args=with_setting(request.target.args, setting)) for setting in settings]
     request.target.check()
-    _say(_announcement(len(settings), request.budget, request.apply))
+    results.note(f"{_announcement(len(settings), request.budget, request.apply)}; each time {really_runs(request)}")
     found = Sweep(request.target.name, len(settings), [])
     code = EXIT_OK
     try:
         for number, (setting, target) in enumerate(zip(settings, targets, strict=True), 1):
-            _say(f"run {number} of {len(settings)}: {' '.join(f'{name}={value}' for name, value in setting)}")
-            run, code = _analyzed(replace(request, target=target), setting)
+            results.note(f"run {number} of {len(settings)}: {' '.join(f'{name}={value}' for name, value in setting)}")
+            run, code = _analyzed(replace(request, target=target), setting, results)
             found.runs.append(run)
-            for path in outputs:
-                report.write(found, path)
+            results.write(found)
             if run.why_not:
-                _say(f"{run.written}: {run.why_not}")
+                results.note(f"{run.written}: {run.why_not}")
             if code:
                 break
     except KeyboardInterrupt:  # between two measurements, or while one was being prepared
         code = EXIT_INTERRUPTED
     finally:
         if found.runs:
-            show(report.render_for(found, sys.stdout))
-    return code or (EXIT_OK if found.measured else EXIT_FAILED)
+            results.show(found)
+    return results.code(code or (EXIT_OK if found.measured else EXIT_FAILED))
 
 
-def _analyzed(request: Request, setting: Setting) -> tuple[Run, int]:
+def _analyzed(request: Request, setting: Setting, results: Results) -> tuple[Run, int]:
     """Return one run, and the exit code that ends the sweep after it, or 0 to continue."""
     argv = request.target.argv
     try:
-        session = measure(request)
+        session = measure(request, results, announced=True)
     except (NothingMeasured, UsageError) as error:
         return Run(setting, argv, None, error.exit_code, str(error)), EXIT_OK
     code = exit_code(session)
@@ -71,11 +69,6 @@ def _analyzed(request: Request, setting: Setting) -> tuple[Run, int]:
 
 def _announcement(runs: int, budget: float, apply: float) -> str:
     """Return the number of runs and their maximum duration as text."""
-    most = runs * (budget + apply)
     each = f"{budget:g} s" + (f" and {apply:g} s for the remedy" if apply else "")
-    took = f"{most:.0f} s" if most < 120 else f"{most / 60:.0f} min"
-    return f"{runs} run{'' if runs == 1 else 's'} of {each} at most: {took}, plus the script's own startup"
-
-
-def _say(text: str) -> None:
-    click.echo(f"pipediag: {text}", err=True)
+    took = f"{duration(runs * (budget + apply))}, plus the script's own start-up"
+    return f"{counted(runs, 'run')} of {each} at most: {took}"

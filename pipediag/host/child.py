@@ -25,6 +25,7 @@ from ..session.events import Story
 from .channel import Sender
 from .hooks import Writes, on_first_iteration, on_optimizer_step
 from .script import NoSuchModule, Target, run
+from .standard_streams import keep_printing
 from .trainers import reporting_trainers
 
 if TYPE_CHECKING:
@@ -43,6 +44,7 @@ def main(arguments: list[str]) -> int:
     with open(arguments[0], encoding="utf-8") as file:
         order = json.load(file)
     child = Child(order, Sender(int(arguments[1])))
+    keep_printing()
     return child.run(Target.of(arguments[2:]))
 
 

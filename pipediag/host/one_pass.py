@@ -21,6 +21,7 @@ from ..session.events import (
     Looking,
     Pass,
     Story,
+    Tick,
     Trainer,
     Trying,
     read,
@@ -52,7 +53,7 @@ class Outcome:
     story: Story = field(default_factory=Story)
     seconds: float = 0.0  # of the budget: in the first pass from the first batch on, in later passes from the start
     tried: float = 0.0  # seconds of them spent on other loader settings
-    applied: float = 0.0  # seconds spent on the remedy
+    applied: float = 0.0  # seconds spent on preparing and measuring the remedy
     climbed: bool = False  # True if the ladder is complete
     batches: bool = False
     interrupted: int = 0  # the signal that interrupted the pass, or 0
@@ -104,6 +105,7 @@ def one_pass(
                 select.select([receiver.fd], [], [], 0 if over else 0.1)
                 for kind, data in receiver.events():
                     watch.take(kind, data)
+                progress(Tick(), session)
                 if over:
                     break
                 if watch.overdue():
@@ -146,7 +148,7 @@ class Watch:
         self._finished = False
         self._until = self._started + max(patience, plan.budget)
         self.killed = False
-        progress(Pass(plan.attempt, plan.budget), session)
+        progress(Pass(plan.attempt, plan.why), session)
 
     def take(self, kind: str, data: dict[str, Any]) -> None:
         """Take in one event; ignore a kind that another version sent.
@@ -174,10 +176,10 @@ class Watch:
                 self._until = max(self._until, now + budget + OVERDUE)
                 outcome.climbed = True
             case Applying(ended="", budget=budget):
-                self._remedy_begun = now
                 self._until = now + budget + OVERDUE
             case Applying():
                 self._end_remedy(now)  # one may follow another
+                self._remedy_begun = now
                 self._ladder_over = self._ladder_over or now
                 self._until = now + PROLOGUE
                 outcome.climbed = True

@@ -10,6 +10,7 @@ import tempfile
 from dataclasses import dataclass, replace
 
 from .._version import __version__
+from ..analysis.sentences import counted
 from ..errors import NothingMeasured
 from ..ladder.plan import KNOBS_SHARE, Plan
 from ..session import REMEDIES, Profile, Rung, Session, fed_apart
@@ -139,6 +140,7 @@ def _next(plan: Plan, outcome: Outcome, session: Session) -> Plan | None:
         if left < 1.0:
             return None
         following.climbed, following.budget = True, left
+    following.why = _why_again(following, outcome)
     following.excluded.update({r.name: r.why_not for r in session.rungs.values() if not r.available and r.exists})
     if outcome.exit_code:
         rung = outcome.failed_under
@@ -146,6 +148,7 @@ def _next(plan: Plan, outcome: Outcome, session: Session) -> Plan | None:
         if not rung or failures >= MAX_EXCLUDED:
             return None
         following.excluded[rung] = f"{_FAILED_UNDER}: {outcome.story.error}"
+        following.why = f"the script failed under the rung {rung} ({outcome.story.error}); running it again without it"
         return following
     if not outcome.drawn:
         return None
@@ -155,6 +158,7 @@ def _next(plan: Plan, outcome: Outcome, session: Session) -> Plan | None:
             return None
         following.inference = True
         following.loader = plan.loader or max(outcome.drawn, key=lambda loader: loader.draws).ordinal
+        following.why = "no optimizer stepped; running the script again to measure a loop that does not train"
     return following
 
 
@@ -171,7 +175,7 @@ def _worth_it(plan: Plan, following: Plan, session: Session, barren: int) -> boo
 
 def _asked(plan: Plan) -> Plan:
     """Return a pass's task without its time limits."""
-    return replace(plan, attempt=0, budget=0.0, knobs=float(plan.knobs > 0), apply=float(plan.apply > 0))
+    return replace(plan, attempt=0, why="", budget=0.0, knobs=float(plan.knobs > 0), apply=float(plan.apply > 0))
 
 
 def _patience(history: list[Outcome]) -> float:
@@ -183,8 +187,18 @@ def _elsewhere(plan: Plan, outcome: Outcome, folders: Folders) -> Plan | None:
     """Return a plan to repeat a refused pass in its own folder, or None if that is impossible or already so."""
     if folders.apart or not outcome.refused or not folders.renew(plan.attempt + 1):
         return None
-    return _repeated(plan)
+    again = _repeated(plan)
+    again.why = f"the script could not run again where it ran first; running it in {folders.now}"
+    return again
 
 
 def _repeated(plan: Plan) -> Plan:
     return replace(plan, attempt=plan.attempt + 1, excluded=dict(plan.excluded))
+
+
+def _why_again(following: Plan, outcome: Outcome) -> str:
+    """Return why a script that ended by itself runs again, as text."""
+    steps = outcome.story.optimizer_steps
+    after = counted(steps, "step") if steps else counted(sum(one.draws for one in outcome.drawn), "batch", "batches")
+    left = "the changes that could help" if following.climbed else "the remaining rungs"
+    return f"the script ended after {after}; running it again to measure {left}"

@@ -45,6 +45,9 @@ _COMPARE_SECONDS, _COMPARE_SHARE = 3.0, 0.05
 #: Steps of the loop before anything is cached (at least one round of the workers), and their maximum time, in seconds
 #: and as a share of the budget.
 _OBSERVE_STEPS, _OBSERVE_SECONDS, _OBSERVE_SHARE = 4, 6.0, 0.1
+#: Share of the budget that is left for the ladder however long the first steps take, and that of a remedy's time for
+#: measuring it however long it takes to prepare.
+_LEFT, _LEFT_FOR_REMEDY = 0.5, 0.25
 
 
 class Setting(windows.Setting, Protocol):
@@ -61,7 +64,11 @@ class Setting(windows.Setting, Protocol):
 
 
 class Climb:
-    """The measurement on the training loader. ``handed`` is the number of batches already yielded in the epoch."""
+    """The measurement on the training loader.
+
+    ``handed`` is the number of batches already yielded in the epoch; ``spent`` are the seconds of the budget that the
+    loop took until its loader was known.
+    """
 
     def __init__(
         self,
@@ -71,6 +78,7 @@ class Climb:
         device: torch.device,
         handed: int,
         writes_in_place: bool,
+        spent: float = 0.0,
     ) -> None:
         self.feed = feed
         self.rung = "baseline"
@@ -78,7 +86,7 @@ class Climb:
         self._plan = setting.plan
         self._clock = setting.clock
         self._session: Session = setting.schedule.session
-        self._deadline = Deadline(setting.clock, setting.plan.budget)
+        self._deadline = Deadline(setting.clock, max(setting.plan.budget - spent, _LEFT * setting.plan.budget))
         self._epochs = Epochs(epoch_length(feed.loader), handed, setting.plan.horizon)
         self._loop_side = LoopSide(feed, self._epochs, setting.training, ordinal, self._deadline.check)
         self._device = Device(device)
@@ -241,7 +249,7 @@ class Climb:
 
     def _try_remedies(self, ended: str) -> Turn:
         """Compare the loop under one remedy after the other with the loop as it is."""
-        session, left = self._session, self._plan.apply
+        session, until = self._session, self._clock.now() + self._plan.apply
         first = under_way(session)
         self._prepare_remedy(ended, first)
         if session.remedy is None:
@@ -250,9 +258,9 @@ class Climb:
             self._peak = self._device.peak_bytes()
         rung: str | None = first
         while rung is not None:
-            seconds = left / (1 + len(in_any_case(session, rung, self._plan.approximate)))
-            left -= seconds - (yield from self._try_remedy(rung, seconds))
-            rung = following(session, rung, self._plan.approximate) if left > 0 else None
+            left = until - self._clock.now()
+            yield from self._try_remedy(rung, left / (1 + len(in_any_case(session, rung, self._plan.approximate))))
+            rung = following(session, rung, self._plan.approximate) if self._clock.now() < until else None
             if rung is not None:
                 self._prepare_remedy(ended, rung)
 
@@ -260,12 +268,12 @@ class Climb:
         self._deadline.lift()  # a trial in the workers is not limited by the budget
         self._setting.send("applying", {"ended": ended, "rung": rung})
 
-    def _try_remedy(self, rung: str, seconds: float) -> Generator[Any, None, float]:
-        """Compare the loop under one remedy with the loop as it is, in rounds of their own, for at most ``seconds``.
+    def _try_remedy(self, rung: str, seconds: float) -> Turn:
+        """Compare the loop under one remedy with the loop as it is, in rounds of their own.
 
-        Return the seconds that are left.
+        Preparing it is a part of its ``seconds``, but leaves some of them for measuring.
         """
-        session = self._session
+        session, until = self._session, self._clock.now() + seconds
         begins = remedy_of(session, rung) is None
         self._trial = trial = Trial(
             rung,
@@ -276,25 +284,30 @@ class Climb:
             self._clock,
             session,
             self._peak,
+            seconds,
         )
         trial.send(self._setting.send)
         if trial.feed is None:
-            return seconds
+            return
         self._loop_side.serve(rung, trial.feed)
         schedule = self._setting.trial_schedule(rung, begins)
-        self._windows.rounds = Rounds(schedule, window_seconds(seconds, len(schedule.rungs)))
+        self._windows.rounds = Rounds(schedule, window_seconds(self._left(until, seconds), len(schedule.rungs)))
         self._windows.announce(Rung(rung))
         try:
             if rung not in self._windows.pace:
                 self.rung = rung
                 yield from self._begin(rung)
-            self._setting.send("applying", {"budget": seconds})
-            self._deadline.put(seconds)
+            left = self._left(until, seconds)
+            self._setting.send("applying", {"budget": left})
+            self._deadline.put(left)
             yield from self._rounds()
         finally:
             trial.feed.close()
             self._loop_side.dismiss(rung)  # it may hold memory of the device
-        return self._deadline.left
+
+    def _left(self, until: float, seconds: float) -> float:
+        """Return the seconds left for measuring a remedy."""
+        return max(until - self._clock.now(), _LEFT_FOR_REMEDY * seconds)
 
     def _begin(self, rung: str) -> Turn:
         """Start the workers of a separate source; their start-up does not count as pace."""

@@ -26,11 +26,6 @@ class Deadline:
     def passed(self) -> bool:
         return self._clock.now() > self.at
 
-    @property
-    def left(self) -> float:
-        """Seconds left."""
-        return self.at - self._clock.now()
-
     def check(self) -> None:
         """Check the time.
 

@@ -180,7 +180,8 @@ class Measurement:
         self.send("loader", asdict(replace(track.facts, where=track.where)))
         if track.writes_in_place:
             self.send("warning", WRITES_IN_PLACE)
-        track.climb = Climb(feed, track.ordinal, self, device, handed, track.writes_in_place)
+        spent = self.clock.now() - self._first_draw if self._first_draw is not None else 0.0
+        track.climb = Climb(feed, track.ordinal, self, device, handed, track.writes_in_place, spent)
         self.send_observed()
         return track.climb
 

@@ -17,6 +17,7 @@ class Plan:
     """The order for one pass.
 
     Attributes:
+        why: why the script runs again, in words; empty for the first pass.
         budget: seconds left for measuring, from the first batch on.
         loader: number of the loader to measure, in the order in which the script iterates them, from 1; None: the one
             that trains.
@@ -33,6 +34,7 @@ class Plan:
 
     budget: float = 120.0
     attempt: int = 1
+    why: str = ""
     loader: int | None = None
     inference: bool = False
     apply: float = 0.0

@@ -38,8 +38,8 @@ Aside = Callable[[], AbstractContextManager[None]]
 
 #: Samples to certify on: at most, at least, and in a pass after the one that made the certificate.
 _MOST, _LEAST, _AGAIN = 64, 8, 16
-#: Maximum seconds for making them, each twice, unless that leaves fewer than ``_LEAST``.
-_CERTIFYING = 30.0
+#: Maximum seconds for making them, each twice, and share of the trial's time, unless that leaves fewer than ``_LEAST``.
+_CERTIFYING, _CERTIFYING_SHARE = 30.0, 0.25
 #: Maximum number of batches that are ready on the device when the loop comes back to the rung.
 _READY = 4
 #: A batch that arrives within this many seconds was already queued.
@@ -124,6 +124,7 @@ class Trial:
         rung: of the remedy: ``remedied`` moves transforms, ``decoded`` JPEG decoding too, ``loaded-once`` keeps
             samples, ``hand-off`` changes nothing else.
         peak_before: bytes of device memory that the loop takes at most without a remedy; None if unknown.
+        seconds: time for preparing and measuring it.
 
     Attributes:
         rung: as given.
@@ -141,6 +142,7 @@ class Trial:
         clock: Clock,
         session: Session,
         peak_before: int | None = None,
+        seconds: float = math.inf,
     ) -> None:
         known, caches = remedy_of(session, rung), rung == LOADED_ONCE
         self.rung = rung
@@ -160,7 +162,7 @@ class Trial:
             make, options = partial(_handed_over, loader, twin, where, session), {"transforms": False}
         else:
             decodes = rung == DECODED
-            make = partial(_offloaded, twin, where, _samples(session, rung), decodes)
+            make = partial(_offloaded, twin, where, _samples(session, rung, seconds), decodes)
             options = {"approximate": True} if decodes else {}
         with aside():
             self.remedy, offloaded = _or_why_not(where, make)
@@ -191,12 +193,13 @@ def _pays(session: Session, rung: str) -> bool:
     return result is not None and result.applied
 
 
-def _samples(session: Session, rung: str) -> int:
+def _samples(session: Session, rung: str, seconds: float) -> int:
     """Return the number of samples to certify on, from the seconds that a worker takes for one."""
     if remedy_of(session, rung) is not None:
         return _AGAIN
+    most = min(_CERTIFYING, _CERTIFYING_SHARE * seconds)
     each = session.inside.whole.wall_ms / 1000 if session.inside is not None else 0.0
-    return max(_LEAST, min(_MOST, int(_CERTIFYING / max(2 * each, 1e-6))))
+    return max(_LEAST, min(_MOST, int(most / max(2 * each, 1e-6))))
 
 
 class _NotTried(Exception):

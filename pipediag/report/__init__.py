@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable
+from importlib import import_module
 from pathlib import Path
 from typing import TextIO
 
@@ -15,82 +16,115 @@ from ..errors import SessionFileError, UsageError
 from ..session import Session
 from . import audit, comparison, diagnosis, markdown, sweep, text
 from .document import Block, filled
+from .files import check_writable, write_whole
+from .terminal import all_printable, look_of, shown_by
 
 Subject = Diagnosis | Comparison | Audit | Sweep
+#: Renders a subject as text or as the bytes of a file.
+Renderer = Callable[[Subject], str | bytes]
+
+#: In place of a file: standard output, as JSON.
+STANDARD_OUTPUT = "-"
 
 
 def blocks(subject: Subject) -> list[Block]:
-    """Return the document about ``subject``."""
+    """Return the document about ``subject``, without control characters."""
     if isinstance(subject, Diagnosis):
-        return filled(diagnosis.blocks(subject))
-    if isinstance(subject, Comparison):
-        return filled(comparison.blocks(subject))
-    return filled(audit.blocks(subject) if isinstance(subject, Audit) else sweep.blocks(subject))
+        found = diagnosis.blocks(subject)
+    elif isinstance(subject, Comparison):
+        found = comparison.blocks(subject)
+    else:
+        found = audit.blocks(subject) if isinstance(subject, Audit) else sweep.blocks(subject)
+    return all_printable(filled(found))
 
 
-def written_by(writer: Callable[[Iterable[Block]], str]) -> Callable[[Subject], str]:
+def written_by(writer: Callable[[Iterable[Block]], str]) -> Renderer:
     """Return the function that renders a subject by the writer of a document's blocks."""
     return lambda subject: writer(blocks(subject))
 
 
-def _render_json(subject: Subject) -> str:
+def _written_by_module(name: str) -> Renderer:
+    """Return the function that renders a subject by ``write`` of a module of this package, imported when it is used."""
+
+    def render(subject: Subject) -> str | bytes:
+        written: str | bytes = import_module(f".{name}", __name__).write(subject)
+        return written
+
+    return render
+
+
+def render_json(subject: Subject) -> str:
     """Return the data of ``subject``, not its document."""
     return json.dumps(subject.to_dict(), indent=1, allow_nan=False) + "\n"
 
 
 #: The formats: the ending of a file's name, and the function that renders a subject.
-RENDERERS: dict[str, Callable[[Subject], str]] = {
-    ".json": _render_json,
+RENDERERS: dict[str, Renderer] = {
+    ".json": render_json,
     ".md": written_by(markdown.write),
     ".txt": written_by(text.write),
+    ".html": _written_by_module("page"),
+    ".json.gz": _written_by_module("trace"),
 }
+#: The formats of a diagnosis only.
+OF_A_DIAGNOSIS = (".json.gz",)
 
 
-def render_for(subject: Subject, stream: TextIO) -> str:
-    """Return plain text in a form that the stream can show."""
-    return text.write_for(blocks(subject), stream)
+def screen_for(subject: Subject, stream: TextIO, verbosity: int = 0) -> str:
+    """Return what ``stream`` shows: one screen; the answer in one line if ``verbosity`` is negative, the whole text if
+    it is positive."""
+    look = look_of(stream)
+    if verbosity > 0:
+        shown = text.write(blocks(subject), look.colour, look.fancy)
+    else:
+        from ..analysis.summary import summarise
+        from . import screen
+
+        summary = all_printable(summarise(subject))
+        if verbosity == 0:
+            shown = screen.write(summary, width=look.width, colour=look.colour, fancy=look.fancy)
+        else:
+            figures = f": {summary.figures}" if summary.figures else ""
+            shown = summary.headline + figures + (f" ({summary.certainty})" if summary.certainty else "") + "\n"
+    return shown_by(shown, stream)
 
 
-def check_output(path: str) -> None:
-    """Check, before measuring, that a report can be written to ``path``.
+def ending_of(path: str) -> str:
+    """Return the longest ending of a file's name that chooses a format, or ""."""
+    name = Path(path).name
+    return max((one for one in RENDERERS if name.endswith(one) and name != one), key=len, default="")
+
+
+def check_output(path: str, of_a_diagnosis: bool = True) -> None:
+    """Check, before measuring, that a report can be written to ``path``; "-" is standard output.
 
     Raises:
         UsageError: no report has this ending, or the file cannot be written.
     """
-    file = Path(path)
-    if file.suffix not in RENDERERS:
+    if path == STANDARD_OUTPUT:
+        return
+    ending = ending_of(path)
+    if not ending:
         raise UsageError(f"-o {path}: the ending chooses the format, one of {', '.join(RENDERERS)}")
+    if ending in OF_A_DIAGNOSIS and not of_a_diagnosis:
+        raise UsageError(f"-o {path}: {ending} holds the timeline of one run: use analyze, demo or report")
     check_writable("-o", path)
-
-
-def check_writable(option: str, path: str) -> None:
-    """Check, before measuring, that the file of ``option`` can be written.
-
-    Raises:
-        UsageError: the file cannot be written.
-    """
-    file = Path(path)
-    existed = file.exists()
-    try:
-        with file.open("a", encoding="utf-8"):
-            pass
-        if not existed:
-            file.unlink()
-    except OSError as error:
-        raise UsageError(f"{option} {path}: cannot be written ({error.strerror})") from None
 
 
 def write(subject: Subject, path: str) -> None:
     """Write the report in the format of the file's ending. A sweep may be incomplete.
 
     Raises:
-        SessionFileError: the file cannot be written.
+        SessionFileError: the file cannot be written. An earlier one is still there.
     """
-    rendered = RENDERERS[Path(path).suffix](subject)
     try:
-        Path(path).write_text(rendered, encoding="utf-8", errors="backslashreplace")
+        rendered = RENDERERS[ending_of(path)](subject)
+        data = rendered.encode("utf-8", "backslashreplace") if isinstance(rendered, str) else rendered
+        write_whole(path, data)
     except OSError as error:
-        raise SessionFileError(f"{path} could not be written ({error.strerror}); the report is above") from None
+        raise SessionFileError(f"{path} could not be written ({error.strerror})") from None
+    except Exception as error:  # what was measured goes into the other files
+        raise SessionFileError(f"{path} could not be written ({type(error).__name__}: {error})") from error
 
 
 def read(path: str, price: float | None = None) -> Diagnosis:

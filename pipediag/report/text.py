@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import textwrap
 from collections.abc import Iterable, Sequence
-from typing import TextIO
 
 from tabulate import tabulate
 
@@ -28,20 +27,6 @@ def write(blocks: Iterable[Block], colour: bool = False, fancy: bool = False) ->
         joined = isinstance(block, Location) or (isinstance(block, Listing) and block.details)
         lines += [""] * bool(lines and not joined) + _lines(block, colour, "█" if fancy else "#")
     return "\n".join(lines) + "\n"
-
-
-def write_for(blocks: Iterable[Block], stream: TextIO) -> str:
-    """Return plain text in a form that the stream can show.
-
-    Names come from the user's code and files: characters that the stream does not support are escaped.
-    """
-    encoding = str(getattr(stream, "encoding", None) or "ascii")
-    try:
-        fancy = "█".encode(encoding, "replace") != b"?"
-    except LookupError:
-        encoding, fancy = "ascii", False
-    text = write(blocks, colour=stream.isatty(), fancy=fancy)
-    return text.encode(encoding, "backslashreplace").decode(encoding)
 
 
 def _lines(block: Block, colour: bool, mark: str) -> list[str]:

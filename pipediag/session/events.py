@@ -26,10 +26,15 @@ class Wrote:
 
 @dataclass
 class Pass:
-    """A pass over the script begins; the parent itself says so."""
+    """A pass over the script begins; the parent itself says so, and ``why`` the script runs again."""
 
     number: int
-    budget: float
+    why: str = ""
+
+
+@dataclass
+class Tick:
+    """Time passes; the parent itself says so."""
 
 
 @dataclass

@@ -32,7 +32,7 @@ from pipediag.session import (
 )
 
 from ..conftest import Main
-from ..made import climbing, inside, leaf, make, without
+from ..made import DOCUMENTS, climbing, inside, leaf, make, without
 
 ITEMS = ["starvation", "supply", "startup", "cores", "knobs", "transfer", "syncs", "bytes", "unread"]
 #: 50 ms of compute, which nothing holds up; the loader alone makes a batch every 25 ms.
@@ -525,7 +525,7 @@ class TestReports:
 
     def test_json_is_a_report_with_a_checklist(self, tmp_path: Path) -> None:
         made = self.made()
-        for ending in RENDERERS:
+        for ending in DOCUMENTS:
             write(made, str(tmp_path / f"a{ending}"))
         saved = json.loads((tmp_path / "a.json").read_text())
         assert [one["id"] for one in saved["audit"]["items"]] == ITEMS
@@ -553,7 +553,7 @@ def test_the_padding_of_a_batch_is_no_item() -> None:
 class TestCommand:
     def test_passed(self, main: Main, script: Path, analyzed: Callable[[Session], list[Request]]) -> None:
         requests = analyzed(run())
-        code, out, err = main("audit", script, "--epochs", "3", "-o", "x")
+        code, out, err = main("audit", "-v", script, "--epochs", "3", "-o", "x")
         assert (code, err) == (0, "")
         assert out.startswith("AUDIT: 0 failed, 9 passed, 0 unmeasurable")
         (request,) = requests
@@ -597,7 +597,7 @@ class TestCommand:
 
     def test_interrupted(self, main: Main, script: Path, analyzed: Callable[[Session], list[Request]]) -> None:
         analyzed(replace(run(STARVED), ended="interrupted"))
-        code, out, _ = main("audit", script)
+        code, out, _ = main("audit", "-v", script)
         assert code == 130 and out.startswith("AUDIT")
         analyzed(Session(ended="interrupted"))
         assert main("audit", script)[:2] == (130, "")

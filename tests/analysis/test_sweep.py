@@ -249,7 +249,7 @@ class TestCommand:
     def test_each_point_is_measured(self, main: Main, script: Path, answers: Callable[..., list[Request]]) -> None:
         requests = answers(*[self.session() for _ in range(4)])
         options = ["--vary=--batch-size=16,32", "--vary", "-w=0,2", "--budget", "90", "--apply"]
-        code, out, err = main("sweep", *options, script, "--batch-size", "8")
+        code, out, err = main("sweep", "-v", *options, script, "--batch-size", "8")
         assert code == 0
         assert [request.target.args for request in requests] == [
             ["--batch-size", "16", "-w", "0"],
@@ -260,7 +260,8 @@ class TestCommand:
         assert {(request.budget, request.apply) for request in requests} == {(90.0, 30.0)}
         assert out.startswith(f"SWEEP of {script}: 4 of 4 measured")
         assert err.splitlines()[:2] == [
-            "pipediag: 4 runs of 90 s and 30 s for the remedy at most: 8 min, plus the script's own startup",
+            "pipediag: 4 runs of 90 s and 30 s for the remedy at most: 8 min, plus the script's own start-up; "
+            "each time it really runs, several times if it is short, and writes its files",
             "pipediag: run 1 of 4: --batch-size=16 -w=0",
         ]
 
@@ -271,7 +272,7 @@ class TestCommand:
             NothingMeasured("the script ended before one window could be measured"),
             self.session(9, ended="script-failed"),
         )
-        code, out, err = main("sweep", "--vary=--n=1,2,3,4", script)
+        code, out, err = main("sweep", "-v", "--vary=--n=1,2,3,4", script)
         assert code == 0
         assert "3 of 4 measured" not in out and "2 of 4 measured" in out
         assert "--n=2: the script ended with exit code 1: OutOfMemoryError: CUDA out of memory" in out
@@ -280,14 +281,14 @@ class TestCommand:
 
     def test_nothing_measured(self, main: Main, script: Path, answers: Callable[..., list[Request]]) -> None:
         answers(NothingMeasured("no"), self.session(1, windows=False))
-        code, out, _ = main("sweep", "--vary=--n=1,2", script)
+        code, out, _ = main("sweep", "-v", "--vary=--n=1,2", script)
         assert code == 1 and "0 of 2 measured" in out
 
     def test_an_interruption_keeps_what_was_measured(
         self, main: Main, script: Path, tmp_path: Path, answers: Callable[..., list[Request]]
     ) -> None:
         requests = answers(self.session(), self.session(130, ended="interrupted", windows=False))
-        code, out, _ = main("sweep", "--vary=--n=1,2,3", "-o", tmp_path / "s.json", script)
+        code, out, _ = main("sweep", "-v", "--vary=--n=1,2,3", "-o", tmp_path / "s.json", script)
         assert code == 130 and len(requests) == 2
         assert "--n=2: interrupted" in out and "1 of 3 runs were not made" in out
         assert len(json.loads((tmp_path / "s.json").read_text())["runs"]) == 2
@@ -296,7 +297,7 @@ class TestCommand:
         self, main: Main, script: Path, answers: Callable[..., list[Request]]
     ) -> None:
         answers(self.session(), KeyboardInterrupt())
-        code, out, _ = main("sweep", "--vary=--n=1,2", script)
+        code, out, _ = main("sweep", "-v", "--vary=--n=1,2", script)
         assert code == 130 and "1 of 2 measured" in out
 
     def test_reports_are_written_after_each_run(

@@ -156,7 +156,7 @@ class Sandbox:
         chosen = [] if rungs is None else ["--rungs", rungs]
         target = str(SCRIPTS / script) if cwd is None and "-m" not in options else script
         output = ["--budget", str(budget), "-o", str(self.report)]
-        command = [*PIPEDIAG, "analyze", *output, *chosen, *options, target, *args]
+        command = [*PIPEDIAG, "analyze", "-v", *output, *chosen, *options, target, *args]
         ran = self.run(*command, cwd=cwd)
         report = json.loads(self.report.read_text()) if self.report.exists() else None
         told = f"{' '.join(command)}\nexit code {ran.code}\n{ran.stdout}\n{ran.stderr}"

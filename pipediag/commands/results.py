@@ -1,0 +1,72 @@
+"""Deliver the result of a command: into files first, then to standard output."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from .. import report
+from ..errors import EXIT_FAILED, EXIT_OK, SessionFileError
+from ..host.standard_streams import put
+from ..report.terminal import printable
+
+
+@dataclass
+class Results:
+    """What the user asked for.
+
+    Attributes:
+        files: files to write; the ending of each chooses its format.
+        json: print JSON in place of the screen.
+        verbosity: negative for the answer alone, positive for the whole report.
+        failed: files that could not be written the last time.
+    """
+
+    files: Sequence[str] = ()
+    json: bool = False
+    verbosity: int = 0
+    failed: set[str] = field(default_factory=set)
+
+    def write(self, subject: report.Subject) -> None:
+        """Write all files, also if one of them cannot be written."""
+        for path in self.files:
+            try:
+                report.write(subject, path)
+                self.failed.discard(path)
+            except SessionFileError as error:
+                self.failed.add(path)
+                say(str(error))
+
+    def show(self, subject: report.Subject) -> None:
+        """Print the screen, or JSON. A reader who leaves early takes nothing from the analysis."""
+        shown = report.render_json(subject) if self.json else report.screen_for(subject, sys.stdout, self.verbosity)
+        error = put(shown, sys.stdout)
+        if error is not None and not isinstance(error, BrokenPipeError):
+            self.failed.add("standard output")
+            say(f"standard output could not be written ({error.strerror})")
+
+    def deliver(self, subject: report.Subject) -> None:
+        """Write all files, then print."""
+        self.write(subject)
+        self.show(subject)
+
+    def convert(self, subject: report.Subject) -> None:
+        """Write all files, and print if there are none or JSON was asked for."""
+        self.write(subject)
+        if self.json or not self.files:
+            self.show(subject)
+
+    def note(self, text: str) -> None:
+        """Print a line about the progress, unless only the answer is asked for."""
+        if self.verbosity >= 0:
+            say(text)
+
+    def code(self, code: int) -> int:
+        """Return the exit code: ``code``, or that of a failure if a file could not be written."""
+        return code or (EXIT_FAILED if self.failed else EXIT_OK)
+
+
+def say(text: str) -> None:
+    """Print one line for the user on standard error, if it can be printed."""
+    put(f"pipediag: {printable(text)}\n", sys.stderr)

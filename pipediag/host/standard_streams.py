@@ -1,0 +1,97 @@
+"""Keep standard streams from ending an analysis: one that is closed, on a full disk, or that nobody reads."""
+
+from __future__ import annotations
+
+import io
+import os
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, TextIO
+
+if TYPE_CHECKING:
+    from _typeshed import ReadableBuffer
+
+
+def open_closed() -> None:
+    """Open what was closed when this process began: else the next file opened takes its number, and gets the output."""
+    for descriptor, name in enumerate(("stdin", "stdout", "stderr")):
+        try:
+            os.fstat(descriptor)
+        except OSError:
+            os.set_inheritable(os.open(os.devnull, os.O_RDWR), True)  # the lowest number that is free: this one
+        if getattr(sys, name) is None:
+            setattr(sys, name, os.fdopen(descriptor, "r" if name == "stdin" else "w", closefd=False))
+
+
+def put(text: str, stream: TextIO) -> OSError | None:
+    """Write text at once; return the error if the stream does not take it. It then takes everything and keeps nothing.
+
+    Python would otherwise try again when it ends, and fail.
+    """
+    try:
+        stream.write(text)
+        stream.flush()
+    except OSError as error:
+        _silence(stream)
+        return error
+    except ValueError:  # it was closed
+        pass
+    return None
+
+
+def _silence(stream: TextIO) -> None:
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    try:
+        os.dup2(nowhere, stream.fileno())
+    except (OSError, ValueError):
+        pass
+    os.close(nowhere)
+
+
+@contextmanager
+def output_beside() -> Iterator[None]:
+    """Let what is printed within the context, by child processes too, go to standard error."""
+    sys.stdout.flush()
+    try:
+        own = os.dup(1)
+        os.dup2(2, 1)
+    except OSError:
+        yield
+        return
+    try:
+        yield
+    finally:
+        os.dup2(own, 1)
+        os.close(own)
+
+
+class _Untroubled(io.FileIO):
+    """A file that takes what it cannot write and forgets it."""
+
+    def write(self, data: ReadableBuffer, /) -> int:
+        try:
+            return super().write(data) or 0
+        except OSError:
+            return memoryview(data).nbytes
+
+
+def keep_printing() -> None:
+    """Let the script print on after the reader of its output has left: the failure would be taken for the rung's."""
+    for name in ("stdout", "stderr"):
+        stream = getattr(sys, name)
+        if not isinstance(stream, io.TextIOWrapper) or stream.isatty():
+            continue
+        stream.flush()
+        raw = _Untroubled(stream.fileno(), "wb", closefd=False)
+        raw.name = stream.name
+        lasting = io.TextIOWrapper(
+            raw if stream.write_through else io.BufferedWriter(raw),
+            stream.encoding,
+            stream.errors,
+            line_buffering=stream.line_buffering,
+            write_through=stream.write_through,
+        )
+        lasting.mode = stream.mode  # type: ignore[misc]
+        setattr(sys, name, lasting)
+        setattr(sys, f"__{name}__", lasting)

@@ -1,0 +1,84 @@
+"""Know what a terminal, or another stream, can show."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import unicodedata
+from typing import Any, NamedTuple, TextIO, TypeVar
+
+_T = TypeVar("_T")
+#: Columns of a stream that is no terminal, and the fewest and the most that a report takes.
+_COLUMNS, _FEWEST, _MOST = 80, 40, 100
+
+
+class Look(NamedTuple):
+    """How a report looks on a stream: its width, with colours or not, and with block characters or not."""
+
+    width: int
+    colour: bool
+    fancy: bool
+
+
+def look_of(stream: TextIO) -> Look:
+    """Return the look that suits ``stream``; the variables NO_COLOR and FORCE_COLOR decide about colours."""
+    live = stream.isatty()
+    colour = live and os.environ.get("TERM") != "dumb"
+    if os.environ.get("FORCE_COLOR"):
+        colour = True
+    if os.environ.get("NO_COLOR"):
+        colour = False
+    width = max(_FEWEST, min(_MOST, columns(stream))) if live else _COLUMNS
+    return Look(width, colour, shown_by("█", stream) == "█")
+
+
+def columns(stream: TextIO) -> int:
+    """Return the width of a terminal; 80 if it does not say."""
+    try:
+        return os.get_terminal_size(stream.fileno()).columns or _COLUMNS
+    except (OSError, ValueError):
+        return _COLUMNS
+
+
+def shown_by(text: str, stream: TextIO) -> str:
+    """Return text with the characters escaped that the stream's encoding does not have."""
+    encoding = str(getattr(stream, "encoding", None) or "ascii")
+    try:
+        return text.encode(encoding, "backslashreplace").decode(encoding)
+    except LookupError:
+        return text.encode("ascii", "backslashreplace").decode("ascii")
+
+
+def printable(text: str, keep: str = "") -> str:
+    """Return text in one line without anything that a terminal would obey; ``keep`` is left as it is.
+
+    Names come from files, arguments and errors. White space becomes a space, and other control characters, marks of
+    direction and lone surrogates are escaped.
+    """
+    return text if text.isprintable() else "".join(c if c in keep else _printable(c) for c in text)
+
+
+def _printable(character: str) -> str:
+    if character.isprintable() or unicodedata.category(character) == "Zs":
+        return character
+    return " " if character.isspace() else character.encode("unicode_escape").decode()
+
+
+def all_printable(value: _T, keep: str = "") -> _T:
+    """Return a dataclass, sequence or text with all its text :func:`printable`. Lines of code keep their tabs."""
+    return _cleaned(value, keep)  # type: ignore[no-any-return]
+
+
+def _cleaned(value: Any, keep: str = "") -> Any:
+    if isinstance(value, str):
+        return printable(value, keep)
+    if isinstance(value, (list, tuple)):
+        return type(value)(_cleaned(one, keep) for one in value)
+    if not dataclasses.is_dataclass(value) or isinstance(value, type):
+        return value
+    names = [f.name for f in dataclasses.fields(value) if f.init]
+    return dataclasses.replace(value, **{name: _cleaned(getattr(value, name), _kept(value, name)) for name in names})
+
+
+def _kept(value: object, name: str) -> str:
+    return "\t" if name == "code" or (name == "lines" and hasattr(value, "language")) else ""
