@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from pipediag import __version__
+from pipediag.cli import _GROUPS, cli
 from pipediag.host.passes import Request
 from pipediag.session import Session
 
@@ -31,12 +32,29 @@ def test_help(main: Main, arguments: list[str]) -> None:
     assert "Usage:" in out
 
 
+def test_help_shows_every_command_with_its_whole_sentence(main: Main) -> None:
+    code, out, _ = main()
+    assert (code, out) == (0, main("--help")[1])
+    summaries = [(one.help or "").partition("\n")[0] for one in cli.commands.values()]
+    assert {name for names in _GROUPS.values() for name in names} == set(cli.commands)
+    assert all(summary.endswith(".") and summary in out for summary in summaries)
+    assert "_PIPEDIAG_COMPLETE=bash_source pipediag" in out and "[tool.pipediag]" in out
+
+
+def test_completion(main: Main, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("_PIPEDIAG_COMPLETE", "bash_complete")
+    monkeypatch.setenv("COMP_WORDS", "pipediag analyze --app")
+    monkeypatch.setenv("COMP_CWORD", "2")
+    code, out, _ = main()
+    assert (code, out.split()) == (0, ["plain,--apply", "plain,--apply-budget", "plain,--approximate"])
+
+
 @pytest.mark.parametrize("command", [[], ["report"], ["demo"], ["analyze"]])
 def test_unknown_option(main: Main, command: list[str]) -> None:
     code, out, err = main(*command, "--bogus")
     assert code == 2
     assert out == ""
-    assert "--bogus" in err
+    assert "--bogus" in err and err.startswith("pipediag: ") and err.count("\n") == 1
 
 
 def test_unknown_option_before_a_script(main: Main, script: Path) -> None:

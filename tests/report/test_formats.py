@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -11,7 +12,8 @@ from pipediag.analysis import diagnose_session
 from pipediag.analysis.audit import audit
 from pipediag.analysis.compare import compare
 from pipediag.analysis.sweep import Run, Sweep
-from pipediag.report import RENDERERS, Subject, check_output, write, written_by
+from pipediag.errors import UsageError
+from pipediag.report import RENDERERS, Subject, check_output, ending_of, write, written_by
 from pipediag.report.document import Block, Section, Table, Title
 
 from ..made import climbing, inside, make
@@ -58,3 +60,31 @@ def test_each_kind_of_report_in_a_new_format(
     check_output(str(target))
     write(subject, str(target))
     assert target.read_text().splitlines()[: len(expected)] == expected
+
+
+@pytest.mark.parametrize(
+    ("name", "ending"),
+    [("a.json", ".json"), ("a.json.gz", ".json.gz"), ("a.b.html", ".html"), ("a.gz", ""), (".json", ""), ("json", "")],
+)
+def test_the_longest_ending_wins(name: str, ending: str) -> None:
+    assert ending_of(f"/some.md/{name}") == ending
+
+
+@pytest.mark.parametrize(("ending", "module", "data"), [(".html", "page", "<p>"), (".json.gz", "trace", b"\x1f\x8b")])
+def test_modules_are_imported_when_they_are_used(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ending: str, module: str, data: str | bytes
+) -> None:
+    given: list[Subject] = []
+    fake = SimpleNamespace(write=lambda subject: given.append(subject) or data)
+    monkeypatch.setitem(__import__("sys").modules, f"pipediag.report.{module}", fake)
+    file = tmp_path / f"x{ending}"
+    write(SLOW, str(file))
+    assert given == [SLOW]
+    assert file.read_bytes() == (data if isinstance(data, bytes) else data.encode())
+
+
+def test_a_timeline_shows_a_diagnosis_only(tmp_path: Path) -> None:
+    check_output(str(tmp_path / "x.json.gz"))
+    with pytest.raises(UsageError, match="timeline of one run"):
+        check_output(str(tmp_path / "x.json.gz"), of_a_diagnosis=False)
+    check_output("-")

@@ -1,0 +1,94 @@
+"""Defaults of options from a ``pyproject.toml``."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from pipediag.host.passes import Request
+from pipediag.session import Session
+
+from ..conftest import Main
+from ..made import climbing, make
+
+Measured = Callable[..., Request]
+
+
+@pytest.fixture
+def measured(
+    main: Main,
+    script: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    analyzed: Callable[[Session], list[Request]],
+) -> Measured:
+    """Run a command on a script beside a ``pyproject.toml``; return the request that came."""
+    monkeypatch.chdir(tmp_path)
+    requests = analyzed(make(climbing()))
+
+    def run(text: str, *command: str) -> Request:
+        (tmp_path / "pyproject.toml").write_text(text)
+        code, _, err = main(*command, script)
+        assert code == 0, err
+        return requests[-1]
+
+    return run
+
+
+def test_common_and_own(measured: Measured) -> None:
+    text = "[tool.pipediag]\nbudget = 60\n[tool.pipediag.analyze]\napply = true\napply_budget = 20\n"
+    assert (request := measured(text, "analyze")).budget == 60 and request.apply == 20
+    assert (request := measured(text, "audit")).budget == 60 and request.apply == 0
+
+
+def test_a_commands_own_table_wins_and_the_command_line_over_both(measured: Measured) -> None:
+    text = "[tool.pipediag.analyze]\nbudget = 30.5\n[tool.pipediag]\nbudget = 60\n"
+    assert measured(text, "analyze").budget == 30.5
+    assert measured(text, "analyze", "--budget", "7").budget == 7
+
+
+def test_from_a_folder_above(measured: Measured, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "inner").mkdir()
+    (tmp_path / "inner" / "pyproject.toml").write_text("[tool.other]\nbudget = 1\n")
+    monkeypatch.chdir(tmp_path / "inner")
+    assert measured("[tool.pipediag]\nbudget = 60\n", "analyze").budget == 60
+
+
+def test_files_and_rungs(measured: Measured, tmp_path: Path) -> None:
+    text = f"[tool.pipediag.analyze]\noutput = ['{tmp_path / 'x.json'}']\nrungs = 'device,baseline'\n"
+    assert measured(text, "analyze").rungs == ["device", "baseline"]
+    assert (tmp_path / "x.json").exists()
+
+
+@pytest.mark.parametrize("text", ["", "[tool.other]\nx = 1", "# pipediag\n[project]\nname = 'x'"])
+def test_without_a_table(measured: Measured, text: str) -> None:
+    assert measured(text, "analyze").budget == 120
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("[tool.pipediag]\nbugdet = 60", "no command has the option bugdet"),
+        ("[tool.pipediag.analyze]\nvary = 'x'", "[tool.pipediag.analyze]: no option vary"),
+        ("[tool.pipediag.analyse]\nbudget = 60", "[tool.pipediag.analyse]: no such command"),
+        ("[tool.pipediag]\nbudget = 'long'", "budget = 'long': a number is needed"),
+        ("[tool.pipediag]\nbudget = true", "budget = True: a number is needed"),
+        ("[tool.pipediag]\nbudget = nan", "not a finite number"),
+        ("[tool.pipediag]\nbudget = 0", "not in the range"),
+        ("[tool.pipediag]\napply = 1", "apply = 1: true or false is needed"),
+        ("[tool.pipediag]\nworkdir = 3", "workdir = 3: a text is needed"),
+        ("[tool.pipediag]\noutput = [1]", "a list of texts is needed"),
+        ("[tool.pipediag]\nbudget = ", "not TOML"),
+    ],
+)
+def test_what_does_not_fit(
+    main: Main, script: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str, told: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "pyproject.toml").write_text(text)
+    code, out, err = main("analyze", script)
+    assert (code, out) == (2, "")
+    assert told in err and "pyproject.toml" in err and err.count("\n") == 1
+    assert main("analyze", "--help")[0] == 0

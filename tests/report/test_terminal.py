@@ -1,0 +1,103 @@
+"""What reaches a terminal: a look that suits it, and nothing that it would obey."""
+
+from __future__ import annotations
+
+import io
+import os
+
+import pytest
+
+from pipediag.analysis import diagnose_session
+from pipediag.report import RENDERERS, screen_for
+from pipediag.report.document import Advice, Code, Section
+from pipediag.report.terminal import Look, all_printable, look_of, printable, shown_by
+
+from ..made import climbing, make
+
+
+class Stream(io.StringIO):
+    def __init__(self, tty: bool = False, encoding: str = "utf-8") -> None:
+        super().__init__()
+        self._tty, self._name = tty, encoding
+
+    @property
+    def encoding(self) -> str:  # type: ignore[override]
+        return self._name
+
+    def isatty(self) -> bool:
+        return self._tty
+
+    def fileno(self) -> int:
+        return 7
+
+
+@pytest.fixture(autouse=True)
+def plain(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("NO_COLOR", "FORCE_COLOR", "TERM"):
+        monkeypatch.delenv(name, raising=False)
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("entraînement 10 %", "entraînement 10 %"),
+        ("a\tb\nc\rd\u2028e", "a b c d e"),
+        ("\x1b[31mred\x07\x9b", "\\x1b[31mred\\x07\\x9b"),
+        ("a\u202eb\udce9", "a\\u202eb\\udce9"),
+    ],
+)
+def test_printable(text: str, shown: str) -> None:
+    assert printable(text) == shown
+
+
+def test_code_keeps_its_tabs() -> None:
+    code, advice = Code("a\tb", ["\tx\x1b"]), Advice(1, "t", "load", "g", "", ["r\n"], "h", ["\ty"], "")
+    (section,) = all_printable([Section("s", [code, advice])])
+    first, second = section.blocks
+    assert (first, second) == (Code("a b", ["\tx\\x1b"]), Advice(1, "t", "load", "g", "", ["r "], "h", ["\ty"], ""))
+
+
+@pytest.mark.parametrize("verbosity", [-1, 0, 1])
+@pytest.mark.parametrize("tty", [False, True])
+def test_names_are_not_obeyed(verbosity: int, tty: bool) -> None:
+    session = make(climbing(raw=30.0))
+    session.script.argv = ["x\x1b]0;title\x07\nforged.py"]
+    session.warn("x", "warned\x1b[2J", "help\x1b[2J")
+    diagnosis = diagnose_session(session)
+    shown = screen_for(diagnosis, Stream(tty), verbosity)
+    for forbidden in ("\x1b]", "\x07", "\x1b[2J", "\nforged"):
+        assert forbidden not in shown
+        assert forbidden not in str(RENDERERS[".txt"](diagnosis)) + str(RENDERERS[".md"](diagnosis))
+
+
+@pytest.mark.parametrize(("columns", "width"), [(200, 100), (90, 90), (20, 40), (0, 80)])
+def test_width(monkeypatch: pytest.MonkeyPatch, columns: int, width: int) -> None:
+    monkeypatch.setattr(os, "get_terminal_size", lambda fd: os.terminal_size((columns, 24)))
+    assert look_of(Stream(tty=True)) == Look(width, True, True)
+    assert look_of(Stream()) == Look(80, False, True)
+
+
+@pytest.mark.parametrize(
+    ("tty", "environment", "colour"),
+    [
+        (True, {}, True),
+        (False, {}, False),
+        (True, {"NO_COLOR": "1"}, False),
+        (True, {"NO_COLOR": ""}, True),
+        (True, {"TERM": "dumb"}, False),
+        (False, {"FORCE_COLOR": "1"}, True),
+        (False, {"FORCE_COLOR": "1", "NO_COLOR": "1"}, False),
+    ],
+)
+def test_colour(monkeypatch: pytest.MonkeyPatch, tty: bool, environment: dict[str, str], colour: bool) -> None:
+    for name, value in environment.items():
+        monkeypatch.setenv(name, value)
+    assert look_of(Stream(tty)).colour == colour
+    assert ("\x1b[" in screen_for(diagnose_session(make(climbing(raw=30.0))), Stream(tty))) == colour
+
+
+@pytest.mark.parametrize("encoding", ["ascii", "latin-1", "no-such-encoding"])
+def test_no_blocks_where_the_stream_has_none(encoding: str) -> None:
+    assert not look_of(Stream(encoding=encoding)).fancy
+    assert shown_by("█", Stream(encoding=encoding)) == "\\u2588"
+    assert "#" in screen_for(diagnose_session(make(climbing(raw=30.0))), Stream(encoding=encoding))
