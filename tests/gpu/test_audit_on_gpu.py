@@ -19,7 +19,7 @@ def audited(folder: Path, *command: str, code: int) -> dict[str, dict[str, Any]]
     """The items of the checklist by id."""
     file = folder / "audit.json"
     done = subprocess.run(
-        [sys.executable, "-m", "pipediag", "audit", "-o", str(file), *command],
+        [sys.executable, "-m", "pipediag", "audit", "-v", "-o", str(file), *command],
         env={**os.environ, "PYTHONPATH": str(ROOT)},
         capture_output=True,
         text=True,

@@ -32,7 +32,7 @@ def told(how: str, folder: Path) -> dict[str, Any]:
     """The JSON report."""
     report = folder / "report.json"
     options = ["--budget", "20", "--apply", "--apply-budget", "30", "--plan", folder / "plan.json", "-o", report]
-    done = python("-m", "pipediag", "analyze", *options, SCRIPT, "--how", how)
+    done = python("-m", "pipediag", "analyze", "-v", *options, SCRIPT, "--how", how)
     assert done.returncode == 0 and report.exists(), done.stderr
     assert "labels say" not in done.stderr
     return dict(json.loads(report.read_text()))

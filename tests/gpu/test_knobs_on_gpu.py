@@ -22,7 +22,7 @@ def report(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     file = tmp_path_factory.mktemp("knobs") / "report.json"
     options = ["--budget", "60", "--rungs", "device,host,baseline", "-o", str(file)]
     done = subprocess.run(
-        [sys.executable, "-m", "pipediag", "analyze", *options, str(SCRIPT)],
+        [sys.executable, "-m", "pipediag", "analyze", "-v", *options, str(SCRIPT)],
         env={**os.environ, "PYTHONPATH": str(ROOT)},
         capture_output=True,
         text=True,

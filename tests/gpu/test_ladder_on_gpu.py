@@ -19,7 +19,7 @@ def analyze(tmp_path: Path, *script_args: str, budget: float = 15) -> dict[str, 
     report = tmp_path / "report.json"
     options = ["--budget", str(budget), "-o", str(report)]
     done = subprocess.run(
-        [sys.executable, "-m", "pipediag", "analyze", *options, str(SCRIPT), *script_args],
+        [sys.executable, "-m", "pipediag", "analyze", "-v", *options, str(SCRIPT), *script_args],
         env={**os.environ, "PYTHONPATH": str(ROOT)},
         capture_output=True,
         text=True,

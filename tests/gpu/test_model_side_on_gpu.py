@@ -25,7 +25,7 @@ def report(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     file = folder / "report.json"
     options = ["--budget", "40", "--rungs", "device,host,baseline", "--profile", str(folder / "trace.json")]
     done = subprocess.run(
-        [sys.executable, "-m", "pipediag", "analyze", *options, "-o", str(file), str(SCRIPT), *ARGUMENTS],
+        [sys.executable, "-m", "pipediag", "analyze", "-v", *options, "-o", str(file), str(SCRIPT), *ARGUMENTS],
         env={**os.environ, "PYTHONPATH": str(ROOT)},
         capture_output=True,
         text=True,

@@ -12,7 +12,7 @@ from .sandbox import PIPEDIAG, SCRIPTS, Ran, Sandbox
 
 def audited(sandbox: Sandbox, *arguments: str, code: int) -> tuple[Ran, dict[str, Any]]:
     """What was said, and the checklist's items by id."""
-    ran = sandbox.run(*PIPEDIAG, "audit", "-o", str(sandbox.report), *arguments)
+    ran = sandbox.run(*PIPEDIAG, "audit", "-v", "-o", str(sandbox.report), *arguments)
     assert ran.code == code, f"{ran.stdout}\n{ran.stderr}"
     assert not ran.others
     return ran, {item["id"]: item for item in json.loads(sandbox.report.read_text())["audit"]["items"]}
@@ -35,7 +35,7 @@ def test_a_planted_sleep_fails(sandbox: Sandbox, planted: str) -> None:
     assert "Make augment cheaper" in summary.read_text()
     assert ran.stdout.startswith("AUDIT: ") and "FAILED        input costs" in ran.stdout
 
-    shown = sandbox.run(*PIPEDIAG, "report", str(sandbox.report))
+    shown = sandbox.run(*PIPEDIAG, "report", "-v", str(sandbox.report))
     assert shown.code == 0 and shown.stdout.startswith("BOTTLENECK: TRANSFORM"), "its JSON is a report as well"
 
 

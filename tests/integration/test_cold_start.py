@@ -35,7 +35,7 @@ def saved(tmp_path: Path) -> Path:
 def test_nothing_heavy_is_imported(sandbox: Sandbox, saved: Path, command: str) -> None:
     arguments = {
         "import": ["-c", "import pipediag; pipediag.stage"],
-        "report": ["-m", "pipediag", "report", str(saved)],
+        "report": ["-m", "pipediag", "report", "-v", str(saved)],
         "refusal": ["-m", "pipediag", "analyze", "no_such_script.py"],
     }.get(command, ["-m", "pipediag", *command.split()])
     ran = sandbox.run(sys.executable, "-X", "importtime", *arguments)

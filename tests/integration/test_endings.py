@@ -83,7 +83,7 @@ def test_a_script_without_a_loader_fails_with_one_line(analyze: Analyze) -> None
     done = analyze("no_loader.py", code=1)
     assert done.stdout == "trained without a loader\n" and done.report is None
     assert not done.others
-    assert [line for line in done.said if "running the script" not in line] == done.said[-1:]
+    assert [line for line in done.said if "running the script" not in line and "starting" not in line] == done.said[-1:]
     assert "DataLoader" in done.said[-1]
 
 
@@ -133,7 +133,9 @@ def test_a_killed_script_leaves_its_windows(analyze: Analyze) -> None:
 
 def test_ctrl_c_gives_a_partial_report(sandbox: Sandbox) -> None:
     output = sandbox.folder / "out.md"
-    process = sandbox.start(*PIPEDIAG, "analyze", "--budget", "10", "-o", str(output), str(SCRIPTS / "interrupted.py"))
+    process = sandbox.start(
+        *PIPEDIAG, "analyze", "-v", "--budget", "10", "-o", str(output), str(SCRIPTS / "interrupted.py")
+    )
     said = _read_until(process, "the loop waits for data")
     began = time.monotonic()
     os.killpg(process.pid, signal.SIGINT)

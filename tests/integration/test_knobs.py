@@ -100,7 +100,7 @@ def test_a_saved_session_shows_the_same(results: Results, sandbox: Sandbox) -> N
     done = results["one worker"].result()
     saved = sandbox.folder / "saved.json"
     saved.write_text(json.dumps(done.json))
-    shown = sandbox.run(*PIPEDIAG, "report", str(saved))
+    shown = sandbox.run(*PIPEDIAG, "report", "-v", str(saved))
     assert shown.code == 0 and shown.stdout == done.stdout
 
 

@@ -48,8 +48,8 @@ def test_a_slow_step_is_not_starved(analyze: Analyze, sandbox: Sandbox) -> None:
     assert not any("10 %" in line for line in done.said)
 
     twin = sandbox.folder / "twin.json"
-    again = sandbox.run(*PIPEDIAG, "report", str(sandbox.report), "-o", str(twin))
+    again = sandbox.run(*PIPEDIAG, "report", "-v", str(sandbox.report), "-o", str(twin))
     assert again.code == 0 and again.stderr == ""
     assert json.loads(twin.read_text()) == done.json
-    shown = sandbox.run(*PIPEDIAG, "report", str(sandbox.report))
+    shown = sandbox.run(*PIPEDIAG, "report", "-v", str(sandbox.report))
     assert shown.code == 0 and shown.stdout == done.stdout

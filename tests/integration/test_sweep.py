@@ -16,7 +16,9 @@ PLANTED = str(SCRIPTS / "planted.py")
 def test_one_row_for_each_value(sandbox: Sandbox) -> None:
     report, table = str(sandbox.report), sandbox.folder / "sweep.md"
     outputs = ["-o", report, "-o", str(table)]
-    ran = sandbox.run(*PIPEDIAG, "sweep", "--vary=--plant=load,none,no", *QUICK, *outputs, PLANTED, "--plant", "none")
+    ran = sandbox.run(
+        *PIPEDIAG, "sweep", "-v", "--vary=--plant=load,none,no", *QUICK, *outputs, PLANTED, "--plant", "none"
+    )
     assert ran.code == 0, ran.stderr
     assert "Traceback" not in ran.stderr
     assert ran.said[0].startswith("pipediag: 3 runs of 2 s at most: 6 s")
@@ -35,7 +37,7 @@ def test_one_row_for_each_value(sandbox: Sandbox) -> None:
 
     again = sandbox.folder / "load.json"
     again.write_text(json.dumps(load["report"]))
-    shown = sandbox.run(*PIPEDIAG, "report", str(again))
+    shown = sandbox.run(*PIPEDIAG, "report", "-v", str(again))
     assert shown.code == 0 and "BOTTLENECK: LOAD" in shown.stdout
 
 
@@ -61,7 +63,7 @@ def test_ctrl_c_keeps_what_was_measured(sandbox: Sandbox) -> None:
 
 def test_a_script_that_raises_says_what(sandbox: Sandbox) -> None:
     script = str(SCRIPTS / "ends_by.py")
-    ran = sandbox.run(*PIPEDIAG, "sweep", "--vary=--steps=2", *QUICK, "-o", str(sandbox.report), script, "raise")
+    ran = sandbox.run(*PIPEDIAG, "sweep", "-v", "--vary=--steps=2", *QUICK, "-o", str(sandbox.report), script, "raise")
     assert ran.code == 1
     (run,) = json.loads(sandbox.report.read_text())["runs"]
     assert run["why_not"] == "the script ended with exit code 1: ValueError: boom at step 2"
