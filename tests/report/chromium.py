@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 import os
+import select
 import shutil
 import subprocess
 import time
+from fcntl import F_DUPFD, fcntl
 from pathlib import Path
 from typing import Any
 
@@ -25,9 +27,8 @@ class Chromium:
 
         def descriptors() -> None:
             # The browser expects its pipe at 3 and 4, which may be taken by either end.
-            first, second = os.dup(theirs), os.dup(their_answers)
-            first, second = os.dup2(first, 20), os.dup2(second, 21)
-            os.dup2(first, 3), os.dup2(second, 4)
+            for copy, number in [(fcntl(end, F_DUPFD, 10), n) for n, end in ((3, theirs), (4, their_answers))]:
+                os.dup2(copy, number)
 
         self._process = subprocess.Popen(
             [FOUND, *_SWITCHES, f"--user-data-dir={profile}", "--remote-debugging-pipe", "about:blank"],
@@ -63,6 +64,8 @@ class Chromium:
 
     def _next(self) -> dict[str, Any]:
         while b"\0" not in self._buffer:
+            if not select.select([self._answers], [], [], _PATIENCE)[0]:
+                raise TimeoutError("the browser is silent")
             data = os.read(self._answers, 1 << 20)
             if not data:
                 raise EOFError("the browser ended")

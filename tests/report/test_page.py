@@ -92,7 +92,7 @@ class TestDiagnosis:
 
     def test_figures(self, page: Outline) -> None:
         for told in (
-            "step 98 ms = compute 50 ms + input 48 ms",  # the step
+            "Step 98 ms = compute 50 ms + input 48 ms",  # the step
             "cached samples after the first 3 transforms",  # the ladder
             "noise = rng.normal(0, self.sigma, image.shape)",  # a line of code
             "settings:2",  # a lane of the run

@@ -11,6 +11,7 @@ from typing import Any
 import jinja2
 
 from ..._version import __version__
+from ...analysis.sentences import number, percent
 from ...analysis.summary import Summary
 from . import bars
 from .parts import Page
@@ -47,20 +48,10 @@ def _rates(summary: Summary) -> list[tuple[str, Drawn, str, str]]:
     high = max((rate.steps_per_s for rate in summary.rates), default=0.0) or 1.0
     rows = []
     for n, rate in enumerate(summary.rates):
-        told = f"{_rate(rate.steps_per_s)} steps/s"
-        rows.append(
-            (
-                rate.name,
-                bars.bar(told, rate.steps_per_s / high, "accent" if n else "neutral", height=22),
-                told,
-                rate.note,
-            )
-        )
+        told, colour = f"{number(rate.steps_per_s)} steps/s", "accent" if n else "neutral"
+        drawn = bars.bar(told, rate.steps_per_s / high, colour, height=22)
+        rows.append((rate.name, drawn, told, rate.note))
     return rows
-
-
-def _rate(value: float) -> str:
-    return f"{value:.0f}" if value >= 100 else f"{value:.3g}"
 
 
 def _asset(name: str) -> Drawn:
@@ -83,7 +74,7 @@ def _environment() -> jinja2.Environment:
         finalize=_shown,
     )
     environment.filters["kind"] = lambda block: type(block).__name__
-    environment.filters["percent"] = lambda share: f"{100 * share:.0f} %"
+    environment.filters["number"], environment.filters["percent"] = number, percent
     environment.filters["share_bar"] = lambda share, label: bars.bar(label, share)
     environment.globals["signs"] = _SIGNS
     return environment
