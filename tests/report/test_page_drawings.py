@@ -8,7 +8,7 @@ import pytest
 
 from pipediag.analysis.intervals import Interval
 from pipediag.report.page import bars, over_time
-from pipediag.report.page.histogram import histogram, position
+from pipediag.report.page.histogram import histogram, position, without_stragglers
 from pipediag.report.page.over_time import Bout, Pace, from_stretches, from_windows, run_over_time
 from pipediag.report.page.svg import Drawn, coordinate, element, log_ticks, place, ticks
 from pipediag.report.page.visible import visible
@@ -108,6 +108,13 @@ class TestHistogram:
     @pytest.mark.parametrize(("value", "expected"), [(0.5, 0.0), (1.0, 0.0), (3.0, 0.75), (4.0, 1.0), (9.0, 1.0)])
     def test_position(self, value: float, expected: float) -> None:
         assert position([1.0, 2.0, 4.0], value) == expected
+
+    def test_stragglers(self) -> None:
+        edges = [float(n) for n in range(11)]
+        apart = [2, 0, 0, 0, 0, 0, 30, 40, 5, 1]
+        assert without_stragglers(edges, apart) == (edges[6:], apart[6:], 2)
+        for whole in ([20, *apart[1:]], [2, 0, 0, 0, 0, 3, 30, 40, 5, 1], [30, 40, 5, 0, 0, 0, 0, 0, 0, 1]):
+            assert without_stragglers(edges, whole) == (edges, whole, 0)
 
 
 class TestOverTime:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from ...analysis import Diagnosis
 from ...analysis.audit import Audit
 from ...analysis.compare import Comparison
-from ...analysis.summary import Summary, summarise
+from ...analysis.summary import summarise
 from ...analysis.sweep import Sweep
 from . import audit, comparison, diagnosis, sweep
 from .embedded import embedded
@@ -19,15 +19,10 @@ def write(subject: Diagnosis | Comparison | Sweep | Audit) -> str:
     """Return the page; its data is thinned out so that it stays below 500 KB."""
     from .frame import render  # imports jinja2
 
-    summary, page = summary_of(subject), _page(subject)
+    summary, page = summarise(subject), _page(subject)
     bare = render(summary, page)
     data, note = embedded(subject, _LIMIT - len(bare.encode("utf-8", "backslashreplace")) - 1000)
     return render(summary, page, data, note)
-
-
-def summary_of(subject: Diagnosis | Comparison | Sweep | Audit) -> Summary:
-    """Return what stands at the top of the page."""
-    return summarise(subject)
 
 
 def _page(subject: Diagnosis | Comparison | Sweep | Audit) -> Page:

@@ -7,8 +7,7 @@ from .. import audit
 from ..document import Checklist, Section, filled
 from . import raw, the_step
 from .diagnosis import of_section
-from .parts import Page, Part
-from .parts import filled as parts_filled
+from .parts import Page, Part, with_content
 
 
 def page(subject: Audit) -> Page:
@@ -22,4 +21,4 @@ def page(subject: Audit) -> Page:
         the_step.ladder(diagnosis),
         raw.environment(diagnosis.session),
     ]
-    return Page(" ".join(diagnosis.session.script.argv) or "a loop in this process", parts_filled(parts))
+    return Page(" ".join(diagnosis.session.script.argv) or "a loop in this process", with_content(parts))

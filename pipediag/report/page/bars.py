@@ -66,17 +66,12 @@ def _part(part: Part, begin: float, share: float, height: float) -> Drawn:
     return element("svg", *inside, x=place(begin), width=place(share), height=height)
 
 
-def whisker(label: str, interval: Interval, high: float, colour: str = "accent", mark: float | None = None) -> Drawn:
-    """Return a dot with its interval on a scale from 0 to ``high``; an open end runs to the edge without a cap.
-
-    ``mark`` is a value to compare with, drawn as a line.
-    """
+def whisker(label: str, interval: Interval, high: float, colour: str = "accent") -> Drawn:
+    """Return a dot with its interval on a scale from 0 to ``high``; an open end runs to the edge without a cap."""
     middle = _BAR / 2 + 2
     ends = [(interval.low, 0.0), (interval.high, high)]
     left, right = (edge if math.isinf(end) else end for end, edge in ends)
     drawn = [element("line", class_="rail", x1="0%", x2="100%", y1=middle, y2=middle)]
-    if mark is not None:
-        drawn.append(element("line", class_="mark", x1=place(mark / high), x2=place(mark / high), y1=0, y2=2 * middle))
     drawn.append(
         element("line", class_=f"whisker {colour}", x1=place(left / high), x2=place(right / high), y1=middle, y2=middle)
     )

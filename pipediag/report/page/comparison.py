@@ -8,8 +8,7 @@ from ..diagnosis import value
 from ..document import Listing, Section, Table, filled
 from . import bars
 from .diagnosis import of_section
-from .parts import Page, PageBlock, Part, with_drawings
-from .parts import filled as parts_filled
+from .parts import Page, PageBlock, Part, with_content, with_drawings
 from .svg import Drawn
 
 
@@ -29,7 +28,7 @@ def page(subject: Comparison) -> Page:
                 caption, found = changes[block.title]
                 part = Part(name, caption, [_drawn(caption, table, found) for table in block.blocks])
             parts.append(part)
-    return Page("before and after", parts_filled(parts))
+    return Page("before and after", with_content(parts))
 
 
 def _drawn(caption: str, table: object, found: list[RungChange] | list[StageChange]) -> PageBlock:

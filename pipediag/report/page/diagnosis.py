@@ -8,8 +8,7 @@ from ..diagnosis import warnings
 from ..document import Section, filled
 from . import inside_worker, raw, remedies, sample_times, the_step
 from .over_time import run_over_time
-from .parts import Lanes, Page, Part
-from .parts import filled as parts_filled
+from .parts import Lanes, Page, Part, with_content
 
 
 def page(diagnosis: Diagnosis) -> Page:
@@ -30,7 +29,7 @@ def page(diagnosis: Diagnosis) -> Page:
         raw.numbers(diagnosis),
         raw.environment(diagnosis.session),
     ]
-    return Page(_title(diagnosis), parts_filled(parts))
+    return Page(_title(diagnosis), with_content(parts))
 
 
 def of_section(name: str, section: Section) -> Part:

@@ -10,6 +10,8 @@ from .svg import Drawn, anchor, coordinate, element, image, place
 _HEIGHT, _AXIS, _TOP = 160.0, 20.0, 30.0
 #: Number of edges with a figure.
 _LABELLED = 5
+#: Share of the values, and number of empty bars, that set a few values apart.
+_FEW, _EMPTY = 0.1, 5
 
 
 def histogram(
@@ -59,6 +61,19 @@ def histogram(
         text = f"{number(edges[k])} {unit}"
         drawn.append(element("text", text, class_="tick", x=place(k / n), y=_HEIGHT + 15, text_anchor=anchor(k / n)))
     return image(label, _HEIGHT + _AXIS, drawn)
+
+
+def without_stragglers(edges: Sequence[float], counts: Sequence[int]) -> tuple[Sequence[float], Sequence[int], int]:
+    """Return edges and counts without a few values far below the others, and their number.
+
+    They are few and far if they are less than a tenth of all, with a run of empty bars between them and the others.
+    """
+    least, seen, empty = _FEW * sum(counts), 0, 0
+    for k, count in enumerate(counts):
+        if count and empty >= _EMPTY and 0 < seen < least:
+            return edges[k:], counts[k:], seen
+        seen, empty = seen + count, 0 if count else empty + 1
+    return edges, counts, 0
 
 
 def position(edges: Sequence[float], value: float) -> float:

@@ -70,7 +70,7 @@ def run_over_time(session: Session) -> Run | None:
         notes = ["Pale: steps outside a window."] if not all(bout.window for bout in bouts) else []
         if len({one.attempt for one in session.stretches}) > 1:
             notes.append("The script ran more than once; gaps are its starts.")
-        return draw(bouts, "seconds since the measurement began", notes)
+        return draw(bouts, "seconds since the first step", notes)
     bouts = from_windows(session.windows)
     note = "Windows in the order in which they were measured; the time between them is left out."
     return draw(bouts, "seconds of the windows", [note]) if bouts else None

@@ -88,7 +88,7 @@ class Page:
     parts: Sequence[Part]
 
 
-def filled(parts: Sequence[Part | None]) -> list[Part]:
+def with_content(parts: Sequence[Part | None]) -> list[Part]:
     """Return the parts that have anything to show."""
     return [part for part in parts if part is not None and part.blocks]
 

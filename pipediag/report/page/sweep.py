@@ -7,8 +7,7 @@ from ...analysis.sweep import Run, Sweep
 from .. import sweep
 from ..document import Listing, Paragraph, Table
 from . import bars
-from .parts import Chart, Page, PageBlock, Part
-from .parts import filled as parts_filled
+from .parts import Chart, Page, PageBlock, Part, with_content
 
 
 def page(subject: Sweep) -> Page:
@@ -23,7 +22,7 @@ def page(subject: Sweep) -> Page:
         Part("runs", "All runs", [table] if table.rows else []),
         Part("notes", "Notes", notes),
     ]
-    return Page(subject.script, parts_filled(parts))
+    return Page(subject.script, with_content(parts))
 
 
 def _rates(subject: Sweep) -> Chart | None:
