@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from ..session import Session, Stretch
+from ..session import UNTOUCHED, Session, Stretch
 from .delivery import Delivery
 
 #: Maximum steps recorded in a session, under one rung in one pass, and at a time.
@@ -100,7 +100,7 @@ class StepRecorder:
         """Discard the stretch: its end was not seen."""
         self._begin()
 
-    def take(self, round_: int = 0) -> list[Stretch]:
+    def take(self, round_: int = UNTOUCHED) -> list[Stretch]:
         """Return the finished stretches, once, as those of this round; record nothing more."""
         found, self._finished, self._room = self._finished, [], 0
         for stretch in found:

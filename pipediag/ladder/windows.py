@@ -473,7 +473,7 @@ class Windows:
         window = open_.closed(self.rounds.schedule.round, self._setting.plan.attempt, optimizer_steps, evidence)
         self._learn(window)
         self._setting.send("window", vars(window))
-        for stretch in open_.stretches(window.round + 1):
+        for stretch in open_.stretches(window.round):
             self._setting.send("stretch", vars(stretch))
         self._recorded(window.rung)
 

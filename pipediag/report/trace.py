@@ -88,7 +88,7 @@ def _pass(session: Session, attempt: int, stretches: list[Stretch]) -> Iterator[
 
 def _rung(session: Session, stretch: Stretch) -> Event:
     since, until = _us(stretch.asked[0]), _us(stretch.ended)
-    args: dict[str, Any] = {"round": stretch.round, "steps": len(stretch.asked)}
+    args: dict[str, Any] = {"round": _round(stretch), "steps": len(stretch.asked)}
     if until > since:
         args["steps/s"] = round(1e6 * len(stretch.asked) / (until - since), 2)
     number = settings_of(stretch.rung)
@@ -99,9 +99,14 @@ def _rung(session: Session, stretch: Stretch) -> Event:
     return _slice(stretch.attempt, _RUNGS, stretch.rung, since, until, args)
 
 
+def _round(stretch: Stretch) -> int:
+    """Return the round as the progress display counts: windows from 1, and 0 before them."""
+    return stretch.round + 1
+
+
 def _steps(stretch: Stretch) -> Iterator[Event]:
     """Yield the loop's waits and steps, and in the waits the batches that the training process makes itself."""
-    args = {"rung": stretch.rung, "round": stretch.round}
+    args = {"rung": stretch.rung, "round": _round(stretch)}
     made = _own_batches(stretch)
     for step, (asked, got, until) in enumerate(zip(stretch.asked, stretch.got, _ends(stretch), strict=False)):
         if got > asked:
@@ -167,7 +172,7 @@ def _made(pid: int, tid: int, batches: list[_Batch]) -> Iterator[Event]:
         reached = until = max(since, batch.until)
         if until == since:
             continue
-        args = {"rung": batch.stretch.rung, "round": batch.stretch.round}
+        args = {"rung": batch.stretch.rung, "round": _round(batch.stretch)}
         yield _slice(pid, tid, "batch", since, until, args)
         if batch.collate > 0:
             yield _slice(pid, tid, "collate", max(since, until - batch.collate), until, {})

@@ -16,6 +16,7 @@ from .codec import build
 from .events import KINDS, read
 from .facts import (
     NOT_YET,
+    UNTOUCHED,
     Apart,
     BatchFacts,
     BatchStep,
@@ -88,6 +89,7 @@ __all__ = [
     "RUNG_MEANING",
     "SCHEMA_VERSION",
     "STAGE_OF_RUNG",
+    "UNTOUCHED",
     "Apart",
     "BatchFacts",
     "BatchStep",

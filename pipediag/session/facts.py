@@ -8,6 +8,9 @@ from typing import Any
 #: Why the transform chain has no rungs of its own yet; see :attr:`Inside.unsplit`.
 NOT_YET = "they were not taken apart yet"
 
+#: Round of a :class:`Stretch` outside the windows, whose rounds count from 0.
+UNTOUCHED = -1
+
 #: Share of a step above which waiting means that the workers' output limits the loop, not queued batches.
 _WAITS = 0.1
 
@@ -210,9 +213,8 @@ class Stretch:
     ``made_from``, ``made_until`` and ``collate_ms`` have one entry per batch: the worker's number (-1 for the training
     process itself), when it began and finished the batch, and the milliseconds in the collate function.
 
-    ``round`` counts from 1, as :class:`.events.Progress` does: it is the window's plus 1, or 0 for steps of the
-    untouched loop before the first window. Long windows are cut short, and not all windows have a stretch: a session
-    holds a limited number of steps.
+    ``round`` is that of the window, :data:`UNTOUCHED` for steps of the loop as it is before the first window. Long
+    windows are cut short, and not all windows have a stretch: a session holds a limited number of steps.
     """
 
     rung: str

@@ -14,7 +14,7 @@ from torch.utils.data import DataLoader, Dataset
 import pipediag
 from pipediag import report
 from pipediag.report import trace
-from pipediag.session import Session, Stretch
+from pipediag.session import UNTOUCHED, Session, Stretch
 
 from ..report.chrome_trace import Slice, read
 from .sandbox import Analysis, Sandbox
@@ -40,7 +40,7 @@ def check(session: Session) -> None:
 
 
 def of(session: Session, rung: str, observed: bool = False) -> list[Stretch]:
-    return [one for one in session.stretches if one.rung == rung and (one.round == 0) == observed]
+    return [one for one in session.stretches if one.rung == rung and (one.round == UNTOUCHED) == observed]
 
 
 def test_a_script(sandbox: Sandbox) -> None:
@@ -50,8 +50,8 @@ def test_a_script(sandbox: Sandbox) -> None:
     check(session)
     assert {one.rung for one in session.stretches} == {window.rung for window in session.windows}
     assert of(session, "baseline", observed=True)
-    assert {(one.rung, one.round) for one in session.stretches if one.round} == {
-        (window.rung, window.round + 1) for window in session.windows
+    assert {(one.rung, one.round) for one in session.stretches if one.round != UNTOUCHED} == {
+        (window.rung, window.round) for window in session.windows
     }
     for one in of(session, "baseline"):
         assert {*one.worker} == {0, 1}

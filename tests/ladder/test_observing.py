@@ -12,7 +12,7 @@ from pipediag.ladder.delivery import Delivery
 from pipediag.ladder.observing import Observer
 from pipediag.ladder.step_recorder import StepRecorder
 from pipediag.measure.evidence import BatchCost
-from pipediag.session import Observed, Session, Stretch
+from pipediag.session import UNTOUCHED, Observed, Session, Stretch
 
 CPU = torch.device("cpu")
 #: When the session began, and when the clock starts.
@@ -195,7 +195,7 @@ class TestStretches:
         assert loop.observer.take_stretches() == [
             Stretch(
                 "baseline",
-                0,
+                UNTOUCHED,
                 2,
                 asked=[second, second + 0.75, second + 1.5],
                 got=[second + 0.25, second + 1.0, second + 1.75],

@@ -766,7 +766,7 @@ class TestStretches:
         loop.measure("baseline")
         (stretch,) = self.stretches(loop)
         began = 1.0 + 2 / 8  # the loop has settled
-        assert (stretch["rung"], stretch["round"], stretch["attempt"]) == ("baseline", 1, 1)
+        assert (stretch["rung"], stretch["round"], stretch["attempt"]) == ("baseline", 0, 1)
         assert stretch["asked"] == [began + n + m for n in range(3) for m in (0.0, 7 / 8)]
         assert stretch["got"] == [began + n + m for n in range(3) for m in (6 / 8, 7 / 8)]
         assert stretch["ready"] == [0, 1] * 3

@@ -12,13 +12,13 @@ import pytest
 from pipediag.analysis import diagnose_session
 from pipediag.errors import SessionFileError
 from pipediag.report import trace
-from pipediag.session import Knobs, LoaderSettings, Profile, Session, Stretch
+from pipediag.session import UNTOUCHED, Knobs, LoaderSettings, Profile, Session, Stretch
 
 from ..made import climbing, make
 from .chrome_trace import Process, Slice, read
 
 
-def stretch(rung: str, since: float, steps: int = 4, *, round_: int = 1, attempt: int = 1, workers: int = 2) -> Stretch:
+def stretch(rung: str, since: float, steps: int = 4, *, round_: int = 0, attempt: int = 1, workers: int = 2) -> Stretch:
     """Steps of 100 ms, of which the loop waits 60; a worker is at each batch for all of its workers' steps."""
     found = Stretch(rung, round_, attempt, ended=since + 0.1 * steps)
     for number in range(steps):
@@ -70,7 +70,7 @@ def names(slices: list[Slice]) -> list[str]:
 
 class TestPass:
     def test_the_rungs(self) -> None:
-        process = the_pass(stretch("baseline", 1.0, 5, round_=0), cached("device", 3.0, 4))
+        process = the_pass(stretch("baseline", 1.0, 5, round_=UNTOUCHED), cached("device", 3.0, 4))
         baseline, device = process.tracks["rung"]
         assert (baseline.name, baseline.since, baseline.until) == ("baseline", 1_000_000, 1_500_000)
         assert (baseline.args["steps/s"], baseline.args["steps"], baseline.args["round"]) == (10.0, 5, 0)
@@ -78,7 +78,7 @@ class TestPass:
         assert device.args["the loop receives"] == "batches cached on the training device"
 
     def test_the_loop(self) -> None:
-        process = the_pass(stretch("baseline", 1.0, 3, round_=2))
+        process = the_pass(stretch("baseline", 1.0, 3, round_=1))
         slices = process.tracks["training loop"]
         assert names(slices) == ["wait", "step"] * 3
         assert [one.until - one.since for one in slices] == [60_000, 40_000] * 3
