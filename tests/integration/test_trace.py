@@ -45,7 +45,7 @@ def of(session: Session, rung: str, observed: bool = False) -> list[Stretch]:
 
 def test_a_script(sandbox: Sandbox) -> None:
     """Each worker sleeps 100 ms for a batch, and the loop 20 ms for a step."""
-    ran = sandbox.analyze("sleepy.py", "--workers", "2", rungs="device,sample,baseline,supply", budget=6)
+    ran = sandbox.analyze("sleepy.py", "--workers", "2", rungs="device,sample,baseline,supply", budget=5)
     session = report.read(str(sandbox.report)).session
     check(session)
     assert {one.rung for one in session.stretches} == {window.rung for window in session.windows}
@@ -78,7 +78,7 @@ def inside(slices: list[Slice]) -> list[Slice]:
 
 
 def test_a_script_of_two_passes(analyze: Callable[..., Analysis], sandbox: Sandbox) -> None:
-    analyze("sleepy.py", "--workers", "1", "--batches", "20", "--epochs", "1", rungs="device,baseline", budget=8)
+    analyze("break_early.py", rungs="device,baseline", budget=8)
     diagnosis = report.read(str(sandbox.report))
     check(diagnosis.session)
     attempts = {one.attempt for one in diagnosis.session.stretches}
