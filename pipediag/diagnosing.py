@@ -8,6 +8,7 @@ does it for an unmodified script in child interpreters.
 
 from __future__ import annotations
 
+import time
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
@@ -79,7 +80,8 @@ def diagnose(
         raise UsageError(f"diagnose() needs a torch DataLoader, not {type(loader).__name__}")
     if budget <= 0:
         raise UsageError(f"budget is in seconds and must be positive, not {budget}")
-    session = Session(tool_version=__version__, environment={**environment(), "torch": torch.__version__})
+    facts = {**environment(), "torch": torch.__version__}
+    session = Session(tool_version=__version__, began=time.perf_counter(), environment=facts)
     # Measure this loader, even if step_fn steps no optimizer.
     plan = Plan(budget=budget, inference=True, knobs=KNOBS_SHARE * budget if knobs else 0.0)
     measurement = Measurement(plan, session, progress or (lambda kind, data: None), next_round)
