@@ -40,7 +40,7 @@ def really_runs(request: Request) -> str:
 
 def opening(request: Request) -> str:
     """Return what will happen to a single script, and how long it can take."""
-    longest = duration(request.budget + request.apply)
+    longest = duration(request.budget + request.apply) + " and a profile" * bool(request.profile)
     return f"{_RUNS}: {really_runs(request)}; measuring takes {longest} at most, plus its own start-up"
 
 

@@ -12,7 +12,7 @@ from ..analysis import Diagnosis, diagnose_session
 from ..analysis.audit import Audit
 from ..analysis.compare import Comparison
 from ..analysis.sweep import Sweep
-from ..errors import SessionFileError, UsageError
+from ..errors import PipediagError, SessionFileError, UsageError
 from ..session import Session
 from . import audit, comparison, diagnosis, markdown, sweep, text
 from .document import Block, filled
@@ -123,6 +123,8 @@ def write(subject: Subject, path: str) -> None:
         write_whole(path, data)
     except OSError as error:
         raise SessionFileError(f"{path} could not be written ({error.strerror})") from None
+    except PipediagError as error:
+        raise SessionFileError(f"{path} could not be written: {error}") from None
     except Exception as error:  # what was measured goes into the other files
         raise SessionFileError(f"{path} could not be written ({type(error).__name__}: {error})") from error
 

@@ -31,6 +31,21 @@ class TestNext:
         assert plan is not None
         assert (plan.budget, plan.apply, plan.attempt, plan.climbed) == (20.0, 20.0, 2, False)
 
+    def test_why_the_script_runs_again(self) -> None:
+        """In words, for the progress."""
+        plan = _next(Plan(budget=30.0), ended(), Session())
+        assert plan is not None
+        assert plan.why == "the script ended after 40 steps; running it again to measure the remaining rungs"
+        untrained = replace(STORY, target=None, optimizer_steps=0, loaders=[replace(LOADER, draws=1)])
+        plan = _next(Plan(budget=30.0, apply=9.0), ended(climbed=True, story=replace(untrained, target=1)), Session())
+        assert plan is not None and plan.why.startswith("the script ended after 1 batch; ")
+        assert plan.why.endswith("the changes that could help")
+        plan = _next(Plan(budget=30.0), ended(story=untrained), Session())
+        assert plan is not None and plan.why.startswith("no optimizer stepped; ")
+        failed = ended(exit_code=1, story=replace(STORY, rung="device", error="TypeError: no"))
+        plan = _next(Plan(budget=30.0), failed, Session())
+        assert plan is not None and plan.why.startswith("the script failed under the rung device (TypeError: no); ")
+
     @pytest.mark.parametrize("reason", ["settled", "budget"])
     def test_what_the_child_ended_is_over(self, reason: str) -> None:
         assert _next(Plan(apply=20.0), ended(reason=reason), Session()) is None

@@ -1,0 +1,110 @@
+"""The time promised is kept: from the first batch on all counts, preparing a remedy too."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.utils.data import DataLoader, Dataset
+
+from pipediag.errors import AnalysisOver
+from pipediag.ladder import remedy_trial
+from pipediag.ladder.measurement import Measurement
+from pipediag.ladder.plan import Plan
+from pipediag.ladder.remedy_trial import RemediedFeed
+from pipediag.session import REMEDIED, Place, Remedy, Session
+
+from ..clock import Clock
+from ..made import inside
+
+
+class Numbers(Dataset[Tensor]):
+    def __init__(self, clock: Clock, seconds: float) -> None:
+        self._clock, self._seconds = clock, seconds
+
+    def __len__(self) -> int:
+        return 1_000_000
+
+    def __getitem__(self, index: int) -> Tensor:
+        self._clock.seconds += self._seconds
+        return torch.full((3,), float(index))
+
+
+class Run:
+    """A loop of one process on a fake clock, which is measured until its time is over."""
+
+    def __init__(self, plan: Plan, first_step: float = 0.01) -> None:
+        self.clock, self.session = Clock(100.0), Session()
+        self.events: list[tuple[str, dict[str, Any], float]] = []
+        self.plan, self._first_step = plan, first_step
+
+    def send(self, kind: str, data: dict[str, Any]) -> None:
+        self.events.append((kind, data, self.clock.now()))
+
+    def time_of(self, kind: str) -> float:
+        return next(at for found, _, at in self.events if found == kind)
+
+    def loader(self, seconds: float) -> DataLoader[Any]:
+        return DataLoader(Numbers(self.clock, seconds), batch_size=1)
+
+    def train(self) -> None:
+        model = nn.Linear(3, 1)
+        optimizer = torch.optim.SGD(model.parameters(), lr=1e-6)
+        measurement = Measurement(
+            self.plan,
+            self.session,
+            self.send,
+            lambda session: ["device", "baseline"],
+            self.clock,
+            choose_trial=lambda session: ["baseline", REMEDIED],
+        )
+        seconds = self._first_step
+        with measurement.installed(), pytest.raises(AnalysisOver):
+            for batch in self.loader(0.09):
+                model(batch).sum().backward()
+                optimizer.step()
+                self.clock.seconds += seconds
+                seconds = 0.01
+
+
+@pytest.mark.parametrize(("first_step", "most"), [(0.01, 30.0), (10.0, 30.0), (25.0, 25.0 + 15.0)])
+def test_the_budget_begins_with_the_first_batch(first_step: float, most: float) -> None:
+    """A loop that compiles in its first step leaves less for the ladder, but at least half of it."""
+    run = Run(Plan(budget=30.0, rungs=["device", "baseline"]), first_step)
+    run.train()
+    assert most - 1.0 < run.time_of("finished") - run.time_of("first-batch") < most + 1.5
+
+
+@pytest.mark.parametrize(("preparing", "most"), [(0.0, 20.0), (12.0, 20.0), (50.0, 50.0 + 5.0)])
+def test_preparing_a_remedy_is_a_part_of_its_time(
+    monkeypatch: pytest.MonkeyPatch, preparing: float, most: float
+) -> None:
+    """At least a quarter of it is left for measuring."""
+    run = Run(Plan(budget=10.0, apply=20.0, rungs=["device", "baseline"]))
+
+    class Trial:
+        def __init__(self, rung: str, loader: Any, endless: bool, device: Any, aside: Any, *others: Any) -> None:
+            run.clock.seconds += preparing
+            self.rung, self.remedy = rung, Remedy(device="cpu", moved=[Place("Flip", "")])
+            self.feed = RemediedFeed(rung, run.loader(0.01), 1, aside, run.clock)  # type: ignore[arg-type]
+            assert others[-1] == pytest.approx(20.0, abs=0.5)
+
+        def send(self, send: Any) -> None:
+            send("remedy", asdict(self.remedy))
+
+        def measured(self) -> None: ...
+
+    monkeypatch.setattr("pipediag.ladder.climb.Trial", Trial)
+    run.train()
+    assert run.session.windows_of(REMEDIED)
+    assert most - 1.0 < run.time_of("finished") - run.time_of("applying") < most + 2.5
+
+
+@pytest.mark.parametrize(("seconds", "samples"), [(60.0, 15), (20.0, 8), (1e9, 30)])
+def test_certifying_takes_a_part_of_the_time(seconds: float, samples: int) -> None:
+    """At half a second a sample, made twice."""
+    session = Session(inside=inside(load=500.0))
+    assert remedy_trial._samples(session, REMEDIED, seconds) == samples
