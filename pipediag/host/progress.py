@@ -124,7 +124,7 @@ class ProgressLine:
         else:
             used = min(self._seconds, now - self._first_batch)
             share = f"{100 * used / self._seconds:.0f} % of the time used"
-            text = f"{self._doing}, {share}, {self._seconds - used:.0f} s left at most"
+            text = f"{share}, {self._seconds - used:.0f} s left at most: {self._doing}"
         return f"{text}; {self._answer}" if self._answer else text
 
     def _say(self, text: str) -> None:

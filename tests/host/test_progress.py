@@ -55,14 +55,14 @@ def test_a_line_every_ten_seconds_also_while_nothing_is_measured(clock: list[flo
     ]
     progress(FirstBatch(), session)
     wait(progress, clock, 10)
-    assert said.lines[-1] == "waiting for the training loop's first steps, 9 % of the time used, 91 s left at most"
+    assert said.lines[-1] == "9 % of the time used, 91 s left at most: waiting for the training loop's first steps"
     progress(Applying("settled", REMEDIED), session)
     wait(progress, clock, 10.5)
     told = "after the ladder: testing on samples which transforms can move to the device"
-    assert said.lines[-2:] == [told, f"{told}, 20 % of the time used, 80 s left at most"]
+    assert said.lines[-2:] == [told, f"20 % of the time used, 80 s left at most: {told}"]
     progress(Looking("5 steps", 3.0), session)
     wait(progress, clock, 200)
-    assert said.lines[-1] == "after the ladder: recording 5 steps, 100 % of the time used, 0 s left at most"
+    assert said.lines[-1] == "100 % of the time used, 0 s left at most: after the ladder: recording 5 steps"
     assert 24 <= len(said.lines) <= 28
 
 
@@ -74,7 +74,7 @@ def test_the_best_answer_so_far(clock: list[float]) -> None:
     answer = "the loop waits for data 40 % of each step of 100 ms"
     assert said.lines[-1].startswith(answer)
     wait(progress, clock, 10.5, session)
-    assert said.lines[-1].startswith("round 1, baseline, 10 % of the time used, 90 s left at most; " + answer)
+    assert said.lines[-1].startswith(f"10 % of the time used, 90 s left at most: round 1, baseline; {answer}")
 
 
 def test_why_a_pass_begins_again(clock: list[float]) -> None:
