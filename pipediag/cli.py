@@ -16,7 +16,7 @@ import click
 
 from ._version import __version__
 from .errors import EXIT_FAILED, EXIT_INTERRUPTED, EXIT_OK, PipediagError, UsageError
-from .host.standard_streams import open_closed
+from .host.standard_streams import open_closed, put
 
 if TYPE_CHECKING:
     from .commands.results import Results
@@ -358,8 +358,9 @@ def main() -> None:
         code = EXIT_INTERRUPTED
     except PipediagError as error:
         code = _failed(str(error), error.exit_code)
-    except BrokenPipeError:  # the reader of our help has closed it
-        code = EXIT_FAILED
+    except OSError as error:  # a full disk, or no room for files of ours
+        code = _failed(str(error), EXIT_FAILED)
+    put("", sys.stdout)  # here, since Python's own attempt at its end would be shown
     sys.exit(code or EXIT_OK)
 
 

@@ -69,6 +69,15 @@ sys.exit(5)
     assert found == 5 and err in ("y\n" * 3, "")
 
 
+@pytest.mark.parametrize(
+    ("redirected", "code", "told"), [("| true", 1, ""), (">/dev/full", 1, "No space left"), (">&- 2>&-", 0, "")]
+)
+@pytest.mark.parametrize("option", ["--help", "--version"])
+def test_help(redirected: str, code: int, told: str, option: str) -> None:
+    found, err = ran(f"from pipediag.cli import main\nsys.argv = ['pipediag', '{option}']\nmain()", redirected)
+    assert found == code and told in err and err.count("\n") == bool(told)
+
+
 def test_what_a_script_prints_arrives(tmp_path: Path) -> None:
     code = "keep_printing()\nprint('é1'); sys.stdout.buffer.write(b'2\\n'); os.system('echo 3')"
     found, err = ran(code, f"> {tmp_path}/x")
