@@ -68,7 +68,7 @@ def cli(context: click.Context) -> None:
 
     if context.invoked_subcommand is None:
         click.echo(context.get_help())
-    elif not {"-h", "--help"} & {*sys.argv}:
+    else:
         context.default_map = defaults(cli, Path.cwd())
 
 

@@ -91,4 +91,4 @@ def test_what_does_not_fit(
     code, out, err = main("analyze", script)
     assert (code, out) == (2, "")
     assert told in err and "pyproject.toml" in err and err.count("\n") == 1
-    assert main("analyze", "--help")[0] == 0
+    assert main("--help")[0] == 0
