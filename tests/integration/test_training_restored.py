@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import signal
+import threading
 import traceback
 from typing import Any
 
@@ -131,6 +134,20 @@ def test_ctrl_c_returns_what_was_measured(loader: DataLoader[Any], expected: lis
     training = Training(KeyboardInterrupt())
     diagnosis = pipediag.diagnose(loader, training.step, budget=30)
     assert diagnosis.session.ended == "interrupted" and diagnosis.session.anything_seen
+    assert goes_on(loader, training) == expected
+
+
+@pytest.mark.parametrize("seconds", [0.0, 0.05, 0.5])
+def test_a_signal_at_any_moment(loader: DataLoader[Any], expected: list[float], seconds: float) -> None:
+    training = Training()
+    timer = threading.Timer(seconds, os.kill, (os.getpid(), signal.SIGINT))
+
+    def progress(kind: str, data: dict[str, Any]) -> None:
+        if kind == "window" and timer.ident is None:
+            timer.start()
+
+    diagnosis = pipediag.diagnose(loader, training.step, budget=60, progress=progress)
+    assert diagnosis.session.ended == "interrupted" and diagnosis.session.windows
     assert goes_on(loader, training) == expected
 
 
