@@ -8,6 +8,7 @@ does it for an unmodified script in child interpreters.
 
 from __future__ import annotations
 
+import time
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
@@ -161,7 +162,8 @@ def diagnose(
     if not callable(step_fn):
         raise UsageError(f"diagnose() needs a function of a batch, not {type(step_fn).__name__}")
     budget = positive("budget", budget, "seconds")
-    session = Session(tool_version=__version__, environment={**environment(), "torch": torch.__version__})
+    facts = {**environment(), "torch": torch.__version__}
+    session = Session(tool_version=__version__, began=time.perf_counter(), environment=facts)
     # Measure this loader, even if step_fn steps no optimizer.
     plan = Plan(budget=budget, inference=True, knobs=KNOBS_SHARE * budget if knobs else 0.0)
     measurement = Measurement(plan, session, progress or (lambda kind, data: None), next_round)

@@ -7,6 +7,7 @@ may refuse to run again; the results of its first run are still reported.
 from __future__ import annotations
 
 import tempfile
+import time
 from dataclasses import dataclass, replace
 
 from .._version import __version__
@@ -56,7 +57,7 @@ def analyze_script(request: Request, progress: Progress) -> Session:
         UsageError: there is no such script.
     """
     request.target.check()
-    session = Session(tool_version=__version__)
+    session = Session(tool_version=__version__, began=time.perf_counter())
     session.script.argv = request.target.argv
     plan = Plan(budget=request.budget, loader=request.loader, apply=request.apply, audit=request.audit)
     plan.approximate = request.approximate

@@ -33,6 +33,7 @@ from .loop_side import END, Failure
 from .observing import Observer
 from .plan import Plan
 from .probes.sample_inspection import threads
+from .step_recorder import StepRecorder
 from .worker_reports import WorkerReports
 
 Send = Callable[[str, dict[str, Any]], None]
@@ -203,7 +204,8 @@ class Measurement:
             if track.comes_back_as(loader):
                 track.where = where if track.climb is None else track.where
                 return track
-        observer = Observer(self.clock, loader.num_workers, self.plan.attempt)
+        recorder = StepRecorder.within(self._session, "baseline", self.plan.attempt)
+        observer = Observer(self.clock, loader.num_workers, self.plan.attempt, recorder)
         track = Track(loader, len(self._tracks) + 1, where, observer)
         if self._target is not None and track.is_like(self._target):
             track.climb = self._target.climb
@@ -235,6 +237,12 @@ class Measurement:
             for block in self._target.observer.take(last):
                 self.send("observed", asdict(block))
 
+    def send_first_steps(self) -> None:
+        """Send the single steps seen before the first window, once; windows record their own."""
+        if self._target is not None:
+            for stretch in self._target.observer.take_stretches():
+                self.send("stretch", vars(stretch))
+
     def draws_of_others(self, ordinal: int) -> int:
         """Return the batches drawn so far from loaders that are neither this one nor its replacements."""
         own = self._tracks[ordinal - 1]
@@ -246,6 +254,7 @@ class Measurement:
             self.over = reason
             self.close()
             self.send_observed(last=True)
+            self.send_first_steps()
             self.send("finished", {"reason": reason, **asdict(self.summary())})
         raise AnalysisOver(reason)
 
@@ -258,6 +267,7 @@ class Measurement:
             if self._target is None:
                 self._take_most_trained()
             self.send_observed(last=True)
+            self.send_first_steps()
         return self.summary()
 
     def _take_most_trained(self) -> None:
@@ -308,8 +318,8 @@ class LoaderIterator(_BaseDataLoaderIter):  # type: ignore[misc]
 
     def __next__(self) -> Any:
         self._measurement.check()
-        self._track.observer.asks(self._measurement.training.device)
         climb = self._track.climb
+        self._track.observer.asks(self._measurement.training.device, self._feed if climb is None else climb.feed)
         if climb is None:
             self._look_back()
             climb = self._measurement.promote(self._track, self._feed, self._handed)

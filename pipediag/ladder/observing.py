@@ -9,8 +9,9 @@ import torch
 from ..measure.clock import Clock
 from ..measure.device import Device
 from ..measure.steps import StepClock
-from ..session import Observed
+from ..session import Observed, Stretch
 from .delivery import Delivery
+from .step_recorder import Queue, StepRecorder
 
 #: Maximum steps observed in one pass; windows measure the rest.
 _MOST = 256
@@ -22,13 +23,14 @@ class Observer:
     """A timer of one loader's steps while its batches arrive as in training.
 
     The first batch of each epoch and its step are left out: they include the loader's startup, and the very first step
-    warms up the device.
+    warms up the device. ``recorder`` records single steps.
     """
 
-    def __init__(self, clock: Clock, workers: int, attempt: int) -> None:
+    def __init__(self, clock: Clock, workers: int, attempt: int, recorder: StepRecorder) -> None:
         self._clock = clock
         self._size = workers or _BLOCK
         self._attempt = attempt
+        self._recorder = recorder
         self._blocks: list[Observed] = []
         self._device: torch.device | None = None
         self._steps = StepClock(clock)
@@ -42,24 +44,29 @@ class Observer:
         """Number of steps observed so far in this pass."""
         return self._seen
 
-    def asks(self, device: torch.device | None) -> None:
-        """Note that the loop asks for a batch; ``device`` is where it trains, or None if unknown."""
+    def asks(self, device: torch.device | None, queue: Queue) -> None:
+        """Note that the loop asks ``queue`` for a batch; ``device`` is where it trains, or None if unknown."""
         if self._seen >= _MOST:
             return
         if device is not None and self._device is None:
             self._sort()
             self._device, self._steps = device, StepClock(self._clock, Device(device))
             self._got = None
-        self._steps.asks()
+        now = self._steps.asks()
         if self._got is not None:
             self._made.append(self._got)
+        else:
+            self._recorder.ends()
+        self._recorder.asks(now, queue)
         self._got = None
         self._sort()
 
     def gets(self, delivery: Delivery) -> None:
         """Note that the loop gets a batch in the same way as in training."""
         if self._seen < _MOST:
-            self._steps.gets()
+            now = self._steps.gets()
+            self._recorder.took(delivery)
+            self._recorder.gets(now)
             self._got = delivery.cost.wall
 
     def breaks(self) -> None:
@@ -76,6 +83,11 @@ class Observer:
             self._close()
         blocks, self._blocks = self._blocks, []
         return blocks
+
+    def take_stretches(self) -> list[Stretch]:
+        """Return the recorded single steps, once, and record no more of them."""
+        self._recorder.ends()
+        return self._recorder.take()
 
     def _sort(self) -> None:
         for seconds, waited in self._steps.take():

@@ -7,15 +7,18 @@ from ..measure.device import Device
 from ..measure.evidence import BatchCost, Evidence, Gpu, worker_figures
 from ..measure.steps import StepClock
 from ..measure.window import FEW_STEPS, MIN_STEPS, SLOW, Stopwatch
-from ..session import Window
+from ..session import CACHED, Stretch, Window
+from .delivery import Delivery
 from .feed import Source
+from .step_recorder import StepRecorder
 
 
 class OpenWindow:
     """A window of ``rung`` that is being timed: one or more stretches of the loop, each with its end seen.
 
-    ``wanted`` is its target number of batches, ``longest`` its maximum number of seconds; ``optimizer_steps`` is that
-    counter at its beginning; ``interrupted`` is True if batches of other loaders were drawn during it.
+    ``wanted`` is its target number of batches, ``longest`` its maximum number of seconds; ``recorder`` records its
+    single steps; ``optimizer_steps`` is that counter at its beginning; ``interrupted`` is True if batches of other
+    loaders were drawn during it.
     """
 
     def __init__(
@@ -27,6 +30,7 @@ class OpenWindow:
         clock: Clock,
         device: Device,
         gpu: Gpu | None,
+        recorder: StepRecorder,
         optimizer_steps: int = 0,
     ) -> None:
         self.rung = rung
@@ -39,6 +43,8 @@ class OpenWindow:
         self._device = device
         self._watch = Stopwatch(clock, device.synchronize)
         self._steps = StepClock(clock, device)
+        self._recorder = recorder
+        self._queue = None if rung in CACHED else source
         self._spans: list[tuple[float, float]] = []
         self._source = source
         self._lay_ready = self._stock = 0
@@ -51,20 +57,26 @@ class OpenWindow:
         """Begin a stretch: the loop has just asked for a batch."""
         self._watch.start()
         self._lay_ready = self._source.ready
-        self._steps.asks()
+        self._recorder.asks(self._steps.asks(), self._queue)
+
+    def takes(self, delivery: Delivery) -> None:
+        """Note a batch of the workers: the next one that the loop gets."""
+        self.costs.append(delivery.cost)
+        self._recorder.took(delivery)
 
     def gets(self) -> None:
         """Note that the loop is about to get the batch it asked for."""
-        self._steps.gets()
+        self._recorder.gets(self._steps.gets())
 
     def count(self) -> None:
         """Count a step: the loop has completed it and asks for the next batch."""
         self._watch.count()
-        self._steps.asks()
+        self._recorder.asks(self._steps.asks(), self._queue)
 
     def stop(self) -> None:
         """End the stretch and keep it."""
         self._watch.stop()
+        self._recorder.ends(self._clock.now())
         self._stock += self._source.ready - self._lay_ready
         self._spans += self._steps.take()
         self._steps.breaks()
@@ -72,6 +84,7 @@ class OpenWindow:
     def drop(self) -> None:
         """Discard the stretch: its end was not seen."""
         self._watch.drop()
+        self._recorder.drop()
         self._steps = StepClock(self._clock, self._device)
 
     # The whole window
@@ -120,6 +133,10 @@ class OpenWindow:
             figures["next_ms"] = round(1000 * (self._source.waited - self._waited) / steps, 4)
             figures["stalled_ms"] = round(1000 * (self._source.stalled - self._stalled) / steps, 4)
         return figures
+
+    def stretches(self, round_: int) -> list[Stretch]:
+        """Return the recorded steps as those of this round, once."""
+        return self._recorder.take(round_)
 
     def closed(self, round_: int, attempt: int, optimizer_steps: int, evidence: dict[str, float]) -> Window:
         """Return the window as it is recorded."""

@@ -12,7 +12,6 @@ from typing import Any, Protocol
 from ..loop.training import Training
 from ..measure.clock import Clock
 from ..measure.device import Device
-from ..measure.evidence import BatchCost
 from ..measure.schedule import Schedule
 from ..measure.window import window_steps
 from ..session import CACHED, REMEDIES, Rung, Window, cut_of, fed_apart, made_under
@@ -28,6 +27,7 @@ from .loop_side import LoopSide, Turn
 from .open_window import OpenWindow
 from .plan import Plan
 from .probes.batchfacts import describe
+from .step_recorder import StepRecorder
 
 #: Number of disturbed windows (other code ran in them) that are discarded before such windows are accepted.
 _TOLERATED = 3
@@ -184,6 +184,7 @@ class Windows:
             self._clock,
             self._device,
             self._gpu,
+            StepRecorder.within(self.rounds.schedule.session, rung, self._setting.plan.attempt),
             self._setting.training.steps,
         )
 
@@ -219,7 +220,7 @@ class Windows:
         window.start()
         began = self._clock.now()
         while not window.full and not self._epochs.last_chance:
-            batch = yield from self._next(rung, window.costs)
+            batch = yield from self._next(rung, window)
             if batch is None:
                 window.drop()
                 return False
@@ -239,14 +240,18 @@ class Windows:
             window.stop()
         return window.full or (yield from self._into_next_epoch(rung))
 
-    def _next(self, rung: str, costs: list[BatchCost]) -> Turn:
-        """Return a batch as the loop gets it under ``rung``, or None if the workers sent one of another kind."""
+    def _next(self, rung: str, window: OpenWindow | None = None) -> Turn:
+        """Return a batch as the loop gets it under ``rung``, or None if the workers sent one of another kind.
+
+        It counts towards ``window``.
+        """
         if rung in CACHED:
             return self.cache(rung).next()
         delivery = yield from self._loop_side.take_fitting(rung)
         if delivery is None:
             return None
-        costs.append(delivery.cost)
+        if window is not None:
+            window.takes(delivery)
         return self._own(delivery.batch, rung)
 
     def _into_next_epoch(self, rung: str) -> Generator[Any, None, bool]:
@@ -260,7 +265,7 @@ class Windows:
             if self._epochs.complete:
                 if (yield from self._loop_side.end_epoch()) and rung not in CACHED:
                     return False
-            elif (batch := (yield from self._next(rung, []))) is not None:  # the loop is about to leave by itself
+            elif (batch := (yield from self._next(rung))) is not None:  # the loop is about to leave by itself
                 yield from self._loop_side.hand(batch)
         if rung not in CACHED:
             for _ in range(self._loop_side.source(rung).ready - ready):
@@ -279,7 +284,7 @@ class Windows:
             delivery = yield from self._loop_side.take("supply")
             if delivery is None:
                 return "the data ended"
-            window.costs.append(delivery.cost)
+            window.takes(delivery)
             window.count()
             self._end_in_time(window, began)
             if self._deadline.passed:
@@ -341,7 +346,7 @@ class Windows:
             elif rung == "supply":
                 batch = yield from self._loop_side.take(rung)
             else:
-                batch = yield from self._next(rung, [])
+                batch = yield from self._next(rung)
             if batch is None:
                 continue
             steps += 1
@@ -468,6 +473,8 @@ class Windows:
         window = open_.closed(self.rounds.schedule.round, self._setting.plan.attempt, optimizer_steps, evidence)
         self._learn(window)
         self._setting.send("window", vars(window))
+        for stretch in open_.stretches(window.round):
+            self._setting.send("stretch", vars(stretch))
         self._recorded(window.rung)
 
     def _learn(self, window: Window) -> None:

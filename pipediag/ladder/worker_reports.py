@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import math
 import random
 import statistics
+from bisect import bisect_right
 
 from ..session import Inside, Slow, Tail
 from .delivery import Delivery
@@ -12,6 +14,8 @@ from .delivery import Delivery
 _KEPT = 8192
 #: Number of slow samples that are named.
 _NAMED = 8
+#: Maximum number of bins of the histogram; few samples get fewer.
+_BINS = 40
 
 
 class WorkerReports:
@@ -55,6 +59,7 @@ class WorkerReports:
         if len(self._times) < 2:
             return None
         ranked = sorted(self._times)
+        edges, counts = _histogram([1000 * seconds for seconds in ranked])
         return Tail(
             samples=self.samples,
             p50_ms=round(1000 * statistics.median(ranked), 4),
@@ -63,4 +68,19 @@ class WorkerReports:
                 Slow(index, round(1000 * seconds, 3))
                 for index, seconds in sorted(self._slowest.items(), key=lambda item: item[1], reverse=True)
             ],
+            edges_ms=edges,
+            counts=counts,
         )
+
+
+def _histogram(ranked: list[float]) -> tuple[list[float], list[int]]:
+    """Return edges and counts of bins for sorted times in milliseconds; on a logarithmic scale the bins are equal."""
+    low = max(1e-4, math.floor(1e4 * ranked[0]) / 1e4)  # edges are rounded outward to 0.0001 ms
+    high = max(low, math.ceil(1e4 * ranked[-1]) / 1e4) + 1e-4
+    bins = min(_BINS, math.ceil(math.sqrt(len(ranked))))
+    inner = {round(low * (high / low) ** (number / bins), 4) for number in range(1, bins)}
+    edges = sorted({round(low, 4), *inner, round(high, 4)})
+    counts = [0] * (len(edges) - 1)
+    for ms in ranked:
+        counts[max(0, bisect_right(edges, ms) - 1)] += 1
+    return edges, counts

@@ -34,16 +34,18 @@ class StepClock:
         self._got: tuple[float, Any] | None = None
         self._open: deque[tuple[tuple[float, Any], tuple[float, Any], tuple[float, Any]]] = deque()
 
-    def asks(self) -> None:
-        """Note that the loop asks for a batch, which ends the current step."""
+    def asks(self) -> float:
+        """Note that the loop asks for a batch, which ends the current step; return the host's time."""
         now = self._now()
         if self._asked is not None and self._got is not None:
             self._open.append((self._asked, self._got, now))
         self._asked, self._got = now, None
+        return now[0]
 
-    def gets(self) -> None:
-        """Note that the loop gets its batch."""
+    def gets(self) -> float:
+        """Note that the loop gets its batch; return the host's time."""
         self._got = self._now()
+        return self._got[0]
 
     def breaks(self) -> None:
         """Discard the current step: the epoch has ended, or batches come from elsewhere."""

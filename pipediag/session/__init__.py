@@ -16,6 +16,7 @@ from .codec import build
 from .events import KINDS, read
 from .facts import (
     NOT_YET,
+    UNTOUCHED,
     Apart,
     BatchFacts,
     BatchStep,
@@ -88,6 +89,7 @@ __all__ = [
     "RUNG_MEANING",
     "SCHEMA_VERSION",
     "STAGE_OF_RUNG",
+    "UNTOUCHED",
     "Apart",
     "BatchFacts",
     "BatchStep",
@@ -146,7 +148,7 @@ class Session:
     environment: dict[str, Any] = field(default_factory=dict)
     device: dict[str, Any] = field(default_factory=dict)
     loader: Loader | None = None
-    began: float = 0.0  # time.monotonic() when the measurement began
+    began: float = 0.0  # time.perf_counter() when the measurement began; all processes of a machine share it
     rungs: dict[str, Rung] = field(default_factory=dict)
     windows: list[Window] = field(default_factory=list)
     observed: list[Observed] = field(default_factory=list)

@@ -8,6 +8,9 @@ from typing import Any
 #: Why the transform chain has no rungs of its own yet; see :attr:`Inside.unsplit`.
 NOT_YET = "they were not taken apart yet"
 
+#: Round of a :class:`Stretch` outside the windows, whose rounds count from 0.
+UNTOUCHED = -1
+
 #: Share of a step above which waiting means that the workers' output limits the loop, not queued batches.
 _WAITS = 0.1
 
@@ -189,7 +192,7 @@ class Tail:
     """Distribution of the time to make a sample under the baseline, and the slowest indices.
 
     ``counts[k]`` samples took between ``edges_ms[k]`` and ``edges_ms[k + 1]`` milliseconds; both are empty in sessions
-    of older versions.
+    of older versions. Of very many ``samples`` only a random subset is counted, the one that gives the percentiles.
     """
 
     samples: int = 0
@@ -202,13 +205,16 @@ class Tail:
 
 @dataclass
 class Stretch:
-    """Consecutive steps as they happened under one rung, with the batches that the workers finished meanwhile.
+    """Consecutive steps as they happened under one rung, with the batches that workers delivered meanwhile.
 
     All times are seconds after :attr:`.Session.began`. ``asked``, ``got`` and ``ready`` have one entry per step: when
-    the loop asked for its batch, when it had it, and how many batches lay ready when it asked. A step lasts until the
-    next one is asked for, the last until ``ended``. ``worker``, ``made_from``, ``made_until`` and ``collate_ms`` have
-    one entry per batch: the worker's number, when it began and finished the batch, and the milliseconds in the collate
-    function. ``round`` is that of the window, 0 for steps outside a window.
+    the loop asked for its batch, when it had it, and how many batches lay ready when it asked (0 if its batches come
+    from a cache or are not queued). A step lasts until the next one is asked for, the last until ``ended``. ``worker``,
+    ``made_from``, ``made_until`` and ``collate_ms`` have one entry per batch: the worker's number (-1 for the training
+    process itself), when it began and finished the batch, and the milliseconds in the collate function.
+
+    ``round`` is that of the window, :data:`UNTOUCHED` for steps of the loop as it is before the first window. Long
+    windows are cut short, and not all windows have a stretch: a session holds a limited number of steps.
     """
 
     rung: str

@@ -10,15 +10,18 @@ import torch
 from pipediag.ladder import observing
 from pipediag.ladder.delivery import Delivery
 from pipediag.ladder.observing import Observer
+from pipediag.ladder.step_recorder import StepRecorder
 from pipediag.measure.evidence import BatchCost
-from pipediag.session import Observed
+from pipediag.session import UNTOUCHED, Observed, Session, Stretch
 
 CPU = torch.device("cpu")
+#: When the session began, and when the clock starts.
+BEGAN, START = 40.0, 100.0
 
 
 class FakeClock:
     def __init__(self) -> None:
-        self.seconds = 100.0
+        self.seconds = START
 
     def now(self) -> float:
         return self.seconds
@@ -29,19 +32,22 @@ class Loop:
 
     def __init__(self, workers: int = 2, attempt: int = 1) -> None:
         self.clock = FakeClock()
-        self.observer = Observer(self.clock, workers, attempt)
+        recorder = StepRecorder.within(Session(began=BEGAN), "baseline", attempt)
+        self.observer = Observer(self.clock, workers, attempt, recorder)
+        self.ready = 0
 
     def epoch(self, batches: int, wait: float = 0.25, work: float = 0.5, made: float = 0.75) -> None:
         """As the loader's iterator tells of it: the first batch is the start-up, and the end is no batch."""
         for number in range(batches):
-            self.observer.asks(CPU)
+            self.observer.asks(CPU, self)
             self.clock.seconds += 7.0 if number == 0 else wait
             if number == 0:
                 self.observer.breaks()
             else:
-                self.observer.gets(Delivery(None, "baseline", True, BatchCost(wall=made), 0))
+                cost, now = BatchCost(wall=made, collate=made / 4), self.clock.now()
+                self.observer.gets(Delivery(None, "baseline", True, cost, number % 2, made=now))
             self.clock.seconds += work
-        self.observer.asks(CPU)
+        self.observer.asks(CPU, self)
         self.observer.breaks()
 
 
@@ -96,7 +102,7 @@ def test_a_loop_that_is_left() -> None:
     loop = Loop(workers=2)
     for _ in range(3):
         for number in range(4):
-            loop.observer.asks(CPU)
+            loop.observer.asks(CPU, loop)
             loop.clock.seconds += 0.25
             if number == 0:
                 loop.observer.breaks()
@@ -113,7 +119,7 @@ def test_batches_that_come_in_another_way_are_in_none() -> None:
     loop = Loop(workers=2)
     loop.epoch(3)
     for _ in range(10):
-        loop.observer.asks(CPU)
+        loop.observer.asks(CPU, loop)
         loop.clock.seconds += 9.0
         loop.observer.breaks()
     loop.epoch(3)
@@ -162,7 +168,7 @@ def test_the_device_is_waited_for_at_the_end_only(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(observing, "Device", Device)
     loop.epoch(4)
     assert loop.observer.take() == []
-    loop.observer.asks(CPU)
+    loop.observer.asks(CPU, loop)
     assert loop.observer.take() == [] and not synchronized
     assert loop.observer.take(last=True) == [block(2), block(1)]
     assert len(synchronized) == 1
@@ -171,8 +177,63 @@ def test_the_device_is_waited_for_at_the_end_only(monkeypatch: pytest.MonkeyPatc
 def test_the_device_may_become_known_later() -> None:
     """The first steps are timed by the host's clock; what was open is not mixed with events."""
     loop = Loop(workers=2)
-    loop.observer.asks(None)
+    loop.observer.asks(None, loop)
     loop.clock.seconds += 7.0
     loop.observer.breaks()
     loop.epoch(5)
     assert sum(one.steps for one in loop.observer.take(last=True)) == 4
+
+
+class TestStretches:
+    """Single steps: they are recorded until the first window, on the clock of the workers."""
+
+    def test_steps_batches_and_queue(self) -> None:
+        loop = Loop(attempt=2)
+        loop.ready = 3
+        loop.epoch(4)
+        second = START - BEGAN + 7.5
+        assert loop.observer.take_stretches() == [
+            Stretch(
+                "baseline",
+                UNTOUCHED,
+                2,
+                asked=[second, second + 0.75, second + 1.5],
+                got=[second + 0.25, second + 1.0, second + 1.75],
+                ready=[3, 3, 3],
+                ended=second + 2.25,
+                worker=[1, 0, 1],
+                made_from=[second - 0.5, second + 0.25, second + 1.0],
+                made_until=[second + 0.25, second + 1.0, second + 1.75],
+                collate_ms=[187.5] * 3,
+            )
+        ]
+
+    def test_each_epoch_is_one(self) -> None:
+        loop = Loop()
+        for _ in range(3):
+            loop.epoch(4)
+            loop.clock.seconds += 60.0
+        assert [len(stretch.asked) for stretch in loop.observer.take_stretches()] == [3, 3, 3]
+
+    def test_none_is_recorded_once_they_are_taken(self) -> None:
+        loop = Loop()
+        loop.epoch(4)
+        assert len(loop.observer.take_stretches()) == 1
+        loop.epoch(4)
+        assert loop.observer.take_stretches() == []
+        assert loop.observer.seen == 6
+
+    @pytest.mark.parametrize("batches", [0, 1])
+    def test_one_step_is_none(self, batches: int) -> None:
+        loop = Loop()
+        loop.epoch(batches)
+        assert loop.observer.take_stretches() == []
+
+    def test_a_batch_that_did_not_come(self) -> None:
+        """The loader raised an error, and the loop goes on."""
+        loop = Loop()
+        loop.epoch(3)
+        loop.observer.asks(CPU, loop)
+        loop.clock.seconds += 1.0
+        loop.epoch(3)
+        assert [len(stretch.asked) for stretch in loop.observer.take_stretches()] == [2, 2]

@@ -271,6 +271,8 @@ def test_the_race_on_a_running_loop(monkeypatch: pytest.MonkeyPatch, length: int
         assert [window.ms_per_step for window in rounds[rung]] == pytest.approx([ms] * FIRST_LOOK)
     assert [window.ms_per_step for window in rounds["baseline"][3:]] == pytest.approx([100.0] * FIRST_LOOK)
     assert {window.round for window in rounds["settings:1"]} == {*range(3, 3 + FIRST_LOOK)}
+    recorded = {(stretch.rung, stretch.round) for stretch in race.session.stretches}
+    assert {(window.rung, window.round) for windows in rounds.values() for window in windows[-FIRST_LOOK:]} <= recorded
     assert race.session.knobs is not None
     assert [one.startup for one in race.session.knobs.tried] == pytest.approx([0.05, 0.025, 0.1])
     assert {*race.closed} == {"settings:1", "settings:2", "settings:3"}, "all workers are ended"

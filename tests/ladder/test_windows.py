@@ -754,6 +754,75 @@ class TestOtherLoaders:
         assert ("warning", dict(OTHER_LOADERS)) in loop.events
 
 
+class TestStretches:
+    """Single steps of the windows that are recorded, and the batches that came meanwhile."""
+
+    def stretches(self, loop: Loop) -> list[dict[str, Any]]:
+        return [data for kind, data in loop.events if kind == "stretch"]
+
+    def test_of_a_window(self) -> None:
+        """Two batches come at once, once a second. They are made while the loop waits and works."""
+        loop = Loop()
+        loop.measure("baseline")
+        (stretch,) = self.stretches(loop)
+        began = 1.0 + 2 / 8  # the loop has settled
+        assert (stretch["rung"], stretch["round"], stretch["attempt"]) == ("baseline", 0, 1)
+        assert stretch["asked"] == [began + n + m for n in range(3) for m in (0.0, 7 / 8)]
+        assert stretch["got"] == [began + n + m for n in range(3) for m in (6 / 8, 7 / 8)]
+        assert stretch["ready"] == [0, 1] * 3
+        assert stretch["ended"] == began + 3.0
+        assert stretch["worker"] == [0, 1] * 3
+        assert stretch["made_from"] == [1.0, 1.0, 2.0, 2.0, 3.0, 3.0]
+        assert stretch["made_until"] == [2.0, 2.0, 3.0, 3.0, 4.0, 4.0]
+
+    @pytest.mark.parametrize("rung", ["device", "host"])
+    def test_of_a_cache(self, rung: str) -> None:
+        """The loop never waits, and what lies ready in the queue is not for it."""
+        loop = Loop()
+        loop.rest()
+        loop.measure(rung)
+        (stretch,) = self.stretches(loop)
+        assert len(stretch["asked"]) == loop.recorded[-1]["steps"]
+        assert stretch["asked"] == stretch["got"]
+        assert {*stretch["ready"]} == {0}
+        assert stretch["worker"] == []
+
+    @pytest.mark.parametrize("rung", [REMEDIED, CLONED])
+    def test_of_another_loader(self, rung: str) -> None:
+        loop = Loop()
+        beside(loop, rung)
+        loop.measure(rung)
+        (stretch,) = self.stretches(loop)
+        assert stretch["rung"] == rung
+        assert len(stretch["asked"]) == len(stretch["worker"]) == loop.recorded[-1]["steps"]
+
+    def test_of_the_loader_alone(self) -> None:
+        """It is waited for all the time."""
+        loop = Loop()
+        loop.measure("supply")
+        (stretch,) = self.stretches(loop)
+        assert stretch["got"] == [*stretch["asked"][1:], stretch["ended"]]
+        assert len(stretch["worker"]) == loop.recorded[-1]["steps"]
+
+    def test_epochs_are_apart(self) -> None:
+        loop = Loop(length=4)
+        loop.measure("baseline")
+        assert [len(stretch["asked"]) for stretch in self.stretches(loop)] == [2, 4]
+
+    def test_a_window_that_is_thrown_away_has_none(self) -> None:
+        loop = Loop()
+        loop.validates = {3}
+        loop.measure("baseline")
+        assert self.stretches(loop) == []
+
+    def test_nor_has_a_stretch_whose_end_was_not_seen(self) -> None:
+        """The loop leaves after six batches, two of which settling takes: the last of its step is not known to end."""
+        loop = Loop(leaves=6)
+        loop.measure("baseline")
+        steps = [len(stretch["asked"]) for stretch in self.stretches(loop)]
+        assert sum(steps) == loop.recorded[-1]["steps"]
+
+
 class TestSupply:
     def test_the_loader_alone(self) -> None:
         """The loop makes no step; two batches a second are what the workers can do."""

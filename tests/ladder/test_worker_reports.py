@@ -79,6 +79,31 @@ class TestTail:
         assert tail.p99_ms == pytest.approx(990, abs=30)
 
 
+class TestHistogram:
+    @pytest.mark.parametrize("samples", [2, 50, 5000])
+    def test_every_sample_is_in_one_bin(self, samples: int) -> None:
+        draw = random.Random(2)
+        tail = told([draw.lognormvariate(-4, 1) for _ in range(samples)]).tail
+        assert tail is not None
+        assert tail.edges_ms == sorted({*tail.edges_ms})
+        assert len(tail.edges_ms) == len(tail.counts) + 1 <= 41
+        assert sum(tail.counts) == samples
+        assert tail.edges_ms[0] <= tail.p50_ms <= tail.p99_ms <= tail.edges_ms[-1]
+
+    def test_bins_are_equal_on_a_logarithmic_scale(self) -> None:
+        tail = told([0.001] * 8 + [1.0]).tail
+        assert tail is not None
+        assert tail.edges_ms == pytest.approx([1.0, 10.0, 100.0, 1000.0], rel=1e-3)
+        assert tail.counts == [8, 0, 1]
+
+    @pytest.mark.parametrize("seconds", [0.0, 0.002])
+    def test_of_equal_times(self, seconds: float) -> None:
+        tail = told([seconds] * 100).tail
+        assert tail is not None
+        assert tail.counts == [100]
+        assert tail.edges_ms[0] < tail.edges_ms[1] <= tail.edges_ms[0] + 0.001
+
+
 class TestInsides:
     def test_by_worker(self) -> None:
         heard = WorkerReports()

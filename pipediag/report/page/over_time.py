@@ -1,0 +1,267 @@
+"""Draw the run over time: steps a second, the rung in each moment, and the batches that lay ready."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Collection, Iterable, Sequence
+from dataclasses import dataclass, field, replace
+
+from ...analysis.sentences import number
+from ...session import CACHED, CONTROLS, REMEDIES, Session, Stretch, Window, ordered, settings_of
+from .svg import WIDTH, Drawn, anchor, coordinate, element, image, log_ticks, place, plot, ticks
+
+#: Most moments along the width; what is closer together is drawn as one.
+_MOMENTS = 250
+#: From this ratio of the fastest to the slowest rate on, the scale is logarithmic.
+_WIDE = 8.0
+_RATES, _LANE, _READY, _AXIS = 200.0, 16.0, 64.0, 20.0
+_MARGIN = 8.0
+
+#: The height at which a rate is drawn.
+_Height = Callable[[float], float]
+
+
+@dataclass(frozen=True)
+class Pace:
+    """Consecutive steps: begin and end in seconds, their number, and the batches that lay ready on average."""
+
+    begin: float
+    end: float
+    steps: int
+    ready: float | None = None
+
+    @property
+    def rate(self) -> float:
+        return self.steps / (self.end - self.begin)
+
+
+@dataclass(frozen=True)
+class Bout:
+    """A time under one rung, in seconds; ``window`` is false for steps outside a window."""
+
+    rung: str
+    begin: float
+    end: float
+    window: bool = True
+    paces: list[Pace] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
+class Lane:
+    """A row of the figure: its name and the drawing beside it."""
+
+    name: str
+    drawn: Drawn
+
+
+@dataclass(frozen=True)
+class Run:
+    """The rows of the figure, all with the same axis of time, and notes to it."""
+
+    rows: list[Lane]
+    notes: list[str]
+
+
+def run_over_time(session: Session) -> Run | None:
+    """Return the figure; without single steps from the windows alone, and None without these."""
+    windows = {(window.rung, window.round, window.attempt) for window in session.windows}
+    bouts = from_stretches(session.stretches, windows)
+    if bouts:
+        notes = ["Pale: steps outside a window."] if not all(bout.window for bout in bouts) else []
+        if len({one.attempt for one in session.stretches}) > 1:
+            notes.append("The script ran more than once; gaps are its starts.")
+        return draw(bouts, "seconds since the first step", notes)
+    bouts = from_windows(session.windows)
+    note = "Windows in the order in which they were measured; the time between them is left out."
+    return draw(bouts, "seconds of the windows", [note]) if bouts else None
+
+
+def from_stretches(stretches: Iterable[Stretch], windows: Collection[tuple[str, int, int]]) -> list[Bout]:
+    """Return the stretches as bouts; of many steps, neighbours are taken together.
+
+    ``windows`` are the rung, round and pass of each window.
+    """
+    stretches = [one for one in stretches if one.asked]
+    together = max(1, math.ceil(sum(len(one.asked) for one in stretches) / (2 * _MOMENTS)))
+    found = []
+    for one in stretches:
+        asked, paces = one.asked, []
+        ends = [*asked, max(one.ended, asked[-1])]
+        for first in range(0, len(asked), together):
+            last = min(first + together, len(asked))
+            ready = one.ready[first:last]
+            if ends[last] > ends[first]:
+                mean = sum(ready) / len(ready) if ready else None
+                paces.append(Pace(ends[first], ends[last], last - first, mean))
+        if paces:
+            found.append(
+                Bout(one.rung, paces[0].begin, paces[-1].end, (one.rung, one.round, one.attempt) in windows, paces)
+            )
+    return found
+
+
+def from_windows(windows: Iterable[Window]) -> list[Bout]:
+    """Return the windows as bouts, one after the other."""
+    found, now = [], 0.0
+    for window in windows:
+        end = now + window.seconds
+        found.append(Bout(window.rung, now, end, paces=[Pace(now, end, window.steps)]))
+        now = end
+    return found
+
+
+def draw(bouts: Sequence[Bout], axis: str, notes: list[str]) -> Run:
+    """Return the rows: rates, a lane for each rung, batches ready if they are known, and the axis of time."""
+    begin, end = min(bout.begin for bout in bouts), max(bout.end for bout in bouts)
+    scale = _Scale(begin, max(end - begin, 1e-9))
+    paces = {rung: _thinned([p for b in bouts if b.rung == rung for p in b.paces], scale) for rung in _rungs(bouts)}
+    rates, log = _rates(paces, scale)
+    rows = [Lane("steps/s", rates), *(_lane(rung, bouts, scale) for rung in paces)]
+    if ready := [pace for found in paces.values() for pace in found if pace.ready is not None]:
+        rows.append(Lane("batches ready", _ready(sorted(ready, key=lambda pace: pace.begin), scale)))
+    rows.append(Lane("", _axis(scale, axis)))
+    return Run(rows, [*(["The scale of steps/s is logarithmic."] if log else []), *notes])
+
+
+@dataclass(frozen=True)
+class _Scale:
+    """The axis of time."""
+
+    begin: float
+    seconds: float
+
+    def share(self, time: float) -> float:
+        return (time - self.begin) / self.seconds
+
+    def x(self, time: float) -> str:
+        return f"{WIDTH * self.share(time):.1f}".removesuffix(".0")
+
+    def moment(self, time: float) -> int:
+        return int(_MOMENTS * self.share(time))
+
+
+def _rungs(bouts: Iterable[Bout]) -> list[str]:
+    return ordered({bout.rung for bout in bouts})
+
+
+def colour(rung: str) -> str:
+    """Return the colour of a rung, a class of the stylesheet."""
+    if rung in CACHED or rung in CONTROLS:
+        return "neutral"
+    if rung == "baseline":
+        return "accent"
+    return "good" if rung in REMEDIES else "doubtful" if settings_of(rung) is not None else "soft"
+
+
+def _thinned(paces: list[Pace], scale: _Scale) -> list[Pace]:
+    """Return the paces of one rung in time order, those of one moment as one."""
+    found: list[Pace] = []
+    for pace in sorted(paces, key=lambda pace: pace.begin):
+        last = found[-1] if found else None
+        if last is not None and scale.moment(last.begin) == scale.moment(pace.begin):
+            steps = last.steps + pace.steps
+            took = (last.end - last.begin) + (pace.end - pace.begin)
+            known = [(p.ready, p.steps) for p in (last, pace) if p.ready is not None]
+            ready = sum(r * n for r, n in known) / sum(n for _, n in known) if known else None
+            # The end follows from the time that the steps took: other rungs may lie between them.
+            found[-1] = replace(last, end=last.begin + took, steps=steps, ready=ready)
+        else:
+            found.append(pace)
+    return found
+
+
+def _rates(paces: dict[str, list[Pace]], scale: _Scale) -> tuple[Drawn, bool]:
+    """Return the rates over time, and whether their scale is logarithmic."""
+    values = [pace.rate for found in paces.values() for pace in found]
+    low, high = min(values), max(values)
+    log = high > _WIDE * low
+    usable = _RATES - 2 * _MARGIN
+
+    def y(rate: float) -> float:
+        share = math.log(rate / low) / math.log(high / low) if log else rate / high
+        return _RATES - _MARGIN - usable * share
+
+    drawn = []
+    for tick in log_ticks(low, high) if log else ticks(high):
+        at = coordinate(y(tick))
+        drawn.append(element("line", class_="grid", x1="0%", x2="100%", y1=at, y2=at))
+    lines = [element("path", class_=f"line {colour(rung)}", d=_line(found, scale, y)) for rung, found in paces.items()]
+    drawn.append(plot(_RATES, *lines))
+    for tick in log_ticks(low, high) if log else ticks(high):
+        drawn.append(element("text", number(tick), class_="tick halo", x=0, y=coordinate(max(10.0, y(tick) - 3))))
+    label = "Steps per second over time: " + "; ".join(
+        f"{rung} {number(_mean(found))}" for rung, found in paces.items()
+    )
+    return image(label, _RATES, drawn), log
+
+
+def _mean(paces: Sequence[Pace]) -> float:
+    return sum(pace.steps for pace in paces) / sum(pace.end - pace.begin for pace in paces)
+
+
+def _line(paces: Sequence[Pace], scale: _Scale, y: _Height) -> str:
+    """Return a level for each pace, joined where one follows the other."""
+    path, before = [], None
+    for pace in paces:
+        at = coordinate(y(pace.rate))
+        joined = before is not None and abs(pace.begin - before) < scale.seconds / _MOMENTS
+        path.append(f"V{at}H{scale.x(pace.end)}" if joined else f"M{scale.x(pace.begin)} {at}H{scale.x(pace.end)}")
+        before = pace.end
+    return "".join(path)
+
+
+def _lane(rung: str, bouts: Sequence[Bout], scale: _Scale) -> Lane:
+    """Return a lane with the times of a rung, those outside its windows pale."""
+    own = [bout for bout in bouts if bout.rung == rung]
+    shown = [
+        element("path", class_=f"fill {colour(rung)}{'' if window else ' pale'}", d=_boxes(of_kind, scale))
+        for window in (False, True)
+        if (of_kind := [bout for bout in own if bout.window == window])
+    ]
+    windows = sum(bout.window for bout in own)
+    rail = element("line", class_="rail", x1="0%", x2="100%", y1=_LANE / 2, y2=_LANE / 2)
+    return Lane(
+        rung, image(f"{rung}: {windows} window{'' if windows == 1 else 's'}", _LANE, [rail, plot(_LANE, *shown)])
+    )
+
+
+def _boxes(bouts: Sequence[Bout], scale: _Scale) -> str:
+    """Return a box for each bout; those that all but touch are one."""
+    spans: list[list[float]] = []
+    for bout in sorted(bouts, key=lambda bout: bout.begin):
+        if spans and bout.begin - spans[-1][1] < scale.seconds / (2 * _MOMENTS):
+            spans[-1][1] = max(spans[-1][1], bout.end)
+        else:
+            spans.append([bout.begin, bout.end])
+    top, bottom = coordinate(3), coordinate(_LANE - 3)
+    return "".join(f"M{scale.x(a)} {top}H{scale.x(b)}V{bottom}H{scale.x(a)}Z" for a, b in spans)
+
+
+def _ready(paces: Sequence[Pace], scale: _Scale) -> Drawn:
+    """Return the batches that lay ready as an area."""
+    levels = [pace.ready or 0.0 for pace in paces]
+    high, usable = max(1.0, *levels), _READY - _MARGIN
+    base = coordinate(_READY - 1)
+    tops = [coordinate(_READY - 1 - (usable - 1) * level / high) for level in levels]
+    boxes = [
+        f"M{scale.x(pace.begin)} {base}V{top}H{scale.x(pace.end)}V{base}Z"
+        for pace, top in zip(paces, tops, strict=True)
+    ]
+    most = number(high)
+    drawn = [
+        element("line", class_="grid", x1="0%", x2="100%", y1=coordinate(_MARGIN), y2=coordinate(_MARGIN)),
+        element("line", class_="rail", x1="0%", x2="100%", y1=base, y2=base),
+        plot(_READY, element("path", class_="fill soft", d="".join(boxes))),
+        element("text", most, class_="tick halo", x=0, y=coordinate(_MARGIN + 10)),
+    ]
+    return image(f"Batches that lay ready when the loop asked for one: at most {most}", _READY, drawn)
+
+
+def _axis(scale: _Scale, name: str) -> Drawn:
+    drawn = []
+    marks = ticks(scale.seconds, 4)
+    for tick in marks:
+        share = tick / scale.seconds
+        text = f"{coordinate(tick)} s"
+        drawn.append(element("text", text, class_="tick", x=place(share), y=14, text_anchor=anchor(share)))
+    return image(f"Time in {name}", _AXIS, drawn)

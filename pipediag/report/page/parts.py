@@ -1,0 +1,100 @@
+"""Define what a page has beside the blocks of a document: drawings, tables with drawings, and what can be folded."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from ...session import Pictured
+from ..document import Block, Table
+from .over_time import Lane
+from .svg import Drawn
+
+
+@dataclass(frozen=True)
+class Drawing:
+    """A drawing as wide as the page."""
+
+    drawn: Drawn
+
+
+@dataclass(frozen=True)
+class Chart:
+    """A table with a drawing in each row.
+
+    Attributes:
+        caption: what it shows.
+        headers: the names of the columns.
+        align: ``l`` or ``r`` for each column, ``g`` for a drawing, ``c`` for a place in code, ``s`` for source code.
+        rows: the cells.
+    """
+
+    caption: str
+    headers: Sequence[str]
+    align: str
+    rows: Sequence[Sequence[str]]
+
+
+@dataclass(frozen=True)
+class Lanes:
+    """Drawings below each other with one axis, each with its name beside it."""
+
+    rows: Sequence[Lane]
+
+
+@dataclass(frozen=True)
+class Sortable:
+    """A table of raw numbers, whose columns sort; folded until it is opened."""
+
+    caption: str
+    headers: Sequence[str]
+    align: str
+    rows: Sequence[Sequence[str]]
+
+
+@dataclass(frozen=True)
+class Pictures:
+    """Samples as the CPU and the device made them, and ``left_out``, how many more there are."""
+
+    samples: Sequence[Pictured]
+    left_out: int = 0
+
+
+@dataclass(frozen=True)
+class Facts:
+    """Names and values."""
+
+    pairs: Sequence[tuple[str, str]]
+
+
+PageBlock = Block | Drawing | Chart | Lanes | Sortable | Pictures | Facts
+
+
+@dataclass(frozen=True)
+class Part:
+    """A section of the page: its name in addresses, its title, a sentence on how to read it, and its blocks."""
+
+    name: str
+    title: str
+    blocks: Sequence[PageBlock]
+    lead: str = ""
+
+
+@dataclass(frozen=True)
+class Page:
+    """A page below its summary: what it is about, for the title of the window, and its parts."""
+
+    title: str
+    parts: Sequence[Part]
+
+
+def with_content(parts: Sequence[Part | None]) -> list[Part]:
+    """Return the parts that have anything to show."""
+    return [part for part in parts if part is not None and part.blocks]
+
+
+def with_drawings(table: Table, caption: str, header: str, drawings: Sequence[Drawn]) -> Chart:
+    """Return a document's table with a drawing behind the first cell of each row."""
+    first, *headers = table.headers
+    rows = [[name, drawn, *cells] for (name, *cells), drawn in zip(table.rows, drawings, strict=True)]
+    return Chart(caption, [first, header, *headers], f"{table.align[0]}g{table.align[1:]}", rows)

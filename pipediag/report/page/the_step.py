@@ -1,0 +1,75 @@
+"""Show where a step goes: as one bar, stage by stage, and rung by rung."""
+
+from __future__ import annotations
+
+from ...analysis import Diagnosis
+from ...analysis.sentences import number
+from ...session import RUNG_MEANING, cut_of
+from ..diagnosis import StageRow, between, stage_rows, step_line, value
+from . import bars
+from .parts import Chart, Drawing, Part
+
+#: The colours of a stack in the rows below it, where they stand alone.
+_IN_ROWS = {"neutral": "neutral", "t4": "accent", "t2": "soft"}
+
+
+def part(diagnosis: Diagnosis) -> Part | None:
+    rows = stage_rows(diagnosis)
+    if not rows:
+        return None
+    stacked = [bars.Part(_short(row), row.bar, _colour(diagnosis, row), f"{row.cost} ms, {row.share}") for row in rows]
+    step = number(diagnosis.ladder.ms("baseline").value)
+    label = f"A step of {step} ms: " + "; ".join(f"{row.stage} {row.cost} ms" for row in rows)
+    lead = step_line(diagnosis) or f"A step takes {step} ms."
+    return Part("step", "Where a step goes", [Drawing(bars.stack(label, stacked)), _stages(diagnosis, rows)], lead)
+
+
+def _stages(diagnosis: Diagnosis, rows: list[StageRow]) -> Chart:
+    cells, begin = [], 0.0
+    for row in rows:
+        colour = _IN_ROWS[_colour(diagnosis, row)]
+        drawn = bars.bar(f"{row.share} of the step", row.bar, colour, begin)
+        cells.append([row.stage, drawn, row.cost, row.interval, row.share, row.without])
+        begin += row.bar
+    headers = ("stage", "share of the step", "ms", "95 % interval", "share", "steps/s without it")
+    return Chart("The stages of a step, from the device outwards; ~ marks a prediction", headers, "lgrrrr", cells)
+
+
+def _short(row: StageRow) -> str:
+    """Return the name of a row for the bar: a transform's own name, a stage without those it covers."""
+    return row.stage.removeprefix("transform: ").partition(" (with ")[0]
+
+
+def _colour(diagnosis: Diagnosis, row: StageRow) -> str:
+    """Return the colour of a row: the model's grey, the bottleneck's strong, others lighter."""
+    stage = row.stage.partition(":")[0].partition(" (")[0]
+    verdict = diagnosis.verdict
+    if stage == "compute":
+        return "neutral"
+    return "t4" if stage in (verdict.bottleneck, *verdict.co_bottlenecks) else "t2"
+
+
+def ladder(diagnosis: Diagnosis) -> Part | None:
+    """Return the rungs as dots with their intervals."""
+    view = diagnosis.ladder
+    if len(view.rungs) < 2:
+        return None
+    times = {rung: view.ms(rung) for rung in view.rungs}
+    finite = [end for ms in times.values() for end in (ms.value, ms.high) if end < float("inf")]
+    high = 1.03 * max(finite)
+    rows = []
+    for rung, ms in times.items():
+        label = f"{value(ms)} ms a step, {between(ms)}"
+        colour = "accent" if rung == "baseline" else "ink"
+        rate = ms.inverse(1000.0)
+        rows.append([rung, bars.whisker(label, ms, high, colour), value(ms), between(ms), value(rate), _meaning(rung)])
+    headers = ("rung", f"0 to {number(high)} ms a step", "ms", "95 % interval", "steps/s", "what the loop received")
+    lead = "The same loop, fed from one place of the pipeline after another. Each rung adds a stage to the one above."
+    return Part("ladder", "The ladder", [Chart("Milliseconds a step by rung", headers, "lgrrrl", rows)], lead)
+
+
+def _meaning(rung: str) -> str:
+    cut = cut_of(rung)
+    if cut is None:
+        return RUNG_MEANING.get(rung, "")
+    return f"cached samples after the first {cut} transform{'' if cut == 1 else 's'}, the others run anew"
