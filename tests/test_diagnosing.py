@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from types import ModuleType
-from typing import Any
 
 import pytest
 
 from pipediag.analysis.summary import summarise
 from pipediag.diagnosing import Diagnosis
 from pipediag.errors import UsageError
-from pipediag.report import screen
+from pipediag.report import page, screen
 from pipediag.session import Session, Window
 
 from .made import climbing, cut, inside, make
@@ -40,9 +38,7 @@ def test_printed_it_is_the_screen(diagnosis: Diagnosis, capsys: pytest.CaptureFi
 
 
 def test_a_notebook_gets_the_page(diagnosis: Diagnosis, monkeypatch: pytest.MonkeyPatch) -> None:
-    page: Any = ModuleType("pipediag.report.page")
-    page.first_part = lambda subject: f"<p>{subject!r}</p>"
-    monkeypatch.setitem(sys.modules, "pipediag.report.page", page)
+    monkeypatch.setattr(page, "first_part", lambda subject: f"<p>{subject!r}</p>", raising=False)
     assert diagnosis._repr_html_() == f"<p>{diagnosis!r}</p>"
 
 
