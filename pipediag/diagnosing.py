@@ -13,7 +13,6 @@ import warnings
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass
-from importlib import import_module
 from pathlib import Path
 from traceback import format_exception_only
 from typing import TYPE_CHECKING, Any
@@ -67,8 +66,9 @@ class Diagnosis(analysis.Diagnosis):
         return screen.write(summarise(self))
 
     def _repr_html_(self) -> str:
-        html: str = import_module(".report.page", __package__).first_part(self)
-        return html
+        from .report import page
+
+        return page.first_part(self)
 
     @property
     def stages(self) -> list[StageCost]:

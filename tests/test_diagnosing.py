@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from html import unescape
 from pathlib import Path
 
 import pytest
@@ -10,7 +11,7 @@ import pytest
 from pipediag.analysis.summary import summarise
 from pipediag.diagnosing import Diagnosis
 from pipediag.errors import UsageError
-from pipediag.report import page, screen
+from pipediag.report import screen
 from pipediag.session import Session, Window
 
 from .made import climbing, cut, inside, make
@@ -37,9 +38,16 @@ def test_printed_it_is_the_screen(diagnosis: Diagnosis, capsys: pytest.CaptureFi
     assert capsys.readouterr().out == screen.write(summarise(diagnosis)) + "\n"
 
 
-def test_a_notebook_gets_the_page(diagnosis: Diagnosis, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(page, "first_part", lambda subject: f"<p>{subject!r}</p>", raising=False)
-    assert diagnosis._repr_html_() == f"<p>{diagnosis!r}</p>"
+def test_a_notebook_gets_the_answer_in_a_frame_of_its_own(diagnosis: Diagnosis) -> None:
+    """Nothing of the page's style leaks into the notebook, and names cannot leave the frame."""
+    assert diagnosis.session.loader is not None
+    diagnosis.session.loader.dataset = '"><script>alert(1)</script>'
+    html = diagnosis._repr_html_()
+    assert html.startswith("<iframe ") and html.endswith("</iframe>")
+    assert html.count("<") == 2, "the frame's content is escaped"
+    content = unescape(html.partition('srcdoc="')[2].partition('"')[0])
+    assert "Your training waits for data" in content and "<script>alert" not in content
+    assert len(html) < 100_000
 
 
 def test_stages_are_the_waterfall(diagnosis: Diagnosis) -> None:

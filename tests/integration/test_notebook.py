@@ -8,8 +8,6 @@ from typing import Any
 
 import pytest
 
-from pipediag.report import page
-
 nbformat = pytest.importorskip("nbformat", reason="notebooks need nbclient and ipykernel")
 nbclient = pytest.importorskip("nbclient", reason="notebooks need nbclient and ipykernel")
 pytest.importorskip("ipykernel", reason="notebooks need nbclient and ipykernel")
@@ -77,8 +75,6 @@ def kernel_finds_this_pipediag(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) 
 
 @pytest.mark.parametrize("workers", [0, 2])
 def test_a_cell_shows_the_diagnosis(workers: int, tmp_path: Path) -> None:
-    if not hasattr(page, "first_part"):
-        pytest.skip("the page has no part for a notebook")
     setup = SETUP.replace("WORKERS", str(workers))
     _, shown, printed, failed = executed(tmp_path, setup, DIAGNOSE, UNTOUCHED, FAILS)
     (result,) = [output for output in shown if output.output_type == "execute_result"]
