@@ -12,25 +12,94 @@ import time
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from traceback import format_exception_only
 from typing import TYPE_CHECKING, Any
 
 from . import analysis
 from ._version import __version__
 from .analysis import diagnose_session
 from .analysis.remedy import best, remedy_of, why_none
+from .analysis.sentences import few_of, number
 from .analysis.stopping import next_round
+from .analysis.summary import summarise
+from .arguments import positive
 from .errors import AnalysisOver, NothingMeasured, UsageError
-from .session import DECODED, HANDED_OVER, LOADED_ONCE, REMEDIED, Session
+from .session import DECODED, HANDED_OVER, LOADED_ONCE, REMEDIED, RUNG_MEANING, Session
 
 if TYPE_CHECKING:
+    import pandas
     import torch
     from torch.utils.data import DataLoader
 
+    from .ladder.measurement import Measurement
+    from .loop.training_state import TrainingState
     from .remedy import OffloadedLoader
 
 
+@dataclass(frozen=True)
+class StageCost:
+    """A stage of the pipeline: milliseconds of a step, share of the step from 0 to 1, and ``file:line`` if known."""
+
+    name: str
+    ms: float
+    share: float
+    where: str = ""
+
+
 class Diagnosis(analysis.Diagnosis):
-    """The diagnosis of a training loop; :func:`diagnose` makes it, or :meth:`of` from a saved session."""
+    """The diagnosis of a training loop; :func:`diagnose` makes it, or :meth:`of` from a saved session.
+
+    ``print(diagnosis)`` shows it on one screen, and a notebook shows it as a page.
+    """
+
+    def __repr__(self) -> str:
+        figures = [number(rate.steps_per_s) for rate in summarise(self).rates]  # as it is, and if data were free
+        rates = [f"{figure} {word}" for figure, word in zip(figures, ("steps/s", "possible"), strict=False)]
+        level = f" ({self.verdict.level})" if self.verdict.level else ""
+        return f"<Diagnosis: {', '.join([self.verdict.bottleneck + level, *rates])}>"
+
+    def __str__(self) -> str:
+        from .report import screen
+
+        return screen.write(summarise(self))
+
+    def _repr_html_(self) -> str:
+        from .report import page
+
+        return page.first_part(self)
+
+    @property
+    def stages(self) -> list[StageCost]:
+        """What each stage costs of a step, from the model's own step outwards; together they are the step."""
+        return [
+            StageCost(_stage_name(piece), piece.ms.value, piece.share, piece.culprit.where if piece.culprit else "")
+            for piece in self.waterfall
+        ]
+
+    def to_pandas(self) -> pandas.DataFrame:
+        """Return :attr:`stages` as a DataFrame with the columns ``name``, ``ms``, ``share`` and ``where``.
+
+        Raises:
+            UsageError: pandas is not installed.
+        """
+        try:
+            import pandas
+        except ModuleNotFoundError:
+            raise UsageError("to_pandas() needs pandas: pip install pandas") from None
+        return pandas.DataFrame([asdict(stage) for stage in self.stages], columns=["name", "ms", "share", "where"])
+
+    def report(self, path: Path | str) -> None:
+        """Write the report to a file; its ending chooses the format, as for ``pipediag analyze -o``.
+
+        Raises:
+            UsageError: no report has this ending, or the file cannot be written.
+        """
+        from .report import check_output, write
+
+        check_output(str(path))
+        write(self, str(path))
 
     @classmethod
     def of(cls, session: Session) -> Diagnosis:
@@ -52,9 +121,18 @@ def diagnose(
     device: torch.device | str | None = None,
     budget: float = 60.0,
     knobs: bool = True,
+    keep_training: bool = False,
     progress: Callable[[str, dict[str, Any]], None] | None = None,
 ) -> Diagnosis:
     """Measure what each stage of the input pipeline costs a training loop.
+
+    ``step_fn`` runs some hundred times, often on the same batches. Afterwards the training is as it was before:
+    parameters, buffers, gradients, optimizers, learning rate schedulers, gradient scalers, and the random generators of
+    Python, numpy, torch and the devices. What else ``step_fn`` changes, such as its own counters and logs, stays.
+
+    If ``step_fn`` or the loader raises an exception, it comes out unchanged. Its attribute ``diagnosis`` then holds the
+    diagnosis of what was measured before, and a note says so (Python 3.11 or later). Ctrl-C ends the measurement: the
+    result is the diagnosis of what was measured, if anything was.
 
     Args:
         loader: the ``DataLoader`` that the loop uses; it stays unchanged.
@@ -62,10 +140,12 @@ def diagnose(
         device: where the model trains; by default it is taken from the optimizer that steps, if there is one.
         budget: maximum measuring time in seconds, counted from the first batch.
         knobs: try other loader settings, on clones of the loader, in the part of the budget that the ladder leaves.
+        keep_training: keep what was learnt, and leave the random generators where they are.
         progress: called with each event of the measurement as it happens.
 
     Raises:
-        UsageError: ``loader`` is not a ``torch.utils.data.DataLoader`` or ``budget`` is not positive.
+        UsageError: ``loader`` is not a ``torch.utils.data.DataLoader``, ``step_fn`` cannot be called, or ``budget`` is
+            not a positive number.
         NothingMeasured: the loader gave no batches to measure with.
     """
     import torch
@@ -73,38 +153,106 @@ def diagnose(
 
     from .ladder.measurement import Measurement
     from .ladder.plan import KNOBS_SHARE, Plan
+    from .loop.training_state import TrainingState
     from .measure.device import default_device
     from .measure.machine import environment
 
     if not isinstance(loader, DataLoader):
         raise UsageError(f"diagnose() needs a torch DataLoader, not {type(loader).__name__}")
-    if budget <= 0:
-        raise UsageError(f"budget is in seconds and must be positive, not {budget}")
+    if not callable(step_fn):
+        raise UsageError(f"diagnose() needs a function of a batch, not {type(step_fn).__name__}")
+    budget = positive("budget", budget, "seconds")
     facts = {**environment(), "torch": torch.__version__}
     session = Session(tool_version=__version__, began=time.perf_counter(), environment=facts)
     # Measure this loader, even if step_fn steps no optimizer.
     plan = Plan(budget=budget, inference=True, knobs=KNOBS_SHARE * budget if knobs else 0.0)
     measurement = Measurement(plan, session, progress or (lambda kind, data: None), next_round)
-    with ExitStack() as stack:
-        stack.enter_context(_set_aside_iterator(loader))
-        stack.enter_context(measurement.installed())
-        if device is not None:
-            measurement.training.device = torch.device(device)
-        try:
-            empty = 0
-            while empty < 2:
-                empty += 1
-                for batch in loader:
-                    empty = 0
-                    step_fn(batch)
-        except AnalysisOver as over:
-            session.ended = str(over)
-        measurement.conclude()
+    if device is not None:
+        measurement.training.device = torch.device(device)
+    state = TrainingState()
+    try:
+        with ExitStack() as stack:
+            if not keep_training:
+                stack.callback(_note_restored, state, session)
+                stack.enter_context(state.kept(step_fn, loader))
+            stack.enter_context(_set_aside_iterator(loader))
+            stack.enter_context(measurement.installed())
+            _train(loader, step_fn, measurement, session)
+    except KeyboardInterrupt:
+        if not session.anything_seen:
+            raise
+        session.ended = "interrupted"
+    except Exception as error:
+        _tell(error, measurement, session)
+        raise
     if measurement.training.device is None:
         session.device.setdefault("type", default_device().type)
     if not session.anything_seen:
         raise NothingMeasured("no step was seen: the loader is empty")
     return Diagnosis.of(session)
+
+
+def _train(
+    loader: DataLoader[Any], step_fn: Callable[[Any], object], measurement: Measurement, session: Session
+) -> None:
+    """Run the loop until the measurement stops it, or until the loader is empty twice in a row."""
+    try:
+        empty = 0
+        while empty < 2:
+            empty += 1
+            for batch in loader:
+                empty = 0
+                step_fn(batch)
+    except AnalysisOver as over:
+        session.ended = str(over)
+    except BaseException:
+        try:
+            measurement.conclude()
+        except Exception:  # of a device that has failed: the user's own exception says more
+            pass
+        raise
+    measurement.conclude()
+
+
+def _note_restored(state: TrainingState, session: Session) -> None:
+    """Say in the session what was restored after the training steps, and what could not be."""
+    if state.lost:
+        session.warn(
+            "training-not-restored",
+            f"the measurement trained, and could not restore {few_of(state.lost)}",
+            "load a checkpoint before you train on",
+        )
+    if state.holders:
+        session.warn(
+            "training-restored",
+            f"the measurement's training steps are undone: {', '.join(state.holders)} and the random generators are "
+            "as before",
+            "keep_training=True keeps what was learnt",
+        )
+
+
+def _tell(error: Exception, measurement: Measurement, session: Session) -> None:
+    """Attach what was measured to the exception that ended the loop, and say under which rung it was raised."""
+    rung = measurement.summary().rung or "baseline"
+    under = "" if rung == "baseline" else f" under the rung {rung} ({RUNG_MEANING.get(rung, 'other loader settings')})"
+    session.ended = "script-failed"
+    session.script.error = "".join(format_exception_only(error)).strip().splitlines()[-1]
+    session.warn("script-failed", f"the loop failed{under}: {session.script.error}")
+    if not session.anything_seen:
+        return
+    vars(error)["diagnosis"] = Diagnosis.of(session)
+    if hasattr(error, "add_note"):  # Python 3.11
+        error.add_note(
+            f"It was raised while pipediag measured the loop{under or ' as it is'}. "
+            "What was measured before is in this exception's attribute `diagnosis`."
+        )
+
+
+def _stage_name(piece: analysis.diagnosis.Stage) -> str:
+    """Return the name of a piece of the step, with the stages and transforms in it."""
+    others = [stage for stage in piece.covers if stage != piece.stage]
+    name = f"{piece.stage} (with {', '.join(others)})" if others else piece.stage
+    return f"{name}: {', '.join(piece.links)}" if piece.links else name
 
 
 def apply_remedy(diagnosis: analysis.Diagnosis, loader: DataLoader[Any]) -> DataLoader[Any] | OffloadedLoader:

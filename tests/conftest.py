@@ -66,7 +66,8 @@ def installed() -> list[Any]:
 
     native = dataloader.DataLoader._get_iterator
     assert native.__module__ == dataloader.__name__, f"{native} stands in for torch's own _get_iterator"
-    hooks = [optimizer._global_optimizer_post_hooks, module._global_forward_pre_hooks]
+    of_optimizers = [optimizer._global_optimizer_pre_hooks, optimizer._global_optimizer_post_hooks]
+    hooks = [*of_optimizers, module._global_forward_pre_hooks]
     return [list(sys.meta_path), marker.recorder, native, torch.save, GradScaler.step, *map(dict, hooks)]
 
 

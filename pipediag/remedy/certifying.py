@@ -18,9 +18,10 @@ from torchvision.transforms import functional as older
 
 from ..analysis.remedy import DECODING
 from ..analysis.sentences import elsewhere
-from ..session import Elsewhere
+from ..session import Elsewhere, Pictured
 from ..usercode import tree
 from ..usercode.randomness import moved
+from .certificate_pictures import Pictures
 from .certificate_samples import Real, Recorded, Step, Told, images, tensor_of
 from .decoding import both_ways
 from .exactness import ONE_LEVEL, UNBOUNDED, Input, deviations
@@ -115,6 +116,7 @@ class Certificate:
             workers make them with pixels.
         elsewhere: the moved transforms that are not exact by construction (:mod:`pipediag.remedy.exactness`), or that
             chance skipped in all samples, and how far their pixels may be off on other samples.
+        pictured: a few samples that are images, the most different first.
     """
 
     ops: tuple[Verdict, ...]
@@ -126,6 +128,7 @@ class Certificate:
     why: str
     device: str
     elsewhere: tuple[Elsewhere, ...] = ()
+    pictured: tuple[Pictured, ...] = ()
 
     @property
     def failed(self) -> frozenset[str]:
@@ -168,6 +171,7 @@ def certify(witnesses: Iterable[tuple[Real, Recorded]], plan: Plan, device: torc
     """Replay the recorded samples on ``device`` and compare them with the real ones."""
     ops: dict[str, _Compared] = {}
     whole: dict[torch.dtype, _Compared] = {}
+    pictures = Pictures()
     faithful = draws_equal = True
     samples, unrecorded, why = 0, 0, ""
     inexact: dict[Elsewhere, None] = {}  # in order
@@ -190,6 +194,7 @@ def certify(witnesses: Iterable[tuple[Real, Recorded]], plan: Plan, device: torc
         off = False
         for ours, reference in zip(_tensors(made), _tensors(real.batch), strict=True):
             off = not whole.setdefault(reference.dtype, _Compared()).ours.add(ours, reference) or off
+            pictures.add(ours, reference)
         for told, image in images(recorded.samples, real.samples):
             want = _by_op(told, device, plan, ops, inexact)
             taken |= {_link(step, plan) for step in told.steps}
@@ -202,7 +207,18 @@ def certify(witnesses: Iterable[tuple[Real, Recorded]], plan: Plan, device: torc
     batches = [compared.verdict(f"whole batches, {str(dtype)[6:]}") for dtype, compared in whole.items()]
     overall = tuple(replace(verdict, samples=samples - unrecorded, rounded=rounded) for verdict in batches)
     inexact |= {Elsewhere(name, UNBOUNDED): None for name in sorted(skipped - taken)}
-    return Certificate(verdicts, overall, faithful, draws_equal, samples, unrecorded, why, str(device), tuple(inexact))
+    return Certificate(
+        verdicts,
+        overall,
+        faithful,
+        draws_equal,
+        samples,
+        unrecorded,
+        why,
+        str(device),
+        tuple(inexact),
+        pictures.drawn(),
+    )
 
 
 def _equal(made: Tensor, want: Tensor) -> bool:

@@ -9,6 +9,7 @@ import torch
 from torch.utils.data import DataLoader, IterableDataset
 
 from ..analysis.remedy import DECODING
+from ..arguments import at_least
 from ..errors import UsageError
 from ..loop.separate_process import TrialFailed
 from ..usercode.places import label
@@ -88,10 +89,11 @@ def offload(
             memory, and a thread copies them to the device ahead of the loop.
 
     Raises:
-        UsageError: ``loader`` is not a ``DataLoader``.
+        UsageError: ``loader`` is not a ``DataLoader``, or ``samples`` is not a positive whole number.
     """
     if not isinstance(loader, DataLoader):
         raise UsageError(f"offload() takes a torch DataLoader, not {type(loader).__name__}")
+    samples = at_least(1, "samples", samples)
     device = torch.device(device)
     if not transforms:
         return OffloadedLoader(loader, Plan(), device)

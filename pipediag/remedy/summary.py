@@ -93,6 +93,7 @@ def proof(certificate: Certificate) -> Proof:
         draws_equal=certificate.draws_equal,
         elsewhere=list(certificate.elsewhere),
         apart=[_apart(verdict) for verdict in verdicts],
+        pictured=list(certificate.pictured),
     )
 
 

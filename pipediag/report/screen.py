@@ -68,6 +68,7 @@ class _Screen:
             file=self._file,
             width=width,
             force_terminal=colour,
+            force_jupyter=False,  # it would show the lines itself instead of writing them
             color_system="standard" if colour else None,
             no_color=not colour,
             highlight=False,

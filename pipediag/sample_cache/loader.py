@@ -9,6 +9,7 @@ from typing import Any
 
 from torch.utils.data import DataLoader, IterableDataset
 
+from ..arguments import at_least
 from ..errors import UsageError
 from ..frames import is_users
 from ..loop.wrappers import InitWorker
@@ -81,10 +82,14 @@ def cache(
         samples: number of samples to try.
 
     Raises:
-        UsageError: ``loader`` is not a ``DataLoader``.
+        UsageError: ``loader`` is not a ``DataLoader``, ``samples`` is not a positive whole number, or ``nbytes`` is not
+            a whole number.
     """
     if not isinstance(loader, DataLoader):
         raise UsageError(f"cache() takes a torch DataLoader, not {type(loader).__name__}")
+    samples = at_least(1, "samples", samples)
+    if nbytes is not None:
+        nbytes = at_least(0, "nbytes", nbytes)
     if isinstance(loader, CachedLoader):
         return loader
     try:

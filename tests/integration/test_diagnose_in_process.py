@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Iterator
 from typing import Any
@@ -108,12 +109,14 @@ def test_an_empty_loader() -> None:
         pipediag.diagnose(DataLoader(Slow(length=0)), Step(), budget=5)
 
 
-@pytest.mark.parametrize("budget", [0, -1.0])
-def test_refuses_what_makes_no_sense(budget: float) -> None:
+@pytest.mark.parametrize("budget", [0, -1.0, math.nan, math.inf, True, "60"])
+def test_refuses_what_makes_no_sense(budget: Any) -> None:
     with pytest.raises(UsageError, match="budget"):
         pipediag.diagnose(DataLoader(Slow()), Step(), budget=budget)
     with pytest.raises(UsageError, match="list"):
         pipediag.diagnose([1, 2, 3], Step(), budget=5)  # type: ignore[arg-type]
+    with pytest.raises(UsageError, match="not str"):
+        pipediag.diagnose(DataLoader(Slow()), "Linear", budget=5)  # type: ignore[arg-type]
 
 
 @pytest.mark.slow

@@ -21,6 +21,7 @@ from torchvision import tv_tensors
 from torchvision.datasets.vision import VisionDataset
 from torchvision.transforms import v2
 
+from pipediag.errors import UsageError
 from pipediag.remedy import OffloadedLoader, offload
 
 from .sameness import (
@@ -90,6 +91,12 @@ def test_batches_and_draws_are_the_plain_loaders(case: Case, device: torch.devic
         again = OffloadedLoader(_loader(case, workers), offloaded.plan, device)
         check_same(seen(again, case.epochs), theirs, device, case.level)
         assert again.unrecorded == 0, again.why
+
+
+@pytest.mark.parametrize("samples", [0, float("nan"), True, "64"])
+def test_samples_are_a_whole_number(samples: Any) -> None:
+    with pytest.raises(UsageError, match="samples must be a whole number of at least 1"):
+        offload(DataLoader(torch.zeros(2)), "cpu", samples=samples)
 
 
 def _loader(case: Case, workers: int) -> DataLoader[Any]:

@@ -112,6 +112,12 @@ def test_it_takes_a_loader() -> None:
         pipediag.cache([1, 2])  # type: ignore[arg-type]
 
 
+@pytest.mark.parametrize("wrong", [{"nbytes": float("nan")}, {"nbytes": -1}, {"samples": 0}, {"samples": True}])
+def test_it_takes_whole_numbers(wrong: dict[str, Any]) -> None:
+    with pytest.raises(UsageError, match=f"{next(iter(wrong))} must be a whole number"):
+        pipediag.cache(DataLoader(torch.zeros(2)), **wrong)
+
+
 @pytest.mark.parametrize("method", METHODS)
 @pytest.mark.parametrize("persistent", [False, True])
 def test_ways_to_start_workers(method: str, persistent: bool, tmp_path: Path) -> None:

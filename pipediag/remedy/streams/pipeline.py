@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch.utils.data import DataLoader
 
+from ...arguments import at_least
 from ...errors import UsageError
 from .executor import Executor, LoaderOnDevice
 from .feed import Copied, Feed
@@ -38,9 +39,9 @@ class StagePipeline(LoaderOnDevice):
         graphs: whether stages may be captured.
 
     Raises:
-        UsageError: a stage is not callable; or, from the iterator, a stage is not frozen: a module in it is in train
-            mode and uses dropout or batch statistics, its weights change while the loop runs, or its result requires a
-            gradient.
+        UsageError: a stage is not callable or ``depth`` is not a positive whole number; or, from the iterator, a stage
+            is not frozen: a module in it is in train mode and uses dropout or batch statistics, its weights change
+            while the loop runs, or its result requires a gradient.
     """
 
     def __init__(
@@ -55,8 +56,8 @@ class StagePipeline(LoaderOnDevice):
         for work in stages:
             if not callable(work):
                 raise UsageError(f"a stage is a callable that takes a batch, not {type(work).__name__}")
-        if depth is not None and depth < 1:
-            raise UsageError(f"depth is how many batches may lie ready, at least 1, not {depth}")
+        if depth is not None:
+            depth = at_least(1, "depth, how many batches may lie ready,", depth)
         self.loader = loader
         self.device = placed(device)
         feed = feed_of(loader, self.device)

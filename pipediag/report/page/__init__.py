@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from html import escape
+
 from ...analysis import Diagnosis
 from ...analysis.audit import Audit
 from ...analysis.compare import Comparison
@@ -13,6 +16,8 @@ from .parts import Page
 
 #: Most bytes of a page.
 _LIMIT = 500_000
+#: Pixels of the answer in a notebook: those around the rows, and of one row.
+_FRAME, _ROW = 420, 80
 
 
 def write(subject: Diagnosis | Comparison | Sweep | Audit) -> str:
@@ -23,6 +28,17 @@ def write(subject: Diagnosis | Comparison | Sweep | Audit) -> str:
     bare = render(summary, page)
     data, note = embedded(subject, _LIMIT - len(bare.encode("utf-8", "backslashreplace")) - 1000)
     return render(summary, page, data, note)
+
+
+def first_part(diagnosis: Diagnosis) -> str:
+    """Return the answer alone, as an element for a notebook: a frame, so that no style leaks into the notebook."""
+    from .frame import render  # imports jinja2
+
+    summary = replace(summarise(diagnosis), notes=0)  # they would be further down
+    page = render(summary, Page(_page(diagnosis).title, []))
+    rows = max(len(summary.causes), 1.6 * len(summary.actions)) + len(summary.careful)
+    height = f"width: 100%; height: {_FRAME + _ROW * rows:.0f}px; border: 0"
+    return f'<iframe title="pipediag" srcdoc="{escape(page)}" style="{height}"></iframe>'
 
 
 def _page(subject: Diagnosis | Comparison | Sweep | Audit) -> Page:

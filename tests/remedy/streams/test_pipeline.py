@@ -319,8 +319,9 @@ def test_other_iterables_are_not_fetched_ahead() -> None:
 def test_what_is_no_stage(device: torch.device) -> None:
     with pytest.raises(UsageError, match="callable"):
         StagePipeline(numbers(), [3], device)  # type: ignore[list-item]
-    with pytest.raises(UsageError, match="at least 1"):
-        StagePipeline(numbers(), [], device, depth=0)
+    for depth in (0, float("nan"), 1.5, True):
+        with pytest.raises(UsageError, match="at least 1"):
+            StagePipeline(numbers(), [], device, depth=depth)  # type: ignore[arg-type]
 
 
 def test_a_device_that_is_not_there(monkeypatch: pytest.MonkeyPatch) -> None:

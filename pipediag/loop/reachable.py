@@ -1,0 +1,121 @@
+"""List the objects that a function can reach: closure, globals that it names, bound object, arguments of partials."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import types
+from collections import deque
+from collections.abc import Iterable, Iterator
+from functools import partial
+from itertools import islice
+from typing import Any
+
+import numpy
+import torch
+from torch import nn
+from torch.utils.data import DataLoader, Dataset, Sampler
+
+from ..frames import is_installed
+from ..usercode.slots import names_in
+
+#: Objects to look at in all, and items of one container.
+_MOST, _MOST_ITEMS = 50_000, 1000
+#: Objects of these packages hold nothing of the user's, unless they are of a kind below.
+_OPAQUE = sys.stdlib_module_names | {"numpy", "PIL", "pandas", "torch", "torchvision"}
+#: Objects of opaque packages that are entered all the same.
+_ENTERED = (nn.Module, torch.optim.Optimizer, Sampler, types.SimpleNamespace, argparse.Namespace)
+#: Values that hold no other objects, or only data.
+_ATOMS = (str, bytes, int, float, complex, type(None), torch.Tensor, numpy.ndarray, Dataset, DataLoader)
+
+
+def reachable(*roots: Any) -> Iterator[Any]:
+    """Yield every object that the roots can reach, the nearest first, each once.
+
+    Only what is stored is read: no property and no method of the user's runs. Data sets are not entered.
+    """
+    seen: dict[int, Any] = {}  # holds the objects, so that no id is used twice
+    waiting = deque([*roots])
+    while waiting and len(seen) < _MOST:
+        one = waiting.popleft()
+        if id(one) in seen:
+            continue
+        seen[id(one)] = one
+        yield one
+        if not isinstance(one, _ATOMS):
+            waiting.extend(_inside(one))
+
+
+def _inside(one: Any) -> Iterable[Any]:
+    if isinstance(one, dict):
+        return list(islice(one.values(), _MOST_ITEMS))
+    if isinstance(one, (list, tuple, set, frozenset, deque)):
+        return list(islice(one, _MOST_ITEMS))
+    if isinstance(one, types.FunctionType):
+        return list(_of_function(one))
+    if isinstance(one, types.MethodType):
+        return one.__self__, one.__func__
+    if isinstance(one, partial):
+        return one.func, *one.args, *one.keywords.values()
+    if isinstance(one, (staticmethod, classmethod)):
+        return (one.__func__,)
+    if isinstance(one, property):
+        return one.fget, one.fset
+    if isinstance(one, type):
+        return () if _is_library(one) else list(vars(one).values())
+    if isinstance(one, types.ModuleType):
+        return ()  # what a function uses of a module is found with the function
+    return list(_attributes(one))
+
+
+def _of_function(fn: types.FunctionType) -> Iterator[Any]:
+    for cell in fn.__closure__ or ():
+        try:
+            yield cell.cell_contents
+        except ValueError:  # not assigned yet
+            continue
+    yield from fn.__defaults__ or ()
+    yield from (fn.__kwdefaults__ or {}).values()
+    yield from vars(fn).values()
+    if _is_library(fn):
+        return
+    names = set(names_in(fn.__code__))
+    for name in names:
+        value = fn.__globals__.get(name)
+        if not isinstance(value, types.ModuleType):
+            yield value
+        elif not _is_library_module(value):
+            yield from (vars(value)[attribute] for attribute in names if attribute in vars(value))
+
+
+def _attributes(one: Any) -> Iterator[Any]:
+    cls = type(one)
+    if _package(cls) in _OPAQUE and not isinstance(one, _ENTERED):
+        return
+    try:
+        yield from object.__getattribute__(one, "__dict__").values()
+    except AttributeError:
+        pass
+    for slot in (slot for base in cls.__mro__ for slot in vars(base).values()):
+        if isinstance(slot, types.MemberDescriptorType):
+            try:
+                yield slot.__get__(one)
+            except AttributeError:  # not assigned yet
+                continue
+    yield cls  # for its methods
+
+
+def _is_library(obj: Any) -> bool:
+    """Return whether a function or class is a library's."""
+    module = sys.modules.get(getattr(obj, "__module__", None) or "")
+    return _package(obj) in _OPAQUE or (module is not None and _is_library_module(module))
+
+
+def _is_library_module(module: types.ModuleType) -> bool:
+    if module.__name__.partition(".")[0] in _OPAQUE:
+        return True
+    return is_installed(getattr(module, "__file__", None) or "")
+
+
+def _package(obj: Any) -> str:
+    return str(getattr(obj, "__module__", None) or "").partition(".")[0]
