@@ -218,7 +218,7 @@ class TestAnalyze:
         assert code == 0
         assert out.startswith("YOUR TRAINING WAITS FOR DATA")
         assert json.loads((tmp_path / "a.json").read_text())["verdict"]["bottleneck"] == "transform"
-        assert (tmp_path / "b.md").read_text().startswith("# BOTTLENECK: TRANSFORM")
+        assert (tmp_path / "b.md").read_text().startswith("# YOUR TRAINING WAITS FOR DATA")
 
     @pytest.mark.parametrize("command", ["analyze", "audit"])
     def test_price(

@@ -25,6 +25,11 @@ _FEW = 3
 WHOLE_DATASET = "making the samples (the dataset's code: loading and transforms together)"
 
 
+def shown(stage: str) -> str:
+    """Return a stage's name for readers; the JSON calls the hand-off ``ipc``."""
+    return "hand-off" if stage == "ipc" else stage
+
+
 def percent(share: float) -> str:
     return f"{100 * share:.0f} %"
 
@@ -104,16 +109,17 @@ def starved(
         f"{what(top)} costs {number(top.ms.value)} of {number(base.value)} ms."
     )
     if others:
-        text += f" {', '.join(others).capitalize()} cost{'s' if len(others) == 1 else ''} a comparable part."
+        cost = "costs" if len(others) == 1 else "cost"
+        text += f" {', '.join(map(shown, others)).capitalize()} {cost} a comparable part."
     if not best:
         return text
     if after <= (1 + RESOLUTION) * 1000.0 / base.value:
         text += " Without it alone the loop would be no faster"
-        text += f", limited by {following}" if following != "compute" else ""
+        text += f", limited by {shown(following)}" if following != "compute" else ""
         return text + f"; with no input cost at all, {number(best)} steps/s."
     text += f" Without it the loop would run at about {number(after)} steps/s"
     if following != "compute":
-        return text + f", limited next by {following}; with no input cost at all, {number(best)}."
+        return text + f", limited next by {shown(following)}; with no input cost at all, {number(best)}."
     text += f" instead of {number(1000.0 / base.value)}"
     if after < (1 - GATE) * best:  # several small costs remain
         return text + f"; with no input cost at all, {number(best)}."
@@ -165,7 +171,7 @@ def not_starved(ladder: LadderView, share: Interval) -> str:
 
 
 def undecided(ladder: LadderView, share: Interval, top: Stage | None) -> str:
-    most = f" Most of it would be {top.stage}." if top is not None else ""
+    most = f" Most of it would be {shown(top.stage)}." if top is not None else ""
     return (
         f"It is not yet certain whether the loop starves: the input pipeline costs {percent(max(0.0, share.value))} of "
         f"the step ({span(share)}).{most} A longer --budget narrows the interval."

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 from ..analysis.audit import FAILED, PASSED, UNMEASURABLE, Audit, Item
+from ..analysis.summary import summarise
 from . import advice
-from .diagnosis import setting, warnings
-from .document import Block, Check, Checklist, Title, Tone
+from .diagnosis import setting, title, warnings
+from .document import Block, Check, Checklist, Tone
 
 _TONES: dict[str, Tone] = {FAILED: "bad", PASSED: "good", UNMEASURABLE: "doubtful"}
 
 
 def blocks(audit: Audit) -> list[Block]:
-    counts = ", ".join(f"{audit.count(status)} {status}" for status in _TONES)
     return [
-        Title((f"AUDIT: {counts}",), "PARTIAL" if audit.diagnosis.partial else "", setting(audit.diagnosis)),
+        title(summarise(audit), setting(audit.diagnosis)),
         Checklist([Check(one.status, one.title, one.figures, _todo(one), _TONES[one.status]) for one in audit.items]),
         advice.section(audit.diagnosis),
         warnings(audit.diagnosis.warnings),

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from ..analysis.compare import Comparison, RungChange, StageChange
 from ..analysis.intervals import Interval
-from ..analysis.sentences import number
-from .diagnosis import between, headline, value, warnings
-from .document import Block, Listing, Paragraph, Section, Table, Title
+from ..analysis.sentences import number, shown
+from ..analysis.summary import summarise
+from .diagnosis import between, title, value, warnings
+from .document import Block, Listing, Paragraph, Section, Table
 
 _HEADERS = ("", "before", "after", "change", "95 % interval", "")
 
@@ -15,8 +16,8 @@ def blocks(comparison: Comparison) -> list[Block]:
     sides = {"before": comparison.before, "after": comparison.after}
     settings = [f"{name}: {_setting(was)} -> {_setting(now)}" for name, was, now in comparison.settings]
     return [
-        Title(tuple(map(headline, sides.values()))),
-        Paragraph(comparison.sentence),
+        title(summarise(comparison)),
+        Paragraph(f"bottleneck: {' -> '.join(side.verdict.bottleneck for side in sides.values())}", "line"),
         Listing([f"{name}: {side.verdict.sentence}" for name, side in sides.items()], details=True),
         Section("steps a second", [Table(_HEADERS, "lrrrll", [*map(_rung, comparison.rungs)])]),
         Section("ms of a step", [Table(_HEADERS, "lrrrll", [*map(_stage, comparison.stages)])]),
@@ -34,7 +35,7 @@ def _rung(one: RungChange) -> list[str]:
 def _stage(one: StageChange) -> list[str]:
     change = f"{'+' if one.change.value > 0 else ''}{number(one.change.value)}" if one.change else ""
     verdict = _significant(one.change, one.significant) if one.alone else "with other stages on one side"
-    return [one.stage, value(one.before), value(one.after), change, between(one.change), verdict]
+    return [shown(one.stage), value(one.before), value(one.after), change, between(one.change), verdict]
 
 
 def _setting(value: object) -> str:

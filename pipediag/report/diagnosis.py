@@ -9,13 +9,13 @@ from typing import NamedTuple
 from ..analysis import Diagnosis
 from ..analysis.diagnosis import Stage
 from ..analysis.intervals import Interval, total
-from ..analysis.sentences import number, percent
+from ..analysis.sentences import number, percent, shown
+from ..analysis.summary import Summary, summarise
 from ..session import CACHED, Place, Warning_
 from . import advice, evidence, knobs, model, remedy
-from .document import Block, Listing, Location, Paragraph, Section, Table, Title, Tone
+from .document import Block, Listing, Location, Paragraph, Section, Table, Title
 from .evidence import ms
 
-_TONES: dict[str, Tone] = {"severe": "bad", "mild": "doubtful", "none": "good"}
 _HEADERS = ("where a step goes", "ms", "95 % interval", "share", "steps/s without it")
 #: Share of a step below which transforms have no row of their own.
 _SMALL = 0.01
@@ -27,7 +27,8 @@ def blocks(diagnosis: Diagnosis) -> list[Block]:
     verdict, rows = diagnosis.verdict, stage_rows(diagnosis)
     culprit = verdict.culprit or Place("")
     return [
-        Title((headline(diagnosis),), verdict.level or "", setting(diagnosis), _TONES.get(verdict.band, "")),
+        title(summarise(diagnosis), setting(diagnosis)),
+        Paragraph(f"bottleneck: {verdict.bottleneck}" + (f" ({verdict.level})" if verdict.level else ""), "line"),
         Paragraph(verdict.sentence),
         Location("culprit", culprit.name, culprit.where),
         Paragraph(step_line(diagnosis), "line"),
@@ -47,11 +48,10 @@ def warnings(found: Iterable[Warning_]) -> Section:
     return Section("warnings", [Listing([w.message + (f" ({w.help})" if w.help else "") for w in found])], page=4)
 
 
-def headline(diagnosis: Diagnosis) -> str:
-    """Return the verdict as a title."""
-    bottleneck = diagnosis.verdict.bottleneck
-    names = {"none": "NOT STARVED", "inconclusive": "INCONCLUSIVE"}
-    return names.get(bottleneck, f"BOTTLENECK: {bottleneck.upper()}")
+def title(summary: Summary, subject: str = "") -> Title:
+    """Return the answer of a summary as a title."""
+    figures = f": {summary.figures}" if summary.figures else ""
+    return Title(summary.headline.upper() + figures, summary.certainty, subject, summary.tone)
 
 
 def setting(diagnosis: Diagnosis) -> str:
@@ -117,7 +117,7 @@ def _merged(pieces: list[Stage]) -> Stage:
 
 
 def _row(piece: Stage) -> StageRow:
-    covers, name = [c for c in piece.covers if c != piece.stage], piece.stage
+    covers, name = [c for c in piece.covers if c != piece.stage], shown(piece.stage)
     name += f" (with {', '.join(covers)})" if covers else ""
     name += f": {_links(piece.links)}" if piece.links else ""
     without = ""

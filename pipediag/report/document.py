@@ -11,9 +11,9 @@ Tone = Literal["", "good", "doubtful", "bad"]
 
 @dataclass(frozen=True)
 class Title:
-    """The first block: one headline, or those before and after a change; a note on it; and what was measured."""
+    """The first block: the answer, a note on it, and what was measured."""
 
-    headlines: tuple[str, ...]
+    headline: str
     note: str = ""
     subject: str = ""
     tone: Tone = ""

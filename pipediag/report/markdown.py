@@ -18,7 +18,7 @@ def _parts(block: Block) -> list[str]:
     match block:
         case Title():
             note = f"  ({block.note})" if block.note else ""
-            return [f"# {' -> '.join(block.headlines)}{note}", *([f"`{block.subject}`"] if block.subject else [])]
+            return [f"# {block.headline}{note}", *([f"`{block.subject}`"] if block.subject else [])]
         case Paragraph(text):
             return [text]
         case Location(label, name, where):

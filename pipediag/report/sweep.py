@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from ..analysis.sentences import percent, times
+from ..analysis.summary import summarise
 from ..analysis.sweep import Run, Sweep
-from .diagnosis import value
-from .document import Block, Listing, Paragraph, Table, Title
+from .diagnosis import title, value
+from .document import Block, Listing, Paragraph, Table
 
 
 def blocks(sweep: Sweep) -> list[Block]:
     columns = headers(sweep)
     return [
-        Title((f"SWEEP of {sweep.script}: {len(sweep.measured)} of {sweep.planned} measured",)),
+        title(summarise(sweep), sweep.script),
         Table(columns, "r" * (len(columns) - 1) + "l", table(sweep), narrow=True),
         Paragraph(sentence(sweep), "line"),
         Listing(notes(sweep)),

@@ -32,7 +32,7 @@ def write(blocks: Iterable[Block], colour: bool = False, fancy: bool = False) ->
 def _lines(block: Block, colour: bool, mark: str) -> list[str]:
     match block:
         case Title():
-            title = "  ->  ".join(block.headlines)
+            title = block.headline
             if colour and block.tone:
                 title = f"\x1b[1;{_COLOURS[block.tone]}m{title}\x1b[0m"
             return [title + (f"  ({block.note})" if block.note else ""), *filter(None, [block.subject])]

@@ -16,6 +16,7 @@ class RungKind:
         stage: the stage whose cost is the difference from the rung before; empty for a control.
         work: what the stage does, in words for the verdict.
         meaning: what the training loop receives, in words for the report.
+        short: the stage in few words, for a screen; its name if empty.
         fed_by: the source of the loop's batches: a ``cache`` in the training process, or the ``workers``.
         workers_make: the rung that the workers serve while this one is measured; empty for this rung itself.
     """
@@ -26,12 +27,21 @@ class RungKind:
     meaning: str
     fed_by: Literal["cache", "workers"] = "workers"
     workers_make: str = ""
+    short: str = ""
 
 
 #: The ladder, fastest rung first. Each rung adds one stage of the input pipeline to the rung before it. The cuts of
 #: the transform chain, ``transform:k``, lie between ``sample`` and ``raw`` if they are measured.
 LADDER = (
-    RungKind("device", "compute", "the model itself", "batches cached on the training device", "cache", "baseline"),
+    RungKind(
+        "device",
+        "compute",
+        "the model itself",
+        "batches cached on the training device",
+        "cache",
+        "baseline",
+        short="the model's own step",
+    ),
     RungKind(
         "host",
         "transfer",
@@ -39,22 +49,43 @@ LADDER = (
         "batches cached in host memory",
         "cache",
         "baseline",
+        short="copying to the device",
     ),
     RungKind(
         "worker",
         "ipc",
         "handing batches from the worker processes to the training process",
         "a cached batch, sent again by the workers",
+        short="handing batches over",
     ),
-    RungKind("sample", "collate", "collating samples into batches", "cached processed samples, collated anew"),
-    RungKind("raw", "transform", "running the transforms on every sample", "cached raw samples, transformed anew"),
+    RungKind(
+        "sample",
+        "collate",
+        "collating samples into batches",
+        "cached processed samples, collated anew",
+        short="collating",
+    ),
+    RungKind(
+        "raw",
+        "transform",
+        "running the transforms on every sample",
+        "cached raw samples, transformed anew",
+        short="transforms",
+    ),
     RungKind(
         "warm",
         "load",
         "loading the samples (reading, decoding, generating)",
         "the whole dataset code, on a few items whose files are in the page cache",
+        short="loading",
     ),
-    RungKind("baseline", "storage", "reading data that is not in the page cache", "the loader as it is"),
+    RungKind(
+        "baseline",
+        "storage",
+        "reading data that is not in the page cache",
+        "the loader as it is",
+        short="reading from storage",
+    ),
 )
 #: Controls, measured in addition to the ladder.
 BESIDE = (RungKind("supply", "", "", "the loader alone, without the training step", "workers", "baseline"),)

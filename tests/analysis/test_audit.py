@@ -490,7 +490,7 @@ class TestReports:
 
     def test_text(self) -> None:
         lines = RENDERERS[".txt"](self.made()).splitlines()
-        assert lines[0] == "AUDIT: 5 failed, 4 passed, 0 unmeasurable"
+        assert lines[0] == "THE AUDIT FAILED: 5 of 9 checks failed, 4 passed, 0 unmeasurable"
         assert lines[1] == "train.py | Photos (batch 32, 4 workers) | cuda"
         first = lines.index("FAILED        input costs at most 5 % of a step")
         assert lines[first + 1].startswith("              30 % (30 to 30 %)")
@@ -555,7 +555,7 @@ class TestCommand:
         requests = analyzed(run())
         code, out, err = main("audit", "-v", script, "--epochs", "3", "-o", "x")
         assert (code, err) == (0, "")
-        assert out.startswith("AUDIT: 0 failed, 9 passed, 0 unmeasurable")
+        assert out.startswith("THE AUDIT PASSED: 0 of 9 checks failed, 9 passed, 0 unmeasurable")
         (request,) = requests
         assert (request.budget, request.audit, request.rungs, request.knobs) == (60.0, 0.05, None, True)
         assert request.target.argv == [str(script), "--epochs", "3", "-o", "x"]
@@ -586,7 +586,7 @@ class TestCommand:
         analyzed(run())
         written = [tmp_path / "a.md", tmp_path / "a.json"]
         assert main("audit", "-o", written[0], "-o", written[1], script)[0] == 0
-        assert written[0].read_text().startswith("# AUDIT: 0 failed")
+        assert written[0].read_text().startswith("# THE AUDIT PASSED: 0 of 9")
         assert json.loads(written[1].read_text())["audit"]["items"]
 
     @pytest.mark.parametrize("options", [["-o", "x.pdf"], ["--budget", "0"], ["--fail-over", "101"], ["--bogus"]])
@@ -598,6 +598,6 @@ class TestCommand:
     def test_interrupted(self, main: Main, script: Path, analyzed: Callable[[Session], list[Request]]) -> None:
         analyzed(replace(run(STARVED), ended="interrupted"))
         code, out, _ = main("audit", "-v", script)
-        assert code == 130 and out.startswith("AUDIT")
+        assert code == 130 and out.startswith("THE AUDIT")
         analyzed(Session(ended="interrupted"))
         assert main("audit", script)[:2] == (130, "")

@@ -180,7 +180,8 @@ class TestReports:
 
     def test_text(self) -> None:
         assert RENDERERS[".txt"](self.sweep).splitlines() == [
-            "SWEEP of train.py: 1 of 3 measured",
+            "1 OF 3 RUNS MEASURED",
+            "train.py",
             "",
             "  --batch-size    ceiling      ceiling    baseline     baseline    starved  bottleneck",
             "                  steps/s    samples/s     steps/s    samples/s",
@@ -194,8 +195,10 @@ class TestReports:
 
     def test_markdown(self) -> None:
         lines = RENDERERS[".md"](self.sweep).splitlines()
-        assert lines[:6] == [
-            "# SWEEP of train.py: 1 of 3 measured",
+        assert lines[:8] == [
+            "# 1 OF 3 RUNS MEASURED",
+            "",
+            "`train.py`",
             "",
             "| --batch-size | ceiling steps/s | ceiling samples/s | baseline steps/s | baseline samples/s | starved | "
             "bottleneck |",
@@ -258,7 +261,7 @@ class TestCommand:
             ["--batch-size", "32", "-w", "2"],
         ]
         assert {(request.budget, request.apply) for request in requests} == {(90.0, 30.0)}
-        assert out.startswith(f"SWEEP of {script}: 4 of 4 measured")
+        assert out.startswith("4 OF 4 RUNS MEASURED: ") and str(script) in out
         assert err.splitlines()[:2] == [
             "pipediag: 4 runs of 90 s and 30 s for the remedy at most: 8 min, plus the script's own start-up; "
             "each time it really runs, several times if it is short, and writes its files",
@@ -274,7 +277,7 @@ class TestCommand:
         )
         code, out, err = main("sweep", "-v", "--vary=--n=1,2,3,4", script)
         assert code == 0
-        assert "3 of 4 measured" not in out and "2 of 4 measured" in out
+        assert out.startswith("2 OF 4 RUNS MEASURED")
         assert "--n=2: the script ended with exit code 1: OutOfMemoryError: CUDA out of memory" in out
         assert "--n=3: the script ended before one window could be measured" in out
         assert "pipediag: --n=4: the script ended with exit code 9" in err
@@ -282,7 +285,7 @@ class TestCommand:
     def test_nothing_measured(self, main: Main, script: Path, answers: Callable[..., list[Request]]) -> None:
         answers(NothingMeasured("no"), self.session(1, windows=False))
         code, out, _ = main("sweep", "-v", "--vary=--n=1,2", script)
-        assert code == 1 and "0 of 2 measured" in out
+        assert code == 1 and out.startswith("0 OF 2 RUNS MEASURED")
 
     def test_an_interruption_keeps_what_was_measured(
         self, main: Main, script: Path, tmp_path: Path, answers: Callable[..., list[Request]]
@@ -298,7 +301,7 @@ class TestCommand:
     ) -> None:
         answers(self.session(), KeyboardInterrupt())
         code, out, _ = main("sweep", "-v", "--vary=--n=1,2", script)
-        assert code == 130 and "1 of 2 measured" in out
+        assert code == 130 and out.startswith("1 OF 2 RUNS MEASURED")
 
     def test_reports_are_written_after_each_run(
         self, main: Main, script: Path, tmp_path: Path, answers: Callable[..., list[Request]]

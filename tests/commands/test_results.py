@@ -136,7 +136,7 @@ def test_verbosity(main: Main, script: Path, analyzed: Analyzed, command: str) -
     quiet, screen, whole = (main(command, "--fail-over", "90", *option, script)[1] for option in (["-q"], [], ["-v"]))
     assert quiet.count("\n") == 1 < screen.count("\n") <= 24
     assert quiet.partition(":")[0].upper() == screen.partition(":")[0]
-    assert whole.startswith("BOTTLENECK" if command == "analyze" else "AUDIT:")
+    assert whole.startswith("YOUR TRAINING" if command == "analyze" else "THE AUDIT")
 
 
 @pytest.mark.parametrize(

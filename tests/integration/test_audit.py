@@ -33,10 +33,10 @@ def test_a_planted_sleep_fails(sandbox: Sandbox, planted: str) -> None:
     assert "rewrite" in items["supply"]["recommendations"]
     assert any("more than 50 %" in line for line in ran.said)
     assert "Make augment cheaper" in summary.read_text()
-    assert ran.stdout.startswith("AUDIT: ") and "FAILED        input costs" in ran.stdout
+    assert ran.stdout.startswith("THE AUDIT FAILED: ") and "FAILED        input costs" in ran.stdout
 
     shown = sandbox.run(*PIPEDIAG, "report", "-v", str(sandbox.report))
-    assert shown.code == 0 and shown.stdout.startswith("BOTTLENECK: TRANSFORM"), "its JSON is a report as well"
+    assert shown.code == 0 and "bottleneck: transform (" in shown.stdout, "its JSON is a report as well"
 
 
 @pytest.mark.slow

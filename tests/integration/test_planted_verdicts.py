@@ -30,7 +30,7 @@ def test_the_planted_stage_is_named(analyze: Analyze, plant: str, culprit: str, 
     assert verdict["co_bottlenecks"] == []
     assert verdict["culprit"]["name"] == culprit
     assert verdict["culprit"]["where"].endswith(f"planted.py:{line_of('planted.py', line)}")
-    assert f"BOTTLENECK: {plant.upper()}" in done.stdout and culprit in done.stdout
+    assert f"bottleneck: {plant} (" in done.stdout and culprit in done.stdout
     pieces = {p["stage"]: p["ms"]["value"] for p in done.json["waterfall"]}
     assert pieces[plant] > 15, "some 50 ms a batch, in two workers"
     assert sum(pieces.values()) == pytest.approx(done.ms("baseline"), abs=0.01)
@@ -44,7 +44,7 @@ def test_a_slow_step_is_not_starved(analyze: Analyze, sandbox: Sandbox) -> None:
     done = analyze("planted.py", *slow, rungs="device,baseline", budget=13, options=GATE)
     assert done.bottleneck == "none", done.stdout
     assert done.json["verdict"]["culprit"] is None
-    assert "NOT STARVED" in done.stdout
+    assert "bottleneck: none (" in done.stdout
     assert not any("10 %" in line for line in done.said)
 
     twin = sandbox.folder / "twin.json"

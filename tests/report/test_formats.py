@@ -25,8 +25,8 @@ def outline(blocks: Iterable[Block]) -> str:
     def lines(found: Iterable[Block]) -> Iterator[str]:
         for block in found:
             match block:
-                case Title(headlines):
-                    yield " / ".join(headlines)
+                case Title(headline):
+                    yield headline
                 case Section(title, inner):
                     yield from (title, *lines(inner))
                 case Table(rows=rows):
@@ -42,13 +42,19 @@ RUNS = [Run((("--size", size),), ["train.py"], FAST) for size in ("1", "2")]
 @pytest.mark.parametrize(
     ("subject", "expected"),
     [
-        (SLOW, ["BOTTLENECK: TRANSFORM", "table of 7 rows", "inside a worker, ms per sample"]),
-        (audit(SLOW), ["AUDIT: 2 failed, 1 passed, 6 unmeasurable", "what would help"]),
+        (
+            SLOW,
+            ["YOUR TRAINING WAITS FOR DATA: 38 % of every step", "table of 7 rows", "inside a worker, ms per sample"],
+        ),
+        (audit(SLOW), ["THE AUDIT FAILED: 2 of 9 checks failed, 1 passed, 6 unmeasurable", "what would help"]),
         (
             compare(SLOW, FAST),
-            ["BOTTLENECK: TRANSFORM / BOTTLENECK: TRANSFORM", "steps a second", "table of 7 rows", "ms of a step"],
+            ["THE LOOP IS FASTER: 1.33x the steps a second", "steps a second", "table of 7 rows", "ms of a step"],
         ),
-        (Sweep("train.py", 2, RUNS), ["SWEEP of train.py: 2 of 2 measured", "table of 2 rows"]),
+        (
+            Sweep("train.py", 2, RUNS),
+            ["2 OF 2 RUNS MEASURED: --size=1 makes the most samples a second", "table of 2 rows"],
+        ),
     ],
     ids=["diagnosis", "audit", "comparison", "sweep"],
 )

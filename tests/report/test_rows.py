@@ -37,7 +37,7 @@ class TestStageRows:
         """Without a single cut."""
         session = make(climbing(raw=30.0), noise=0.0, evidence=waits(30.6, worker_ms=324.0), inside=inside(10.0, 20.0))
         assert self.stages(diagnose_session(session)) == [
-            "compute", "transfer", "ipc", "transform: B", "transform: A", "load (with collate)",
+            "compute", "transfer", "hand-off", "transform: B", "transform: A", "load (with collate)",
         ]  # fmt: skip
 
     def test_cheap_links_share_one(self) -> None:
@@ -81,7 +81,7 @@ class TestStageRows:
             row.stage: row.without for row in report.stage_rows(diagnose_session(make(climbing(warm=30.0), noise=0.0)))
         }
         assert found == {
-            "compute": "", "transfer": "~12.3", "ipc": "~12.3", "collate": "~12.4", "transform": "~12.4",
+            "compute": "", "transfer": "~12.3", "hand-off": "~12.3", "collate": "~12.4", "transform": "~12.4",
             "load": "19.7", "storage": "~12.4",
         }  # fmt: skip
 
@@ -121,7 +121,7 @@ class TestLines:
             for title in report.blocks(one)
             if isinstance(title, Title)
         ]
-        assert notes == ["observed", "proven", ""]
+        assert [note.rpartition(", ")[2] for note in notes] == ["seen in 36 steps only", "certain", ""]
 
 
 class TestWorkerRows:

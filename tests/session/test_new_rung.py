@@ -67,6 +67,6 @@ def test_a_new_rung_is_one_entry(before: str, tmp_path: Path) -> None:
     assert "doing what is new costs 30 of 81.2 ms" in data["verdict"]["sentence"]
     assert "added" in found["compared"]
     for text in found["reports"]:
-        assert "BOTTLENECK: ADDED" in text
+        assert "bottleneck: added (" in text
         assert "new 12." in text
         assert [line for line in text.splitlines() if line.startswith(("added ", "| added |"))]

@@ -5,17 +5,11 @@ from __future__ import annotations
 import os
 import shlex
 
-from ...session import Session
+from ...session import LADDER, Session
 
 #: Each stage in plain words.
 STAGES = {
-    "compute": "the model's own step",
-    "transfer": "copying to the device",
-    "ipc": "handing batches over",
-    "collate": "collating",
-    "transform": "transforms",
-    "load": "loading",
-    "storage": "reading from storage",
+    **{kind.stage: kind.short or kind.stage for kind in LADDER},
     "contention": "workers taking CPU from training",
     "startup": "starting the workers",
 }
