@@ -86,12 +86,22 @@ def _code_behind(obj: Any) -> Any:
 
 
 def short(file: str) -> str:
-    """Return a path as the user would write it: relative if it is below the working directory."""
+    """Return a path as the user would write it: relative if below the working directory, ``In[3]`` for a cell."""
+    if named := _cell(file):
+        return named
     try:
         relative = os.path.relpath(file)
     except ValueError:  # another drive
         return file
     return file if relative.startswith("..") else relative
+
+
+def _cell(file: str) -> str:
+    """Return the name that a notebook shows for the cell compiled as ``file``, or "" if it is no cell."""
+    ipython = sys.modules.get("IPython")
+    shell = ipython.get_ipython() if ipython is not None else None
+    named = shell.compile.format_code_name(file) if shell is not None else None
+    return str(named[1]) if named else ""
 
 
 def definition(target: Any) -> str:
@@ -153,20 +163,27 @@ def _constructions(names: list[str]) -> list[str]:
 
 
 def _users_files() -> list[str]:
-    """Return the source files of the user's modules, the script's own first, and no more than ``_MOST_FILES``."""
+    """Return the source files of the user's modules, the script's own first, and no more than ``_MOST_FILES``.
+
+    The cells of a notebook come before them: they have names in ``linecache``, but no files.
+    """
     named = {name: getattr(module, "__file__", None) for name, module in list(sys.modules.items())}
     files = {name: os.path.abspath(f) for name, f in named.items() if isinstance(f, str) and f.endswith(".py")}
     script = files.get("__main__")
     mine = sorted({*files.values()}, key=lambda file: (file != script, file))
-    return [file for file in mine if is_users(file) and os.path.isfile(file)][:_MOST_FILES]
+    cells = [file for file in list(linecache.cache) if _cell(file)]
+    return [*cells, *(file for file in mine if is_users(file) and os.path.isfile(file))][:_MOST_FILES]
 
 
 def _calls_in(file: str) -> list[tuple[str, int, set[str]]]:
     """Return every call in a source file: its name, its line, and the names called in the same list."""
     try:
-        if os.path.getsize(file) > _MOST_BYTES:
+        if _cell(file):
+            parsed = ast.parse("".join(linecache.getlines(file)))
+        elif os.path.getsize(file) > _MOST_BYTES:
             return []
-        parsed = ast.parse(Path(file).read_bytes())
+        else:
+            parsed = ast.parse(Path(file).read_bytes())
     except (OSError, SyntaxError, ValueError):
         return []
     company: dict[ast.AST, set[str]] = {}

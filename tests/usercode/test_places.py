@@ -248,6 +248,19 @@ def test_short(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert places.short(sys.executable) == sys.executable
 
 
+def test_a_cell_has_the_name_that_its_notebook_shows(monkeypatch: pytest.MonkeyPatch) -> None:
+    shell = pytest.importorskip("IPython.core.interactiveshell").InteractiveShell.instance()
+    try:
+        cell = "from torchvision import transforms\n\nflip = transforms.RandomVerticalFlip()\n"
+        file = shell.compile.cache(cell, 3, raw_code=cell)
+        monkeypatch.setattr(shell.compile, "format_code_name", lambda name: ("Cell", "In[3]") if name == file else None)
+        assert places.short(file) == "In[3]"
+        monkeypatch.setattr(places, "is_users", lambda file: False)  # of the files: other tests construct it too
+        assert places_of([v1.RandomVerticalFlip()]) == [Place("RandomVerticalFlip", "In[3]:3")]
+    finally:
+        shell.clear_instance()
+
+
 def test_caller_is_the_users_frame() -> None:
     line = inspect.currentframe().f_lineno + 1  # type: ignore[union-attr]
     assert caller() == f"{places.short(__file__)}:{line}"
