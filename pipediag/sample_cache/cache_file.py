@@ -2,7 +2,8 @@
 
 The file consists of words of 8 bytes, the header and then an index of one word for each sample, followed by entries.
 It is sparse at its full size. It is written with ``pwrite`` only: a write through a mapping kills the process if the
-disk is full, and spoils what another machine has written to the same page.
+disk is full, and spoils what another machine has written to the same page. Entries are read with ``pread``, which takes
+less time than the page faults of a mapping do.
 """
 
 from __future__ import annotations
@@ -24,16 +25,19 @@ import numpy as np
 
 #: First words of the header. A file in which one of them is different is made anew.
 _FIXED = struct.Struct("=8s3q32s")  # magic, version, page size, samples, key
-_MAGIC, _VERSION = b"pipediag", 1
+_MAGIC, _VERSION = b"pipediag", 2
 #: Further words of the header: size of the file, end of the last claim, end of the room that was found free, why no
 #: more entries are accepted, entries dropped because a file had changed, entries dropped because they were damaged.
 SIZE, TAIL, GRANTED, FULL, CHANGED, DAMAGED = range(8, 14)
-#: First word of the index.
+#: First word of the index. A word of the index holds the place and the size of an entry, both in units of UNIT bytes.
 INDEX = 16
-#: Start of an entry: check sum of what follows it, run, sample, size of the entry, size of the pickled facts behind it.
-ENTRY = struct.Struct("=5q")
+UNIT, _SIZE_BITS = 64, 24
+#: Bytes of an entry at most.
+LARGEST = UNIT * ((1 << _SIZE_BITS) - 1)
 #: Bytes written at a time to clear the front of a file.
 _CHUNK = 1 << 20
+#: Parts written in one call at most; Linux takes 1024.
+_MOST_PARTS = 512
 #: Attempts to open a file that other runs replace at the same time.
 _TRIES = 100
 
@@ -43,14 +47,12 @@ class CacheFile:
 
     Attributes:
         number: file descriptor.
-        size: bytes that a process maps.
         front: size of header and index.
     """
 
     def __init__(self, number: int, samples: int) -> None:
         self.number = number
         self.samples = samples
-        self.size = 0
         self.front = up(8 * (INDEX + samples), mmap.PAGESIZE)
 
     def __del__(self) -> None:
@@ -68,11 +70,14 @@ class CacheFile:
 
     def write(self, parts: Iterable[bytes | memoryview], offset: int) -> None:
         """Write ``parts`` one after the other. Raises OSError if the disk is full."""
-        for part in parts:
-            rest = memoryview(part)
-            while rest:
-                written = os.pwrite(self.number, rest, offset)
-                rest, offset = rest[written:], offset + written
+        left = [memoryview(part) for part in parts if len(part)]
+        while left:
+            written = os.pwritev(self.number, left[:_MOST_PARTS], offset)
+            offset += written
+            while left and written >= len(left[0]):
+                written -= len(left.pop(0))
+            if written:
+                left[0] = left[0][written:]
 
     @contextmanager
     def locked(self) -> Iterator[None]:
@@ -100,16 +105,13 @@ class CacheFile:
         if len(head) < self.front or not head.startswith(fixed):
             return False
         words = np.frombuffer(head, np.int64)
-        size, tail, offsets = int(words[SIZE]), int(words[TAIL]), words[INDEX:]
+        size, tail, offsets = int(words[SIZE]), int(words[TAIL]), words[INDEX : INDEX + self.samples]
         if not self.front <= tail <= size <= length:
             return False
         if offsets.any():
-            last = int(offsets.max())
-            if offsets[offsets != 0].min() < self.front or last > tail - ENTRY.size:
+            begins, sizes = places(offsets[offsets != 0])
+            if begins.min() < self.front or (begins + sizes).max() > tail:
                 return False
-            if not 0 < ENTRY.unpack(os.pread(self.number, ENTRY.size, last))[3] <= tail - last:
-                return False
-        self.size = size
         if size < self.front + nbytes:
             self._grow(self.front + nbytes)
         self.write([bytes(8 * (DAMAGED + 1 - GRANTED))], 8 * GRANTED)  # what held for the earlier run
@@ -118,7 +120,6 @@ class CacheFile:
     def _grow(self, size: int) -> None:
         os.ftruncate(self.number, size)
         self.set(SIZE, size)
-        self.size = size
 
 
 def in_memory(samples: int, nbytes: int) -> CacheFile:
@@ -174,6 +175,16 @@ def _is_at(path: Path, found: os.stat_result) -> bool:
 def _is_private(found: os.stat_result) -> bool:
     """True if no other user can have written the file: its entries are unpickled."""
     return stat.S_ISREG(found.st_mode) and found.st_uid == os.geteuid() and not found.st_mode & 0o077
+
+
+def place(offset: int, size: int) -> int:
+    """Return the word of the index for an entry of ``size`` bytes at ``offset``, which is a multiple of ``UNIT``."""
+    return offset // UNIT << _SIZE_BITS | up(size, UNIT) // UNIT
+
+
+def places(words: Any) -> tuple[Any, Any]:
+    """Return where entries begin, and the bytes that they take, from one word of the index or an array of them."""
+    return (words >> _SIZE_BITS) * UNIT, (words & (1 << _SIZE_BITS) - 1) * UNIT
 
 
 def up(size: int, unit: int) -> int:
