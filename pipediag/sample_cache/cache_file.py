@@ -15,6 +15,7 @@ import mmap
 import os
 import stat
 import struct
+import time
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from multiprocessing.reduction import DupFd
@@ -22,6 +23,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+
+from . import ranks
 
 #: First words of the header. A file in which one of them is different is made anew.
 _FIXED = struct.Struct("=8s3q32s")  # magic, version, page size, samples, key
@@ -36,6 +39,11 @@ UNIT, _SIZE_BITS = 64, 24
 LARGEST = UNIT * ((1 << _SIZE_BITS) - 1)
 #: Bytes written at a time to clear the front of a file.
 _CHUNK = 1 << 20
+#: Seconds after which a file that no run has opened is removed.
+_UNUSED = 30 * 24 * 3600.0
+#: ``struct flock``: kind of the lock, where the range begins and its length, process. Unlike ``flock``, such a lock can
+#: be held for as long as the file is open, beside the short ones of :meth:`CacheFile.locked`.
+_USE = struct.Struct("hhqqi4x")
 #: Parts written in one call at most; Linux takes 1024.
 _MOST_PARTS = 512
 #: Attempts to open a file that other runs replace at the same time.
@@ -91,6 +99,23 @@ class CacheFile:
             fcntl.flock(lock, fcntl.LOCK_UN)  # a process forked meanwhile has the opening too
             os.close(lock)
 
+    def used(self) -> CacheFile:
+        """Note the time, and that the file is in use, for as long as a process has this opening. Return the file."""
+        try:
+            os.utime(self.number)
+            fcntl.fcntl(self.number, fcntl.F_OFD_SETLK, _USE.pack(fcntl.F_RDLCK, os.SEEK_SET, 0, 1, 0))
+        except OSError:  # a file system without such locks, where none is removed
+            pass
+        return self
+
+    def is_in_use(self) -> bool:
+        """Return whether a process has an opening that :meth:`used` has noted, other than this one."""
+        try:
+            fcntl.fcntl(self.number, fcntl.F_OFD_SETLK, _USE.pack(fcntl.F_WRLCK, os.SEEK_SET, 0, 1, 0))
+        except OSError:  # also of a file system without such locks
+            return True
+        return False
+
     def format(self, fixed: bytes, nbytes: int) -> None:
         """Make an empty store. The words that say that the header is complete are written last."""
         # Reading a hole of a file in memory takes memory too, and kills the process if there is none.
@@ -112,6 +137,8 @@ class CacheFile:
             begins, sizes = places(offsets[offsets != 0])
             if begins.min() < self.front or (begins + sizes).max() > tail:
                 return False
+        if not self.is_in_use():  # what earlier runs have claimed and not written to
+            self.set(TAIL, int((begins + sizes).max()) if offsets.any() else self.front)
         if size < self.front + nbytes:
             self._grow(self.front + nbytes)
         self.write([bytes(8 * (DAMAGED + 1 - GRANTED))], 8 * GRANTED)  # what held for the earlier run
@@ -122,17 +149,51 @@ class CacheFile:
         self.set(SIZE, size)
 
 
-def in_memory(samples: int, nbytes: int) -> CacheFile:
-    """Make a file that exists in memory only, without a name. Raises OSError."""
-    file = CacheFile(os.memfd_create("pipediag"), samples)
-    file.format(_fixed(samples, ""), nbytes)
+def in_memory(samples: int, nbytes: int, key: str) -> CacheFile:
+    """Make a file that exists in memory only, or open that of another rank of the job. Raises OSError."""
+    name = ranks.name_for(key, os.environ)
+    if not name:
+        return _made("pipediag", _fixed(samples, ""), samples, nbytes)
+    fixed = _fixed(samples, name)
+    with ranks.alone(name):
+        number = ranks.opened(name)
+        if number is not None:
+            file = CacheFile(number, samples)
+            if os.pread(number, len(fixed), 0) == fixed:
+                return file
+        return _made(name, fixed, samples, nbytes)
+
+
+def _made(name: str, fixed: bytes, samples: int, nbytes: int) -> CacheFile:
+    file = CacheFile(os.memfd_create(name), samples)
+    file.format(fixed, nbytes)
     return file
+
+
+def make_folder(folder: Path) -> None:
+    """Make a folder for files of caches, readable by its owner only. Raises OSError."""
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+
+
+def remove_unused(folder: Path, but: str) -> None:
+    """Remove the files of caches that no run has opened for long, and that none uses now, but for that of a key."""
+    for path in folder.glob("*.cache"):
+        try:
+            if path == _path(folder, but) or time.time() - path.lstat().st_mtime < _UNUSED:
+                continue
+            file = CacheFile(os.open(path, os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK), 0)
+            with file.locked():
+                found = os.fstat(file.number)
+                ours = _is_private(found) and os.pread(file.number, len(_MAGIC), 0) == _MAGIC
+                if ours and _is_at(path, found) and not file.is_in_use():
+                    path.unlink()
+        except OSError:  # another run has removed it, or it is somebody else's
+            continue
 
 
 def in_folder(folder: Path, key: str, samples: int, nbytes: int) -> CacheFile:
     """Open ``<key>.cache``, and replace it by an empty one if it does not fit. Raises OSError."""
-    folder.mkdir(parents=True, exist_ok=True)
-    path = folder / f"{key}.cache"
+    path = _path(folder, key)
     fixed = _fixed(samples, key)
     for _ in range(_TRIES):
         try:
@@ -154,11 +215,15 @@ def in_folder(folder: Path, key: str, samples: int, nbytes: int) -> CacheFile:
                     except OSError:  # a full disk
                         path.unlink()
                         raise
-                    return file
+                    return file.used()
                 if file.reopen(fixed, nbytes, found.st_size):
-                    return file
+                    return file.used()
             path.unlink()
     raise PermissionError("its files cannot be made private to their owner")
+
+
+def _path(folder: Path, key: str) -> Path:
+    return folder / f"{key}.cache"
 
 
 def _fixed(samples: int, key: str) -> bytes:

@@ -6,9 +6,9 @@
     value = records.decode(entry.head, entry.buffers)
     store.full  # why no further entry is accepted, or None
 
-Without a folder the file exists in memory only (``memfd_create``): it has no name, needs no room in /dev/shm, and
-vanishes with the last process that uses it, however that ends. With a folder it is ``<key>.cache`` there, readable by
-its owner only, and serves later runs.
+Without a folder the file exists in memory only (``memfd_create``): it needs no room in /dev/shm, and vanishes with the
+last process that uses it, however that ends. The ranks of a job on one machine share it. With a folder it is
+``<key>.cache`` there, readable by its owner only, and serves later runs.
 
 The file holds a header and the index, one word for each sample, followed by entries. A process claims room at the end
 under a lock on the file, which the kernel releases when it dies, for some samples at a time. It writes an entry there,
@@ -45,13 +45,16 @@ from .cache_file import (
     GRANTED,
     INDEX,
     LARGEST,
+    SIZE,
     TAIL,
     UNIT,
     CacheFile,
     in_folder,
     in_memory,
+    make_folder,
     place,
     places,
+    remove_unused,
     up,
 )
 from .records import Record
@@ -99,35 +102,43 @@ class Store:
     After :meth:`close` it is empty and accepts nothing.
     """
 
-    def __init__(self, file: CacheFile, limit: int, folder: Path | None) -> None:
+    def __init__(self, file: CacheFile, room: int, folder: Path | None, run: int) -> None:
+        opened = _Open(file)
         self.samples = file.samples
-        self._limit = limit  # end of the last entry at most
-        self._claimed = min(_CLAIMED, (limit - file.front) // _SHARE)
+        self._limit = min(file.front + room, opened.words[SIZE])  # end of the last entry at most
+        self._claimed = min(_CLAIMED, room // _SHARE)
         self._folder = folder
-        self._run = secrets.randbits(62)
-        self._open: _Open | None = _Open(file)
+        self._run = run
+        self._open: _Open | None = opened
 
     @classmethod
-    def create(cls, samples: int, nbytes: int, folder: Path | None = None, key: str = "") -> Store:
+    def create(cls, samples: int, nbytes: int | None = None, folder: Path | None = None, key: str = "") -> Store:
         """Make a store, or open the one that earlier runs have left in ``folder``.
 
         Args:
             samples: length of the dataset.
-            nbytes: maximum size of the entries together.
+            nbytes: maximum size of the entries together; None for what is free, except for a reserve.
             folder: where the store outlives the run; None to keep it in memory.
-            key: name of the store in ``folder``. Stores with different content need different keys.
+            key: name of the store in ``folder`` and among the ranks of a job. Stores with different content need
+                different keys.
 
         Raises:
             UsageError: the folder cannot be used, or the platform is not Linux.
         """
         if sys.platform != "linux":
             raise UsageError("samples can be kept on Linux only")
-        nbytes = up(nbytes, mmap.PAGESIZE)
         try:
-            file = in_memory(samples, nbytes) if folder is None else in_folder(folder, key, samples, nbytes)
-            return cls(file, file.front + nbytes, folder)
+            if folder is None:
+                room = up(free_memory() if nbytes is None else nbytes, mmap.PAGESIZE)
+                # Its entries have no check sums; the ranks of a job that share it count as one run.
+                return cls(in_memory(samples, room, key), room, None, run=0)
+            make_folder(folder)
+            remove_unused(folder, but=key)
+            room = up(free_disk(folder) if nbytes is None else nbytes, mmap.PAGESIZE)
+            return cls(in_folder(folder, key, samples, room), room, folder, run=secrets.randbits(62))
         except OSError as error:
-            raise UsageError(f"samples cannot be kept in {folder or 'memory'}: {error}") from error
+            advice = "" if folder is None else "; name a folder on this machine's disks that you may write to"
+            raise UsageError(f"samples cannot be kept in {folder or 'memory'}: {error}{advice}") from error
 
     def get(self, index: int) -> Entry | None:
         """Return a sample's entry, or None if it has none. An entry whose files have changed is dropped."""

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import errno
 import fcntl
+import multiprocessing
 import os
 import random
+import time
 import zlib
 from collections.abc import Callable
 from pathlib import Path
@@ -284,3 +286,63 @@ def test_a_folder_that_cannot_be_used_is_an_error_of_the_user(tmp_path: Path) ->
     (tmp_path / "key.cache").mkdir()
     with pytest.raises(UsageError, match="samples cannot be kept in"):
         opened(tmp_path)
+
+
+def aged(path: Path, days: float) -> Path:
+    moment = time.time() - days * 24 * 3600
+    os.utime(path, (moment, moment))
+    return path
+
+
+def test_files_that_no_run_has_used_for_a_month_are_removed(tmp_path: Path) -> None:
+    for key in ("old", "recent", "open"):
+        opened(tmp_path, key).close()
+    in_use = opened(tmp_path, "open")
+    aged(tmp_path / "old.cache", 31)
+    aged(tmp_path / "recent.cache", 29)
+    aged(tmp_path / "open.cache", 31)
+    (tmp_path / "text.cache").write_text("somebody else's")
+    (tmp_path / "text.cache").chmod(0o600)
+    aged(tmp_path / "text.cache", 31)
+    opened(tmp_path)
+    assert {path.name for path in tmp_path.iterdir()} == {"recent.cache", "open.cache", "text.cache", "key.cache"}
+    in_use.close()
+    opened(tmp_path)
+    assert not (tmp_path / "open.cache").exists()
+
+
+def test_a_run_that_opens_a_file_uses_it(tmp_path: Path) -> None:
+    aged(filled(tmp_path), 31)
+    opened(tmp_path).close()
+    assert opened(tmp_path, "other") and opened(tmp_path).entries == SAMPLES
+
+
+def hold(store: Store, ready: Any) -> None:
+    ready.set()
+    time.sleep(60)
+
+
+def test_a_file_is_in_use_as_long_as_a_worker_has_it(tmp_path: Path) -> None:
+    store = opened(tmp_path, "workers")
+    fork = multiprocessing.get_context("fork")
+    ready = fork.Event()
+    worker = fork.Process(target=hold, args=(store, ready), daemon=True)
+    worker.start()
+    assert ready.wait(30)
+    store.close()
+    aged(tmp_path / "workers.cache", 31)
+    opened(tmp_path)
+    assert (tmp_path / "workers.cache").exists()
+    worker.kill()
+    worker.join()
+    opened(tmp_path)
+    assert not (tmp_path / "workers.cache").exists()
+
+
+def test_what_earlier_runs_have_claimed_in_vain_is_free_again(tmp_path: Path) -> None:
+    filled(tmp_path)
+    for _ in range(100):
+        store = opened(tmp_path)
+        store._drop(store._open, 0, store._open.word(0), cache_file.CHANGED)
+        assert store.put(0, encode(value(0)), []) and store.full is None
+        store.close()
