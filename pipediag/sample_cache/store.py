@@ -67,7 +67,7 @@ _SIZES = [struct.Struct(f"={number}q") for number in range(9)]
 #: Larger entries are read into memory that torch aligns.
 _LARGE = 4 * mmap.PAGESIZE
 #: Bytes that a process claims at a time, and the share of the whole room that they are at most.
-_CLAIMED, _SHARE = 4 << 20, 64
+_CLAIMED, _SHARE = 16 << 20, 64
 #: Bytes that may be claimed before the free room is looked at again.
 _STEP = 64 << 20
 #: Values of the word FULL other than the number of an operating system error.
