@@ -18,6 +18,7 @@ from ..usercode.slots import find_slots
 from .changes import Attributes, contents, differing, makers
 from .cut import Cut, Cutter, Kept, is_number, whole
 from .opened import opened_files
+from .ranks import are_several
 from .records import Record, RecordError
 from .store import Entry, FileFacts, Store
 
@@ -138,6 +139,8 @@ class SampleCache:
     def _in_this_process(self) -> _Here:
         if self._here is None or self._here.process != os.getpid():
             self._here = _Here(self.dataset, self._cut, self.tails, self._transforms)
+            if are_several(os.environ):
+                self._here.compare_first()
         return self._here
 
 
@@ -157,6 +160,10 @@ class _Here:
 
     def changed(self) -> str:
         return "transforms" if self._others else self._attributes.changed()
+
+    def compare_first(self) -> None:
+        """Compare the first kept sample that is used: another rank may have kept it, whose dataset is different."""
+        self._used = -1
 
     def due(self, every: int) -> bool:
         """Count a use of what is kept. Return whether to compare this time."""

@@ -18,6 +18,7 @@ from .changes import key_of
 from .cut import Cut, fetches_together, links_of
 from .dataset import CachedBatches, CachedDataset, SampleCache
 from .finding import NoCut, find_cut
+from .ranks import are_several
 from .store import Store
 
 
@@ -112,7 +113,8 @@ def cache(
     except NoCut as reason:
         return CachedLoader(loader, None, f"nothing is kept: {reason}")
     dataset, where = loader.dataset, None if folder is None else Path(folder)
-    store = Store.create(len(dataset), nbytes, where, key_of(dataset, cut))
+    key = key_of(dataset, cut) if where is not None or are_several(os.environ) else ""
+    store = Store.create(len(dataset), nbytes, where, key)
     return CachedLoader(loader, SampleCache(dataset, cut, store), _words(dataset, cut))
 
 

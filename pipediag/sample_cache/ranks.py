@@ -22,10 +22,15 @@ _SIZE, _JOB = "LOCAL_WORLD_SIZE", ("MASTER_ADDR", "MASTER_PORT", "TORCHELASTIC_R
 _PATIENCE, _PAUSE = 10.0, 0.01
 
 
+def are_several(environment: Mapping[str, str]) -> bool:
+    """Return whether the process with this environment is a rank among several on the machine."""
+    size = environment.get(_SIZE, "")
+    return size.isdigit() and int(size) > 1
+
+
 def name_for(key: str, environment: Mapping[str, str]) -> str:
     """Return the name of the file that the ranks of this job share for ``key``; "" if it is no rank among several."""
-    size = environment.get(_SIZE, "1")
-    if not size.isdigit() or int(size) < 2:
+    if not are_several(environment):
         return ""
     job = [environment.get(name, "") for name in _JOB]
     return "pipediag-" + hashlib.sha256("\0".join([key, str(os.getppid()), *job]).encode()).hexdigest()
