@@ -74,7 +74,7 @@ class CacheFile:
         self.number = state["number"].detach()
 
     def set(self, word: int, value: int) -> None:
-        self.write([struct.pack("=q", value)], 8 * word)
+        os.pwrite(self.number, struct.pack("=q", value), 8 * word)
 
     def write(self, parts: Iterable[bytes | memoryview], offset: int) -> None:
         """Write ``parts`` one after the other. Raises OSError if the disk is full."""
