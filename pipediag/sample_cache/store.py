@@ -16,7 +16,8 @@ and publishes it last, by storing its place and size in the index. So no reader 
 killed writer loses only the room that it claimed, which takes no memory until it is written to. Entries never move or
 change; a replaced one only loses its word.
 
-Readers read an entry as a whole into memory of their own, into which user code may write.
+Readers read an entry as a whole into memory of their own, into which user code may write. A large one that nothing can
+write into, since it holds only what pictures are made from, is shown in a mapping instead.
 """
 
 from __future__ import annotations
@@ -63,6 +64,8 @@ from .room import free_disk, free_memory
 #: Start of an entry: check sum of what follows it, run, sample, size of the entry, size of the facts of its files,
 #: number of its parts. The size of each part follows, then the facts and the parts, which begin at multiples of UNIT.
 _START = struct.Struct("=4q2I")
+#: Added to the number of parts if none is written to when it is decoded: a picture copies what it is made from.
+_READ_ONLY = 1 << 31
 _SIZES = [struct.Struct(f"={number}q") for number in range(9)]
 #: Larger entries are read into memory that torch aligns.
 _LARGE = 4 * mmap.PAGESIZE
@@ -90,7 +93,7 @@ class FileFacts(NamedTuple):
 
 
 class Entry(NamedTuple):
-    """Stored record, in memory of the process's own."""
+    """Stored record; ``buffers`` are read-only or in memory of the process's own."""
 
     head: memoryview
     buffers: list[memoryview]
@@ -287,6 +290,7 @@ class _Open:
         self.file = file
         memory = mmap.mmap(file.number, file.front, mmap.MAP_SHARED, mmap.PROT_READ)
         self.words = memoryview(memory).cast("q")
+        self._content = memoryview(mmap.mmap(file.number, self.words[SIZE], mmap.MAP_SHARED, mmap.PROT_READ))
         self._verified: np.ndarray = np.zeros(file.samples, np.int64)  # words of earlier runs' entries that are whole
         self._room = _Room()
 
@@ -302,12 +306,14 @@ class _Open:
     def read(self, index: int, word: int, run: int) -> tuple[list[tuple[str, int, int]], Entry] | None:
         """Return an entry and the facts of its files, or None if it is damaged."""
         offset, room = places(word)
-        memory = memoryview(bytearray(room) if room < _LARGE else torch.empty(room, dtype=torch.uint8).numpy())
-        try:
-            if os.preadv(self.file.number, [memory], offset) != room:
+        memory = self._shown(offset, room) if room >= _LARGE else None
+        if memory is None:
+            memory = memoryview(bytearray(room) if room < _LARGE else torch.empty(room, dtype=torch.uint8).numpy())
+            try:
+                if os.preadv(self.file.number, [memory], offset) != room:
+                    return None
+            except (OSError, OverflowError):
                 return None
-        except (OSError, OverflowError):
-            return None
         check, writer, owner, size, facts, number = _START.unpack_from(memory)
         if owner != index or up(size, UNIT) != room:
             return None
@@ -315,7 +321,7 @@ class _Open:
             if zlib.crc32(memory[8:size]) != check:
                 return None
             self._verified[index] = word
-        lengths = _sizes(number)
+        lengths = _sizes(number & ~_READ_ONLY)
         at = _START.size + lengths.size
         files = marshal.loads(memory[at : at + facts]) if facts else []
         at += facts
@@ -325,6 +331,13 @@ class _Open:
             parts.append(memory[at : at + length])
             at += length
         return files, Entry(parts[0], parts[1:])
+
+    def _shown(self, offset: int, room: int) -> memoryview | None:
+        """Return a large entry as it is in the mapping, unless it has parts that need memory of their own."""
+        memory = self._content[offset : offset + room]
+        if len(memory) < room or not _START.unpack_from(memory)[5] & _READ_ONLY:
+            return None
+        return memory
 
     @property
     def room(self) -> _Room:
@@ -374,7 +387,8 @@ def _laid_out(
         padding = -size % UNIT
         parts += [bytes(padding), content]
         size += padding + len(content)
-    start = _START.pack(0, run, index, size, len(facts), len(contents))
+    read_only = _READ_ONLY if all(buffer.readonly for buffer in record.buffers) else 0
+    start = _START.pack(0, run, index, size, len(facts), len(contents) | read_only)
     check = 0
     if checked:
         for part in (start[8:], *parts):
