@@ -37,12 +37,24 @@ class _Cache:
 
     def __init__(self, folder: str | None) -> None:
         self._folder = folder
+        self.said, self._anew = False, ""
         self.loader: CachedLoader | None = None
 
     def __call__(self, loader: DataLoader[Any]) -> CachedLoader:
         known = self.loader
         self.loader = cache(loader, folder=self._folder) if known is None else known.followed_by(loader)
         return self.loader
+
+    def news(self) -> str:
+        """Return what became of the samples since the last call, in words; empty if nothing is to be said."""
+        store = None if self.loader is None else self.loader.store
+        if self.loader is None or store is None or not store.entries:
+            return ""
+        kept = f"{store.entries:,} samples kept, {store.used / 1e6:,.0f} MB"
+        news = [] if self.said else [*filter(None, (kept, self.loader.left_out))]
+        news += [self.loader.made_anew] if self.loader.made_anew not in ("", self._anew) else []
+        self.said, self._anew = True, self.loader.made_anew
+        return "; ".join(news)
 
     @property
     def why_not(self) -> str:
@@ -56,6 +68,7 @@ class _Seen:
     def __init__(self, loader: DataLoader[Any], where: str) -> None:
         self.where = where
         self.stand_in: RemediedRun | None = None
+        self.kept: _Cache | None = None
         self.was_tried = False
         self.with_gradients = True
         self.credits = 0
@@ -110,6 +123,8 @@ class Rerouting:
             self._warn_unmeasured()
             raise
         finally:
+            for seen in self._seen:
+                self._say_news(seen)
             if self._seen and not self._refused and not any(seen.was_tried for seen in self._seen):
                 why = "the plan's loader was not iterated" if self._plan else _NONE_TRAINS
                 self._say(f"nothing was moved: {why}")
@@ -144,6 +159,8 @@ class Rerouting:
         if seen.stand_in is not None and not self._plan and not seen.credits and max(others, default=0) >= EVIDENCE:
             self._say(f"the loader at {seen.where} does not train: it is left alone")
             seen.stand_in = None
+        if seen.kept is not None and not seen.kept.said:  # an epoch has filled it
+            self._say_news(seen)
         if seen.stand_in is not None:
             # Without gradients it is evaluated, not trained on; that code is not known to work with device batches.
             if seen.stand_in.given_up or seen.with_gradients != torch.is_grad_enabled():
@@ -173,7 +190,7 @@ class Rerouting:
         self, seen: _Seen, loader: DataLoader[Any], device: torch.device, native: NativeIterator
     ) -> RemediedRun | None:
         nothing = f"nothing was moved from the loader at {seen.where}"
-        kept = _Cache(self._cache_dir) if self._caches else None
+        kept = seen.kept = _Cache(self._cache_dir) if self._caches else None
         try:
             transforms = self._plan is None or bool(self._plan.moved)
             if self._plan is not None:
@@ -212,6 +229,11 @@ class Rerouting:
         if plan.undecoded:
             self._say(f"JPEGs are decoded in the workers: {plan.undecoded}")
         return made
+
+    def _say_news(self, seen: _Seen) -> None:
+        news = "" if seen.kept is None else seen.kept.news()
+        if news:
+            self._say(f"samples of the loader at {seen.where}: {news}")
 
     def _stepped(self, optimizer: Optimizer, args: Any, kwargs: Any) -> None:
         for seen in self._seen:

@@ -2,7 +2,8 @@
 
 The file consists of words of 8 bytes, the header and then an index of one word for each sample, followed by entries.
 It is sparse at its full size. It is written with ``pwrite`` only: a write through a mapping kills the process if the
-disk is full, and spoils what another machine has written to the same page.
+disk is full, and spoils what another machine has written to the same page. Entries are read with ``pread``, which takes
+less time than the page faults of a mapping do.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import mmap
 import os
 import stat
 import struct
+import time
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from multiprocessing.reduction import DupFd
@@ -22,18 +24,28 @@ from typing import Any
 
 import numpy as np
 
+from . import ranks
+
 #: First words of the header. A file in which one of them is different is made anew.
 _FIXED = struct.Struct("=8s3q32s")  # magic, version, page size, samples, key
-_MAGIC, _VERSION = b"pipediag", 1
+_MAGIC, _VERSION = b"pipediag", 2
 #: Further words of the header: size of the file, end of the last claim, end of the room that was found free, why no
 #: more entries are accepted, entries dropped because a file had changed, entries dropped because they were damaged.
 SIZE, TAIL, GRANTED, FULL, CHANGED, DAMAGED = range(8, 14)
-#: First word of the index.
+#: First word of the index. A word of the index holds the place and the size of an entry, both in units of UNIT bytes.
 INDEX = 16
-#: Start of an entry: check sum of what follows it, run, sample, size of the entry, size of the pickled facts behind it.
-ENTRY = struct.Struct("=5q")
+UNIT, _SIZE_BITS = 64, 24
+#: Bytes of an entry at most.
+LARGEST = UNIT * ((1 << _SIZE_BITS) - 1)
 #: Bytes written at a time to clear the front of a file.
 _CHUNK = 1 << 20
+#: Seconds after which a file that no run has opened is removed.
+_UNUSED = 30 * 24 * 3600.0
+#: ``struct flock``: kind of the lock, where the range begins and its length, process. Unlike ``flock``, such a lock can
+#: be held for as long as the file is open, beside the short ones of :meth:`CacheFile.locked`.
+_USE = struct.Struct("hhqqi4x")
+#: Parts written in one call at most; Linux takes 1024.
+_MOST_PARTS = 512
 #: Attempts to open a file that other runs replace at the same time.
 _TRIES = 100
 
@@ -43,14 +55,12 @@ class CacheFile:
 
     Attributes:
         number: file descriptor.
-        size: bytes that a process maps.
         front: size of header and index.
     """
 
     def __init__(self, number: int, samples: int) -> None:
         self.number = number
         self.samples = samples
-        self.size = 0
         self.front = up(8 * (INDEX + samples), mmap.PAGESIZE)
 
     def __del__(self) -> None:
@@ -64,15 +74,18 @@ class CacheFile:
         self.number = state["number"].detach()
 
     def set(self, word: int, value: int) -> None:
-        self.write([struct.pack("=q", value)], 8 * word)
+        os.pwrite(self.number, struct.pack("=q", value), 8 * word)
 
     def write(self, parts: Iterable[bytes | memoryview], offset: int) -> None:
         """Write ``parts`` one after the other. Raises OSError if the disk is full."""
-        for part in parts:
-            rest = memoryview(part)
-            while rest:
-                written = os.pwrite(self.number, rest, offset)
-                rest, offset = rest[written:], offset + written
+        left = [memoryview(part) for part in parts if len(part)]
+        while left:
+            written = os.pwritev(self.number, left[:_MOST_PARTS], offset)
+            offset += written
+            while left and written >= len(left[0]):
+                written -= len(left.pop(0))
+            if written:
+                left[0] = left[0][written:]
 
     @contextmanager
     def locked(self) -> Iterator[None]:
@@ -85,6 +98,23 @@ class CacheFile:
         finally:
             fcntl.flock(lock, fcntl.LOCK_UN)  # a process forked meanwhile has the opening too
             os.close(lock)
+
+    def used(self) -> CacheFile:
+        """Note the time, and that the file is in use, for as long as a process has this opening. Return the file."""
+        try:
+            os.utime(self.number)
+            fcntl.fcntl(self.number, fcntl.F_OFD_SETLK, _USE.pack(fcntl.F_RDLCK, os.SEEK_SET, 0, 1, 0))
+        except OSError:  # a file system without such locks, where none is removed
+            pass
+        return self
+
+    def is_in_use(self) -> bool:
+        """Return whether a process has an opening that :meth:`used` has noted, other than this one."""
+        try:
+            fcntl.fcntl(self.number, fcntl.F_OFD_SETLK, _USE.pack(fcntl.F_WRLCK, os.SEEK_SET, 0, 1, 0))
+        except OSError:  # also of a file system without such locks
+            return True
+        return False
 
     def format(self, fixed: bytes, nbytes: int) -> None:
         """Make an empty store. The words that say that the header is complete are written last."""
@@ -100,16 +130,15 @@ class CacheFile:
         if len(head) < self.front or not head.startswith(fixed):
             return False
         words = np.frombuffer(head, np.int64)
-        size, tail, offsets = int(words[SIZE]), int(words[TAIL]), words[INDEX:]
+        size, tail, offsets = int(words[SIZE]), int(words[TAIL]), words[INDEX : INDEX + self.samples]
         if not self.front <= tail <= size <= length:
             return False
         if offsets.any():
-            last = int(offsets.max())
-            if offsets[offsets != 0].min() < self.front or last > tail - ENTRY.size:
+            begins, sizes = places(offsets[offsets != 0])
+            if begins.min() < self.front or (begins + sizes).max() > tail:
                 return False
-            if not 0 < ENTRY.unpack(os.pread(self.number, ENTRY.size, last))[3] <= tail - last:
-                return False
-        self.size = size
+        if not self.is_in_use():  # what earlier runs have claimed and not written to
+            self.set(TAIL, int((begins + sizes).max()) if offsets.any() else self.front)
         if size < self.front + nbytes:
             self._grow(self.front + nbytes)
         self.write([bytes(8 * (DAMAGED + 1 - GRANTED))], 8 * GRANTED)  # what held for the earlier run
@@ -118,20 +147,53 @@ class CacheFile:
     def _grow(self, size: int) -> None:
         os.ftruncate(self.number, size)
         self.set(SIZE, size)
-        self.size = size
 
 
-def in_memory(samples: int, nbytes: int) -> CacheFile:
-    """Make a file that exists in memory only, without a name. Raises OSError."""
-    file = CacheFile(os.memfd_create("pipediag"), samples)
-    file.format(_fixed(samples, ""), nbytes)
+def in_memory(samples: int, nbytes: int, key: str) -> CacheFile:
+    """Make a file that exists in memory only, or open that of another rank of the job. Raises OSError."""
+    name = ranks.name_for(key, os.environ)
+    if not name:
+        return _made("pipediag", _fixed(samples, ""), samples, nbytes)
+    fixed = _fixed(samples, name)
+    with ranks.alone(name):
+        number = ranks.opened(name)
+        if number is not None:
+            file = CacheFile(number, samples)
+            if os.pread(number, len(fixed), 0) == fixed:
+                return file
+        return _made(name, fixed, samples, nbytes)
+
+
+def _made(name: str, fixed: bytes, samples: int, nbytes: int) -> CacheFile:
+    file = CacheFile(os.memfd_create(name), samples)
+    file.format(fixed, nbytes)
     return file
+
+
+def make_folder(folder: Path) -> None:
+    """Make a folder for files of caches, readable by its owner only. Raises OSError."""
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+
+
+def remove_unused(folder: Path, but: str) -> None:
+    """Remove the files of caches that no run has opened for long, and that none uses now, but for that of a key."""
+    for path in folder.glob("*.cache"):
+        try:
+            if path == _path(folder, but) or time.time() - path.lstat().st_mtime < _UNUSED:
+                continue
+            file = CacheFile(os.open(path, os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK), 0)
+            with file.locked():
+                found = os.fstat(file.number)
+                ours = _is_private(found) and os.pread(file.number, len(_MAGIC), 0) == _MAGIC
+                if ours and _is_at(path, found) and not file.is_in_use():
+                    path.unlink()
+        except OSError:  # another run has removed it, or it is somebody else's
+            continue
 
 
 def in_folder(folder: Path, key: str, samples: int, nbytes: int) -> CacheFile:
     """Open ``<key>.cache``, and replace it by an empty one if it does not fit. Raises OSError."""
-    folder.mkdir(parents=True, exist_ok=True)
-    path = folder / f"{key}.cache"
+    path = _path(folder, key)
     fixed = _fixed(samples, key)
     for _ in range(_TRIES):
         try:
@@ -153,11 +215,15 @@ def in_folder(folder: Path, key: str, samples: int, nbytes: int) -> CacheFile:
                     except OSError:  # a full disk
                         path.unlink()
                         raise
-                    return file
+                    return file.used()
                 if file.reopen(fixed, nbytes, found.st_size):
-                    return file
+                    return file.used()
             path.unlink()
     raise PermissionError("its files cannot be made private to their owner")
+
+
+def _path(folder: Path, key: str) -> Path:
+    return folder / f"{key}.cache"
 
 
 def _fixed(samples: int, key: str) -> bytes:
@@ -174,6 +240,16 @@ def _is_at(path: Path, found: os.stat_result) -> bool:
 def _is_private(found: os.stat_result) -> bool:
     """True if no other user can have written the file: its entries are unpickled."""
     return stat.S_ISREG(found.st_mode) and found.st_uid == os.geteuid() and not found.st_mode & 0o077
+
+
+def place(offset: int, size: int) -> int:
+    """Return the word of the index for an entry of ``size`` bytes at ``offset``, which is a multiple of ``UNIT``."""
+    return offset // UNIT << _SIZE_BITS | up(size, UNIT) // UNIT
+
+
+def places(words: Any) -> tuple[Any, Any]:
+    """Return where entries begin, and the bytes that they take, from one word of the index or an array of them."""
+    return (words >> _SIZE_BITS) * UNIT, (words & (1 << _SIZE_BITS) - 1) * UNIT
 
 
 def up(size: int, unit: int) -> int:

@@ -20,7 +20,7 @@ from torch.utils.data import Dataset
 
 from ..remedy.fingerprint import digest
 from ..usercode.slots import find_slots
-from .cut import Cut, links_of
+from .cut import Cut, chains_in, links_of
 
 #: By object and name of the attribute.
 Contents = dict[tuple[int, str], Any]
@@ -47,7 +47,9 @@ class Attributes:
             for name, value in attributes.items()
             if name not in cut.settling
         ]
-        self._slots = [(slot, slot.get(), links_of(slot.get())) for slot in find_slots(dataset)]
+        slots = find_slots(dataset)
+        self._slots = [(slot.name, slot.get, slot.get()) for slot in slots]
+        self._chains = [(slot.name, parts, tuple(parts())) for slot in slots for parts in chains_in(slot.get())]
 
     def changed(self) -> str:
         """Return the name of an attribute that has another value than at first, or ""."""
@@ -55,10 +57,13 @@ class Attributes:
             now = attributes.get(name, _MISSING)
             if now is not value and not (type(now) is type(value) and isinstance(now, _PLAIN) and now == value):
                 return str(name)
-        for slot, transform, links in self._slots:
-            now = links_of(transform)
-            if slot.get() is not transform or len(now) != len(links) or not all(map(operator.is_, now, links)):
-                return slot.name
+        for name, get, transform in self._slots:
+            if get() is not transform:
+                return name
+        for name, parts, before in self._chains:
+            found = parts()
+            if len(found) != len(before) or not all(map(operator.is_, found, before)):
+                return name
         return ""
 
 

@@ -9,25 +9,29 @@ from __future__ import annotations
 
 import pickle
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from functools import partial
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
+from torch import Tensor
 from torch.nn import Sequential
 from torch.utils.data import Subset
 
 from ..usercode import randomness
-from ..usercode.dissect import NotSeparable, RawSample, link
-from ..usercode.paths import Path, private
+from ..usercode.dissect import NotSeparable, link
+from ..usercode.paths import Path, follow, private, replace
 from ..usercode.slots import Slot, find_slots
 from ..usercode.spying import Call, Seen, Spy, identities
-from .records import RecordError, decode, encode
+from .records import Record, RecordError, decode, encode
 
 Link = Callable[..., Any]
 #: What is told of a transform's call: its slot's number, the transform, and the arguments.
 Called = Callable[[int, Link, tuple[Any, ...], dict[str, Any]], Any]
+#: Types of parts of a sample that hold no further parts.
+_LEAVES = {Tensor, np.ndarray, int, float, str, bytes, bool, type(None)}
 _COMPOSES = ("torchvision.transforms.transforms", "torchvision.transforms.v2._container")
 
 
@@ -39,13 +43,11 @@ class Cut:
         heads: for each slot with a random transform, the number of first links whose result is kept. Slots have the
             numbers of :func:`find_slots`. If there is none, whole samples are kept.
         names: those of all slots.
-        copies: True if code of the user's gets arrays, into which it may write: it is given copies.
         settling: what the dataset sets when it makes its first samples, such as a file that it opens.
     """
 
     heads: Mapping[int, int]
     names: tuple[str, ...]
-    copies: bool = False
     settling: frozenset[str] = frozenset()
 
     def fits(self, dataset: Any) -> bool:
@@ -58,8 +60,23 @@ class Cut:
         return [_tail(slots[number].get(), head) for number, head in self.heads.items()]
 
 
+class Encoded(Protocol):
+    """A record, in memory or from a store."""
+
+    @property
+    def head(self) -> bytes | memoryview: ...
+
+    @property
+    def buffers(self) -> Sequence[Any]: ...
+
+
 class Kept(NamedTuple):
-    """The part of a sample that is kept; fields as in :class:`RawSample`, but without the user's objects."""
+    """The part of a sample that is kept; ``sample``, ``holes`` and ``feeds`` are as in :class:`RawSample`.
+
+    Attributes:
+        tails: for each call of a random transform, the number of its tail.
+        inputs: the arguments of each call.
+    """
 
     tails: tuple[int, ...]
     inputs: list[tuple[tuple[Any, ...], dict[str, Any]]]
@@ -67,12 +84,27 @@ class Kept(NamedTuple):
     holes: list[list[tuple[Path, Path]]]
     feeds: list[list[tuple[Path, int, Path]]]
 
+    @classmethod
+    def decoded(cls, record: Encoded) -> Kept:
+        """Raises RecordError: it was kept by another version of the user's classes."""
+        return cls(*decode(record.head, record.buffers))
+
+    def encoded(self) -> Record:
+        """Raises RecordError: it cannot be stored."""
+        return encode(tuple(self))  # the class would take longer than a small sample
+
     def completed(self, tails: Sequence[Link]) -> Any:
         """Return the sample: the ``tails`` run on what was kept for them."""
-        if not self.tails:
-            return self.sample
-        calls = [Call("", tails[n], args, kwargs) for n, (args, kwargs) in zip(self.tails, self.inputs, strict=True)]
-        return RawSample(calls, self.sample, self.holes, self.feeds).replay()[0]
+        results: list[Any] = []
+        for tail, inputs, feeds in zip(self.tails, self.inputs, self.feeds, strict=True):
+            for where, earlier, path in feeds:
+                inputs = replace(inputs, where, follow(results[earlier], path))
+            results.append(tails[tail](*inputs[0], **inputs[1]))
+        sample = self.sample
+        for result, holes in zip(results, self.holes, strict=True):
+            for path, where in holes:
+                sample = replace(sample, where, follow(result, path))
+        return sample
 
 
 class NotKept(Exception):
@@ -117,7 +149,8 @@ class Cutter:
         inputs = identities((args, kwargs)) if self._seen else []  # only earlier results are looked for in them
         call = Call("", fn, *_as_now(args, kwargs))
         result = self._tails[position](*args, **kwargs)
-        self._seen.append((position, Seen(call, inputs, result, result, identities(result), [], None, 0.0)))
+        outputs = [((), result)] if type(result) is Tensor else identities(result)
+        self._seen.append((position, Seen(call, inputs, result, result, outputs, [], None, 0.0)))
         self._before = randomness.glance()
         return result
 
@@ -128,18 +161,37 @@ class Cutter:
 def _kept(seen: Sequence[tuple[int, Seen]], sample: Any) -> Kept:
     if not seen:
         return whole(sample)
+    places = _places(seen[0][1], sample) if len(seen) == 1 else []
+    if places:
+        (position, one), around = seen[0], list(sample)
+        for place in places:
+            around[place] = None
+        holes: list[tuple[Path, Path]] = [((), (place,)) for place in places]
+        return Kept((position,), [(one.call.args, one.call.kwargs)], type(sample)(around), [holes], [[]])
     raw = link([one for _, one in seen], sample)
     inputs = [(call.args, call.kwargs) for call in raw.calls]
     return Kept(tuple(position for position, _ in seen), inputs, raw.sample, raw.holes, raw.feeds)
 
 
+def _places(one: Seen, sample: Any) -> list[int]:
+    """Return where the result of a sample's only call is, if they are as usual: this is faster than :func:`link`."""
+    if type(one.result) is not Tensor or type(sample) not in (tuple, list):
+        return []
+    if not all(type(part) in _LEAVES for part in sample):
+        return []
+    return [place for place, part in enumerate(sample) if part is one.result]
+
+
 def _as_now(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """Return arguments that keep their present content, whatever is written into the originals."""
-    if len(args) == 1 and hasattr(args[0], "getbands") and not kwargs:  # saves a copy of a Pillow image
-        try:
-            return (_Encoded(args[0]),), {}
-        except RecordError:
-            pass
+    if len(args) == 1 and not kwargs:
+        if type(args[0]) is Tensor:
+            return (args[0].clone(),), {}
+        if hasattr(args[0], "getbands"):  # saves a copy of a Pillow image
+            try:
+                return (_Encoded(args[0]),), {}
+            except RecordError:
+                pass
     return private((args, kwargs))
 
 
@@ -156,7 +208,7 @@ class _Encoded:
 
 
 def _decoded(head: bytes, *buffers: Any) -> Any:
-    return decode(head, buffers, copy=False)
+    return decode(head, buffers)
 
 
 def whole(sample: Any) -> Kept:
@@ -167,12 +219,16 @@ def whole(sample: Any) -> Kept:
 def standing_in(slots: Mapping[int, Slot], called: Called) -> Iterator[None]:
     """Send the calls of the slots' transforms to ``called`` in the context, except those inside another such call."""
     gate = _Gate(called)
-    with ExitStack() as stack:
+    undo: list[Callable[[], None]] = []
+    try:
         for number, slot in slots.items():
             transform = slot.get()
             if type(transform) is not Spy:  # the same place may be found twice
-                stack.enter_context(slot.replaced(Spy(slot.name, transform, _StandIn(number, gate))))
+                undo.append(slot.install(Spy(slot.name, transform, _StandIn(number, gate))))
         yield
+    finally:
+        for back in reversed(undo):
+            back()
 
 
 class _Gate:
@@ -211,6 +267,18 @@ def links_of(transform: Any) -> list[Link]:
     if type(transform) is Sequential:  # takes modules only, so a chain in it stays whole
         return [link for part in transform for link in (links_of(part) if type(part) is Sequential else [part])]
     return [transform]
+
+
+def chains_in(transform: Any) -> Iterator[Callable[[], Collection[Link]]]:
+    """Yield, for the chain and each one nested in it, a function that returns its parts as they are then."""
+    if _is_compose(transform):
+        yield partial(getattr, transform, "transforms")
+    elif type(transform) is Sequential:
+        yield transform._modules.values
+    else:
+        return
+    for part in transform.transforms if _is_compose(transform) else transform:
+        yield from chains_in(part)
 
 
 def _is_compose(transform: Any) -> bool:

@@ -18,7 +18,8 @@ from ..usercode.slots import find_slots
 from .changes import Attributes, contents, differing, makers
 from .cut import Cut, Cutter, Kept, is_number, whole
 from .opened import opened_files
-from .records import Record, RecordError, decode, encode
+from .ranks import are_several
+from .records import Record, RecordError
 from .store import Entry, FileFacts, Store
 
 #: Number of kept samples that a process uses before it makes one again, to compare it.
@@ -72,28 +73,30 @@ class SampleCache:
 
     def sample(self, index: Any) -> Any:
         """Return one sample."""
-        if not self._serves(index):
+        here = self._in_this_process()
+        if not self._serves(index) or here.changed():
             return self.dataset[index]
         entry = self.store.get(int(index))
-        if entry is not None and not self._in_this_process().due(self.every):
+        if entry is not None and not here.due(self.every):
             try:
-                kept: Kept = decode(entry.head, entry.buffers, copy=self._cut.copies)
+                kept = Kept.decoded(entry)
             except RecordError:  # by another version of the user's classes
                 return self.dataset[index]
             return kept.completed(self.tails)
         with opened_files() as files:
-            sample, made = self._in_this_process().cutter.make(partial(operator.getitem, self.dataset, index))
+            sample, made = here.cutter.make(partial(operator.getitem, self.dataset, index))
         if isinstance(made, Kept):
             self._keep(int(index), made, files, entry)
         return sample
 
     def samples(self, indices: Sequence[Any]) -> list[Any]:
         """Return the samples of a batch. Those that are missing are made together."""
-        if not all(map(self._serves, indices)):
+        here = self._in_this_process()
+        if not all(map(self._serves, indices)) or here.changed():
             made: list[Any] = self.dataset.__getitems__(indices)
             return made
         entries = [self.store.get(int(index)) for index in indices]
-        if self._in_this_process().due(max(1, self.every // max(1, len(indices)))):
+        if here.due(max(1, self.every // max(1, len(indices)))):
             missing = list(range(len(indices)))
         else:
             missing = [n for n, entry in enumerate(entries) if entry is None]
@@ -101,7 +104,7 @@ class SampleCache:
         for n in set(range(len(indices))) - set(missing):
             entry = entries[n]
             assert entry is not None
-            samples[n] = decode(entry.head, entry.buffers, copy=self._cut.copies).sample
+            samples[n] = Kept.decoded(entry).sample
         if not missing:
             return samples
         before = randomness.glance()
@@ -117,14 +120,13 @@ class SampleCache:
         return samples
 
     def _serves(self, index: Any) -> bool:
-        """Return whether a sample may be taken from the store, or put there."""
-        known = is_number(index) and 0 <= index < self.store.samples
-        return known and self.switch.on and not self._in_this_process().changed()
+        """Return whether a sample may be taken from the store, or put there, unless an attribute has changed."""
+        return is_number(index) and 0 <= index < self.store.samples and self.switch.on
 
     def _keep(self, index: int, made: Kept, files: list[FileFacts], before: Entry | None) -> None:
         """Store what was made; if there is an entry already, compare it."""
         try:
-            record = encode(made)
+            record = made.encoded()
         except RecordError:
             return
         if before is None:
@@ -137,6 +139,8 @@ class SampleCache:
     def _in_this_process(self) -> _Here:
         if self._here is None or self._here.process != os.getpid():
             self._here = _Here(self.dataset, self._cut, self.tails, self._transforms)
+            if are_several(os.environ):
+                self._here.compare_first()
         return self._here
 
 
@@ -157,6 +161,10 @@ class _Here:
     def changed(self) -> str:
         return "transforms" if self._others else self._attributes.changed()
 
+    def compare_first(self) -> None:
+        """Compare the first kept sample that is used: another rank may have kept it, whose dataset is different."""
+        self._used = -1
+
     def due(self, every: int) -> bool:
         """Count a use of what is kept. Return whether to compare this time."""
         self._used += 1
@@ -167,7 +175,7 @@ def _equal(entry: Entry, record: Record) -> bool:
     if bytes(entry.head) == record.head:
         return all(map(operator.eq, entry.buffers, record.buffers))
     try:
-        one, other = (decode(kept.head, kept.buffers, copy=True) for kept in (entry, record))
+        one, other = (Kept.decoded(kept) for kept in (entry, record.copied()))
         return same(tuple(one), tuple(other)) is True
     except RecordError:
         return False
@@ -189,7 +197,8 @@ class Switch:
 
     @property
     def on(self) -> bool:
-        return not (self._bytes[0] or self._bytes[1])
+        off = self._bytes
+        return not (off[0] or off[1])
 
     @property
     def reason(self) -> str:

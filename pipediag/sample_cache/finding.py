@@ -11,25 +11,23 @@ import operator
 import random
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, NamedTuple
 
 import torch
-from torch.utils.data import DataLoader, default_collate
+from torch.utils.data import DataLoader
 
 from ..loop.separate_process import Collate, TrialFailed, tried
-from ..usercode import randomness, tree
+from ..usercode import randomness
 from ..usercode.paths import same
 from ..usercode.places import label
 from ..usercode.slots import Slot, find_slots
 from ..usercode.spying import identities
 from .changes import contents, differing, makers
 from .cut import Cut, Cutter, Kept, Link, NotKept, fetches_together, is_number, links_of, passed_on, standing_in, whole
-from .records import Record, RecordError, decode, encode
+from .records import Record, RecordError, encode
 
-#: Types that never view the memory they are decoded from; nor do Pillow images.
-_NO_VIEWS = (int, float, complex, str, bytes, type(None))
 _SEEDS = (11, 12, 13, 14)
 
 
@@ -58,7 +56,7 @@ def find_cut(loader: DataLoader[Any], samples: int) -> Cut:
         raise NoCut("in the workers it has other transforms than here")
     if again.digests != found.digests:
         raise NoCut("made in another process, its samples are different")
-    return replace(found.cut, copies=found.cut.copies or again.cut.copies)
+    return found.cut
 
 
 def _find(dataset: Any, collate: Collate, indices: list[Any]) -> _Found:
@@ -76,11 +74,11 @@ def _find(dataset: Any, collate: Collate, indices: list[Any]) -> _Found:
     if changing:
         raise NoCut(f"making a sample changes its {_listed(changing)}")
     cut = Cut(heads, tuple(slot.name for slot in slots.values()), settling=differing(before, between, kept))
-    return _proven(dataset, collate, indices, cut)
+    return _proven(dataset, indices, cut)
 
 
 def _again(dataset: Any, collate: Collate, indices: list[Any], found: _Found) -> _Found:
-    return _proven(dataset, collate, found.indices, found.cut)  # whatever this process's sampler asks for
+    return _proven(dataset, found.indices, found.cut)  # whatever this process's sampler asks for
 
 
 # ---- the links of each transform
@@ -200,7 +198,7 @@ def _heads(first: list[list[_Trace]], second: list[list[_Trace]], transforms: di
 # ---- the proof
 
 
-def _proven(dataset: Any, collate: Collate, indices: list[Any], cut: Cut) -> _Found:
+def _proven(dataset: Any, indices: list[Any], cut: Cut) -> _Found:
     """Cut the samples, and prove that they are completed as the dataset makes them.
 
     Raises:
@@ -215,8 +213,7 @@ def _proven(dataset: Any, collate: Collate, indices: list[Any], cut: Cut) -> _Fo
         records = [_made_twice(cutter, fetch) for fetch in fetches]
         for fetch, record in zip(fetches, records, strict=True):
             _prove_completed(fetch, record, tails)
-    copies = any(_shares_memory(record, collate) for record in records)
-    return _Found(replace(cut, copies=copies), indices, list(map(_summed, records)))
+    return _Found(cut, indices, list(map(_summed, records)))
 
 
 def _made_twice(cutter: Cutter, fetch: Callable[[], Any]) -> Record:
@@ -245,10 +242,9 @@ def _made_together(dataset: Any, indices: list[Any], cut: Cut) -> list[Record]:
 
 def _encoded(kept: Kept) -> Record:
     try:
-        record = encode(kept)
+        return kept.encoded().copied()
     except RecordError as error:
         raise NoCut(str(error)) from None
-    return Record(record.head, [memoryview(bytearray(buffer)) for buffer in record.buffers])
 
 
 def _equal(one: Record, other: Record) -> Record:
@@ -268,18 +264,7 @@ def _prove_completed(fetch: Callable[[], Any], record: Record, tails: Sequence[L
 
 
 def _complete(record: Record, tails: Sequence[Link]) -> Any:
-    kept: Kept = decode(record.head, record.buffers, copy=True)
-    return kept.completed(tails)
-
-
-def _shares_memory(record: Record, collate: Collate) -> bool:
-    """Return whether code of the user's gets arrays that would view what is kept: it may write into them.
-
-    A transform may do so for few samples only, and a collate function may hand them on to the loop.
-    """
-    kept: Kept = decode(record.head, record.buffers, copy=True)
-    given = [kept.inputs, kept.sample if collate is not default_collate else None]
-    return not all(isinstance(leaf, _NO_VIEWS) or hasattr(leaf, "getbands") for leaf in tree.leaves(given))
+    return Kept.decoded(record.copied()).completed(tails)
 
 
 def _alike(one: Any, other: Any) -> bool:

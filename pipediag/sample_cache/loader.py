@@ -19,7 +19,7 @@ from .changes import key_of
 from .cut import Cut, fetches_together, links_of
 from .dataset import CachedBatches, CachedDataset, SampleCache
 from .finding import NoCut, find_cut
-from .room import free_disk, free_memory
+from .ranks import are_several
 from .store import Store
 
 
@@ -49,7 +49,26 @@ class CachedLoader(DataLoader):  # type: ignore[misc]
         reason = self._cache.switch.reason if self._cache is not None else ""
         if reason:
             return f"nothing is kept any more: {reason}"
-        return f"not used, since {self._changed!r} has changed: {self._words}" if self._changed else str(self._words)
+        words = "; ".join([self._words, *filter(None, (self.left_out, self.made_anew))])
+        return f"not used, since {self._changed!r} has changed: {words}" if self._changed else words
+
+    @property
+    def left_out(self) -> str:
+        """Which samples are not kept because there is no room for them; "" as long as all fit."""
+        store: Store | None = self.store
+        if store is None or store.full is None or store.entries == store.samples:
+            return ""
+        return f"{store.samples - store.entries:,} of {store.samples:,} samples do not fit: {store.full}"
+
+    @property
+    def made_anew(self) -> str:
+        """Which samples were made anew although they had been kept; "" if none were."""
+        store: Store | None = self.store
+        if store is None:
+            return ""
+        counts = {"since a file of theirs had changed": store.changed, "since they were damaged": store.damaged}
+        found = [f"{number:,} {why}" for why, number in counts.items() if number]
+        return f"samples made anew: {', '.join(found)}" if found else ""
 
     def __iter__(self) -> Iterator[Any]:
         if self._cache is not None:
@@ -82,8 +101,8 @@ def cache(
         samples: number of samples to try.
 
     Raises:
-        UsageError: ``loader`` is not a ``DataLoader``, ``samples`` is not a positive whole number, or ``nbytes`` is not
-            a whole number.
+        UsageError: ``loader`` is not a ``DataLoader``, ``samples`` or ``nbytes`` is not a whole number, ``folder`` cannot
+            be made or written to, or the platform is not Linux.
     """
     if not isinstance(loader, DataLoader):
         raise UsageError(f"cache() takes a torch DataLoader, not {type(loader).__name__}")
@@ -98,11 +117,7 @@ def cache(
     except NoCut as reason:
         return CachedLoader(loader, None, f"nothing is kept: {reason}")
     dataset, where = loader.dataset, None if folder is None else Path(folder)
-    if where is not None:
-        where.mkdir(mode=0o700, parents=True, exist_ok=True)
-    if nbytes is None:
-        nbytes = free_memory() if where is None else free_disk(where)
-    key = "" if where is None else key_of(dataset, cut)
+    key = key_of(dataset, cut) if where is not None or are_several(os.environ) else ""
     store = Store.create(len(dataset), nbytes, where, key)
     return CachedLoader(loader, SampleCache(dataset, cut, store), _words(dataset, cut))
 

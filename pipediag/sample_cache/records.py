@@ -1,4 +1,4 @@
-"""Encode a sample as bytes that a process can map, and decode it without copying them.
+"""Encode a sample as bytes, and decode it without copying them.
 
 A record is a pickle (protocol 5) and the buffers that it refers to: the memory of tensors, arrays and images. The
 buffers are not part of the pickle, so decoding can hand out tensors and arrays that view the memory they are read from.
@@ -9,9 +9,8 @@ from __future__ import annotations
 import io
 import pickle
 import sys
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import torch
@@ -22,6 +21,12 @@ from ..errors import PipediagError
 if TYPE_CHECKING:
     from PIL import Image
 
+#: Dtypes of tensors whose memory numpy can show.
+_DTYPES = (
+    *(torch.float32, torch.float64, torch.float16, torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64),
+    *(torch.bool, torch.complex64, torch.complex128),
+)
+_NUMBERS = {dtype: number for number, dtype in enumerate(_DTYPES)}
 #: Smaller buffers stay in the pickle: reading them from there takes less time than viewing them.
 _SMALL = 256
 
@@ -30,8 +35,7 @@ class RecordError(PipediagError):
     """A value that cannot be stored, or a record that cannot be read back."""
 
 
-@dataclass(frozen=True)
-class Record:
+class Record(NamedTuple):
     """Encoded value. ``buffers`` may view the value's own memory: store them before that changes."""
 
     head: bytes
@@ -40,6 +44,10 @@ class Record:
     @property
     def nbytes(self) -> int:
         return len(self.head) + sum(map(len, self.buffers))
+
+    def copied(self) -> Record:
+        """Return the record with memory of its own."""
+        return Record(self.head, [memoryview(bytearray(buffer)) for buffer in self.buffers])
 
 
 def encode(value: Any) -> Record:
@@ -72,20 +80,18 @@ def encode(value: Any) -> Record:
     return Record(head.getvalue(), buffers)
 
 
-def decode(head: bytes | memoryview, buffers: Sequence[memoryview], copy: bool) -> Any:
-    """Decode a record.
+def decode(head: bytes | memoryview, buffers: Sequence[Any]) -> Any:
+    """Decode a record. Tensors and arrays view ``buffers``.
 
     Args:
         head: as in :class:`Record`.
         buffers: writable memory with the content of the record's buffers.
-        copy: False to return tensors and arrays that view ``buffers``; True to give them memory of their own.
 
     Raises:
         RecordError: the record does not fit the installed classes or is damaged.
     """
-    memory: Iterable[Any] = (np.array(buffer) for buffer in buffers) if copy else buffers
     try:
-        return pickle.loads(head, buffers=memory)
+        return pickle.loads(head, buffers=buffers)
     except Exception as error:  # whatever the user's own classes raise
         raise RecordError(f"a stored sample cannot be read: {_summary(error)}") from error
 
@@ -112,6 +118,8 @@ def _reduced_tensor(tensor: Tensor) -> Any:
     if tensor.device.type not in ("cpu", "meta"):
         raise RecordError(f"this sample cannot be stored: it holds a tensor on {tensor.device}, not in host memory")
     kind = type(tensor)
+    if _is_plain(tensor):
+        return _plain, (pickle.PickleBuffer(tensor.numpy()), _NUMBERS[tensor.dtype], tuple(tensor.shape))
     if not _is_dense(tensor) or kind.__reduce_ex__ not in (Tensor.__reduce_ex__, torch.nn.Parameter.__reduce_ex__):
         return NotImplemented
     with torch._C.DisableTorchFunctionSubclass():
@@ -122,6 +130,24 @@ def _reduced_tensor(tensor: Tensor) -> Any:
         layout = (plain.dtype, tuple(plain.shape), plain.stride())
         state = (kind, tensor.requires_grad, tensor.__dict__ or None)
     return _tensor, (pickle.PickleBuffer(memory), *layout, *state)
+
+
+def _is_plain(tensor: Tensor) -> bool:
+    """True for a usual tensor, whose memory is that of a contiguous array and which is nothing else besides."""
+    return (
+        type(tensor) is Tensor
+        and tensor.dtype in _NUMBERS
+        and tensor.layout is torch.strided
+        and tensor.is_contiguous()
+        and tensor.numel() > 0
+        and not (tensor.requires_grad or tensor.__dict__ or tensor.is_conj() or tensor.is_neg())
+        and tensor.device.type == "cpu"
+    )
+
+
+def _plain(memory: Any, number: int, shape: tuple[int, ...]) -> Tensor:
+    flat = torch.frombuffer(memory, dtype=_DTYPES[number])
+    return flat if len(shape) == 1 else flat.view(shape)
 
 
 def _is_dense(tensor: Tensor) -> bool:

@@ -3,53 +3,78 @@
     store = Store.create(samples=len(dataset), nbytes=limit)
     store.put(index, records.encode(value), [FileFacts.of(path)])  # True if it was stored
     entry = store.get(index)  # None if it has none, or if a file it was made from has changed
-    value = records.decode(entry.head, entry.buffers, copy=False)
+    value = records.decode(entry.head, entry.buffers)
     store.full  # why no further entry is accepted, or None
 
-Without a folder the file exists in memory only (``memfd_create``): it has no name, needs no room in /dev/shm, and
-vanishes with the last process that uses it, however that ends. With a folder it is ``<key>.cache`` there, readable by
-its owner only, and serves later runs.
+Without a folder the file exists in memory only (``memfd_create``): it needs no room in /dev/shm, and vanishes with the
+last process that uses it, however that ends. The ranks of a job on one machine share it. With a folder it is
+``<key>.cache`` there, readable by its owner only, and serves later runs.
 
-The file holds a header and the index, one word for each sample, followed by entries. A writer claims room at the end
-under a lock on the file, which the kernel releases when a process dies, then writes the entry, and publishes it last,
-by storing its offset in the index. So no reader ever sees a part of an entry, and a killed writer loses only the room
-that it claimed. Entries never move or change; a replaced one only loses its word.
+The file holds a header and the index, one word for each sample, followed by entries. A process claims room at the end
+under a lock on the file, which the kernel releases when it dies, for some samples at a time. It writes an entry there,
+and publishes it last, by storing its place and size in the index. So no reader ever sees a part of an entry, and a
+killed writer loses only the room that it claimed, which takes no memory until it is written to. Entries never move or
+change; a replaced one only loses its word.
 
-Readers map the entries privately: what user code writes into them changes only its own process' pages. Such a page no
-longer shows what other processes write to it later. So a large entry does not share its pages with another, and a small
-one is copied when it is read.
+Readers read an entry as a whole into memory of their own, into which user code may write. A large one that nothing can
+write into, since it holds only what pictures are made from, is shown in a mapping instead.
 """
 
 from __future__ import annotations
 
 import errno
+import marshal
 import mmap
 import os
-import pickle
 import secrets
 import struct
 import sys
+import threading
 import zlib
-from collections.abc import Iterable
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
+import torch
 
 from ..errors import UsageError
-from .cache_file import CHANGED, DAMAGED, ENTRY, FULL, GRANTED, INDEX, TAIL, CacheFile, in_folder, in_memory, up
+from .cache_file import (
+    CHANGED,
+    DAMAGED,
+    FULL,
+    GRANTED,
+    INDEX,
+    LARGEST,
+    SIZE,
+    TAIL,
+    UNIT,
+    CacheFile,
+    in_folder,
+    in_memory,
+    make_folder,
+    place,
+    places,
+    remove_unused,
+    up,
+)
 from .records import Record
 from .room import free_disk, free_memory
 
-_ALIGNED = 64
-#: Smaller entries share pages, and are copied when they are read.
+#: Start of an entry: check sum of what follows it, run, sample, size of the entry, size of the facts of its files,
+#: number of its parts. The size of each part follows, then the facts and the parts, which begin at multiples of UNIT.
+_START = struct.Struct("=4q2I")
+#: Added to the number of parts if none is written to when it is decoded: a picture copies what it is made from.
+_READ_ONLY = 1 << 31
+_SIZES = [struct.Struct(f"={number}q") for number in range(9)]
+#: Larger entries are read into memory that torch aligns.
 _LARGE = 4 * mmap.PAGESIZE
+#: Bytes that a process claims at a time, and the share of the whole room that they are at most.
+_CLAIMED, _SHARE = 16 << 20, 64
 #: Bytes that may be claimed before the free room is looked at again.
 _STEP = 64 << 20
 #: Values of the word FULL other than the number of an operating system error.
 _LIMIT, _SHORT = -1, -2
-#: Lets a mapping be larger than the memory; Python below 3.13 has no name for it.
-_MAP_NORESERVE = 0x4000
 
 
 class FileFacts(NamedTuple):
@@ -63,11 +88,12 @@ class FileFacts(NamedTuple):
     def of(cls, path: str | os.PathLike[str]) -> FileFacts:
         """Look at the file now. Raises OSError if it does not exist."""
         found = os.stat(path)
-        return cls(os.path.abspath(path), found.st_size, found.st_mtime_ns)
+        name = os.fspath(path)
+        return cls(name if os.path.isabs(name) else os.path.abspath(name), found.st_size, found.st_mtime_ns)
 
 
 class Entry(NamedTuple):
-    """Stored record. Unless it is small, ``buffers`` view the process' private mapping of the file."""
+    """Stored record; ``buffers`` are read-only or in memory of the process's own."""
 
     head: memoryview
     buffers: list[memoryview]
@@ -79,78 +105,88 @@ class Store:
     After :meth:`close` it is empty and accepts nothing.
     """
 
-    def __init__(self, file: CacheFile, limit: int, folder: Path | None) -> None:
+    def __init__(self, file: CacheFile, room: int, folder: Path | None, run: int) -> None:
+        opened = _Open(file)
         self.samples = file.samples
-        self._file: CacheFile | None = file
-        self._limit = limit  # end of the last entry at most
+        self._limit = min(file.front + room, opened.words[SIZE])  # end of the last entry at most
+        self._claimed = min(_CLAIMED, room // _SHARE)
         self._folder = folder
-        self._run = secrets.randbits(62)
-        self._mapping: _Mapping | None = None
+        self._run = run
+        self._open: _Open | None = opened
 
     @classmethod
-    def create(cls, samples: int, nbytes: int, folder: Path | None = None, key: str = "") -> Store:
+    def create(cls, samples: int, nbytes: int | None = None, folder: Path | None = None, key: str = "") -> Store:
         """Make a store, or open the one that earlier runs have left in ``folder``.
 
         Args:
             samples: length of the dataset.
-            nbytes: maximum size of the entries together.
+            nbytes: maximum size of the entries together; None for what is free, except for a reserve.
             folder: where the store outlives the run; None to keep it in memory.
-            key: name of the store in ``folder``. Stores with different content need different keys.
+            key: name of the store in ``folder`` and among the ranks of a job. Stores with different content need
+                different keys.
 
         Raises:
             UsageError: the folder cannot be used, or the platform is not Linux.
         """
         if sys.platform != "linux":
             raise UsageError("samples can be kept on Linux only")
-        nbytes = up(nbytes, mmap.PAGESIZE)
         try:
-            file = in_memory(samples, nbytes) if folder is None else in_folder(folder, key, samples, nbytes)
-            store = cls(file, file.front + nbytes, folder)
-            store._mapped()
+            if folder is None:
+                room = up(free_memory() if nbytes is None else nbytes, mmap.PAGESIZE)
+                # Its entries have no check sums; the ranks of a job that share it count as one run.
+                return cls(in_memory(samples, room, key), room, None, run=0)
+            make_folder(folder)
+            remove_unused(folder, but=key)
+            room = up(free_disk(folder) if nbytes is None else nbytes, mmap.PAGESIZE)
+            return cls(in_folder(folder, key, samples, room), room, folder, run=secrets.randbits(62))
         except OSError as error:
-            raise UsageError(f"samples cannot be kept in {folder or 'memory'}: {error}") from error
-        return store
+            advice = "" if folder is None else "; name a folder on this machine's disks that you may write to"
+            raise UsageError(f"samples cannot be kept in {folder or 'memory'}: {error}{advice}") from error
 
     def get(self, index: int) -> Entry | None:
         """Return a sample's entry, or None if it has none. An entry whose files have changed is dropped."""
-        mapping = self._mapped()
-        if mapping is None:
+        opened = self._open
+        if opened is None:
             return None
-        offset = mapping.offset(index)
-        if offset == 0:
+        word = opened.word(index)
+        if word == 0:
             return None
-        found = mapping.read(index, offset, self._run)
+        found = opened.read(index, word, self._run)
         if found is None:
-            self._drop(mapping, index, offset, DAMAGED)
+            self._drop(opened, index, word, DAMAGED)
             return None
         files, entry = found
-        if any(map(_has_changed, files)):
-            self._drop(mapping, index, offset, CHANGED)
-            return None
+        for path, size, mtime_ns in files:
+            if _has_changed(path, size, mtime_ns):
+                self._drop(opened, index, word, CHANGED)
+                return None
         return entry
 
-    def put(self, index: int, record: Record, files: Iterable[FileFacts]) -> bool:
+    def put(self, index: int, record: Record, files: Sequence[FileFacts]) -> bool:
         """Store a sample's record, made from ``files``. Return False if it has an entry, or if there is no room."""
-        mapping = self._mapped()
-        if mapping is None or mapping.words[FULL] or mapping.offset(index):
+        opened = self._open
+        if opened is None or opened.words[FULL] or opened.word(index):
             return False
-        parts = _laid_out(record, files, self._run, index, checked=self._folder is not None)
+        parts, size = _laid_out(record, files, self._run, index, checked=self._folder is not None)
+        if size > LARGEST:
+            return False
         try:
-            offset = self._claim(mapping, index, sum(map(len, parts)))
+            offset = opened.room.taken(size)
+            if offset is None:
+                offset = self._claim(opened, size)
             if offset is None:
                 return False
-            mapping.file.write(parts, offset)
-            mapping.file.set(INDEX + index, offset)
+            opened.file.write(parts, offset)
+            opened.file.set(INDEX + index, place(offset, size))
         except OSError as error:
-            self._refuse(mapping, error.errno or errno.EIO)
+            self._refuse(opened, error.errno or errno.EIO)
             return False
         return True
 
     @property
     def used(self) -> int:
-        """Bytes that the entries take, including those that were replaced."""
-        mapping = self._mapped()
-        return 0 if mapping is None else mapping.words[TAIL] - mapping.file.front
+        """Bytes that the entries take, except for those that were replaced."""
+        return int(places(self._index())[1].sum())
 
     @property
     def needed(self) -> int:
@@ -160,8 +196,7 @@ class Store:
     @property
     def entries(self) -> int:
         """Number of samples that have an entry."""
-        mapping = self._mapped()
-        return 0 if mapping is None else int(np.count_nonzero(np.frombuffer(mapping.words[INDEX:], np.int64)))
+        return int(np.count_nonzero(self._index()))
 
     @property
     def changed(self) -> int:
@@ -184,145 +219,184 @@ class Store:
         return os.strerror(code) if code else None
 
     def close(self) -> None:
-        """Release the file. Views of its entries remain valid."""
-        self._file = self._mapping = None
+        """Release the file. Entries that were read remain valid."""
+        self._open = None
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Store:
         return self
 
-    def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_mapping": None}
-
-    def _mapped(self) -> _Mapping | None:
-        """Return this process' mapping, or None if the store is closed."""
-        file = self._file
-        if file is None:
-            return None
-        mapping = self._mapping
-        if mapping is None or mapping.process != os.getpid():
-            # A fork's parent may have written into the pages of its mapping.
-            mapping = self._mapping = _Mapping(file)
-        return mapping
+    def _index(self) -> np.ndarray:
+        opened = self._open
+        words = memoryview(b"") if opened is None else opened.words[INDEX : INDEX + self.samples]
+        found: np.ndarray = np.frombuffer(words, np.int64)
+        return found
 
     def _header(self, word: int) -> int:
-        mapping = self._mapped()
-        return 0 if mapping is None else mapping.words[word]
+        opened = self._open
+        return 0 if opened is None else opened.words[word]
 
-    def _claim(self, mapping: _Mapping, index: int, size: int) -> int | None:
-        """Return the offset of ``size`` bytes that only this call may write to, or None if there are none."""
-        words, unit = mapping.words, mmap.PAGESIZE if size >= _LARGE else _ALIGNED
-        with mapping.file.locked():
-            if words[FULL] or mapping.offset(index):
+    def _claim(self, opened: _Open, size: int) -> int | None:
+        """Return the offset of ``size`` bytes that only this call may write to, or None if there are none.
+
+        More is claimed for the next calls.
+        """
+        words = opened.words
+        with opened.file.locked():
+            if words[FULL]:
                 return None
-            begin = up(words[TAIL], unit)
-            end = begin + up(size, unit)
+            begin = words[TAIL]
+            more = 0 if size > self._claimed // 8 else min(self._claimed, self._limit - begin)
+            end = begin + up(max(size, more), UNIT)
             if end > self._limit:
-                self._refuse(mapping, _LIMIT)
+                self._refuse(opened, _LIMIT)
                 return None
             if end > words[GRANTED]:
                 room = free_memory() if self._folder is None else free_disk(self._folder)
-                spare = room - (end - words[TAIL])
+                spare = room - (end - begin)
                 if spare < 0:
-                    self._refuse(mapping, _SHORT)
+                    self._refuse(opened, _SHORT)
                     return None
-                mapping.file.set(GRANTED, end + min(spare, _STEP))
-            mapping.file.set(TAIL, end)
-            return begin
+                opened.file.set(GRANTED, end + min(spare, _STEP))
+            opened.file.set(TAIL, end)
+        opened.room.keep(begin + up(size, UNIT), end)
+        return begin
 
-    def _drop(self, mapping: _Mapping, index: int, offset: int, count: int) -> None:
-        """Drop the entry at ``offset``, and count it once, however many processes find it outdated."""
+    def _drop(self, opened: _Open, index: int, word: int, count: int) -> None:
+        """Drop an entry, and count it once, however many processes find it outdated."""
         try:
-            with mapping.file.locked():
-                if mapping.offset(index) == offset:
-                    mapping.file.set(INDEX + index, 0)
-                    mapping.file.set(count, mapping.words[count] + 1)
+            with opened.file.locked():
+                if opened.word(index) == word:
+                    opened.file.set(INDEX + index, 0)
+                    opened.file.set(count, opened.words[count] + 1)
         except OSError:  # tried again at the next ``get``
             pass
 
-    def _refuse(self, mapping: _Mapping, code: int) -> None:
+    def _refuse(self, opened: _Open, code: int) -> None:
         """Accept no further entry."""
         try:
-            mapping.file.set(FULL, code)
+            opened.file.set(FULL, code)
         except OSError:  # a full disk: the next ``put`` finds that out again
             pass
 
 
-class _Mapping:
-    """One process' copy-on-write view of the file.
+class _Open:
+    """The file as it is open in a process.
 
     Attributes:
-        words: header and index.
-        verified: for each sample, the offset of the entry of another run whose check sum was right.
+        words: header and index, as all processes see them.
     """
 
     def __init__(self, file: CacheFile) -> None:
         self.file = file
-        self.process = os.getpid()
-        self.memory = mmap.mmap(file.number, file.size, mmap.MAP_PRIVATE | _MAP_NORESERVE)
-        self.words = memoryview(self.memory)[: file.front].cast("q")
-        self.verified: np.ndarray = np.zeros(file.samples, np.int64)
+        memory = mmap.mmap(file.number, file.front, mmap.MAP_SHARED, mmap.PROT_READ)
+        self.words = memoryview(memory).cast("q")
+        self._content = memoryview(mmap.mmap(file.number, self.words[SIZE], mmap.MAP_SHARED, mmap.PROT_READ))
+        self._verified: np.ndarray = np.zeros(file.samples, np.int64)  # words of earlier runs' entries that are whole
+        self._room = _Room()
 
-    def offset(self, index: int) -> int:
-        """Return where a sample's entry begins, 0 if it has none."""
+    def __reduce__(self) -> Any:
+        return _Open, (self.file,)
+
+    def word(self, index: int) -> int:
+        """Return a sample's word of the index, 0 if it has no entry."""
         if not 0 <= index < self.file.samples:
             raise IndexError(f"sample {index} of {self.file.samples}")
-        offset = self.words[INDEX + index]
-        return offset if offset <= self.file.size - ENTRY.size else 0
+        return self.words[INDEX + index]
 
-    def read(self, index: int, offset: int, run: int) -> tuple[list[tuple[str, int, int]], Entry] | None:
-        """Return the entry at ``offset`` and the facts of its files, or None if it is damaged."""
-        check, writer, owner, size, facts = ENTRY.unpack_from(self.memory, offset)
-        memory = memoryview(self.memory)[offset : offset + size]
-        if owner != index or not ENTRY.size < ENTRY.size + facts <= size == len(memory):
-            return None
-        if writer != run and self.verified[index] != offset:
-            if pages := self.pages(index):
-                self.memory.madvise(mmap.MADV_WILLNEED, pages.start, len(pages))  # reads it from the disk at once
-            if zlib.crc32(memory[8:]) != check:
+    def read(self, index: int, word: int, run: int) -> tuple[list[tuple[str, int, int]], Entry] | None:
+        """Return an entry and the facts of its files, or None if it is damaged."""
+        offset, room = places(word)
+        memory = self._shown(offset, room) if room >= _LARGE else None
+        if memory is None:
+            memory = memoryview(bytearray(room) if room < _LARGE else torch.empty(room, dtype=torch.uint8).numpy())
+            try:
+                if os.preadv(self.file.number, [memory], offset) != room:
+                    return None
+            except (OSError, OverflowError):
                 return None
-            self.verified[index] = offset
-        if size < _LARGE:
-            memory = memoryview(bytearray(memory))
-        at = ENTRY.size + facts
-        files, lengths = pickle.loads(memory[ENTRY.size : at])
+        check, writer, owner, size, facts, number = _START.unpack_from(memory)
+        if owner != index or up(size, UNIT) != room:
+            return None
+        if writer != run and self._verified[index] != word:
+            if zlib.crc32(memory[8:size]) != check:
+                return None
+            self._verified[index] = word
+        lengths = _sizes(number & ~_READ_ONLY)
+        at = _START.size + lengths.size
+        files = marshal.loads(memory[at : at + facts]) if facts else []
+        at += facts
         parts = []
-        for length in lengths:
-            at = up(at, _ALIGNED)
+        for length in lengths.unpack_from(memory, _START.size):
+            at += -at % UNIT
             parts.append(memory[at : at + length])
             at += length
         return files, Entry(parts[0], parts[1:])
 
-    def pages(self, index: int) -> range:
-        """Return the bytes of a sample's entry, empty if it has none or shares its pages with others."""
-        offset = self.offset(index)
-        size = ENTRY.unpack_from(self.memory, offset)[3] if offset else 0
-        if size < _LARGE or offset % mmap.PAGESIZE:  # the second is a damaged one
-            return range(0)
-        return range(offset, min(offset + size, self.file.size))
+    def _shown(self, offset: int, room: int) -> memoryview | None:
+        """Return a large entry as it is in the mapping, unless it has parts that need memory of their own."""
+        memory = self._content[offset : offset + room]
+        if len(memory) < room or not _START.unpack_from(memory)[5] & _READ_ONLY:
+            return None
+        return memory
+
+    @property
+    def room(self) -> _Room:
+        if self._room.process != os.getpid():  # a fork must not write to what its parent has claimed
+            self._room = _Room()
+        return self._room
+
+
+class _Room:
+    """What a process has claimed and not written to yet. Its threads share it."""
+
+    def __init__(self) -> None:
+        self.process = os.getpid()
+        self._lock = threading.Lock()
+        self._begin = self._end = 0
+
+    def keep(self, begin: int, end: int) -> None:
+        """Keep claimed room for the next calls, unless what is left is larger."""
+        with self._lock:
+            if end - begin > self._end - self._begin:
+                self._begin, self._end = begin, end
+
+    def taken(self, size: int) -> int | None:
+        """Return the offset of ``size`` bytes, or None if too little is left."""
+        with self._lock:
+            offset, end = self._begin, self._begin + up(size, UNIT)
+            if end > self._end:
+                return None
+            self._begin = end
+            return offset
+
+
+def _sizes(number: int) -> struct.Struct:
+    return _SIZES[number] if number < len(_SIZES) else struct.Struct(f"={number}q")
 
 
 def _laid_out(
-    record: Record, files: Iterable[FileFacts], run: int, index: int, checked: bool
-) -> list[bytes | memoryview]:
-    """Return an entry's bytes in order. Head and buffers begin at multiples of ``_ALIGNED``."""
+    record: Record, files: Sequence[FileFacts], run: int, index: int, checked: bool
+) -> tuple[list[bytes | memoryview], int]:
+    """Return an entry's bytes in order, and their number."""
     contents: list[bytes | memoryview] = [record.head, *record.buffers]
-    facts = pickle.dumps(([tuple(file) for file in files], [len(content) for content in contents]), 5)
-    parts: list[bytes | memoryview] = [facts]
-    size = ENTRY.size + len(facts)
+    facts = marshal.dumps([tuple(file) for file in files]) if files else b""
+    lengths = _sizes(len(contents)).pack(*map(len, contents))
+    size = _START.size + len(lengths) + len(facts)
+    parts: list[bytes | memoryview] = [lengths, facts]
     for content in contents:
-        padding = -size % _ALIGNED
+        padding = -size % UNIT
         parts += [bytes(padding), content]
         size += padding + len(content)
-    start = ENTRY.pack(0, run, index, size, len(facts))
+    read_only = _READ_ONLY if all(buffer.readonly for buffer in record.buffers) else 0
+    start = _START.pack(0, run, index, size, len(facts), len(contents) | read_only)
     check = 0
     if checked:
         for part in (start[8:], *parts):
             check = zlib.crc32(part, check)
-    return [struct.pack("=q", check) + start[8:], *parts]
+    return [struct.pack("=q", check) + start[8:], *parts], size
 
 
-def _has_changed(file: tuple[str, int, int]) -> bool:
-    path, size, mtime_ns = file
+def _has_changed(path: str, size: int, mtime_ns: int) -> bool:
     try:
         found = os.stat(path)
     except OSError:

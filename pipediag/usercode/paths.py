@@ -87,6 +87,8 @@ def replace(obj: Any, path: Path, value: Any) -> Any:
     if not path:
         return value
     step, rest = path[0], path[1:]
+    if type(obj) is tuple:
+        return (*obj[:step], replace(obj[step], rest, value), *obj[step + 1 :])
     if isinstance(step, Attribute):
         return _rebuilt(obj, {step: replace(getattr(obj, step), rest, value)})
     return _rebuilt(obj, {step: replace(obj[step], rest, value)})

@@ -62,8 +62,18 @@ def test_files_serve_the_next_run(sandbox: Sandbox) -> None:
     assert lines(first, "loss") == lines(second, "loss") == lines(native, "loss")
     (file,) = (sandbox.cwd / "kept").iterdir()
     assert file.stat().st_mode & 0o777 == 0o600
-    os.utime(sandbox.cwd / "vectors" / "05.npy")  # that sample is made anew
-    assert lines(run(sandbox, "--cache-dir", "kept"), "loss") == lines(native, "loss")
+    assert sum(line.endswith(": 96 samples kept, 0 MB") for line in first.said) == 1
+    os.utime(sandbox.cwd / "vectors" / "05.npy")
+    third = run(sandbox, "--cache-dir", "kept")
+    assert lines(third, "loss") == lines(native, "loss")
+    assert "96 samples kept, 0 MB; samples made anew: 1 since a file of theirs had changed" in third.stderr
+
+
+def test_a_folder_that_cannot_be_made_is_named_and_the_script_trains_without(sandbox: Sandbox) -> None:
+    (sandbox.cwd / "file").write_text("")
+    ran = run(sandbox, "--cache-dir", "file", arguments=["--epochs", "1", "--ms", "0.1"])
+    assert ran.code == 0 and len(lines(ran, "loss")) == 12
+    assert any("samples cannot be kept in" in line and "name a folder" in line for line in ran.said), ran.stderr
 
 
 def test_what_differs_each_time_is_left_alone(sandbox: Sandbox) -> None:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import errno
 import fcntl
-import mmap
+import multiprocessing
 import os
 import random
+import time
 import zlib
 from collections.abc import Callable
 from pathlib import Path
@@ -17,6 +18,7 @@ import torch
 
 from pipediag.errors import UsageError
 from pipediag.sample_cache import cache_file
+from pipediag.sample_cache.cache_file import UNIT, place, places
 from pipediag.sample_cache.records import decode, encode
 from pipediag.sample_cache.store import Store
 
@@ -34,7 +36,7 @@ def value(index: int) -> torch.Tensor:
 
 def got(store: Store, index: int) -> Any:
     entry = store.get(index)
-    return None if entry is None else decode(entry.head, entry.buffers, copy=False)
+    return None if entry is None else decode(entry.head, entry.buffers)
 
 
 def filled(folder: Path, **options: Any) -> Path:
@@ -83,12 +85,10 @@ def test_it_grows_for_a_run_with_a_higher_limit_while_another_reads(tmp_path: Pa
     small, large = opened(tmp_path), opened(tmp_path, nbytes=8 * MIB)
     assert large.entries == SAMPLES
     for index in range(SAMPLES):
-        large._drop(large._mapped(), index, large._mapped().offset(index), cache_file.CHANGED)
+        large._drop(large._open, index, large._open.word(index), cache_file.CHANGED)
     assert all(large.put(index, encode(torch.full((50_000,), index)), []) for index in range(SAMPLES))
-    seen = [got(small, index) for index in range(SAMPLES)]
-    assert any(found is None for found in seen), "a part of the file that it has not mapped"
-    assert all(found is None or (found == index).all() for index, found in enumerate(seen))
-    assert all((got(large, index) == index).all() for index in range(SAMPLES) if seen[index] is not None)
+    assert large.used > 4 * MIB
+    assert all((got(store, index) == index).all() for store in (small, large) for index in range(SAMPLES))
 
 
 def test_a_file_replaced_by_another_run_goes_on_serving_those_that_have_it(tmp_path: Path) -> None:
@@ -114,7 +114,7 @@ def test_a_file_that_is_replaced_while_it_is_opened_is_opened_again(
     monkeypatch.setattr(fcntl, "flock", replaced_meanwhile)
     store = opened(tmp_path, samples=SAMPLES)
     assert store.entries == SAMPLES and torch.equal(got(opened(tmp_path), 3), value(3))
-    assert os.path.samestat((tmp_path / "key.cache").stat(), os.fstat(store._mapped().file.number))
+    assert os.path.samestat((tmp_path / "key.cache").stat(), os.fstat(store._open.file.number))
 
 
 def truncate(path: Path) -> None:
@@ -186,18 +186,17 @@ def write_word(path: Path, at: int, word: int) -> None:
 def test_a_last_entry_that_ends_after_the_last_claim_does_not_fit(tmp_path: Path) -> None:
     """The next entry would be written into it."""
     path = filled(tmp_path)
-    last = opened(tmp_path)._mapped().offset(SAMPLES - 1)
+    last, _ = places(opened(tmp_path)._open.word(SAMPLES - 1))
     write_word(path, 8 * cache_file.TAIL, last + 64)
     assert opened(tmp_path).entries == 0
 
 
-@pytest.mark.parametrize("place", ["another entry", "between two entries"])
-def test_an_offset_of_something_else_is_a_miss(place: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("where", ["another entry", "between two entries"])
+def test_a_place_of_something_else_is_a_miss(where: str, tmp_path: Path) -> None:
     path = filled(tmp_path)
-    mapping = opened(tmp_path)._mapped()
-    offset = mapping.offset(3) if place == "another entry" else mapping.pages(5).stop
-    assert place == "another entry" or not any(mapping.memory[offset : offset + cache_file.ENTRY.size])
-    write_word(path, 8 * cache_file.INDEX, offset)
+    word = opened(tmp_path)._open.word(3)
+    offset, size = places(word)
+    write_word(path, 8 * cache_file.INDEX, word if where == "another entry" else place(offset + UNIT, size - UNIT))
     store = opened(tmp_path)
     assert got(store, 0) is None and store.damaged == 1 and torch.equal(got(store, 3), value(3))
 
@@ -212,7 +211,7 @@ def test_text_is_never_read(tmp_path: Path) -> None:
 def test_a_flipped_byte_never_changes_a_sample(seed: int, tmp_path: Path) -> None:
     """Every sample comes back as it was, or not at all, and can then be stored again."""
     path = filled(tmp_path)
-    end = opened(tmp_path)._mapped().words[cache_file.TAIL]
+    end = max(sum(places(opened(tmp_path)._open.word(index))) for index in range(SAMPLES))
     flip(random.Random(seed).randrange(8 * (cache_file.INDEX + SAMPLES) if seed % 2 else end))(path)
     store = opened(tmp_path)
     for _ in range(2):
@@ -229,7 +228,7 @@ def test_a_flipped_byte_never_changes_a_sample(seed: int, tmp_path: Path) -> Non
 
 def test_a_damaged_entry_is_dropped_and_counted(tmp_path: Path) -> None:
     path = filled(tmp_path)
-    offset = opened(tmp_path)._mapped().offset(5)
+    offset, _ = places(opened(tmp_path)._open.word(5))
     flip(offset + 1000)(path)
     store = opened(tmp_path)
     assert got(store, 5) is None and (store.damaged, store.changed, store.entries) == (1, 0, SAMPLES - 1)
@@ -247,14 +246,13 @@ def test_an_entry_is_checked_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
 def test_an_entry_that_replaced_an_outdated_one_is_not_dropped_in_its_place(tmp_path: Path) -> None:
     filled(tmp_path)
     store = opened(tmp_path)
-    store._drop(store._mapped(), 5, store._mapped().offset(4), cache_file.CHANGED)
+    store._drop(store._open, 5, store._open.word(4), cache_file.CHANGED)
     assert torch.equal(got(store, 5), value(5)) and store.changed == 0
 
 
-def test_a_small_entry_that_claims_to_be_large_is_damaged(tmp_path: Path) -> None:
+def test_an_entry_that_claims_another_size_is_damaged(tmp_path: Path) -> None:
     path = filled(tmp_path)
-    offset = opened(tmp_path)._mapped().offset(1)
-    assert offset % mmap.PAGESIZE
+    offset, _ = places(opened(tmp_path)._open.word(1))
     write_word(path, offset + 24, 60_000)
     store = opened(tmp_path)
     assert got(store, 1) is None and store.damaged == 1
@@ -268,14 +266,14 @@ def test_a_file_that_another_user_could_write_is_never_used(tmp_path: Path, monk
 
 
 def test_a_disk_too_full_for_the_index_is_left_as_it_was(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    pwrite = os.pwrite
+    pwritev = os.pwritev
 
-    def full(number: int, data: memoryview, offset: int) -> int:
+    def full(number: int, parts: list[memoryview], offset: int) -> int:
         if offset > MIB:
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-        return pwrite(number, data, offset)
+        return pwritev(number, [parts[0]], offset)
 
-    monkeypatch.setattr(os, "pwrite", full)
+    monkeypatch.setattr(os, "pwritev", full)
     with pytest.raises(UsageError, match="No space left on device"):
         opened(tmp_path, samples=1_000_000)
     assert list(tmp_path.iterdir()) == []
@@ -288,3 +286,63 @@ def test_a_folder_that_cannot_be_used_is_an_error_of_the_user(tmp_path: Path) ->
     (tmp_path / "key.cache").mkdir()
     with pytest.raises(UsageError, match="samples cannot be kept in"):
         opened(tmp_path)
+
+
+def aged(path: Path, days: float) -> Path:
+    moment = time.time() - days * 24 * 3600
+    os.utime(path, (moment, moment))
+    return path
+
+
+def test_files_that_no_run_has_used_for_a_month_are_removed(tmp_path: Path) -> None:
+    for key in ("old", "recent", "open"):
+        opened(tmp_path, key).close()
+    in_use = opened(tmp_path, "open")
+    aged(tmp_path / "old.cache", 31)
+    aged(tmp_path / "recent.cache", 29)
+    aged(tmp_path / "open.cache", 31)
+    (tmp_path / "text.cache").write_text("somebody else's")
+    (tmp_path / "text.cache").chmod(0o600)
+    aged(tmp_path / "text.cache", 31)
+    opened(tmp_path)
+    assert {path.name for path in tmp_path.iterdir()} == {"recent.cache", "open.cache", "text.cache", "key.cache"}
+    in_use.close()
+    opened(tmp_path)
+    assert not (tmp_path / "open.cache").exists()
+
+
+def test_a_run_that_opens_a_file_uses_it(tmp_path: Path) -> None:
+    aged(filled(tmp_path), 31)
+    opened(tmp_path).close()
+    assert opened(tmp_path, "other") and opened(tmp_path).entries == SAMPLES
+
+
+def hold(store: Store, ready: Any) -> None:
+    ready.set()
+    time.sleep(60)
+
+
+def test_a_file_is_in_use_as_long_as_a_worker_has_it(tmp_path: Path) -> None:
+    store = opened(tmp_path, "workers")
+    fork = multiprocessing.get_context("fork")
+    ready = fork.Event()
+    worker = fork.Process(target=hold, args=(store, ready), daemon=True)
+    worker.start()
+    assert ready.wait(30)
+    store.close()
+    aged(tmp_path / "workers.cache", 31)
+    opened(tmp_path)
+    assert (tmp_path / "workers.cache").exists()
+    worker.kill()
+    worker.join()
+    opened(tmp_path)
+    assert not (tmp_path / "workers.cache").exists()
+
+
+def test_what_earlier_runs_have_claimed_in_vain_is_free_again(tmp_path: Path) -> None:
+    filled(tmp_path)
+    for _ in range(100):
+        store = opened(tmp_path)
+        store._drop(store._open, 0, store._open.word(0), cache_file.CHANGED)
+        assert store.put(0, encode(value(0)), []) and store.full is None
+        store.close()

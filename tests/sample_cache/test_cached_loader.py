@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import multiprocessing
+import os
 import random
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -246,6 +247,25 @@ def test_a_folder_serves_the_next_run(tmp_path: Path) -> None:
     assert third.store.entries == 0
 
 
+def test_samples_made_anew_are_told(tmp_path: Path) -> None:
+    dataset = Photos(photos(tmp_path), T.Compose([T.RandomCrop(16), T.ToTensor()]))
+    cached = pipediag.cache(DataLoader(dataset, batch_size=5))
+    list(cached)
+    assert cached.left_out == cached.made_anew == ""
+    for name in ("03.png", "04.png"):
+        os.utime(tmp_path / name)
+    list(cached)
+    assert cached.plan.endswith("; samples made anew: 2 since a file of theirs had changed")
+
+
+@pytest.mark.parametrize("folder", ["file", "file/below", "/proc/none"])
+def test_a_folder_that_cannot_be_made_is_an_error_of_the_user(folder: str, tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    loader = DataLoader(Rows(table(tmp_path)), batch_size=5)
+    with pytest.raises(UsageError, match=r"samples cannot be kept in .*; name a folder"):
+        pipediag.cache(loader, folder=tmp_path / folder)
+
+
 @pytest.mark.parametrize("workers", [0, 2])
 def test_room_for_some_samples_only(workers: int, tmp_path: Path) -> None:
     dataset = Photos(photos(tmp_path), T.Compose([T.RandomCrop(16), T.ToTensor()]))
@@ -255,6 +275,8 @@ def test_room_for_some_samples_only(workers: int, tmp_path: Path) -> None:
     assert_same(epochs(cached)[0], expected)
     assert cached.store is not None
     assert 0 < cached.store.entries < len(dataset)
+    left = len(dataset) - cached.store.entries
+    assert cached.plan.endswith(f"; {left} of {len(dataset)} samples do not fit: its limit is reached")
 
 
 @pytest.mark.parametrize("workers", [0, 2])

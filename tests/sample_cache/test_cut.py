@@ -193,8 +193,7 @@ def test_what_is_kept_is_what_was_given(tmp_path: Path) -> None:
     sample, kept = cutter.make(lambda: dataset.image_of(5))
     assert isinstance(kept, Kept)
     assert sample.getpixel((0, 0)) == (0, 0, 0)
-    again = pipediag.sample_cache.records.encode(kept)
-    decoded: Kept = pipediag.sample_cache.records.decode(again.head, again.buffers, copy=True)
+    decoded = Kept.decoded(kept.encoded().copied())
     assert decoded.inputs[0][0][0].getpixel((0, 0)) == (5, 2, 3)
     _, kept = cutter.make(lambda: dataset[5])  # the array is not what the transform returned
     assert isinstance(kept, NotKept)

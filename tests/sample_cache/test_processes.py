@@ -36,7 +36,7 @@ LARGEST = max(range(SAMPLES), key=lambda index: len(value(index)))
 
 def got(store: Store, index: int) -> Any:
     entry = store.get(index)
-    return None if entry is None else decode(entry.head, entry.buffers, copy=False)
+    return None if entry is None else decode(entry.head, entry.buffers)
 
 
 def check(store: Store) -> int:
@@ -151,7 +151,7 @@ def test_writers_killed_at_any_point_leave_only_whole_entries(where: str, seed: 
 
 
 def hold_the_lock(store: Store, ready: Any) -> None:
-    with store._mapped().file.locked():
+    with store._open.file.locked():
         ready.set()
         time.sleep(60)
 
@@ -168,7 +168,7 @@ def test_a_writer_killed_with_the_lock_releases_it(store: Store) -> None:
 
 
 def test_a_process_forked_under_the_lock_does_not_keep_it(store: Store) -> None:
-    with store._mapped().file.locked():
+    with store._open.file.locked():
         idle = started("fork", time.sleep, 60)
     other = started("fork", fill, store, 0)
     assert ended(other) == 0 and idle.is_alive()
@@ -236,7 +236,7 @@ from pipediag.sample_cache.store import Store
 import torch
 store = Store.create(10, 1 << 26, None, "")
 assert all(store.put(index, encode(torch.zeros(10_000)), []) for index in range(10))
-print(os.readlink(f"/proc/self/fd/{store._file.number}"), flush=True)
+print(os.readlink(f"/proc/self/fd/{store._open.file.number}"), flush=True)
 os.kill(os.getpid(), signal.SIGKILL)
 """
 
