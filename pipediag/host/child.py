@@ -20,6 +20,7 @@ from ..analysis.remedy import next_trial
 from ..analysis.stopping import next_round
 from ..errors import EXIT_INTERRUPTED, AnalysisOver
 from ..frames import users_part
+from ..lifeline import end_with
 from ..session import Session
 from ..session.events import Story
 from .channel import Sender
@@ -42,6 +43,7 @@ def main(arguments: list[str]) -> int:
     """Run the script under one plan; return its exit code."""
     with open(arguments[0], encoding="utf-8") as file:
         order = json.load(file)
+    end_with(order["parent"])
     child = Child(order, Sender(int(arguments[1])))
     return child.run(Target.of(arguments[2:]))
 

@@ -90,7 +90,7 @@ def one_pass(
     """Run the script once in ``folder``; ``patience`` is the maximum number of seconds before its first batch."""
     order = os.path.join(scratch, "order.json")
     with open(order, "w", encoding="utf-8") as file:
-        json.dump({"plan": plan.to_dict(), "session": session.to_dict()}, file)
+        json.dump({"parent": os.getpid(), "plan": plan.to_dict(), "session": session.to_dict()}, file)
     reading, writing = os.pipe()
     receiver = Receiver(reading)
     outcome = Outcome()
@@ -109,7 +109,7 @@ def one_pass(
                 if watch.overdue():
                     end_child(child, FAREWELL)
         except KeyboardInterrupt as interrupt:
-            outcome.interrupted = signal.SIGTERM if isinstance(interrupt, Terminated) else signal.SIGINT
+            outcome.interrupted = interrupt.signum if isinstance(interrupt, Terminated) else signal.SIGINT
             child.send_signal(signal.SIGINT)
             if not wait_quietly(child, FAREWELL):
                 end_child(child, 1.0)

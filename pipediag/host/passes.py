@@ -6,7 +6,6 @@ may refuse to run again; the results of its first run are still reported.
 
 from __future__ import annotations
 
-import tempfile
 from dataclasses import dataclass, replace
 
 from .._version import __version__
@@ -14,7 +13,7 @@ from ..errors import NothingMeasured
 from ..ladder.plan import KNOBS_SHARE, Plan
 from ..session import REMEDIES, Profile, Rung, Session, fed_apart
 from .endings import failure, nothing_measured, nth, trouble, warn_of_trouble, words
-from .folders import Folders
+from .folders import Folders, scratch_folder
 from .one_pass import PROLOGUE, Outcome, Progress, one_pass
 from .processes import no_orphans
 from .script import Target
@@ -66,7 +65,7 @@ def analyze_script(request: Request, progress: Progress) -> Session:
     history: list[Outcome] = []
     folders = Folders(request.workdir)
     barren = 0
-    with no_orphans(), tempfile.TemporaryDirectory(prefix="pipediag-") as scratch:
+    with no_orphans(), scratch_folder() as scratch:
         while True:
             windows = len(session.windows)
             outcome = one_pass(request.target, plan, session, scratch, folders.now, _patience(history), progress)
