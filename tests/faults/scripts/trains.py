@@ -21,10 +21,10 @@ def at(place):
 
 at("import")
 
-import torch
-from torch import nn
-from torch.utils.data import DataLoader, Dataset
-from torchvision.transforms import v2
+import torch  # noqa: E402
+from torch import nn  # noqa: E402
+from torch.utils.data import DataLoader, Dataset  # noqa: E402
+from torchvision.transforms import v2  # noqa: E402
 
 
 class Images(Dataset):
