@@ -8,7 +8,6 @@ import os
 import signal
 import sys
 import time
-import traceback
 from contextlib import ExitStack
 from dataclasses import asdict
 from functools import partial
@@ -19,7 +18,7 @@ from ..analysis.audit.rounds import next_round as next_audit_round
 from ..analysis.remedy import next_trial
 from ..analysis.stopping import next_round
 from ..errors import EXIT_INTERRUPTED, AnalysisOver
-from ..frames import users_part
+from ..frames import in_one_line, raised_by_ours, users_part
 from ..lifeline import end_with
 from ..session import Session
 from ..session.events import Story
@@ -61,6 +60,7 @@ class Child:
         self._first_step = 0.0
         self._pid = os.getpid()
         self._was_interrupted = False
+        self._while_making = False  # True if the script's error came out of a loader
         self._writes = Writes(lambda path: sender.send("wrote", {"path": path}))
 
     def run(self, target: Target) -> int:
@@ -86,6 +86,7 @@ class Child:
             return unusable.exit_code
         except BaseException as crash:
             error = crash
+            self._while_making = raised_by_ours(crash)
             sys.stdout.flush()
             users_part(crash)
             sys.excepthook(type(crash), crash, crash.__traceback__)
@@ -140,6 +141,6 @@ class Child:
         if said.strip():
             story.said = said.strip().splitlines()[-1]
         if error is not None:
-            story.error = "".join(traceback.format_exception_only(error)).strip().splitlines()[-1]
+            story.error, story.making = in_one_line(error), self._while_making
             story.refused = isinstance(error, _REFUSALS) or getattr(error, "errno", None) in _REFUSING_CODES
         self._sender.send("ended", asdict(story))

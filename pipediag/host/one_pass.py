@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ..ladder.plan import Plan
-from ..session import Loader, Session
+from ..session import Loader, Session, made_under
 from ..session.events import (
     Applying,
     Finished,
@@ -68,9 +68,14 @@ class Outcome:
 
     @property
     def failed_under(self) -> str:
-        """The rung under which the script raised an error; empty if it raised none or the error is its own."""
+        """The rung under which the script raised an error; empty if it raised none or the error is its own.
+
+        An error from making a batch is its own if the batch was made as in the plain loop.
+        """
         story = self.story
-        return story.rung if story.rung and story.rung != "baseline" and story.error and not story.refused else ""
+        if not story.rung or story.rung == "baseline" or not story.error or story.refused:
+            return ""
+        return "" if story.making and made_under(story.rung) == "baseline" else story.rung
 
     @property
     def drawn(self) -> list[LoaderUse]:

@@ -83,6 +83,7 @@ def analyze_script(request: Request, progress: Progress) -> Session:
             if following is None or len(history) >= MAX_PASSES:
                 break
             plan = following
+    _acquit(session, history)
     _close(session, history, folders, request)
     if not session.script.exit_code and not outcome.interrupted and not session.anything_seen:
         raise NothingMeasured(nothing_measured(history, request.budget, request.loader))
@@ -101,6 +102,16 @@ def _close(session: Session, history: list[Outcome], folders: Folders, request: 
         session.warn("script-failed", f"your script failed in its {nth(len(history))} run: {failure(outcome)}")
     if request.profile and session.profile is None:
         session.profile = Profile(why_not="the script ended before the ladder was complete")
+
+
+def _acquit(session: Session, history: list[Outcome]) -> None:
+    """Blame no rung for an error that the script raised under others too, or as it is."""
+    for number, outcome in enumerate(history, 1):
+        rung, error = outcome.failed_under, outcome.story.error
+        again = any(one.story.error == error and one.failed_under != rung for one in history)
+        if rung in session.rungs and again:
+            why = f"the script failed in its {nth(number)} run, and not on these batches alone: {error}"
+            session.rungs[rung] = Rung(rung, False, why)
 
 
 def _ending(outcome: Outcome) -> str:

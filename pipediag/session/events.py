@@ -92,7 +92,7 @@ class Story:
 
     ``target`` is the ordinal of the training loader, ``rung`` the one under way at the end. ``error`` is the last line
     of the exception that ended the script, ``said`` that of its message on leaving; ``refused`` is true if the error
-    shows that the script cannot run twice.
+    shows that the script cannot run twice, ``making`` if it came out of a loader, and so from making a batch.
     """
 
     loaders: list[LoaderUse] = field(default_factory=list)
@@ -103,6 +103,7 @@ class Story:
     error: str = ""
     said: str = ""
     refused: bool = False
+    making: bool = False
 
 
 @dataclass

@@ -12,7 +12,7 @@ import pytest
 from pipediag.host.endings import nothing_measured, nth, trouble
 from pipediag.host.folders import Folders
 from pipediag.host.one_pass import PROLOGUE, Outcome, Watch
-from pipediag.host.passes import MAX_BARREN, PROLOGUE_AGAIN, _give_up, _next, _patience, _worth_it
+from pipediag.host.passes import MAX_BARREN, PROLOGUE_AGAIN, _acquit, _give_up, _next, _patience, _worth_it
 from pipediag.ladder.plan import Plan
 from pipediag.session import REMEDIED, Rung, Session, Window
 from pipediag.session.events import LoaderUse, Story
@@ -72,6 +72,25 @@ class TestNext:
     def test_a_failure_of_the_scripts_own_is_the_end(self) -> None:
         failed = ended(exit_code=1, story=replace(STORY, error="TypeError: no"))
         assert not failed.failed_under and _next(Plan(budget=30.0), failed, Session()) is None
+
+
+@pytest.mark.parametrize(("rung", "blamed"), [("device", ""), ("raw", "raw"), (REMEDIED, REMEDIED)])
+def test_an_error_from_making_a_plain_batch_is_the_scripts_own(rung: str, blamed: str) -> None:
+    """Under ``device``, workers make the batches that they always make."""
+    assert ended(exit_code=1, story=replace(STORY, rung=rung, error="E", making=True)).failed_under == blamed
+    assert ended(exit_code=1, story=replace(STORY, rung=rung, error="E")).failed_under == rung
+
+
+def test_a_rung_is_not_blamed_for_an_error_that_comes_without_it() -> None:
+    session = Session(rungs={name: Rung(name, False, "failed on these batches") for name in ("raw", "warm")})
+    story = replace(STORY, error="LookupError: 7")
+    under = [replace(story, rung=rung) for rung in ("raw", "baseline")]
+    other = replace(STORY, rung="warm", error="TypeError: no")
+    _acquit(session, [ended(exit_code=1, story=one) for one in (*under, other)])
+    assert session.rungs["raw"].why_not == (
+        "the script failed in its 1st run, and not on these batches alone: LookupError: 7"
+    )
+    assert session.rungs["warm"].why_not == "failed on these batches"
 
 
 def test_a_script_that_fails_under_the_remedy_has_not_failed() -> None:

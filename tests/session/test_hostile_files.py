@@ -122,7 +122,7 @@ sys.exit(code)
 
 
 def read_apart(path: Path | str) -> tuple[int, str, float, float]:
-    """Report a session in a process of its own; exit code, standard error, CPU seconds, and megabytes at most (on Linux)."""
+    """Report a session in a process of its own; exit code, standard error, CPU seconds, megabytes at most (Linux)."""
     command = [sys.executable, "-c", _IN_BOUNDS, str(path)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60)
     *said, figures = done.stderr.splitlines() or [""]
