@@ -37,9 +37,7 @@ def exit_code(session: Session) -> int:
 
 
 def say_how_it_failed(session: Session) -> None:
-    """Report how a script failed before anything was measured, unless the script printed it."""
-    if session.script.error:
-        return
+    """Report how a script failed before anything was measured: in which run, and in its own words."""
     for warning in session.warnings:
         if warning.code == "script-failed":
             click.echo(f"pipediag: {warning.message}, before anything could be measured", err=True)

@@ -25,6 +25,7 @@ from ..session.events import Story
 from .channel import Sender
 from .hooks import Writes, on_first_iteration, on_optimizer_step
 from .script import NoSuchModule, Target, run
+from .stacks import write_stacks_on_end
 from .trainers import reporting_trainers
 
 if TYPE_CHECKING:
@@ -43,6 +44,7 @@ def main(arguments: list[str]) -> int:
     with open(arguments[0], encoding="utf-8") as file:
         order = json.load(file)
     end_with(order["parent"])
+    write_stacks_on_end(order["stacks"])
     child = Child(order, Sender(int(arguments[1])))
     return child.run(Target.of(arguments[2:]))
 
@@ -141,6 +143,12 @@ class Child:
         if said.strip():
             story.said = said.strip().splitlines()[-1]
         if error is not None:
-            story.error, story.making = in_one_line(error), self._while_making
+            story.error, story.making = in_one_line(_origin(error)), self._while_making
             story.refused = isinstance(error, _REFUSALS) or getattr(error, "errno", None) in _REFUSING_CODES
         self._sender.send("ended", asdict(story))
+
+
+def _origin(error: BaseException) -> BaseException:
+    """Return the error that says which signal killed a worker, where torch raises another from it."""
+    cause = error.__cause__
+    return cause if cause is not None and "exited unexpectedly" in str(error) else error

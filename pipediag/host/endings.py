@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import signal
 
 from ..session import Session
@@ -10,6 +11,15 @@ from .one_pass import LONGER_BUDGET, Outcome
 
 #: Number of optimizer steps up to which no step can be timed.
 _FEW_STEPS = 2
+#: torch's words for a worker that was killed, with the system's name of the signal, or for one that has ended.
+_WORKER_KILLED = re.compile(r"DataLoader worker \(pid \d+\) is killed by signal: ([^.]*)\.")
+_WORKER_ENDED = re.compile(r"DataLoader worker \(pid\(s\) [\d, ]+\) exited unexpectedly")
+_SIGNALS = {signal.strsignal(number): number.name for number in signal.Signals}
+_CAUSES = {
+    "SIGKILL": "as by the kernel if memory runs out",
+    "SIGBUS": "as if shared memory (/dev/shm) runs out",
+    "SIGSEGV": "by an error in native code",
+}
 
 
 def words(outcome: Outcome) -> str:
@@ -20,8 +30,17 @@ def words(outcome: Outcome) -> str:
 def failure(outcome: Outcome) -> str:
     """Return how the script failed, in its own words if there are any."""
     if outcome.killed:
-        return f"it was killed by {signal.Signals(outcome.killed).name}"
+        return f"it was killed by {_signal(signal.Signals(outcome.killed).name)}"
+    if worker := _WORKER_KILLED.search(outcome.story.error):
+        return f"a DataLoader worker was killed by {_signal(_SIGNALS.get(worker[1], worker[1]))}"
+    if _WORKER_ENDED.search(outcome.story.error):
+        return f"a DataLoader worker was killed, or ended by itself ({outcome.story.error})"
     return words(outcome) or f"it ended with exit code {outcome.exit_code}"
+
+
+def _signal(name: str) -> str:
+    """Return a signal's name with its usual cause."""
+    return f"{name}, {cause}" if (cause := _CAUSES.get(name)) else name
 
 
 def nth(number: int) -> str:
@@ -102,6 +121,8 @@ def nothing_measured(history: list[Outcome], budget: float, loader: int | None) 
 
 
 def _hung(outcome: Outcome) -> str:
+    if outcome.stuck:
+        return f"your script had to be ended before one window could be measured: {outcome.stuck}"
     if not outcome.batches:
         return (
             f"your script asked for no batch in {outcome.hung:.0f} s and was ended; "

@@ -28,6 +28,7 @@ from ..session.events import (
 from .channel import Receiver
 from .processes import Terminated, end_child, exit_code_of, start_child, wait_quietly
 from .script import Target
+from .stacks import stuck_at
 
 #: Receives each event (see :mod:`pipediag.session.events`) after the session has taken it in.
 Progress = Callable[[object, Session], None]
@@ -58,6 +59,7 @@ class Outcome:
     interrupted: int = 0  # the signal that interrupted the pass, or 0
     killed: int = 0  # the signal that ended the script if it was not ours, or 0
     hung: float = 0.0  # seconds after which a script that asked for no more batches was ended
+    stuck: str = ""  # what a script that was ended then waited for, and where; empty if unknown
     prologue: float = 0.0  # seconds until the first batch
     trainers: list[str] = field(default_factory=list)  # processes started by the script that train
 
@@ -93,9 +95,9 @@ def one_pass(
     progress: Progress,
 ) -> Outcome:
     """Run the script once in ``folder``; ``patience`` is the maximum number of seconds before its first batch."""
-    order = os.path.join(scratch, "order.json")
+    order, stacks = os.path.join(scratch, "order.json"), os.path.join(scratch, "stacks.txt")
     with open(order, "w", encoding="utf-8") as file:
-        json.dump({"parent": os.getpid(), "plan": plan.to_dict(), "session": session.to_dict()}, file)
+        json.dump({"parent": os.getpid(), "stacks": stacks, "plan": plan.to_dict(), "session": session.to_dict()}, file)
     reading, writing = os.pipe()
     receiver = Receiver(reading)
     outcome = Outcome()
@@ -113,6 +115,7 @@ def one_pass(
                     break
                 if watch.overdue():
                     end_child(child, FAREWELL)
+                    watch.look_at(stacks)
         except KeyboardInterrupt as interrupt:
             outcome.interrupted = interrupt.signum if isinstance(interrupt, Terminated) else signal.SIGINT
             child.send_signal(signal.SIGINT)
@@ -209,6 +212,14 @@ class Watch:
             self._outcome.hung = time.monotonic() - self._started
             self._session.warn("hung", *self._what_hung())
         return True
+
+    def look_at(self, stacks: str) -> None:
+        """Find out what the script did when it was ended, from the file of its stacks."""
+        if self._finished:
+            return
+        self._outcome.stuck = stuck_at(stacks)
+        if self._outcome.stuck:
+            self._session.warn("hung", f"when the script was ended, {self._outcome.stuck}")
 
     def _what_hung(self) -> tuple[str, str]:
         if self._first_batch is None:

@@ -216,7 +216,24 @@ class TestTrouble:
     def test_it_is_told_in_the_scripts_words(self) -> None:
         assert trouble([ended(), ended(**self.FAILED)]) == "failed in its 2nd run: TypeError: no"
         assert trouble([ended(), ended(), ended(exit_code=3)]).endswith("in its 3rd run: it ended with exit code 3")
-        assert trouble([ended(), ended(exit_code=137, killed=9)]).endswith("it was killed by SIGKILL")
+        assert trouble([ended(), ended(exit_code=137, killed=9)]).endswith(
+            "it was killed by SIGKILL, as by the kernel if memory runs out"
+        )
+
+    @pytest.mark.parametrize(
+        ("error", "words"),
+        [
+            (
+                "DataLoader worker (pid 7) is killed by signal: Killed. ",
+                "worker was killed by SIGKILL, as by the kernel",
+            ),
+            ("DataLoader worker (pid 7) is killed by signal: Bus error. It", "SIGBUS, as if shared memory (/dev/shm)"),
+            ("DataLoader worker (pid(s) 7, 8) exited unexpectedly", "a DataLoader worker was killed, or ended by its"),
+        ],
+    )
+    def test_a_worker_that_was_killed(self, error: str, words: str) -> None:
+        story = replace(STORY, error=f"RuntimeError: {error}", making=True)
+        assert words in trouble([ended(), ended(exit_code=1, story=story)])
 
     def test_a_script_that_always_fails_once_it_trains_has_failed(self) -> None:
         assert trouble([ended(**self.FAILED), ended(**self.FAILED)]) == ""

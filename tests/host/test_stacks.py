@@ -1,0 +1,54 @@
+"""Where a script hangs, read from what Python writes when it is ended."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from pipediag.host.stacks import stuck_at
+
+DATALOADER = "/x/site-packages/torch/utils/data/dataloader.py"
+
+
+def stacks(*frames: str) -> str:
+    lines = [f'  File "{file}", line {line} in {name}' for file, line, name in map(str.split, frames)]
+    other = 'Thread 0x1 (most recent call first):\n  File "/x/other.py", line 1 in run\n\n'
+    return f"{other}Current thread 0x2 (most recent call first):\n" + "\n".join(lines) + "\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        (stacks(f"{DATALOADER} 9 _get_data", "/u/train.py 7 <module>"),
+         "it waited at /u/train.py:7 for a batch: a DataLoader worker hangs"),
+        (stacks("/u/data.py 3 __getitem__", f"{DATALOADER} 9 _next_data", "/u/train.py 7 <module>"),
+         "it was at /u/data.py:3, in __getitem__"),
+        (stacks(f"{DATALOADER} 9 _get_data"), ""),
+        ("", ""),
+    ],
+)  # fmt: skip
+def test_what_the_stacks_say(tmp_path: Path, text: str, told: str) -> None:
+    (tmp_path / "stacks.txt").write_text(text)
+    assert stuck_at(str(tmp_path / "stacks.txt")) == told
+
+
+def test_a_process_that_is_ended_writes_them(tmp_path: Path) -> None:
+    script, file = tmp_path / "train.py", tmp_path / "stacks.txt"
+    script.write_text(
+        "import sys, time\nfrom pipediag.host.stacks import write_stacks_on_end\n"
+        "write_stacks_on_end(sys.argv[1])\nprint('ready', flush=True)\ntime.sleep(60)\n"
+    )
+    process = subprocess.Popen([sys.executable, str(script), str(file)], stdout=subprocess.PIPE)
+    assert process.stdout is not None and process.stdout.readline()
+    process.terminate()
+    process.communicate(timeout=20)
+    assert process.returncode == -signal.SIGTERM
+    assert stuck_at(str(file)) == f"it was at {script}:5, in <module>"
+
+
+def test_there_are_none(tmp_path: Path) -> None:
+    assert stuck_at(str(tmp_path / "none")) == ""
