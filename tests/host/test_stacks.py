@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import subprocess
 import sys
@@ -11,6 +12,7 @@ import pytest
 
 from pipediag.host.stacks import stuck_at
 
+REPO = Path(__file__).resolve().parents[2]
 DATALOADER = "/x/site-packages/torch/utils/data/dataloader.py"
 
 
@@ -42,7 +44,8 @@ def test_a_process_that_is_ended_writes_them(tmp_path: Path) -> None:
         "import sys, time\nfrom pipediag.host.stacks import write_stacks_on_end\n"
         "write_stacks_on_end(sys.argv[1])\nprint('ready', flush=True)\ntime.sleep(60)\n"
     )
-    process = subprocess.Popen([sys.executable, str(script), str(file)], stdout=subprocess.PIPE)
+    environment = {**os.environ, "PYTHONPATH": str(REPO)}
+    process = subprocess.Popen([sys.executable, str(script), str(file)], stdout=subprocess.PIPE, env=environment)
     assert process.stdout is not None and process.stdout.readline()
     process.terminate()
     process.communicate(timeout=20)
