@@ -21,14 +21,18 @@ def measure(request: Request) -> Session:
     Raises:
         NothingMeasured, UsageError: see :func:`pipediag.host.passes.analyze_script`.
     """
+    from ..host.endings import files_written
     from ..host.passes import analyze_script
     from ..host.progress import ProgressLine
 
     progress = ProgressLine()
     try:
-        return analyze_script(request, progress)
+        session = analyze_script(request, progress)
     finally:
         progress.clear()
+    if session.script.overwrote or (session.script.wrote and not session.anything_seen):
+        click.echo(f"pipediag: your script really ran{files_written(session.script)}", err=True)
+    return session
 
 
 def exit_code(session: Session) -> int:

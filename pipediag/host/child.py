@@ -63,7 +63,7 @@ class Child:
         self._pid = os.getpid()
         self._was_interrupted = False
         self._while_making = False  # True if the script's error came out of a loader
-        self._writes = Writes(lambda path: sender.send("wrote", {"path": path}))
+        self._writes = Writes(self._send_file, order["began"])
 
     def run(self, target: Target) -> int:
         signal.signal(signal.SIGINT, self._interrupted)
@@ -96,6 +96,9 @@ class Child:
         finally:
             self._send_end(error, said)
         return 0
+
+    def _send_file(self, path: str, overwrote: bool) -> None:
+        self._sender.send("wrote", {"path": path, "overwrote": overwrote})
 
     def _stepped_without_loader(self) -> None:
         """End a script that trains, but from no DataLoader: there is nothing to wait for."""

@@ -93,11 +93,18 @@ def one_pass(
     folder: str | None,
     patience: float,
     progress: Progress,
+    began: float,
 ) -> Outcome:
-    """Run the script once in ``folder``; ``patience`` is the maximum number of seconds before its first batch."""
+    """Run the script once in ``folder``.
+
+    Args:
+        patience: maximum number of seconds before its first batch.
+        began: the time at which the analysis began; files from before are the user's own.
+    """
     order, stacks = os.path.join(scratch, "order.json"), os.path.join(scratch, "stacks.txt")
     with open(order, "w", encoding="utf-8") as file:
-        json.dump({"parent": os.getpid(), "stacks": stacks, "plan": plan.to_dict(), "session": session.to_dict()}, file)
+        facts = {"parent": os.getpid(), "stacks": stacks, "began": began}
+        json.dump({**facts, "plan": plan.to_dict(), "session": session.to_dict()}, file)
     reading, writing = os.pipe()
     receiver = Receiver(reading)
     outcome = Outcome()

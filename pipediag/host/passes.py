@@ -6,13 +6,14 @@ may refuse to run again; the results of its first run are still reported.
 
 from __future__ import annotations
 
+import time
 from dataclasses import dataclass, replace
 
 from .._version import __version__
 from ..errors import NothingMeasured
 from ..ladder.plan import KNOBS_SHARE, Plan
 from ..session import REMEDIES, Profile, Rung, Session, fed_apart
-from .endings import failure, nothing_measured, nth, trouble, warn_of_trouble, words
+from .endings import failure, files_written, nothing_measured, nth, trouble, warn_of_trouble, words
 from .folders import Folders, scratch_folder
 from .one_pass import PROLOGUE, Outcome, Progress, one_pass
 from .processes import no_orphans
@@ -64,11 +65,11 @@ def analyze_script(request: Request, progress: Progress) -> Session:
         plan.rungs = request.rungs
     history: list[Outcome] = []
     folders = Folders(request.workdir)
-    barren = 0
+    barren, began = 0, time.time()
     with no_orphans(), scratch_folder() as scratch:
         while True:
             windows = len(session.windows)
-            outcome = one_pass(request.target, plan, session, scratch, folders.now, _patience(history), progress)
+            outcome = one_pass(request.target, plan, session, scratch, folders.now, _patience(history), progress, began)
             _give_up(outcome, session)
             history.append(outcome)
             barren = barren + 1 if len(session.windows) == windows else 0
@@ -86,7 +87,7 @@ def analyze_script(request: Request, progress: Progress) -> Session:
     _acquit(session, history)
     _close(session, history, folders, request)
     if not session.script.exit_code and not outcome.interrupted and not session.anything_seen:
-        raise NothingMeasured(nothing_measured(history, request.budget, request.loader))
+        raise NothingMeasured(nothing_measured(history, request.budget, request.loader) + files_written(session.script))
     return session
 
 
@@ -97,6 +98,7 @@ def _close(session: Session, history: list[Outcome], folders: Folders, request: 
     script.exit_code = 0 if trouble(history) else outcome.exit_code
     script.error = words(outcome) if outcome.exit_code else ""
     script.wrote = [path for path in script.wrote if path != request.profile and folders.hold(path)]
+    script.overwrote = [path for path in script.overwrote if path in script.wrote]
     session.ended = _ending(outcome)
     if script.exit_code and not outcome.interrupted:
         session.warn("script-failed", f"your script failed in its {nth(len(history))} run: {failure(outcome)}")

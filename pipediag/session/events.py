@@ -19,9 +19,10 @@ if TYPE_CHECKING:
 
 @dataclass
 class Wrote:
-    """The script wrote a file."""
+    """The script wrote a file; ``overwrote`` is true if it was there before the analysis, and was not appended to."""
 
     path: str
+    overwrote: bool = False
 
 
 @dataclass
@@ -126,8 +127,10 @@ def _update(name: str) -> Callable[[Session, Any], None]:
 
 
 def _add_file(session: Session, wrote: Wrote) -> None:
-    if wrote.path not in session.script.wrote:
-        session.script.wrote.append(wrote.path)
+    script = session.script
+    for files in (script.wrote, script.overwrote) if wrote.overwrote else (script.wrote,):
+        if wrote.path not in files:
+            files.append(wrote.path)
 
 
 class Kind(NamedTuple):

@@ -536,7 +536,8 @@ class Remedy:
 class Script:
     """The analysed command; ``argv`` is empty if the loop ran in this process.
 
-    ``error`` is the last line of the exception that ended the script, if one did.
+    ``error`` is the exception that ended the script in one line, if one did. ``overwrote`` lists those files of
+    ``wrote`` that were there before the analysis and were not just appended to.
     """
 
     argv: list[str] = field(default_factory=list)
@@ -544,6 +545,7 @@ class Script:
     exit_code: int | None = None
     error: str = ""
     wrote: list[str] = field(default_factory=list)
+    overwrote: list[str] = field(default_factory=list)
 
 
 @dataclass

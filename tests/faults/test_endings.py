@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
@@ -69,3 +70,16 @@ def test_run(leaks: Leaks, arguments: tuple[str, ...], sentence: str) -> None:
     code, told, said = ended(leaks, "run", str(SCRIPT), *arguments)
     assert code == 1 and sentence in said[-1], told
     assert f"LookupError: sample {arguments[2]} is damaged" in told.partition(said[-1])[2], "Python says it too"
+
+
+def test_what_was_overwritten_is_said_before_the_verdict(leaks: Leaks) -> None:
+    """As distinct from what was newly made, and where nothing was measured too."""
+    script, old = leaks.cwd / "train.py", leaks.cwd / "model.pt"
+    script.write_text(
+        "import os\nopen('new.log', 'w').close()\nopen('tmp', 'w').close()\nos.replace('tmp', 'model.pt')\n"
+    )
+    old.touch()
+    os.utime(old, (1e9, 1e9))
+    code, _, said = ended(leaks, *ANALYZE, str(script))
+    assert code == 1
+    assert said[-1].endswith("; it wrote new.log; it overwrote model.pt, which had been there before")

@@ -9,12 +9,12 @@ from typing import Any, ClassVar
 
 import pytest
 
-from pipediag.host.endings import nothing_measured, nth, trouble
+from pipediag.host.endings import files_written, nothing_measured, nth, trouble
 from pipediag.host.folders import Folders
 from pipediag.host.one_pass import PROLOGUE, Outcome, Watch
 from pipediag.host.passes import MAX_BARREN, PROLOGUE_AGAIN, _acquit, _give_up, _next, _patience, _worth_it
 from pipediag.ladder.plan import Plan
-from pipediag.session import REMEDIED, Rung, Session, Window
+from pipediag.session import REMEDIED, Rung, Script, Session, Window
 from pipediag.session.events import LoaderUse, Story
 
 LOADER = LoaderUse(1, "train.py:3", draws=50, credits=40)
@@ -248,6 +248,19 @@ class TestTrouble:
     def test_a_refusal_is_not_put_down_to_the_rung_under_way(self) -> None:
         story = replace(STORY, rung="device", error="FileExistsError: there", refused=True)
         assert not ended(exit_code=1, story=story).failed_under
+
+
+@pytest.mark.parametrize(
+    ("wrote", "overwrote", "words"),
+    [
+        ([], [], ""),
+        (["a.log"], [], "; it wrote a.log"),
+        (["m.pt"], ["m.pt"], "; it overwrote m.pt, which had been there before"),
+        (list("abcdefm"), ["m"], "; it wrote a, b, c, d and 2 more; it overwrote m, which had been there before"),
+    ],
+)
+def test_files_written(wrote: list[str], overwrote: list[str], words: str) -> None:
+    assert files_written(Script(wrote=wrote, overwrote=overwrote)) == words
 
 
 @pytest.mark.parametrize(("number", "written"), [(1, "1st"), (2, "2nd"), (3, "3rd"), (4, "4th"), (11, "11th")])

@@ -42,7 +42,7 @@ def test_a_process_that_is_ended_writes_them(tmp_path: Path) -> None:
     script, file = tmp_path / "train.py", tmp_path / "stacks.txt"
     script.write_text(
         "import sys, time\nfrom pipediag.host.stacks import write_stacks_on_end\n"
-        "write_stacks_on_end(sys.argv[1])\nprint('ready', flush=True)\ntime.sleep(60)\n"
+        "write_stacks_on_end(sys.argv[1])\nprint('ready', flush=True); time.sleep(60)\n"
     )
     environment = {**os.environ, "PYTHONPATH": str(REPO)}
     process = subprocess.Popen([sys.executable, str(script), str(file)], stdout=subprocess.PIPE, env=environment)
@@ -50,7 +50,7 @@ def test_a_process_that_is_ended_writes_them(tmp_path: Path) -> None:
     process.terminate()
     process.communicate(timeout=20)
     assert process.returncode == -signal.SIGTERM
-    assert stuck_at(str(file)) == f"it was at {script}:5, in <module>"
+    assert stuck_at(str(file)) == f"it was at {script}:4, in <module>"
 
 
 def test_there_are_none(tmp_path: Path) -> None:
