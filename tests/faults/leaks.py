@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import subprocess
 import sys
+import termios
 import time
 import uuid
+from functools import partial
 from pathlib import Path
 
 import psutil
@@ -17,6 +20,8 @@ PIPEDIAG = (sys.executable, "-m", "pipediag")
 GRACE = 8.0
 _MARK = "PIPEDIAG_FAULTS_MARK"
 _SHARED_MEMORY, _DESCRIPTORS = Path("/dev/shm"), Path("/proc/self/fd")
+#: Shared memory of torch's and Python's, as against that of others on this machine.
+_SHARED = ("torch_", "sem.", "psm_")
 #: Folders of multiprocessing's and torch's own, which any killed training leaves.
 _NATIVE = ("pymp-", "torchinductor_")
 
@@ -34,7 +39,8 @@ class Leaks:
         self._shared = _names(_SHARED_MEMORY)
         self._descriptors = _names(_DESCRIPTORS)
 
-    def start(self, *command: str, own_group: bool = True) -> subprocess.Popen[str]:
+    def start(self, *command: str, terminal: int | None = None) -> subprocess.Popen[str]:
+        """Begin a command in a session of its own; ``terminal`` is its controlling one, otherwise there are pipes."""
         environment = {
             **os.environ,
             _MARK: self._mark,
@@ -47,11 +53,12 @@ class Leaks:
             command,
             cwd=self.cwd,
             env=environment,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
+            stdin=subprocess.DEVNULL if terminal is None else terminal,
+            stdout=subprocess.PIPE if terminal is None else terminal,
+            stderr=subprocess.PIPE if terminal is None else terminal,
             text=True,
-            start_new_session=own_group,
+            start_new_session=True,
+            preexec_fn=None if terminal is None else partial(fcntl.ioctl, terminal, termios.TIOCSCTTY, 0),
         )
         self._started.append(process)
         return process
@@ -77,7 +84,7 @@ class Leaks:
         temporary = [name for name in _names(self.temporary) if folders and not name.startswith(_NATIVE)]
         found: dict[str, object] = {
             "processes": [(p.pid, _command(p)) for p in self.processes()],
-            "shared memory": _names(_SHARED_MEMORY) - self._shared,
+            "shared memory": {name for name in _names(_SHARED_MEMORY) - self._shared if name.startswith(_SHARED)},
             "temporary": temporary,
             "descriptors": _names(_DESCRIPTORS) - self._descriptors,
         }

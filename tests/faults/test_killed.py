@@ -5,8 +5,11 @@
 
 from __future__ import annotations
 
+import json
 import os
+import pty
 import re
+import select
 import signal
 import subprocess
 import threading
@@ -138,6 +141,26 @@ def test_it(leaks: Leaks, command: tuple[str, ...], moment: str, number: signal.
     if command[0] == "analyze" and not killed:
         assert not _BAD.search(run.said), run.said
     assert "Exception ignored" not in run.said, run.said
+
+
+@pytest.mark.slow
+def test_a_lost_terminal(leaks: Leaks) -> None:
+    """As of a lost connection: what was measured is written to the report's file."""
+    ours, theirs = pty.openpty()
+    report = leaks.cwd / "report.json"
+    process = leaks.start(*PIPEDIAG, *ANALYZE, "-o", str(report), SCRIPT, terminal=theirs)
+    os.close(theirs)
+    until = time.monotonic() + PATIENCE
+    while b"worker" not in (said := _read(ours)) and time.monotonic() < until:
+        assert process.poll() is None, said
+    os.close(ours)
+    assert process.wait(timeout=PATIENCE) == 128 + signal.SIGHUP
+    assert leaks.left() == {}
+    assert json.loads(report.read_text())["session"]["ended"] == "interrupted"
+
+
+def _read(terminal: int) -> bytes:
+    return os.read(terminal, 4096) if select.select([terminal], [], [], 0.1)[0] else b""
 
 
 @pytest.mark.slow
