@@ -26,7 +26,8 @@ def write_stacks_on_end(path: str) -> None:
 
 
 def _leave_alone() -> None:
-    faulthandler.unregister(signal.SIGTERM)
+    if signal.getsignal(signal.SIGTERM) is signal.SIG_DFL:  # otherwise the script has a handler of its own by now
+        faulthandler.unregister(signal.SIGTERM)
 
 
 def stuck_at(path: str) -> str:

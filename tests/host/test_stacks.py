@@ -53,5 +53,18 @@ def test_a_process_that_is_ended_writes_them(tmp_path: Path) -> None:
     assert stuck_at(str(file)) == f"it was at {script}:4, in <module>"
 
 
+def test_a_handler_of_the_scripts_own_stays_in_what_it_forks(tmp_path: Path) -> None:
+    script = tmp_path / "train.py"
+    script.write_text(
+        "import os, signal, sys\nfrom pipediag.host.stacks import write_stacks_on_end\n"
+        "write_stacks_on_end(sys.argv[1])\nsignal.signal(signal.SIGTERM, lambda *_: os._exit(7))\n"
+        "child = os.fork()\nif not child:\n    os.kill(os.getpid(), signal.SIGTERM)\n    os._exit(8)\n"
+        "sys.exit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))\n"
+    )
+    environment = {**os.environ, "PYTHONPATH": str(REPO)}
+    done = subprocess.run([sys.executable, str(script), str(tmp_path / "stacks.txt")], env=environment, timeout=20)
+    assert done.returncode == 7
+
+
 def test_there_are_none(tmp_path: Path) -> None:
     assert stuck_at(str(tmp_path / "none")) == ""
