@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import fcntl
 import os
+import shutil
 import stat
 import tempfile
 from collections.abc import Iterator
@@ -12,6 +13,8 @@ from contextlib import contextmanager
 _PREFIX = "pipediag-"
 #: File in a scratch folder on which its run holds a lock: the system releases it however the run ends.
 _LOCK, _NOT_YET = "lock", "lock-not-yet-held"
+#: Maximum bytes of a file that is copied for each pass.
+_MOST_COPIED = 256 << 20
 
 
 @contextmanager
@@ -75,8 +78,9 @@ def _locked(lock: int) -> bool:
 class Folders:
     """The folders in which the passes run: ``workdir`` for all, until a pass is refused there.
 
-    From then on each pass has its own subfolder, with links to what ``workdir`` held before the first pass. The first
-    pass never has one: it may have downloaded its data.
+    From then on each pass has its own subfolder with what ``workdir`` held before the first pass: copies of small
+    files, which the script may overwrite, and links to the rest. The first pass never has one: it may have downloaded
+    its data.
     """
 
     def __init__(self, workdir: str | None) -> None:
@@ -94,7 +98,7 @@ class Folders:
         try:
             folder = tempfile.mkdtemp(prefix=f"pass-{attempt}-", dir=workdir)
             for name in self._held:
-                os.symlink(os.path.join(workdir, name), os.path.join(folder, name))
+                _lay(os.path.join(workdir, name), os.path.join(folder, name))
         except OSError:
             return False
         self.now, self.apart = folder, True
@@ -104,3 +108,15 @@ class Folders:
     def hold(self, path: str) -> bool:
         """Return whether a file that the script wrote still exists; an unnamed one has the path of its folder."""
         return any(os.path.isfile(os.path.join(folder, path)) for folder in self._used)
+
+
+def _lay(source: str, target: str) -> None:
+    """Copy a small file to ``target``, or link to it if it is anything else."""
+    try:
+        facts = os.lstat(source)
+        if stat.S_ISREG(facts.st_mode) and facts.st_size <= _MOST_COPIED:
+            shutil.copy2(source, target)
+            return
+    except OSError:  # it has gone, or cannot be read
+        pass
+    os.symlink(source, target)

@@ -271,11 +271,17 @@ def test_ordinals(number: int, written: str) -> None:
 class TestFolders:
     def test_a_fresh_one_holds_what_was_there_before(self, tmp_path: Path) -> None:
         (tmp_path / "data").mkdir()
+        (tmp_path / "model.pt").write_text("trained for long")
         folders = Folders(str(tmp_path))
         (tmp_path / "log").touch()
         (tmp_path / "runs").mkdir()
         assert folders.renew(3) and folders.apart and folders.now is not None
-        assert os.path.basename(folders.now).startswith("pass-3-") and os.listdir(folders.now) == ["data"]
+        assert os.path.basename(folders.now).startswith("pass-3-") and sorted(os.listdir(folders.now)) == [
+            "data",
+            "model.pt",
+        ]
+        (Path(folders.now) / "model.pt").write_text("overwritten")
+        assert (tmp_path / "model.pt").read_text() == "trained for long"
         assert folders.hold("log") and not folders.hold("runs") and not folders.hold("none")
         third = folders.now
         assert folders.renew(4) and folders.now != third
