@@ -32,6 +32,8 @@ class NothingMeasured(PipediagError):
 class SessionFileError(PipediagError):
     """A saved session that cannot be read, or a report that cannot be written."""
 
+    exit_code = EXIT_USAGE
+
 
 class RunOver(BaseException):
     """An exception raised into a script that ``pipediag run`` cannot continue; ``reason`` says why.

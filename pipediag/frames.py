@@ -6,6 +6,7 @@ import os
 import re
 import sys
 import sysconfig
+import traceback
 from types import TracebackType
 
 _ROOT = os.path.dirname(os.path.abspath(__file__)) + os.sep
@@ -68,3 +69,23 @@ def users_text(error: Exception) -> Exception:
         # that class.
         error.args = (type(error.args[0])(text), *error.args[1:])
     return error
+
+
+def in_one_line(error: BaseException) -> str:
+    """Return the error's type and the first line of its message; of a worker's error, those of the original."""
+    lines = [line for line in "".join(traceback.format_exception_only(error)).splitlines() if line.strip()]
+    if any("in DataLoader worker process" in line for line in lines[:1]):
+        return lines[-1].strip()
+    return next((line for line in lines if not line.startswith(" ")), lines[-1]).strip()
+
+
+def raised_by_ours(error: BaseException) -> bool:
+    """Return whether the user's code called pipediag's, or torch's that calls ours, and that raised the error."""
+    tb, inside = error.__traceback__, False
+    while tb is not None:
+        file = tb.tb_frame.f_code.co_filename
+        if inside and is_ours(file):
+            return True
+        inside = inside or is_users(file)
+        tb = tb.tb_next
+    return False

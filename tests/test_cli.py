@@ -135,7 +135,7 @@ def test_no_such_script(main: Main, tmp_path: Path) -> None:
 
 def test_report_of_a_missing_file(main: Main, tmp_path: Path) -> None:
     code, out, err = main("report", tmp_path / "missing.json")
-    assert (code, out) == (1, "")
+    assert (code, out) == (2, "")
     assert err.startswith("pipediag: ")
     assert "missing.json" in err
     assert "Traceback" not in err
@@ -146,7 +146,7 @@ def test_report_of_another_file(main: Main, tmp_path: Path, text: str) -> None:
     file = tmp_path / "x.json"
     file.write_text(text)
     code, out, err = main("report", file)
-    assert (code, out) == (1, "")
+    assert (code, out) == (2, "")
     assert "x.json" in err
 
 
@@ -154,7 +154,7 @@ def test_report_of_a_binary_file(main: Main, tmp_path: Path) -> None:
     file = tmp_path / "x.json"
     file.write_bytes(b"\x80\x81\xff")
     code, _, err = main("report", file)
-    assert code == 1
+    assert code == 2
     assert "x.json" in err
 
 

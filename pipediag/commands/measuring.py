@@ -22,6 +22,7 @@ def measure(request: Request, results: Results, announced: bool = False) -> Sess
     Raises:
         NothingMeasured, UsageError: see :func:`pipediag.host.passes.analyze_script`.
     """
+    from ..host.endings import files_written
     from ..host.passes import analyze_script
     from ..host.progress import ProgressLine, opening
     from ..host.standard_streams import output_beside
@@ -34,6 +35,8 @@ def measure(request: Request, results: Results, announced: bool = False) -> Sess
         if results.json:  # what the script prints is no JSON
             stack.enter_context(output_beside())
         session = analyze_script(request, progress)
+    if session.script.overwrote or (session.script.wrote and not session.anything_seen):
+        say(f"your script really ran{files_written(session.script)}")
     _hint(request.target.args, session)
     return session
 
@@ -56,9 +59,7 @@ def exit_code(session: Session) -> int:
 
 
 def say_how_it_failed(session: Session) -> None:
-    """Report how a script failed before anything was measured, unless the script printed it."""
-    if session.script.error:
-        return
+    """Report how a script failed before anything was measured: in which run, and in its own words."""
     for warning in session.warnings:
         if warning.code == "script-failed":
             say(f"{warning.message}, before anything could be measured")

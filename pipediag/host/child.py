@@ -8,7 +8,6 @@ import os
 import signal
 import sys
 import time
-import traceback
 from contextlib import ExitStack
 from dataclasses import asdict
 from functools import partial
@@ -19,12 +18,14 @@ from ..analysis.audit.rounds import next_round as next_audit_round
 from ..analysis.remedy import next_trial
 from ..analysis.stopping import next_round
 from ..errors import EXIT_INTERRUPTED, AnalysisOver
-from ..frames import users_part
+from ..frames import in_one_line, raised_by_ours, users_part
+from ..lifeline import end_with
 from ..session import Session
 from ..session.events import Story
 from .channel import Sender
 from .hooks import Writes, on_first_iteration, on_optimizer_step
 from .script import NoSuchModule, Target, run
+from .stacks import write_stacks_on_end
 from .standard_streams import keep_printing
 from .trainers import reporting_trainers
 
@@ -43,6 +44,8 @@ def main(arguments: list[str]) -> int:
     """Run the script under one plan; return its exit code."""
     with open(arguments[0], encoding="utf-8") as file:
         order = json.load(file)
+    end_with(order["parent"])
+    write_stacks_on_end(order["stacks"])
     child = Child(order, Sender(int(arguments[1])))
     keep_printing()
     return child.run(Target.of(arguments[2:]))
@@ -61,7 +64,8 @@ class Child:
         self._first_step = 0.0
         self._pid = os.getpid()
         self._was_interrupted = False
-        self._writes = Writes(lambda path: sender.send("wrote", {"path": path}))
+        self._while_making = False  # True if the script's error came out of a loader
+        self._writes = Writes(self._send_file, order["began"])
 
     def run(self, target: Target) -> int:
         signal.signal(signal.SIGINT, self._interrupted)
@@ -86,6 +90,7 @@ class Child:
             return unusable.exit_code
         except BaseException as crash:
             error = crash
+            self._while_making = raised_by_ours(crash)
             sys.stdout.flush()
             users_part(crash)
             sys.excepthook(type(crash), crash, crash.__traceback__)
@@ -93,6 +98,9 @@ class Child:
         finally:
             self._send_end(error, said)
         return 0
+
+    def _send_file(self, path: str, overwrote: bool) -> None:
+        self._sender.send("wrote", {"path": path, "overwrote": overwrote})
 
     def _stepped_without_loader(self) -> None:
         """End a script that trains, but from no DataLoader: there is nothing to wait for."""
@@ -140,6 +148,12 @@ class Child:
         if said.strip():
             story.said = said.strip().splitlines()[-1]
         if error is not None:
-            story.error = "".join(traceback.format_exception_only(error)).strip().splitlines()[-1]
+            story.error, story.making = in_one_line(_origin(error)), self._while_making
             story.refused = isinstance(error, _REFUSALS) or getattr(error, "errno", None) in _REFUSING_CODES
         self._sender.send("ended", asdict(story))
+
+
+def _origin(error: BaseException) -> BaseException:
+    """Return the error that says which signal killed a worker, where torch raises another from it."""
+    cause = error.__cause__
+    return cause if cause is not None and "exited unexpectedly" in str(error) else error

@@ -2,14 +2,26 @@
 
 from __future__ import annotations
 
+import re
 import signal
 
-from ..session import Session
+from ..session import Script, Session
 from ..session.events import LoaderUse
 from .one_pass import LONGER_BUDGET, Outcome
 
 #: Number of optimizer steps up to which no step can be timed.
 _FEW_STEPS = 2
+#: Maximum number of files that are named.
+_MOST_NAMED = 4
+#: torch's words for a worker that was killed, with the system's name of the signal, or for one that has ended.
+_WORKER_KILLED = re.compile(r"DataLoader worker \(pid \d+\) is killed by signal: ([^.]*)\.")
+_WORKER_ENDED = re.compile(r"DataLoader worker \(pid\(s\) [\d, ]+\) exited unexpectedly")
+_SIGNALS = {signal.strsignal(number): number.name for number in signal.Signals}
+_CAUSES = {
+    "SIGKILL": "as by the kernel if memory runs out",
+    "SIGBUS": "as if shared memory (/dev/shm) runs out",
+    "SIGSEGV": "by an error in native code",
+}
 
 
 def words(outcome: Outcome) -> str:
@@ -20,8 +32,31 @@ def words(outcome: Outcome) -> str:
 def failure(outcome: Outcome) -> str:
     """Return how the script failed, in its own words if there are any."""
     if outcome.killed:
-        return f"it was killed by {signal.Signals(outcome.killed).name}"
+        return f"it was killed by {_signal(signal.Signals(outcome.killed).name)}"
+    if worker := _WORKER_KILLED.search(outcome.story.error):
+        return f"a DataLoader worker was killed by {_signal(_SIGNALS.get(worker[1], worker[1]))}"
+    if _WORKER_ENDED.search(outcome.story.error):
+        return f"a DataLoader worker was killed, or ended by itself ({outcome.story.error})"
     return words(outcome) or f"it ended with exit code {outcome.exit_code}"
+
+
+def _signal(name: str) -> str:
+    """Return a signal's name with its usual cause."""
+    return f"{name}, {cause}" if (cause := _CAUSES.get(name)) else name
+
+
+def files_written(script: Script) -> str:
+    """Return which files the script has written, to follow what happened to it; "" if there are none."""
+    made = [path for path in script.wrote if path not in script.overwrote]
+    parts = [f"it wrote {_some(made)}"] if made else []
+    if script.overwrote:
+        parts.append(f"it overwrote {_some(script.overwrote)}, which had been there before")
+    return f"; {'; '.join(parts)}" if parts else ""
+
+
+def _some(paths: list[str]) -> str:
+    more = len(paths) - _MOST_NAMED
+    return ", ".join(paths[:_MOST_NAMED]) + (f" and {more} more" if more > 0 else "")
 
 
 def nth(number: int) -> str:
@@ -102,6 +137,8 @@ def nothing_measured(history: list[Outcome], budget: float, loader: int | None) 
 
 
 def _hung(outcome: Outcome) -> str:
+    if outcome.stuck:
+        return f"your script had to be ended before one window could be measured: {outcome.stuck}"
     if not outcome.batches:
         return (
             f"your script asked for no batch in {outcome.hung:.0f} s and was ended; "

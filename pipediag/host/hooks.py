@@ -10,6 +10,7 @@ from __future__ import annotations
 import importlib.abc
 import importlib.machinery
 import os
+import stat
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
@@ -118,10 +119,13 @@ _WRITING = os.O_WRONLY | os.O_RDWR
 
 
 class Writes:
-    """A recorder of the files that the script writes: the script really runs, possibly several times."""
+    """A recorder of the files that the script writes: the script really runs, possibly several times.
 
-    def __init__(self, report: Callable[[str], None]) -> None:
-        self._report = report
+    ``report`` gets each file's path once, and whether it overwrites a file last changed before the time ``began``.
+    """
+
+    def __init__(self, report: Callable[[str, bool], None], began: float) -> None:
+        self._report, self._began = report, began
         self._seen: set[str] = set()
         self._pid = os.getpid()
 
@@ -146,12 +150,22 @@ class Writes:
 
     def _audit(self, event: str, args: tuple[Any, ...]) -> None:
         if event == "open" and isinstance(args[0], str) and isinstance(args[2], int) and args[2] & _WRITING:
-            self.note(args[0])
+            self.note(args[0], appends=bool(args[2] & os.O_APPEND))
+        elif event == "os.rename" and isinstance(args[1], str):  # as of a finished file, to its place
+            self.note(args[1])
 
-    def note(self, path: str) -> None:
+    def note(self, path: str, appends: bool = False) -> None:
+        """Record a file that is about to be written."""
         if os.getpid() != self._pid or path in self._seen:
             return
         if path.startswith(_SYSTEM) or any(part in path for part in _UNINTERESTING):
             return
         self._seen.add(path)
-        self._report(path)
+        self._report(path, not appends and self._is_older(path))
+
+    def _is_older(self, path: str) -> bool:
+        try:
+            facts = os.stat(path)
+        except OSError:
+            return False
+        return stat.S_ISREG(facts.st_mode) and facts.st_mtime < self._began

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ..ladder.plan import Plan
-from ..session import Loader, Session
+from ..session import Loader, Session, made_under
 from ..session.events import (
     Applying,
     Finished,
@@ -29,6 +29,7 @@ from ..session.events import (
 from .channel import Receiver
 from .processes import Terminated, end_child, exit_code_of, start_child, wait_quietly
 from .script import Target
+from .stacks import stuck_at
 
 #: Receives each event (see :mod:`pipediag.session.events`) after the session has taken it in.
 Progress = Callable[[object, Session], None]
@@ -59,6 +60,7 @@ class Outcome:
     interrupted: int = 0  # the signal that interrupted the pass, or 0
     killed: int = 0  # the signal that ended the script if it was not ours, or 0
     hung: float = 0.0  # seconds after which a script that asked for no more batches was ended
+    stuck: str = ""  # what a script that was ended then waited for, and where; empty if unknown
     prologue: float = 0.0  # seconds until the first batch
     trainers: list[str] = field(default_factory=list)  # processes started by the script that train
 
@@ -69,9 +71,14 @@ class Outcome:
 
     @property
     def failed_under(self) -> str:
-        """The rung under which the script raised an error; empty if it raised none or the error is its own."""
+        """The rung under which the script raised an error; empty if it raised none or the error is its own.
+
+        An error from making a batch is its own if the batch was made as in the plain loop.
+        """
         story = self.story
-        return story.rung if story.rung and story.rung != "baseline" and story.error and not story.refused else ""
+        if not story.rung or story.rung == "baseline" or not story.error or story.refused:
+            return ""
+        return "" if story.making and made_under(story.rung) == "baseline" else story.rung
 
     @property
     def drawn(self) -> list[LoaderUse]:
@@ -87,11 +94,18 @@ def one_pass(
     folder: str | None,
     patience: float,
     progress: Progress,
+    began: float,
 ) -> Outcome:
-    """Run the script once in ``folder``; ``patience`` is the maximum number of seconds before its first batch."""
-    order = os.path.join(scratch, "order.json")
+    """Run the script once in ``folder``.
+
+    Args:
+        patience: maximum number of seconds before its first batch.
+        began: the time at which the analysis began; files from before are the user's own.
+    """
+    order, stacks = os.path.join(scratch, "order.json"), os.path.join(scratch, "stacks.txt")
     with open(order, "w", encoding="utf-8") as file:
-        json.dump({"plan": plan.to_dict(), "session": session.to_dict()}, file)
+        facts = {"parent": os.getpid(), "stacks": stacks, "began": began}
+        json.dump({**facts, "plan": plan.to_dict(), "session": session.to_dict()}, file)
     reading, writing = os.pipe()
     receiver = Receiver(reading)
     outcome = Outcome()
@@ -110,8 +124,9 @@ def one_pass(
                     break
                 if watch.overdue():
                     end_child(child, FAREWELL)
+                    watch.look_at(stacks)
         except KeyboardInterrupt as interrupt:
-            outcome.interrupted = signal.SIGTERM if isinstance(interrupt, Terminated) else signal.SIGINT
+            outcome.interrupted = interrupt.signum if isinstance(interrupt, Terminated) else signal.SIGINT
             child.send_signal(signal.SIGINT)
             if not wait_quietly(child, FAREWELL):
                 end_child(child, 1.0)
@@ -206,6 +221,14 @@ class Watch:
             self._outcome.hung = time.monotonic() - self._started
             self._session.warn("hung", *self._what_hung())
         return True
+
+    def look_at(self, stacks: str) -> None:
+        """Find out what the script did when it was ended, from the file of its stacks."""
+        if self._finished:
+            return
+        self._outcome.stuck = stuck_at(stacks)
+        if self._outcome.stuck:
+            self._session.warn("hung", f"when the script was ended, {self._outcome.stuck}")
 
     def _what_hung(self) -> tuple[str, str]:
         if self._first_batch is None:

@@ -6,7 +6,6 @@ may refuse to run again; the results of its first run are still reported.
 
 from __future__ import annotations
 
-import tempfile
 import time
 from dataclasses import dataclass, replace
 
@@ -15,8 +14,8 @@ from ..analysis.sentences import counted
 from ..errors import NothingMeasured
 from ..ladder.plan import KNOBS_SHARE, Plan
 from ..session import REMEDIES, Profile, Rung, Session, fed_apart
-from .endings import failure, nothing_measured, nth, trouble, warn_of_trouble, words
-from .folders import Folders
+from .endings import failure, files_written, nothing_measured, nth, trouble, warn_of_trouble, words
+from .folders import Folders, scratch_folder
 from .one_pass import PROLOGUE, Outcome, Progress, one_pass
 from .processes import no_orphans
 from .script import Target
@@ -67,11 +66,11 @@ def analyze_script(request: Request, progress: Progress) -> Session:
         plan.rungs = request.rungs
     history: list[Outcome] = []
     folders = Folders(request.workdir)
-    barren = 0
-    with no_orphans(), tempfile.TemporaryDirectory(prefix="pipediag-") as scratch:
+    barren, began = 0, time.time()
+    with no_orphans(), scratch_folder() as scratch:
         while True:
             windows = len(session.windows)
-            outcome = one_pass(request.target, plan, session, scratch, folders.now, _patience(history), progress)
+            outcome = one_pass(request.target, plan, session, scratch, folders.now, _patience(history), progress, began)
             _give_up(outcome, session)
             history.append(outcome)
             barren = barren + 1 if len(session.windows) == windows else 0
@@ -86,9 +85,10 @@ def analyze_script(request: Request, progress: Progress) -> Session:
             if following is None or len(history) >= MAX_PASSES:
                 break
             plan = following
+    _acquit(session, history)
     _close(session, history, folders, request)
     if not session.script.exit_code and not outcome.interrupted and not session.anything_seen:
-        raise NothingMeasured(nothing_measured(history, request.budget, request.loader))
+        raise NothingMeasured(nothing_measured(history, request.budget, request.loader) + files_written(session.script))
     return session
 
 
@@ -99,11 +99,22 @@ def _close(session: Session, history: list[Outcome], folders: Folders, request: 
     script.exit_code = 0 if trouble(history) else outcome.exit_code
     script.error = words(outcome) if outcome.exit_code else ""
     script.wrote = [path for path in script.wrote if path != request.profile and folders.hold(path)]
+    script.overwrote = [path for path in script.overwrote if path in script.wrote]
     session.ended = _ending(outcome)
     if script.exit_code and not outcome.interrupted:
         session.warn("script-failed", f"your script failed in its {nth(len(history))} run: {failure(outcome)}")
     if request.profile and session.profile is None:
         session.profile = Profile(why_not="the script ended before the ladder was complete")
+
+
+def _acquit(session: Session, history: list[Outcome]) -> None:
+    """Blame no rung for an error that the script raised under others too, or as it is."""
+    for number, outcome in enumerate(history, 1):
+        rung, error = outcome.failed_under, outcome.story.error
+        again = any(one.story.error == error and one.failed_under != rung for one in history)
+        if rung in session.rungs and again:
+            why = f"the script failed in its {nth(number)} run, and not on these batches alone: {error}"
+            session.rungs[rung] = Rung(rung, False, why)
 
 
 def _ending(outcome: Outcome) -> str:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import ctypes
+import errno
 import os
 import signal
 import subprocess
 import sys
+import termios
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -42,21 +44,55 @@ def interpreter() -> list[str]:
 def no_orphans() -> Iterator[None]:
     """End every process started within the context that still runs at its end, including orphans."""
     _adopt_orphans()
-    terminate = signal.signal(signal.SIGTERM, _as_interrupt)
     before = {p.pid for p in psutil.Process().children(recursive=True)}
-    try:
-        yield
-    finally:
-        _end([p for p in psutil.Process().children(recursive=True) if p.pid not in before])
-        signal.signal(signal.SIGTERM, terminate)
+    with _interrupting(signal.SIGTERM), _interrupting(signal.SIGHUP):
+        try:
+            yield
+        finally:
+            _end([p for p in psutil.Process().children(recursive=True) if p.pid not in before])
 
 
 class Terminated(KeyboardInterrupt):
-    """The error raised on SIGTERM, treated as Ctrl-C: the child ends, and what was measured is reported."""
+    """The error raised on SIGTERM, and on SIGHUP as of a lost connection: treated as Ctrl-C.
+
+    The child ends, and what was measured is reported.
+    """
+
+    def __init__(self, signum: int) -> None:
+        super().__init__()
+        self.signum = signum
+
+
+@contextmanager
+def _interrupting(number: signal.Signals) -> Iterator[None]:
+    """Raise :class:`Terminated` on the signal within the context, unless it is ignored as under ``nohup``."""
+    before = signal.getsignal(number)
+    if before is signal.SIG_IGN:
+        yield
+        return
+    signal.signal(number, _as_interrupt)
+    try:
+        yield
+    finally:
+        signal.signal(number, before or signal.SIG_DFL)
 
 
 def _as_interrupt(signum: int, frame: FrameType | None) -> None:
-    raise Terminated
+    if signum == signal.SIGHUP:
+        _leave_lost_terminal()
+    raise Terminated(signum)
+
+
+def _leave_lost_terminal() -> None:
+    """Let output to a terminal that has gone go nowhere: the report is still written to its files."""
+    for stream in (1, 2):
+        try:
+            termios.tcgetattr(stream)
+        except termios.error as error:
+            if error.args[0] == errno.EIO:
+                nowhere = os.open(os.devnull, os.O_WRONLY)
+                os.dup2(nowhere, stream)
+                os.close(nowhere)
 
 
 def end_child(child: subprocess.Popen[bytes], patience: float) -> None:

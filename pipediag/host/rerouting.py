@@ -21,6 +21,7 @@ from torch.utils.data import DataLoader, IterableDataset
 
 from ..analysis.remedy import DECODING, HAND_OFF
 from ..errors import PipediagError, PlanRefused, RunOver, UsageError
+from ..frames import in_one_line
 from ..loop.iterators import IteratorHook, NativeIterator
 from ..loop.training import EVIDENCE, is_training, training_device
 from ..patches import hooked
@@ -209,7 +210,7 @@ class Rerouting:
             self._say(f"{nothing}: {unusable}")
             return None
         except Exception as error:  # whatever it is, the script can train without the remedy
-            self._say(f"{nothing}: {type(error).__name__}: {error}")
+            self._say(f"{nothing}: {in_one_line(error)}")
             return None
         if kept is not None and kept.loader is not None:
             self._say(f"samples of the loader at {seen.where}: {kept.loader.plan}")

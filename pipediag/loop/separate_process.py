@@ -22,6 +22,7 @@ from typing import Any
 import torch
 from torch.utils.data import DataLoader, IterableDataset, Sampler
 
+from ..frames import in_one_line
 from ..usercode import randomness
 from .wrappers import InitWorker
 
@@ -139,6 +140,7 @@ class _Runner(IterableDataset):  # type: ignore[misc]
         return {**self.__dict__, "_sampler": _with_stored_generators(self._sampler)}
 
     def __iter__(self) -> Iterator[bytes]:
+        some: list[Any] = []
         try:
             _own_positions()
             indices = self._indices()
@@ -148,13 +150,24 @@ class _Runner(IterableDataset):  # type: ignore[misc]
         except (self._refusal, TrialFailed) as error:
             yield pickle.dumps(TrialFailed(str(error)))
         except Exception as error:
-            yield pickle.dumps(TrialFailed(f"trying it raised {type(error).__name__}: {error}"))
+            own = self._own_error(some)
+            why = f"trying it raised {in_one_line(error)}" if own is None else own
+            yield pickle.dumps(TrialFailed(why))
+
+    def _own_error(self, indices: list[Any]) -> str | None:
+        """Return the error that the dataset itself raises on one of the samples, in words; None if it raises none."""
+        for index in indices:
+            try:
+                self._dataset[index]
+            except Exception as error:
+                return f"the dataset itself raises {in_one_line(error)} (sample {index})"
+        return None
 
     def _indices(self) -> list[Any]:
         asked = itertools.chain.from_iterable(self._sampler) if self._batched else self._sampler
         indices = list(itertools.islice(asked, self._samples))
         if not indices:
-            raise TrialFailed("the loader asks for no sample")
+            raise TrialFailed("the loader asks for no sample, as that of an empty dataset does")
         return indices
 
 

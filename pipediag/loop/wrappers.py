@@ -12,6 +12,8 @@ from typing import Any, Protocol
 
 from torch.utils.data import get_worker_info
 
+from ..lifeline import end_worker_with_parent
+
 
 class InWorker(Protocol):
     """The holder of the user's dataset in a worker."""
@@ -85,12 +87,16 @@ class StagedCollate:
 
 
 class InitWorker:
-    """The init function of a worker, which makes ``get_worker_info().dataset`` the user's own dataset."""
+    """The init function of a worker, which makes ``get_worker_info().dataset`` the user's own dataset.
+
+    The worker ends when its parent has gone.
+    """
 
     def __init__(self, worker_side: InWorker, user: Callable[[int], None] | None) -> None:
         self._worker_side, self._user = worker_side, user
 
     def __call__(self, worker_id: int) -> None:
+        end_worker_with_parent()
         info = get_worker_info()
         if info is not None:
             object.__setattr__(info, "dataset", self._worker_side.dataset)

@@ -10,12 +10,14 @@ import itertools
 from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
+from traceback import clear_frames
 from typing import Any
 
 import torch
 from torch.utils.data import DataLoader, IterableDataset
 from torch.utils.data.dataloader import _BaseDataLoaderIter
 
+from ..frames import in_one_line
 from ..loop.copies import plain_twin, wrap_sampler
 from ..measure.clock import Clock, SystemClock
 from .loader import OffloadedLoader, offload
@@ -100,7 +102,7 @@ class RemediedRun:
                 # Unlike a generator, a chain goes on after an error of the plain loader.
                 return itertools.chain.from_iterable(self._parts(batches, self._drawn.latest))
             except Exception as error:
-                self.give_up(f"{type(error).__name__}: {error}")
+                self.give_up(in_one_line(error))
         return self._plain_epoch()
 
     def give_up(self, why: str) -> None:
@@ -127,7 +129,9 @@ class RemediedRun:
                 if isinstance(self.loader.dataset, IterableDataset):  # a plain loader would begin the stream anew
                     raise
                 # It may be the dataset's own error: then the plain loader raises it again.
-                self.give_up(f"{type(error).__name__}: {error}")
+                self.give_up(in_one_line(error))
+                # Torch's frames keep the iterator alive in a cycle; a worker forked later would try to end its workers.
+                clear_frames(error.__traceback__)
 
     def _watched(self, batch: Any, indices: Any) -> Any:
         """Return a batch that is handed out; a spot check may give up the remedy from then on."""

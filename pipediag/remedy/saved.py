@@ -18,6 +18,8 @@ from typing import Any
 from .._version import __version__
 from ..errors import PlanRefused, SessionFileError
 from ..session import Remedy, Session
+from ..session.codec import build
+from ..session.files import read_json
 
 VERSION = 1
 _AGAIN = "make it again with: pipediag analyze --apply --plan FILE SCRIPT"
@@ -65,16 +67,19 @@ class SavedPlan:
             PlanRefused: the data is not a plan, is damaged, or was written by a newer pipediag.
         """
         version = data.get("pipediag_plan") if isinstance(data, dict) else None
-        if not isinstance(version, int):
+        if not isinstance(version, int) or isinstance(version, bool) or version < 1:
             raise PlanRefused(f"this is no plan of pipediag's; {_AGAIN}")
         if version > VERSION:
             raise PlanRefused("the plan was written by a newer pipediag; update this one")
         try:
-            names = {f.name for f in dataclasses.fields(cls)}
-            known = {name: value for name, value in data.items() if name in names}
-            return cls(**{**known, "moved": tuple((str(name), str(digest)) for name, digest in data["moved"])})
-        except (KeyError, TypeError, ValueError):
-            raise PlanRefused(f"the plan is damaged; {_AGAIN}") from None
+            plan = build(cls, data)
+        except (TypeError, ValueError) as error:
+            raise PlanRefused(f"the plan is damaged ({error}); {_AGAIN}") from None
+        if not (plan.moved or plan.caches or plan.device == "cuda"):  # there the hand-off alone may pay
+            raise PlanRefused(f"the plan is damaged (it changes nothing); {_AGAIN}")
+        if missing := {"pipediag", "torch"} - {*plan.versions}:
+            raise PlanRefused(f"the plan is damaged (it has no version of {min(missing)}); {_AGAIN}")
+        return plan
 
     def check(self, script: str) -> None:
         """Check the script and the versions before the script starts.
@@ -154,11 +159,9 @@ def read(path: str) -> SavedPlan:
         PlanRefused: the file cannot be read, or holds no valid plan.
     """
     try:
-        data = json.loads(Path(path).read_text(encoding="utf-8"))
-    except OSError as error:
-        raise PlanRefused(f"{path}: cannot be read ({error.strerror})") from None
-    except ValueError:
-        raise PlanRefused(f"{path}: this is no plan of pipediag's; {_AGAIN}") from None
+        data = read_json(path)
+    except SessionFileError as error:
+        raise PlanRefused(f"{error}; {_AGAIN}") from None
     try:
         return SavedPlan.from_dict(data)
     except PlanRefused as refused:

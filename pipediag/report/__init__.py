@@ -14,6 +14,7 @@ from ..analysis.compare import Comparison
 from ..analysis.sweep import Sweep
 from ..errors import PipediagError, SessionFileError, UsageError
 from ..session import Session
+from ..session.files import read_json
 from . import audit, comparison, diagnosis, markdown, sweep, text
 from .document import Block, filled
 from .files import check_writable, write_whole
@@ -137,12 +138,7 @@ def read(path: str, price: float | None = None) -> Diagnosis:
     Raises:
         SessionFileError: the file is missing, unreadable, or not a session.
     """
-    try:
-        data = json.loads(Path(path).read_text(encoding="utf-8"))
-    except OSError as error:
-        raise SessionFileError(f"{path}: cannot be read ({error.strerror})") from None
-    except ValueError as error:
-        raise SessionFileError(f"{path}: not JSON ({error})") from None
+    data = read_json(path)
     if not isinstance(data, dict) or not isinstance(data.get("session"), dict):
         raise SessionFileError(f"{path}: not a pipediag session; write one with: pipediag analyze -o x.json SCRIPT")
     try:

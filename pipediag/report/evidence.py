@@ -77,7 +77,7 @@ def evidence_lines(diagnosis: Diagnosis) -> list[str]:
         stalled = seen.get("stalled_ms", 0.0)
         behind = f", {ms(stalled)} of it for one slow batch while later ones were ready" if stalled >= 0.01 else ""
         lines.append(f"the loop waits {ms(seen['wait_ms'])} a step for batches{behind}")
-    if "cores_busy" in seen:
+    if "cores_busy" in seen and "process_cpu" in seen:
         usable = session.environment.get("cores")
         of = f" of {usable:g} usable" if usable else ""
         own = seen.get("cores_used", seen["process_cpu"])

@@ -11,8 +11,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from .._version import __version__
 from ..errors import SessionFileError
-from .codec import build
+from .codec import build, check_entries
 from .events import KINDS, read
 from .facts import (
     NOT_YET,
@@ -68,6 +69,7 @@ from .rungs import (
     cut_of,
     cut_rung,
     fed_apart,
+    is_rung,
     made_under,
     ordered,
     settings_of,
@@ -137,6 +139,15 @@ __all__ = [
 ]
 
 SCHEMA_VERSION = 1
+#: Types of the entries that analysis and reports use, of facts that may have any entries.
+_ENTRIES: dict[str, dict[str, Any]] = {
+    "environment": {
+        **dict.fromkeys(("cores", "cpus", "affinity", "cgroup_quota", "memory_gib"), float | None),
+        "threads": dict[str, int],
+    },
+    "device": {"type": str, "name": str | None},
+    "caches": dict.fromkeys(("held_bytes", "device", "host", "shared"), float),
+}
 
 
 @dataclass
@@ -219,10 +230,35 @@ class Session:
         if isinstance(version, int) and version > SCHEMA_VERSION:
             raise SessionFileError("the session was written by a newer pipediag; update this one")
         try:
+            if version not in (None, SCHEMA_VERSION) or isinstance(version, (bool, float)):
+                raise ValueError(f"its schema_version is {version!r:.20}")
             if "windows" not in data or "rungs" not in data:
                 raise TypeError("it holds no windows")
-            return build(cls, data)
+            session = build(cls, {name: value for name, value in data.items() if name != "schema_version"})
+            session._check()
+            return session
         except (TypeError, ValueError) as error:
             raise SessionFileError(
                 f"not a pipediag session ({error}); write one with: pipediag analyze -o session.json SCRIPT"
             ) from None
+
+    def _check(self) -> None:
+        """Check what facts of a file say of each other; leave out rungs that only another version knows.
+
+        Raises:
+            TypeError, ValueError: no measurement can have given them.
+        """
+        unknown = {name for name in (*self.rungs, *(window.rung for window in self.windows)) if not is_rung(name)}
+        if unknown and self.tool_version == __version__:
+            raise ValueError(f"{min(unknown)!r:.40} is no rung")
+        self.windows = [window for window in self.windows if window.rung not in unknown]
+        self.rungs = {name: rung for name, rung in self.rungs.items() if name not in unknown}
+        for name, rung in self.rungs.items():
+            if name != rung.name:
+                raise ValueError(f"the rung {name!r:.40} is called {rung.name!r:.40}")
+        tried = len(self.knobs.tried) if self.knobs is not None else 0
+        for name in (*self.rungs, *(window.rung for window in self.windows)):
+            if (settings_of(name) or 0) > tried:
+                raise ValueError(f"no settings were tried as {name}")
+        for name, kinds in _ENTRIES.items():
+            check_entries(getattr(self, name), kinds, name)

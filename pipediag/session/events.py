@@ -19,9 +19,10 @@ if TYPE_CHECKING:
 
 @dataclass
 class Wrote:
-    """The script wrote a file."""
+    """The script wrote a file; ``overwrote`` is true if it was there before the analysis, and was not appended to."""
 
     path: str
+    overwrote: bool = False
 
 
 @dataclass
@@ -97,7 +98,7 @@ class Story:
 
     ``target`` is the ordinal of the training loader, ``rung`` the one under way at the end. ``error`` is the last line
     of the exception that ended the script, ``said`` that of its message on leaving; ``refused`` is true if the error
-    shows that the script cannot run twice.
+    shows that the script cannot run twice, ``making`` if it came out of a loader, and so from making a batch.
     """
 
     loaders: list[LoaderUse] = field(default_factory=list)
@@ -108,6 +109,7 @@ class Story:
     error: str = ""
     said: str = ""
     refused: bool = False
+    making: bool = False
 
 
 @dataclass
@@ -130,8 +132,10 @@ def _update(name: str) -> Callable[[Session, Any], None]:
 
 
 def _add_file(session: Session, wrote: Wrote) -> None:
-    if wrote.path not in session.script.wrote:
-        session.script.wrote.append(wrote.path)
+    script = session.script
+    for files in (script.wrote, script.overwrote) if wrote.overwrote else (script.wrote,):
+        if wrote.path not in files:
+            files.append(wrote.path)
 
 
 class Kind(NamedTuple):

@@ -13,6 +13,13 @@ UNTOUCHED = -1
 
 #: Share of a step above which waiting means that the workers' output limits the loop, not queued batches.
 _WAITS = 0.1
+#: Shortest and longest time, and largest number of steps, that can have been measured.
+_SHORTEST, _LONGEST, _MOST_STEPS = 1e-9, 1e9, 10**12
+
+
+def _check_timed(what: str, steps: int, seconds: float) -> None:
+    if not (0 < steps <= _MOST_STEPS and _SHORTEST <= seconds <= _LONGEST):
+        raise ValueError(f"{what} of {steps} steps in {seconds:g} s")
 
 
 @dataclass
@@ -33,8 +40,7 @@ class Window:
     evidence: dict[str, float] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        if not (self.steps > 0 and self.seconds > 0):
-            raise ValueError(f"a window of {self.steps} steps in {self.seconds} s")
+        _check_timed("a window", self.steps, self.seconds)
 
     @property
     def ms_per_step(self) -> float:
@@ -67,8 +73,7 @@ class Observed:
     attempt: int = 1
 
     def __post_init__(self) -> None:
-        if not (self.steps > 0 and self.seconds > 0):
-            raise ValueError(f"an observation of {self.steps} steps in {self.seconds} s")
+        _check_timed("an observation", self.steps, self.seconds)
 
 
 @dataclass
@@ -537,7 +542,8 @@ class Remedy:
 class Script:
     """The analysed command; ``argv`` is empty if the loop ran in this process.
 
-    ``error`` is the last line of the exception that ended the script, if one did.
+    ``error`` is the exception that ended the script in one line, if one did. ``overwrote`` lists those files of
+    ``wrote`` that were there before the analysis and were not just appended to.
     """
 
     argv: list[str] = field(default_factory=list)
@@ -545,6 +551,7 @@ class Script:
     exit_code: int | None = None
     error: str = ""
     wrote: list[str] = field(default_factory=list)
+    overwrote: list[str] = field(default_factory=list)
 
 
 @dataclass

@@ -106,6 +106,7 @@ RUNG_MEANING = {name: kind.meaning for name, kind in RUNG.items()}
 CACHED = tuple(name for name, kind in RUNG.items() if kind.fed_by == "cache")
 
 _CUT, _SETTINGS = "transform:", "settings:"
+_MOST_DIGITS = 6
 
 
 def made_under(rung: str) -> str:
@@ -144,8 +145,14 @@ def fed_apart(rung: str) -> bool:
     return rung in REMEDIES or settings_of(rung) is not None
 
 
+def is_rung(name: str) -> bool:
+    """Return whether there is such a rung."""
+    return name in RUNG or name in REMEDIES or cut_of(name) is not None or bool(settings_of(name))
+
+
 def _number(rung: str, prefix: str) -> int | None:
-    return int(rung[len(prefix) :]) if rung.startswith(prefix) and rung[len(prefix) :].isdecimal() else None
+    digits = rung[len(prefix) :]
+    return int(digits) if rung.startswith(prefix) and digits.isdecimal() and len(digits) <= _MOST_DIGITS else None
 
 
 def ordered(names: Iterable[str]) -> list[str]:

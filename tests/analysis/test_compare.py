@@ -251,7 +251,7 @@ class TestCommand:
 
     def test_no_such_file(self, main: Main, files: tuple[Path, Path]) -> None:
         code, _, err = main("compare", files[0], files[0].with_name("missing.json"))
-        assert code == 1
+        assert code == 2
         assert "missing.json: cannot be read" in err
 
     def test_a_bad_ending_is_noticed_first(self, main: Main, files: tuple[Path, Path]) -> None:

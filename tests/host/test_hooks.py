@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import os
 import sys
 import types
 from collections.abc import Iterator
@@ -186,19 +187,23 @@ class TestOnFirstIteration:
         assert module.Wrapping.calls == 1
 
 
+def writes_told_to(told: list[str]) -> Writes:
+    return Writes(lambda path, overwrote: told.append(path), began=0.0)
+
+
 class TestWrites:
     @pytest.mark.parametrize(
         "path", ["out/model.pt", "/home/me/run/log.txt", "results.csv", "/mnt/proc_data/x.bin", "events.out.tfevents.1"]
     )
     def test_results_are_told_of(self, path: str) -> None:
         told: list[str] = []
-        Writes(told.append).note(path)
+        writes_told_to(told).note(path)
         assert told == [path]
 
     @pytest.mark.parametrize("path", ["/home/me/dev/project/model.pt", "/srv/sys/run/x.pt", "/data/proc/train.csv"])
     def test_a_folder_that_is_merely_called_like_a_system_one(self, path: str) -> None:
         told: list[str] = []
-        Writes(told.append).note(path)
+        writes_told_to(told).note(path)
         assert told == [path]
 
     @pytest.mark.parametrize(
@@ -218,19 +223,19 @@ class TestWrites:
     )
     def test_other_files_are_not(self, path: str) -> None:
         told: list[str] = []
-        Writes(told.append).note(path)
+        writes_told_to(told).note(path)
         assert told == []
 
     def test_once_each(self) -> None:
         told: list[str] = []
-        writes = Writes(told.append)
+        writes = writes_told_to(told)
         for path in ("a", "b", "a"):
             writes.note(path)
         assert told == ["a", "b"]
 
     def test_not_from_a_forked_worker(self, monkeypatch: pytest.MonkeyPatch) -> None:
         told: list[str] = []
-        writes = Writes(told.append)
+        writes = writes_told_to(told)
         monkeypatch.setattr("os.getpid", lambda: -1)
         writes.note("a")
         assert told == []
@@ -240,6 +245,7 @@ class TestWrites:
         [
             ("open", ("a", "w", 0o1 | 0o100), ["a"]),
             ("open", ("a", "r+", 0o2), ["a"]),
+            ("os.rename", ("a", "b", -1, -1), ["b"]),
             ("open", ("a", "r", 0), []),
             ("open", (3, "w", 0o1), []),
             ("open", (b"a", "w", 0o1), []),
@@ -249,8 +255,27 @@ class TestWrites:
     )
     def test_audit_events(self, event: str, args: tuple[Any, ...], expected: list[str]) -> None:
         told: list[str] = []
-        Writes(told.append)._audit(event, args)
+        writes_told_to(told)._audit(event, args)
         assert told == expected
+
+    def test_what_was_there_before_is_overwritten(self, tmp_path: Path) -> None:
+        older, newer, missing = (tmp_path / name for name in ("older.pt", "newer.pt", "missing.pt"))
+        for path, time in ((older, 100.0), (newer, 300.0)):
+            path.touch()
+            os.utime(path, (time, time))
+        told: list[tuple[str, bool]] = []
+        writes = Writes(lambda path, overwrote: told.append((Path(path).name, overwrote)), began=200.0)
+        for path in (older, newer, missing):
+            writes._audit("open", (str(path), "w", os.O_WRONLY | os.O_TRUNC))
+        assert told == [("older.pt", True), ("newer.pt", False), ("missing.pt", False)]
+
+    def test_what_is_appended_to_is_not_overwritten(self, tmp_path: Path) -> None:
+        log = tmp_path / "train.log"
+        log.touch()
+        told: list[bool] = []
+        writes = Writes(lambda path, overwrote: told.append(overwrote), began=log.stat().st_mtime + 1)
+        writes._audit("open", (str(log), "a", os.O_WRONLY | os.O_APPEND))
+        assert told == [False]
 
 
 class TestOnOptimizerStep:

@@ -9,12 +9,12 @@ from typing import Any, ClassVar
 
 import pytest
 
-from pipediag.host.endings import nothing_measured, nth, trouble
+from pipediag.host.endings import files_written, nothing_measured, nth, trouble
 from pipediag.host.folders import Folders
 from pipediag.host.one_pass import PROLOGUE, Outcome, Watch
-from pipediag.host.passes import MAX_BARREN, PROLOGUE_AGAIN, _give_up, _next, _patience, _worth_it
+from pipediag.host.passes import MAX_BARREN, PROLOGUE_AGAIN, _acquit, _give_up, _next, _patience, _worth_it
 from pipediag.ladder.plan import Plan
-from pipediag.session import REMEDIED, Rung, Session, Window
+from pipediag.session import REMEDIED, Rung, Script, Session, Window
 from pipediag.session.events import LoaderUse, Story
 
 LOADER = LoaderUse(1, "train.py:3", draws=50, credits=40)
@@ -87,6 +87,25 @@ class TestNext:
     def test_a_failure_of_the_scripts_own_is_the_end(self) -> None:
         failed = ended(exit_code=1, story=replace(STORY, error="TypeError: no"))
         assert not failed.failed_under and _next(Plan(budget=30.0), failed, Session()) is None
+
+
+@pytest.mark.parametrize(("rung", "blamed"), [("device", ""), ("raw", "raw"), (REMEDIED, REMEDIED)])
+def test_an_error_from_making_a_plain_batch_is_the_scripts_own(rung: str, blamed: str) -> None:
+    """Under ``device``, workers make the batches that they always make."""
+    assert ended(exit_code=1, story=replace(STORY, rung=rung, error="E", making=True)).failed_under == blamed
+    assert ended(exit_code=1, story=replace(STORY, rung=rung, error="E")).failed_under == rung
+
+
+def test_a_rung_is_not_blamed_for_an_error_that_comes_without_it() -> None:
+    session = Session(rungs={name: Rung(name, False, "failed on these batches") for name in ("raw", "warm")})
+    story = replace(STORY, error="LookupError: 7")
+    under = [replace(story, rung=rung) for rung in ("raw", "baseline")]
+    other = replace(STORY, rung="warm", error="TypeError: no")
+    _acquit(session, [ended(exit_code=1, story=one) for one in (*under, other)])
+    assert session.rungs["raw"].why_not == (
+        "the script failed in its 1st run, and not on these batches alone: LookupError: 7"
+    )
+    assert session.rungs["warm"].why_not == "failed on these batches"
 
 
 def test_a_script_that_fails_under_the_remedy_has_not_failed() -> None:
@@ -212,7 +231,24 @@ class TestTrouble:
     def test_it_is_told_in_the_scripts_words(self) -> None:
         assert trouble([ended(), ended(**self.FAILED)]) == "failed in its 2nd run: TypeError: no"
         assert trouble([ended(), ended(), ended(exit_code=3)]).endswith("in its 3rd run: it ended with exit code 3")
-        assert trouble([ended(), ended(exit_code=137, killed=9)]).endswith("it was killed by SIGKILL")
+        assert trouble([ended(), ended(exit_code=137, killed=9)]).endswith(
+            "it was killed by SIGKILL, as by the kernel if memory runs out"
+        )
+
+    @pytest.mark.parametrize(
+        ("error", "words"),
+        [
+            (
+                "DataLoader worker (pid 7) is killed by signal: Killed. ",
+                "worker was killed by SIGKILL, as by the kernel",
+            ),
+            ("DataLoader worker (pid 7) is killed by signal: Bus error. It", "SIGBUS, as if shared memory (/dev/shm)"),
+            ("DataLoader worker (pid(s) 7, 8) exited unexpectedly", "a DataLoader worker was killed, or ended by its"),
+        ],
+    )
+    def test_a_worker_that_was_killed(self, error: str, words: str) -> None:
+        story = replace(STORY, error=f"RuntimeError: {error}", making=True)
+        assert words in trouble([ended(), ended(exit_code=1, story=story)])
 
     def test_a_script_that_always_fails_once_it_trains_has_failed(self) -> None:
         assert trouble([ended(**self.FAILED), ended(**self.FAILED)]) == ""
@@ -229,6 +265,19 @@ class TestTrouble:
         assert not ended(exit_code=1, story=story).failed_under
 
 
+@pytest.mark.parametrize(
+    ("wrote", "overwrote", "words"),
+    [
+        ([], [], ""),
+        (["a.log"], [], "; it wrote a.log"),
+        (["m.pt"], ["m.pt"], "; it overwrote m.pt, which had been there before"),
+        (list("abcdefm"), ["m"], "; it wrote a, b, c, d and 2 more; it overwrote m, which had been there before"),
+    ],
+)
+def test_files_written(wrote: list[str], overwrote: list[str], words: str) -> None:
+    assert files_written(Script(wrote=wrote, overwrote=overwrote)) == words
+
+
 @pytest.mark.parametrize(("number", "written"), [(1, "1st"), (2, "2nd"), (3, "3rd"), (4, "4th"), (11, "11th")])
 def test_ordinals(number: int, written: str) -> None:
     assert nth(number) == written
@@ -237,11 +286,17 @@ def test_ordinals(number: int, written: str) -> None:
 class TestFolders:
     def test_a_fresh_one_holds_what_was_there_before(self, tmp_path: Path) -> None:
         (tmp_path / "data").mkdir()
+        (tmp_path / "model.pt").write_text("trained for long")
         folders = Folders(str(tmp_path))
         (tmp_path / "log").touch()
         (tmp_path / "runs").mkdir()
         assert folders.renew(3) and folders.apart and folders.now is not None
-        assert os.path.basename(folders.now).startswith("pass-3-") and os.listdir(folders.now) == ["data"]
+        assert os.path.basename(folders.now).startswith("pass-3-") and sorted(os.listdir(folders.now)) == [
+            "data",
+            "model.pt",
+        ]
+        (Path(folders.now) / "model.pt").write_text("overwritten")
+        assert (tmp_path / "model.pt").read_text() == "trained for long"
         assert folders.hold("log") and not folders.hold("runs") and not folders.hold("none")
         third = folders.now
         assert folders.renew(4) and folders.now != third

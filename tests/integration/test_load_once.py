@@ -85,7 +85,7 @@ def test_what_differs_each_time_is_left_alone(sandbox: Sandbox) -> None:
 def test_a_plan_without_a_cache_takes_no_folder(sandbox: Sandbox, tmp_path: Path) -> None:
     from pipediag.remedy.saved import SavedPlan, versions
 
-    plan = SavedPlan("data.Set", 8, "cpu", (), script=SCRIPT, versions=versions())
+    plan = SavedPlan("data.Set", 8, "cuda", (), script=SCRIPT, versions=versions())
     (sandbox.cwd / "plan.json").write_text(json.dumps(plan.to_dict()))
     ran = run(sandbox, "--plan", "plan.json", "--cache-dir", "kept")
     assert ran.code == 2

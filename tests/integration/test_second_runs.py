@@ -23,7 +23,7 @@ REFUSED = {
     "input": "EOFError: EOF when reading a line",
     "exit": "it ended with exit code 3",
     "words": "the experiment is there already",
-    "kill": "it was killed by SIGKILL",
+    "kill": "it was killed by SIGKILL, as by the kernel if memory runs out",
 }
 CASES: dict[str, tuple[list[str], dict[str, Any]]] = {
     **{how: (["runs_once.py", how], {**SHORT, "crashes": True}) for how in REFUSED},
@@ -122,6 +122,6 @@ def test_a_refused_run_is_run_again_in_a_folder_of_its_own(analyze: Callable[...
     assert done.measured == {"device", "baseline"}
     folders = sorted(aside.glob("pass-*"))
     assert len(folders) == done.passes - 2 and all((folder / "runs" / "exp").is_dir() for folder in folders)
-    assert not (folders[0] / "trained").is_symlink() and (folders[0] / "words.txt").is_symlink()
+    assert (folders[0] / "trained").exists() and (folders[0] / "words.txt").is_file()
     (warning,) = [w for w in done.json["warnings"] if w["code"] == "later-pass-failed"]
     assert str(folders[0]) in warning["help"]

@@ -1,0 +1,31 @@
+"""Signals that end an analysis as Ctrl-C does."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+
+import pytest
+
+from pipediag.host.processes import Terminated, no_orphans
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+def test_they_interrupt(number: signal.Signals) -> None:
+    before = signal.getsignal(number)
+    with pytest.raises(Terminated) as interrupt, no_orphans():
+        os.kill(os.getpid(), number)
+        time.sleep(1)
+    assert interrupt.value.signum == number and signal.getsignal(number) == before
+
+
+def test_what_nohup_ignores_is_ignored() -> None:
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    try:
+        with no_orphans():
+            os.kill(os.getpid(), signal.SIGHUP)
+            time.sleep(0.1)
+        assert signal.getsignal(signal.SIGHUP) == signal.SIG_IGN
+    finally:
+        signal.signal(signal.SIGHUP, before)

@@ -1,0 +1,159 @@
+"""Files that anybody may have written: a session is read and reported, or refused in one line, soon and in bounds."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from pipediag import __version__
+from pipediag.analysis import Diagnosis
+from pipediag.errors import EXIT_USAGE, SessionFileError, UsageError
+from pipediag.session.files import DEEPEST, MOST_BYTES, MOST_VALUES, read_json
+
+from .hostile import damaged, file_of, full_session, use, valid
+
+#: Bounds for any file, and what an interpreter with pipediag's analysis and reports takes before it reads one.
+SECONDS, MEGABYTES = 2.0, 200
+
+
+@pytest.fixture(scope="module")
+def before() -> Diagnosis:
+    return valid()
+
+
+@pytest.fixture(scope="module")
+def path(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("hostile") / "x.json"
+
+
+def test_the_whole_session_is_read_again(path: Path, before: Diagnosis) -> None:
+    use(file_of(before.to_dict(), path), before)
+
+
+@settings(max_examples=60, suppress_health_check=[HealthCheck.too_slow])
+@given(st.randoms(use_true_random=False), st.integers(1, 3))
+def test_a_damaged_session_is_reported_or_refused(
+    path: Path, before: Diagnosis, draw: random.Random, times: int
+) -> None:
+    data = {"schema_version": 1, "session": full_session().to_dict()}
+    try:
+        use(file_of(damaged(data, draw, times), path), before)
+    except SessionFileError as error:
+        assert str(error).startswith(f"{path}: ") and "\n" not in str(error)
+
+
+@settings(max_examples=300)
+@given(st.randoms(use_true_random=False), st.integers(1, 3))
+def test_a_damaged_plan_is_checked_or_refused(path: Path, draw: random.Random, times: int) -> None:
+    from pipediag.remedy import saved
+
+    plan = saved.SavedPlan("D", 32, "cuda", (("Blur", "0123"),), script="train.py", versions=saved.versions())
+    try:
+        read = saved.read(file_of(damaged(plan.to_dict(), draw, times), path))
+        read.check("train.py")
+        read.names("D", 32, "train.py:3")
+        read.check_device("cuda")
+        read.check_moved([("Blur", "0123")])
+    except UsageError as refused:
+        assert "\n" not in str(refused) and len(str(refused)) < 2000
+
+
+def nested(depth: int) -> str:
+    return '{"schema_version": 1, "session": ' + "[" * depth + "]" * depth + "}"
+
+
+def filled(windows: int) -> str:
+    window = {"rung": "baseline", "round": 0, "steps": 1, "seconds": 1.0}
+    return json.dumps({"session": {"rungs": {}, "windows": [window] * windows}})
+
+
+def session(**values: Any) -> str:
+    return json.dumps({"schema_version": 1, "session": {**full_session().to_dict(), **values}})
+
+
+WINDOW = {"round": 0, "steps": 1, "seconds": 1.0}
+TEXTS: dict[str, Callable[[], str | bytes]] = {
+    "empty": str,
+    "binary": lambda: os.urandom(1 << 16),
+    "nested-10000": lambda: nested(10_000),
+    "nested-beyond-the-bound": lambda: nested(DEEPEST + 1),
+    "too-large": lambda: " " * (MOST_BYTES + 1),
+    "too-many-values": lambda: "[" + "{}," * MOST_VALUES + "{}]",
+    "as-many-objects-as-may-be": lambda: '{"session": [' + "{}," * (MOST_VALUES // 2 - 9) + "{}]}",
+    "as-many-characters-as-may-be": lambda: '{"session": "\U0001f600' + "a" * (MOST_BYTES - 99) + '"}',
+    "as-many-windows-as-may-be": lambda: filled(MOST_VALUES // 5 - 9),
+    "not-a-number": lambda: '{"session": {"windows": [NaN]}}',
+    "a-number-of-a-million-digits": lambda: '{"session": ' + "9" * 1_000_000 + "}",
+    "an-unknown-rung": lambda: session(tool_version=__version__, windows=[{"rung": "wheel", **WINDOW}]),
+    "untried-settings": lambda: session(windows=[{"rung": "settings:9", **WINDOW}]),
+    "another-schema": lambda: json.dumps({"schema_version": 0, "session": full_session().to_dict()}),
+    "a-schema-of-text": lambda: json.dumps({"schema_version": "1", "session": full_session().to_dict()}),
+}
+
+_IN_BOUNDS = """
+import sys, time
+from pathlib import Path
+from pipediag.commands import compare, report
+from pipediag.errors import PipediagError
+import pipediag.report
+began = time.process_time()
+try:
+    report.report(sys.argv[1], ())
+    code = 0
+except PipediagError as error:
+    print(error, file=sys.stderr)
+    code = error.exit_code
+seconds, status = time.process_time() - began, Path("/proc/self/status")
+memory = status.read_text().partition("VmHWM:")[2].split()[0] if status.exists() else 0
+print(seconds, memory, file=sys.stderr)
+sys.exit(code)
+"""
+
+
+def read_apart(path: Path | str) -> tuple[int, str, float, float]:
+    """Report a session in a process of its own; exit code, standard error, CPU seconds, megabytes at most (Linux)."""
+    command = [sys.executable, "-c", _IN_BOUNDS, str(path)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    *said, figures = done.stderr.splitlines() or [""]
+    assert "Traceback" not in done.stderr, done.stderr
+    seconds, kilobytes = map(float, figures.split())
+    return done.returncode, "\n".join(said), seconds, kilobytes / 1024
+
+
+@pytest.mark.parametrize("name", TEXTS)
+def test_a_bad_file_is_refused_in_a_line(tmp_path: Path, name: str) -> None:
+    file, content = tmp_path / "x.json", TEXTS[name]()
+    file.write_bytes(content if isinstance(content, bytes) else content.encode())
+    code, said, seconds, megabytes = read_apart(file)
+    assert code == (0 if name == "as-many-windows-as-may-be" else EXIT_USAGE)
+    assert len(said.splitlines()) == bool(code) and said.startswith(str(file) * bool(code))
+    assert seconds < SECONDS and megabytes < MEGABYTES
+
+
+def test_what_is_no_regular_file_is_refused_at_once(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "fifo")
+    with (tmp_path / "sparse").open("wb") as file:
+        file.truncate(200 << 20)
+    began = time.monotonic()
+    for path in (tmp_path / "fifo", tmp_path, tmp_path / "sparse", tmp_path / "none", "/dev/zero", "/dev/null"):
+        with pytest.raises(SessionFileError):
+            read_json(str(path))
+    assert time.monotonic() - began < SECONDS
+
+
+def test_what_can_be_no_text_is_replaced(tmp_path: Path) -> None:
+    """A script may have had an argument that is no UTF-8."""
+    file = tmp_path / "x.json"
+    file.write_text(json.dumps({"\udc80": ["a\udcff", 1.5, None]}))
+    assert read_json(str(file)) == {"\\udc80": ["a\\udcff", 1.5, None]}
