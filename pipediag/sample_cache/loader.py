@@ -101,8 +101,8 @@ def cache(
         samples: number of samples to try.
 
     Raises:
-        UsageError: ``loader`` is not a ``DataLoader``, ``samples`` or ``nbytes`` is not a whole number, ``folder`` cannot
-            be made or written to, or the platform is not Linux.
+        UsageError: ``loader`` is not a ``DataLoader``, ``samples`` or ``nbytes`` is not a whole number, ``folder``
+            cannot be made or written to, or the platform is not Linux.
     """
     if not isinstance(loader, DataLoader):
         raise UsageError(f"cache() takes a torch DataLoader, not {type(loader).__name__}")

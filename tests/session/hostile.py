@@ -11,8 +11,9 @@ from typing import Any
 from pipediag.analysis import Diagnosis, diagnose_session
 from pipediag.analysis.audit import audit
 from pipediag.analysis.compare import compare
+from pipediag.analysis.summary import summarise
 from pipediag.analysis.sweep import Run, Sweep
-from pipediag.report import RENDERERS, read
+from pipediag.report import OF_A_DIAGNOSIS, RENDERERS, read, screen
 from pipediag.session import (
     DECODED,
     HANDED_OVER,
@@ -157,9 +158,12 @@ def use(path: str, before: Diagnosis) -> None:
         Sweep("train.py", 1, [run]),
     )
     for subject in subjects:
-        for render in RENDERERS.values():
+        assert screen.write(summarise(subject))
+        for ending, render in RENDERERS.items():
+            if ending in OF_A_DIAGNOSIS and (subject is not diagnosis or not diagnosis.session.stretches):
+                continue
             written = render(subject)
-            assert (written if isinstance(written, bytes) else written.encode()) is not None
+            assert written if isinstance(written, bytes) else written.encode()
 
 
 def valid() -> Diagnosis:

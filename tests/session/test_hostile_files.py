@@ -105,11 +105,12 @@ _IN_BOUNDS = """
 import sys, time
 from pathlib import Path
 from pipediag.commands import compare, report
+from pipediag.commands.results import Results
 from pipediag.errors import PipediagError
 import pipediag.report
 began = time.process_time()
 try:
-    report.report(sys.argv[1], ())
+    report.report(sys.argv[1], Results())
     code = 0
 except PipediagError as error:
     print(error, file=sys.stderr)

@@ -112,7 +112,7 @@ SESSIONS = st.builds(
         wrote=st.lists(TEXT, max_size=2),
     ),
     environment=FACTS,
-    device=FACTS,
+    device=st.fixed_dictionaries({}, optional={"type": TEXT, "name": TEXT, "index": COUNT}),
     loader=st.none()
     | st.builds(
         Loader,
