@@ -75,6 +75,7 @@ class _Seen:
         self.credits = 0
         self.dataset = class_name(loader.dataset)
         self.batch_size = loader.batch_size
+        self.is_a_stream = isinstance(loader.dataset, IterableDataset)
         self._dataset = loader.dataset
         self._size = (loader.batch_size, loader.num_workers)
         self._iterator: weakref.ref[Any] | None = None
@@ -127,8 +128,13 @@ class Rerouting:
             for seen in self._seen:
                 self._say_news(seen)
             if self._seen and not self._refused and not any(seen.was_tried for seen in self._seen):
-                why = "the plan's loader was not iterated" if self._plan else _NONE_TRAINS
-                self._say(f"nothing was moved: {why}")
+                self._say(f"nothing was moved: {self._why_nothing()}")
+
+    def _why_nothing(self) -> str:
+        if self._plan is not None:
+            return "the plan's loader was not iterated"
+        streams = [seen for seen in self._seen if seen.credits and seen.is_a_stream]
+        return f"{streams[0].dataset}{_A_STREAM}" if streams else _NONE_TRAINS
 
     def _warn_unmeasured(self) -> None:
         """Warn that no analysis has shown that the script works with batches on the device."""
@@ -183,7 +189,7 @@ class Rerouting:
         if self._plan is not None:
             named = self._plan.names(class_name(loader.dataset), loader.batch_size, seen.where)
             return (training_device() or torch.device(self._plan.device)) if named else None
-        if isinstance(loader.dataset, IterableDataset) or not torch.is_grad_enabled():
+        if seen.is_a_stream or not torch.is_grad_enabled():
             return None
         return training_device() if seen.credits >= EVIDENCE or is_training() else None
 
@@ -251,4 +257,5 @@ class Rerouting:
 
 
 _NONE_TRAINS = "no loader trains from its first batch on, or for a second epoch"
+_A_STREAM = " is an iterable dataset, whose samples cannot be made apart from it"
 _NO_TRANSFORMS = "no transforms were found on its dataset"

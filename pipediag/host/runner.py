@@ -40,15 +40,20 @@ def main(arguments: list[str]) -> int:
 
 
 def _run(target: Target, plan: saved.SavedPlan | None, approximate: bool, cache_dir: str | None) -> None:
+    iterated = False
     with ExitStack() as stack:
 
         def begin() -> None:
             from .rerouting import Rerouting
 
+            nonlocal iterated
+            iterated = True
             stack.enter_context(Rerouting(plan, say, approximate, cache_dir).installed())
 
         stack.enter_context(on_first_iteration(begin))
         run(target)
+    if not iterated:
+        say("nothing was moved: the script iterated no torch DataLoader in its own process")
 
 
 def say(text: str) -> None:

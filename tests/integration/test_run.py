@@ -19,6 +19,20 @@ from .sandbox import PATIENCE, PIPEDIAG, REPO, SCRIPTS, Analysis, Ran, Sandbox, 
 pytest.importorskip("torchvision")
 
 REMEDIABLE, WHOLE = "remediable.py", "whole_training.py"
+STREAM = """
+import torch
+from torch.utils.data import DataLoader, IterableDataset
+
+class Stream(IterableDataset):
+    def __iter__(self):
+        return iter(torch.eye(8))
+
+model = torch.nn.Linear(8, 1)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+for batch in DataLoader(Stream(), batch_size=2):
+    model(batch).sum().backward()
+    optimizer.step()
+"""
 SHORT = ["--batches", "4", "--epochs", "2", "--losses", "--ms", "0.1"]
 
 
@@ -126,7 +140,16 @@ class TestEndings:
 
     def test_a_script_without_loaders(self, sandbox: Sandbox) -> None:
         ran = run(sandbox, "no_loader.py")
-        assert (ran.code, ran.stderr) == (0, "")
+        assert (ran.code, ran.others) == (0, [])
+        assert ran.said == ["pipediag: nothing was moved: the script iterated no torch DataLoader in its own process"]
+
+    def test_an_iterable_dataset(self, sandbox: Sandbox) -> None:
+        script = sandbox.cwd / "stream.py"
+        script.write_text(STREAM)
+        ran = run(sandbox, script)
+        assert ran.code == 0, ran.stderr
+        why = "__main__.Stream is an iterable dataset, whose samples cannot be made apart from it"
+        assert ran.said == [f"pipediag: nothing was moved: {why}"]
 
 
 def _interrupted(process: subprocess.Popen[str]) -> Ran:
