@@ -75,8 +75,6 @@ class SavedPlan:
             plan = build(cls, data)
         except (TypeError, ValueError) as error:
             raise PlanRefused(f"the plan is damaged ({error}); {_AGAIN}") from None
-        if not (plan.moved or plan.caches or plan.device == "cuda"):  # there the hand-off alone may pay
-            raise PlanRefused(f"the plan is damaged (it changes nothing); {_AGAIN}")
         if missing := {"pipediag", "torch"} - {*plan.versions}:
             raise PlanRefused(f"the plan is damaged (it has no version of {min(missing)}); {_AGAIN}")
         return plan

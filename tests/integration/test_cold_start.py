@@ -65,7 +65,7 @@ def test_a_corrupt_session_is_refused_in_one_line(sandbox: Sandbox, text: str | 
     if text is not None:
         path.write_text(text)
     ran = sandbox.run(*PIPEDIAG, "report", str(path))
-    assert ran.code == 1 and ran.stdout == ""
+    assert ran.code == 2 and ran.stdout == ""
     assert len(ran.stderr.splitlines()) == 1 and ran.said and "corrupt.json" in ran.said[0]
 
 
@@ -79,5 +79,5 @@ def test_a_damaged_session_is_refused_in_one_line(sandbox: Sandbox, saved: Path,
     text = json.dumps(data)
     saved.write_text(text[: len(text) // 2] if damage == "truncated" else text)
     ran = sandbox.run(*PIPEDIAG, "report", str(saved))
-    assert ran.code == 1 and ran.stdout == ""
+    assert ran.code == 2 and ran.stdout == ""
     assert len(ran.stderr.splitlines()) == 1 and "saved.json" in ran.said[0]
