@@ -32,7 +32,7 @@ ITERABLE = {
 
 @pytest.fixture(scope="module")
 def results(side_by_side: Callable[..., Future[Analysis]]) -> Results:
-    separable = {form: side_by_side("separable.py", form, rungs="raw,baseline", budget=2.5) for form in FORMS}
+    separable = {form: side_by_side("separable.py", form, rungs="raw,baseline", budget=5) for form in FORMS}
     inseparable = {
         form: side_by_side("separable.py", form, rungs="device,raw,warm,baseline", budget=4) for form in INSEPARABLE
     }
