@@ -218,7 +218,7 @@ _hosted = _all(
 @_measuring(120.0)
 @_rungs
 @click.option("--apply", is_flag=True, help="Then move the transforms to the device and measure whether it pays.")
-@_seconds("--apply-budget", 60.0, "Seconds for measuring the remedy, in addition to --budget.")
+@_seconds("--apply-budget", 90.0, "Seconds for preparing and measuring the remedy, in addition to --budget.")
 @click.option("--approximate", is_flag=True, help=f"With --apply: {_DECODES}")
 @_file("--plan", "With --apply: write the plan for pipediag run if the remedy pays.")
 @click.option("--no-knobs", is_flag=True, help="Do not try other loader settings after the ladder.")

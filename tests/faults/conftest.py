@@ -5,6 +5,7 @@ from __future__ import annotations
 import signal
 from collections.abc import Iterator
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import pytest
 
@@ -20,6 +21,7 @@ def interruptible() -> None:
 
 @pytest.fixture
 def leaks(tmp_path: Path) -> Iterator[Leaks]:
-    checker = Leaks(tmp_path)
-    yield checker
-    checker.end()
+    with TemporaryDirectory(prefix="leaks-") as temporary:  # short: sockets are made in it
+        checker = Leaks(tmp_path, Path(temporary))
+        yield checker
+        checker.end()

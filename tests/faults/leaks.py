@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import fcntl
 import os
+import signal
 import subprocess
 import sys
 import termios
@@ -26,12 +27,18 @@ _SHARED = ("torch_", "sem.", "psm_")
 _NATIVE = ("pymp-", "torchinductor_")
 
 
+def _as_in_a_terminal(terminal: int | None) -> None:
+    """Make ``terminal`` the controlling one, and hear hang-ups, also if these tests run under ``nohup``."""
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)
+    if terminal is not None:
+        fcntl.ioctl(terminal, termios.TIOCSCTTY, 0)
+
+
 class Leaks:
     """Starts commands whose processes and temporary files can be told from all others, and finds what they leave."""
 
-    def __init__(self, folder: Path) -> None:
-        self.temporary = folder / "tmp"
-        self.temporary.mkdir()
+    def __init__(self, folder: Path, temporary: Path) -> None:
+        self.temporary = temporary
         self.cwd = folder / "cwd"
         self.cwd.mkdir()
         self._mark = uuid.uuid4().hex
@@ -58,7 +65,7 @@ class Leaks:
             stderr=subprocess.PIPE if terminal is None else terminal,
             text=True,
             start_new_session=True,
-            preexec_fn=None if terminal is None else partial(fcntl.ioctl, terminal, termios.TIOCSCTTY, 0),
+            preexec_fn=partial(_as_in_a_terminal, terminal),
         )
         self._started.append(process)
         return process

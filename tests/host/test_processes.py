@@ -13,11 +13,14 @@ from pipediag.host.processes import Terminated, no_orphans
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
 def test_they_interrupt(number: signal.Signals) -> None:
-    before = signal.getsignal(number)
-    with pytest.raises(Terminated) as interrupt, no_orphans():
-        os.kill(os.getpid(), number)
-        time.sleep(1)
-    assert interrupt.value.signum == number and signal.getsignal(number) == before
+    under_these_tests = signal.signal(number, signal.SIG_DFL)  # nohup may have changed it
+    try:
+        with pytest.raises(Terminated) as interrupt, no_orphans():
+            os.kill(os.getpid(), number)
+            time.sleep(1)
+        assert interrupt.value.signum == number and signal.getsignal(number) == signal.SIG_DFL
+    finally:
+        signal.signal(number, under_these_tests)
 
 
 def test_what_nohup_ignores_is_ignored() -> None:
