@@ -144,6 +144,11 @@ class TestCareful:
         session.script.passes, session.script.wrote = 4, ["a.pt", "b.pt", "c.pt", "d.pt"]
         assert told(session).careful == ["the script ran 4 times and wrote a.pt, b.pt and 2 more"]
 
+    def test_files_that_had_been_there_come_first(self) -> None:
+        session = make(FLAT)
+        session.script.wrote, session.script.overwrote = ["last.pt", "new.pt"], ["last.pt"]
+        assert told(session).careful == ["the script ran once and overwrote last.pt and wrote new.pt"]
+
     def test_nothing_to_say_of_one_run_that_wrote_nothing(self) -> None:
         assert told(make(FLAT)).careful == []
 

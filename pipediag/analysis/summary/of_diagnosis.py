@@ -251,8 +251,11 @@ def _careful(diagnosis: Diagnosis) -> tuple[list[str], int]:
 
 def _ran(session: Session) -> list[str]:
     """Return how often the script ran, and what it wrote."""
-    passes, wrote = session.script.passes, session.script.wrote
-    if not session.script.argv or (passes < 2 and not wrote):
+    script = session.script
+    if not script.argv or (script.passes < 2 and not script.wrote):
         return []
-    often = "once" if passes < 2 else f"{passes} times"
-    return [f"the script ran {often}" + (f" and wrote {few_of(list(map(file, wrote)))}" if wrote else "")]
+    told = f"the script ran {'once' if script.passes < 2 else f'{script.passes} times'}"
+    made = [path for path in script.wrote if path not in script.overwrote]
+    for verb, paths in (("overwrote", script.overwrote), ("wrote", made)):
+        told += f" and {verb} {few_of(list(map(file, paths)))}" if paths else ""
+    return [told]
