@@ -121,7 +121,7 @@ def _full_cpu(ladder: LadderView, pieces: list[Stage]) -> Warning_ | None:
     if not ladder.has("baseline") or not full(ladder, "baseline"):
         return None
     cores = ladder.session.environment["cores"]
-    told = f"{busy_cores(ladder, 'baseline'):.1f} of {cores:g} usable cores are in use under the baseline"
+    told = f"{busy_cores(ladder, 'baseline'):.1f} of {cores:g} usable cores are in use while the script runs as it is"
     top = next((piece for piece in input_stages(ladder, pieces) if piece.ms.value > 0), None)
     added_by = next((r for r in ladder.rungs if top is not None and top.stage in ladder.covered(r)), "")
     before = ladder.below(added_by) if added_by else None

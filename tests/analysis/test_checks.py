@@ -104,7 +104,7 @@ class TestFullCpu:
         warning = self.warning(1.0, 3.8)
         assert warning is not None
         assert warning.code == "full-cpu"
-        assert warning.message == "3.8 of 4 usable cores are in use under the baseline"
+        assert warning.message == "3.8 of 4 usable cores are in use while the script runs as it is"
 
     def test_tipped_over(self) -> None:
         """The machine was full before: the stage may be innocent."""

@@ -813,7 +813,7 @@ class TestMoreCores:
         session = starved(environment={"cores": 5})
         session.device["name"] = "NVIDIA H200"
         one = advice(session)["more-cores"]
-        assert one.title == "About 9 cores for NVIDIA H200 at this step time, instead of 5"
+        assert one.title == "About 9 CPU cores instead of 5"
         assert one.evidence == [
             "a batch takes the workers 400 ms of CPU time and the loop can take one every 51 ms: 7.84 cores, beside 1 "
             "for the training process and others"

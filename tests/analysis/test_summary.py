@@ -121,7 +121,7 @@ class TestWhatToDo:
     def test_samples_kept(self) -> None:
         session = self.remedied(3.0, rung=LOADED_ONCE, keeping=Keeping("kept", 10, 100), plan_file="plan.json")
         action = told(session).actions[0]
-        assert (action.title, action.gain) == ("Load each sample once", "3x measured")
+        assert (action.title, action.gain) == ("Keep samples in memory after the first epoch", "3x measured")
         assert action.lines == ("pipediag run --plan plan.json train.py",)
 
     def test_what_does_not_pay_is_not_offered(self) -> None:

@@ -212,10 +212,9 @@ def more_cores(view: View) -> Recommendation | None:
         return None
     needed, each, loop = math.ceil(wanted), number(work.cpu / model.loop), number(model.loop)
     workers = max(model.workers, math.ceil(work.run / model.loop))
-    device = view.session.device.get("name") or f"this {view.device} device"
     return view.made(
         "more-cores",
-        f"About {needed} cores for {device} at this step time, instead of {cores:g}",
+        f"About {needed} CPU cores instead of {cores:g}",
         view.workers_stage,
         Change(workers=workers, cores=float(needed)),
         [

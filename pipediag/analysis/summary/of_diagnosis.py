@@ -183,7 +183,7 @@ def _basis(diagnosis: Diagnosis, causes: Iterable[Stage]) -> str:
         return ""
     if not any(piece.stage in OF_THE_WORKERS for piece in causes):
         return "measured with cached batches" if diagnosis.ladder.intervened else "as timed in the loop"
-    basis = "by the workers' time"
+    basis = "split by the workers' time"
     return f"{basis}, proven by caching" if diagnosis.verdict.level == PROVEN else basis
 
 
@@ -211,7 +211,7 @@ def _keep(session: Session, kept: Outcome) -> Action:
     remedy = remedy_of(session, kept.rung)
     assert remedy is not None and kept.speedup is not None, "it pays"
     if kept.rung == LOADED_ONCE:
-        title = "Load each sample once" + (", move transforms to the device" if remedy.moved else "")
+        title = "Keep samples in memory after the first epoch" + (", move transforms" if remedy.moved else "")
     elif kept.rung == HANDED_OVER:
         title = "Hand batches over through re-used page-locked memory"
     else:
@@ -226,9 +226,13 @@ def _keep(session: Session, kept: Outcome) -> Action:
 def advice(session: Session, one: Recommendation) -> Action:
     """Return what a recommendation asks for."""
     gain = f"{number(one.gain.value)}x {'measured' if one.measured else 'predicted'}" if one.gain else ""
-    if one.id == "offload" and one.measured is None and session.script.argv and not outcomes(session):
-        command = shlex.join(["pipediag", "analyze", "--apply", "--plan", "plan.json", *session.script.argv])
-        return Action(one.title, gain, (shortened(session, command),))
+    argv = session.script.argv
+    if one.id == "offload" and one.measured is None and argv and not outcomes(session):
+        command = shlex.join(["pipediag", "analyze", "--apply", "--plan", "plan.json", *argv])
+        return Action(one.title, gain, (f"to try it: {shortened(session, command)}",))
+    if "--profile" in one.how and argv:
+        command = shlex.join(["pipediag", "analyze", "--profile", "trace.json", *argv])
+        return Action(one.title, gain, (f"to see what it consists of: {shortened(session, command)}",))
     how = one.how.splitlines()[0].split("; ")[0]
     where = session.loader.where if session.loader is not None else ""
     if where:
