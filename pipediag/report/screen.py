@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 from collections.abc import Iterator
 from dataclasses import replace
+from textwrap import wrap
 
 from rich.console import Console, RenderableType
 from rich.padding import Padding
@@ -18,6 +19,8 @@ LINES = 24
 #: Below this width bars are left out, and places get lines of their own.
 _NARROW = 60
 _BAR, _SHORT_BAR = 20, 12
+#: Columns before the lines below an action.
+_DEEP = 5
 _STYLES = {"bad": "bold red", "doubtful": "bold yellow", "good": "bold green", "": "bold"}
 #: Parts of a block, in eighths.
 _EIGHTHS = " ▏▎▍▌▋▊▉"
@@ -155,10 +158,18 @@ class _Screen:
         title = [Text(f"{count}."), Text(action.title), Text(action.gain, "green")]
         self._print(_grid([title], "llr", 1, expand=True))
         for line in action.lines:
-            self._print(Text(line, "cyan"), 5)
+            for part in _copyable(line, self._console.width - _DEEP):
+                self._console.print(Text(" " * _DEEP + part, "cyan"), soft_wrap=True)
 
     def _print(self, what: RenderableType, indent: int = 2) -> None:
         self._console.print(Padding(what, (0, 0, 0, indent)))
+
+
+def _copyable(line: str, width: int) -> list[str]:
+    """Return a line in parts that can be copied: no word is broken, and a command goes on after a backslash."""
+    is_command = line.startswith("pipediag ") or ": pipediag " in line
+    parts = wrap(line, width - 2 * is_command, break_long_words=False, break_on_hyphens=False)
+    return [part + " \\" for part in parts[:-1]] + parts[-1:] if is_command else parts
 
 
 def _grid(rows: list[list[Text]], align: str, gap: int = 2, expand: bool = False) -> Table:

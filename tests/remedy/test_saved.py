@@ -176,7 +176,7 @@ class TestCommands:
         path = tmp_path / "plan.json"
         code, out, err = main("analyze", "--apply", "--apply-budget", "7", "--plan", path, "train.py")
         assert (code, err) == (0, "") and requests[0].apply == 7.0
-        assert f"pipediag run --plan {path} train.py" in " ".join(out.split())
+        assert f"pipediag run --plan {path} train.py" in " ".join(out.replace("\\\n", " ").split())
         assert saved.read(str(path)).speedup["value"] == 2.0
 
     def test_the_plan_of_the_hand_off_is_written_where_only_that_pays(
@@ -190,7 +190,7 @@ class TestCommands:
         path = tmp_path / "plan.json"
         code, out, err = main("analyze", "--apply", "--plan", path, "train.py")
         assert (code, err) == (0, "") and saved.read(str(path)).moved == ()
-        assert f"pipediag run --plan {path} train.py" in " ".join(out.split())
+        assert f"pipediag run --plan {path} train.py" in " ".join(out.replace("\\\n", " ").split())
 
     def test_of_what_does_not_pay_none_is_written(
         self, main: Main, tmp_path: Path, analyzed: Callable[[Session], list[Request]]

@@ -92,7 +92,8 @@ _summary = st.builds(
 def test_whatever_the_names_are_none_is_cut_off(summary: Summary, width: int) -> None:
     """With room for everything, each character is there: names fold."""
     shown = screen.write(summary, width=width, max_lines=None)
-    assert max(map(len, shown.splitlines())) <= width
+    words = [word for action in summary.actions for line in action.lines for word in line.split()]
+    assert max(map(len, shown.splitlines())) <= max(width, *(len(word) + 5 for word in words), 0)
     bare = re.sub(r"\s", "", shown)
     for cause in summary.causes:
         assert cause.name in bare
@@ -122,6 +123,12 @@ def test_a_sweep_of_many_runs_keeps_its_first_rows() -> None:
     shown = screen.write(summary)
     assert shown.count("\n") <= LINES
     assert "run 0" in shown and "more notes" in shown
+
+
+def test_a_command_can_be_copied() -> None:
+    path = "/a/long/" + "path/" * 20 + "plan.json"
+    shown = screen.write(Summary("Waits", actions=[Action("Run it", "", (f"pipediag run --plan {path} train.py",))]))
+    assert f"pipediag run --plan \\\n     {path} \\\n     train.py\n" in shown
 
 
 def test_no_rates_leave_no_empty_line() -> None:
