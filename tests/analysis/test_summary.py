@@ -81,12 +81,22 @@ class TestWhere:
         session.loader.dataset_code = Place("ImageFolder.__getitem__", "/x/site-packages/torchvision/folder.py:236")
         assert told(session).causes[0].where == "train.py:10"
 
+    def test_a_script_that_is_installed_is_no_library(self) -> None:
+        session = make(climbing(warm=50.0))
+        session.script.argv = ["/home/me/.venv/lib/site-packages/demo/train.py"]
+        assert session.loader is not None
+        session.loader.dataset_code = Place("Images.__getitem__", ".venv/lib/site-packages/demo/train.py:60")
+        assert told(session).causes[0].where == "train.py:60"
+
     @pytest.mark.parametrize(
         "where, shown",
         [
             ("aug.py:3", "aug.py:3"),
             ("/home/me/project/data/aug.py:3", "data/aug.py:3"),
             ("/elsewhere/lib/aug.py:3", "lib/aug.py:3"),
+            ("project/data/aug.py:3", "data/aug.py:3"),
+            ("me/project/aug.py:3", "aug.py:3"),
+            ("elsewhere/aug.py:3", "elsewhere/aug.py:3"),
         ],
     )
     def test_places_relative_to_the_script(self, where: str, shown: str) -> None:

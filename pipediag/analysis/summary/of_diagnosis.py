@@ -16,7 +16,7 @@ from ..thresholds import GATE
 from ..verdict import OBSERVED, PROVEN, startup_ms
 from ..waterfall import OF_THE_WORKERS, ranked
 from .parts import Action, Cause, Rate, Summary, Tone
-from .words import STAGES, file, short, shortened, shorter_paths
+from .words import STAGES, file, is_library, short, shortened, shorter_paths
 
 #: Most stages, actions and notes that are named.
 _CAUSES, ACTIONS, _NOTES = 4, 3, 2
@@ -160,7 +160,7 @@ def _place(session: Session, piece: Stage) -> str:
     """Return the user's line for a piece: that of the loader if its own code is a library's."""
     where = (piece.culprit or Place("")).where
     loader = session.loader.where if session.loader is not None else ""
-    return short(session, loader if "site-packages" in where or not where else where)
+    return short(session, loader if is_library(session, where) or not where else where)
 
 
 def _rest(diagnosis: Diagnosis, pieces: list[Stage]) -> str:

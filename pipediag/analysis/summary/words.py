@@ -19,18 +19,35 @@ _LONG = 40
 
 def short(session: Session, where: str) -> str:
     """Return ``file:line`` relative to the script's folder, or with its last folder only."""
-    if not os.path.isabs(where):
-        return where
-    folder = os.path.dirname(session.script.argv[0]) if session.script.argv else ""
-    if folder and where.startswith(folder + os.sep):
-        return where[len(folder) + 1 :]
+    own = _in_the_scripts_folder(session, where)
+    if own or not os.path.isabs(where):
+        return own or where
     return os.sep.join(where.split(os.sep)[-2:])
 
 
+def is_library(session: Session, where: str) -> bool:
+    """Return whether a place is in an installed package that the script is no part of."""
+    return "site-packages" in where and not _in_the_scripts_folder(session, where)
+
+
+def _in_the_scripts_folder(session: Session, where: str) -> str:
+    """Return a place relative to the script's folder; empty if it lies elsewhere.
+
+    It may be relative to the folder in which the analysis ran, which is not known.
+    """
+    folder = os.path.dirname(session.script.argv[0]) if session.script.argv else ""
+    parts = where.split(os.sep)
+    for count in range(len(parts) - 1, 0, -1):
+        above = os.sep.join(parts[:count])
+        if above and (folder == above or folder.endswith(os.sep + above)):
+            return os.sep.join(parts[count:])
+    return ""
+
+
 def shorter_paths(session: Session, text: str) -> str:
-    """Shorten the places in a text that begin with an absolute path."""
+    """Shorten the places in a text."""
     words = text.split(" ")
-    return " ".join(short(session, word) if word.startswith(os.sep) and ":" in word else word for word in words)
+    return " ".join(short(session, word) if os.sep in word and ":" in word else word for word in words)
 
 
 def shortened(session: Session, command: str) -> str:
