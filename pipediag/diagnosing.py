@@ -12,7 +12,7 @@ import time
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
 from traceback import format_exception_only
 from typing import TYPE_CHECKING, Any
@@ -23,7 +23,7 @@ from .analysis import diagnose_session
 from .analysis.remedy import best, remedy_of, why_none
 from .analysis.sentences import few_of, number
 from .analysis.stopping import next_round
-from .analysis.summary import summarise
+from .analysis.summary import StageCost, summarise
 from .arguments import positive
 from .errors import AnalysisOver, NothingMeasured, UsageError
 from .session import DECODED, HANDED_OVER, LOADED_ONCE, REMEDIED, RUNG_MEANING, Session
@@ -36,16 +36,6 @@ if TYPE_CHECKING:
     from .ladder.measurement import Measurement
     from .loop.training_state import TrainingState
     from .remedy import OffloadedLoader
-
-
-@dataclass(frozen=True)
-class StageCost:
-    """A stage of the pipeline: milliseconds of a step, share of the step from 0 to 1, and ``file:line`` if known."""
-
-    name: str
-    ms: float
-    share: float
-    where: str = ""
 
 
 class Diagnosis(analysis.Diagnosis):

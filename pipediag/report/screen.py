@@ -13,7 +13,7 @@ from rich.table import Table
 from rich.text import Text
 
 from ..analysis.sentences import number, percent
-from ..analysis.summary import Action, Cause, Rate, Summary
+from ..analysis.summary import Action, Rate, StageCost, Summary
 
 LINES = 24
 #: Below this width bars are left out, and places get lines of their own.
@@ -129,7 +129,7 @@ class _Screen:
         cells += [] if self._narrow else [self._bar(rate.steps_per_s / most)]
         return list(map(Text, [*cells, rate.note]))
 
-    def _causes(self, causes: list[Cause]) -> None:
+    def _causes(self, causes: list[StageCost]) -> None:
         """Print the causes in columns: bars only if the places fit beside them, places below if they do not fit."""
         most, room = max(cause.share for cause in causes), self._console.width - 2
         rows = [[cause.name, f"{number(cause.ms)} ms", percent(cause.share)] for cause in causes]

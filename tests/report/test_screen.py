@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from pipediag.analysis import diagnose_session
 from pipediag.analysis.audit import audit
 from pipediag.analysis.compare import compare
-from pipediag.analysis.summary import Action, Cause, Rate, Summary, summarise
+from pipediag.analysis.summary import Action, Rate, StageCost, Summary, summarise
 from pipediag.analysis.sweep import Run, Sweep
 from pipediag.report import screen
 from pipediag.report.screen import LINES
@@ -80,7 +80,7 @@ _summary = st.builds(
     figures=_text,
     certainty=_text,
     rates=st.lists(st.builds(Rate, _word, st.floats(1e-6, 1e6), _word), max_size=2),
-    causes=st.lists(st.builds(Cause, _word, st.floats(0, 1e5), st.floats(0.05, 1), _word), max_size=4),
+    causes=st.lists(st.builds(StageCost, _word, st.floats(0, 1e5), st.floats(0.05, 1), _word), max_size=4),
     rest=_text,
     actions=st.lists(st.builds(Action, _text, _word, st.lists(_text, max_size=2).map(tuple)), max_size=3),
     careful=st.lists(_text, max_size=5),
@@ -105,7 +105,7 @@ def test_whatever_the_names_are_none_is_cut_off(summary: Summary, width: int) ->
 def test_what_is_left_out_first() -> None:
     """The lines below later actions, then notes, then actions, then causes; the answer and the best action stay."""
     actions = [Action(f"do {n}", "2x predicted", (f"how {n}", f"and {n}")) for n in range(3)]
-    causes = [Cause(f"stage {n}", 10.0, 0.2, "a.py:1") for n in range(4)]
+    causes = [StageCost(f"stage {n}", 10.0, 0.2, "a.py:1") for n in range(4)]
     summary = Summary(
         "Waits", rates=[Rate("now", 1.0)], causes=causes, actions=actions, careful=["one", "two", "three"]
     )

@@ -15,7 +15,7 @@ from ..sentences import counted, few_of, number, percent, span
 from ..thresholds import GATE
 from ..verdict import OBSERVED, PROVEN, startup_ms
 from ..waterfall import OF_THE_WORKERS, ranked
-from .parts import Action, Cause, Rate, Summary, Tone
+from .parts import Action, Rate, StageCost, Summary, Tone
 from .words import STAGES, file, is_library, short, shortened, shorter_paths
 
 #: Most stages, actions and notes that are named.
@@ -146,8 +146,8 @@ def _certain(diagnosis: Diagnosis, piece: Stage) -> bool:
     return piece.share >= GATE and piece.ms.low > 0
 
 
-def _cause(session: Session, piece: Stage) -> Cause:
-    return Cause(_name(piece), piece.ms.value, piece.share, _place(session, piece))
+def _cause(session: Session, piece: Stage) -> StageCost:
+    return StageCost(_name(piece), piece.ms.value, piece.share, _place(session, piece))
 
 
 def _name(piece: Stage) -> str:

@@ -9,8 +9,8 @@ Tone = Literal["", "good", "doubtful", "bad"]
 
 
 @dataclass(frozen=True)
-class Cause:
-    """A stage that certainly costs time: milliseconds a step, share of the step from 0 to 1, and ``file:line``."""
+class StageCost:
+    """A stage and its cost: milliseconds of a step, share of the step from 0 to 1, and ``file:line`` if known."""
 
     name: str
     ms: float
@@ -65,7 +65,7 @@ class Summary:
     subject: str = ""
     rates: list[Rate] = field(default_factory=list)
     basis: str = ""
-    causes: list[Cause] = field(default_factory=list)
+    causes: list[StageCost] = field(default_factory=list)
     rest: str = ""
     findings_title: str = ""
     findings: list[tuple[str, str]] = field(default_factory=list)
