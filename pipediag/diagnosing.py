@@ -240,8 +240,7 @@ def _tell(error: Exception, measurement: Measurement, session: Session) -> None:
 
 def _stage_name(piece: analysis.diagnosis.Stage) -> str:
     """Return the name of a piece of the step, with the stages and transforms in it."""
-    others = [stage for stage in piece.covers if stage != piece.stage]
-    name = f"{piece.stage} (with {', '.join(others)})" if others else piece.stage
+    name = f"{piece.stage} (with {', '.join(piece.others)})" if piece.others else piece.stage
     return f"{name}: {', '.join(piece.links)}" if piece.links else name
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -69,6 +70,13 @@ def installed() -> list[Any]:
     of_optimizers = [optimizer._global_optimizer_pre_hooks, optimizer._global_optimizer_post_hooks]
     hooks = [*of_optimizers, module._global_forward_pre_hooks]
     return [list(sys.meta_path), marker.recorder, native, torch.save, GradScaler.step, *map(dict, hooks)]
+
+
+@pytest.fixture(scope="session", autouse=True)
+def interruptible() -> None:
+    """A shell ignores Ctrl-C in what it starts in the background, and processes inherit that."""
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture(autouse=True)

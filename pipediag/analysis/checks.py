@@ -8,13 +8,15 @@ from ..session import CONTROLS, Session, Warning_, fed_apart
 from .cores import busy_cores, full
 from .diagnosis import Stage
 from .ladder import LadderView, known
-from .sentences import number, percent
+from .sentences import first_of, number, percent
 from .thresholds import GATE
 from .verdict import disagreements
 from .waterfall import input_stages
 
 #: Other processes are reported if they use at least this share of the cores and at least this many cores.
 FOREIGN, _OTHERS = 0.1, 0.4
+#: Most files of the script's that are named.
+FILES = 4
 #: The tail is heavy if the 99th percentile is at least this many times the median.
 SLOW = 3.0
 #: Sample sizes vary if the largest is at least this many times the smallest.
@@ -213,10 +215,8 @@ def _varying_steps(ladder: LadderView) -> Warning_ | None:
 def _wrote(session: Session) -> Warning_ | None:
     if not session.script.wrote:
         return None
-    shown = ", ".join(session.script.wrote[:4])
-    more = len(session.script.wrote) - 4
     return Warning_(
         "wrote-files",
-        f"the analysed script wrote {shown}" + (f" and {more} more" if more > 0 else ""),
+        f"the analysed script wrote {first_of(session.script.wrote, FILES)}",
         "it ran for real, and more than once if passes > 1; --workdir DIR runs it in a scratch directory",
     )

@@ -38,6 +38,11 @@ class Stage:
     links: list[str] = field(default_factory=list)
     without: Without | None = None
 
+    @property
+    def others(self) -> list[str]:
+        """The other stages in the piece."""
+        return [stage for stage in self.covers if stage != self.stage]
+
 
 @dataclass
 class Verdict:

@@ -70,7 +70,12 @@ def few(names: Sequence[str]) -> str:
 
 def few_of(names: Sequence[str]) -> str:
     """Return names in a row: of many, the first two and how many more there are."""
-    return listed(names) if len(names) <= _FEW else f"{', '.join(names[:2])} and {len(names) - 2} more"
+    return listed(names) if len(names) <= _FEW else first_of(names, 2)
+
+
+def first_of(names: Sequence[str], most: int) -> str:
+    """Return the first names in a row, and how many more there are."""
+    return ", ".join(names[:most]) + (f" and {len(names) - most} more" if len(names) > most else "")
 
 
 def counted(count: float, noun: str, plural: str = "") -> str:

@@ -5,14 +5,14 @@ from __future__ import annotations
 import re
 import signal
 
+from ..analysis.checks import FILES
+from ..analysis.sentences import first_of
 from ..session import Script, Session
 from ..session.events import LoaderUse
 from .one_pass import LONGER_BUDGET, Outcome
 
 #: Number of optimizer steps up to which no step can be timed.
 _FEW_STEPS = 2
-#: Maximum number of files that are named.
-_MOST_NAMED = 4
 #: torch's words for a worker that was killed, with the system's name of the signal, or for one that has ended.
 _WORKER_KILLED = re.compile(r"DataLoader worker \(pid \d+\) is killed by signal: ([^.]*)\.")
 _WORKER_ENDED = re.compile(r"DataLoader worker \(pid\(s\) [\d, ]+\) exited unexpectedly")
@@ -48,15 +48,10 @@ def _signal(name: str) -> str:
 def files_written(script: Script) -> str:
     """Return which files the script has written, to follow what happened to it; "" if there are none."""
     made = [path for path in script.wrote if path not in script.overwrote]
-    parts = [f"it wrote {_some(made)}"] if made else []
+    parts = [f"it wrote {first_of(made, FILES)}"] if made else []
     if script.overwrote:
-        parts.append(f"it overwrote {_some(script.overwrote)}, which had been there before")
+        parts.append(f"it overwrote {first_of(script.overwrote, FILES)}, which had been there before")
     return f"; {'; '.join(parts)}" if parts else ""
-
-
-def _some(paths: list[str]) -> str:
-    more = len(paths) - _MOST_NAMED
-    return ", ".join(paths[:_MOST_NAMED]) + (f" and {more} more" if more > 0 else "")
 
 
 def nth(number: int) -> str:

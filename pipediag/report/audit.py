@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from ..analysis.audit import FAILED, PASSED, UNMEASURABLE, Audit, Item
-from ..analysis.summary import summarise
+from ..analysis.summary import Tone, summarise
 from . import advice
 from .diagnosis import setting, title, warnings
-from .document import Block, Check, Checklist, Tone
+from .document import Block, Check, Checklist
 
 _TONES: dict[str, Tone] = {FAILED: "bad", PASSED: "good", UNMEASURABLE: "doubtful"}
 

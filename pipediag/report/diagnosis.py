@@ -57,7 +57,7 @@ def title(summary: Summary, subject: str = "") -> Title:
 def setting(diagnosis: Diagnosis) -> str:
     """Return the subject of the analysis in one line."""
     session = diagnosis.session
-    parts = [" ".join(session.script.argv) or "a loop in this process"]
+    parts = [session.script.line]
     loader = session.loader
     if loader is not None:
         batch = f"batch {loader.batch_size}, " if loader.batch_size else ""
@@ -117,7 +117,7 @@ def _merged(pieces: list[Stage]) -> Stage:
 
 
 def _row(piece: Stage) -> StageRow:
-    covers, name = [c for c in piece.covers if c != piece.stage], shown(piece.stage)
+    covers, name = piece.others, shown(piece.stage)
     name += f" (with {', '.join(covers)})" if covers else ""
     name += f": {_links(piece.links)}" if piece.links else ""
     without = ""

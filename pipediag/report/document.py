@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
-Tone = Literal["", "good", "doubtful", "bad"]
+from ..analysis.summary import Tone
 
 
 @dataclass(frozen=True)

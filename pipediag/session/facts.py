@@ -553,6 +553,11 @@ class Script:
     wrote: list[str] = field(default_factory=list)
     overwrote: list[str] = field(default_factory=list)
 
+    @property
+    def line(self) -> str:
+        """The command line, or what there is in its place."""
+        return " ".join(self.argv) or "a loop in this process"
+
 
 @dataclass
 class Warning_:

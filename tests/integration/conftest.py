@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import multiprocessing
-import signal
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -13,13 +12,6 @@ from typing import Any
 import pytest
 
 from .sandbox import Analysis, Sandbox, wait_for_none
-
-
-@pytest.fixture(scope="session", autouse=True)
-def interruptible() -> None:
-    """A shell starts what it runs in the background deaf to Ctrl-C, and processes inherit that."""
-    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
-        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture

@@ -10,9 +10,9 @@ from .of_audit import of_audit
 from .of_comparison import of_comparison
 from .of_diagnosis import of_diagnosis
 from .of_sweep import of_sweep
-from .parts import Action, Rate, StageCost, Summary
+from .parts import Action, Rate, StageCost, Summary, Tone
 
-__all__ = ["Action", "Rate", "StageCost", "Summary", "summarise"]
+__all__ = ["Action", "Rate", "StageCost", "Summary", "Tone", "summarise"]
 
 
 def summarise(subject: Diagnosis | Audit | Comparison | Sweep) -> Summary:

@@ -96,7 +96,7 @@ def _subject(session: Session) -> str:
 
 
 def _script(session: Session) -> str:
-    return os.path.basename(session.script.argv[0]) if session.script.argv else "a loop in this process"
+    return os.path.basename(session.script.argv[0]) if session.script.argv else session.script.line
 
 
 def _loader(session: Session) -> list[str]:

@@ -21,4 +21,4 @@ def page(subject: Audit) -> Page:
         the_step.ladder(diagnosis),
         raw.environment(diagnosis.session),
     ]
-    return Page(" ".join(diagnosis.session.script.argv) or "a loop in this process", with_content(parts))
+    return Page(diagnosis.session.script.line, with_content(parts))

@@ -29,7 +29,7 @@ def page(diagnosis: Diagnosis) -> Page:
         raw.numbers(diagnosis),
         raw.environment(diagnosis.session),
     ]
-    return Page(_title(diagnosis), with_content(parts))
+    return Page(diagnosis.session.script.line, with_content(parts))
 
 
 def of_section(name: str, section: Section) -> Part:
@@ -42,7 +42,3 @@ def _run(diagnosis: Diagnosis) -> Part | None:
     if run is None:
         return None
     return Part("run", "The run over time", [Lanes(run.rows)], " ".join(run.notes))
-
-
-def _title(diagnosis: Diagnosis) -> str:
-    return " ".join(diagnosis.session.script.argv) or "a loop in this process"

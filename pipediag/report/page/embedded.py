@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, TypeVar
 
 from ...analysis import Diagnosis
 from ...analysis.audit import Audit
@@ -12,6 +12,7 @@ from ...analysis.compare import Comparison
 from ...analysis.sweep import Sweep
 from ...session import REMEDIES, SCHEMA_VERSION, Session
 
+_T = TypeVar("_T")
 #: Most windows in the data if not all have room.
 _WINDOWS = 500
 
@@ -57,6 +58,12 @@ def _session(session: Session) -> Iterator[tuple[dict[str, Any], str]]:
     yield {"schema_version": SCHEMA_VERSION, "session": raw}, f"{told}, without single steps, which are too many."
     windows = raw["windows"]
     if len(windows) > _WINDOWS:
-        some = [windows[n * len(windows) // _WINDOWS] for n in range(_WINDOWS)]
         note = f"{told}, without single steps and with {_WINDOWS} of {len(windows)} windows: there are too many."
-        yield {"schema_version": SCHEMA_VERSION, "session": {**raw, "windows": some}}, note
+        yield {"schema_version": SCHEMA_VERSION, "session": {**raw, "windows": evenly_spaced(windows, _WINDOWS)}}, note
+
+
+def evenly_spaced(items: list[_T], most: int) -> list[_T]:
+    """Return at most ``most`` of the items."""
+    if len(items) <= most:
+        return items
+    return [items[n * len(items) // most] for n in range(most)]

@@ -10,6 +10,7 @@ from ...analysis.intervals import Interval
 from ...analysis.sentences import number
 from ...session import Session, Window, ordered
 from ..diagnosis import between, value
+from .embedded import evenly_spaced
 from .parts import Facts, Part, Sortable
 
 #: Most windows in the table: of more, some evenly spaced ones.
@@ -38,9 +39,7 @@ def _both(interval: Interval) -> tuple[str, str]:
 
 def _windows(session: Session) -> Sortable:
     windows = session.windows
-    shown = windows
-    if len(windows) > _WINDOWS:
-        shown = [windows[n * len(windows) // _WINDOWS] for n in range(_WINDOWS)]
+    shown = evenly_spaced(windows, _WINDOWS)
     caption = f"Windows ({len(windows)})"
     if len(shown) < len(windows):
         caption = f"Windows ({len(shown)} of {len(windows)}, evenly spaced)"
@@ -57,9 +56,8 @@ def _window(window: Window) -> list[str]:
 def _waterfall(diagnosis: Diagnosis) -> Sortable:
     rows = []
     for piece in diagnosis.waterfall:
-        covers = ", ".join(name for name in piece.covers if name != piece.stage)
         where = piece.culprit.where if piece.culprit else ""
-        told = [piece.stage, ", ".join(piece.links) or covers, *_both(piece.ms), f"{100 * piece.share:.1f} %"]
+        told = [piece.stage, ", ".join(piece.links or piece.others), *_both(piece.ms), f"{100 * piece.share:.1f} %"]
         rows.append([*told, piece.rung, where])
     headers = ("stage", "with", "ms a step", "95 % interval", "share", "rung", "where")
     return Sortable("Waterfall", headers, "llrrrll", rows)
