@@ -12,11 +12,11 @@ import os
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from importlib import metadata
-from pathlib import Path
 from typing import Any
 
 from .._version import __version__
 from ..errors import PlanRefused, SessionFileError
+from ..report.files import write_whole
 from ..session import Remedy, Session
 from ..session.codec import build
 from ..session.files import read_json
@@ -180,7 +180,7 @@ def write(session: Session, remedy: Remedy, speedup: dict[str, float | None], pa
         speedup=speedup,
     )
     try:
-        Path(path).write_text(json.dumps(plan.to_dict(), indent=1) + "\n", encoding="utf-8")
+        write_whole(path, (json.dumps(plan.to_dict(), indent=1) + "\n").encode())
     except OSError as error:
         raise SessionFileError(f"{path} could not be written ({error.strerror})") from None
 
