@@ -41,6 +41,8 @@ from .facts import (
     Prefix,
     Profile,
     Proof,
+    Rank,
+    RankTrial,
     Remedy,
     Rung,
     Script,
@@ -115,6 +117,8 @@ __all__ = [
     "Prefix",
     "Profile",
     "Proof",
+    "Rank",
+    "RankTrial",
     "Remedy",
     "Rung",
     "Script",
@@ -179,6 +183,8 @@ class Session:
     decoded: Remedy | None = None  # the same with JPEGs decoded on the device, if that is allowed
     loaded_once: Remedy | None = None  # samples are kept before their first random transform
     handoff: Remedy | None = None  # tried if none of these applies
+    ranks: list[Rank] = field(default_factory=list)  # of a distributed job; in a rank's own process only itself
+    rank_trials: list[RankTrial] = field(default_factory=list)
     ended: str = ""  # settled, budget, interrupted, script-ended, script-failed
     schema_version: int = SCHEMA_VERSION
 

@@ -156,6 +156,8 @@ KINDS = {
     "tail": Kind(facts.Tail, _set("tail")),
     "knobs": Kind(facts.Knobs, _set("knobs")),
     **{name: Kind(facts.Remedy, _set(name)) for name in REMEDIES.values()},
+    "rank": Kind(facts.Rank, lambda session, rank: setattr(session, "ranks", [rank])),
+    "rank-trial": Kind(facts.RankTrial, _append("rank_trials")),
     "batch": Kind(facts.BatchFacts, _set("batch")),
     "syncs": Kind(facts.Syncs, _set("syncs")),
     "prefix": Kind(facts.Prefix, _set("prefix")),

@@ -539,6 +539,55 @@ class Remedy:
 
 
 @dataclass
+class Rank:
+    """One process of a distributed job: where it runs, and what its input does.
+
+    ``cores`` are those the process may use; ``numa_node`` is the one that holds them all, or None. ``storage`` names
+    the file system of the data as far as it is known. ``step_ms``, ``wait_ms`` and ``worker_ms`` describe the unchanged
+    loop: milliseconds per step, the part of it in which this rank waits for its own loader, and a worker's time per
+    batch; None if they were not measured. ``shares`` are the parts of a worker's time by stage. ``ended`` says how the
+    rank ended if it ended before the others.
+    """
+
+    rank: int
+    world_size: int
+    host: str = ""
+    local_rank: int | None = None
+    device: str = ""
+    cpus: int = 0
+    cores: float = 0.0
+    numa_node: int | None = None
+    storage: str = ""
+    where: str = ""
+    workers: int = 0
+    step_ms: float | None = None
+    wait_ms: float | None = None
+    worker_ms: float | None = None
+    shares: dict[str, float] = field(default_factory=dict)
+    ended: str = ""
+
+
+@dataclass
+class RankTrial:
+    """One timed stretch of a distributed job in which some ranks were treated differently from the others.
+
+    Ranks in ``fed`` got batches from a cache on their device, the others trained unchanged. Each step of the ranks in
+    ``delayed`` was made longer by ``delay_ms``.
+    """
+
+    fed: list[int]
+    delayed: list[int]
+    delay_ms: float
+    round: int
+    steps: int
+    seconds: float
+    attempt: int = 1
+
+    def __post_init__(self) -> None:
+        _check_timed("a trial of ranks", self.steps, self.seconds)
+
+
+@dataclass
 class Script:
     """The analysed command; ``argv`` is empty if the loop ran in this process.
 
