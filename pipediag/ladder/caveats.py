@@ -12,3 +12,8 @@ OTHER_LOADERS = {
     "message": "other loaders are iterated between the training steps; their time is part of every window",
     "help": "analyse a run without validation inside the epoch for cleaner shares",
 }
+NOT_ALL_JOINED = {
+    "code": "ranks-missing",
+    "message": "not every rank of the job takes part in the measurement: the others train unchanged",
+    "help": "start all ranks through pipediag, and let each of them iterate its training loader in the same way",
+}

@@ -1,44 +1,39 @@
-"""Climb the ladder on one loader, driven by the training loop's own ``next()`` calls.
+"""Climb the ladder on one loader: choose window after window, then look at the model, the settings, and the remedies.
 
-:class:`Climb` wraps a generator: each ``yield`` hands the loop one batch, and the code after it runs when the loop asks
-for the next. A window is thus a plain timed loop, although the user's code drives it.
+In a distributed job this is rank 0; the others follow, see :mod:`.follow`.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Generator
-from contextlib import AbstractContextManager
 from dataclasses import asdict
-from typing import Any, Protocol
+from typing import Any
 
 import torch
-from torch.utils.data import DataLoader
 
 from ..analysis.knobs import makes_way
 from ..analysis.remedy import remedy_of, under_way
 from ..analysis.thresholds import GATE
 from ..analysis.trials import following, in_any_case
 from ..analysis.whatif import transfer_matters
-from ..loop.epochs import Epochs
-from ..measure.device import Device
-from ..measure.schedule import Schedule
 from ..measure.window import window_seconds
-from ..session import CACHED, Rung, Session, cut_of
-from . import windows
+from ..session import CACHED, Rung, cut_of
 from .availability import availability
-from .deadline import Deadline, OutOfTime
-from .delivery import Delivery
-from .feed import Feed, epoch_length
-from .findings import Findings
-from .loop_side import LoopSide, Turn
+from .caveats import NOT_ALL_JOINED
+from .deadline import OutOfTime
+from .driven import Driven, Setting
+from .feed import Feed
+from .lockstep import Leader, Lockstep
+from .loop_side import Turn
 from .probes import modelside
 from .probes.batchsteps import batch_steps
 from .probes.sync_watch import watch_syncs
 from .probes.tensor_uses import watch_uses
+from .rank_trials import RankTrials
 from .remedy_trial import Trial
 from .settings_trial import SettingsTrial, proposal
-from .windows import Rounds, Windows
+from .windows import Rounds
 
 #: Maximum time for comparing single batches, in seconds and as a share of the budget.
 _COMPARE_SECONDS, _COMPARE_SHARE = 3.0, 0.05
@@ -48,28 +43,13 @@ _OBSERVE_STEPS, _OBSERVE_SECONDS, _OBSERVE_SHARE = 4, 6.0, 0.1
 #: Share of the budget that is left for the ladder however long the first steps take, and that of a remedy's time for
 #: measuring it however long it takes to prepare.
 _LEFT, _LEFT_FOR_REMEDY = 0.5, 0.25
+_RANKS_WAIT = "the ranks of a job wait for each other in each step, so no loader runs without steps"
+#: Share of the budget of a distributed job for the trials of its ranks.
+_TRIALS_SHARE = 0.25
 
 
-class Setting(windows.Setting, Protocol):
-    """The parts of the analysis that a climb uses."""
-
-    schedule: Schedule
-
-    @property
-    def looks_inside(self) -> bool: ...
-    def trial_schedule(self, rung: str, begins: bool) -> Schedule: ...
-    def aside(self) -> AbstractContextManager[None]: ...
-    def send_observed(self) -> None: ...
-    def send_first_steps(self) -> None: ...
-    def finish(self, reason: str) -> None: ...
-
-
-class Climb:
-    """The measurement on the training loader.
-
-    ``handed`` is the number of batches already yielded in the epoch; ``spent`` are the seconds of the budget that the
-    loop took until its loader was known.
-    """
+class Climb(Driven):
+    """The measurement on the training loader. ``spent`` are the seconds of the budget before its loader was known."""
 
     def __init__(
         self,
@@ -80,83 +60,38 @@ class Climb:
         handed: int,
         writes_in_place: bool,
         spent: float = 0.0,
+        lockstep: Lockstep | None = None,
     ) -> None:
-        self.feed = feed
-        self.rung = "baseline"
-        self._setting = setting
-        self._plan = setting.plan
-        self._clock = setting.clock
-        self._session: Session = setting.schedule.session
-        self._deadline = Deadline(setting.clock, max(setting.plan.budget - spent, _LEFT * setting.plan.budget))
-        self._epochs = Epochs(epoch_length(feed.loader), handed, setting.plan.horizon)
-        self._loop_side = LoopSide(feed, self._epochs, setting.training, ordinal, self._deadline.check)
-        self._device = Device(device)
-        ladder = Rounds(setting.schedule, window_seconds(setting.plan.budget, len(setting.schedule.rungs)))
-        self._windows = Windows(
-            feed,
-            self._loop_side,
-            setting,
-            self._device,
-            self._deadline,
-            ladder,
-            ordinal,
-            writes_in_place,
-            self._recorded,
-        )
-        self._findings = Findings(feed, setting.send, setting.plan.attempt, not setting.looks_inside)
         self._trial: Trial | None = None
-        self._peak: int | None = None  # device memory in bytes that the loop takes at most without a remedy
+        budget = setting.plan.budget
+        seconds = max(budget - spent, _LEFT * budget)
+        super().__init__(feed, ordinal, setting, device, handed, writes_in_place, seconds, lockstep or Lockstep())
         self._compares_batches = not self._session.batch_steps
-        feed.endless = self._epochs.length is not None
-        self._climbing = self._run()
-
-    @property
-    def horizon(self) -> int | None:
-        """Number of batches after which the loop leaves its epochs early, or None; see :class:`Epochs`."""
-        return self._epochs.seen_horizon
-
-    @property
-    def plain(self) -> Delivery | None:
-        """The batch that the loop has just received, if it came as in training."""
-        return self._loop_side.plain
-
-    # Called by the loop's iterator
-
-    def next(self) -> Any:
-        """Return the loop's next turn: a batch, :data:`END`, or a :class:`Failure`."""
-        if self._deadline.passed:
-            return self._climbing.throw(OutOfTime())
-        return next(self._climbing)
-
-    def close(self) -> None:
-        """Undo what an open window has started."""
-        try:
-            self._climbing.close()
-        except ValueError:  # the climb itself is ending the analysis
-            pass
-
-    def begin_epoch(self, loader: DataLoader[Any]) -> None:
-        """Note that the loop has called ``iter()``, perhaps on a loader rebuilt for the new epoch."""
-        self.feed.loader = loader
-        self._loop_side.begin_epoch(epoch_length(loader))
-        self.feed.endless = self._epochs.length is not None
-
-    # The climb itself
 
     def _run(self) -> Turn:
         ended, until = "settled", self._deadline.at
         if not self._plan.climbed:
             rungs = self._windows.rounds.schedule.rungs
-            for rung in availability(self.feed.loader, self._device.is_cpu, self._plan.excluded, rungs):
+            excluded = {**self._plan.excluded, **({"supply": _RANKS_WAIT} if self._lockstep.in_job else {})}
+            for rung in availability(self.feed.loader, self._device.is_cpu, excluded, rungs):
                 self._windows.announce(rung)
             if not self._session.windows and not self._session.observed:
                 yield from self._observe()
+            if isinstance(self._lockstep, Leader):
+                self._await_ranks(self._lockstep)
+                self._deadline.at = until - _TRIALS_SHARE * self._plan.budget
             ended = yield from self._rounds(until - self._plan.knobs)
+            if isinstance(self._lockstep, Leader):
+                self._deadline.at = until
+                yield from self._rank_trials(self._lockstep).run()
             yield from self._look_at_model()
-        if self._plan.knobs:
+        if self._plan.knobs and not self._lockstep.in_job:
             yield from self._try_settings(until)
         if self._plan.apply and self._session.windows:
             yield from self._try_remedies(ended)
+        self._deadline.lift()
+        yield from self._windows.take_granted()
+        self._lockstep.stop()
         self._setting.finish(ended)
 
     def _observe(self) -> Turn:
@@ -171,9 +106,22 @@ class Climb:
                 steps -= 1
         self._send_findings()
 
-    def _send_findings(self) -> None:
-        self._findings.send_new()
-        self._setting.send_observed()
+    def _await_ranks(self, leader: Leader) -> None:
+        """Wait for the other ranks; warn if they do not come."""
+        if not leader.all_joined():
+            self._setting.send("warning", NOT_ALL_JOINED)
+
+    def _rank_trials(self, leader: Leader) -> RankTrials:
+        return RankTrials(
+            leader,
+            self._windows,
+            self._loop_side,
+            self._device,
+            self._clock,
+            self._session,
+            self._plan.attempt,
+            self._setting.send,
+        )
 
     def _rounds(self, makes_way_from: float = math.inf) -> Generator[Any, None, str]:
         """Measure window after window as the schedule asks; return why there are no more.
@@ -277,21 +225,12 @@ class Climb:
         """
         session, until = self._session, self._clock.now() + seconds
         begins = remedy_of(session, rung) is None
-        self._trial = trial = Trial(
-            rung,
-            self.feed.loader,
-            self.feed.endless,
-            self._device,
-            self._setting.aside,
-            self._clock,
-            session,
-            self._peak,
-            seconds,
-        )
-        trial.send(self._setting.send)
+        yield from self._windows.take_granted()
+        self._lockstep.do("baseline", prepares=rung)
+        self._loop_side.agree()  # the other ranks prepare it at the same time
+        self._trial = trial = self._trial_of(rung, seconds)
         if trial.feed is None:
             return
-        self._loop_side.serve(rung, trial.feed)
         schedule = self._setting.trial_schedule(rung, begins)
         self._windows.rounds = Rounds(schedule, window_seconds(self._left(until, seconds), len(schedule.rungs)))
         self._windows.announce(Rung(rung))

@@ -13,6 +13,7 @@ from ..loop.epochs import Epochs
 from ..loop.training import Training
 from .delivery import Delivery
 from .feed import Feed, Source
+from .lockstep import Lockstep
 
 #: Handed to the loop's iterator instead of a batch: the epoch ends here.
 END = object()
@@ -30,7 +31,10 @@ class Failure:
 
 
 class LoopSide:
-    """One loop over one loader. ``before_taking`` runs before each request for a batch."""
+    """One loop over one loader. ``before_taking`` runs before each request for a batch.
+
+    In a distributed job, ``lockstep`` decides with the other ranks what each step is for.
+    """
 
     def __init__(
         self,
@@ -39,8 +43,10 @@ class LoopSide:
         training: Training,
         ordinal: int,
         before_taking: Callable[[], None],
+        lockstep: Lockstep | None = None,
     ) -> None:
         self.feed = feed
+        self.lockstep = lockstep or Lockstep()
         self.epochs = epochs
         self._training = training
         self._ordinal = ordinal
@@ -81,6 +87,7 @@ class LoopSide:
         """
         if self.epochs.complete:
             yield from self.end_epoch()
+        self.agree()
         serial = self.epochs.serial
         if self._taken != 1 or self.epochs.handed == 0:
             self.plain = None
@@ -92,6 +99,15 @@ class LoopSide:
         yield batch
         self.plain = None
         return self.epochs.serial == serial
+
+    def agree(self) -> None:
+        """Agree with the other ranks on the loop's next step; the end of an epoch counts as one."""
+        self.lockstep.comes_to(self.epochs.serial, self.epochs.handed)
+
+    @property
+    def granted(self) -> int:
+        """Number of steps that this process has granted the other ranks and not taken itself."""
+        return self.lockstep.left(self.epochs.serial, self.epochs.handed)
 
     def take(self, rung: str) -> Generator[Any, None, Delivery | None]:
         """Take the next delivery, of whatever rung, from the source of ``rung``.
@@ -126,6 +142,7 @@ class LoopSide:
 
     def end_epoch(self) -> Generator[Any, None, bool]:
         """Tell the loop that its epoch is over; return True if the workers were restarted for the next one."""
+        self.agree()
         self.epochs.end()
         ended = self.epochs.serial
         while self.epochs.serial == ended:

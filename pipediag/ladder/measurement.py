@@ -26,9 +26,13 @@ from ..usercode import tree
 from ..usercode.places import caller
 from .caveats import WRITES_IN_PLACE
 from .climb import Climb
+from .driven import Driven
 from .feed import Feed, epoch_length
 from .findings import Findings
+from .follow import Following
+from .joining import Joining, rank_facts
 from .loader_facts import describe
+from .lockstep import Follower
 from .loop_side import END, Failure
 from .observing import Observer
 from .plan import Plan
@@ -54,7 +58,7 @@ class Track:
         self.dataset = loader.dataset
         self.draws = 0
         self.writes_in_place = False
-        self.climb: Climb | None = None
+        self.climb: Driven | None = None
         self.facts: Loader | None = None  # as it was when it gave its first batch
         self.reports = WorkerReports()
         self.startups: list[Startup] = []
@@ -101,6 +105,7 @@ class Measurement:
         self.over = ""
         self._session = session
         self._send = send
+        self._joining = Joining(self.clock)
         self._tracks: list[Track] = []
         self._target: Track | None = None
         self._first_draw: float | None = None
@@ -164,8 +169,8 @@ class Measurement:
         ):
             self.finish("no-training-loader")
 
-    def promote(self, track: Track, feed: Feed, handed: int) -> Climb | None:
-        """Begin the climb if this loader proves to be the training loader."""
+    def promote(self, track: Track, feed: Feed, handed: int) -> Driven | None:
+        """Begin the climb if this loader proves to be the training loader, and rank 0 of its job has begun too."""
         if not self._is_target(track):
             return None
         if self._target is not None and self._target.climb is not None:  # its successor in a rebuilt epoch
@@ -173,8 +178,13 @@ class Measurement:
             track.climb.begin_epoch(feed.loader)
             feed.close()
             return track.climb
+        lockstep = self._joining.lockstep()
+        if lockstep is None:
+            return None
         device = self.training.device or default_device()
         self._target = track
+        if lockstep.in_job:
+            self.send("rank", asdict(rank_facts(str(device))))
         self.send("device", Device(device).facts())
         self.send("environment", {"threads": threads()})
         assert track.facts is not None, "a loader is promoted after its first batches"
@@ -182,7 +192,11 @@ class Measurement:
         if track.writes_in_place:
             self.send("warning", WRITES_IN_PLACE)
         spent = self.clock.now() - self._first_draw if self._first_draw is not None else 0.0
-        track.climb = Climb(feed, track.ordinal, self, device, handed, track.writes_in_place, spent)
+        place = feed, track.ordinal, self, device, handed, track.writes_in_place
+        if isinstance(lockstep, Follower):
+            track.climb = Following(*place, lockstep)
+        else:
+            track.climb = Climb(*place, spent, lockstep)
         self.send_observed()
         return track.climb
 

@@ -95,6 +95,11 @@ class OpenWindow:
         return self._watch.total_steps
 
     @property
+    def running(self) -> bool:
+        """True if a stretch is open."""
+        return self._watch.running
+
+    @property
     def full(self) -> bool:
         return self.steps >= self.wanted
 

@@ -23,6 +23,7 @@ from .collecting import collected
 from .deadline import Deadline, OutOfTime
 from .delivery import NO_COST, Delivery
 from .feed import Feed, Source
+from .lockstep import CACHES
 from .loop_side import LoopSide, Turn
 from .open_window import OpenWindow
 from .plan import Plan
@@ -55,6 +56,8 @@ _FASTER = 0.9
 _UNFILLED = ("supply", *REMEDIES)
 #: Batches to drop while waiting for a stable one before the rung is given up.
 _PATIENCE = 200
+#: Seconds of steps that rank 0 of a job grants at a time within a window.
+_AHEAD = 0.5
 #: Number of cached batches that are described.
 _DESCRIBED = 2
 
@@ -156,8 +159,11 @@ class Windows:
                     trouble = yield from self.settle(rung)
                     if trouble:
                         return trouble
-                window = window or self._open(rung)
-                settled = yield from self._stretch(window)
+                    window = window or self._open(rung)
+                    self._announce(window)
+                    yield from self.drop_stock(rung)
+                assert window is not None, "settling opens it"
+                settled = yield from self.stretch(window)
                 if window.full and self._keeps_up and window.used_up_stock:
                     # Full queues hid that the workers are slower than the loop. Start again without queued batches.
                     self._slower.add(rung)
@@ -169,17 +175,27 @@ class Windows:
                         break  # settling again would take longer than the missing steps
         except (GeneratorExit, OutOfTime):  # the script or the time is over: keep the complete stretches
             if window is not None and window.worth_keeping:
-                self._close(window)
+                self.close(window)
             raise
-        return self._close(window)
+        return self.close(window)
+
+    def _announce(self, window: OpenWindow) -> None:
+        """Tell the other ranks that their next steps belong to this window."""
+        left = window.wanted - window.steps
+        self._loop_side.lockstep.do(window.rung, window=left, round=self.rounds.schedule.round)
+        self._loop_side.lockstep.reserve(left, max(self._workers, round(_AHEAD / self.pace[window.rung])))
 
     def _open(self, rung: str) -> OpenWindow:
         quiet = rung in CACHED or self._keeps_up  # the length of such windows does not affect their pace
         target = self.rounds.target if quiet else max(self.rounds.target, self._settled_for)
+        return self.opened(rung, self._wanted(rung, target), _LONGEST * target)
+
+    def opened(self, rung: str, steps: int, longest: float) -> OpenWindow:
+        """Open a window of ``steps`` steps that take at most ``longest`` seconds."""
         return OpenWindow(
             rung,
-            self._wanted(rung, target),
-            _LONGEST * target,
+            steps,
+            longest,
             self._loop_side.source(rung),
             self._clock,
             self._device,
@@ -197,7 +213,7 @@ class Windows:
         rounds = min(float(_ROUNDS), _SHARE * self._setting.plan.budget / max(1e-6, workers * pace))
         return window_steps(pace, max(target, max(1.0, rounds) * workers * pace), workers)
 
-    def _close(self, window: OpenWindow) -> str:
+    def close(self, window: OpenWindow) -> str:
         """Record the window, unless other code than the training loop ran in it; return why not, or ""."""
         evidence = window.evidence(waits=window.rung not in CACHED)
         steps = self._setting.training.steps - window.optimizer_steps
@@ -207,10 +223,13 @@ class Windows:
                 return "other code ran in every window"
             if window.interrupted:
                 self._setting.send("warning", OTHER_LOADERS)
+        if why := self._loop_side.lockstep.unserved(window.rung):
+            self.unavailable(window.rung, why)
+            return ""
         self._record(window, steps, evidence)
         return ""
 
-    def _stretch(self, window: OpenWindow) -> Generator[Any, None, bool]:
+    def stretch(self, window: OpenWindow) -> Generator[Any, None, bool]:
         """Time the loop until the window is full or the epoch ends; drop a stretch whose end is not seen.
 
         Returns whether the loop is still in the rung's steady state.
@@ -220,7 +239,7 @@ class Windows:
         window.start()
         began = self._clock.now()
         while not window.full and not self._epochs.last_chance:
-            batch = yield from self._next(rung, window)
+            batch = yield from self.next_batch(rung, window)
             if batch is None:
                 window.drop()
                 return False
@@ -240,11 +259,15 @@ class Windows:
             window.stop()
         return window.full or (yield from self._into_next_epoch(rung))
 
-    def _next(self, rung: str, window: OpenWindow | None = None) -> Turn:
+    def next_batch(self, rung: str, window: OpenWindow | None = None) -> Turn:
         """Return a batch as the loop gets it under ``rung``, or None if the workers sent one of another kind.
 
         It counts towards ``window``.
         """
+        lockstep = self._loop_side.lockstep
+        self._loop_side.agree()
+        if delay := lockstep.activity.delay_of(lockstep.rank):
+            self._device.delay(delay)
         if rung in CACHED:
             return self.cache(rung).next()
         delivery = yield from self._loop_side.take_fitting(rung)
@@ -252,7 +275,7 @@ class Windows:
             return None
         if window is not None:
             window.takes(delivery)
-        return self._own(delivery.batch, rung)
+        return self.own(delivery.batch, rung)
 
     def _into_next_epoch(self, rung: str) -> Generator[Any, None, bool]:
         """Let the loop end its epoch and begin another, and restore the fill level of the queues.
@@ -265,7 +288,7 @@ class Windows:
             if self._epochs.complete:
                 if (yield from self._loop_side.end_epoch()) and rung not in CACHED:
                     return False
-            elif (batch := (yield from self._next(rung))) is not None:  # the loop is about to leave by itself
+            elif (batch := (yield from self.next_batch(rung))) is not None:  # the loop is about to leave by itself
                 yield from self._loop_side.hand(batch)
         if rung not in CACHED:
             for _ in range(self._loop_side.source(rung).ready - ready):
@@ -312,23 +335,14 @@ class Windows:
         """
         if self._fed_by == rung and rung in self.pace and not self._epochs.complete:
             return ""
+        yield from self.take_granted()
         switched = self._clock.now()
-        before, self._fed_by = self._fed_by, rung
-        source = self._loop_side.source(rung)
-        cached = rung in CACHED
-        self._feed.rung_switch.set(rung)
-        self._loop_side.only(None if cached else source)
-        self._wait_until_idle(before, None if cached else source)
-        self._keeps_up = False
-        first: Delivery | None = None
-        if not cached:
-            first = yield from self._first_of(rung, source, switched)
-            if not first.fits(made_under(rung)):
-                return first.why_not
-        # The first batch to arrive after a switch is the fastest of a round.
-        made = max(first.cost.wall, self._made.get(rung, 0.0)) if first is not None else 0.0
-        fills = not cached and rung not in _UNFILLED and rung not in self._slower
-        full = fills and self._outpaces_loop(made, source) and self._fill_up(source)
+        self._loop_side.lockstep.do(rung)
+        self._loop_side.agree()  # the other ranks switch at the same time
+        trouble, first, made = yield from self.switch(rung)
+        if trouble:
+            return trouble
+        source, cached, full = self._loop_side.source(rung), rung in CACHED, self._keeps_up
         # A loop that never waits for its device runs ahead of it: without synchronizing, a step would seem to take no
         # time.
         self._device.synchronize()
@@ -342,11 +356,11 @@ class Windows:
         most = wanted if short else max(wanted, _FIRST_STEPS)
         while steps < wanted or (steps < most and self._clock.now() < warm):
             if first is not None:
-                batch, first = self._own(first.batch, rung), None
+                batch, first = self.own(first.batch, rung), None
             elif rung == "supply":
                 batch = yield from self._loop_side.take(rung)
             else:
-                batch = yield from self._next(rung)
+                batch = yield from self.next_batch(rung)
             if batch is None:
                 continue
             steps += 1
@@ -361,6 +375,53 @@ class Windows:
         if cached and self.cache(rung).writes_in_place:
             self._setting.send("warning", WRITES_IN_PLACE)
         return ""
+
+    def switch(self, rung: str) -> Generator[Any, None, tuple[str, Delivery | None, float]]:
+        """Let only the rung's own workers make batches from now on, and let them fill their queues if they are fast.
+
+        Returns why that is impossible, or ""; the first batch, if workers make it; and a worker's seconds for a batch.
+        """
+        if self._fed_by == rung and not self._epochs.complete:
+            return "", None, self._made.get(rung, 0.0)
+        switched = self._clock.now()
+        before, self._fed_by = self._fed_by, rung
+        source = self._loop_side.source(rung)
+        cached = rung in CACHED
+        self._feed.rung_switch.set(rung)
+        self._loop_side.only(None if cached else source)
+        self._wait_until_idle(before, None if cached else source)
+        self._keeps_up = False
+        first: Delivery | None = None
+        if not cached:
+            first = yield from self._first_of(rung, source, switched)
+            if not first.fits(made_under(rung)):
+                return first.why_not, None, 0.0
+        # The first batch to arrive after a switch is the fastest of a round.
+        made = max(first.cost.wall, self._made.get(rung, 0.0)) if first is not None else 0.0
+        fills = not cached and rung not in _UNFILLED and rung not in self._slower
+        self._keeps_up = fills and self._outpaces_loop(made, source) and self._fill_up(source)
+        return "", first, made
+
+    def drop_stock(self, rung: str) -> Turn:
+        """In a job, drop the batches that queued up while this rank waited for another, if its workers are slow."""
+        if not self._loop_side.lockstep.in_job or rung in CACHED or self._keeps_up:
+            return
+        for _ in range(self._loop_side.source(rung).ready):
+            yield from self._loop_side.take(rung)
+
+    def take_granted(self) -> Turn:
+        """Take the steps that were granted to the other ranks for what they do now."""
+        if not self._loop_side.granted:
+            return
+        rung = self._fed_by
+        if rung is None or rung == "supply":
+            rung = "baseline"
+            self._feed.rung_switch.set(rung)
+            self._loop_side.only(self._loop_side.source(rung))
+        while self._loop_side.granted > 0:
+            batch = yield from self.next_batch(rung)
+            if batch is not None:
+                yield from self._loop_side.hand(batch)
 
     @staticmethod
     def _pace(seconds: float, steps: int, made: float, workers: int) -> float:
@@ -447,7 +508,7 @@ class Windows:
         assert self.caches is not None
         return self.caches.host if rung == "host" else self.caches.device
 
-    def _own(self, batch: Any, rung: str) -> Any:
+    def own(self, batch: Any, rung: str) -> Any:
         """Return a copy of the workers' shared batch if the loop writes into it, otherwise the batch itself."""
         return tree.clone_pinned(batch) if rung == "worker" and self._writes_in_place else batch
 
@@ -455,6 +516,9 @@ class Windows:
         """Collect and cache batches of the loop, once."""
         if self.caches is not None:
             return
+        yield from self.take_granted()
+        self._loop_side.lockstep.do("baseline", prepares=CACHES)
+        self._loop_side.agree()  # the other ranks collect at the same time
         self.disturb()
         batches, plan = yield from collected(self._loop_side, self._clock, self._workers, self._device.is_cpu)
         self._feed.rung_switch.pool_bytes = plan.pool_bytes

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import time
 from typing import Any
 
 import torch
 
 from .evidence import Gpu
+
+#: Ticks of the delay that measures how long a tick is: about a millisecond.
+_TICKS = 2_000_000
 
 
 class Device:
@@ -15,12 +19,30 @@ class Device:
     def __init__(self, device: torch.device) -> None:
         self.torch_device = device
         self.is_cpu = device.type == "cpu"
+        self._ticks = 0.0  # per second, of the clock that a delay counts in; 0 before the first delay
         self._module = None if self.is_cpu else torch.get_device_module(device)
 
     def synchronize(self) -> None:
         """Wait until all work queued on the device is done."""
         if self._module is not None:
             self._module.synchronize(self.torch_device)
+
+    def delay(self, seconds: float) -> None:
+        """Let the device do nothing for ``seconds`` before the work that is queued next; a CPU waits itself."""
+        if self.torch_device.type == "cuda":
+            self._ticks = self._ticks or self._ticks_per_second()
+            torch.cuda._sleep(int(seconds * self._ticks))
+        else:
+            time.sleep(seconds)
+
+    def _ticks_per_second(self) -> float:
+        """Measure the clock that ``torch.cuda._sleep`` counts in."""
+        begins = self.event()
+        torch.cuda._sleep(_TICKS)
+        ends = self.event()
+        assert begins is not None and ends is not None
+        self.synchronize()
+        return 1000 * _TICKS / float(begins.elapsed_time(ends))
 
     def event(self) -> Any | None:
         """Return a timing event recorded on the current stream, or None on the CPU."""

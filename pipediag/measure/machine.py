@@ -11,29 +11,56 @@ import psutil
 
 #: Folder in which Linux describes the limits of a control group.
 CGROUP = Path("/sys/fs/cgroup")
+#: Folder in which Linux describes the NUMA nodes.
+NODES = Path("/sys/devices/system/node")
 
 
 def environment() -> dict[str, Any]:
-    """Return the process's resources. ``cores`` is the minimum of the machine's cores, the affinity and the quota."""
-    logical = os.cpu_count() or 1
-    affinity = _affinity() or logical
-    quota = cgroup_quota()
+    """Return the process's resources."""
     return {
         "python": platform.python_version(),
         "platform": platform.platform(terse=True),
-        "cpus": logical,
-        "affinity": affinity,
-        "cgroup_quota": quota,
-        "cores": min(affinity, quota) if quota else affinity,
+        "cpus": cpus(),
+        "affinity": len(_allowed()) or cpus(),
+        "cgroup_quota": cgroup_quota(),
+        "cores": cores(),
         "memory_gib": round(psutil.virtual_memory().total / 2**30, 1),
     }
 
 
-def _affinity() -> int | None:
+def cpus() -> int:
+    """Return the number of the machine's logical CPUs."""
+    return os.cpu_count() or 1
+
+
+def cores() -> float:
+    """Return the number of CPUs that the process may use: the minimum of the machine's, the affinity and the quota."""
+    affinity, quota = len(_allowed()) or cpus(), cgroup_quota()
+    return min(affinity, quota) if quota else affinity
+
+
+def numa_node(root: Path = NODES) -> int | None:
+    """Return the NUMA node that holds all CPUs that the process may use, or None if there is not exactly one."""
+    allowed = _allowed()
+    nodes = [folder for folder in root.glob("node[0-9]*") if allowed & _listed(folder / "cpulist")]
+    return int(nodes[0].name.removeprefix("node")) if len(nodes) == 1 else None
+
+
+def _allowed() -> set[int]:
+    """Return the CPUs that the process may use, empty if the platform does not tell."""
     try:
-        return len(os.sched_getaffinity(0))
-    except AttributeError:  # not on this platform
-        return None
+        return os.sched_getaffinity(0)
+    except AttributeError:
+        return set()
+
+
+def _listed(file: Path) -> set[int]:
+    """Return the numbers in one of Linux's lists, such as ``0-3,8``."""
+    try:
+        spans = [span.partition("-") for span in file.read_text().strip().split(",") if span]
+        return {number for low, _, high in spans for number in range(int(low), int(high or low) + 1)}
+    except (OSError, ValueError):
+        return set()
 
 
 def cgroup_quota(root: Path = CGROUP) -> float | None:

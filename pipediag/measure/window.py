@@ -29,6 +29,11 @@ class Stopwatch:
         self._open_steps = 0
         self._started = self._clock.now()
 
+    @property
+    def running(self) -> bool:
+        """True if a stretch is open."""
+        return self._started is not None
+
     def count(self) -> None:
         """Count one more issued step."""
         self._open_steps += 1

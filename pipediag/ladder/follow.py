@@ -1,0 +1,133 @@
+"""Follow rank 0 through its ladder in the other ranks of a distributed job."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Generator
+from dataclasses import asdict
+from typing import Any
+
+import torch
+
+from ..analysis.ranks import summary
+from ..session import CACHED, REMEDIES, Rung
+from .driven import Driven, Setting
+from .feed import Feed
+from .lockstep import CACHES, Activity, Follower, Stopped, Superseded
+from .loop_side import Turn
+from .remedy_trial import Trial
+
+
+class Following(Driven):
+    """The training loop of a rank that follows: what it does in each step is rank 0's decision.
+
+    It measures the same windows as rank 0, with its own evidence.
+    """
+
+    def __init__(
+        self,
+        feed: Feed,
+        ordinal: int,
+        setting: Setting,
+        device: torch.device,
+        handed: int,
+        writes_in_place: bool,
+        lockstep: Follower,
+    ) -> None:
+        self._follower = lockstep
+        self._trial: Trial | None = None
+        super().__init__(feed, ordinal, setting, device, handed, writes_in_place, math.inf, lockstep)
+
+    def _run(self) -> Turn:
+        try:
+            while True:
+                try:
+                    yield from self._do(self._follower.activity)
+                except Superseded:
+                    pass
+        except Stopped:
+            self._setting.finish("settled")
+
+    def _do(self, activity: Activity) -> Turn:
+        """Take steps of one activity for as long as they are granted."""
+        rung = activity.rung_of(self._follower.rank)
+        if activity.prepares:
+            yield from self._prepare(activity.prepares)
+        if rung in REMEDIES and (self._trial is None or self._trial.rung != rung or self._trial.feed is None):
+            rung = "baseline"  # this rank has no such remedy: it trains unchanged
+        if rung in CACHED:
+            yield from self._windows.fill_caches()
+            if not self._windows.cache(rung):
+                self._cannot_serve(rung, "its batches do not fit into the caches")
+                rung = "baseline"
+        self.rung = rung
+        if not (yield from self._switched(rung)):
+            rung = "baseline"
+            yield from self._switched(rung)
+        if activity.window:
+            yield from self._windows.drop_stock(rung)
+        if activity.round is not None and rung == activity.rung:
+            yield from self._measure(rung, activity.window, activity.round)
+        while True:
+            batch = yield from self._windows.next_batch(rung)
+            if batch is not None:
+                yield from self._loop_side.hand(batch)
+
+    def _prepare(self, what: str) -> Turn:
+        if what == CACHES:
+            yield from self._windows.fill_caches()
+            return
+        self._dismiss_trial()
+        self._trial = self._trial_of(what, self._plan.apply)
+        if self._trial.feed is None:
+            self._follower.cannot_serve(what, "the remedy cannot be tried")
+        else:
+            self._windows.announce(Rung(what))
+
+    def _dismiss_trial(self) -> None:
+        if self._trial is not None and self._trial.feed is not None:
+            self._trial.feed.close()
+            self._loop_side.dismiss(self._trial.rung)
+        self._trial = None
+
+    def _measure(self, rung: str, steps: int, round_: int) -> Turn:
+        """Time the steps of rank 0's window."""
+        windows = self._windows
+        windows.rounds.schedule.round = round_
+        window = windows.opened(rung, steps, math.inf)
+        try:
+            while not window.full:
+                if not (yield from windows.stretch(window)):
+                    windows.disturb()
+                    if not (yield from self._switched(rung)):
+                        return
+        except (GeneratorExit, Superseded, Stopped) as ended:
+            if isinstance(ended, Superseded) and window.running:  # rank 0 has ended its window early
+                window.stop()
+            if window.worth_keeping:
+                windows.close(window)
+            raise
+        windows.close(window)
+
+    def _switched(self, rung: str) -> Generator[Any, None, bool]:
+        """Switch to a rung; return False if this rank cannot serve it."""
+        trouble, first, _ = yield from self._windows.switch(rung)
+        if trouble:
+            self._cannot_serve(rung, trouble)
+            self._windows.disturb()
+            return False
+        if first is not None:
+            yield from self._loop_side.hand(self._windows.own(first.batch, rung))
+        return True
+
+    def _cannot_serve(self, rung: str, why: str) -> None:
+        self._windows.unavailable(rung, why)
+        self._follower.cannot_serve(rung, why)
+
+    def _recorded(self, rung: str) -> None:
+        self._send_findings()
+        if self._trial is not None and rung == self._trial.rung:
+            self._trial.measured()
+            self._trial.send(self._setting.send)
+        if rung == "baseline":
+            self._follower.note(asdict(summary(self._session)))

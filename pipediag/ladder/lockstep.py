@@ -1,0 +1,253 @@
+"""Let the ranks of a distributed job take every step under the same rung.
+
+The ranks wait for each other in each step, so a rung is measured only if all of them are under it. Rank 0 leads: it
+grants steps, and the other ranks follow. A step is named by its epoch and its position in the epoch, because that is
+what the ranks of a job have in common. Grants go through a key-value store, never through the job's process groups.
+They are made ahead, so that no rank waits for another inside a window.
+
+A rank that finds no grant for its next step waits for one, but not for long: if the ranks do not ask for the same
+number of batches, rank 0 may be waiting for this rank. It then trains unchanged until it finds a grant again.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass, field
+from typing import Any, Protocol
+
+from ..measure.clock import Clock
+
+#: What each rank prepares before it needs cached batches; see :attr:`Activity.prepares`.
+CACHES = "caches"
+#: Key in the store of rank 0's number of its epoch.
+EPOCH = "epoch"
+#: Seconds that a rank waits for a grant. Rank 0 makes one before it does anything that takes long.
+_PATIENCE = 2.0
+#: Seconds between two looks into the store: shortest and longest.
+_SOON, _LATER = 2e-4, 5e-3
+#: Seconds that rank 0 waits for the other ranks to join, and to read that the analysis is over.
+_JOINING, _LEAVING = 5.0, 2.0
+
+
+class Store(Protocol):
+    """The part of ``torch.distributed.Store`` that is used."""
+
+    def set(self, key: str, value: str) -> None: ...
+    def get(self, key: str) -> bytes: ...
+    def check(self, keys: list[str]) -> bool: ...
+    def add(self, key: str, amount: int) -> int: ...
+
+
+@dataclass(frozen=True)
+class Activity:
+    """What the ranks do for some steps.
+
+    Attributes:
+        number: counts the activities of the job.
+        rung: what the loop of each rank in ``fed`` receives; the loops of the others receive their own batches.
+        fed: None for all ranks.
+        window: number of steps that rank 0 times, or 0.
+        round: of the ladder's window; None if the time belongs to no window of the ladder.
+        delayed: ranks whose steps are made longer by ``delay`` seconds.
+        prepares: what each rank prepares before its next step: :data:`CACHES`, or the remedy of a rung; else empty.
+    """
+
+    number: int = 0
+    rung: str = "baseline"
+    fed: list[int] | None = None
+    window: int = 0
+    round: int | None = None
+    delayed: list[int] = field(default_factory=list)
+    delay: float = 0.0
+    prepares: str = ""
+
+    def rung_of(self, rank: int) -> str:
+        """Return the rung for one rank."""
+        return self.rung if self.fed is None or rank in self.fed else "baseline"
+
+    def delay_of(self, rank: int) -> float:
+        """Return the seconds by which this rank's steps are made longer."""
+        return self.delay if rank in self.delayed else 0.0
+
+
+class Lockstep:
+    """A process that trains by itself: it has nobody to agree with. Base class for the ranks of a job."""
+
+    rank, world_size = 0, 1
+
+    def __init__(self) -> None:
+        self.activity = Activity()
+
+    @property
+    def in_job(self) -> bool:
+        return self.world_size > 1
+
+    def do(self, rung: str, **facts: Any) -> None:
+        """Begin an activity with the next step; ``facts`` are attributes of :class:`Activity`."""
+
+    def reserve(self, steps: int, ahead: int) -> None:
+        """Announce so many steps of the current activity, granted ``ahead`` at a time."""
+
+    def comes_to(self, epoch: int, position: int) -> None:
+        """Note that the loop is about to take this step; the end of an epoch counts as one."""
+
+    def left(self, epoch: int, position: int) -> int:
+        """Return the number of granted steps from this one on: they must be taken before another activity begins."""
+        return 0
+
+    def unserved(self, rung: str) -> str:
+        """Return why another rank could not serve ``rung``, or ""."""
+        return ""
+
+    def stop(self) -> None:
+        """Tell the other ranks that the analysis is over, at the step that comes next."""
+
+
+class Leader(Lockstep):
+    """Rank 0."""
+
+    def __init__(self, store: Store, world_size: int, clock: Clock) -> None:
+        super().__init__()
+        self.world_size = world_size
+        self._store = store
+        self._clock = clock
+        self._epoch, self._end, self._grants = -1, 0, 0
+        self._reserved = 0  # steps of the activity that are not granted yet
+        self._ahead = 1
+
+    def do(self, rung: str, **facts: Any) -> None:
+        self.activity = Activity(self.activity.number + 1, rung, **facts)
+        self._reserved = 0
+
+    def reserve(self, steps: int, ahead: int) -> None:
+        self._reserved, self._ahead = steps, max(1, ahead)
+
+    def comes_to(self, epoch: int, position: int) -> None:
+        if epoch != self._epoch:
+            self._epoch, self._end, self._grants = epoch, position, 0
+            self._store.set(EPOCH, str(epoch))
+        if position >= self._end:
+            self._grant(position)
+        elif position == self._end - 1 and self._reserved:
+            self._grant(self._end)
+
+    def _grant(self, begin: int) -> None:
+        steps = max(1, min(self._reserved, self._ahead))
+        self._reserved = max(0, self._reserved - steps)
+        self._end = begin + steps
+        grant = {"begin": begin, "end": self._end, "activity": asdict(self.activity)}
+        self._store.set(_key(self._epoch, self._grants), json.dumps(grant))
+        self._grants += 1
+
+    def left(self, epoch: int, position: int) -> int:
+        return self._end - position if epoch == self._epoch else 0
+
+    def unserved(self, rung: str) -> str:
+        key = f"unserved/{rung}"
+        return self._store.get(key).decode() if self._store.check([key]) else ""
+
+    def stop(self) -> None:
+        self._store.set("stop", "1")
+        self._wait_for("stopped", _LEAVING)
+
+    def all_joined(self) -> bool:
+        """Wait some seconds until every rank follows; return whether all do."""
+        return self._wait_for("joined", _JOINING)
+
+    def notes(self) -> dict[int, dict[str, Any]]:
+        """Return what the other ranks have noted last about themselves."""
+        keys = {rank: f"note/{rank}" for rank in range(1, self.world_size)}
+        return {rank: json.loads(self._store.get(key)) for rank, key in keys.items() if self._store.check([key])}
+
+    def _wait_for(self, counter: str, seconds: float) -> bool:
+        """Wait until every other rank has counted itself; return whether all have, in time."""
+        until = self._clock.now() + seconds
+        while self._store.add(counter, 0) < self.world_size - 1:
+            if self._clock.now() >= until:
+                return False
+            self._clock.sleep(_LATER)
+        return True
+
+
+class Superseded(Exception):
+    """The next step belongs to another activity than the current one."""
+
+
+class Stopped(Exception):
+    """The analysis is over: rank 0 has ended it, or is gone."""
+
+
+class Follower(Lockstep):
+    """Any other rank. ``epoch`` is its number of the epoch in which it joins."""
+
+    def __init__(self, store: Store, rank: int, world_size: int, clock: Clock, epoch: int = 0) -> None:
+        super().__init__()
+        self.rank, self.world_size = rank, world_size
+        self._store = store
+        self._clock = clock
+        self._epoch, self._read = -1, 0
+        self._begin = self._end = 0
+        self._granted = Activity()
+        self._attached = True
+        self._offset = int(store.get(EPOCH)) - epoch
+        store.add("joined", 1)
+
+    def comes_to(self, epoch: int, position: int) -> None:
+        """Wait for the grant of this step.
+
+        Raises:
+            Superseded: it is for another activity, which is the current one from now on.
+            Stopped: there is none, because the analysis is over.
+        """
+        activity = self._granted_to(epoch + self._offset, position)
+        if activity.number != self.activity.number:
+            self.activity = activity
+            raise Superseded
+
+    def _granted_to(self, epoch: int, position: int) -> Activity:
+        if epoch != self._epoch:
+            self._epoch, self._read, self._begin, self._end = epoch, 0, 0, 0
+        try:
+            while not self._begin <= position < self._end:
+                if not self._awaited(_key(epoch, self._read)):
+                    return Activity(number=-1)
+                grant = json.loads(self._store.get(_key(epoch, self._read)))
+                self._read += 1
+                self._begin, self._end = grant["begin"], grant["end"]
+                self._granted = Activity(**grant["activity"])
+                if position < self._begin:
+                    return Activity(number=-1)
+        except RuntimeError as error:  # torch's errors of a store whose process has ended
+            raise Stopped from error
+        return self._granted
+
+    def _awaited(self, key: str) -> bool:
+        """Wait until the store has ``key``; return False if it did not come in time.
+
+        Raises:
+            Stopped: the analysis is over.
+        """
+        since, pause = self._clock.now(), _SOON
+        while not self._store.check([key]):
+            if self._store.check(["stop"]):
+                self._store.add("stopped", 1)
+                raise Stopped
+            if self._clock.now() - since > (_PATIENCE if self._attached else 0.0):
+                self._attached = False
+                return False
+            self._clock.sleep(pause)
+            pause = min(_LATER, 2 * pause)
+        self._attached = True
+        return True
+
+    def cannot_serve(self, rung: str, why: str) -> None:
+        """Tell rank 0 why this rank cannot serve a rung."""
+        self._store.set(f"unserved/{rung}", f"rank {self.rank}: {why}")
+
+    def note(self, facts: dict[str, Any]) -> None:
+        """Tell rank 0 what is known about this rank's input."""
+        self._store.set(f"note/{self.rank}", json.dumps(facts))
+
+
+def _key(epoch: int, number: int) -> str:
+    return f"grant/{epoch}/{number}"
