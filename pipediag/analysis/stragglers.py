@@ -26,7 +26,7 @@ from .estimate import LEAST, PACE, Noise
 from .intervals import Interval
 from .ladder import QUIET, QUIET_CPU, LadderView
 from .rank_trials import Change, Needed, Result, Trials
-from .sentences import first_of, listed, number, percent, times
+from .sentences import number, numbered, percent, times
 from .thresholds import GATE
 from .verdict import decided
 
@@ -39,8 +39,6 @@ HALF = 0.5
 DELAY, LEAST_DELAY_MS = 0.2, 2.0
 #: Number of ranks that delay the whole job, one by one, after which all are held to be equally fast.
 _EQUAL = 2
-#: Most ranks that are named.
-_NAMED = 3
 
 
 @dataclass(frozen=True)
@@ -240,7 +238,7 @@ def _of_step(ladder: LadderView, trials: Trials, ranks: Sequence[Rank]) -> tuple
             critical += group
         unknown = [one for one in unknown if one not in {*critical, *free}]
     if not free:
-        return None, f"{_numbers(critical)} {'has' if len(critical) == 1 else 'have'} no slack"
+        return None, f"{numbered(critical)} {'has' if len(critical) == 1 else 'have'} no slack"
     if not critical:
         return None, "a delay of any rank delays the job by less"
     if unknown or len(critical) > most:
@@ -272,7 +270,7 @@ def _without(step: float, delay: float, ratio: Interval) -> Interval:
 
 
 def _slow(ranks: Sequence[int], delay: float, gain: Interval) -> str:
-    who, one = _numbers(ranks), len(ranks) == 1
+    who, one = numbered(ranks), len(ranks) == 1
     return (
         f"{who.capitalize()} {'holds' if one else 'hold'} the job: {'its' if one else 'their'} own step takes longest. "
         f"Delayed by {number(delay)} ms, {'it delays' if one else 'they delay'} the job, and the other ranks do not; "
@@ -281,12 +279,4 @@ def _slow(ranks: Sequence[int], delay: float, gain: Interval) -> str:
 
 
 def _those(ranks: Sequence[Rank]) -> str:
-    return _numbers(sorted(rank.rank for rank in ranks))
-
-
-def _numbers(ranks: Sequence[int]) -> str:
-    """Return ranks in words, of many only the first."""
-    names = list(map(str, ranks))
-    if len(names) == 1:
-        return f"rank {names[0]}"
-    return f"ranks {first_of(names, 2) if len(names) > _NAMED else listed(names)}"
+    return numbered(sorted(rank.rank for rank in ranks))
