@@ -45,9 +45,7 @@ def job_session(sessions: Mapping[int, Session]) -> Session:
         job,
         windows=windows,
         environment=environment,
-        script=replace(
-            leading.script, wrote=_all_files(sessions, "wrote"), overwrote=_all_files(sessions, "overwrote")
-        ),
+        script=_script(sessions, leading.script),
         warnings=_warnings(sessions, min(sessions)),
         ranks=ranks,
         rank_trials=leading.rank_trials,
