@@ -62,6 +62,12 @@ def paired_ratio(slow: Sequence[float], fast: Sequence[float], noise: Noise = PA
     return _interval(_tamed(_logs(slow, fast), noise), noise, 1 - CONFIDENCE)
 
 
+def around(value: float, noise: Noise) -> Interval:
+    """Return the 95 % interval around one value, or the ratio of one pair, from the prior noise alone."""
+    arm = student_t(noise.degrees) * noise.sd
+    return Interval(value, value * math.exp(-arm), value * math.exp(arm))
+
+
 def mean_rate(values: Sequence[float], noise: Noise = PACE) -> Interval:
     """Return the geometric mean of one condition's windows with its 95 % interval. Needs at least one value.
 

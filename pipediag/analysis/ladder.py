@@ -19,9 +19,9 @@ from ..session import (
     ordered,
     settings_of,
 )
-from .estimate import PACE, Noise, mean_rate, paired_ratio
+from .estimate import PACE, Noise, around, mean_rate, paired_ratio
 from .estimate import share as share_of_sums
-from .intervals import Interval, student_t
+from .intervals import Interval
 
 #: Standard deviation of the logarithm of a window without waiting, relative to its neighbour in time: windows fed from
 #: the device agreed to 0.01 or 0.02 on an H200.
@@ -136,7 +136,7 @@ class LadderView:
         values = self.values(rung)
         noise = self._noise(rung)
         if len(values) == 1:
-            return _around(values[0], noise)
+            return around(values[0], noise)
         level = mean_rate(values, noise)
         steps = [window.steps for window in self._windows[rung].values()]
         mean = sum(ms * n for ms, n in zip(values, steps, strict=True)) / sum(steps)
@@ -155,9 +155,9 @@ class LadderView:
         common = sorted(self._ms[slow].keys() & self._ms[fast].keys())
         value = self.ms(slow).value / self.ms(fast).value
         if not common or (slow == "baseline" and not self.session.windows_of(slow)):
-            found = _around(value, noise)
+            found = around(value, noise)
         elif len(common) == 1:
-            found = _around(self._ms[slow][common[0]] / self._ms[fast][common[0]], noise)
+            found = around(self._ms[slow][common[0]] / self._ms[fast][common[0]], noise)
         else:
             found = paired_ratio([self._ms[slow][r] for r in common], [self._ms[fast][r] for r in common], noise)
         return found.times(value / found.value) if found.low <= value <= found.high else found
@@ -250,12 +250,6 @@ def _window(one: Observed) -> Window:
     if one.worker_ms:
         seen["worker_ms"] = one.worker_ms
     return Window("baseline", -1, one.steps, one.seconds, one.steps, one.attempt, seen)
-
-
-def _around(value: float, noise: Noise) -> Interval:
-    """Return an interval around one value, or the ratio of one pair, from the prior noise."""
-    arm = student_t(noise.degrees) * noise.sd
-    return Interval(value, value * math.exp(-arm), value * math.exp(arm))
 
 
 _RAW = RUNGS.index("raw")

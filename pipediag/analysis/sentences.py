@@ -78,6 +78,11 @@ def first_of(names: Sequence[str], most: int) -> str:
     return ", ".join(names[:most]) + (f" and {len(names) - most} more" if len(names) > most else "")
 
 
+def numbered(ranks: Sequence[int]) -> str:
+    """Return ranks in words: rank 3, ranks 1 and 2; of many, the first two and how many more there are."""
+    return f"{'rank' if len(ranks) == 1 else 'ranks'} {few_of([*map(str, ranks)])}"
+
+
 def counted(count: float, noun: str, plural: str = "") -> str:
     """Return a count with its noun: 1 file, 3 files."""
     return f"{number(count)} {noun if count == 1 else plural or f'{noun}s'}"

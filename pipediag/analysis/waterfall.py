@@ -217,6 +217,16 @@ def _by_time(ladder: LadderView) -> list[_Part]:
     return [*parts, _Part("storage", storage, "baseline", ["storage"])] if storage > 0 else parts
 
 
+def worker_shares(ladder: LadderView) -> dict[str, float]:
+    """Return the shares of a worker's time for a batch by stage, from 0 to 1; empty if it was not probed."""
+    parts = _by_time(ladder)
+    whole = sum(part.weight for part in parts)
+    stages = dict.fromkeys((part.stage for part in parts), 0.0)
+    for part in parts:
+        stages[part.stage] += part.weight / whole if whole > 0 else 0.0
+    return stages
+
+
 def collating_apart(ladder: LadderView) -> float | None:
     """Return a worker's milliseconds for a batch of ready samples under the rung ``sample``, or None if unknown.
 

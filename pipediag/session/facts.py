@@ -542,7 +542,8 @@ class Remedy:
 class Rank:
     """One process of a distributed job: where it runs, and what its input does.
 
-    ``cores`` are those the process may use; ``numa_node`` is the one that holds them all, or None. ``storage`` names
+    ``cores`` are those the process may use, of the host's ``cpus``; ``affinity`` are their numbers as Linux writes them
+    (``0-15,32-47``), empty if unknown. ``numa_node`` is the one that holds them all, or None. ``storage`` names
     the file system of the data as far as it is known. ``step_ms``, ``wait_ms`` and ``worker_ms`` describe the unchanged
     loop: milliseconds per step, the part of it in which this rank waits for its own loader, and a worker's time per
     batch; None if they were not measured. ``shares`` are the parts of a worker's time by stage. ``ended`` says how the
@@ -556,6 +557,7 @@ class Rank:
     device: str = ""
     cpus: int = 0
     cores: float = 0.0
+    affinity: str = ""
     numa_node: int | None = None
     storage: str = ""
     where: str = ""

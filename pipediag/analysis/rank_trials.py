@@ -1,0 +1,116 @@
+"""Compare ways to treat the ranks of a distributed job, and name the next trial that a comparison needs.
+
+Trials of the two ways alternate. Neighbours in time make a pair, and their order is reversed from pair to pair, so that
+linear drift affects both alike. A comparison is looked at after each pair, and its first decision stands: the trials of
+a session always lead to the same answers, and a new trial only adds to them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from ..session import RankTrial, Session
+from .estimate import Noise, around, paired_ratio
+from .intervals import Interval
+
+#: Largest number of pairs in a comparison.
+MOST_PAIRS = 4
+
+
+@dataclass(frozen=True)
+class Change:
+    """How ranks are treated in a trial.
+
+    Attributes:
+        fed: ranks whose batches come from a cache on their device; the others train unchanged.
+        delayed: ranks whose steps are made longer.
+        delay_ms: milliseconds by which they are.
+    """
+
+    fed: tuple[int, ...] = ()
+    delayed: tuple[int, ...] = ()
+    delay_ms: float = 0.0
+
+
+class Needed(Exception):
+    """The answer needs another trial, of ``change``."""
+
+    def __init__(self, change: Change) -> None:
+        super().__init__(change)
+        self.change = change
+
+
+@dataclass(frozen=True)
+class Result:
+    """``ratio`` is a plain step as a multiple of a changed one; ``above`` is None if it is not certain on which side of
+    the bound it lies."""
+
+    ratio: Interval
+    above: bool | None
+
+
+class Trials:
+    """The trials of a session in the order in which they were made."""
+
+    def __init__(self, session: Session) -> None:
+        made = sorted(session.rank_trials, key=lambda trial: (trial.attempt, trial.round))
+        self._made = [(_change(trial), trial) for trial in made]
+
+    def compare(self, plain: Change, changed: Change, bound: float, noise: Noise, least: int) -> Result:
+        """Compare the steps of two ways with ``bound``, after ``least`` to :data:`MOST_PAIRS` pairs.
+
+        Raises:
+            Needed: more pairs would decide.
+        """
+        pairs, open_ = self._pairs(plain, changed)
+        pairs = pairs[:MOST_PAIRS]
+        for count in range(1, len(pairs) + 1):
+            ratio = _ratio(pairs[:count], noise)
+            if count >= least and not ratio.low <= bound <= ratio.high:
+                return Result(ratio, ratio.low > bound)
+        if len(pairs) < MOST_PAIRS:
+            raise Needed(self._following(plain, changed, open_))
+        return Result(_ratio(pairs, noise), None)
+
+    def delay_ms(self) -> float | None:
+        """Return the delay of the last trial that had one, or None."""
+        return next((change.delay_ms for change, _ in reversed(self._made) if change.delayed), None)
+
+    def _pairs(self, plain: Change, changed: Change) -> tuple[list[tuple[float, float]], bool]:
+        """Return the milliseconds per step of neighbours, and whether the last trial of all is in no pair.
+
+        Each trial is in one pair at most.
+        """
+        found, before = [], None
+        for change, trial in self._made:
+            if before is not None and {change, before[0]} == {plain, changed} and trial.attempt == before[1].attempt:
+                one, other = _ms(trial), _ms(before[1])
+                found.append((one, other) if change == plain else (other, one))
+                before = None
+            else:
+                before = (change, trial)
+        return found, before is not None
+
+    def _following(self, plain: Change, changed: Change, open_: bool) -> Change:
+        """Return the way to try next: the other one of an open pair, else the same again, to begin the next pair.
+
+        A plain trial that belongs to an earlier comparison opens the first pair of this one.
+        """
+        last = self._made[-1][0] if self._made else None
+        if last not in (plain, changed):
+            return plain
+        return (changed if last == plain else plain) if open_ else last
+
+
+def _change(trial: RankTrial) -> Change:
+    return Change(tuple(sorted(trial.fed)), tuple(sorted(trial.delayed)), trial.delay_ms if trial.delayed else 0.0)
+
+
+def _ms(trial: RankTrial) -> float:
+    return 1000.0 * trial.seconds / trial.steps
+
+
+def _ratio(pairs: Iterable[tuple[float, float]], noise: Noise) -> Interval:
+    plain, changed = zip(*pairs, strict=True)
+    return paired_ratio(plain, changed, noise) if len(plain) > 1 else around(plain[0] / changed[0], noise)

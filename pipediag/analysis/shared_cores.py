@@ -1,0 +1,110 @@
+"""Say which ranks of a job share cores, and whether they start more processes than there are cores."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+
+from ..session import Rank, Warning_
+from .sentences import counted
+
+
+@dataclass(frozen=True)
+class Group:
+    """Ranks that share ``cores`` of one host; 0 if their number is unknown."""
+
+    ranks: list[Rank]
+    cores: float
+
+    @property
+    def processes(self) -> int:
+        """The training processes and their workers."""
+        return len(self.ranks) + self.workers
+
+    @property
+    def workers(self) -> int:
+        return sum(rank.workers for rank in self.ranks)
+
+
+def groups(ranks: Iterable[Rank]) -> list[Group]:
+    """Return the ranks in groups that share cores: on one host, with a core in common.
+
+    Without their cores' numbers, ranks are held to share all cores if the host has not enough for each to have its own.
+    """
+    hosts: dict[str, list[Rank]] = {}
+    for rank in ranks:
+        hosts.setdefault(rank.host, []).append(rank)
+    return [group for on_host in hosts.values() for group in _on_host(on_host)]
+
+
+def too_many(ranks: Sequence[Rank]) -> Warning_ | None:
+    """Warn of the group of ranks with most processes for each of its cores, if these are more than one."""
+    if len(ranks) < 2:
+        return None
+    crowded = [group for group in groups(ranks) if group.processes > group.cores > 0 and group.workers]
+    if not crowded:
+        return None
+    worst = max(crowded, key=lambda group: group.processes / group.cores)
+    count, each = len(worst.ranks), {rank.workers for rank in worst.ranks}
+    ranked = counted(count, "rank")
+    told = f"{ranked} x {counted(max(each), 'worker')}" if len(each) == 1 else f"the workers of {ranked}"
+    told += f" on {counted(worst.cores, 'core')}"
+    if worst.ranks[0].host and len({rank.host for rank in ranks}) > 1:
+        told += f" of {worst.ranks[0].host}"
+    told += f": {counted(worst.workers, 'worker')} and the ranks' own processes share them"
+    told += f"; more than their cores have {counted(len(crowded) - 1, 'other group')} of ranks" * (len(crowded) > 1)
+    fits = int(worst.cores / count) - 1
+    help = f"{counted(fits, 'worker')} for each rank would leave a core to every process"
+    if fits < 1:
+        help = f"{counted(worst.cores / count, 'core')} for each rank are few: use fewer ranks, or more cores"
+    return Warning_("more-workers-than-cores", told, help)
+
+
+def _on_host(ranks: list[Rank]) -> Iterator[Group]:
+    numbers = {rank.affinity: list(_ranges(rank.affinity)) for rank in ranks}
+    if all(numbers.values()):
+        yield from _overlapping(ranks, numbers)
+        return
+    most = max(rank.cores for rank in ranks)
+    cpus = max(rank.cpus for rank in ranks)
+    if sum(rank.cores for rank in ranks) > cpus:
+        yield Group(ranks, most)
+    else:
+        yield from (Group([rank], rank.cores) for rank in ranks)
+
+
+def _overlapping(ranks: list[Rank], numbers: dict[str, list[tuple[int, int]]]) -> Iterator[Group]:
+    """Yield groups of ranks whose numbers of cores overlap."""
+    parent = {affinity: affinity for affinity in numbers}
+
+    def root(affinity: str) -> str:
+        while parent[affinity] != affinity:
+            parent[affinity] = affinity = parent[parent[affinity]]
+        return affinity
+
+    reached, last = -1, ""
+    for first, end, affinity in sorted((*span, affinity) for affinity, spans in numbers.items() for span in spans):
+        if first <= reached:
+            parent[root(affinity)] = root(last)
+        if end > reached:
+            reached, last = end, affinity
+    found: dict[str, list[Rank]] = {}
+    for rank in ranks:
+        found.setdefault(root(rank.affinity), []).append(rank)
+    for members in found.values():
+        spans = sorted({span for rank in members for span in numbers[rank.affinity]})
+        held, reached = 0, -1
+        for first, end in spans:
+            held += max(0, end - max(first, reached + 1) + 1)
+            reached = max(reached, end)
+        quota = [rank.cores for rank in members if 0 < rank.cores < sum(b - a + 1 for a, b in numbers[rank.affinity])]
+        yield Group(members, min([float(held), *quota]))
+
+
+def _ranges(affinity: str) -> Iterator[tuple[int, int]]:
+    """Yield first and last number of each range; nothing if the text holds none."""
+    for part in filter(None, affinity.split(",")):
+        first, _, last = part.partition("-")
+        if not (first.isdecimal() and (last or first).isdecimal()):
+            return
+        yield int(first), int(last or first)

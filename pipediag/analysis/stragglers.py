@@ -1,0 +1,282 @@
+"""Find the rank that holds a distributed job, by treating single ranks differently and timing the whole job.
+
+All ranks take the same time for a step, since they wait for each other in the all-reduce. So no rank's own step says
+which of them the others wait for. Two kinds of trials do:
+
+- An *input* straggler. Some ranks are fed from a cache on their device, the others train unchanged. If the job gains
+  much of what it gains with all ranks fed, those ranks' input holds it, unless feeding as many others helps as well:
+  then the ranks compete for something they share, such as cores. The ranks' own input paces, a worker's time for a
+  batch divided by the number of workers, say whom to feed first. They do not decide.
+- A straggler of the *step*, such as a slower GPU. All ranks are fed, and the steps of some are made longer. If the job
+  becomes slower by as much, one of them is among the slowest; if it does not, they all have slack. In a job of equal
+  ranks none has slack. Sets of ranks are delayed at once and halved, as in group testing.
+
+Nothing here measures. :func:`next_trial` names the next trial, :func:`straggler_of` reads the answer.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from ..session import CACHED, Rank, Session
+from .estimate import LEAST, PACE, Noise
+from .intervals import Interval
+from .ladder import QUIET, QUIET_CPU, LadderView
+from .rank_trials import Change, Needed, Result, Trials
+from .sentences import number, numbered, percent, times
+from .thresholds import GATE
+from .verdict import decided
+
+__all__ = ["Change", "Straggler", "input_pace", "next_trial", "straggler_of", "why_none"]
+
+#: Share of what feeding all ranks brings that feeding an input straggler alone brings at least.
+HALF = 0.5
+#: Length of a delay as a share of the step with all ranks fed, and its least in milliseconds. Slack shorter than half
+#: of the delay is not found, so the least is only what a sleeping process can keep.
+DELAY, LEAST_DELAY_MS = 0.2, 2.0
+#: Number of ranks that delay the whole job, one by one, after which all are held to be equally fast.
+_EQUAL = 2
+
+
+@dataclass(frozen=True)
+class Straggler:
+    """The ranks that hold a job.
+
+    ``kind`` is ``input`` if their batches come late, ``step`` if their own steps take longer. ``gain`` is the speedup
+    of the job without that: as measured with the ranks fed, or for a step, what it is at least.
+    """
+
+    ranks: tuple[int, ...]
+    kind: Literal["input", "step"]
+    gain: Interval
+    sentence: str
+
+    def to_dict(self) -> dict[str, Any]:
+        return {
+            "ranks": list(self.ranks),
+            "kind": self.kind,
+            "gain": self.gain.to_dict(),
+            "sentence": self.sentence,
+        }
+
+
+def next_trial(session: Session, ranks: Sequence[Rank]) -> Change | None:
+    """Return how to treat the ranks in the next trial, or None if the answer is known or no trial can give it.
+
+    ``session`` is the leading rank's own, with the windows of the ladder and the trials so far. ``ranks`` are what is
+    known of all ranks: at least ``workers``, and ``worker_ms`` or ``wait_ms``.
+    """
+    try:
+        _search(session, ranks)
+    except Needed as needed:
+        return needed.change
+    return None
+
+
+def straggler_of(session: Session) -> Straggler | None:
+    """Return the ranks that hold the job, as proven by trials; None if none do, or if it is not known."""
+    return _found(session)[0]
+
+
+def why_none(session: Session) -> str:
+    """Return in a sentence why no straggler is named; empty if one is, or if the job has one process."""
+    return _found(session)[1]
+
+
+def input_pace(rank: Rank) -> float | None:
+    """Return the milliseconds in which the rank's input gives one batch, or None if unknown.
+
+    Without workers this is the time in which its loop waits for the batch.
+    """
+    if not rank.workers:
+        return rank.wait_ms
+    return rank.worker_ms / rank.workers if rank.worker_ms else None
+
+
+def by_pace(ranks: Sequence[Rank]) -> list[Rank]:
+    """Return the ranks, slowest input first; those with an unknown pace lead, since nothing speaks for them."""
+    return sorted(ranks, key=lambda rank: (-(math.inf if (pace := input_pace(rank)) is None else pace), rank.rank))
+
+
+def _found(session: Session) -> tuple[Straggler | None, str]:
+    if len(session.ranks) < 2:
+        return None, ""
+    try:
+        return _search(session, session.ranks)
+    except Needed:
+        tried = "the trials ended before it was clear" if session.rank_trials else "no trials were made"
+        return None, f"It is not known whether one rank holds the others: {tried}."
+
+
+def _search(session: Session, ranks: Sequence[Rank]) -> tuple[Straggler | None, str]:
+    """Return the straggler, or why there is none.
+
+    Raises:
+        Needed: a trial is lacking.
+    """
+    ladder = LadderView(session)
+    if len(ranks) < 2 or not ladder.has("baseline") or not any(map(ladder.has, CACHED)):
+        return None, "It is not known whether one rank holds the others: the job was not fed from a cache."
+    trials, ranks = Trials(session), by_pace(ranks)
+    late, on_time = _of_input(ladder, trials, ranks)
+    if late:
+        return late, ""
+    slow, alike = _of_step(ladder, trials, ranks)
+    return slow, "" if slow else f"No rank holds the others: {on_time}, and {alike}."
+
+
+# Input
+
+
+def _of_input(ladder: LadderView, trials: Trials, ranks: Sequence[Rank]) -> tuple[Straggler | None, str]:
+    """Return the ranks whose input holds the job, the slowest first in ``ranks``; else why there are none."""
+    loses = decided(ladder.share("baseline", ladder.ceiling))
+    if not loses:
+        return None, "the job does not wait for its input" if loses is False else "it is open whether the job waits"
+    paces, most = [input_pace(rank) for rank in ranks], len(ranks) // 2
+    if paces[most] is None:
+        return None, "the paces of their inputs are not known"
+    step = ladder.ms("baseline").value
+    worth = max(HALF * (step - ladder.ms(ladder.ceiling).value), GATE * step)
+    bound = step / (step - worth)
+
+    def fed(some: Sequence[Rank]) -> tuple[bool, Interval]:
+        """Return whether the job gains enough with these ranks fed, and how much."""
+        change = Change(fed=tuple(sorted(rank.rank for rank in some)))
+        found = trials.compare(Change(), change, bound, PACE, 1 if len(some) == most else 2)
+        gain = found.ratio
+        return found.above or (found.above is None and gain.value > bound and gain.low > LEAST), gain
+
+    count, too_few = _predicted(paces, most, step, worth), 0
+    enough, gain = fed(ranks[:count])
+    if not enough and count < most:
+        count, too_few = most, count
+        enough, gain = fed(ranks[:count])
+    if not enough:
+        return None, f"with {_those(ranks[:most])} fed from a cache, the job runs {number(gain.value)}x as fast"
+    while count - too_few > 1 and not _needed(paces, count, step, worth):
+        middle = (count + too_few) // 2
+        enough, other = fed(ranks[:middle])
+        count, too_few, gain = (middle, too_few, other) if enough else (count, middle, gain)
+    late = ranks[:count]
+    if fed(ranks[-count:])[0]:
+        instead = f"feeding {_those(ranks[-count:])} instead of {_those(late)} helps as well"
+        return None, f"{instead}, so they share what limits them"
+    return Straggler(tuple(sorted(rank.rank for rank in late)), "input", gain, _late(late, gain)), ""
+
+
+def _predicted(paces: Sequence[float | None], most: int, step: float, worth: float) -> int:
+    """Return how many of the slowest ranks must be fed, at most ``most``, to save the job ``worth`` milliseconds.
+
+    The job is as slow as the slowest input; if several must be fed, the paces say which.
+    """
+    return next((count for count in range(1, most) if _saved(paces, count, step) >= worth), most)
+
+
+def _needed(paces: Sequence[float | None], count: int, step: float, worth: float) -> bool:
+    """Return whether the paces say that fewer than ``count`` ranks would not do, and that so many will."""
+    return _saved(paces, count, step) >= worth > _saved(paces, count - 1, step)
+
+
+def _saved(paces: Sequence[float | None], count: int, step: float) -> float:
+    """Return the milliseconds of a step that the job saves if its ``count`` slowest inputs are fed, by the paces."""
+    slowest, left = paces[0], paces[count]
+    return step * (1 - left / slowest) if slowest and left is not None else 0.0
+
+
+def _late(ranks: Sequence[Rank], gain: Interval) -> str:
+    caches = "its cache" if len(ranks) == 1 else "their caches"
+    text = f"{_those(ranks).capitalize()} {'holds' if len(ranks) == 1 else 'hold'} the job: fed from {caches}, the job "
+    text += f"runs {times(gain)} as fast"
+    stage, share = max(ranks[0].shares.items(), key=lambda item: item[1], default=("", 0.0))
+    if not stage:
+        return text + "."
+    who = "its workers spend" if len(ranks) == 1 else f"the workers of rank {ranks[0].rank} spend"
+    if not ranks[0].workers:
+        who = "it spends" if len(ranks) == 1 else f"rank {ranks[0].rank} spends"
+    return f"{text}; {who} {percent(share)} of a batch's time in {stage}."
+
+
+# The step
+
+
+def _of_step(ladder: LadderView, trials: Trials, ranks: Sequence[Rank]) -> tuple[Straggler | None, str]:
+    """Return the few ranks whose own step holds the job, else why there are none."""
+    step = ladder.ms(ladder.ceiling).value
+    delay = trials.delay_ms() or max(DELAY * step, LEAST_DELAY_MS)
+    quiet = QUIET_CPU if ladder.session.device.get("type") == "cpu" else QUIET
+    noise = Noise(math.sqrt(2) * quiet, PACE.degrees)
+    everyone = tuple(sorted(rank.rank for rank in ranks))
+    grown: dict[tuple[int, ...], Result] = {}
+
+    def slack(numbers: Sequence[int]) -> bool:
+        """Return whether the job is certainly delayed by less than half if these ranks are."""
+        group = tuple(sorted(numbers))
+        change = Change(everyone, group, delay)
+        grown[group] = trials.compare(Change(everyone), change, step / (step + delay / 2), noise, 2)
+        return grown[group].above is True
+
+    critical: list[int] = []
+    free: list[int] = []
+    unknown, most = _spread(sorted(ranks, key=lambda rank: rank.rank)), max(1, (len(ranks) - 1) // 2)
+    while unknown and len(critical) <= most and (free or len(critical) < _EQUAL):
+        group = unknown if critical else unknown[: (len(unknown) + 1) // 2]
+        group = group if free else unknown[:1]
+        if slack(group):
+            free += group
+        else:
+            while len(group) > 1:  # one of them at least has no slack
+                half, rest = group[: len(group) // 2], group[len(group) // 2 :]
+                if slack(half):
+                    free, half = free + half, rest
+                group = half
+            if slack(group):
+                return None, "delays of several ranks add up"
+            critical += group
+        unknown = [one for one in unknown if one not in {*critical, *free}]
+    if not free:
+        return None, f"{numbered(critical)} {'has' if len(critical) == 1 else 'have'} no slack"
+    if not critical:
+        return None, "a delay of any rank delays the job by less"
+    if unknown or len(critical) > most:
+        return None, "many ranks have no slack"
+    least = min((grown[group].ratio for group in grown if grown[group].above), key=lambda ratio: ratio.value)
+    gain = _without(step, delay, least)
+    return Straggler(tuple(sorted(critical)), "step", gain, _slow(sorted(critical), delay, gain)), ""
+
+
+def _spread(ranks: Sequence[Rank]) -> list[int]:
+    """Return the numbers of the ranks; the second is as unlike the first as there is, on another host or device."""
+    first, *others = ranks
+    unlike = max(others, key=lambda rank: (rank.host != first.host, rank.device != first.device, rank.rank))
+    return [first.rank, unlike.rank, *(rank.rank for rank in others if rank is not unlike)]
+
+
+def _without(step: float, delay: float, ratio: Interval) -> Interval:
+    """Return the speedup of the job if its slowest ranks were as fast as the next ones: at least their slack.
+
+    ``ratio`` is a step as a multiple of the same with others delayed. Their slack is the part of the delay that the job
+    did not show, or more.
+    """
+
+    def speedup(plain: float) -> float:
+        shown = max(0.0, step / plain - step)
+        return step / max(step - max(0.0, delay - shown), step / 2)
+
+    return Interval(speedup(ratio.value), speedup(ratio.low), math.inf)
+
+
+def _slow(ranks: Sequence[int], delay: float, gain: Interval) -> str:
+    who, one = numbered(ranks), len(ranks) == 1
+    return (
+        f"{who.capitalize()} {'holds' if one else 'hold'} the job: {'its' if one else 'their'} own step takes longest. "
+        f"Delayed by {number(delay)} ms, {'it delays' if one else 'they delay'} the job, and the other ranks do not; "
+        f"as fast as they are, the job would run at least {number(gain.value)}x as fast."
+    )
+
+
+def _those(ranks: Sequence[Rank]) -> str:
+    return numbered(sorted(rank.rank for rank in ranks))

@@ -1,0 +1,74 @@
+"""Jobs of several ranks made up from their paces, which answer trials as a real job would."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from pipediag.analysis.stragglers import Change, next_trial
+from pipediag.session import Loader, Rank, RankTrial, Session, Window
+
+
+@dataclass
+class Job:
+    """Ranks that wait for each other in each step.
+
+    ``paces`` are the milliseconds in which each rank's workers give a batch, ``steps`` those of its own step. Each
+    figure varies with standard deviation ``noise``, and the host's speed changes in phases by ``phase``. With
+    ``shared`` cores, workers are as slow as the ranks that run any.
+    """
+
+    paces: Sequence[float]
+    steps: Sequence[float]
+    noise: float = 0.05
+    phase: float = 0.1
+    shared: bool = False
+    seed: int = 1
+    workers: int = 4
+    device: str = "cuda"
+    time: int = 0
+    session: Session = field(init=False)
+    ranks: list[Rank] = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._draw = random.Random(self.seed)
+        self.session = Session(device={"type": self.device}, loader=Loader(num_workers=self.workers))
+        everyone = Change(tuple(range(len(self.paces))))
+        for round_ in range(4):
+            for rung, change in (("device", everyone), ("baseline", Change())):
+                self.session.windows.append(Window(rung, round_, 10, 10 * self.step(change) / 1000, 10))
+        paces = self.paces
+        self.ranks = [
+            Rank(
+                n, len(self.paces), device=f"cuda:{n}", workers=self.workers, worker_ms=self.workers * self._vary(pace)
+            )
+            for n, pace in enumerate(self.paces)
+        ]
+
+    def step(self, change: Change) -> float:
+        """Milliseconds of one step of the job."""
+        self.time += 1
+        slowed = 1 + self.phase * (self.time // 7 % 2)
+        running = len(self.paces) - len(change.fed)
+        share = running / len(self.paces) if self.shared else 1.0
+        return slowed * max(
+            max(self._vary(own), 0.0 if n in change.fed else share * self._vary(pace))
+            + (change.delay_ms if n in change.delayed else 0.0)
+            for n, (pace, own) in enumerate(zip(self.paces, self.steps, strict=True))
+        )
+
+    def _vary(self, ms: float) -> float:
+        return ms * max(0.2, 1 + self._draw.gauss(0, self.noise))
+
+    def analyse(self, most: int = 200) -> int:
+        """Make the trials that are asked for; return how many there were."""
+        for count in range(most):
+            change = next_trial(self.session, self.ranks)
+            if change is None:
+                self.session.ranks = self.ranks
+                return count
+            seconds = 5 * self.step(change) / 1000
+            trial = RankTrial(list(change.fed), list(change.delayed), change.delay_ms, count, 5, seconds)
+            self.session.rank_trials.append(trial)
+        raise AssertionError("the trials do not end")
