@@ -108,6 +108,7 @@ class Climb(Driven):
 
     def _await_ranks(self, leader: Leader) -> None:
         """Wait for the other ranks; warn if they do not come."""
+        self._loop_side.agree()  # they need to know the epoch
         if not leader.all_joined():
             self._setting.send("warning", NOT_ALL_JOINED)
 

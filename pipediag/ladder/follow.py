@@ -51,6 +51,8 @@ class Following(Driven):
     def _do(self, activity: Activity) -> Turn:
         """Take steps of one activity for as long as they are granted."""
         rung = activity.rung_of(self._follower.rank)
+        if activity.ends:
+            yield from self._loop_side.end_epoch()
         if activity.prepares:
             yield from self._prepare(activity.prepares)
         if rung in REMEDIES and (self._trial is None or self._trial.rung != rung or self._trial.feed is None):
@@ -130,4 +132,5 @@ class Following(Driven):
             self._trial.measured()
             self._trial.send(self._setting.send)
         if rung == "baseline":
-            self._follower.note(asdict(summary(self._session)))
+            follower = self._follower
+            follower.note(asdict(summary(follower.rank, self._session, follower.world_size)))

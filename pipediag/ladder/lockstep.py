@@ -12,7 +12,7 @@ number of batches, rank 0 may be waiting for this rank. It then trains unchanged
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Protocol
 
 from ..measure.clock import Clock
@@ -50,6 +50,7 @@ class Activity:
         round: of the ladder's window; None if the time belongs to no window of the ladder.
         delayed: ranks whose steps are made longer by ``delay`` seconds.
         prepares: what each rank prepares before its next step: :data:`CACHES`, or the remedy of a rung; else empty.
+        ends: the epoch ends here although no rank knows its length.
     """
 
     number: int = 0
@@ -60,6 +61,7 @@ class Activity:
     delayed: list[int] = field(default_factory=list)
     delay: float = 0.0
     prepares: str = ""
+    ends: bool = False
 
     def rung_of(self, rank: int) -> str:
         """Return the rung for one rank."""
@@ -86,7 +88,10 @@ class Lockstep:
         """Begin an activity with the next step; ``facts`` are attributes of :class:`Activity`."""
 
     def reserve(self, steps: int, ahead: int) -> None:
-        """Announce so many steps of the current activity, granted ``ahead`` at a time."""
+        """Announce so many steps of the current activity, granted ``ahead`` at a time and before they are needed.
+
+        With 1, none is granted before the loop takes it.
+        """
 
     def comes_to(self, epoch: int, position: int) -> None:
         """Note that the loop is about to take this step; the end of an epoch counts as one."""
@@ -94,6 +99,9 @@ class Lockstep:
     def left(self, epoch: int, position: int) -> int:
         """Return the number of granted steps from this one on: they must be taken before another activity begins."""
         return 0
+
+    def end_epoch(self, epoch: int, position: int) -> None:
+        """Let all ranks end their epoch instead of taking this step; see :attr:`Activity.ends`."""
 
     def unserved(self, rung: str) -> str:
         """Return why another rank could not serve ``rung``, or ""."""
@@ -128,12 +136,12 @@ class Leader(Lockstep):
             self._store.set(EPOCH, str(epoch))
         if position >= self._end:
             self._grant(position)
-        elif position == self._end - 1 and self._reserved:
+        elif position == self._end - 1 and self._reserved and self._ahead > 1:
             self._grant(self._end)
 
     def _grant(self, begin: int) -> None:
-        steps = max(1, min(self._reserved, self._ahead))
-        self._reserved = max(0, self._reserved - steps)
+        steps = 1 if self.activity.ends else max(1, min(self._reserved, self._ahead))
+        self._reserved = max(0, self._reserved - (0 if self.activity.ends else steps))
         self._end = begin + steps
         grant = {"begin": begin, "end": self._end, "activity": asdict(self.activity)}
         self._store.set(_key(self._epoch, self._grants), json.dumps(grant))
@@ -141,6 +149,12 @@ class Leader(Lockstep):
 
     def left(self, epoch: int, position: int) -> int:
         return self._end - position if epoch == self._epoch else 0
+
+    def end_epoch(self, epoch: int, position: int) -> None:
+        going_on = replace(self.activity, number=self.activity.number + 2)
+        self.activity = Activity(self.activity.number + 1, ends=True)
+        self.comes_to(epoch, position)
+        self.activity = going_on
 
     def unserved(self, rung: str) -> str:
         key = f"unserved/{rung}"

@@ -54,6 +54,7 @@ class LoopSide:
         self._beside: dict[str, Source] = {}
         self._paused: list[Source] = []
         self._taken = 0
+        self._data_ended = False  # True if the leading rank of a job must end an epoch without length
         #: The delivery that the loop has just been handed, if it waited for this one only, as in training.
         self.plain: Delivery | None = None
 
@@ -85,6 +86,10 @@ class LoopSide:
 
         Returns False if the loop did not come back for more in the same epoch.
         """
+        if self._data_ended and self.granted <= 0:
+            self._data_ended = False
+            self.lockstep.end_epoch(self.epochs.serial, self.epochs.handed)
+            yield from self.end_epoch()
         if self.epochs.complete:
             yield from self.end_epoch()
         self.agree()
@@ -112,7 +117,8 @@ class LoopSide:
     def take(self, rung: str) -> Generator[Any, None, Delivery | None]:
         """Take the next delivery, of whatever rung, from the source of ``rung``.
 
-        Returns None if the loader raised an error, or if the data was restarted, which ends an epoch without length.
+        Returns None if the loader raised an error, or if the data was restarted, which ends an epoch without length: in
+        a job with the leading rank's next step.
         """
         self._before_taking()
         source = self.source(rung)
@@ -126,7 +132,9 @@ class LoopSide:
             return None
         if delivery is None:
             rebuilt = False
-            if self.epochs.length is None:
+            if self.epochs.length is None and self.lockstep.in_job:
+                self._data_ended = self.lockstep.rank == 0  # all ranks end the epoch when the leading one does
+            elif self.epochs.length is None:
                 rebuilt = yield from self.end_epoch()
             if not rebuilt or source is not self.feed:
                 source.renew()

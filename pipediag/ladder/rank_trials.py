@@ -65,7 +65,10 @@ class RankTrials:
 
     def _ranks(self) -> list[Rank]:
         """Return what is known of each rank."""
-        return [summary(self._session), *(Rank(**note) for _, note in sorted(self._leader.notes().items()))]
+        return [
+            summary(self._leader.rank, self._session, self._leader.world_size),
+            *(Rank(**note) for _, note in sorted(self._leader.notes().items())),
+        ]
 
     def _trial(self, change: Change) -> Generator[Any, None, RankTrial | None]:
         """Time the job's steps under a change; None if this rank cannot take part."""

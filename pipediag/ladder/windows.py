@@ -183,7 +183,9 @@ class Windows:
         """Tell the other ranks that their next steps belong to this window."""
         left = window.wanted - window.steps
         self._loop_side.lockstep.do(window.rung, window=left, round=self.rounds.schedule.round)
-        self._loop_side.lockstep.reserve(left, max(self._workers, round(_AHEAD / self.pace[window.rung])))
+        # An epoch of unknown length may end at any step.
+        ahead = max(2, self._workers, round(_AHEAD / self.pace[window.rung])) if self._epochs.length is not None else 1
+        self._loop_side.lockstep.reserve(left, ahead)
 
     def _open(self, rung: str) -> OpenWindow:
         quiet = rung in CACHED or self._keeps_up  # the length of such windows does not affect their pace
