@@ -10,7 +10,7 @@ import subprocess
 import sys
 import termios
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType
@@ -34,10 +34,15 @@ def become_runner(arguments: Sequence[str]) -> NoReturn:
     os.execv(sys.executable, [*interpreter(), "runner", *arguments])
 
 
+def entry() -> str:
+    """Return the file that a fresh interpreter runs for a user's script."""
+    return str(_ENTRY)
+
+
 def interpreter() -> list[str]:
     """Return the command that starts an interpreter for a user's script, with this one's flags."""
     flags = subprocess._args_from_interpreter_flags()  # type: ignore[attr-defined]
-    return [sys.executable, *flags, str(_ENTRY)]
+    return [sys.executable, *flags, entry()]
 
 
 @contextmanager
@@ -111,12 +116,18 @@ def end_child(child: subprocess.Popen[bytes], patience: float) -> None:
     _end(tree)
 
 
-def wait_quietly(child: subprocess.Popen[bytes], seconds: float) -> bool:
-    """Wait for the child to end; return whether it has. Further interrupts are ignored."""
+def wait_quietly(child: subprocess.Popen[bytes], seconds: float, meanwhile: Callable[[float], None]) -> bool:
+    """Wait for the child to end; return whether it has. Further interrupts are ignored.
+
+    Args:
+        meanwhile: called again and again, with the seconds that it may take.
+    """
     until = time.monotonic() + seconds
-    while child.poll() is None and time.monotonic() < until:
+    over = False
+    while not over and time.monotonic() < until:
+        over = child.poll() is not None  # before the last of what it has sent is read
         try:
-            time.sleep(0.05)
+            meanwhile(0.0 if over else 0.05)
         except KeyboardInterrupt:
             pass
     return child.poll() is not None
