@@ -122,7 +122,16 @@ class _Loader(importlib.abc.Loader):
 
 #: Folders whose files are not results of the script.
 _SYSTEM = ("/dev/", "/proc/", "/sys/")
-_UNINTERESTING = ("__pycache__", ".pyc", "torchinductor", "/.cache/", "/.triton/", "pymp-")
+_UNINTERESTING = (
+    "__pycache__",
+    ".pyc",
+    "torchinductor",
+    "/.cache/",
+    "/.triton/",
+    "pymp-",
+    "/pytorch-errorfile-",
+    "/torchelastic_",
+)
 _WRITING = os.O_WRONLY | os.O_RDWR
 
 

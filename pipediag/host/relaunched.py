@@ -8,6 +8,7 @@ import shlex
 import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
+from functools import wraps
 from types import ModuleType
 from typing import Any
 
@@ -50,6 +51,7 @@ def hosting_relaunched(
         native = module.Popen.__init__
         signature = inspect.signature(native)
 
+        @wraps(native)  # with its signature, for a forked process that hosts its own
         def initialize(self: Any, *args: Any, **kwargs: Any) -> None:
             if os.getpid() == process:
                 args, kwargs = rewritten(signature, self, args, kwargs)
@@ -70,7 +72,7 @@ def hosting_relaunched(
         plain = not given.get("shell") and given.get("executable") is None
         hosted = hosted_command(command, environment, is_rank, words) if plain else None
         if hosted is None:
-            if is_rank and "python" in (text := _in_words(command)):
+            if is_rank and "python" in (text := command if isinstance(command, str) else shlex.join(_words(command))):
                 missed(text)
             return args, kwargs
         started()
@@ -89,9 +91,10 @@ def hosted_command(
     command: object, environment: Mapping[str, str], is_rank: bool, words: Sequence[str]
 ) -> list[str] | None:
     """Return the command that runs the same script hosted, or None if it is to be left alone."""
-    if isinstance(command, (str, bytes, os.PathLike)) or not isinstance(command, Sequence) or not command:
+    given = _words(command)
+    if not given:
         return None
-    wrapper, inner = _unwrapped([os.fsdecode(word) for word in command])
+    wrapper, inner = _unwrapped(given)
     path = environment.get("PATH")
     script = PythonCommand.of(inner)
     if script is not None and is_this_python(script.interpreter, path):
@@ -135,12 +138,13 @@ def _names_command(word: str) -> bool:
     return shutil.which(word) is not None
 
 
-def _in_words(command: Any) -> str:
-    return (
-        os.fsdecode(command)
-        if isinstance(command, (str, bytes, os.PathLike))
-        else shlex.join(map(os.fsdecode, command))
-    )
+def _words(command: object) -> list[str]:
+    """Return the words of a command that is given as a list; nothing for one that is not."""
+    if isinstance(command, (str, bytes, os.PathLike)) or not isinstance(command, Sequence):
+        return []
+    if not all(isinstance(word, (str, bytes, os.PathLike)) for word in command):  # Popen itself says so
+        return []
+    return [os.fsdecode(word) for word in command]
 
 
 def _as_text(env: Mapping[Any, Any]) -> dict[str, str]:
