@@ -49,7 +49,7 @@ def one_pass(
     progress(Pass(plan.attempt, plan.why), job.session)
     lines = Lines(Receiver(reading), Listener(members), plan, job, progress, patience)
     try:
-        child = start_child([order, str(writing), *target.argv], writing, folder)
+        child = start_child([order, str(writing), *target.argv], writing, folder, target.flags)
         os.close(writing)
         hanging = False
         interrupted = 0

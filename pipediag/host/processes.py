@@ -22,16 +22,18 @@ _ENTRY = Path(__file__).with_name("entry.py")
 _PR_SET_CHILD_SUBREAPER = 36
 
 
-def start_child(arguments: Sequence[str], fd: int, cwd: str | None) -> subprocess.Popen[bytes]:
-    """Start a fresh interpreter; it inherits input, output, terminal and environment."""
-    return subprocess.Popen([*interpreter(), "child", *arguments], pass_fds=[fd], cwd=cwd)
+def start_child(
+    arguments: Sequence[str], fd: int, cwd: str | None, flags: Sequence[str] = ()
+) -> subprocess.Popen[bytes]:
+    """Start a fresh interpreter with these flags; it inherits input, output, terminal and environment."""
+    return subprocess.Popen([*interpreter(flags), "child", *arguments], pass_fds=[fd], cwd=cwd)
 
 
-def become_runner(arguments: Sequence[str]) -> NoReturn:
+def become_runner(arguments: Sequence[str], flags: Sequence[str] = ()) -> NoReturn:
     """Replace this process by a fresh interpreter: signals, terminal and exit code are then the script's own."""
     sys.stdout.flush()
     sys.stderr.flush()
-    os.execv(sys.executable, [*interpreter(), "runner", *arguments])
+    os.execv(sys.executable, [*interpreter(flags), "runner", *arguments])
 
 
 def entry() -> str:
@@ -39,10 +41,10 @@ def entry() -> str:
     return str(_ENTRY)
 
 
-def interpreter() -> list[str]:
-    """Return the command that starts an interpreter for a user's script, with this one's flags."""
-    flags = subprocess._args_from_interpreter_flags()  # type: ignore[attr-defined]
-    return [sys.executable, *flags, entry()]
+def interpreter(flags: Sequence[str] = ()) -> list[str]:
+    """Return the command that starts an interpreter for a user's script, with this one's flags and these."""
+    own = subprocess._args_from_interpreter_flags()  # type: ignore[attr-defined]
+    return [sys.executable, *own, *flags, entry()]
 
 
 @contextmanager
