@@ -191,9 +191,9 @@ def _requesting(function: _Command) -> _Command:
         from .host.passes import Request
         from .host.script import Target
 
-        if workdir is not None and not module:
-            script = str(Path(script).resolve())  # valid in any working folder
-        target = Target(script, list(args), module)
+        target = Target.named(script, list(args), module)
+        if workdir is not None:
+            target = target.absolute()
         return function(Request(target, budget, loader, workdir, rungs, apply_budget if apply else 0.0), **others)
 
     return command
@@ -237,7 +237,8 @@ def analyze(
 ) -> int:
     """Find the stage of SCRIPT's input pipeline that costs time.
 
-    SCRIPT is an unmodified training script. Put pipediag's options before it; everything after it goes to the script.
+    SCRIPT is an unmodified training script, or a command that launches one, as in: pipediag analyze torchrun
+    --nproc-per-node 4 train.py. Put pipediag's options before it; everything after it goes to the script.
     """
     from .commands import analyze as command
 
@@ -306,7 +307,7 @@ def run(
     from .commands import run as command
     from .host.script import Target
 
-    command.run(Target(script, list(args), module), plan, approximate, cache_dir)
+    command.run(Target.named(script, list(args), module), plan, approximate, cache_dir)
 
 
 @cli.command()

@@ -42,6 +42,11 @@ def end_worker_with_parent() -> None:
         _watch()
 
 
+def end_with_starter() -> None:
+    """End this process when the one that started it does, whichever of its threads that was."""
+    _watch()
+
+
 def _asked_of_the_kernel() -> bool:
     if sys.platform != "linux":
         return False

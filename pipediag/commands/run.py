@@ -28,4 +28,4 @@ def run(target: Target, plan: str | None, approximate: bool = False, cache_dir: 
         if cache_dir is not None and not known.caches:
             raise UsageError("the plan keeps no samples: leave out --cache-dir")
     folder = NO_PLAN if cache_dir is None else os.path.abspath(cache_dir)
-    become_runner([plan or (APPROXIMATELY if approximate else NO_PLAN), folder, *target.argv])
+    become_runner([plan or (APPROXIMATELY if approximate else NO_PLAN), folder, *target.argv], target.flags)

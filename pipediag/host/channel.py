@@ -1,17 +1,24 @@
-"""Send events from the child to the parent: one JSON object per line, over a separate pipe."""
+"""Send events from the hosted processes to the parent: one JSON object per line.
+
+The child has a pipe. Processes that it starts for training connect to a Unix socket instead: a launcher may close
+descriptors, or start them from another process.
+"""
 
 from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterator
+import select
+import socket
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 Event = tuple[str, dict[str, Any]]
 
 
 class Sender:
-    """The child's end of the pipe. Events that cannot be delivered are dropped.
+    """A hosted process's end of the pipe or socket. Events that cannot be delivered are dropped.
 
     A script may close every descriptor and reuse the number for a file of its own.
     """
@@ -21,10 +28,11 @@ class Sender:
         os.set_inheritable(fd, False)
         self._pid = os.getpid()
         self._identity = _identity(fd)
+        # The parent sees that this process has gone only if no worker holds a copy.
+        os.register_at_fork(after_in_child=self.close)
 
     def send(self, kind: str, data: dict[str, Any]) -> None:
-        forked = os.getpid() != self._pid  # a worker holds a copy
-        if forked or _identity(self._fd) != self._identity:
+        if os.getpid() != self._pid or not self._is_open():
             return
         line = json.dumps([kind, data], default=str).encode() + b"\n"
         try:
@@ -32,6 +40,14 @@ class Sender:
                 line = line[os.write(self._fd, line) :]
         except OSError:
             pass
+
+    def close(self) -> None:
+        if self._is_open():
+            os.close(self._fd)
+            self._fd = -1
+
+    def _is_open(self) -> bool:
+        return self._fd >= 0 and _identity(self._fd) == self._identity
 
 
 def _identity(fd: int) -> tuple[int, int] | None:
@@ -43,21 +59,29 @@ def _identity(fd: int) -> tuple[int, int] | None:
 
 
 class Receiver:
-    """The parent's end of the pipe. An incomplete line is kept until the rest arrives."""
+    """The parent's end of a pipe or connection. An incomplete line is kept until the rest arrives.
+
+    Attributes:
+        gone: True once the other end is closed and everything was read.
+    """
 
     def __init__(self, fd: int) -> None:
         self.fd = fd
+        self.gone = False
         os.set_blocking(fd, False)
         self._rest = b""
 
     def events(self) -> Iterator[Event]:
         """Yield every event that has arrived completely."""
-        while True:
+        while not self.gone:
             try:
                 chunk = os.read(self.fd, 1 << 16)
             except BlockingIOError:
                 return
+            except ConnectionResetError:
+                chunk = b""
             if not chunk:
+                self.gone = True
                 return
             *lines, self._rest = (self._rest + chunk).split(b"\n")
             for line in lines:
@@ -66,3 +90,62 @@ class Receiver:
 
     def close(self) -> None:
         os.close(self.fd)
+
+
+class Listener:
+    """The parent's end of the socket at ``path``."""
+
+    def __init__(self, path: str) -> None:
+        self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        self._path = path
+        with _short(path) as name:
+            self._socket.bind(name)
+        self._socket.listen(1024)
+        self._socket.setblocking(False)
+        self.fd = self._socket.fileno()
+
+    def accepted(self) -> Iterator[Receiver]:
+        """Yield the connections that were made since the last call."""
+        while True:
+            try:
+                connection, _ = self._socket.accept()
+            except BlockingIOError:
+                return
+            yield Receiver(connection.detach())
+
+    def close(self) -> None:
+        self._socket.close()
+        os.unlink(self._path)
+
+
+def connected(path: str) -> Sender:
+    """Return a sender to the parent that listens at ``path``; if none does, events go nowhere."""
+    connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    try:
+        with _short(path) as name:
+            connection.connect(name)
+    except OSError:
+        connection.close()
+        return Sender(os.open(os.devnull, os.O_WRONLY))
+    return Sender(connection.detach())
+
+
+def wait_for_any(fds: Sequence[int], seconds: float) -> None:
+    """Wait until one of the descriptors can be read, or for so many seconds."""
+    poll = select.poll()  # select() takes no descriptor above 1023
+    for fd in fds:
+        poll.register(fd, select.POLLIN)
+    poll.poll(1000 * seconds)
+
+
+@contextmanager
+def _short(path: str) -> Iterator[str]:
+    """Provide a name of the socket that fits into an address, which has room for about a hundred bytes."""
+    if len(os.fsencode(path)) < 100 or not os.path.isdir("/proc/self/fd"):
+        yield path
+        return
+    folder = os.open(os.path.dirname(path), os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        yield f"/proc/self/fd/{folder}/{os.path.basename(path)}"
+    finally:
+        os.close(folder)

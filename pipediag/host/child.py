@@ -7,8 +7,10 @@ import json
 import os
 import signal
 import sys
+import threading
 import time
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
 from dataclasses import asdict
 from functools import partial
 from types import FrameType
@@ -24,10 +26,11 @@ from ..session import Session
 from ..session.events import Story
 from .channel import Sender
 from .hooks import Writes, on_first_iteration, on_optimizer_step
+from .members import hosting_members
+from .own_rank import own_rank
 from .script import NoSuchModule, Target, run
 from .stacks import write_stacks_on_end
 from .standard_streams import keep_printing
-from .trainers import reporting_trainers
 
 if TYPE_CHECKING:
     from ..ladder.measurement import Measurement
@@ -42,8 +45,7 @@ _NO_LOADER_STEPS, _NO_LOADER_SECONDS, _LEAST_SECONDS = 20, 60.0, 5.0
 
 def main(arguments: list[str]) -> int:
     """Run the script under one plan; return its exit code."""
-    with open(arguments[0], encoding="utf-8") as file:
-        order = json.load(file)
+    order = read_order(arguments[0])
     end_with(order["parent"])
     write_stacks_on_end(order["stacks"])
     child = Child(order, Sender(int(arguments[1])))
@@ -51,12 +53,23 @@ def main(arguments: list[str]) -> int:
     return child.run(Target.of(arguments[2:]))
 
 
-class Child:
-    """One pass over the script."""
+def read_order(path: str) -> dict[str, Any]:
+    """Return the parent's order for one pass; its members get the order at ``path`` too."""
+    with open(path, encoding="utf-8") as file:
+        return {**json.load(file), "path": path}
 
-    def __init__(self, order: dict[str, Any], sender: Sender) -> None:
+
+class Child:
+    """One pass over the script, in the child itself or in a process that it started for training.
+
+    Args:
+        may_measure: asked when a loader is iterated; until it returns True, the process runs untouched.
+    """
+
+    def __init__(self, order: dict[str, Any], sender: Sender, may_measure: Callable[[], bool] = lambda: True) -> None:
         self._order = order
         self._sender = sender
+        self._may_measure = may_measure
         self._stack = ExitStack()
         self._until_loader = ExitStack()
         self._measurement: Measurement | None = None
@@ -64,40 +77,62 @@ class Child:
         self._first_step = 0.0
         self._pid = os.getpid()
         self._was_interrupted = False
-        self._while_making = False  # True if the script's error came out of a loader
         self._writes = Writes(self._send_file, order["began"])
 
     def run(self, target: Target) -> int:
-        signal.signal(signal.SIGINT, self._interrupted)
-        error: BaseException | None = None
-        said = ""
+        """Run a script and show its error as Python would; return its exit code."""
         try:
-            with self._stack:
-                self._stack.enter_context(on_first_iteration(self._begin))
-                self._stack.enter_context(self._until_loader)
-                self._until_loader.enter_context(on_optimizer_step(self._stepped_without_loader))
-                self._stack.enter_context(reporting_trainers(lambda at: self._sender.send("trainer", {"at": at})))
-                self._writes.listen()
+            with self.measuring():
                 run(target)
         except AnalysisOver as over:
-            return EXIT_INTERRUPTED if str(over) == "interrupted" else 0
+            return code_of(over)
+        except NoSuchModule as unusable:
+            print(f"pipediag: {unusable}", file=sys.stderr)
+            return unusable.exit_code
+        except SystemExit:
+            raise
+        except BaseException as crash:
+            sys.stdout.flush()
+            users_part(crash)
+            sys.excepthook(type(crash), crash, crash.__traceback__)
+            return 1
+        return 0
+
+    @contextmanager
+    def measuring(self) -> Iterator[None]:
+        """Measure what runs within the context, and send how it ended.
+
+        Raises:
+            AnalysisOver: the measurement is complete, or was interrupted.
+        """
+        if threading.current_thread() is threading.main_thread():
+            signal.signal(signal.SIGINT, self._interrupted)
+        error: BaseException | None = None
+        said, making = "", False
+        try:
+            with self._stack:
+                self._stack.enter_context(on_first_iteration(self._begin, self._iterates))
+                self._stack.enter_context(self._until_loader)
+                self._until_loader.enter_context(on_optimizer_step(self._stepped_without_loader))
+                self._stack.enter_context(hosting_members(["member", self._order["path"]], self._send_trainer))
+                self._writes.listen()
+                yield
+        except AnalysisOver:
+            raise
         except SystemExit as leaving:  # the script's own way to end, not a failure of the current rung
             said = leaving.code if isinstance(leaving.code, str) else ""
             raise
         except NoSuchModule as unusable:
             said = str(unusable)
-            print(f"pipediag: {unusable}", file=sys.stderr)
-            return unusable.exit_code
+            raise
         except BaseException as crash:
-            error = crash
-            self._while_making = raised_by_ours(crash)
-            sys.stdout.flush()
-            users_part(crash)
-            sys.excepthook(type(crash), crash, crash.__traceback__)
-            return 1
+            error, making = crash, raised_by_ours(crash)
+            raise
         finally:
-            self._send_end(error, said)
-        return 0
+            self._send_end(error, said, making)
+
+    def _send_trainer(self, at: str) -> None:
+        self._sender.send("trainer", {"at": at})
 
     def _send_file(self, path: str, overwrote: bool) -> None:
         self._sender.send("wrote", {"path": path, "overwrote": overwrote})
@@ -112,16 +147,22 @@ class Child:
         if self._steps >= _NO_LOADER_STEPS and now - self._first_step > seconds:
             raise AnalysisOver("no-loader")
 
+    def _iterates(self) -> bool:
+        """Return whether the measurement begins now that a loader is iterated."""
+        self._until_loader.close()
+        return self._may_measure()
+
     def _begin(self) -> None:
         """Set up the measurement when the first loader is iterated: torch is imported by then."""
-        self._until_loader.close()
         import torch
 
         from ..ladder.measurement import Measurement
         from ..ladder.plan import Plan
         from ..measure.machine import environment
 
-        session = Session.from_dict(self._order["session"])
+        rank = own_rank()
+        known = self._order["session"] if rank is None else self._order["sessions"].get(str(rank))
+        session = Session.from_dict(known or self._order["fresh"])
         facts = {**environment(), "torch": torch.__version__, "cuda": torch.version.cuda}
         session.environment.update(facts)
         self._sender.send("environment", facts)
@@ -142,15 +183,23 @@ class Child:
         if not self._measurement.over:
             self._measurement.finish("interrupted")
 
-    def _send_end(self, error: BaseException | None, said: str) -> None:
-        """Send how the script ended: by ``error``, or with its own message on standard error."""
+    def _send_end(self, error: BaseException | None, said: str, making: bool) -> None:
+        """Send how the script ended: by ``error``, or with its own message on standard error.
+
+        ``making`` is true if the error came out of a loader.
+        """
         story = Story(optimizer_steps=self._steps) if self._measurement is None else self._measurement.conclude()
         if said.strip():
             story.said = said.strip().splitlines()[-1]
         if error is not None:
-            story.error, story.making = in_one_line(_origin(error)), self._while_making
+            story.error, story.making = in_one_line(_origin(error)), making
             story.refused = isinstance(error, _REFUSALS) or getattr(error, "errno", None) in _REFUSING_CODES
         self._sender.send("ended", asdict(story))
+
+
+def code_of(over: AnalysisOver) -> int:
+    """Return the exit code of a process that the analysis has stopped."""
+    return EXIT_INTERRUPTED if str(over) == "interrupted" else 0
 
 
 def _origin(error: BaseException) -> BaseException:

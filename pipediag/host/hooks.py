@@ -23,14 +23,21 @@ _DATALOADER, _OPTIMIZER = "torch.utils.data.dataloader", "torch.optim.optimizer"
 
 
 @contextmanager
-def on_first_iteration(begin: Callable[[], None]) -> Iterator[None]:
-    """Call ``begin`` when a DataLoader is iterated for the first time; ``begin`` may then hook the class itself."""
+def on_first_iteration(begin: Callable[[], None], may_begin: Callable[[], bool] = lambda: True) -> Iterator[None]:
+    """Call ``begin`` when a DataLoader is iterated for the first time; ``begin`` may then hook the class itself.
+
+    It waits until ``may_begin`` returns True. A forked process inherits the hook, but does not begin.
+    """
     patch = ExitStack()
+    process = os.getpid()
 
     def install(module: ModuleType) -> None:
         loader_class = module.DataLoader
+        native = loader_class._get_iterator
 
         def trampoline(self: Any) -> Any:
+            if os.getpid() != process or not may_begin():
+                return native(self)
             patch.close()
             begin()
             return loader_class._get_iterator(self)  # not the instance's: a subclass may have one that led here
@@ -77,11 +84,12 @@ def when_imported(name: str, action: Callable[[ModuleType], None]) -> Iterator[N
 class _Finder(importlib.abc.MetaPathFinder):
     def __init__(self, name: str, action: Callable[[ModuleType], None]) -> None:
         self._name, self._action = name, action
+        self._pid = os.getpid()
 
     def find_spec(
         self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
     ) -> importlib.machinery.ModuleSpec | None:
-        if fullname != self._name:
+        if fullname != self._name or os.getpid() != self._pid:
             return None
         for finder in sys.meta_path:
             spec = None if finder is self else finder.find_spec(fullname, path, target)
@@ -114,7 +122,16 @@ class _Loader(importlib.abc.Loader):
 
 #: Folders whose files are not results of the script.
 _SYSTEM = ("/dev/", "/proc/", "/sys/")
-_UNINTERESTING = ("__pycache__", ".pyc", "torchinductor", "/.cache/", "/.triton/", "pymp-")
+_UNINTERESTING = (
+    "__pycache__",
+    ".pyc",
+    "torchinductor",
+    "/.cache/",
+    "/.triton/",
+    "pymp-",
+    "/pytorch-errorfile-",
+    "/torchelastic_",
+)
 _WRITING = os.O_WRONLY | os.O_RDWR
 
 

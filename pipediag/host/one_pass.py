@@ -1,95 +1,33 @@
-"""Run one pass over the script in a fresh child, take in its events, and end it when its time is over."""
+"""Run one pass over the script in a fresh child, take in what its processes send, and end it when its time is over."""
 
 from __future__ import annotations
 
 import json
 import os
-import select
 import signal
-import time
-from collections.abc import Callable
-from dataclasses import dataclass, field
+import subprocess
 from typing import Any
 
+from ..errors import EXIT_FAILED
 from ..ladder.plan import Plan
-from ..session import Loader, Session, made_under
-from ..session.events import (
-    Applying,
-    Finished,
-    FirstBatch,
-    LoaderUse,
-    Looking,
-    Pass,
-    Story,
-    Tick,
-    Trainer,
-    Trying,
-    read,
-)
-from .channel import Receiver
+from ..session.events import Pass, Tick
+from .channel import Listener, Receiver
+from .lines import Job, Lines
 from .processes import Terminated, end_child, exit_code_of, start_child, wait_quietly
 from .script import Target
-from .stacks import stuck_at
+from .stacks import stacks_of
+from .watch import FAREWELL, Outcome, Progress
 
-#: Receives each event (see :mod:`pipediag.session.events`) after the session has taken it in.
-Progress = Callable[[object, Session], None]
-
-#: Minimum seconds a script may take before its first batch: reading indices, tokenizing, compiling.
-PROLOGUE = 300.0
-#: Seconds a child has to end by itself after it was told to stop.
-FAREWELL = 10.0
-#: Seconds beyond the budget after which a child that has not stopped by itself counts as hung.
-OVERDUE = 15.0
-#: Advice for a script that stopped asking for batches.
-LONGER_BUDGET = "if single steps or batches take that long, give a longer --budget"
-
-
-@dataclass
-class Outcome:
-    """The result of one pass."""
-
-    exit_code: int = 0
-    reason: str = ""  # why the child stopped the script; empty if the script ended by itself
-    stopped: bool = False  # True if the script was stopped, for a reason or because no loader proved to train
-    story: Story = field(default_factory=Story)
-    seconds: float = 0.0  # of the budget: in the first pass from the first batch on, in later passes from the start
-    tried: float = 0.0  # seconds of them spent on other loader settings
-    applied: float = 0.0  # seconds spent on preparing and measuring the remedy
-    climbed: bool = False  # True if the ladder is complete
-    batches: bool = False
-    interrupted: int = 0  # the signal that interrupted the pass, or 0
-    killed: int = 0  # the signal that ended the script if it was not ours, or 0
-    hung: float = 0.0  # seconds after which a script that asked for no more batches was ended
-    stuck: str = ""  # what a script that was ended then waited for, and where; empty if unknown
-    prologue: float = 0.0  # seconds until the first batch
-    trainers: list[str] = field(default_factory=list)  # processes started by the script that train
-
-    @property
-    def refused(self) -> bool:
-        """True if the script drew no batch, or ended with an error that shows that it cannot run twice."""
-        return not self.batches or self.story.refused
-
-    @property
-    def failed_under(self) -> str:
-        """The rung under which the script raised an error; empty if it raised none or the error is its own.
-
-        An error from making a batch is its own if the batch was made as in the plain loop.
-        """
-        story = self.story
-        if not story.rung or story.rung == "baseline" or not story.error or story.refused:
-            return ""
-        return "" if story.making and made_under(story.rung) == "baseline" else story.rung
-
-    @property
-    def drawn(self) -> list[LoaderUse]:
-        """The loaders that gave a batch."""
-        return [loader for loader in self.story.loaders if loader.draws]
+#: Seconds that a job may go on after one of its ranks has failed: the others may wait for it for ever.
+_WITHOUT_A_RANK = 8.0
+#: Seconds that processes have to end by themselves once the job is ended for such a reason.
+_SHORT_FAREWELL = 3.0
 
 
 def one_pass(
     target: Target,
     plan: Plan,
-    session: Session,
+    job: Job,
     scratch: str,
     folder: str | None,
     patience: float,
@@ -102,152 +40,70 @@ def one_pass(
         patience: maximum number of seconds before its first batch.
         began: the time at which the analysis began; files from before are the user's own.
     """
-    order, stacks = os.path.join(scratch, "order.json"), os.path.join(scratch, "stacks.txt")
+    order, stacks, members = (os.path.join(scratch, name) for name in ("order.json", "stacks.txt", "members"))
+    facts: dict[str, Any] = {"parent": os.getpid(), "stacks": stacks, "members": members, "began": began}
+    facts |= {"lock": os.path.join(scratch, "measured"), "plan": plan.to_dict(), **job.to_dict()}
     with open(order, "w", encoding="utf-8") as file:
-        facts = {"parent": os.getpid(), "stacks": stacks, "began": began}
-        json.dump({**facts, "plan": plan.to_dict(), "session": session.to_dict()}, file)
+        json.dump(facts, file)
     reading, writing = os.pipe()
-    receiver = Receiver(reading)
-    outcome = Outcome()
+    progress(Pass(plan.attempt, plan.why), job.session)
+    lines = Lines(Receiver(reading), Listener(members), plan, job, progress, patience)
     try:
-        child = start_child([order, str(writing), *target.argv], writing, folder)
+        child = start_child([order, str(writing), *target.argv], writing, folder, target.flags)
         os.close(writing)
-        watch = Watch(plan, session, outcome, progress, patience)
+        hanging = False
+        interrupted = 0
         try:
             while True:
                 over = child.poll() is not None
-                select.select([receiver.fd], [], [], 0 if over else 0.1)
-                for kind, data in receiver.events():
-                    watch.take(kind, data)
-                progress(Tick(), session)
+                lines.take(0 if over else 0.1)
+                progress(Tick(), lines.leader.session)
                 if over:
                     break
-                if watch.overdue():
-                    end_child(child, FAREWELL)
-                    watch.look_at(stacks)
+                if lines.overdue():
+                    _end_all(child, lines, stacks)
+                elif not hanging and lines.without_a_rank() > _WITHOUT_A_RANK:
+                    hanging = True
+                    end_child(child, _SHORT_FAREWELL)
         except KeyboardInterrupt as interrupt:
-            outcome.interrupted = interrupt.signum if isinstance(interrupt, Terminated) else signal.SIGINT
+            interrupted = interrupt.signum if isinstance(interrupt, Terminated) else signal.SIGINT
             child.send_signal(signal.SIGINT)
-            if not wait_quietly(child, FAREWELL):
+            if not wait_quietly(child, FAREWELL, lines.take):
                 end_child(child, 1.0)
-            for kind, data in receiver.events():
-                watch.take(kind, data)
-        watch.close()
-        outcome.exit_code = exit_code_of(child)
-        if outcome.reason == "interrupted" and not outcome.interrupted:
-            outcome.interrupted = signal.SIGINT
-        if outcome.interrupted:
-            outcome.exit_code = 128 + outcome.interrupted
-        elif outcome.reason or watch.killed:
-            # We stopped the script, so the exit code is not its own.
-            outcome.exit_code = 0
-        elif child.returncode < 0:
-            outcome.killed = -child.returncode
+        outcome = lines.close()
+        _note_end(outcome, child, interrupted, lines.was_ended, hanging)
+        if outcome.exit_code and not outcome.interrupted:
+            outcome.story = lines.cause(outcome.story)
     finally:
-        receiver.close()
+        lines.end()
     return outcome
 
 
-class Watch:
-    """A monitor of one child: takes in its events, and knows when it should have ended."""
+def _end_all(child: subprocess.Popen[bytes], lines: Lines, stacks: str) -> None:
+    """End the child and all it has started, and find out where the leading process was."""
+    pid = lines.leader.pid
+    if pid:
+        stacks = stacks_of(stacks, pid)
+        try:
+            os.kill(pid, signal.SIGTERM)  # its launcher may not pass the signal on
+        except OSError:  # it has gone
+            pass
+    end_child(child, FAREWELL)
+    lines.leader.watch.look_at(stacks)
 
-    def __init__(
-        self, plan: Plan, session: Session, outcome: Outcome, progress: Progress, patience: float = PROLOGUE
-    ) -> None:
-        self._plan, self._session, self._outcome, self._progress = plan, session, outcome, progress
-        self._started = time.monotonic()
-        self._first_batch: float | None = None
-        self._ladder_over: float | None = None
-        self._trial_begun: float | None = None
-        self._remedy_begun: float | None = None
-        self._finished = False
-        self._until = self._started + max(patience, plan.budget)
-        self.killed = False
-        progress(Pass(plan.attempt, plan.why), session)
 
-    def take(self, kind: str, data: dict[str, Any]) -> None:
-        """Take in one event; ignore a kind that another version sent.
-
-        Raises:
-            TypeError, ValueError: the data is not of the kind.
-        """
-        event = read(kind, data)
-        self._note(event)
-        self._session.enter(kind, event)
-        self._progress(event, self._session)
-
-    def _note(self, event: object) -> None:
-        now, outcome = time.monotonic(), self._outcome
-        match event:
-            case FirstBatch():
-                self._first_batch = now
-                self._until = now + self._plan.budget + OVERDUE
-                outcome.batches = True
-                outcome.prologue = now - self._started
-            case Loader():  # measuring begins; compiling and warming up may have taken long
-                self._until = max(self._until, now + self._plan.budget + OVERDUE)
-            case Trying(budget):
-                self._trial_begun = now
-                self._until = max(self._until, now + budget + OVERDUE)
-                outcome.climbed = True
-            case Applying(ended="", budget=budget):
-                self._until = now + budget + OVERDUE
-            case Applying():
-                self._end_remedy(now)  # one may follow another
-                self._remedy_begun = now
-                self._ladder_over = self._ladder_over or now
-                self._until = now + PROLOGUE
-                outcome.climbed = True
-            case Looking(seconds=seconds):
-                self._until = max(self._until, now + seconds + OVERDUE)
-            case Finished(reason=reason):
-                self._finished = True
-                self._until = now + FAREWELL
-                outcome.reason = reason if reason != "no-training-loader" else ""
-                outcome.stopped = True
-                outcome.story = event
-            case Story():
-                outcome.story = event
-            case Trainer(at) if at not in outcome.trainers:
-                outcome.trainers.append(at)
-
-    def overdue(self) -> bool:
-        """Return whether the child's time is over; True only once."""
-        if self.killed or time.monotonic() <= self._until:
-            return False
-        self.killed = True
-        if not self._finished:
-            self._outcome.reason = "budget"
-            self._outcome.hung = time.monotonic() - self._started
-            self._session.warn("hung", *self._what_hung())
-        return True
-
-    def look_at(self, stacks: str) -> None:
-        """Find out what the script did when it was ended, from the file of its stacks."""
-        if self._finished:
-            return
-        self._outcome.stuck = stuck_at(stacks)
-        if self._outcome.stuck:
-            self._session.warn("hung", f"when the script was ended, {self._outcome.stuck}")
-
-    def _what_hung(self) -> tuple[str, str]:
-        if self._first_batch is None:
-            return f"the script asked for no batch in {self._outcome.hung:.0f} s", ""
-        return "the script stopped asking for batches and had to be ended", LONGER_BUDGET
-
-    def close(self) -> None:
-        """Record the seconds of each part of the pass."""
-        now = time.monotonic()
-        ladder_over = self._ladder_over or now
-
-        def since(begun: float | None, until: float) -> float:
-            return until - begun if begun is not None else 0.0
-
-        self._outcome.seconds = since(self._first_batch if self._plan.attempt == 1 else self._started, ladder_over)
-        self._outcome.tried = since(self._trial_begun, ladder_over)
-        self._end_remedy(now)
-
-    def _end_remedy(self, now: float) -> None:
-        if self._remedy_begun is not None:
-            self._outcome.applied += now - self._remedy_begun
-            self._remedy_begun = None
+def _note_end(
+    outcome: Outcome, child: subprocess.Popen[bytes], interrupted: int, was_ended: bool, hanging: bool
+) -> None:
+    """Record how the child ended; ``was_ended``: for its time, ``hanging``: because a rank had gone."""
+    outcome.interrupted = interrupted or (signal.SIGINT if outcome.reason == "interrupted" else 0)
+    outcome.exit_code = exit_code_of(child)
+    if outcome.interrupted:
+        outcome.exit_code = 128 + outcome.interrupted
+    elif outcome.reason or was_ended:
+        # We stopped the script, so the exit code is not its own.
+        outcome.exit_code = 0
+    elif hanging:
+        outcome.exit_code = max(child.returncode, EXIT_FAILED)
+    elif child.returncode < 0:
+        outcome.killed = -child.returncode

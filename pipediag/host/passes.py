@@ -16,9 +16,11 @@ from ..ladder.plan import KNOBS_SHARE, Plan
 from ..session import REMEDIES, Profile, Rung, Session, fed_apart
 from .endings import failure, files_written, nothing_measured, nth, trouble, warn_of_trouble, words
 from .folders import Folders, scratch_folder
-from .one_pass import PROLOGUE, Outcome, Progress, one_pass
+from .lines import Job
+from .one_pass import one_pass
 from .processes import no_orphans
 from .script import Target
+from .watch import PROLOGUE, Outcome, Progress
 
 #: Maximum seconds of a later pass before its first batch, or this multiple of the first pass's time if that is longer.
 PROLOGUE_AGAIN, PROLOGUE_TIMES = 60.0, 4.0
@@ -59,6 +61,7 @@ def analyze_script(request: Request, progress: Progress) -> Session:
     request.target.check()
     session = Session(tool_version=__version__, began=time.perf_counter())
     session.script.argv = request.target.argv
+    job = Job(session)
     plan = Plan(budget=request.budget, loader=request.loader, apply=request.apply, audit=request.audit)
     plan.approximate = request.approximate
     plan.profile, plan.knobs = request.profile, KNOBS_SHARE * request.budget if request.knobs else 0.0
@@ -70,7 +73,7 @@ def analyze_script(request: Request, progress: Progress) -> Session:
     with no_orphans(), scratch_folder() as scratch:
         while True:
             windows = len(session.windows)
-            outcome = one_pass(request.target, plan, session, scratch, folders.now, _patience(history), progress, began)
+            outcome = one_pass(request.target, plan, job, scratch, folders.now, _patience(history), progress, began)
             _give_up(outcome, session)
             history.append(outcome)
             barren = barren + 1 if len(session.windows) == windows else 0
@@ -86,6 +89,7 @@ def analyze_script(request: Request, progress: Progress) -> Session:
                 break
             plan = following
     _acquit(session, history)
+    session = job.whole()
     _close(session, history, folders, request)
     if not session.script.exit_code and not outcome.interrupted and not session.anything_seen:
         raise NothingMeasured(nothing_measured(history, request.budget, request.loader) + files_written(session.script))

@@ -10,7 +10,7 @@ import subprocess
 import sys
 import termios
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType
@@ -22,22 +22,29 @@ _ENTRY = Path(__file__).with_name("entry.py")
 _PR_SET_CHILD_SUBREAPER = 36
 
 
-def start_child(arguments: Sequence[str], fd: int, cwd: str | None) -> subprocess.Popen[bytes]:
-    """Start a fresh interpreter; it inherits input, output, terminal and environment."""
-    return subprocess.Popen([*interpreter(), "child", *arguments], pass_fds=[fd], cwd=cwd)
+def start_child(
+    arguments: Sequence[str], fd: int, cwd: str | None, flags: Sequence[str] = ()
+) -> subprocess.Popen[bytes]:
+    """Start a fresh interpreter with these flags; it inherits input, output, terminal and environment."""
+    return subprocess.Popen([*interpreter(flags), "child", *arguments], pass_fds=[fd], cwd=cwd)
 
 
-def become_runner(arguments: Sequence[str]) -> NoReturn:
+def become_runner(arguments: Sequence[str], flags: Sequence[str] = ()) -> NoReturn:
     """Replace this process by a fresh interpreter: signals, terminal and exit code are then the script's own."""
     sys.stdout.flush()
     sys.stderr.flush()
-    os.execv(sys.executable, [*interpreter(), "runner", *arguments])
+    os.execv(sys.executable, [*interpreter(flags), "runner", *arguments])
 
 
-def interpreter() -> list[str]:
-    """Return the command that starts an interpreter for a user's script, with this one's flags."""
-    flags = subprocess._args_from_interpreter_flags()  # type: ignore[attr-defined]
-    return [sys.executable, *flags, str(_ENTRY)]
+def entry() -> str:
+    """Return the file that a fresh interpreter runs for a user's script."""
+    return str(_ENTRY)
+
+
+def interpreter(flags: Sequence[str] = ()) -> list[str]:
+    """Return the command that starts an interpreter for a user's script, with this one's flags and these."""
+    own = subprocess._args_from_interpreter_flags()  # type: ignore[attr-defined]
+    return [sys.executable, *own, *flags, entry()]
 
 
 @contextmanager
@@ -111,12 +118,18 @@ def end_child(child: subprocess.Popen[bytes], patience: float) -> None:
     _end(tree)
 
 
-def wait_quietly(child: subprocess.Popen[bytes], seconds: float) -> bool:
-    """Wait for the child to end; return whether it has. Further interrupts are ignored."""
+def wait_quietly(child: subprocess.Popen[bytes], seconds: float, meanwhile: Callable[[float], None]) -> bool:
+    """Wait for the child to end; return whether it has. Further interrupts are ignored.
+
+    Args:
+        meanwhile: called again and again, with the seconds that it may take.
+    """
     until = time.monotonic() + seconds
-    while child.poll() is None and time.monotonic() < until:
+    over = False
+    while not over and time.monotonic() < until:
+        over = child.poll() is not None  # before the last of what it has sent is read
         try:
-            time.sleep(0.05)
+            meanwhile(0.0 if over else 0.05)
         except KeyboardInterrupt:
             pass
     return child.poll() is not None

@@ -97,12 +97,18 @@ class _Seen:
 
 
 class Rerouting:
-    """Hooks on every loader of the process that give the training loader its remedy."""
+    """Hooks on every loader of the process that give the training loader its remedy.
+
+    Args:
+        say: tells the user what happens.
+        warn: tells the user what went wrong.
+    """
 
     def __init__(
         self,
         plan: SavedPlan | None,
         say: Callable[[str], None],
+        warn: Callable[[str], None],
         approximate: bool = False,
         cache_dir: str | None = None,
     ) -> None:
@@ -110,7 +116,7 @@ class Rerouting:
         self._approximate = approximate if plan is None else plan.decodes
         self._caches = cache_dir is not None if plan is None else plan.caches
         self._cache_dir = cache_dir
-        self._say = say
+        self._say, self._warn = say, warn
         self._hook = IteratorHook(self._iterator_for)
         self._seen: list[_Seen] = []
         self._refused: RunOver | None = None
@@ -140,7 +146,7 @@ class Rerouting:
         """Warn that no analysis has shown that the script works with batches on the device."""
         moved = [seen.where for seen in self._seen if seen.stand_in is not None and not seen.stand_in.given_up]
         if self._plan is None and moved:
-            self._say(
+            self._warn(
                 f"the script failed while the loader at {moved[0]} gave it batches on the device; "
                 "pipediag analyze --apply tests whether it can use them"
             )
@@ -206,17 +212,17 @@ class Rerouting:
                     with self._hook.aside():
                         self._plan.check_handoff(why_not(loader, device))
             hook = self._hook.aside
-            made = RemediedRun(loader, device, native, hook, self._say, transforms, self._approximate, kept)
+            made = RemediedRun(loader, device, native, hook, self._warn, transforms, self._approximate, kept)
             if self._plan is not None:
                 self._plan.check_cache(kept.why_not if kept is not None else "")
                 self._plan.check_moved(made.links, made.offloaded.plan.undecoded)
         except PlanRefused as refused:
             raise self._over(refused) from None
         except UsageError as unusable:  # no torchvision
-            self._say(f"{nothing}: {unusable}")
+            self._warn(f"{nothing}: {unusable}")
             return None
         except Exception as error:  # whatever it is, the script can train without the remedy
-            self._say(f"{nothing}: {in_one_line(error)}")
+            self._warn(f"{nothing}: {in_one_line(error)}")
             return None
         if kept is not None and kept.loader is not None:
             self._say(f"samples of the loader at {seen.where}: {kept.loader.plan}")

@@ -7,14 +7,18 @@ script's own. See :mod:`pipediag.host.entry`.
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
 from types import TracebackType
+from typing import Any
 
 from ..errors import PipediagError, PlanRefused, RunOver
 from ..frames import users_part
 from ..remedy import saved
 from .hooks import on_first_iteration
+from .members import Members, hosting_members
+from .own_rank import own_rank
 from .script import NoSuchModule, Target, run
 
 #: Arguments in place of a plan's file: find out what can move, without or with the decoding of JPEGs. The first also
@@ -24,46 +28,88 @@ NO_PLAN, APPROXIMATELY = "-", "-approximate"
 
 def main(arguments: list[str]) -> int:
     """Run the script; return its exit code. Its exceptions propagate and are shown as Python would show them."""
-    file, folder, target = arguments[0], arguments[1], Target.of(arguments[2:])
     try:
-        plan = None
-        if file not in (NO_PLAN, APPROXIMATELY):
-            plan = saved.read(file)
-            plan.check(target.name)
-        with _traceback_of_the_users():
-            _run(target, plan, file == APPROXIMATELY, None if folder == NO_PLAN else folder)
+        with _traceback_of_the_users(), _remedied(arguments[:2]) as work:
+            run(Target.of(arguments[2:]))
     except RunOver as over:
         return _print_error(over.reason)
     except (PlanRefused, NoSuchModule) as error:
         return _print_error(error)
+    if not work.iterated and not work.members.count:
+        say("nothing was moved: the script iterated no torch DataLoader in its own process")
     return 0
 
 
-def _run(target: Target, plan: saved.SavedPlan | None, approximate: bool, cache_dir: str | None) -> None:
-    iterated = False
+def host(arguments: list[str], function: Callable[[], Any]) -> Any:
+    """Call the function of a process that trains, with its training loader under the remedy."""
+    try:
+        with _remedied(arguments):
+            return function()
+    except RunOver as over:
+        sys.exit(_print_error(over.reason))
+    except PlanRefused as error:
+        sys.exit(_print_error(error))
+
+
+@dataclass
+class _Work:
+    """What has happened in this process: whether it iterated a loader, and the processes that it has started."""
+
+    members: Members
+    iterated: bool = False
+
+
+@contextmanager
+def _remedied(arguments: list[str]) -> Iterator[_Work]:
+    """Put the training loader of this process, and of those that it starts for training, under the remedy.
+
+    Args:
+        arguments: the plan's file and the folder for samples, or what stands in place of them.
+
+    Raises:
+        PlanRefused: the file is not a plan of this version.
+    """
+    file, folder = arguments
+    plan = None if file in (NO_PLAN, APPROXIMATELY) else saved.read(file)
     with ExitStack() as stack:
+        members = stack.enter_context(hosting_members(["runner", *arguments], _warn_of_missed))
+        work = _Work(members)
 
         def begin() -> None:
             from .rerouting import Rerouting
 
-            nonlocal iterated
-            iterated = True
-            stack.enter_context(Rerouting(plan, say, approximate, cache_dir).installed())
+            work.iterated = True
+            cache_dir = None if folder == NO_PLAN else folder
+            rerouting = Rerouting(plan, say, warn, file == APPROXIMATELY, cache_dir)
+            stack.enter_context(rerouting.installed())
 
         stack.enter_context(on_first_iteration(begin))
-        run(target)
-    if not iterated:
-        say("nothing was moved: the script iterated no torch DataLoader in its own process")
+        yield work
+
+
+def _warn_of_missed(command: str) -> None:
+    warn(f"nothing is moved in a process that another Python runs: {command}")
 
 
 def say(text: str) -> None:
-    """Print one line for the user on standard error."""
+    """Print one line for the user on standard error; of the ranks of a job, only the first does."""
+    if not own_rank():
+        _print(text)
+
+
+def warn(text: str) -> None:
+    """Print one line about what went wrong, with the rank if this process is not the first of a job."""
+    rank = own_rank()
+    _print(f"rank {rank}: {text}" if rank else text)
+
+
+def _print(text: str) -> None:
     print(f"pipediag: {text}", file=sys.stderr, flush=True)
 
 
 def _print_error(error: PipediagError) -> int:
     sys.stdout.flush()
-    say(str(error))
+    warn(str(error))
     return error.exit_code
 
 

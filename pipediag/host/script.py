@@ -10,11 +10,13 @@ import importlib.machinery
 import importlib.util
 import io
 import os
+import shutil
 import sys
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from types import CodeType, ModuleType
 
 from ..errors import UsageError
+from .python_commands import PythonCommand, interpreter_of, is_named_python, is_this_python
 
 
 class NoSuchModule(UsageError):
@@ -23,11 +25,40 @@ class NoSuchModule(UsageError):
 
 @dataclass(frozen=True)
 class Target:
-    """The script to run: its path, or with ``module`` a module's dotted name; and its arguments."""
+    """The script to run: its path, or with ``module`` a module's dotted name; its arguments, and flags of Python's."""
 
     name: str
     args: list[str] = field(default_factory=list)
     module: bool = False
+    flags: tuple[str, ...] = ()
+
+    @classmethod
+    def named(cls, name: str, args: list[str], module: bool = False) -> Target:
+        """Return the target that a user names: a script, a console script such as torchrun, or ``python ...``.
+
+        Raises:
+            UsageError: it is no Python script, or belongs to another Python.
+        """
+        if module or (os.path.isfile(name) and not is_named_python(name)):
+            return cls(name, args, module)
+        found = shutil.which(name)
+        if found is None or os.path.isdir(name):
+            return cls(name, args)
+        if is_named_python(name):
+            _check_python(name, found)
+            command = PythonCommand.of([name, *args])
+            if command is None:
+                raise UsageError(f"{name} is given no script: name one, or a module with -m")
+            return replace(cls.of([*command.target]), flags=command.flags)
+        python = interpreter_of(found)
+        if python is None:
+            raise UsageError(f"{found} is not a Python script; give the script that it runs, or a module with -m")
+        _check_python(found, python)
+        return cls(os.path.abspath(found), args)
+
+    def absolute(self) -> Target:
+        """Return the target with a path that is valid in any working folder."""
+        return self if self.module else replace(self, name=os.path.abspath(self.name))
 
     @classmethod
     def of(cls, argv: list[str]) -> Target:
@@ -53,6 +84,15 @@ class Target:
             raise UsageError(f"no such script: {self.name}")
         if os.path.isdir(self.name):
             raise UsageError(f"{self.name} is a directory; give a script, or a package with -m")
+
+
+def _check_python(named: str, python: str) -> None:
+    if not is_this_python(python):
+        other = f"{named} is run by" if is_named_python(python) and not is_named_python(named) else f"{named} is"
+        raise UsageError(
+            f"{other} another Python ({shutil.which(python) or python}) than pipediag ({sys.executable}): "
+            "install pipediag there"
+        )
 
 
 def run(target: Target) -> None:

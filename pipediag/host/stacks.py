@@ -17,6 +17,12 @@ _CURRENT = "Current thread "
 _WAITING = ("_get_data", "_try_get_data", "_next_data")
 
 
+def stacks_of(path: str, pid: int) -> str:
+    """Return the file for the stacks of a process beside the child, whose own file is ``path``."""
+    root, ending = os.path.splitext(path)
+    return f"{root}-{pid}{ending}"
+
+
 def write_stacks_on_end(path: str) -> None:
     """Let SIGTERM write this process's stacks to ``path`` before it does what it does otherwise."""
     file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)

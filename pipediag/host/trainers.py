@@ -1,12 +1,13 @@
-"""Find the processes that the script starts for training: their loaders cannot be measured from its own process."""
+"""Host the ``multiprocessing`` processes that the script starts for training."""
 
 from __future__ import annotations
 
 import inspect
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from functools import partial
+from importlib import import_module
 from types import FunctionType, MethodType, ModuleType
 from typing import Any
 
@@ -16,27 +17,61 @@ from .hooks import when_imported
 
 #: Maximum number of functions of a process's target that are searched for training.
 _LOOKED_THROUGH = 200
+#: The module of the function with which torch starts processes; it runs the first of its arguments.
+_SPAWN = "torch.multiprocessing.spawn"
+
+
+class Hosted:
+    """A function that runs hosted, in whichever process it is called; it is pickled with a process's arguments.
+
+    Args:
+        words: the role of :mod:`pipediag.host.entry` in which it runs, with its arguments.
+    """
+
+    def __init__(self, words: Sequence[str], function: Callable[..., Any]) -> None:
+        self._words, self._function = list(words), function
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        role = import_module(f"pipediag.host.{self._words[0]}")
+        return role.host(self._words[1:], partial(self._function, *args, **kwargs))
 
 
 @contextmanager
-def reporting_trainers(report: Callable[[str], None]) -> Iterator[None]:
-    """Report function and place of every ``multiprocessing`` process that the script starts for training.
+def hosting_trainers(words: Sequence[str], started: Callable[[], None]) -> Iterator[None]:
+    """Host every ``multiprocessing`` process that this process starts for training.
 
     Whether a process trains is read from its code, since processes are also started for loading, logging and
-    prediction.
+    prediction. Those of ``torch.multiprocessing.spawn`` always count.
+
+    Args:
+        words: see :class:`Hosted`.
+        started: called for each of them.
     """
     patch = ExitStack()
+    owner = os.getpid()
 
     def install(module: ModuleType) -> None:
         process_class = module.BaseProcess
         native = process_class.start
 
         def start(self: Any) -> None:
-            trainer = _trainer_in(self)  # before it starts: the process then forgets its target
-            native(self)
-            if trainer is not None:
-                code = trainer.__code__
-                report(f"{trainer.__name__}, {os.path.basename(code.co_filename)}:{code.co_firstlineno}")
+            if os.getpid() != owner or not hasattr(self, "_target"):  # torch or Python says what is wrong with it
+                native(self)
+                return
+            target, args = self._target, self._args
+            if getattr(target, "__module__", "") == _SPAWN and args:
+                # Inside torch's own function, which turns errors into its report.
+                self._args = (Hosted(words, args[0]), *args[1:])
+            elif _trains_in(self):
+                self.run = Hosted(words, partial(type(self).run, self))
+            else:
+                native(self)
+                return
+            started()
+            try:
+                native(self)
+            finally:
+                vars(self).pop("run", None)
 
         patch.enter_context(replaced(process_class, "start", start))
 
@@ -44,14 +79,12 @@ def reporting_trainers(report: Callable[[str], None]) -> Iterator[None]:
         yield
 
 
-def _trainer_in(process: Any) -> FunctionType | None:
-    """Return the script's own function that a process will run, if it trains."""
-    target = getattr(process, "_target", None) or type(process).run
-    if getattr(target, "__module__", "") == "torch.multiprocessing.spawn":  # runs the first of its arguments
-        target = process._args[0]
+def _trains_in(process: Any) -> bool:
+    """Return whether a process will run a function of the script's own that trains."""
+    target = process._target or type(process).run
     owner = type(getattr(target, "__self__", process))
     function = _users_function(target)
-    return function if function is not None and _trains(function, owner) else None
+    return function is not None and _trains(function, owner)
 
 
 def _users_function(obj: Any) -> FunctionType | None:

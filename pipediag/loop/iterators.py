@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -15,11 +16,15 @@ NativeIterator = Callable[[Any], Any]
 
 
 class IteratorHook:
-    """A hook that lets ``build(loader, native)`` return the iterators of this process's DataLoaders."""
+    """A hook that lets ``build(loader, native)`` return the iterators of this process's DataLoaders.
+
+    A forked process inherits the hook, which is without effect there.
+    """
 
     def __init__(self, build: Callable[[DataLoader[Any], NativeIterator], Any]) -> None:
         self._build = build
         self._aside = False
+        self._process = os.getpid()
 
     @contextmanager
     def installed(self) -> Iterator[None]:
@@ -27,7 +32,8 @@ class IteratorHook:
         native: NativeIterator = DataLoader._get_iterator
 
         def get_iterator(loader: DataLoader[Any]) -> Any:
-            return native(loader) if self._aside else self._build(loader, native)
+            inactive = self._aside or os.getpid() != self._process
+            return native(loader) if inactive else self._build(loader, native)
 
         with replaced(DataLoader, "_get_iterator", get_iterator):
             yield

@@ -45,9 +45,17 @@ class FirstBatch:
 
 @dataclass
 class Trainer:
-    """The script started a process that trains: its function and ``file:line``."""
+    """The script started a process that trains and cannot be measured, by the command ``at``."""
 
     at: str
+
+
+@dataclass
+class Member:
+    """A process beside the child introduces itself; ``rank`` is its rank in a distributed job as far as it knows."""
+
+    pid: int
+    rank: int | None = None
 
 
 @dataclass
@@ -170,6 +178,7 @@ KINDS = {
     "wrote": Kind(Wrote, _add_file),
     "first-batch": Kind(FirstBatch),
     "trainer": Kind(Trainer),
+    "member": Kind(Member),
     "progress": Kind(Progress),
     "trying": Kind(Trying),
     "applying": Kind(Applying),

@@ -11,11 +11,11 @@ import pytest
 
 from pipediag.host.endings import files_written, nothing_measured, nth, trouble
 from pipediag.host.folders import Folders
-from pipediag.host.one_pass import PROLOGUE, Outcome, Watch
 from pipediag.host.passes import MAX_BARREN, PROLOGUE_AGAIN, _acquit, _give_up, _next, _patience, _worth_it
+from pipediag.host.watch import PROLOGUE, Outcome, Watch
 from pipediag.ladder.plan import Plan
 from pipediag.session import REMEDIED, Rung, Script, Session, Window
-from pipediag.session.events import LoaderUse, Story
+from pipediag.session.events import LoaderUse, Story, read
 
 LOADER = LoaderUse(1, "train.py:3", draws=50, credits=40)
 STORY = Story([LOADER], optimizer_steps=40, target=1, rung="baseline")
@@ -139,7 +139,7 @@ class TestWatch:
 
     def test_each_part_has_its_time(self, clock: list[float]) -> None:
         outcome = Outcome()
-        watch = Watch(Plan(budget=30.0, apply=20.0), Session(), outcome, lambda *event: None)
+        watch = Watch(Plan(budget=30.0, apply=20.0), Session(), outcome)
         steps: list[tuple[str, dict[str, Any], float]] = [
             ("first-batch", {}, 5.0),
             ("applying", {"ended": "settled"}, 40.0),
@@ -151,7 +151,7 @@ class TestWatch:
         for kind, data, at in steps:
             clock[0] = at
             assert not watch.overdue(), kind
-            watch.take(kind, data)
+            watch.note(read(kind, data))
         watch.close()
         assert outcome.climbed and (outcome.seconds, outcome.applied) == (35.0, 380.0), "preparing it counts"
         clock[0] = 500.0
@@ -159,7 +159,7 @@ class TestWatch:
 
     def test_trying_settings_is_a_part_of_the_budget(self, clock: list[float]) -> None:
         outcome = Outcome()
-        watch = Watch(Plan(budget=30.0, knobs=10.0, apply=20.0), Session(), outcome, lambda *event: None)
+        watch = Watch(Plan(budget=30.0, knobs=10.0, apply=20.0), Session(), outcome)
         steps: list[tuple[str, dict[str, Any], float]] = [
             ("first-batch", {}, 5.0),
             ("trying", {"budget": 10.0}, 40.0),
@@ -170,7 +170,7 @@ class TestWatch:
         for kind, data, at in steps:
             clock[0] = at
             assert not watch.overdue(), kind
-            watch.take(kind, data)
+            watch.note(read(kind, data))
         watch.close()
         assert outcome.climbed and (outcome.seconds, outcome.tried, outcome.applied) == (55.0, 20.0, 40.0)
 
@@ -179,8 +179,8 @@ class TestWatch:
     )
     def test_what_takes_longer_hangs(self, clock: list[float], kind: str, data: dict[str, Any], late: float) -> None:
         session, outcome = Session(), Outcome()
-        watch = Watch(Plan(budget=30.0, apply=20.0), session, outcome, lambda *event: None)
-        watch.take(kind, data)
+        watch = Watch(Plan(budget=30.0, apply=20.0), session, outcome)
+        watch.note(read(kind, data))
         clock[0] = late - 2.0
         assert not watch.overdue()
         clock[0] = late
@@ -191,7 +191,7 @@ class TestWatch:
         patience = _patience([ended(prologue=20.0)])
         assert (_patience([]), _patience([ended(prologue=2.0)]), patience) == (PROLOGUE, PROLOGUE_AGAIN, 80.0)
         outcome = Outcome()
-        watch = Watch(Plan(budget=30.0, attempt=2), Session(), outcome, lambda *event: None, patience)
+        watch = Watch(Plan(budget=30.0, attempt=2), Session(), outcome, patience)
         clock[0] = 79.0
         assert not watch.overdue()
         clock[0] = 81.0

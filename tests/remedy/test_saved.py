@@ -219,7 +219,8 @@ class TestCommands:
         """What ``run`` would become."""
         calls: list[list[str]] = []
 
-        def become(arguments: list[str]) -> None:
+        def become(arguments: list[str], flags: tuple[str, ...]) -> None:
+            assert flags == ()
             calls.append(arguments)
             raise SystemExit(0)
 

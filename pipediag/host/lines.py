@@ -1,0 +1,242 @@
+"""Keep the connections of one pass: the child's, and one for each process that it has started for training.
+
+Each has its own session. Rank 0 of a distributed job leads: its story says whether another pass is needed, and its
+progress is shown. In any other script that is the one process that is measured.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from ..ladder.plan import Plan
+from ..session import Loader, Rank, Session
+from ..session.events import FirstBatch, Member, Story, Wrote, read
+from .channel import Listener, Receiver, wait_for_any
+from .watch import Outcome, Progress, Watch
+
+#: Seconds that the child has to end once every process that was measured has.
+_AFTERMATH = 2.0
+_ABRUPTLY = "it ended without a word, as a process does that is killed"
+
+
+def _job_session(sessions: dict[int, Session]) -> Session:
+    """Return the session that stands for all ranks.
+
+    analysis.ranks.job_session(sessions) belongs here.
+    """
+    return sessions[min(sessions)]
+
+
+@dataclass
+class Job:
+    """What the passes measure: ``session`` of the leading process, and one for every rank of a distributed job."""
+
+    session: Session
+    sessions: dict[int, Session] = field(default_factory=dict)
+
+    def of_rank(self, rank: Rank, is_child: bool) -> Session:
+        """Return the session of a rank; that of the first rank on this machine is the leading one."""
+        if rank.rank not in self.sessions:
+            leads = is_child or rank.rank == 0 or rank.local_rank == 0
+            self.sessions[rank.rank] = self.session if leads else self.fresh()
+        return self.sessions[rank.rank]
+
+    def fresh(self) -> Session:
+        main = self.session
+        return Session(tool_version=main.tool_version, began=main.began, script=main.script)
+
+    def whole(self) -> Session:
+        """Return the session of the whole job, with all that the leading one says of the script."""
+        whole = _job_session(self.sessions or {0: self.session})
+        whole.script = self.session.script
+        for warning in self.session.warnings:
+            whole.warn(warning.code, warning.message, warning.help)
+        return whole
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the sessions for the order of a pass."""
+        sessions = {str(rank): session.to_dict() for rank, session in self.sessions.items()}
+        return {"session": self.session.to_dict(), "sessions": sessions, "fresh": self.fresh().to_dict()}
+
+
+class Line:
+    """One process that sends events.
+
+    Until it is known which session they belong to, events wait: a process is nothing but a launcher, a rank, or trains
+    by itself.
+
+    Attributes:
+        pid: 0 for the child.
+        rank: in a distributed job, as far as it is known.
+        failed: when the process ended with an error or abruptly; None if it did not.
+        error: how, in words.
+        ended: True if it has said how it ended.
+    """
+
+    def __init__(self, receiver: Receiver, watch: Watch, job: Job, is_child: bool) -> None:
+        self.receiver, self.watch = receiver, watch
+        self.is_child = is_child
+        self.session = job.session
+        self.pid = 0
+        self.rank: int | None = None
+        self.failed: float | None = None
+        self.error = ""
+        self.ended = False
+        self.measured: Rank | None = None
+        self.trains = False  # by itself
+        self._job = job
+        self._waiting: list[tuple[str, Any]] | None = []
+
+    @property
+    def outcome(self) -> Outcome:
+        return self.watch.outcome
+
+    @property
+    def precedence(self) -> tuple[int, int]:
+        """The lowest leads: the first rank, else a process that trains by itself, else one that comes nearest to it."""
+        if self.measured is not None:
+            return 0, self.measured.rank
+        nearness = 2 if self.outcome.batches else 1 if self.outcome.story.optimizer_steps else 0
+        return (1 if self.trains else 4 - nearness), 0 if self.is_child else 1
+
+    def take(self, kind: str, data: dict[str, Any], claimed: bool, now: float) -> object:
+        """Take in one event and return it; ``claimed``: another process is measured already.
+
+        Raises:
+            TypeError, ValueError: the data is not of the kind.
+        """
+        event = read(kind, data)
+        match event:
+            case Member(pid, rank):
+                self.pid = pid
+                self.rank = self.rank if rank is None else rank
+            case Rank():
+                self.rank, self.measured = event.rank, event
+                self.session = self._job.of_rank(event, self.is_child)
+                self.settle()
+            case Loader() if self._waiting is not None and not claimed:
+                self.trains = True
+                self.settle()
+            case Wrote():
+                self._job.session.enter(kind, event)  # all share the facts of the script
+            case Story():
+                self.ended = True
+                if event.error:
+                    self.failed, self.error = now, event.error
+        self.watch.note(event)
+        if self._waiting is not None:
+            self._waiting.append((kind, event))
+        else:
+            self.session.enter(kind, event)
+        return event
+
+    def close(self, now: float) -> None:
+        """Note that the process has gone."""
+        if not self.ended and not self.is_child:
+            self.failed, self.error = now, _ABRUPTLY
+        self.receiver.close()
+
+    def settle(self) -> None:
+        """Enter what has waited in the process's session."""
+        waiting, self._waiting = self._waiting or [], None
+        for kind, event in waiting:
+            self.session.enter(kind, event)
+
+
+class Lines:
+    """All connections of one pass.
+
+    Attributes:
+        was_ended: True if the pass was overdue.
+    """
+
+    def __init__(
+        self, pipe: Receiver, listener: Listener, plan: Plan, job: Job, progress: Progress, patience: float
+    ) -> None:
+        self._plan, self._job, self._progress, self._patience = plan, job, progress, patience
+        self._listener = listener
+        self._started = time.monotonic()
+        self.was_ended = False
+        self._all = [self._line(pipe, is_child=True)]
+        self._open = [*self._all]
+        self._joined = 0.0
+
+    def _line(self, receiver: Receiver, is_child: bool) -> Line:
+        watch = Watch(self._plan, self._job.session, Outcome(), self._patience, self._started)
+        return Line(receiver, watch, self._job, is_child)
+
+    @property
+    def leader(self) -> Line:
+        return min(self._all, key=lambda line: line.precedence)
+
+    def take(self, seconds: float) -> None:
+        """Take in what the processes send, and wait for it at most so many seconds."""
+        wait_for_any([self._listener.fd, *(line.receiver.fd for line in self._open)], seconds)
+        for receiver in self._listener.accepted():
+            line = self._line(receiver, is_child=False)
+            self._all.append(line)
+            self._open.append(line)
+            self._joined = time.monotonic()
+        now = time.monotonic()
+        for line in self._open:
+            leader = self.leader
+            for kind, data in line.receiver.events():
+                claimed = any(other.trains or other.measured for other in self._all if other is not line)
+                event = line.take(kind, data, claimed, now)
+                if self.leader is not leader and self.leader.outcome.batches:
+                    leader = self.leader
+                    self._progress(FirstBatch(), leader.session)
+                if line is leader:
+                    self._progress(event, line.session)
+        gone = [line for line in self._open if line.receiver.gone]
+        self._open = [line for line in self._open if not line.receiver.gone]
+        for line in gone:
+            line.close(now)
+
+    def overdue(self) -> bool:
+        """Return whether the time of the pass is over; True only once."""
+        leader = self.leader
+        if self.was_ended:
+            return False
+        if leader.watch.finished and leader not in self._open and not any(line.measured for line in self._open):
+            leader.watch.hasten(_AFTERMATH)
+        self.was_ended = leader.watch.overdue()
+        return self.was_ended
+
+    def without_a_rank(self) -> float:
+        """Return for how many seconds a rank has been gone that failed and was not started anew."""
+        failed = [line.failed for line in self._all if line.failed is not None and line.rank is not None]
+        if not failed or self._joined > min(failed):
+            return 0.0
+        return time.monotonic() - min(failed)
+
+    def close(self) -> Outcome:
+        """Return what the leading process has come to."""
+        if not any(line.trains or line.measured for line in self._all):
+            self._all[0].settle()
+        leader = self.leader
+        leader.watch.close()
+        leader.outcome.trainers = list(dict.fromkeys(at for line in self._all for at in line.outcome.trainers))
+        return leader.outcome
+
+    def cause(self, story: Story) -> Story:
+        """Return the story with the error of the process that failed first.
+
+        A launcher only says that one of its processes has failed. Of several that fail at once, one was killed and the
+        others have lost it.
+        """
+        failed = [line for line in self._all[1:] if line.failed is not None]
+        first = min(failed, key=lambda line: (line.failed, bool(line.outcome.story.error)), default=None)
+        if first is None:
+            return replace(story, error=story.error or self._all[0].outcome.story.error)
+        own = first.outcome.story
+        error = first.error if first.rank is None else f"rank {first.rank}: {first.error}"
+        return replace(story, error=error, refused=own.refused, making=own.making, rung=own.rung or story.rung)
+
+    def end(self) -> None:
+        """Close what is still open."""
+        for line in self._open:
+            line.receiver.close()
+        self._listener.close()

@@ -1,0 +1,65 @@
+"""Measure a process that the script or a launcher has started for training, beside the child. See :mod:`.members`."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import sys
+from collections.abc import Callable
+from typing import Any
+
+from ..errors import AnalysisOver
+from ..lifeline import end_with_starter
+from .channel import connected
+from .child import Child, code_of, read_order
+from .own_rank import in_a_job, own_rank
+from .script import Target
+from .stacks import stacks_of, write_stacks_on_end
+from .standard_streams import keep_printing
+
+
+def main(arguments: list[str]) -> int:
+    """Run a rank's script under the plan of the pass; return its exit code."""
+    member = Member(arguments[0])
+    keep_printing()
+    return member.run(Target.of(arguments[1:]))
+
+
+def host(arguments: list[str], function: Callable[[], Any]) -> Any:
+    """Call the function of a process that trains, and measure what it does."""
+    member = Member(arguments[0])
+    try:
+        with member.measuring():
+            return function()
+    except AnalysisOver as over:
+        sys.exit(code_of(over))
+
+
+class Member(Child):
+    """One process beside the child. It has a connection of its own to the parent, and ends with its launcher."""
+
+    def __init__(self, path: str) -> None:
+        order = read_order(path)
+        end_with_starter()
+        write_stacks_on_end(stacks_of(order["stacks"], os.getpid()))
+        super().__init__(order, connected(order["members"]), self._takes_part)
+        self._lock: int | None = None
+        self._introduce()
+
+    def _introduce(self) -> None:
+        self._sender.send("member", {"pid": os.getpid(), "rank": own_rank()})
+
+    def _takes_part(self) -> bool:
+        """Return whether this process is measured: every rank of a job is, but only one of independent processes."""
+        self._introduce()  # the process group may exist by now
+        return in_a_job() or self._is_first()
+
+    def _is_first(self) -> bool:
+        """Return whether no other independent process is being measured; the lock ends with the process."""
+        if self._lock is None:
+            self._lock = os.open(self._order["lock"], os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            return False
+        return True

@@ -1,0 +1,185 @@
+"""Watch one process of a pass: take in its events, and know when it should have ended."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from ..ladder.plan import Plan
+from ..session import Loader, Session, made_under
+from ..session.events import (
+    Applying,
+    Finished,
+    FirstBatch,
+    LoaderUse,
+    Looking,
+    Story,
+    Trainer,
+    Trying,
+)
+from .stacks import stuck_at
+
+#: Receives each event (see :mod:`pipediag.session.events`) after the session has taken it in.
+Progress = Callable[[object, Session], None]
+
+#: Minimum seconds a script may take before its first batch: reading indices, tokenizing, compiling.
+PROLOGUE = 300.0
+#: Seconds a child has to end by itself after it was told to stop.
+FAREWELL = 10.0
+#: Seconds beyond the budget after which a child that has not stopped by itself counts as hung.
+OVERDUE = 15.0
+#: Advice for a script that stopped asking for batches.
+LONGER_BUDGET = "if single steps or batches take that long, give a longer --budget"
+
+
+@dataclass
+class Outcome:
+    """The result of one pass."""
+
+    exit_code: int = 0
+    reason: str = ""  # why the child stopped the script; empty if the script ended by itself
+    stopped: bool = False  # True if the script was stopped, for a reason or because no loader proved to train
+    story: Story = field(default_factory=Story)
+    seconds: float = 0.0  # of the budget: in the first pass from the first batch on, in later passes from the start
+    tried: float = 0.0  # seconds of them spent on other loader settings
+    applied: float = 0.0  # seconds spent on preparing and measuring the remedy
+    climbed: bool = False  # True if the ladder is complete
+    batches: bool = False
+    interrupted: int = 0  # the signal that interrupted the pass, or 0
+    killed: int = 0  # the signal that ended the script if it was not ours, or 0
+    hung: float = 0.0  # seconds after which a script that asked for no more batches was ended
+    stuck: str = ""  # what a script that was ended then waited for, and where; empty if unknown
+    prologue: float = 0.0  # seconds until the first batch
+    trainers: list[str] = field(default_factory=list)  # processes started by the script that train
+
+    @property
+    def refused(self) -> bool:
+        """True if the script drew no batch, or ended with an error that shows that it cannot run twice."""
+        return not self.batches or self.story.refused
+
+    @property
+    def failed_under(self) -> str:
+        """The rung under which the script raised an error; empty if it raised none or the error is its own.
+
+        An error from making a batch is its own if the batch was made as in the plain loop.
+        """
+        story = self.story
+        if not story.rung or story.rung == "baseline" or not story.error or story.refused:
+            return ""
+        return "" if story.making and made_under(story.rung) == "baseline" else story.rung
+
+    @property
+    def drawn(self) -> list[LoaderUse]:
+        """The loaders that gave a batch."""
+        return [loader for loader in self.story.loaders if loader.draws]
+
+
+class Watch:
+    """A monitor of one process: notes its events, and knows when it should have ended.
+
+    Args:
+        session: receives the warnings of the watch.
+        patience: seconds before the first batch.
+        started: when the pass began; None: now.
+    """
+
+    def __init__(
+        self,
+        plan: Plan,
+        session: Session,
+        outcome: Outcome,
+        patience: float = PROLOGUE,
+        started: float | None = None,
+    ) -> None:
+        self.outcome = outcome
+        self.finished = False
+        self._plan, self._session = plan, session
+        self._started = time.monotonic() if started is None else started
+        self._first_batch: float | None = None
+        self._ladder_over: float | None = None
+        self._trial_begun: float | None = None
+        self._remedy_begun: float | None = None
+        self._until = self._started + max(patience, plan.budget)
+        self._was_overdue = False
+
+    def note(self, event: object) -> None:
+        """Note one event; ignore one of a kind that only another version knows."""
+        now, outcome = time.monotonic(), self.outcome
+        match event:
+            case FirstBatch():
+                self._first_batch = now
+                self._until = now + self._plan.budget + OVERDUE
+                outcome.batches = True
+                outcome.prologue = now - self._started
+            case Loader():  # measuring begins; compiling and warming up may have taken long
+                self._until = max(self._until, now + self._plan.budget + OVERDUE)
+            case Trying(budget):
+                self._trial_begun = now
+                self._until = max(self._until, now + budget + OVERDUE)
+                outcome.climbed = True
+            case Applying(ended="", budget=budget):
+                self._until = now + budget + OVERDUE
+            case Applying():
+                self._end_remedy(now)  # one may follow another
+                self._remedy_begun = now
+                self._ladder_over = self._ladder_over or now
+                self._until = now + PROLOGUE
+                outcome.climbed = True
+            case Looking(seconds=seconds):
+                self._until = max(self._until, now + seconds + OVERDUE)
+            case Finished(reason=reason):
+                self.finished = True
+                self._until = now + FAREWELL
+                outcome.reason = reason if reason != "no-training-loader" else ""
+                outcome.stopped = True
+                outcome.story = event
+            case Story():
+                outcome.story = event
+            case Trainer(at) if at not in outcome.trainers:
+                outcome.trainers.append(at)
+
+    def hasten(self, seconds: float) -> None:
+        """Leave the process at most so many seconds from now."""
+        self._until = min(self._until, time.monotonic() + seconds)
+
+    def overdue(self) -> bool:
+        """Return whether the process's time is over; True only once."""
+        if self._was_overdue or time.monotonic() <= self._until:
+            return False
+        self._was_overdue = True
+        if not self.finished:
+            self.outcome.reason = "budget"
+            self.outcome.hung = time.monotonic() - self._started
+            self._session.warn("hung", *self._what_hung())
+        return True
+
+    def look_at(self, stacks: str) -> None:
+        """Find out what the script did when it was ended, from the file of its stacks."""
+        if self.finished:
+            return
+        self.outcome.stuck = stuck_at(stacks)
+        if self.outcome.stuck:
+            self._session.warn("hung", f"when the script was ended, {self.outcome.stuck}")
+
+    def _what_hung(self) -> tuple[str, str]:
+        if self._first_batch is None:
+            return f"the script asked for no batch in {self.outcome.hung:.0f} s", ""
+        return "the script stopped asking for batches and had to be ended", LONGER_BUDGET
+
+    def close(self) -> None:
+        """Record the seconds of each part of the pass."""
+        now = time.monotonic()
+        ladder_over = self._ladder_over or now
+
+        def since(begun: float | None, until: float) -> float:
+            return until - begun if begun is not None else 0.0
+
+        self.outcome.seconds = since(self._first_batch if self._plan.attempt == 1 else self._started, ladder_over)
+        self.outcome.tried = since(self._trial_begun, ladder_over)
+        self._end_remedy(now)
+
+    def _end_remedy(self, now: float) -> None:
+        if self._remedy_begun is not None:
+            self.outcome.applied += now - self._remedy_begun
+            self._remedy_begun = None
