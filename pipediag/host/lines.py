@@ -10,6 +10,7 @@ import time
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from ..analysis.ranks import job_session
 from ..ladder.plan import Plan
 from ..session import Loader, Rank, Session
 from ..session.events import FirstBatch, Member, Story, Wrote, read
@@ -19,14 +20,6 @@ from .watch import Outcome, Progress, Watch
 #: Seconds that the child has to end once every process that was measured has.
 _AFTERMATH = 2.0
 _ABRUPTLY = "it ended without a word, as a process does that is killed"
-
-
-def _job_session(sessions: dict[int, Session]) -> Session:
-    """Return the session that stands for all ranks.
-
-    analysis.ranks.job_session(sessions) belongs here.
-    """
-    return sessions[min(sessions)]
 
 
 @dataclass
@@ -49,7 +42,7 @@ class Job:
 
     def whole(self) -> Session:
         """Return the session of the whole job, with all that the leading one says of the script."""
-        whole = _job_session(self.sessions or {0: self.session})
+        whole = job_session(self.sessions or {0: self.session})
         whole.script = self.session.script
         for warning in self.session.warnings:
             whole.warn(warning.code, warning.message, warning.help)
