@@ -91,7 +91,7 @@ class Climb(Driven):
             yield from self._try_remedies(ended)
         self._deadline.lift()
         yield from self._windows.take_granted()
-        self._lockstep.stop()
+        self._setting.take_reports(self._lockstep.stop())
         self._setting.finish(ended)
 
     def _observe(self) -> Turn:

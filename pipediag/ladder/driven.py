@@ -41,6 +41,11 @@ class Setting(windows.Setting, Protocol):
     def send_observed(self) -> None: ...
     def send_first_steps(self) -> None: ...
     def finish(self, reason: str) -> None: ...
+    def report(self) -> str:
+        """Return what a rank of a job hands in at its end."""
+
+    def take_reports(self, reports: dict[int, str]) -> None:
+        """Take in what the other ranks have handed in."""
 
 
 class Driven(ABC):

@@ -46,6 +46,7 @@ class Following(Driven):
                 except Superseded:
                     pass
         except Stopped:
+            self._follower.leave(self._setting.report())
             self._setting.finish("settled")
 
     def _do(self, activity: Activity) -> Turn:
