@@ -15,7 +15,7 @@ from .estimate import Noise, around, paired_ratio
 from .intervals import Interval
 
 #: Largest number of pairs in a comparison.
-MOST_PAIRS = 4
+MOST_PAIRS = 6
 
 
 @dataclass(frozen=True)
@@ -57,19 +57,21 @@ class Trials:
         made = sorted(session.rank_trials, key=lambda trial: (trial.attempt, trial.round))
         self._made = [(_change(trial), trial) for trial in made]
 
-    def compare(self, plain: Change, changed: Change, bound: float, noise: Noise, least: int) -> Result:
-        """Compare the steps of two ways with ``bound``, after ``least`` to :data:`MOST_PAIRS` pairs.
+    def compare(
+        self, plain: Change, changed: Change, bound: float, noise: Noise, least: int, most: int = MOST_PAIRS
+    ) -> Result:
+        """Compare the steps of two ways with ``bound``, after ``least`` to ``most`` pairs.
 
         Raises:
             Needed: more pairs would decide.
         """
         pairs, open_ = self._pairs(plain, changed)
-        pairs = pairs[:MOST_PAIRS]
+        pairs = pairs[:most]
         for count in range(1, len(pairs) + 1):
             ratio = _ratio(pairs[:count], noise)
             if count >= least and not ratio.low <= bound <= ratio.high:
                 return Result(ratio, ratio.low > bound)
-        if len(pairs) < MOST_PAIRS:
+        if len(pairs) < most:
             raise Needed(self._following(plain, changed, open_))
         return Result(_ratio(pairs, noise), None)
 

@@ -22,10 +22,10 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from ..session import CACHED, Rank, Session
-from .estimate import LEAST, PACE, Noise
+from .estimate import PACE, Noise
 from .intervals import Interval
 from .ladder import QUIET, QUIET_CPU, LadderView
-from .rank_trials import Change, Needed, Result, Trials
+from .rank_trials import MOST_PAIRS, Change, Needed, Result, Trials
 from .sentences import number, numbered, percent, times
 from .thresholds import GATE
 from .verdict import decided
@@ -34,6 +34,8 @@ __all__ = ["Change", "Straggler", "input_pace", "next_trial", "straggler_of", "w
 
 #: Share of what feeding all ranks brings that feeding an input straggler alone brings at least.
 HALF = 0.5
+#: Share of the logarithm of its gain from which on feeding as many others helps as well.
+AS_WELL = 0.5
 #: Length of a delay as a share of the step with all ranks fed, and its least in milliseconds. Slack shorter than half
 #: of the delay is not found, so the least is only what a sleeping process can keep.
 DELAY, LEAST_DELAY_MS = 0.2, 2.0
@@ -143,26 +145,29 @@ def _of_input(ladder: LadderView, trials: Trials, ranks: Sequence[Rank]) -> tupl
     worth = max(HALF * (step - ladder.ms(ladder.ceiling).value), GATE * step)
     bound = step / (step - worth)
 
-    def fed(some: Sequence[Rank]) -> tuple[bool, Interval]:
-        """Return whether the job gains enough with these ranks fed, and how much."""
+    def fed(some: Sequence[Rank], likely: bool) -> tuple[bool, Interval]:
+        """Return whether the job certainly gains enough with these ranks fed, and how much.
+
+        Where their own paces do not make that likely, a few pairs must be certain.
+        """
         change = Change(fed=tuple(sorted(rank.rank for rank in some)))
-        found = trials.compare(Change(), change, bound, PACE, 1 if len(some) == most else 2)
-        gain = found.ratio
-        return found.above or (found.above is None and gain.value > bound and gain.low > LEAST), gain
+        least, most_pairs = (2, MOST_PAIRS) if likely else (1, 2)
+        found = trials.compare(Change(), change, bound, PACE, least, most_pairs)
+        return found.above is True, found.ratio
 
     count, too_few = _predicted(paces, most, step, worth), 0
-    enough, gain = fed(ranks[:count])
+    enough, gain = fed(ranks[:count], _saved(paces, count, step) >= worth)
     if not enough and count < most:
         count, too_few = most, count
-        enough, gain = fed(ranks[:count])
+        enough, gain = fed(ranks[:count], False)
     if not enough:
         return None, f"with {_those(ranks[:most])} fed from a cache, the job runs {number(gain.value)}x as fast"
     while count - too_few > 1 and not _needed(paces, count, step, worth):
         middle = (count + too_few) // 2
-        enough, other = fed(ranks[:middle])
+        enough, other = fed(ranks[:middle], True)
         count, too_few, gain = (middle, too_few, other) if enough else (count, middle, gain)
     late = ranks[:count]
-    if fed(ranks[-count:])[0]:
+    if math.log(fed(ranks[-count:], False)[1].value) > AS_WELL * math.log(gain.value):
         instead = f"feeding {_those(ranks[-count:])} instead of {_those(late)} helps as well"
         return None, f"{instead}, so they share what limits them"
     return Straggler(tuple(sorted(rank.rank for rank in late)), "input", gain, _late(late, gain)), ""
@@ -212,12 +217,12 @@ def _of_step(ladder: LadderView, trials: Trials, ranks: Sequence[Rank]) -> tuple
     everyone = tuple(sorted(rank.rank for rank in ranks))
     grown: dict[tuple[int, ...], Result] = {}
 
-    def slack(numbers: Sequence[int]) -> bool:
-        """Return whether the job is certainly delayed by less than half if these ranks are."""
+    def slack(numbers: Sequence[int]) -> bool | None:
+        """Return whether the job is delayed by less than half if these ranks are, or None if it is not certain."""
         group = tuple(sorted(numbers))
         change = Change(everyone, group, delay)
         grown[group] = trials.compare(Change(everyone), change, step / (step + delay / 2), noise, 2)
-        return grown[group].above is True
+        return grown[group].above
 
     critical: list[int] = []
     free: list[int] = []
@@ -233,8 +238,8 @@ def _of_step(ladder: LadderView, trials: Trials, ranks: Sequence[Rank]) -> tuple
                 if slack(half):
                     free, half = free + half, rest
                 group = half
-            if slack(group):
-                return None, "delays of several ranks add up"
+            if free and slack(group) is not False:
+                return None, f"whether {numbered(group)} has slack is not certain"
             critical += group
         unknown = [one for one in unknown if one not in {*critical, *free}]
     if not free:

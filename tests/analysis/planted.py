@@ -15,7 +15,8 @@ class Job:
     """Ranks that wait for each other in each step.
 
     ``paces`` are the milliseconds in which each rank's workers give a batch, ``steps`` those of its own step. Each
-    figure varies with standard deviation ``noise``, and the host's speed changes in phases by ``phase``. With
+    figure varies from step to step with standard deviation ``noise``, and the host's speed changes in phases by
+    ``phase``. With
     ``shared`` cores, workers are as slow as the ranks that run any.
     """
 
@@ -37,7 +38,7 @@ class Job:
         everyone = Change(tuple(range(len(self.paces))))
         for round_ in range(4):
             for rung, change in (("device", everyone), ("baseline", Change())):
-                self.session.windows.append(Window(rung, round_, 10, 10 * self.step(change) / 1000, 10))
+                self.session.windows.append(Window(rung, round_, 10, 10 * self.step(change, 10) / 1000, 10))
         paces = self.paces
         self.ranks = [
             Rank(
@@ -46,13 +47,16 @@ class Job:
             for n, pace in enumerate(self.paces)
         ]
 
-    def step(self, change: Change) -> float:
-        """Milliseconds of one step of the job."""
+    def step(self, change: Change, steps: int) -> float:
+        """Milliseconds of one step of the job, averaged over so many."""
         self.time += 1
         slowed = 1 + self.phase * (self.time // 7 % 2)
+        return slowed * sum(self._one(change) for _ in range(steps)) / steps
+
+    def _one(self, change: Change) -> float:
         running = len(self.paces) - len(change.fed)
         share = running / len(self.paces) if self.shared else 1.0
-        return slowed * max(
+        return max(
             max(self._vary(own), 0.0 if n in change.fed else share * self._vary(pace))
             + (change.delay_ms if n in change.delayed else 0.0)
             for n, (pace, own) in enumerate(zip(self.paces, self.steps, strict=True))
@@ -68,7 +72,7 @@ class Job:
             if change is None:
                 self.session.ranks = self.ranks
                 return count
-            seconds = 5 * self.step(change) / 1000
+            seconds = 5 * self.step(change, 5) / 1000
             trial = RankTrial(list(change.fed), list(change.delayed), change.delay_ms, count, 5, seconds)
             self.session.rank_trials.append(trial)
         raise AssertionError("the trials do not end")
