@@ -72,7 +72,7 @@ def next_trial(session: Session, ranks: Sequence[Rank]) -> Change | None:
     known of all ranks: at least ``workers``, and ``worker_ms`` or ``wait_ms``.
     """
     try:
-        _search(session, ranks)
+        _search(session, ranks, Trials(session))
     except Needed as needed:
         return needed.change
     return None
@@ -107,13 +107,13 @@ def _found(session: Session) -> tuple[Straggler | None, str]:
     if len(session.ranks) < 2:
         return None, ""
     try:
-        return _search(session, session.ranks)
+        return _search(session, session.ranks, Trials(session, closed=True))
     except Needed:
         tried = "the trials ended before it was clear" if session.rank_trials else "no trials were made"
         return None, f"It is not known whether one rank holds the others: {tried}."
 
 
-def _search(session: Session, ranks: Sequence[Rank]) -> tuple[Straggler | None, str]:
+def _search(session: Session, ranks: Sequence[Rank], trials: Trials) -> tuple[Straggler | None, str]:
     """Return the straggler, or why there is none.
 
     Raises:
@@ -122,7 +122,6 @@ def _search(session: Session, ranks: Sequence[Rank]) -> tuple[Straggler | None, 
     ladder = LadderView(session)
     if len(ranks) < 2 or not ladder.has("baseline") or not any(map(ladder.has, CACHED)):
         return None, "It is not known whether one rank holds the others: the job was not fed from a cache."
-    trials, ranks = Trials(session), by_pace(ranks)
     late, on_time = _of_input(ladder, trials, ranks)
     if late:
         return late, ""
@@ -134,11 +133,12 @@ def _search(session: Session, ranks: Sequence[Rank]) -> tuple[Straggler | None, 
 
 
 def _of_input(ladder: LadderView, trials: Trials, ranks: Sequence[Rank]) -> tuple[Straggler | None, str]:
-    """Return the ranks whose input holds the job, the slowest first in ``ranks``; else why there are none."""
+    """Return the ranks whose input holds the job, else why there are none."""
     loses = decided(ladder.share("baseline", ladder.ceiling))
     if not loses:
         return None, "the job does not wait for its input" if loses is False else "it is open whether the job waits"
-    paces, most = [input_pace(rank) for rank in ranks], len(ranks) // 2
+    ranks, most = _suspects(ranks, trials), len(ranks) // 2
+    paces = [input_pace(rank) for rank in ranks]
     if paces[most] is None:
         return None, "the paces of their inputs are not known"
     step = ladder.ms("baseline").value
@@ -155,7 +155,8 @@ def _of_input(ladder: LadderView, trials: Trials, ranks: Sequence[Rank]) -> tupl
         found = trials.compare(Change(), change, bound, PACE, least, most_pairs)
         return found.above is True, found.ratio
 
-    count, too_few = _predicted(paces, most, step, worth), 0
+    tried = [some for some in trials.fed() if len(some) <= most]
+    count, too_few = len(tried[0]) if tried else _predicted(paces, most, step, worth), 0
     enough, gain = fed(ranks[:count], _saved(paces, count, step) >= worth)
     if not enough and count < most:
         count, too_few = most, count
@@ -164,6 +165,8 @@ def _of_input(ladder: LadderView, trials: Trials, ranks: Sequence[Rank]) -> tupl
         return None, f"with {_those(ranks[:most])} fed from a cache, the job runs {number(gain.value)}x as fast"
     while count - too_few > 1 and not _needed(paces, count, step, worth):
         middle = (count + too_few) // 2
+        if trials.closed and tuple(sorted(rank.rank for rank in ranks[:middle])) not in tried:
+            break
         enough, other = fed(ranks[:middle], True)
         count, too_few, gain = (middle, too_few, other) if enough else (count, middle, gain)
     late = ranks[:count]
@@ -171,6 +174,24 @@ def _of_input(ladder: LadderView, trials: Trials, ranks: Sequence[Rank]) -> tupl
         instead = f"feeding {_those(ranks[-count:])} instead of {_those(late)} helps as well"
         return None, f"{instead}, so they share what limits them"
     return Straggler(tuple(sorted(rank.rank for rank in late)), "input", gain, _late(late, gain)), ""
+
+
+def _suspects(ranks: Sequence[Rank], trials: Trials) -> list[Rank]:
+    """Return the ranks, slowest input first, as far as the trials have not begun with other ranks.
+
+    Paces change as more is measured; the sets that were fed must stay the first ranks, and those that were fed instead
+    of them the last.
+    """
+    suspected, instead = dict[int, int](), set[int]()
+    for some in trials.fed():
+        if len(some) > len(ranks) // 2:
+            continue
+        if not suspected or not suspected.keys().isdisjoint(some):
+            for rank in some:
+                suspected[rank] = min(len(some), suspected.get(rank, len(some)))
+        else:
+            instead |= {*some}
+    return sorted(by_pace(ranks), key=lambda one: (suspected.get(one.rank, len(ranks)), one.rank in instead))
 
 
 def _predicted(paces: Sequence[float | None], most: int, step: float, worth: float) -> int:
