@@ -30,7 +30,7 @@ from .sentences import number, numbered, percent, times
 from .thresholds import GATE
 from .verdict import decided
 
-__all__ = ["Change", "Straggler", "input_pace", "next_trial", "straggler_of", "why_none"]
+__all__ = ["Change", "Straggler", "input_pace", "next_trial", "straggler_of", "straggler_or_why_none"]
 
 #: Share of what feeding all ranks brings that feeding an input straggler alone brings at least.
 HALF = 0.5
@@ -80,12 +80,18 @@ def next_trial(session: Session, ranks: Sequence[Rank]) -> Change | None:
 
 def straggler_of(session: Session) -> Straggler | None:
     """Return the ranks that hold the job, as proven by trials; None if none do, or if it is not known."""
-    return _found(session)[0]
+    return straggler_or_why_none(session)[0]
 
 
-def why_none(session: Session) -> str:
-    """Return in a sentence why no straggler is named; empty if one is, or if the job has one process."""
-    return _found(session)[1]
+def straggler_or_why_none(session: Session) -> tuple[Straggler | None, str]:
+    """Return the straggler, or in a sentence why none is named: nothing at all of a job of one process."""
+    if len(session.ranks) < 2:
+        return None, ""
+    try:
+        return _search(session, session.ranks, Trials(session, closed=True))
+    except Needed:
+        tried = "the trials ended before it was clear" if session.rank_trials else "no trials were made"
+        return None, f"It is not known whether one rank holds the others: {tried}."
 
 
 def input_pace(rank: Rank) -> float | None:
@@ -101,16 +107,6 @@ def input_pace(rank: Rank) -> float | None:
 def by_pace(ranks: Sequence[Rank]) -> list[Rank]:
     """Return the ranks, slowest input first; those with an unknown pace lead, since nothing speaks for them."""
     return sorted(ranks, key=lambda rank: (-(math.inf if (pace := input_pace(rank)) is None else pace), rank.rank))
-
-
-def _found(session: Session) -> tuple[Straggler | None, str]:
-    if len(session.ranks) < 2:
-        return None, ""
-    try:
-        return _search(session, session.ranks, Trials(session, closed=True))
-    except Needed:
-        tried = "the trials ended before it was clear" if session.rank_trials else "no trials were made"
-        return None, f"It is not known whether one rank holds the others: {tried}."
 
 
 def _search(session: Session, ranks: Sequence[Rank], trials: Trials) -> tuple[Straggler | None, str]:
