@@ -219,7 +219,7 @@ def _late(ranks: Sequence[Rank], gain: Interval) -> str:
     who = "its workers spend" if len(ranks) == 1 else f"the workers of rank {ranks[0].rank} spend"
     if not ranks[0].workers:
         who = "it spends" if len(ranks) == 1 else f"rank {ranks[0].rank} spends"
-    return f"{text}; {who} {percent(share)} of a batch's time in {stage}."
+    return f"{text}; {who} {percent(share)} in {stage}."
 
 
 # The step
@@ -260,7 +260,7 @@ def _of_step(ladder: LadderView, trials: Trials, ranks: Sequence[Rank]) -> tuple
             critical += group
         unknown = [one for one in unknown if one not in {*critical, *free}]
     if not free:
-        return None, f"{numbered(critical)} {'has' if len(critical) == 1 else 'have'} no slack"
+        return None, f"delays of {numbered(sorted(critical))} delay the whole job"
     if not critical:
         return None, "a delay of any rank delays the job by less"
     if unknown or len(critical) > most:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 from ..analysis import Diagnosis
 from ..analysis.sentences import number, percent, shown
 from ..analysis.stragglers import by_pace, input_pace
@@ -13,20 +15,33 @@ ROWS = 16
 _HEADERS = ("rank", "device", "cores", "workers", "waits ms", "worker ms", "ms a batch", "most of it", "")
 
 
+class _Apart(NamedTuple):
+    """Whether ranks differ in their host, and in where they read the data."""
+
+    hosts: bool
+    storage: bool
+
+
 def section(diagnosis: Diagnosis) -> Section:
     """Return the ranks; a batch's milliseconds are those of a worker divided by the number of workers."""
     ranks, lead = diagnosis.session.ranks, ""
     if len(ranks) < 2:
         return Section("ranks", [])
     some = shown_of(diagnosis)
-    hosts = len({rank.host for rank in ranks}) > 1
-    rows = [_row(rank, diagnosis, hosts) for rank in some]
+    apart = _Apart(len({rank.host for rank in ranks}) > 1, len({rank.storage for rank in ranks}) > 1)
+    holding = diagnosis.straggler.ranks if diagnosis.straggler else ()
+    rows = [_row(rank, apart, rank.rank in holding) for rank in some]
     more = f"and {len(ranks) - len(some)} more like them" if len(some) < len(ranks) else ""
     if diagnosis.session.of_rank is not None:
-        lead = f"all figures above are those of rank {diagnosis.session.of_rank}"
+        lead = f"the step and its stages are those of rank {diagnosis.session.of_rank}"
     return Section(
-        "ranks, as the loop is",
-        [Table(_HEADERS, "rlrrrrrll", rows), Paragraph(more), Paragraph(lead), Paragraph(diagnosis.no_straggler)],
+        "ranks",
+        [
+            Table(_HEADERS, "rlrrrrrll", rows, narrow=True),
+            Paragraph(more),
+            Paragraph(lead),
+            Paragraph(diagnosis.no_straggler),
+        ],
         page=1,
     )
 
@@ -46,12 +61,12 @@ def shown_of(diagnosis: Diagnosis) -> list[Rank]:
     return [one for one in ranks if one.rank in numbers]
 
 
-def _row(rank: Rank, diagnosis: Diagnosis, hosts: bool) -> list[str]:
-    place = f"{rank.host} {rank.device}".strip() if hosts else rank.device
+def _row(rank: Rank, apart: _Apart, holds: bool) -> list[str]:
+    place = f"{rank.host} {rank.device}".strip() if apart.hosts else rank.device
     cores = f"{number(rank.cores)}" if rank.cores else ""
     cores += f" (node {rank.numa_node})" if rank.numa_node is not None else ""
     stage, share = max(rank.shares.items(), key=lambda item: item[1], default=("", 0.0))
-    notes = ["holds the job"] if diagnosis.straggler and rank.rank in diagnosis.straggler.ranks else []
+    notes = ["holds the job"] * holds + [f"data on {rank.storage}"] * bool(apart.storage and rank.storage)
     notes += [f"ended: {rank.ended}"] if rank.ended else []
     return [
         str(rank.rank),

@@ -6,8 +6,10 @@ import random
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from pipediag.analysis.stragglers import Change, next_trial
-from pipediag.session import Loader, Rank, RankTrial, Session, Window
+from pipediag.analysis.stragglers import Change
+from pipediag.session import Loader, Rank, Session, Window
+
+from ..made import tried
 
 
 @dataclass
@@ -39,7 +41,6 @@ class Job:
         for round_ in range(4):
             for rung, change in (("device", everyone), ("baseline", Change())):
                 self.session.windows.append(Window(rung, round_, 10, 10 * self.step(change, 10) / 1000, 10))
-        paces = self.paces
         self.ranks = [
             Rank(
                 n, len(self.paces), device=f"cuda:{n}", workers=self.workers, worker_ms=self.workers * self._vary(pace)
@@ -65,14 +66,8 @@ class Job:
     def _vary(self, ms: float) -> float:
         return ms * max(0.2, 1 + self._draw.gauss(0, self.noise))
 
-    def analyse(self, most: int = 200) -> int:
+    def analyse(self) -> int:
         """Make the trials that are asked for; return how many there were."""
-        for count in range(most):
-            change = next_trial(self.session, self.ranks)
-            if change is None:
-                self.session.ranks = self.ranks
-                return count
-            seconds = 5 * self.step(change, 5) / 1000
-            trial = RankTrial(list(change.fed), list(change.delayed), change.delay_ms, count, 5, seconds)
-            self.session.rank_trials.append(trial)
-        raise AssertionError("the trials do not end")
+        count = tried(self.session, self.ranks, lambda change: self.step(change, 5))
+        self.session.ranks = self.ranks
+        return count
