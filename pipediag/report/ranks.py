@@ -12,7 +12,7 @@ from .document import Paragraph, Section, Table
 
 #: Most rows. Of more ranks, the first, those that hold the job, and those with the slowest and fastest input have one.
 ROWS = 16
-_HEADERS = ("rank", "device", "cores", "workers", "waits ms", "worker ms", "ms a batch", "most of it", "")
+_HEADERS = ("rank", "device", "cores", "workers", "waits ms", "worker ms", "batch every ms", "mostly in", "")
 
 
 class _Apart(NamedTuple):
