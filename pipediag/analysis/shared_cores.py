@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from ..session import Rank, Warning_
 from .sentences import counted
 
-
 _RANGE = "[0-9]{1,9}(-[0-9]{1,9})?"
 _RANGES = re.compile(f"{_RANGE}(,{_RANGE})*")
 
