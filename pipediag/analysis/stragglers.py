@@ -17,7 +17,7 @@ Nothing here measures. :func:`next_trial` names the next trial, :func:`straggler
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -241,33 +241,43 @@ def _of_step(ladder: LadderView, trials: Trials, ranks: Sequence[Rank]) -> tuple
         grown[group] = trials.compare(Change(everyone), change, step / (step + delay / 2), noise, 2)
         return grown[group].above
 
+    critical, why = without_slack(_spread(sorted(ranks, key=lambda rank: rank.rank)), slack)
+    if why:
+        return None, why
+    least = min((grown[group].ratio for group in grown if grown[group].above), key=lambda ratio: ratio.value)
+    gain = _without(step, delay, least)
+    return Straggler(tuple(critical), "step", gain, _slow(critical, delay, gain)), ""
+
+
+def without_slack(ranks: Sequence[int], slack: Callable[[Sequence[int]], bool | None]) -> tuple[list[int], str]:
+    """Return the few ranks without slack, if all others certainly have it, or why there are none.
+
+    ``slack`` says whether all of some ranks have slack, and None if it is not certain. Of a set of which one at least
+    has none, halves are asked for; a rank counts as one without slack only if that is certain for it alone.
+    """
     critical: list[int] = []
     free: list[int] = []
-    unknown, most = _spread(sorted(ranks, key=lambda rank: rank.rank)), max(1, (len(ranks) - 1) // 2)
+    unknown, most = [*ranks], max(1, (len(ranks) - 1) // 2)
     while unknown and len(critical) <= most and (free or len(critical) < _EQUAL):
-        group = unknown if critical else unknown[: (len(unknown) + 1) // 2]
-        group = group if free else unknown[:1]
+        size = 1 if not free else len(unknown) if critical else (len(unknown) + 1) // 2
+        group = unknown[:size]
         if slack(group):
             free += group
         else:
-            while len(group) > 1:  # one of them at least has no slack
+            while len(group) > 1:
                 half, rest = group[: len(group) // 2], group[len(group) // 2 :]
                 if slack(half):
                     free, half = free + half, rest
                 group = half
             if free and slack(group) is not False:
-                return None, f"whether {numbered(group)} has slack is not certain"
+                return [], f"whether {numbered(group)} has slack is not certain"
             critical += group
-        unknown = [one for one in unknown if one not in {*critical, *free}]
+        unknown = [rank for rank in unknown if rank not in {*critical, *free}]
     if not free:
-        return None, f"delays of {numbered(sorted(critical))} delay the whole job"
+        return [], f"delays of {numbered(sorted(critical))} delay the whole job"
     if not critical:
-        return None, "a delay of any rank delays the job by less"
-    if unknown or len(critical) > most:
-        return None, "many ranks have no slack"
-    least = min((grown[group].ratio for group in grown if grown[group].above), key=lambda ratio: ratio.value)
-    gain = _without(step, delay, least)
-    return Straggler(tuple(sorted(critical)), "step", gain, _slow(sorted(critical), delay, gain)), ""
+        return [], "a delay of any rank delays the job by less"
+    return ([], "many ranks have no slack") if unknown or len(critical) > most else (sorted(critical), "")
 
 
 def _spread(ranks: Sequence[Rank]) -> list[int]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import random
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -18,6 +19,7 @@ from pipediag.analysis.stragglers import (
     next_trial,
     straggler_of,
     straggler_or_why_none,
+    without_slack,
 )
 from pipediag.session import Rank, RankTrial, Session
 
@@ -203,6 +205,37 @@ def test_a_delay_that_nobody_notices_proves_nothing() -> None:
     found, why = answered(session, ranks, ms)
     assert found is None
     assert why.endswith("a delay of any rank delays the job by less.")
+
+
+@pytest.mark.parametrize("count", [2, 3, 4, 5, 8, 16])
+def test_ranks_without_slack_are_found_whichever_they_are(count: int) -> None:
+    """Of one or a few, each place; in a job of equals none, after two ranks."""
+    for slow in range(count):
+        asked: list[Sequence[int]] = []
+
+        def slack(group: Sequence[int], slow: int = slow, asked: list[Sequence[int]] = asked) -> bool:
+            asked.append(group)
+            return slow not in group
+
+        assert without_slack(range(count), slack) == ([slow], "")
+        assert len(asked) <= 3 + 2 * math.log2(count)
+    assert without_slack(range(count), lambda group: False) == ([], "delays of ranks 0 and 1 delay the whole job")
+
+
+@pytest.mark.parametrize("slow", [{3, 4}, {0, 7}, {5, 6, 7}, {1, 4, 6}])
+def test_a_few_ranks_without_slack(slow: set[int]) -> None:
+    assert without_slack(range(8), lambda group: not slow & {*group}) == (sorted(slow), "")
+
+
+def test_half_of_the_ranks_are_no_stragglers() -> None:
+    assert without_slack(range(8), lambda group: not {2, 3, 4, 5} & {*group}) == ([], "many ranks have no slack")
+
+
+def test_what_is_not_certain_names_nobody() -> None:
+    assert without_slack(range(4), lambda group: None if 2 in group else True) == (
+        [], "whether rank 2 has slack is not certain"
+    )  # fmt: skip
+    assert without_slack(range(4), lambda group: None)[0] == []
 
 
 def test_paces_that_mislead_do_not_decide() -> None:

@@ -115,6 +115,8 @@ def damaged(data: Any, draw: random.Random, times: int) -> Any:
     data = copy.deepcopy(data)
     for _ in range(times):
         places = list(_places(data))
+        if not places:
+            break
         holder, key = places[draw.randrange(len(places))]
         match draw.randrange(8):
             case 0:
