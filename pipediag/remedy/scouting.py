@@ -21,6 +21,7 @@ from torch import Tensor
 from torch.utils._pytree import tree_leaves
 
 from ..usercode import randomness, tree
+from ..usercode.links import Link, links_of, run
 from ..usercode.places import label
 from ..usercode.slots import Slot, find_slots, inner_slots
 from .assembling import assembled
@@ -29,7 +30,7 @@ from .images import RecordingStack, is_recording
 from .ops import NotRecordable
 from .packing import NoneRecorded, pack
 from .plan import Path, Piece, Place, Plan, names, proven, slot_at
-from .recorder import Link, Recorder, holds_recording, links_of, run, unhidden
+from .recorder import Recorder, holds_recording, unhidden
 from .tape import Tape, session
 from .undecoded import is_undecoded
 from .worker import fetched
