@@ -41,6 +41,10 @@ _ALIGNED = 16
 Box = tuple[int, int, int, int]  # top, left, height, width
 
 
+class NoneRecorded(NotRecordable):
+    """Error: a batch holds no recorded image."""
+
+
 def pack(batch: Any, fuse: bool = False, ring: Ring | None = None) -> Packed:
     """Pack a collated batch that contains recording images.
 
@@ -52,7 +56,8 @@ def pack(batch: Any, fuse: bool = False, ring: Ring | None = None) -> Packed:
         ring: the ring to write the batch to, if it has a free slot.
 
     Raises:
-        NotRecordable: the batch holds a Pillow image, or no recorded image.
+        NoneRecorded: the batch holds no recorded image.
+        NotRecordable: the batch holds a Pillow image.
     """
     tapes: list[Tape] = []
     members: list[range] = []
@@ -70,7 +75,7 @@ def pack(batch: Any, fuse: bool = False, ring: Ring | None = None) -> Packed:
 
     structure = _placed(batch, memory, other)
     if not tapes:
-        raise NotRecordable("no image of the batch was recorded")
+        raise NoneRecorded("no image of the batch was recorded")
     images = _Images()
     places = []
     tracks: list[Any] = [tape.track() for tape in tapes]
