@@ -239,7 +239,7 @@ def only_labels(samples: Any) -> Any:
 )
 def test_why_no_image_was_recorded(dataset: Any, collate: Any, reason: str, device: torch.device) -> None:
     offloaded = offload(loader(dataset, collate_fn=collate), device)
-    assert offloaded.plan.reasons == (reason,)
+    assert offloaded.plan.reasons[0] == reason and not offloaded.plan.pieces
 
 
 @pytest.mark.parametrize("first", [v2.ToImage(), v1.ToTensor()], ids=["ToImage", "ToTensor"])
