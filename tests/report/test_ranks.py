@@ -9,11 +9,12 @@ import pytest
 
 from pipediag.analysis import Diagnosis, diagnose_session
 from pipediag.analysis.compare import compare
+from pipediag.analysis.stragglers import Change
 from pipediag.analysis.summary import summarise
 from pipediag.report import RENDERERS, ranks, screen
 from pipediag.report.document import Paragraph, Table
 
-from ..made import DOCUMENTS, FLAT, job, make
+from ..made import DOCUMENTS, FLAT, job, make, tried
 
 
 @pytest.fixture(scope="module")
@@ -142,3 +143,22 @@ def test_runs_of_other_numbers_of_ranks_are_compared_with_a_warning(held: Diagno
         ("other-ranks", "not the same number of ranks: 1 before, 4 after")
     ]
     assert not compare(held, held).warnings
+
+
+def test_a_slower_step_is_named_though_the_job_does_not_wait_for_data() -> None:
+    """Trials alone show it: the ranks' inputs are alike, and fast enough."""
+    session = job(3, None)
+    session.windows = make(FLAT, rounds=4).windows
+    session.rank_trials = []
+    step = {0: 80.0, 1: 100.0, 2: 80.0}
+
+    def ms(change: Change) -> float:
+        return max(own + change.delay_ms * (rank in change.delayed) for rank, own in step.items())
+
+    tried(session, session.ranks, ms)
+    diagnosis = diagnose_session(session)
+    assert diagnosis.straggler is not None and diagnosis.straggler.kind == "step"
+    shown = " ".join(screen.write(summarise(diagnosis)).split())
+    assert shown.startswith("YOUR TRAINING DOES NOT WAIT FOR DATA")
+    assert "Rank 1 holds the job: its own step takes longest. Delayed by 20 ms, it delays the job" in shown
+    assert [row[-1] for row in table(diagnosis).rows] == ["", "holds the job", ""]
