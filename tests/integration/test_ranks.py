@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from pipediag.analysis.stragglers import straggler_of
+from pipediag.session import Session
+
 from .sandbox import SCRIPTS, Analysis, Sandbox
 
 JOB = ("torchrun", "--standalone", "--nproc-per-node", "2")
@@ -61,7 +64,7 @@ class TestLate:
         slow = {rank["rank"]: rank["worker_ms"] for rank in found.json["session"]["ranks"]}
         assert slow[1] > 5 * slow[0]
         assert found.json["session"]["rank_trials"]
-        straggler = found.json["straggler"]
-        assert straggler["ranks"] == [1]
-        assert straggler["kind"] == "input"
-        assert straggler["gain"]["low"] > 1.5
+        straggler = straggler_of(Session.from_dict(found.json["session"]))
+        assert straggler is not None
+        assert (straggler.ranks, straggler.kind) == ((1,), "input")
+        assert straggler.gain.low > 1.5

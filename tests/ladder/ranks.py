@@ -51,7 +51,7 @@ class Job:
         self.seconds = 0.0
         self._missed = missed
         self._living = len(order)
-        self.waited = {rank: 0.0 for rank in order}  # asleep, in all
+        self.waited = dict.fromkeys(order, 0.0)  # asleep, in all
         self._order = order
         self._wakes: dict[int, float] = {}
         self._arrived: list[int] = []

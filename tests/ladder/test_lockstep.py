@@ -295,8 +295,9 @@ class Doing:
 
 @dataclass
 class Imagined:
-    """A job of ranks. Epoch ``n`` has ``lengths[n % len]`` steps, which ``known`` tells; ``sync`` is the number of steps
-    between two all-reduces.
+    """A job of ranks, with epochs of ``lengths`` in turn, which the ranks know beforehand if they are ``known``.
+
+    ``sync`` is the number of steps between two all-reduces.
 
     Attributes:
         longer: steps by which the epochs of some ranks are longer. The ranks then wait for each other at the end of

@@ -82,12 +82,13 @@ def train(rank: int, ranks: int) -> Iterator[tuple[int, int]]:
 def main() -> None:
     torch.set_num_threads(1)
     dist.init_process_group("gloo")
-    reached = (0, 0)
+    file = Path(f"reached-{dist.get_rank()}.txt")
+    last = "nothing"
     try:
-        for reached in train(dist.get_rank(), dist.get_world_size()):
-            pass
+        for epoch, position in train(dist.get_rank(), dist.get_world_size()):
+            last = f"{epoch} {position}"
     finally:
-        Path(f"reached-{dist.get_rank()}.txt").write_text("{} {}".format(*reached))
+        file.write_text(last)
 
 
 if __name__ == "__main__":
