@@ -101,7 +101,7 @@ class TestInput:
     def test_a_late_rank(self) -> None:
         job = Job([0.5] * 4, [0.25, 2.0, 0.25])
         trials = job.run()
-        assert {(*trial.fed,): ms(trial) for trial in trials} == {(): 2000.0, (2,): 500.0, (1,): 2000.0}
+        assert {(*trial.fed,): ms(trial) for trial in trials} == {(): 2000.0, (2,): 500.0, (3,): 2000.0}
         assert [trial.round for trial in trials] == [*range(len(trials))]
         assert {trial.attempt for trial in trials} == {2}
         assert (job.answer.ranks, job.answer.kind) == ((2,), "input")
