@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 from . import analysis
 from ._version import __version__
 from .analysis import diagnose_session
+from .analysis.ranks import job_session
 from .analysis.remedy import best, remedy_of, why_none
 from .analysis.sentences import few_of, number
 from .analysis.stopping import next_round
@@ -120,6 +121,9 @@ def diagnose(
     parameters, buffers, gradients, optimizers, learning rate schedulers, gradient scalers, and the random generators of
     Python, numpy, torch and the devices. What else ``step_fn`` changes, such as its own counters and logs, stays.
 
+    In a distributed job, call it in every rank. Rank 0 then returns the diagnosis of the job; the others that of their
+    own loop.
+
     If ``step_fn`` or the loader raises an exception, it comes out unchanged. Its attribute ``diagnosis`` then holds the
     diagnosis of what was measured before, and a note says so (Python 3.11 or later). Ctrl-C ends the measurement: the
     result is the diagnosis of what was measured, if anything was.
@@ -156,7 +160,7 @@ def diagnose(
     session = Session(tool_version=__version__, began=time.perf_counter(), environment=facts)
     # Measure this loader, even if step_fn steps no optimizer.
     plan = Plan(budget=budget, inference=True, knobs=KNOBS_SHARE * budget if knobs else 0.0)
-    measurement = Measurement(plan, session, progress or (lambda kind, data: None), next_round)
+    measurement = Measurement(plan, session, progress or (lambda kind, data: None), next_round, gathers=True)
     if device is not None:
         measurement.training.device = torch.device(device)
     state = TrainingState()
@@ -179,7 +183,7 @@ def diagnose(
         session.device.setdefault("type", default_device().type)
     if not session.anything_seen:
         raise NothingMeasured("no step was seen: the loader is empty")
-    return Diagnosis.of(session)
+    return Diagnosis.of(job_session({0: session, **measurement.ranks}))
 
 
 def _train(

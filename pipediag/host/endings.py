@@ -149,8 +149,8 @@ def _trains_elsewhere(outcome: Outcome) -> str:
     drawn = outcome.drawn
     saw = f"only the loader at {drawn[0].where}, which does not train" if drawn else "no loader"
     return (
-        f"your script trains in processes that it starts itself ({', '.join(outcome.trainers)}); pipediag saw {saw}. "
-        "Analyse a script that trains in its own process, as one of them does"
+        f"your script trains in processes that it starts itself ({', '.join(outcome.trainers)}) and that pipediag "
+        f"cannot measure; it saw {saw}. Start them as Python scripts, without a shell, by the Python that runs pipediag"
     )
 
 
@@ -166,9 +166,8 @@ def _no_batch(outcome: Outcome) -> str:
             "To analyse the code that makes a batch, put it into a Dataset"
         )
     return (
-        "the script iterated no torch DataLoader in its own process, so there is nothing to measure. "
-        "If it trains in processes that it starts (torchrun, mp.spawn), "
-        "analyse the script that one of them runs"
+        "the script iterated no torch DataLoader, nor did a process that it starts for training, so there is nothing "
+        "to measure"
     )
 
 

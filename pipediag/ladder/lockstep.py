@@ -110,8 +110,9 @@ class Lockstep:
         """Return why another rank could not serve ``rung``, or ""."""
         return ""
 
-    def stop(self) -> None:
-        """Tell the other ranks that the analysis is over, at the step that comes next."""
+    def stop(self) -> dict[int, str]:
+        """End the analysis in all ranks at the step that comes next; return the reports of the others."""
+        return {}
 
 
 class Leader(Lockstep):
@@ -163,9 +164,10 @@ class Leader(Lockstep):
         key = f"unserved/{rung}"
         return self._store.get(key).decode() if self._store.check([key]) else ""
 
-    def stop(self) -> None:
+    def stop(self) -> dict[int, str]:
         self._store.set("stop", "1")
         self._wait_for("stopped", _LEAVING)
+        return self._told("report")
 
     def all_joined(self) -> bool:
         """Wait some seconds until every rank follows; return whether all do."""
@@ -173,8 +175,11 @@ class Leader(Lockstep):
 
     def notes(self) -> dict[int, dict[str, Any]]:
         """Return what the other ranks have noted last about themselves."""
-        keys = {rank: f"note/{rank}" for rank in range(1, self.world_size)}
-        return {rank: json.loads(self._store.get(key)) for rank, key in keys.items() if self._store.check([key])}
+        return {rank: json.loads(note) for rank, note in self._told("note").items()}
+
+    def _told(self, what: str) -> dict[int, str]:
+        keys = {rank: f"{what}/{rank}" for rank in range(1, self.world_size)}
+        return {rank: self._store.get(key).decode() for rank, key in keys.items() if self._store.check([key])}
 
     def _wait_for(self, counter: str, seconds: float) -> bool:
         """Wait until every other rank has counted itself; return whether all have, in time."""
@@ -243,7 +248,6 @@ class Follower(Lockstep):
         since, pause = self._clock.now(), _SOON
         while not self._store.check([key]):
             if self._store.check(["stop"]):
-                self._store.add("stopped", 1)
                 raise Stopped
             if not self._attached:
                 return False
@@ -263,6 +267,14 @@ class Follower(Lockstep):
         """
         with _leader_there():
             self._store.set(f"unserved/{rung}", f"rank {self.rank}: {why}")
+
+    def leave(self, report: str) -> None:
+        """Hand in a report at the end, if rank 0 is still there."""
+        try:
+            self._store.set(f"report/{self.rank}", report)
+            self._store.add("stopped", 1)
+        except RuntimeError:  # torch's errors of a store whose process has ended
+            pass
 
     def note(self, facts: dict[str, Any]) -> None:
         """Tell rank 0 what is known about this rank's input.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import sys
 import weakref
@@ -84,6 +85,9 @@ class Measurement:
     ``choose`` and ``choose_trial`` return the rungs that need another window, for the ladder and for the trial of a
     remedy. ``send`` receives events as they happen (see :meth:`pipediag.session.Session.apply`); they are applied to
     ``session`` first, so that a schedule begun in an earlier pass continues.
+
+    With ``gathers``, rank 0 of a distributed job gets the sessions of the other ranks at the end, in ``ranks``; without
+    it, ``send`` has taken all there is.
     """
 
     def __init__(
@@ -94,12 +98,15 @@ class Measurement:
         choose: Callable[[Session], list[str]],
         clock: Clock | None = None,
         choose_trial: Callable[[Session], list[str]] | None = None,
+        gathers: bool = False,
     ) -> None:
         self.plan = plan
+        self.ranks: dict[int, Session] = {}
         self.training = Training()
         self.schedule = Schedule(plan.rungs, session, choose)
         self.clock = clock or SystemClock()
         self._choose_trial = choose_trial
+        self._gathers = gathers
         self._hook = IteratorHook(self.iterator_for)
         self.aside = self._hook.aside
         self.over = ""
@@ -262,6 +269,12 @@ class Measurement:
         """Return the batches drawn so far from loaders that are neither this one nor its replacements."""
         own = self._tracks[ordinal - 1]
         return sum(t.draws for t in self._tracks if t.ordinal != ordinal and not t.is_like(own))
+
+    def report(self) -> str:
+        return json.dumps(self._session.to_dict(), default=str) if self._gathers else ""
+
+    def take_reports(self, reports: dict[int, str]) -> None:
+        self.ranks = {rank: Session.from_dict(json.loads(text)) for rank, text in reports.items() if text}
 
     def finish(self, reason: str) -> None:
         """Stop the script for good: every later ``iter()`` and ``next()`` raises again."""
