@@ -14,8 +14,8 @@ import pytest
 
 from pipediag.session.files import read_json
 
+from .fault import COMPLETE, EARLIER, GIVEN, MEASURED, NOTHING, PARTS, PLAN, REPORT, TRACE, Fault
 from .leaks import Leaks
-from .table import COMPLETE, EARLIER, GIVEN, MEASURED, NOTHING, PARTS, PLAN, REPORT, TRACE, Fault
 
 #: Seconds until a command must have ended; far more than any needs.
 PATIENCE = 120.0

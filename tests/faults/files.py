@@ -61,14 +61,14 @@ def sparse(folder: Path) -> str:
 
 
 def denied(folder: Path) -> str:
-    """A file of somebody else's; to be used with :data:`table.AS_ANYBODY`."""
+    """A file of somebody else's; to be used with :data:`.fault.AS_ANYBODY`."""
     (folder / "denied.json").write_text(session())
     _keep_from_us(folder / "denied.json", 0o000)
     return "denied.json"
 
 
 def denied_folder(folder: Path) -> str:
-    """A folder of somebody else's; to be used with :data:`table.AS_ANYBODY`."""
+    """A folder of somebody else's; to be used with :data:`.fault.AS_ANYBODY`."""
     (folder / "denied").mkdir()
     _keep_from_us(folder / "denied", 0o500)
     return "denied/report.json"

@@ -7,8 +7,9 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from .fault import Fault
 from .leaks import REPO
-from .table import FAULTS, Fault
+from .table import FAULTS
 
 PAGE = REPO / "docs" / "reliability.md"
 #: Set to 1, a run of the whole table writes the page.
@@ -18,7 +19,11 @@ COMMANDS = (
     "diagnose", "offload", "StagePipeline", "cache",
 )  # fmt: skip
 #: Kinds that share a row of the page.
-_FAMILIES = {"option": "options that do not fit", "file": "files that are none", "argument": "arguments that do not fit"}
+_FAMILIES = {
+    "option": "options that do not fit",
+    "file": "files that are none",
+    "argument": "arguments that do not fit",
+}
 
 _HEAD = """# What happens if something fails
 

@@ -8,8 +8,9 @@ from __future__ import annotations
 import pytest
 
 from .carried_out import carry_out
+from .fault import Fault
 from .leaks import Leaks
-from .table import FAULTS, Fault
+from .table import FAULTS
 
 #: A user's namespace cannot be given away: such tests are skipped where the system allows none.
 CASES = [pytest.param(fault, id=fault.id, marks=() if fault.quick else pytest.mark.slow) for fault in FAULTS]

@@ -6,7 +6,6 @@ import itertools
 import multiprocessing
 import os
 import re
-import sys
 import threading
 import time
 
@@ -145,19 +144,14 @@ def wrong_call():
         "diagnose-list": lambda: pipediag.diagnose([1, 2], step),
         "diagnose-no-function": lambda: pipediag.diagnose(loader, 3),
         "diagnose-nan": lambda: pipediag.diagnose(loader, step, budget=float("nan")),
-        "diagnose-negative": lambda: pipediag.diagnose(loader, step, budget=-1),
         "diagnose-text": lambda: pipediag.diagnose(loader, step, budget="long"),
         "diagnose-empty": lambda: pipediag.diagnose(DataLoader([], batch_size=8), step),
         "offload-list": lambda: pipediag.offload([1, 2], "cpu"),
-        "offload-samples": lambda: pipediag.offload(loader, "cpu", samples=0),
         "offload-device": lambda: pipediag.offload(loader, "cuda:99"),
         "pipeline-stage": lambda: pipediag.StagePipeline(loader, [3], "cpu"),
         "pipeline-depth": lambda: pipediag.StagePipeline(loader, [encode], "cpu", depth=0),
-        "pipeline-gradient": lambda: next(
-            iter(pipediag.StagePipeline(DataLoader(Images()), [nn.Dropout()], "cpu"))
-        ),
+        "pipeline-gradient": lambda: next(iter(pipediag.StagePipeline(DataLoader(Images()), [nn.Dropout()], "cpu"))),
         "cache-list": lambda: pipediag.cache([1, 2]),
-        "cache-bytes": lambda: pipediag.cache(loader, nbytes=-1),
         "cache-samples": lambda: pipediag.cache(loader, samples=1.5),
         "cache-file": lambda: pipediag.cache(loader, folder=__file__),
         "cache-proc": lambda: pipediag.cache(loader, folder="/proc/none"),
