@@ -129,6 +129,8 @@ def planted(
     """A fault of the planted script."""
     ends = command in ("analyze", "audit") and keeps != COMPLETE and not kind.endswith("hangs")
     options = ("--budget", "30") if ends else ()  # on a busy machine the moment may come late
+    if command == "analyze --apply" and keeps == COMPLETE:
+        options = ("--apply-budget", "10")
     argv = trained(command, f"--fault={kind}", f"--at={moment}", *more, options=options)
     return Fault(kind, command, moment, argv, code, says, keeps, quick=quick)
 

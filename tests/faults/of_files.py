@@ -152,43 +152,45 @@ def _files() -> Iterator[Fault]:
             "file with escapes", command, "reading", pipediag(command, *arguments), 0, "",
             lays=text(lambda: session(script={"argv": ["\x1b[2J\x1b]0;x\x07.py"]})), quick=True,
         )  # fmt: skip
-        yield from _unwritable(command, pipediag(command, *arguments), quick=True)
+        yield from _unwritable(command, pipediag(command, *arguments))
 
 
-def _unwritable(command: str, argv: tuple[str, ...], quick: bool) -> Iterator[Fault]:
+#: What is said of them.
+_FULL, _STREAM = "could not be written .No space left", "standard output could not be written"
+
+
+def _unwritable(command: str, argv: tuple[str, ...]) -> Iterator[Fault]:
     """Reports that cannot be written, and streams that cannot."""
-    reading = command in READING
-    lays = text(session) if reading else None
     html = (*argv, "-o", "results/report.html")
     rows = [
-        Fault("disk full", command, "writing", html, 1, "report.html could not be written .No space left", within=FULL_DISK),
-        Fault("file too large", command, "writing", html, 1, "could not be written .File too large", within=SHORT_FILES),
+        Fault("disk full", command, "writing", html, 1, _FULL, within=FULL_DISK),
+        Fault("file too large", command, "writing", html, 1, "not be written .File too large", within=SHORT_FILES),
         Fault("disk read-only", command, "writing", html, 2, "cannot be written .Read-only", within=READ_ONLY_DISK),
-        Fault("device full", command, "writing", (*argv, "--json"), 1, "standard output could not be written", within=FULL_OUTPUT),
+        Fault("device full", command, "writing", (*argv, "--json"), 1, _STREAM, within=FULL_OUTPUT),
         Fault("output closed", command, "writing", argv, 0, "", within=NO_OUTPUT),
         Fault("input closed", command, "start", argv, 0, "", within=NO_INPUT),
         Fault("errors closed", command, "writing", argv, 0, "", within=NO_ERRORS),
         Fault("streams closed", command, "writing", argv, 0, "", within=NO_STREAMS),
         Fault("broken pipe", command, "writing", argv, 0, "", within=BROKEN_PIPE),
     ]  # fmt: skip
-    yield from (replace(row, lays=lays, quick=quick) for row in rows)
+    yield from (replace(row, lays=text(session), quick=True) for row in rows)
 
 
 def _written() -> Iterator[Fault]:
     """Results of a measurement that cannot be written."""
     argv = pipediag("analyze", "--budget", "2", "--no-knobs", *LADDER, "-o", REPORT, TRAINS)
     rows = [
-        Fault("disk full", "analyze", "writing", argv, 1, "report.json could not be written .No space left", within=FULL_DISK),
+        Fault("disk full", "analyze", "writing", argv, 1, _FULL, within=FULL_DISK),
         Fault("scratch full", "analyze", "start", argv, 1, "No space left|No usable temporary", within=FULL_SCRATCH),
-        Fault("device full", "analyze", "writing", argv, 1, "standard output could not be written", MEASURED, within=FULL_OUTPUT),
+        Fault("device full", "analyze", "writing", argv, 1, _STREAM, MEASURED, within=FULL_OUTPUT),
         Fault("output closed", "analyze", "writing", argv, 0, "", MEASURED, within=NO_OUTPUT),
         Fault("input closed", "analyze", "start", argv, 0, "", MEASURED, within=NO_INPUT),
         Fault("errors closed", "analyze", "writing", argv, 0, "", MEASURED, within=NO_ERRORS),
         Fault("errors full", "analyze", "writing", argv, 0, "", MEASURED, within=FULL_ERRORS),
         Fault("streams closed", "analyze", "writing", argv, 0, "", MEASURED, within=NO_STREAMS),
         Fault("broken pipe", "analyze", "writing", argv, 0, "", MEASURED, within=BROKEN_PIPE),
-        Fault("folder of somebody else", "analyze", "start", (*argv[:-2], GIVEN, TRAINS), 2, "cannot be written .Permission",
-              lays=denied_folder, within=AS_ANYBODY, alone=True),
+        Fault("folder of somebody else", "analyze", "start", (*argv[:-2], GIVEN, TRAINS), 2,
+              "cannot be written .Permission", lays=denied_folder, within=AS_ANYBODY, alone=True),
     ]  # fmt: skip
     yield from rows
     yield planted("analyze", "results-removed", "window", 1, "could not be written .No such file")
@@ -196,9 +198,7 @@ def _written() -> Iterator[Fault]:
     trace = trained("analyze", options=("--profile", TRACE))
     yield Fault("disk full", "analyze", "writing the trace", trace, 1, "No space left", within=FULL_DISK)
     plan = trained("analyze --apply")
-    yield Fault(
-        "disk full", "analyze --apply", "writing", plan, 1, "could not be written .No space left", within=FULL_DISK
-    )
+    yield Fault("disk full", "analyze --apply", "writing", plan, 1, _FULL, within=FULL_DISK)
     for kind, fault, moment, code, says in (
         ("earlier report", "raises", "import", 1, "failed in its 1st run"),
         ("earlier report", "SIGTERM", "import", 143, ""),

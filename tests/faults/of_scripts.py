@@ -72,8 +72,8 @@ def _script_ends() -> Iterator[Fault]:
         yield planted("analyze --apply", kind, "window", code, f"failed in its 1st run: {says}", MEASURED)
     for command in ("analyze", "audit"):
         yield planted(command, "asks", "import", 1, "EOFError: EOF when reading a line")
-        yield planted(command, "interrupted", "import", 130, "")
-    yield planted("analyze", "interrupted", "window", 130, "", MEASURED)
+        yield planted(command, "interrupted", "import", 1, "failed in its 1st run: KeyboardInterrupt")
+    yield planted("analyze", "interrupted", "window", 1, "failed in its 1st run: KeyboardInterrupt", MEASURED)
     yield planted("run", "asks", "import", 1, "EOFError: EOF when reading a line")
     yield planted("run", "interrupted", "training", -2, "KeyboardInterrupt")
 
@@ -124,9 +124,8 @@ def _signals() -> Iterator[Fault]:
                     quick=number == "SIGINT" and moment == "reading",
                 )  # fmt: skip
     for number, code in (("SIGINT", 130), ("SIGTERM", -15), ("SIGKILL", -9)):
-        yield Fault(
-            number, "analyze", "writing", trained("analyze"), code, "", within=when(number, "open", "results/.pipediag-")
-        )  # fmt: skip
+        begins = when(number, "open", "results/.pipediag-")
+        yield Fault(number, "analyze", "writing", trained("analyze"), code, "", within=begins)
 
 
 # What makes the samples
@@ -174,12 +173,11 @@ def _datasets() -> Iterator[Fault]:
     yield replace(row, moment="first-batch, no workers")
     yield planted("analyze", "hangs", "window", 0, "had to be ended", MEASURED)
     for command in ("analyze", "audit", "run"):
-        keeps = NOTHING
         for broken in ("all", "collate", "init")[: 1 if command == "audit" else 3]:
             argv = trained(command, f"--broken={broken}")
-            yield Fault(f"{broken} broken", command, "first-batch", argv, 1, "LookupError: the planted error", keeps)
-    yield Fault("all broken", "analyze", "first-batch, no workers", trained("analyze", "--broken=all", "--workers=0"), 1,
-                "failed in its 1st run: LookupError: the planted error")  # fmt: skip
+            yield Fault(f"{broken} broken", command, "first-batch", argv, 1, "LookupError: the planted error")
+    argv = trained("analyze", "--broken=all", "--workers=0")
+    yield Fault("all broken", "analyze", "first-batch, no workers", argv, 1, "LookupError: the planted error")
 
 
 def _loops() -> Iterator[Fault]:
@@ -219,7 +217,8 @@ def _loops() -> Iterator[Fault]:
 
 def _behaviours() -> Iterator[Fault]:
     for kind in (
-        "changes-folder", "removes-folder", "closes-descriptors", "own-handlers", "clears-environment", "leaves-process",
+        "changes-folder", "removes-folder", "closes-descriptors", "own-handlers", "clears-environment",
+        "leaves-process",
     ):  # fmt: skip
         yield planted("analyze", kind, "import", 0, "", COMPLETE)
     for kind in ("no-streams", "closes-streams", "forks", "daemon"):

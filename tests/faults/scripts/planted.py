@@ -26,6 +26,8 @@ class Planted:
         self.main = os.getpid()
         self.command = os.getppid() if under_parent else self.main
         self._armed = mmap.mmap(-1, 1)
+        self._armed[0] = kind in IN_DATASET and moment == "first-batch"  # else the first batch would be made by then
+        self._said = False
         self._rung, self._settles = "", False
         self._watched = False
 
@@ -61,7 +63,9 @@ class Planted:
         return None
 
     def _come(self):
-        say(f"planted: {self.kind} at {self.moment}")
+        if not self._said:
+            say(f"planted: {self.kind} at {self.moment}")
+            self._said = True
         return KINDS[self.kind](self)
 
     def _certifies(self):

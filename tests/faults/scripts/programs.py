@@ -122,7 +122,7 @@ def used(training):
 
 def epoch(loader, training):
     if args.fault == "two-iterators":
-        for batch, other in zip(loader, loader):
+        for batch, other in zip(loader, loader, strict=True):
             training.step(batch)
             training.step(other)
         return
@@ -216,7 +216,7 @@ def main():
         if hasattr(error, "diagnosis"):
             say(f"kept: {len(error.diagnosis.session.windows)} windows, {error.diagnosis.session.ended}")
     if args.command == "diagnose":
-        same = all(torch.equal(a, b) for a, b in zip(parameters, training.model.parameters()))
+        same = all(torch.equal(a, b) for a, b in zip(parameters, training.model.parameters(), strict=True))
         say("restored: the training" if same else "lost: the training")
     if args.fault != "kept-to-the-end":
         say(f"left: {left_since(before) or 'nothing'}")
