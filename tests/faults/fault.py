@@ -41,6 +41,7 @@ class Fault:
         within: command that starts the command: closes a stream, limits files, mounts a full disk.
         alone: True if that line is all that may stand on standard error.
         quick: True if CI runs it.
+        defect: why the row is known not to hold; the test then fails once it does.
     """
 
     kind: str
@@ -54,6 +55,7 @@ class Fault:
     within: tuple[str, ...] = ()
     alone: bool = False
     quick: bool = False
+    defect: str = ""
 
     @property
     def id(self) -> str:
@@ -100,13 +102,13 @@ def when(signal: str, event: str, name: str) -> tuple[str, ...]:
 
 LADDER = ("--rungs", "device,baseline")
 OPTIONS = {
-    "analyze": ("analyze", "--budget", "4", "--no-knobs", *LADDER, "-o", REPORT),
+    "analyze": ("analyze", "--budget", "6", "--no-knobs", *LADDER, "-o", REPORT),
     "analyze --apply": (
         *("analyze", "--budget", "6", "--no-knobs", *LADDER, "--apply", "--apply-budget", "40"),
         *("--plan", PLAN, "-o", REPORT),
     ),
     "run": ("run",),
-    "audit": ("audit", "--budget", "4", "-o", REPORT),
+    "audit": ("audit", "--budget", "6", "-o", REPORT),
     "sweep": ("sweep", "--vary=--rate=0.1,0.2", "--budget", "2", *LADDER, "-o", REPORT),
 }
 

@@ -44,14 +44,14 @@ After each of these faults:
   that of the signal if pipediag was interrupted (130, 143, 129), and otherwise one of [usage.md](usage.md#exit-codes).
 - **One clear line.** It says what failed, in the script's own words if there are any. What cannot be carried out as
   written is refused in one line, before the script runs. No traceback shows a frame of pipediag's.
-- **What was measured is on disk.** If a window or a training step was measured, the files of `-o` are written, and
-  say that the measurement is partial. A file is written whole or not at all: without a new report, an earlier one stays.
+- **What was measured is on disk.** If a window or a training step was measured, the files of `-o` are written, and say
+  that the measurement is partial. A file is written whole or not at all, so an earlier report outlives a failure.
 - **Nothing is left.** No process of pipediag's or of the script's, also if the script has made it a daemon; no shared
   memory, semaphore or temporary file. In a program, after the exception was caught: no worker, thread, descriptor,
   mapping of shared memory or page-locked memory, and a loader works again. `diagnose` restores the training.
 - **Your files are untouched.** pipediag writes the files that it was asked for and no others.
-- **A training under `run` ends as under `python`**: same exit code, traceback and signals. If only the remedy fails, the
-  script trains on with its own loader, and a line says why.
+- **A training under `run` ends as under `python`**: same exit code, traceback and signals. If only the remedy fails,
+  the script trains on with its own loader, and a line says why.
 
 Files of sessions and plans may come from anybody: they are read or refused within two seconds of CPU time and 200 MB.
 `tests/session/test_hostile_files.py` checks that with hypothesis too.
@@ -60,6 +60,7 @@ Files of sessions and plans may come from anybody: they are read or refused with
 
 - **SIGKILL of pipediag itself** leaves its folder in the temporary directory; the next analysis removes it. Its
   processes end at once. There is no report.
+- **A script that sets `sys.excepthook` to None, or to one that fails**: the traceback then shows frames of pipediag's.
 - **SIGTERM and SIGHUP while files are written or read**, after the measurement, end the command at once, like any
   program. Files are still whole or absent, but one named `.pipediag-` and a number may be left beside them.
 - **A script that hangs** is ended 15 s after the budget, not before, since one slow batch looks the same.

@@ -54,11 +54,11 @@ class Planted:
 
     def sample(self):
         """Make a sample, in whichever process."""
-        if self.moment == "certification" and not self._armed[0] and self._certifies():
-            self._armed[0] = 1
-            if self.kind not in IN_DATASET:
-                self._come()
-        if self.kind in IN_DATASET and self._armed[0]:
+        if self.moment == "certification":
+            if self._certifies() and (self.kind in IN_DATASET or not self._armed[0]):
+                self._armed[0] = 1
+                return self._come()
+        elif self.kind in IN_DATASET and self._armed[0]:
             return self._come()
         return None
 
@@ -211,11 +211,6 @@ def forks_and_exits(planted):
     time.sleep(FOREVER)
 
 
-def forks_and_raises(planted):
-    if os.fork() == 0:
-        raise LookupError("the planted error")
-
-
 def becomes_a_daemon(planted):
     if os.fork() == 0:
         os.setsid()
@@ -259,12 +254,13 @@ def fills_the_results(planted):
 
 
 def removes_scratch(planted):
-    """All temporary files, also those of the command."""
+    """The temporary files of the command."""
+    import glob
     import shutil
     import tempfile
 
-    for name in os.listdir(tempfile.gettempdir()):
-        shutil.rmtree(os.path.join(tempfile.gettempdir(), name), ignore_errors=True)
+    for folder in glob.glob(os.path.join(tempfile.gettempdir(), "pipediag-*")):
+        shutil.rmtree(folder)
 
 
 def removes_the_cache(planted):
@@ -322,7 +318,6 @@ KINDS = {
     "clears-environment": clears_the_environment,
     "forks": forks,
     "forks-and-exits": forks_and_exits,
-    "forks-and-raises": forks_and_raises,
     "daemon": becomes_a_daemon,
     "leaves-process": leaves_a_process,
     "few-files": limits_its_files,

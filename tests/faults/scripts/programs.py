@@ -84,6 +84,17 @@ def encode(batch):
     return images * 0.5, labels
 
 
+class Drops(nn.Module):
+    """A stage that is not frozen."""
+
+    def __init__(self):
+        super().__init__()
+        self.drop = nn.Dropout()
+
+    def forward(self, batch):
+        return self.drop(batch[0])
+
+
 def plain_loader():
     return DataLoader(Images(), batch_size=8, num_workers=args.workers)
 
@@ -150,7 +161,7 @@ def wrong_call():
         "offload-device": lambda: pipediag.offload(loader, "cuda:99"),
         "pipeline-stage": lambda: pipediag.StagePipeline(loader, [3], "cpu"),
         "pipeline-depth": lambda: pipediag.StagePipeline(loader, [encode], "cpu", depth=0),
-        "pipeline-gradient": lambda: next(iter(pipediag.StagePipeline(DataLoader(Images()), [nn.Dropout()], "cpu"))),
+        "pipeline-dropout": lambda: next(iter(pipediag.StagePipeline(loader, [Drops()], "cpu"))),
         "cache-list": lambda: pipediag.cache([1, 2]),
         "cache-samples": lambda: pipediag.cache(loader, samples=1.5),
         "cache-file": lambda: pipediag.cache(loader, folder=__file__),
