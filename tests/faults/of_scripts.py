@@ -191,7 +191,8 @@ def _loops() -> Iterator[Fault]:
             ("endless", ("--epochs=1000000",), 0, "", COMPLETE),
         ]
         for kind, arguments, code, says, keeps in loops[:few]:
-            yield Fault(kind, command, "training", trained(command, *arguments), code, says, keeps)
+            argv = trained(command, *arguments, options=("--budget", "15") if kind == "no training" else ())
+            yield Fault(kind, command, "training", argv, code, says, keeps)
     for kind, arguments in (
         ("one-batch epochs", ("--samples=8", "--epochs=100000")),
         ("stream", ("--broken=stream",)),
