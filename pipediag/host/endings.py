@@ -15,6 +15,7 @@ from .watch import LONGER_BUDGET, Outcome
 _FEW_STEPS = 2
 #: torch's words for a worker that was killed, with the system's name of the signal, or for one that has ended.
 _WORKER_KILLED = re.compile(r"DataLoader worker \(pid \d+\) is killed by signal: ([^.]*)\.")
+_WORKER_EXITED = re.compile(r"DataLoader worker \(pid \d+\) exited unexpectedly with exit code (\d+)")
 _WORKER_ENDED = re.compile(r"DataLoader worker \(pid\(s\) [\d, ]+\) exited unexpectedly")
 _SIGNALS = {signal.strsignal(number): number.name for number in signal.Signals}
 _CAUSES = {
@@ -35,6 +36,8 @@ def failure(outcome: Outcome) -> str:
         return f"it was killed by {_signal(signal.Signals(outcome.killed).name)}"
     if worker := _WORKER_KILLED.search(outcome.story.error):
         return f"a DataLoader worker was killed by {_signal(_SIGNALS.get(worker[1], worker[1]))}"
+    if worker := _WORKER_EXITED.search(outcome.story.error):
+        return f"a DataLoader worker ended by itself, with exit code {worker[1]}"
     if _WORKER_ENDED.search(outcome.story.error):
         return f"a DataLoader worker was killed, or ended by itself ({outcome.story.error})"
     return words(outcome) or f"it ended with exit code {outcome.exit_code}"
