@@ -218,7 +218,8 @@ class TestTheEnd:
         with pytest.raises(Stopped):
             follower.comes_to(0, 4)
         assert clock.seconds == before
-        leader.stop()
+        follower.leave("its report")
+        assert leader.stop() == {1: "its report"}
         assert clock.seconds == before, "rank 0 does not wait for ranks that have read it"
 
     def test_rank_0_waits_until_the_others_know(self, store: Any) -> None:
