@@ -229,6 +229,7 @@ class Follower(Lockstep):
     def _granted_to(self, epoch: int, position: int) -> Activity:
         if epoch != self._epoch:
             self._epoch, self._read, self._begin, self._end = epoch, 0, 0, 0
+            self._attached = True  # ranks that had not the same number of batches begin together again
         with _leader_there():
             while position >= self._end:
                 if not self._awaited(_key(epoch, self._read)):

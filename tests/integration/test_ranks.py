@@ -54,7 +54,7 @@ class TestKinds:
     @pytest.mark.slow
     def test_ranks_with_more_data_than_others(self, sandbox: Sandbox) -> None:
         """Under ``model.join()`` rank 1 trains on when rank 0 has ended its epoch."""
-        check(analyze(sandbox, "uneven"))
+        check(analyze(sandbox, "uneven", budget=12.0))
 
 
 class TestLate:

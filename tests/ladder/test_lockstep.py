@@ -218,9 +218,9 @@ class TestTheEnd:
         with pytest.raises(Stopped):
             follower.comes_to(0, 4)
         assert clock.seconds == before
-        follower.leave("its report")
-        assert leader.stop() == {1: "its report"}
-        assert clock.seconds == before, "rank 0 does not wait for ranks that have read it"
+        follower.leave("a report")
+        assert leader.stop() == {1: "a report"}
+        assert clock.seconds == before, "rank 0 does not wait for ranks that have left"
 
     def test_rank_0_waits_until_the_others_know(self, store: Any) -> None:
         leader, _, clock = pair(store)
@@ -247,6 +247,7 @@ class TestTheEnd:
             follower.note({"rank": 1})
         with pytest.raises(Stopped):
             follower.cannot_serve("device", "too large")
+        follower.leave("a report")  # nobody reads it
 
 
 class TestTold:
@@ -385,6 +386,7 @@ class Imagined:
                 continue
             except Stopped:
                 self.stopped[rank] = epoch, position
+                follower.leave("")
                 return
             if at_end or follower.activity.ends:
                 self._join(job)
