@@ -11,7 +11,7 @@ from typing import Any, cast
 import torch.distributed as dist
 
 from ..measure.clock import Clock
-from ..measure.machine import cores, cpus, numa_node
+from ..measure.machine import affinity, cores, cpus, numa_node
 from ..session import Rank
 from .lockstep import EPOCH, Follower, Leader, Lockstep, Store
 
@@ -46,6 +46,7 @@ def rank_facts(device: str) -> Rank:
         device=device,
         cpus=cpus(),
         cores=cores(),
+        affinity=affinity(),
         numa_node=numa_node(),
     )
 

@@ -46,6 +46,15 @@ def numa_node(root: Path = NODES) -> int | None:
     return int(nodes[0].name.removeprefix("node")) if len(nodes) == 1 else None
 
 
+def affinity() -> str:
+    """Return the numbers of the CPUs that the process may use, as Linux writes them: ``0-3,8``; "" if unknown."""
+    allowed = _allowed()
+    firsts = sorted(number for number in allowed if number - 1 not in allowed)
+    lasts = sorted(number for number in allowed if number + 1 not in allowed)
+    spans = zip(firsts, lasts, strict=True)
+    return ",".join(str(first) if first == last else f"{first}-{last}" for first, last in spans)
+
+
 def _allowed() -> set[int]:
     """Return the CPUs that the process may use, empty if the platform does not tell."""
     try:

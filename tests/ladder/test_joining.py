@@ -136,5 +136,6 @@ def test_facts(monkeypatch: pytest.MonkeyPatch) -> None:
     assert (found.rank, found.world_size, found.local_rank, found.device) == (0, 1, 3, "cuda:3")
     assert found.cpus == os.cpu_count()
     assert 0 < found.cores <= found.cpus
+    assert found.affinity
     monkeypatch.setenv("LOCAL_RANK", "")
     assert rank_facts("cpu").local_rank is None

@@ -69,3 +69,11 @@ def test_cores(allowed: set[int], monkeypatch: pytest.MonkeyPatch) -> None:
     assert cores() == 2.5
     monkeypatch.setattr(machine, "cgroup_quota", lambda: 32.0)
     assert cores() == 3
+
+
+@pytest.mark.parametrize(
+    ("numbers", "text"), [([], ""), ([5], "5"), ([0, 1, 2, 3, 8], "0-3,8"), ([9, 7, 8, 1], "1,7-9")]
+)
+def test_affinity(monkeypatch: pytest.MonkeyPatch, numbers: list[int], text: str) -> None:
+    monkeypatch.setattr(machine, "_allowed", lambda: {*numbers})
+    assert machine.affinity() == text

@@ -98,7 +98,13 @@ def _subject(session: Session) -> str:
 
 
 def _script(session: Session) -> str:
-    return os.path.basename(session.script.argv[0]) if session.script.argv else session.script.line
+    """Return the name of the script or module; for a job's ranks that of the script that they run, if it is clear."""
+    argv = session.script.argv
+    if not argv:
+        return session.script.line
+    started = [word for word in argv[1:] if word.endswith(".py")] if session.ranks else []
+    name = started[0] if started and not argv[0].endswith(".py") else argv[argv[0] == "-m" and len(argv) > 1]
+    return os.path.basename(name)
 
 
 def _loader(session: Session) -> list[str]:
