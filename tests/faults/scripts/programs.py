@@ -111,7 +111,9 @@ def made():
 
 def used(training):
     if args.command == "diagnose":
-        diagnosis = pipediag.diagnose(plain_loader(), training.step, budget=3.0, knobs=False)
+        diagnosis = pipediag.diagnose(
+            plain_loader(), training.step, budget=6.0 if args.fault in ("forks", "none") else 30.0, knobs=False
+        )
         say(f"diagnosed: {diagnosis.session.ended}, {len(diagnosis.session.windows)} windows")
         return
     loader = made()
