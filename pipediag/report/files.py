@@ -20,8 +20,8 @@ def check_writable(option: str, path: str) -> None:
         UsageError: the file cannot be written.
     """
     file = Path(path)
-    existed = file.exists()
     try:
+        existed = file.exists()
         with file.open("a", encoding="utf-8"):
             pass
         if not existed:

@@ -80,7 +80,7 @@ SHORT_FILES = shell('ulimit -f 4; "$@"')
 #: A disk of 16 kB where the results are written. What is on it afterwards is listed.
 FULL_DISK = (
     "unshare", "-rm",
-    *shell('mount -t tmpfs -o size=16k tmpfs results && "$@"; code=$?; echo "left: $(ls -A results)"; exit $code'),
+    *shell('mount -t tmpfs -o size=16k tmpfs results && "$@"; code=$?; echo "on disk:" $(ls -A results); exit $code'),
 )  # fmt: skip
 READ_ONLY_DISK = ("unshare", "-rm", *shell('mount -t tmpfs -o ro tmpfs results && "$@"'))
 #: A scratch disk that is full.

@@ -71,7 +71,7 @@ def rows() -> Iterator[Fault]:
         "offload-device": "UsageError: there is no CUDA device|UsageError|device",
         "pipeline-stage": "UsageError: a stage is a callable that takes a batch, not int",
         "pipeline-depth": "UsageError: depth",
-        "pipeline-dropout": "UsageError: .*train mode",
+        "pipeline-statistics": "UsageError: .*train mode",
         "cache-list": "UsageError: cache.. takes a torch DataLoader, not list",
         "cache-samples": "UsageError: samples",
         "cache-file": "UsageError: samples cannot be kept in",

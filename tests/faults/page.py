@@ -116,7 +116,7 @@ def written(cells: Cells) -> str:
         mine = [cell for (_, of), cell in cells.items() if of == command]
         sums.append(f"**{Cell(sum(cell.held for cell in mine), sum(cell.all for cell in mine))}**")
     lines.append(f"| **all** | {' | '.join(sums)} |")
-    total = f"**{held} of {all_} faults held** in the run that wrote this page. {_UNITS}"
+    total = f"**{held} of {all_} faults held** when they were last carried out. {_UNITS}"
     return "\n".join([_HEAD, total, "", *lines, ""])
 
 

@@ -84,15 +84,15 @@ def encode(batch):
     return images * 0.5, labels
 
 
-class Drops(nn.Module):
+class Learns(nn.Module):
     """A stage that is not frozen."""
 
     def __init__(self):
         super().__init__()
-        self.drop = nn.Dropout()
+        self.norm = nn.BatchNorm2d(3)
 
     def forward(self, batch):
-        return self.drop(batch[0])
+        return self.norm(batch[0])
 
 
 def plain_loader():
@@ -111,7 +111,7 @@ def made():
 
 def used(training):
     if args.command == "diagnose":
-        diagnosis = pipediag.diagnose(plain_loader(), training.step, budget=3.0, knobs=False)
+        diagnosis = pipediag.diagnose(plain_loader(), training.step, budget=20.0, knobs=False)
         say(f"diagnosed: {diagnosis.session.ended}, {len(diagnosis.session.windows)} windows")
         return
     loader = made()
@@ -161,7 +161,7 @@ def wrong_call():
         "offload-device": lambda: pipediag.offload(loader, "cuda:99"),
         "pipeline-stage": lambda: pipediag.StagePipeline(loader, [3], "cpu"),
         "pipeline-depth": lambda: pipediag.StagePipeline(loader, [encode], "cpu", depth=0),
-        "pipeline-dropout": lambda: next(iter(pipediag.StagePipeline(loader, [Drops()], "cpu"))),
+        "pipeline-statistics": lambda: next(iter(pipediag.StagePipeline(loader, [Learns()], "cpu"))),
         "cache-list": lambda: pipediag.cache([1, 2]),
         "cache-samples": lambda: pipediag.cache(loader, samples=1.5),
         "cache-file": lambda: pipediag.cache(loader, folder=__file__),
@@ -215,7 +215,8 @@ def main():
         wrong_call()
         return
     training = Training()
-    warm_up()
+    with planted.held_back():
+        warm_up()
     before = here()
     parameters = [p.detach().clone() for p in training.model.parameters()]
     try:
