@@ -6,6 +6,7 @@ EXIT_OK = 0
 EXIT_FAILED = 1
 EXIT_USAGE = 2
 EXIT_GATE = 3
+EXIT_BY_SIGNAL = 128  # plus the signal's number, as shells report a program that a signal ended
 EXIT_INTERRUPTED = 130  # as shells report a program that Ctrl-C ended
 
 

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from pipediag.analysis.ranks import job_session
+from pipediag.analysis.stragglers import Change, next_trial
 from pipediag.session import (
     CONTROLS,
     RUNGS,
@@ -17,6 +19,8 @@ from pipediag.session import (
     Loader,
     Observed,
     Place,
+    Rank,
+    RankTrial,
     Rung,
     Script,
     Session,
@@ -159,3 +163,45 @@ def make(
 
 def without(ladder: Mapping[str, float], *rungs: str) -> dict[str, float]:
     return {name: ms for name, ms in ladder.items() if name not in rungs}
+
+
+def tried(session: Session, ranks: Sequence[Rank], ms: Callable[[Change], float], most: int = 200) -> int:
+    """Make the trials of ranks that are asked for, with ``ms`` milliseconds a step; return how many there were."""
+    for count in range(most):
+        change = next_trial(session, ranks)
+        if change is None:
+            return count
+        fed, delayed, seconds = list(change.fed), list(change.delayed), 5 * ms(change) / 1000
+        session.rank_trials.append(RankTrial(fed, delayed, change.delay_ms, count, 5, seconds))
+    raise AssertionError("the trials do not end")
+
+
+def job(count: int, late: int | None = 2, *, hosts: int = 1, cores: int = 32, **more: Any) -> Session:
+    """A job of so many ranks, in which the input of the rank ``late`` takes twice as long as that of the others.
+
+    If that is none, all ranks' input is as slow.
+    """
+    ladder = climbing(host=2.0, worker=1.0, raw=12.0, warm=33.0, baseline=9.0)
+    step, ready, sessions = ladder["baseline"], ladder["worker"], {}
+    for rank in range(count):
+        slow = late is None or rank == late
+        took = 4 * (step if slow else 0.5 * step)
+        seen = waits(step - ready if slow else 0.6, 0.4, worker_ms=took, worker_cpu=0.4, cores_used=1.5, cores_busy=6.2)
+        chain = inside(1.5, load=9.0 if slow else 3.0)
+        session = make(ladder, rounds=4, noise=0.004, seed=7, evidence=seen, inside=chain, length=500, **more)
+        session.environment = {"cores": cores, "cpus": cores}
+        session.script.argv, session.ended = ["train.py"], "settled"
+        session.device = {"type": "cuda", "index": rank, "name": "NVIDIA H200"}
+        place = {"host": f"node{rank * hosts // count}", "local_rank": rank, "device": f"cuda:{rank}"}
+        on_host = {"cpus": cores, "cores": float(cores), "affinity": f"0-{cores - 1}", "numa_node": None}
+        session.ranks = [Rank(rank, count, workers=4, worker_ms=took, **place, **on_host)]
+        sessions[rank] = session
+    draw = random.Random(5)
+
+    def ms(change: Change) -> float:
+        late_ones = {late} if late is not None else {*range(count)}
+        took = step if late_ones - {*change.fed} else ready if len(change.fed) < count else ladder["device"]
+        return (took + change.delay_ms * bool(change.delayed)) * (1 + draw.gauss(0, 0.01))
+
+    tried(sessions[0], [rank for session in sessions.values() for rank in session.ranks], ms)
+    return job_session(sessions)

@@ -7,6 +7,7 @@ from .checks import partial, warnings
 from .diagnosis import Diagnosis
 from .ladder import LadderView
 from .recommend import recommend
+from .stragglers import straggler_or_why_none
 from .verdict import judge
 from .waterfall import waterfall
 
@@ -22,6 +23,7 @@ def diagnose_session(session: Session, price: float | None = None) -> Diagnosis:
     pieces = waterfall(ladder)
     verdict = judge(ladder, pieces)
     recommendations, nothing_to_gain = recommend(ladder, pieces, verdict)
+    straggler, no_straggler = straggler_or_why_none(session)
     return Diagnosis(
         session=session,
         ladder=ladder,
@@ -32,4 +34,6 @@ def diagnose_session(session: Session, price: float | None = None) -> Diagnosis:
         recommendations=recommendations,
         nothing_to_gain=nothing_to_gain,
         price=price,
+        straggler=straggler,
+        no_straggler=no_straggler,
     )

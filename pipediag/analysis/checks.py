@@ -9,6 +9,7 @@ from .cores import busy_cores, full
 from .diagnosis import Stage
 from .ladder import LadderView, known
 from .sentences import first_of, number, percent
+from .shared_cores import too_many
 from .thresholds import GATE
 from .verdict import disagreements
 from .waterfall import input_stages
@@ -45,6 +46,7 @@ def warnings(ladder: LadderView, pieces: list[Stage]) -> list[Warning_]:
         *_not_monotone(ladder),
         *_disagreeing(ladder),
         _foreign_load(ladder),
+        too_many(session.ranks),
         _full_cpu(ladder, pieces),
         _heavy_tail(ladder),
         _varying_sizes(session),

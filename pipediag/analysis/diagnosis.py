@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ..session import REMEDIES, RUNG_MEANING, SCHEMA_VERSION, Place, Session, Warning_, ordered, settings_of
 from .halving import to_dict as settings_dict
@@ -11,6 +11,9 @@ from .intervals import Interval, plain
 from .ladder import LadderView, known
 from .remedy import to_dict as remedy_dict
 from .savings import Savings, of_remedy
+
+if TYPE_CHECKING:
+    from .stragglers import Straggler
 
 
 @dataclass(frozen=True)
@@ -112,7 +115,8 @@ class Recommendation:
 class Diagnosis:
     """A session with its waterfall, verdict, warnings and recommendations.
 
-    ``nothing_to_gain`` says why no recommendation concerns the input pipeline, if none does. ``price`` is what an hour
+    ``nothing_to_gain`` says why no recommendation concerns the input pipeline, if none does. ``straggler`` is the rank
+    that holds a distributed job, ``no_straggler`` says why none is named. ``price`` is what an hour
     of training costs, in any currency; None if unknown.
     :func:`pipediag.analysis.diagnose_session` makes it.
     """
@@ -126,6 +130,8 @@ class Diagnosis:
     recommendations: list[Recommendation] = field(default_factory=list)
     nothing_to_gain: str = ""
     price: float | None = None
+    straggler: Straggler | None = None
+    no_straggler: str = ""
 
     def to_dict(self) -> dict[str, Any]:
         """Return the published JSON: times in milliseconds, rates in steps per second, intervals as value, low, high.
@@ -133,6 +139,7 @@ class Diagnosis:
         ``session`` holds the raw windows, from which everything else follows.
         """
         session, verdict, raw = self.session, self.verdict, self.session.to_dict()
+        holding = self.straggler.ranks if self.straggler else ()
         return {
             "schema_version": SCHEMA_VERSION,
             "tool": {"name": "pipediag", "version": session.tool_version},
@@ -186,6 +193,9 @@ class Diagnosis:
             "nothing_to_gain": self.nothing_to_gain or None,
             "loader_settings": settings_dict(session),
             "price": self.price,
+            "ranks": [{**rank, "straggler": rank["rank"] in holding} for rank in raw["ranks"]],
+            "straggler": self.straggler.to_dict() if self.straggler else None,
+            "no_straggler": self.no_straggler or None,
             **{key: self._remedy(rung) for rung, key in REMEDIES.items()},
             "warnings": [{"code": w.code, "message": w.message, "help": w.help} for w in self.warnings],
             "partial": self.partial,

@@ -15,7 +15,7 @@ from .estimate import Noise, around, paired_ratio
 from .intervals import Interval
 
 #: Largest number of pairs in a comparison.
-MOST_PAIRS = 4
+MOST_PAIRS = 6
 
 
 @dataclass(frozen=True)
@@ -51,27 +51,34 @@ class Result:
 
 
 class Trials:
-    """The trials of a session in the order in which they were made."""
+    """The trials of a session in the order in which they were made; ``closed`` if no more will come."""
 
-    def __init__(self, session: Session) -> None:
+    def __init__(self, session: Session, closed: bool = False) -> None:
         made = sorted(session.rank_trials, key=lambda trial: (trial.attempt, trial.round))
         self._made = [(_change(trial), trial) for trial in made]
+        self.closed = closed
 
-    def compare(self, plain: Change, changed: Change, bound: float, noise: Noise, least: int) -> Result:
-        """Compare the steps of two ways with ``bound``, after ``least`` to :data:`MOST_PAIRS` pairs.
+    def compare(
+        self, plain: Change, changed: Change, bound: float, noise: Noise, least: int, most: int = MOST_PAIRS
+    ) -> Result:
+        """Compare the steps of two ways with ``bound``, after ``least`` to ``most`` pairs.
 
         Raises:
-            Needed: more pairs would decide.
+            Needed: more pairs would decide. If no more will come, only if there are none at all.
         """
         pairs, open_ = self._pairs(plain, changed)
-        pairs = pairs[:MOST_PAIRS]
+        pairs = pairs[:most]
         for count in range(1, len(pairs) + 1):
             ratio = _ratio(pairs[:count], noise)
             if count >= least and not ratio.low <= bound <= ratio.high:
                 return Result(ratio, ratio.low > bound)
-        if len(pairs) < MOST_PAIRS:
+        if len(pairs) < (1 if self.closed else most):
             raise Needed(self._following(plain, changed, open_))
         return Result(_ratio(pairs, noise), None)
+
+    def fed(self) -> list[tuple[int, ...]]:
+        """Return the sets of ranks that were fed while others trained unchanged, in the order of their first trials."""
+        return list(dict.fromkeys(change.fed for change, _ in self._made if change.fed and not change.delayed))
 
     def delay_ms(self) -> float | None:
         """Return the delay of the last trial that had one, or None."""

@@ -49,12 +49,13 @@ def job_session(sessions: Mapping[int, Session]) -> Session:
         warnings=_warnings(sessions, min(sessions)),
         ranks=ranks,
         rank_trials=leading.rank_trials,
+        of_rank=rank.rank,
     )
 
 
 def summary(number: int, session: Session, ranks: int) -> Rank:
     """Return what a rank said of itself and what its session shows; ``ranks`` is their number, if it did not say."""
-    own = session.ranks[0] if session.ranks else Rank(number, ranks)
+    own = session.ranks[0] if session.ranks else Rank(number, max(ranks, number + 1))
     ladder, loader = LadderView(session), session.loader
     workers = loader.num_workers if loader is not None else own.workers
     found = replace(own, rank=number, workers=workers, ended=own.ended or session.script.error)

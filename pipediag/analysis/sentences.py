@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from ..session import LADDER, Elsewhere, Session
+from ..session import LADDER, Elsewhere, Rank, Session
 from .chain import heaviest
 from .cores import threads
 from .diagnosis import Stage
@@ -94,7 +94,19 @@ def what(piece: Stage) -> str:
     return WHAT_IT_IS[piece.stage]
 
 
+def job(ranks: Sequence[Rank]) -> str:
+    """Return the size of a distributed job in words; empty for one process."""
+    if len(ranks) < 2:
+        return ""
+    size, hosts = ranks[0].world_size, len({rank.host for rank in ranks})
+    seen = f"{len(ranks)} of " if len(ranks) < size else ""
+    return f"{seen}{counted(size, 'rank')} on {counted(hosts, 'host')}"
+
+
 def device_name(session: Session) -> str:
+    """Return what waits for data, to begin a sentence with: the device, or a job of several."""
+    if len(session.ranks) > 1:
+        return f"The job of {counted(len(session.ranks), 'rank')}"
     kind = session.device.get("type", "device")
     return "The training process" if kind == "cpu" else f"The {kind.upper()} device"
 

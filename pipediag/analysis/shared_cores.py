@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from ..session import Rank, Warning_
 from .sentences import counted
+
+_RANGE = "[0-9]{1,9}(-[0-9]{1,9})?"
+_RANGES = re.compile(f"{_RANGE}(,{_RANGE})*")
 
 
 @dataclass(frozen=True)
@@ -61,7 +65,7 @@ def too_many(ranks: Sequence[Rank]) -> Warning_ | None:
 
 
 def _on_host(ranks: list[Rank]) -> Iterator[Group]:
-    numbers = {rank.affinity: list(_ranges(rank.affinity)) for rank in ranks}
+    numbers = {rank.affinity: _ranges(rank.affinity) for rank in ranks}
     if all(numbers.values()):
         yield from _overlapping(ranks, numbers)
         return
@@ -101,10 +105,9 @@ def _overlapping(ranks: list[Rank], numbers: dict[str, list[tuple[int, int]]]) -
         yield Group(members, min([float(held), *quota]))
 
 
-def _ranges(affinity: str) -> Iterator[tuple[int, int]]:
-    """Yield first and last number of each range; nothing if the text holds none."""
-    for part in filter(None, affinity.split(",")):
-        first, _, last = part.partition("-")
-        if not (first.isdecimal() and (last or first).isdecimal()):
-            return
-        yield int(first), int(last or first)
+def _ranges(affinity: str) -> list[tuple[int, int]]:
+    """Return the first and the last number of each range; none if the text is something else."""
+    if not _RANGES.fullmatch(affinity):
+        return []
+    ends = [part.split("-") for part in affinity.split(",")]
+    return [(int(numbers[0]), int(numbers[-1])) for numbers in ends]

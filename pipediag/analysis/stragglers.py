@@ -17,23 +17,25 @@ Nothing here measures. :func:`next_trial` names the next trial, :func:`straggler
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
 from ..session import CACHED, Rank, Session
-from .estimate import LEAST, PACE, Noise
+from .estimate import PACE, Noise
 from .intervals import Interval
 from .ladder import QUIET, QUIET_CPU, LadderView
-from .rank_trials import Change, Needed, Result, Trials
+from .rank_trials import MOST_PAIRS, Change, Needed, Result, Trials
 from .sentences import number, numbered, percent, times
 from .thresholds import GATE
 from .verdict import decided
 
-__all__ = ["Change", "Straggler", "input_pace", "next_trial", "straggler_of", "why_none"]
+__all__ = ["Change", "Straggler", "input_pace", "next_trial", "straggler_of", "straggler_or_why_none"]
 
 #: Share of what feeding all ranks brings that feeding an input straggler alone brings at least.
 HALF = 0.5
+#: Share of the logarithm of its gain from which on feeding as many others helps as well.
+AS_WELL = 0.5
 #: Length of a delay as a share of the step with all ranks fed, and its least in milliseconds. Slack shorter than half
 #: of the delay is not found, so the least is only what a sleeping process can keep.
 DELAY, LEAST_DELAY_MS = 0.2, 2.0
@@ -70,7 +72,7 @@ def next_trial(session: Session, ranks: Sequence[Rank]) -> Change | None:
     known of all ranks: at least ``workers``, and ``worker_ms`` or ``wait_ms``.
     """
     try:
-        _search(session, ranks)
+        _search(session, ranks, Trials(session))
     except Needed as needed:
         return needed.change
     return None
@@ -78,12 +80,18 @@ def next_trial(session: Session, ranks: Sequence[Rank]) -> Change | None:
 
 def straggler_of(session: Session) -> Straggler | None:
     """Return the ranks that hold the job, as proven by trials; None if none do, or if it is not known."""
-    return _found(session)[0]
+    return straggler_or_why_none(session)[0]
 
 
-def why_none(session: Session) -> str:
-    """Return in a sentence why no straggler is named; empty if one is, or if the job has one process."""
-    return _found(session)[1]
+def straggler_or_why_none(session: Session) -> tuple[Straggler | None, str]:
+    """Return the straggler, or in a sentence why none is named: nothing at all of a job of one process."""
+    if len(session.ranks) < 2:
+        return None, ""
+    try:
+        return _search(session, session.ranks, Trials(session, closed=True))
+    except Needed:
+        tried = "the trials ended before it was clear" if session.rank_trials else "no trials were made"
+        return None, f"It is not known whether one rank holds the others: {tried}."
 
 
 def input_pace(rank: Rank) -> float | None:
@@ -101,17 +109,7 @@ def by_pace(ranks: Sequence[Rank]) -> list[Rank]:
     return sorted(ranks, key=lambda rank: (-(math.inf if (pace := input_pace(rank)) is None else pace), rank.rank))
 
 
-def _found(session: Session) -> tuple[Straggler | None, str]:
-    if len(session.ranks) < 2:
-        return None, ""
-    try:
-        return _search(session, session.ranks)
-    except Needed:
-        tried = "the trials ended before it was clear" if session.rank_trials else "no trials were made"
-        return None, f"It is not known whether one rank holds the others: {tried}."
-
-
-def _search(session: Session, ranks: Sequence[Rank]) -> tuple[Straggler | None, str]:
+def _search(session: Session, ranks: Sequence[Rank], trials: Trials) -> tuple[Straggler | None, str]:
     """Return the straggler, or why there is none.
 
     Raises:
@@ -120,7 +118,6 @@ def _search(session: Session, ranks: Sequence[Rank]) -> tuple[Straggler | None, 
     ladder = LadderView(session)
     if len(ranks) < 2 or not ladder.has("baseline") or not any(map(ladder.has, CACHED)):
         return None, "It is not known whether one rank holds the others: the job was not fed from a cache."
-    trials, ranks = Trials(session), by_pace(ranks)
     late, on_time = _of_input(ladder, trials, ranks)
     if late:
         return late, ""
@@ -132,40 +129,65 @@ def _search(session: Session, ranks: Sequence[Rank]) -> tuple[Straggler | None, 
 
 
 def _of_input(ladder: LadderView, trials: Trials, ranks: Sequence[Rank]) -> tuple[Straggler | None, str]:
-    """Return the ranks whose input holds the job, the slowest first in ``ranks``; else why there are none."""
+    """Return the ranks whose input holds the job, else why there are none."""
     loses = decided(ladder.share("baseline", ladder.ceiling))
     if not loses:
         return None, "the job does not wait for its input" if loses is False else "it is open whether the job waits"
-    paces, most = [input_pace(rank) for rank in ranks], len(ranks) // 2
+    ranks, most = _suspects(ranks, trials), len(ranks) // 2
+    paces = [input_pace(rank) for rank in ranks]
     if paces[most] is None:
         return None, "the paces of their inputs are not known"
     step = ladder.ms("baseline").value
     worth = max(HALF * (step - ladder.ms(ladder.ceiling).value), GATE * step)
     bound = step / (step - worth)
 
-    def fed(some: Sequence[Rank]) -> tuple[bool, Interval]:
-        """Return whether the job gains enough with these ranks fed, and how much."""
-        change = Change(fed=tuple(sorted(rank.rank for rank in some)))
-        found = trials.compare(Change(), change, bound, PACE, 1 if len(some) == most else 2)
-        gain = found.ratio
-        return found.above or (found.above is None and gain.value > bound and gain.low > LEAST), gain
+    def fed(some: Sequence[Rank], likely: bool) -> tuple[bool, Interval]:
+        """Return whether the job certainly gains enough with these ranks fed, and how much.
 
-    count, too_few = _predicted(paces, most, step, worth), 0
-    enough, gain = fed(ranks[:count])
+        Where their own paces do not make that likely, a few pairs must be certain.
+        """
+        change = Change(fed=tuple(sorted(rank.rank for rank in some)))
+        least, most_pairs = (2, MOST_PAIRS) if likely else (1, 2)
+        found = trials.compare(Change(), change, bound, PACE, least, most_pairs)
+        return found.above is True, found.ratio
+
+    tried = [some for some in trials.fed() if len(some) <= most]
+    count, too_few = len(tried[0]) if tried else _predicted(paces, most, step, worth), 0
+    enough, gain = fed(ranks[:count], _saved(paces, count, step) >= worth)
     if not enough and count < most:
         count, too_few = most, count
-        enough, gain = fed(ranks[:count])
+        enough, gain = fed(ranks[:count], False)
     if not enough:
         return None, f"with {_those(ranks[:most])} fed from a cache, the job runs {number(gain.value)}x as fast"
     while count - too_few > 1 and not _needed(paces, count, step, worth):
         middle = (count + too_few) // 2
-        enough, other = fed(ranks[:middle])
+        if trials.closed and tuple(sorted(rank.rank for rank in ranks[:middle])) not in tried:
+            break
+        enough, other = fed(ranks[:middle], True)
         count, too_few, gain = (middle, too_few, other) if enough else (count, middle, gain)
     late = ranks[:count]
-    if fed(ranks[-count:])[0]:
+    if math.log(fed(ranks[-count:], False)[1].value) > AS_WELL * math.log(gain.value):
         instead = f"feeding {_those(ranks[-count:])} instead of {_those(late)} helps as well"
         return None, f"{instead}, so they share what limits them"
     return Straggler(tuple(sorted(rank.rank for rank in late)), "input", gain, _late(late, gain)), ""
+
+
+def _suspects(ranks: Sequence[Rank], trials: Trials) -> list[Rank]:
+    """Return the ranks, slowest input first, as far as the trials have not begun with other ranks.
+
+    Paces change as more is measured; the sets that were fed must stay the first ranks, and those that were fed instead
+    of them the last.
+    """
+    suspected, instead = dict[int, int](), set[int]()
+    for some in trials.fed():
+        if len(some) > len(ranks) // 2:
+            continue
+        if not suspected or not suspected.keys().isdisjoint(some):
+            for rank in some:
+                suspected[rank] = min(len(some), suspected.get(rank, len(some)))
+        else:
+            instead |= {*some}
+    return sorted(by_pace(ranks), key=lambda one: (suspected.get(one.rank, len(ranks)), one.rank in instead))
 
 
 def _predicted(paces: Sequence[float | None], most: int, step: float, worth: float) -> int:
@@ -197,7 +219,7 @@ def _late(ranks: Sequence[Rank], gain: Interval) -> str:
     who = "its workers spend" if len(ranks) == 1 else f"the workers of rank {ranks[0].rank} spend"
     if not ranks[0].workers:
         who = "it spends" if len(ranks) == 1 else f"rank {ranks[0].rank} spends"
-    return f"{text}; {who} {percent(share)} of a batch's time in {stage}."
+    return f"{text}; {who} {percent(share)} in {stage}."
 
 
 # The step
@@ -212,40 +234,50 @@ def _of_step(ladder: LadderView, trials: Trials, ranks: Sequence[Rank]) -> tuple
     everyone = tuple(sorted(rank.rank for rank in ranks))
     grown: dict[tuple[int, ...], Result] = {}
 
-    def slack(numbers: Sequence[int]) -> bool:
-        """Return whether the job is certainly delayed by less than half if these ranks are."""
+    def slack(numbers: Sequence[int]) -> bool | None:
+        """Return whether the job is delayed by less than half if these ranks are, or None if it is not certain."""
         group = tuple(sorted(numbers))
         change = Change(everyone, group, delay)
         grown[group] = trials.compare(Change(everyone), change, step / (step + delay / 2), noise, 2)
-        return grown[group].above is True
+        return grown[group].above
 
+    critical, why = without_slack(_spread(sorted(ranks, key=lambda rank: rank.rank)), slack)
+    if why:
+        return None, why
+    least = min((grown[group].ratio for group in grown if grown[group].above), key=lambda ratio: ratio.value)
+    gain = _without(step, delay, least)
+    return Straggler(tuple(critical), "step", gain, _slow(critical, delay, gain)), ""
+
+
+def without_slack(ranks: Sequence[int], slack: Callable[[Sequence[int]], bool | None]) -> tuple[list[int], str]:
+    """Return the few ranks without slack, if all others certainly have it, or why there are none.
+
+    ``slack`` says whether all of some ranks have slack, and None if it is not certain. Of a set of which one at least
+    has none, halves are asked for; a rank counts as one without slack only if that is certain for it alone.
+    """
     critical: list[int] = []
     free: list[int] = []
-    unknown, most = _spread(sorted(ranks, key=lambda rank: rank.rank)), max(1, (len(ranks) - 1) // 2)
+    unknown, most = [*ranks], max(1, (len(ranks) - 1) // 2)
     while unknown and len(critical) <= most and (free or len(critical) < _EQUAL):
-        group = unknown if critical else unknown[: (len(unknown) + 1) // 2]
-        group = group if free else unknown[:1]
+        size = 1 if not free else len(unknown) if critical else (len(unknown) + 1) // 2
+        group = unknown[:size]
         if slack(group):
             free += group
         else:
-            while len(group) > 1:  # one of them at least has no slack
+            while len(group) > 1:
                 half, rest = group[: len(group) // 2], group[len(group) // 2 :]
                 if slack(half):
                     free, half = free + half, rest
                 group = half
-            if slack(group):
-                return None, "delays of several ranks add up"
+            if free and slack(group) is not False:
+                return [], f"whether {numbered(group)} has slack is not certain"
             critical += group
-        unknown = [one for one in unknown if one not in {*critical, *free}]
+        unknown = [rank for rank in unknown if rank not in {*critical, *free}]
     if not free:
-        return None, f"{numbered(critical)} {'has' if len(critical) == 1 else 'have'} no slack"
+        return [], f"delays of {numbered(sorted(critical))} delay the whole job"
     if not critical:
-        return None, "a delay of any rank delays the job by less"
-    if unknown or len(critical) > most:
-        return None, "many ranks have no slack"
-    least = min((grown[group].ratio for group in grown if grown[group].above), key=lambda ratio: ratio.value)
-    gain = _without(step, delay, least)
-    return Straggler(tuple(sorted(critical)), "step", gain, _slow(sorted(critical), delay, gain)), ""
+        return [], "a delay of any rank delays the job by less"
+    return ([], "many ranks have no slack") if unknown or len(critical) > most else (sorted(critical), "")
 
 
 def _spread(ranks: Sequence[Rank]) -> list[int]:

@@ -8,10 +8,11 @@ from dataclasses import replace
 from ..analysis import diagnose_session
 from ..analysis.sentences import counted
 from ..analysis.sweep import Run, Sweep
-from ..errors import EXIT_FAILED, EXIT_INTERRUPTED, EXIT_OK, NothingMeasured, UsageError
+from ..errors import EXIT_BY_SIGNAL, EXIT_FAILED, EXIT_INTERRUPTED, EXIT_OK, NothingMeasured, UsageError
 from ..host.passes import Request
 from ..host.progress import duration, really_runs
 from ..host.varying import Setting, grid, parse, with_setting
+from ..session import Session
 from .measuring import exit_code, measure
 from .results import Results
 
@@ -63,8 +64,15 @@ def _analyzed(request: Request, setting: Setting, results: Results) -> tuple[Run
     diagnosis = diagnose_session(session) if session.anything_seen else None
     if session.ended == "interrupted":
         return Run(setting, argv, diagnosis, code, "interrupted"), code
-    why = f"the script ended with exit code {code}{f': {session.script.error}' if session.script.error else ''}"
-    return Run(setting, argv, diagnosis, code, why if code else ""), EXIT_OK
+    return Run(setting, argv, diagnosis, code, _why_it_failed(session, code) if code else ""), EXIT_OK
+
+
+def _why_it_failed(session: Session, code: int) -> str:
+    """Return how a run failed: by the script's own error, or by the signal that ended it."""
+    failures = (warning.message for warning in session.warnings if warning.code == "script-failed")
+    killed = code > EXIT_BY_SIGNAL and not session.script.error
+    error = next(failures, "").partition(" run: ")[2] if killed else session.script.error
+    return f"the script ended with exit code {code}{f': {error}' if error else ''}"
 
 
 def _announcement(runs: int, budget: float, apply: float) -> str:

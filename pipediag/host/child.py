@@ -26,6 +26,7 @@ from ..session import Session
 from ..session.events import Story
 from .channel import Sender
 from .hooks import Writes, on_first_iteration, on_optimizer_step
+from .leaving import leave
 from .members import hosting_members
 from .own_rank import own_rank
 from .script import NoSuchModule, Target, run
@@ -85,6 +86,7 @@ class Child:
             with self.measuring():
                 run(target)
         except AnalysisOver as over:
+            leave(code_of(over))
             return code_of(over)
         except NoSuchModule as unusable:
             print(f"pipediag: {unusable}", file=sys.stderr)

@@ -15,6 +15,7 @@ from .watch import LONGER_BUDGET, Outcome
 _FEW_STEPS = 2
 #: torch's words for a worker that was killed, with the system's name of the signal, or for one that has ended.
 _WORKER_KILLED = re.compile(r"DataLoader worker \(pid \d+\) is killed by signal: ([^.]*)\.")
+_WORKER_EXITED = re.compile(r"DataLoader worker \(pid \d+\) exited unexpectedly with exit code (\d+)")
 _WORKER_ENDED = re.compile(r"DataLoader worker \(pid\(s\) [\d, ]+\) exited unexpectedly")
 _SIGNALS = {signal.strsignal(number): number.name for number in signal.Signals}
 _CAUSES = {
@@ -35,6 +36,8 @@ def failure(outcome: Outcome) -> str:
         return f"it was killed by {_signal(signal.Signals(outcome.killed).name)}"
     if worker := _WORKER_KILLED.search(outcome.story.error):
         return f"a DataLoader worker was killed by {_signal(_SIGNALS.get(worker[1], worker[1]))}"
+    if worker := _WORKER_EXITED.search(outcome.story.error):
+        return f"a DataLoader worker ended by itself, with exit code {worker[1]}"
     if _WORKER_ENDED.search(outcome.story.error):
         return f"a DataLoader worker was killed, or ended by itself ({outcome.story.error})"
     return words(outcome) or f"it ended with exit code {outcome.exit_code}"
@@ -149,8 +152,8 @@ def _trains_elsewhere(outcome: Outcome) -> str:
     drawn = outcome.drawn
     saw = f"only the loader at {drawn[0].where}, which does not train" if drawn else "no loader"
     return (
-        f"your script trains in processes that it starts itself ({', '.join(outcome.trainers)}); pipediag saw {saw}. "
-        "Analyse a script that trains in its own process, as one of them does"
+        f"your script trains in processes that it starts itself ({', '.join(outcome.trainers)}) and that pipediag "
+        f"cannot measure; it saw {saw}. Start them as Python scripts, without a shell, by the Python that runs pipediag"
     )
 
 
@@ -166,9 +169,8 @@ def _no_batch(outcome: Outcome) -> str:
             "To analyse the code that makes a batch, put it into a Dataset"
         )
     return (
-        "the script iterated no torch DataLoader in its own process, so there is nothing to measure. "
-        "If it trains in processes that it starts (torchrun, mp.spawn), "
-        "analyse the script that one of them runs"
+        "the script iterated no torch DataLoader, nor did a process that it starts for training, so there is nothing "
+        "to measure"
     )
 
 

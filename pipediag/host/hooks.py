@@ -17,6 +17,7 @@ from contextlib import ExitStack, contextmanager
 from types import ModuleType
 from typing import Any
 
+from ..loop.iterator_makers import get_iterator_replaced
 from ..patches import hooked, replaced
 
 _DATALOADER, _OPTIMIZER = "torch.utils.data.dataloader", "torch.optim.optimizer"
@@ -32,17 +33,19 @@ def on_first_iteration(begin: Callable[[], None], may_begin: Callable[[], bool] 
     process = os.getpid()
 
     def install(module: ModuleType) -> None:
-        loader_class = module.DataLoader
-        native = loader_class._get_iterator
+        def trampoline(maker: Any) -> Callable[[Any], Any]:
+            native = maker._get_iterator
 
-        def trampoline(self: Any) -> Any:
-            if os.getpid() != process or not may_begin():
-                return native(self)
-            patch.close()
-            begin()
-            return loader_class._get_iterator(self)  # not the instance's: a subclass may have one that led here
+            def get_iterator(self: Any) -> Any:
+                if os.getpid() != process or not may_begin():
+                    return native(self)
+                patch.close()
+                begin()
+                return maker._get_iterator(self)  # not the instance's: a subclass may have one that led here
 
-        patch.enter_context(replaced(loader_class, "_get_iterator", trampoline))
+            return get_iterator
+
+        patch.enter_context(get_iterator_replaced(module.DataLoader, trampoline))
 
     with patch, when_imported(_DATALOADER, install):
         yield

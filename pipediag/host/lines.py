@@ -6,6 +6,7 @@ progress is shown. In any other script that is the one process that is measured.
 
 from __future__ import annotations
 
+import os
 import time
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -198,6 +199,15 @@ class Lines:
         self.was_ended = leader.watch.overdue()
         return self.was_ended
 
+    def signal(self, number: int) -> None:
+        """Send a signal to every process beside the child: their launcher may not pass it on."""
+        for line in self._open:
+            if line.pid:
+                try:
+                    os.kill(line.pid, number)
+                except OSError:  # it has gone
+                    pass
+
     def without_a_rank(self) -> float:
         """Return for how many seconds a rank has been gone that failed and was not started anew."""
         failed = [line.failed for line in self._all if line.failed is not None and line.rank is not None]
@@ -225,8 +235,10 @@ class Lines:
         if first is None:
             return replace(story, error=story.error or self._all[0].outcome.story.error)
         own = first.outcome.story
+        # No rung is blamed for what killed a process.
+        rung = (own.rung or story.rung) if own.error else None
         error = first.error if first.rank is None else f"rank {first.rank}: {first.error}"
-        return replace(story, error=error, refused=own.refused, making=own.making, rung=own.rung or story.rung)
+        return replace(story, error=error, refused=own.refused, making=own.making, rung=rung)
 
     def end(self) -> None:
         """Close what is still open."""

@@ -12,6 +12,7 @@ from ..errors import AnalysisOver
 from ..lifeline import end_with_starter
 from .channel import connected
 from .child import Child, code_of, read_order
+from .leaving import leave
 from .own_rank import in_a_job, own_rank
 from .script import Target
 from .stacks import stacks_of, write_stacks_on_end
@@ -32,6 +33,7 @@ def host(arguments: list[str], function: Callable[[], Any]) -> Any:
         with member.measuring():
             return function()
     except AnalysisOver as over:
+        leave(code_of(over))
         sys.exit(code_of(over))
 
 

@@ -67,6 +67,7 @@ def one_pass(
                     end_child(child, _SHORT_FAREWELL)
         except KeyboardInterrupt as interrupt:
             interrupted = interrupt.signum if isinstance(interrupt, Terminated) else signal.SIGINT
+            lines.signal(signal.SIGINT)
             child.send_signal(signal.SIGINT)
             if not wait_quietly(child, FAREWELL, lines.take):
                 end_child(child, 1.0)
@@ -81,15 +82,10 @@ def one_pass(
 
 def _end_all(child: subprocess.Popen[bytes], lines: Lines, stacks: str) -> None:
     """End the child and all it has started, and find out where the leading process was."""
-    pid = lines.leader.pid
-    if pid:
-        stacks = stacks_of(stacks, pid)
-        try:
-            os.kill(pid, signal.SIGTERM)  # its launcher may not pass the signal on
-        except OSError:  # it has gone
-            pass
+    leader = lines.leader
+    lines.signal(signal.SIGTERM)
     end_child(child, FAREWELL)
-    lines.leader.watch.look_at(stacks)
+    leader.watch.look_at(stacks_of(stacks, leader.pid) if leader.pid else stacks)
 
 
 def _note_end(

@@ -19,7 +19,6 @@ from ..analysis.trials import following, in_any_case
 from ..analysis.whatif import transfer_matters
 from ..measure.window import window_seconds
 from ..session import CACHED, Rung, cut_of
-from .availability import availability
 from .caveats import NOT_ALL_JOINED
 from .deadline import OutOfTime
 from .driven import Driven, Setting
@@ -43,7 +42,6 @@ _OBSERVE_STEPS, _OBSERVE_SECONDS, _OBSERVE_SHARE = 4, 6.0, 0.1
 #: Share of the budget that is left for the ladder however long the first steps take, and that of a remedy's time for
 #: measuring it however long it takes to prepare.
 _LEFT, _LEFT_FOR_REMEDY = 0.5, 0.25
-_RANKS_WAIT = "the ranks of a job wait for each other in each step, so no loader runs without steps"
 #: Share of the budget of a distributed job for the trials of its ranks.
 _TRIALS_SHARE = 0.25
 
@@ -71,10 +69,7 @@ class Climb(Driven):
     def _run(self) -> Turn:
         ended, until = "settled", self._deadline.at
         if not self._plan.climbed:
-            rungs = self._windows.rounds.schedule.rungs
-            excluded = {**self._plan.excluded, **({"supply": _RANKS_WAIT} if self._lockstep.in_job else {})}
-            for rung in availability(self.feed.loader, self._device.is_cpu, excluded, rungs):
-                self._windows.announce(rung)
+            self._announce_rungs()
             if not self._session.windows and not self._session.observed:
                 yield from self._observe()
             if isinstance(self._lockstep, Leader):
@@ -246,6 +241,7 @@ class Climb(Driven):
         finally:
             trial.feed.close()
             self._loop_side.dismiss(rung)  # it may hold memory of the device
+            self._windows.disturb()
 
     def _left(self, until: float, seconds: float) -> float:
         """Return the seconds left for measuring a remedy."""

@@ -19,6 +19,7 @@ from ..measure.schedule import Schedule
 from ..measure.window import window_seconds
 from ..session import Session
 from . import windows
+from .availability import availability
 from .deadline import Deadline, OutOfTime
 from .delivery import Delivery
 from .feed import Feed, epoch_length
@@ -27,6 +28,8 @@ from .lockstep import Lockstep
 from .loop_side import LoopSide, Turn
 from .remedy_trial import Trial
 from .windows import Rounds, Windows
+
+_RANKS_WAIT = "the ranks of a job wait for each other in each step, so no loader runs without steps"
 
 
 class Setting(windows.Setting, Protocol):
@@ -137,6 +140,13 @@ class Driven(ABC):
     @abstractmethod
     def _recorded(self, rung: str) -> None:
         """Note that a window of ``rung`` was recorded."""
+
+    def _announce_rungs(self) -> None:
+        """Say which rungs can be measured, as far as it is known beforehand."""
+        excluded = {**self._plan.excluded, **({"supply": _RANKS_WAIT} if self._lockstep.in_job else {})}
+        rungs = self._windows.rounds.schedule.rungs
+        for rung in availability(self.feed.loader, self._device.is_cpu, excluded, rungs):
+            self._windows.announce(rung)
 
     def _send_findings(self) -> None:
         self._findings.send_new()

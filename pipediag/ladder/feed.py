@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from contextlib import contextmanager
+from queue import Empty
 from typing import Any, Protocol
 
 import torch
@@ -253,6 +254,7 @@ class Feed:
             shutdown()
         self.rung_switch.forget()
         for queue in self._batch_queues:
+            _drain(queue)
             queue.cancel_join_thread()
             queue.close()
         self._batch_queues = []
@@ -282,6 +284,15 @@ def _batch_queues(loader: DataLoader[Any]) -> list[Any]:
     if context is None:
         context = torch.multiprocessing.get_context()
     return [context.Queue() for _ in range(loader.num_workers)]
+
+
+def _drain(queue: Any) -> None:
+    """Take out batches that no worker took: this process keeps their shared memory open until somebody does."""
+    try:
+        while True:
+            queue.get(block=False)
+    except (Empty, OSError, EOFError):
+        pass
 
 
 def is_iterable(loader: DataLoader[Any]) -> bool:

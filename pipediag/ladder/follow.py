@@ -39,6 +39,7 @@ class Following(Driven):
         super().__init__(feed, ordinal, setting, device, handed, writes_in_place, math.inf, lockstep)
 
     def _run(self) -> Turn:
+        self._announce_rungs()
         try:
             while True:
                 try:
@@ -91,6 +92,7 @@ class Following(Driven):
         if self._trial is not None and self._trial.feed is not None:
             self._trial.feed.close()
             self._loop_side.dismiss(self._trial.rung)
+            self._windows.disturb()
         self._trial = None
 
     def _measure(self, rung: str, steps: int, round_: int) -> Turn:

@@ -12,6 +12,8 @@ number of batches, rank 0 may be waiting for this rank. It then trains unchanged
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Protocol
 
@@ -21,8 +23,9 @@ from ..measure.clock import Clock
 CACHES = "caches"
 #: Key in the store of rank 0's number of its epoch.
 EPOCH = "epoch"
-#: Seconds that a rank waits for a grant. Rank 0 makes one before it does anything that takes long.
-_PATIENCE = 2.0
+#: Seconds that a rank waits for a grant. Rank 0 makes one before it does anything that takes long. Each time that none
+#: comes, the next wait is half as long, but not shorter than the second figure.
+_PATIENCE, _LEAST_PATIENCE = 2.0, 0.05
 #: Seconds between two looks into the store: shortest and longest.
 _SOON, _LATER = 2e-4, 5e-3
 #: Seconds that rank 0 waits for the other ranks to join, and to read that the analysis is over.
@@ -207,7 +210,7 @@ class Follower(Lockstep):
         self._epoch, self._read = -1, 0
         self._begin = self._end = 0
         self._granted = Activity()
-        self._attached = True
+        self._attached, self._patience = True, _PATIENCE
         self._offset = int(store.get(EPOCH)) - epoch
         store.add("joined", 1)
 
@@ -226,19 +229,15 @@ class Follower(Lockstep):
     def _granted_to(self, epoch: int, position: int) -> Activity:
         if epoch != self._epoch:
             self._epoch, self._read, self._begin, self._end = epoch, 0, 0, 0
-        try:
-            while not self._begin <= position < self._end:
+        with _leader_there():
+            while position >= self._end:
                 if not self._awaited(_key(epoch, self._read)):
                     return Activity(number=-1)
                 grant = json.loads(self._store.get(_key(epoch, self._read)))
                 self._read += 1
                 self._begin, self._end = grant["begin"], grant["end"]
                 self._granted = Activity(**grant["activity"])
-                if position < self._begin:
-                    return Activity(number=-1)
-        except RuntimeError as error:  # torch's errors of a store whose process has ended
-            raise Stopped from error
-        return self._granted
+        return self._granted if position >= self._begin else Activity(number=-1)
 
     def _awaited(self, key: str) -> bool:
         """Wait until the store has ``key``; return False if it did not come in time.
@@ -250,8 +249,10 @@ class Follower(Lockstep):
         while not self._store.check([key]):
             if self._store.check(["stop"]):
                 raise Stopped
-            if self._clock.now() - since > (_PATIENCE if self._attached else 0.0):
-                self._attached = False
+            if not self._attached:
+                return False
+            if self._clock.now() - since >= self._patience:
+                self._attached, self._patience = False, max(_LEAST_PATIENCE, self._patience / 2)
                 return False
             self._clock.sleep(pause)
             pause = min(_LATER, 2 * pause)
@@ -259,8 +260,13 @@ class Follower(Lockstep):
         return True
 
     def cannot_serve(self, rung: str, why: str) -> None:
-        """Tell rank 0 why this rank cannot serve a rung."""
-        self._store.set(f"unserved/{rung}", f"rank {self.rank}: {why}")
+        """Tell rank 0 why this rank cannot serve a rung.
+
+        Raises:
+            Stopped: rank 0 is gone.
+        """
+        with _leader_there():
+            self._store.set(f"unserved/{rung}", f"rank {self.rank}: {why}")
 
     def leave(self, report: str) -> None:
         """Hand in a report at the end, if rank 0 is still there."""
@@ -271,8 +277,22 @@ class Follower(Lockstep):
             pass
 
     def note(self, facts: dict[str, Any]) -> None:
-        """Tell rank 0 what is known about this rank's input."""
-        self._store.set(f"note/{self.rank}", json.dumps(facts))
+        """Tell rank 0 what is known about this rank's input.
+
+        Raises:
+            Stopped: rank 0 is gone.
+        """
+        with _leader_there():
+            self._store.set(f"note/{self.rank}", json.dumps(facts))
+
+
+@contextmanager
+def _leader_there() -> Iterator[None]:
+    """Raise :class:`Stopped` in place of torch's error of a store whose process has ended."""
+    try:
+        yield
+    except RuntimeError as error:
+        raise Stopped from error
 
 
 def _key(epoch: int, number: int) -> str:

@@ -416,4 +416,10 @@ class LoaderIterator(_BaseDataLoaderIter):  # type: ignore[misc]
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__") or "_feed" not in self.__dict__:
             raise AttributeError(name)
-        return getattr(self._feed.native_iterator, name)
+        climb = self._track.climb
+        return getattr((self._feed if climb is None else climb.feed).native_iterator, name)
+
+    @property
+    def _finished(self) -> bool:
+        """Whether the batches are used up, which torchdata's StatefulDataLoader asks in ``iter()``."""
+        return bool(getattr(self._feed.native_iterator, "_finished", False))

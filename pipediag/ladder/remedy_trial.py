@@ -22,7 +22,7 @@ from ..analysis.handoff import why_no_handoff
 from ..analysis.remedy import outcome, remedy_of
 from ..analysis.thresholds import GATE
 from ..errors import UsageError
-from ..loop.copies import detached_twin, wrap_sampler
+from ..loop.copies import detached_twin, require_no_state, wrap_sampler
 from ..loop.wrappers import EndlessSampler, FirstItems
 from ..measure.clock import Clock
 from ..measure.device import Device
@@ -165,7 +165,7 @@ class Trial:
             make = partial(_offloaded, twin, where, _samples(session, rung, seconds), decodes)
             options = {"approximate": True} if decodes else {}
         with aside():
-            self.remedy, offloaded = _or_why_not(where, make)
+            self.remedy, offloaded = _or_why_not(loader, where, make)
         self.remedy.memory_bytes = known.memory_bytes if known else None
         if offloaded is not None and not self.remedy.why_not:
             from ..remedy.edit import edit_for
@@ -210,9 +210,12 @@ class _NotTried(Exception):
 _Made = tuple[Remedy, "OffloadedLoader"]
 
 
-def _or_why_not(device: torch.device, make: Callable[[], _Made]) -> tuple[Remedy, OffloadedLoader | None]:
+def _or_why_not(
+    loader: DataLoader[Any], device: torch.device, make: Callable[[], _Made]
+) -> tuple[Remedy, OffloadedLoader | None]:
     """Return what ``make`` returns, or a remedy that says why it cannot be tried. No error here is the script's."""
     try:
+        require_no_state(loader)
         return make()
     except (_NotTried, UsageError) as reason:
         why = str(reason)

@@ -22,6 +22,7 @@ from ..usercode.chain import Apart, Chain, CutSample, chain_of, take_apart
 from ..usercode.dissect import NotSeparable, RawSample
 from ..usercode.slots import Slot, find_slots, function_slots
 from ..usercode.spying import Recorder, Seen, spied
+from ..usercode.stages import opened
 from .delivery import Delivery
 from .probes.hotlines import TRACED
 from .probes.sample_inspection import Inspection
@@ -295,7 +296,7 @@ class WorkerSide:
     def stream(self) -> Iterator[Any]:
         """Yield the items of an iterable dataset under the current rung; the stream pauses while a cache is served."""
         state = self._state()
-        state.source = iter(self.dataset)
+        state.source = opened(self.dataset) if self._looks_inside else iter(self.dataset)
         while True:
             state = self.begin()
             if state.rung == "worker" and self._receive(state) and state.stable:

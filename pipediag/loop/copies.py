@@ -9,6 +9,9 @@ from typing import Any
 import torch
 from torch.utils.data import DataLoader, Sampler
 
+from ..errors import UsageError
+from .iterator_makers import maker_of
+
 #: Attributes from which a loader draws its indices.
 _BATCHES, _SAMPLES = "batch_sampler", "sampler"
 
@@ -22,6 +25,18 @@ def plain_twin(loader: DataLoader[Any]) -> DataLoader[Any]:
     twin: DataLoader[Any] = object.__new__(DataLoader)
     twin.__dict__.update(loader.__dict__, _iterator=None)
     return twin
+
+
+def require_no_state(loader: Any) -> None:
+    """Raise UsageError if the loader saves its place in the epoch, such as torchdata's ``StatefulDataLoader``.
+
+    Its iterators keep the place, and the iterator of a loader that replaces it would not.
+    """
+    if maker_of(loader) is not DataLoader and hasattr(loader, "state_dict"):
+        raise UsageError(
+            f"{type(loader).__name__} saves its place in the epoch, which would be wrong under the remedy; "
+            "use torch's DataLoader"
+        )
 
 
 def detached_twin(loader: DataLoader[Any]) -> DataLoader[Any]:

@@ -9,9 +9,9 @@ from typing import Any
 
 from torch.utils.data import DataLoader
 
-from ..patches import replaced
+from .iterator_makers import get_iterator_replaced
 
-#: torch's own ``DataLoader._get_iterator``, or that of whoever replaced it before.
+#: ``_get_iterator`` of the class that makes the loader's iterators, or of whoever replaced it before.
 NativeIterator = Callable[[Any], Any]
 
 
@@ -28,14 +28,18 @@ class IteratorHook:
 
     @contextmanager
     def installed(self) -> Iterator[None]:
-        """Hook DataLoader within the context."""
-        native: NativeIterator = DataLoader._get_iterator
+        """Hook DataLoader and its subclasses within the context."""
 
-        def get_iterator(loader: DataLoader[Any]) -> Any:
-            inactive = self._aside or os.getpid() != self._process
-            return native(loader) if inactive else self._build(loader, native)
+        def hooked(maker: type[DataLoader[Any]]) -> NativeIterator:
+            native: NativeIterator = maker._get_iterator
 
-        with replaced(DataLoader, "_get_iterator", get_iterator):
+            def get_iterator(loader: DataLoader[Any]) -> Any:
+                inactive = self._aside or os.getpid() != self._process
+                return native(loader) if inactive else self._build(loader, native)
+
+            return get_iterator
+
+        with get_iterator_replaced(DataLoader, hooked):
             yield
 
     @contextmanager

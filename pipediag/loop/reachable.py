@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import sys
 import types
 from collections import deque
@@ -17,6 +16,7 @@ from torch import nn
 from torch.utils.data import DataLoader, Dataset, Sampler
 
 from ..frames import is_installed
+from ..usercode.contents import NAMESPACES, closed_over, is_library, package, slot_values
 from ..usercode.slots import names_in
 
 #: Objects to look at in all, and items of one container.
@@ -24,7 +24,7 @@ _MOST, _MOST_ITEMS = 50_000, 1000
 #: Objects of these packages hold nothing of the user's, unless they are of a kind below.
 _OPAQUE = sys.stdlib_module_names | {"numpy", "PIL", "pandas", "torch", "torchvision"}
 #: Objects of opaque packages that are entered all the same.
-_ENTERED = (nn.Module, torch.optim.Optimizer, Sampler, types.SimpleNamespace, argparse.Namespace)
+_ENTERED = (nn.Module, torch.optim.Optimizer, Sampler, *NAMESPACES)
 #: Values that hold no other objects, or only data.
 _ATOMS = (str, bytes, int, float, complex, type(None), torch.Tensor, numpy.ndarray, Dataset, DataLoader)
 
@@ -62,22 +62,18 @@ def _inside(one: Any) -> Iterable[Any]:
     if isinstance(one, property):
         return one.fget, one.fset
     if isinstance(one, type):
-        return () if _is_library(one) else list(vars(one).values())
+        return () if is_library(one) else list(vars(one).values())
     if isinstance(one, types.ModuleType):
         return ()  # what a function uses of a module is found with the function
     return list(_attributes(one))
 
 
 def _of_function(fn: types.FunctionType) -> Iterator[Any]:
-    for cell in fn.__closure__ or ():
-        try:
-            yield cell.cell_contents
-        except ValueError:  # not assigned yet
-            continue
+    yield from closed_over(fn).values()
     yield from fn.__defaults__ or ()
     yield from (fn.__kwdefaults__ or {}).values()
     yield from vars(fn).values()
-    if _is_library(fn):
+    if is_library(fn):
         return
     names = set(names_in(fn.__code__))
     for name in names:
@@ -90,32 +86,17 @@ def _of_function(fn: types.FunctionType) -> Iterator[Any]:
 
 def _attributes(one: Any) -> Iterator[Any]:
     cls = type(one)
-    if _package(cls) in _OPAQUE and not isinstance(one, _ENTERED):
+    if package(cls) in _OPAQUE and not isinstance(one, _ENTERED):
         return
     try:
         yield from object.__getattribute__(one, "__dict__").values()
     except AttributeError:
         pass
-    for slot in (slot for base in cls.__mro__ for slot in vars(base).values()):
-        if isinstance(slot, types.MemberDescriptorType):
-            try:
-                yield slot.__get__(one)
-            except AttributeError:  # not assigned yet
-                continue
+    yield from slot_values(one).values()
     yield cls  # for its methods
-
-
-def _is_library(obj: Any) -> bool:
-    """Return whether a function or class is a library's."""
-    module = sys.modules.get(getattr(obj, "__module__", None) or "")
-    return _package(obj) in _OPAQUE or (module is not None and _is_library_module(module))
 
 
 def _is_library_module(module: types.ModuleType) -> bool:
     if module.__name__.partition(".")[0] in _OPAQUE:
         return True
     return is_installed(getattr(module, "__file__", None) or "")
-
-
-def _package(obj: Any) -> str:
-    return str(getattr(obj, "__module__", None) or "").partition(".")[0]

@@ -57,6 +57,7 @@ class TrainingState:
         self._seen: dict[int, Any] = {}  # holds the objects, so that no id is used twice
         self._containers: list[tuple[Any, Any]] = []
         self._tensors: list[_SavedTensor] = []
+        self._lazy: list[tuple[Any, type]] = []  # lazy modules and their parameters, whose class the first call changes
         self._watched: list[tuple[torch.Tensor, tuple[int, ...]]] = []
         self._generators: list[Callable[[], object]] = []
         self._others: set[int] = set()  # scalers that may be of another training
@@ -99,14 +100,15 @@ class TrainingState:
                 continue
             if isinstance(one, torch.Tensor):
                 self._seen[id(one)] = one
-                if one.is_leaf and not is_lazy(one):  # others are results of a step
+                if is_lazy(one):
+                    self._lazy.append((one, type(one)))
+                elif one.is_leaf:  # others are results of a step
                     self._save_tensor(one, owner)
-            elif isinstance(one, LazyModuleMixin) and one.has_uninitialized_params():
-                self._seen[id(one)] = one
-                self._lose(f"{type(one).__name__}, whose parameters its first call makes")
             elif isinstance(one, _HOLDERS):
                 self._seen[id(one)] = one
                 waiting.append(vars(one))
+                if isinstance(one, LazyModuleMixin):
+                    self._lazy.append((one, type(one)))
             elif isinstance(one, _CONTAINERS):
                 self._seen[id(one)] = one
                 self._containers.append((one, dict(one) if isinstance(one, dict) else list(one)))
@@ -119,6 +121,8 @@ class TrainingState:
         """Restore everything that was saved. What fails is added to ``lost``; the rest is restored all the same."""
         for container, saved in self._containers:
             _refill(container, saved)
+        for one, kind in self._lazy:
+            _make_lazy(one, kind)
         for tensor in self._tensors:
             try:
                 tensor.restore()
@@ -223,6 +227,14 @@ def _write(tensor: torch.Tensor, values: torch.Tensor) -> None:
             tensor.detach().copy_(values)
     else:  # the step has set ``data``
         tensor.data = values.to(tensor.device)
+
+
+def _make_lazy(one: Any, kind: type) -> None:
+    """Give a lazy module or parameter the class that it had; empty the parameter if it has been given values since."""
+    if isinstance(one, torch.Tensor) and not is_lazy(one):
+        one.grad = None
+        one.data = torch.empty(0, device=one.device, dtype=one.dtype)
+    one.__class__ = kind
 
 
 def _refill(container: Any, saved: Any) -> None:

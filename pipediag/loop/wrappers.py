@@ -164,3 +164,8 @@ class _Endless:
                 raise
             self._indices = iter(self._owner.sampler)
             return next(self._indices)
+
+    def __getattr__(self, name: str) -> Any:  # such as the state of torchdata's samplers
+        if name.startswith("_"):
+            raise AttributeError(name)
+        return getattr(self._indices, name)

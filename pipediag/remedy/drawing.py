@@ -22,8 +22,8 @@ from torchvision.transforms.v2 import functional as F
 from torchvision.transforms.v2._transform import _RandomApplyTransform
 from torchvision.transforms.v2._utils import check_type
 
+from .encoders import ENCODERS
 from .images import TENSORS, after_calls, is_recording
-from .ops import ENCODERS
 from .tape import session
 from .templates import Drawn, Template, fact, templates_of
 

@@ -22,6 +22,7 @@ from torchvision.transforms.v2.functional import _utils as dispatch
 
 from ..patches import live
 from . import picture_hooks
+from .encoders import ENCODERS, OLDER, SEVERAL, convert_image_dtype
 from .images import (
     IN_PLACE,
     TENSORS,
@@ -33,7 +34,7 @@ from .images import (
     is_recording,
     record,
 )
-from .ops import ENCODERS, OLDER, SEVERAL, NotRecordable, convert_image_dtype
+from .ops import NotRecordable
 from .picture_ops import FUNCTIONS
 from .pictures import RecordingPicture, recorded
 from .tape import session

@@ -21,7 +21,8 @@ from torchvision import tv_tensors
 from torchvision.transforms.v2 import functional as F
 
 from .batched import mixing
-from .ops import ENCODERS, SEVERAL, NotRecordable, State, state_of
+from .encoders import ENCODERS, SEVERAL
+from .ops import NotRecordable, State, state_of
 from .picture_ops import BANDS
 from .pictures import RecordingPicture
 from .tape import Call, Tape, session

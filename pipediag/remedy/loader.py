@@ -11,6 +11,7 @@ from torch.utils.data import DataLoader, IterableDataset
 from ..analysis.remedy import DECODING
 from ..arguments import at_least
 from ..errors import UsageError
+from ..loop.copies import require_no_state
 from ..loop.separate_process import TrialFailed
 from ..usercode.places import label
 from .certifying import Certificate, certify
@@ -89,10 +90,12 @@ def offload(
             memory, and a thread copies them to the device ahead of the loop.
 
     Raises:
-        UsageError: ``loader`` is not a ``DataLoader``, or ``samples`` is not a positive whole number.
+        UsageError: ``loader`` is not a ``DataLoader``, or saves its place in the epoch, or ``samples`` is not a
+            positive whole number.
     """
     if not isinstance(loader, DataLoader):
         raise UsageError(f"offload() takes a torch DataLoader, not {type(loader).__name__}")
+    require_no_state(loader)
     samples = at_least(1, "samples", samples)
     device = torch.device(device)
     if not transforms:

@@ -12,33 +12,32 @@ import math
 import pickle
 from collections import OrderedDict, defaultdict
 from collections.abc import Callable, Iterator, Sequence
-from itertools import accumulate
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
-from torch.utils.data import get_worker_info
 from torchvision import tv_tensors
 
 from ..usercode import tree
-from .decoding import Files
-from .fuse import fused, programs
+from .fuse import fused
 from .images import RecordingImage, RecordingMask, RecordingStack, is_recording
-from .kernels import RAGGED
 from .ops import EACH_PIXEL, NotRecordable, Op, Shape, inside
-from .packed_batch import Launch, Leaf, Packed, Plain, Result, Section, Selection, Source
+from .packed_batch import Leaf, Packed
 from .pictures import RecordingPicture
-from .program import Program, Step, Take, merge
-from .ring import Claim, Ring, shared_memory
+from .program import merge
+from .ring import Ring
 from .stacking import Parts, is_named_tuple, is_plain
 from .tape import Tape
 from .undecoded import Undecoded, is_undecoded
-from .undecoded_tensors import UndecodedTensor, decoded
-
-_ALIGNED = 16
+from .undecoded_tensors import decoded
+from .writing import Memory, Writer
 
 Box = tuple[int, int, int, int]  # top, left, height, width
+
+
+class NoneRecorded(NotRecordable):
+    """Error: a batch holds no recorded image."""
 
 
 def pack(batch: Any, fuse: bool = False, ring: Ring | None = None) -> Packed:
@@ -52,11 +51,12 @@ def pack(batch: Any, fuse: bool = False, ring: Ring | None = None) -> Packed:
         ring: the ring to write the batch to, if it has a free slot.
 
     Raises:
-        NotRecordable: the batch holds a Pillow image, or no recorded image.
+        NoneRecorded: the batch holds no recorded image.
+        NotRecordable: the batch holds a Pillow image.
     """
     tapes: list[Tape] = []
     members: list[range] = []
-    memory = _Memory()
+    memory = Memory()
 
     def other(value: Any) -> Any:
         if not is_recording(value):
@@ -70,7 +70,7 @@ def pack(batch: Any, fuse: bool = False, ring: Ring | None = None) -> Packed:
 
     structure = _placed(batch, memory, other)
     if not tapes:
-        raise NotRecordable("no image of the batch was recorded")
+        raise NoneRecorded("no image of the batch was recorded")
     images = _Images()
     places = []
     tracks: list[Any] = [tape.track() for tape in tapes]
@@ -84,12 +84,12 @@ def pack(batch: Any, fuse: bool = False, ring: Ring | None = None) -> Packed:
         tracks = [_fused(track, kinds[group]) for track, (group, _) in zip(tracks, places, strict=True)]
     # Images of a group with the default layout and images made on the device may be taken together.
     program = merge(tracks, places, [kind if kind[2] else kind[:2] for kind in kinds], members)
-    return _Writer(memory, images.groups, kinds, program).packed(structure, ring)
+    return Writer(memory, images.groups, kinds, program).packed(structure, ring)
 
 
 def pack_plain(batch: Any, ring: Ring | None = None) -> Packed:
     """Pack a batch without recorded images: its plain tensors in one memory, and no launches."""
-    memory = _Memory()
+    memory = Memory()
     structure = _placed(batch, memory, lambda value: value)
     written, claim = memory.written(ring)
     return Packed(written, [], [], [], structure, claim)
@@ -102,10 +102,10 @@ def pack_ops(tracks: Sequence[Any], shape: Shape, dtype: torch.dtype, fuse: bool
     program = merge(
         [_fused(track, kind) if fuse else track for track in tracks], [(0, row) for row in rows], [kind[:2]], [rows]
     )
-    return _Writer(_Memory(), [], [], program).packed(None)
+    return Writer(Memory(), [], [], program).packed(None)
 
 
-def _placed(obj: Any, memory: _Memory, other: Callable[[Any], Any]) -> Any:
+def _placed(obj: Any, memory: Memory, other: Callable[[Any], Any]) -> Any:
     """Return the batch with its plain tensors moved into ``memory`` and every other leaf replaced by ``other(leaf)``.
 
     Values inside the user's own container types are not moved: such a container might inspect the placeholders.
@@ -256,195 +256,3 @@ class _Images:
             array = np.array(source).reshape(source.height, source.width, -1)
             self._pixels[id(source)] = torch.from_numpy(array)
         return self._pixels[id(source)]
-
-
-# ---- write the memory and the launches
-
-
-class _Memory:
-    """Layout of a batch's memory. Addresses may have one gap, for pixels that the device decodes; it is not sent."""
-
-    def __init__(self) -> None:
-        self._end = 0
-        self._parts: list[tuple[Section | Plain, Any]] = []
-        self._left_out = 0  # bytes of the gap
-
-    def section(self, values: Any, shape: Shape, dtype: torch.dtype) -> Section:
-        section = self._next(shape, dtype)
-        self._parts.append((section._replace(offset=section.offset - self._left_out), values))
-        return section
-
-    def gap(self, shapes: Sequence[Shape]) -> tuple[int, list[Section]]:
-        """Leave a gap for bytes of these shapes. Return its size, and the place of each."""
-        assert not self._left_out
-        begin = self._end
-        places = [self._next(shape, torch.uint8) for shape in shapes]
-        self._left_out = self._end - begin
-        return self._left_out, places
-
-    def plain(self, values: Any, shape: Shape, dtype: torch.dtype, stride: tuple[int, ...] | None = None) -> Plain:
-        plain = Plain(self._next(shape, dtype), stride)
-        self._parts.append((plain, values))
-        return plain
-
-    def _next(self, shape: Shape, dtype: torch.dtype) -> Section:
-        section = Section(self._end, shape, dtype)
-        self._end += -(-section.nbytes // _ALIGNED) * _ALIGNED
-        return section
-
-    def written(self, ring: Ring | None) -> tuple[Tensor, Claim | None]:
-        """Write the memory once and return it; in a worker it is memory that the training process can map."""
-        memory, claim = self._room(ring, self._end - self._left_out)
-        try:
-            for place, values in self._parts:
-                _write(place.of(memory), values)
-        except BaseException:
-            if claim is not None:
-                claim.abandon()
-            raise
-        return memory, claim
-
-    def _room(self, ring: Ring | None, nbytes: int) -> tuple[Tensor, Claim | None]:
-        claim = None if ring is None else ring.claim(nbytes)
-        if claim is not None:
-            return claim.memory, claim
-        storage = None if get_worker_info() is None else shared_memory(max(1, nbytes))
-        if storage is None:
-            return torch.empty(nbytes, dtype=torch.uint8), None
-        return torch.empty(0, dtype=torch.uint8).set_(storage, 0, (nbytes,)), None
-
-
-class _Writer:
-    """Writer of a program's launches, and of the data that they need into the memory."""
-
-    def __init__(
-        self,
-        memory: _Memory,
-        groups: Sequence[list[Tensor | Undecoded]],
-        kinds: Sequence[tuple[Any, ...]],
-        program: Program,
-    ) -> None:
-        self._memory = memory
-        self._program = program
-        self._files: Files | None = None
-        sections: dict[int, Section] = {}
-        encoded = []
-        for k, (group, (shape, dtype, _)) in enumerate(zip(groups, kinds, strict=True)):
-            if is_undecoded(group[0]):
-                encoded.append(k)
-            else:
-                sections[k] = memory.section(group, (len(group), *shape), dtype)
-        if encoded:
-            files: list[Any] = [groups[k] for k in encoded]
-            places = self._left_to_decode(files, [(len(groups[k]), *kinds[k][0]) for k in encoded])
-            sections.update(zip(encoded, places, strict=True))
-        self._sources = [Source(sections[k], kind[2]) for k, kind in enumerate(kinds)]
-
-    def _left_to_decode(self, groups: Sequence[Sequence[Undecoded]], shapes: Sequence[Shape]) -> list[Section]:
-        """Send files, and return where the pixels of each group will be: ``shapes`` (images, height, width, 3)."""
-        images = [image for group in groups for image in group]
-        data = [image.encoded.data for image in images]
-        how = [(image.encoded.sampling, isinstance(image, UndecodedTensor)) for image in images]
-        sent = self._memory.section(data, (sum(map(len, data)),), torch.uint8)
-        begins = accumulate(map(len, data), initial=sent.offset)
-        nbytes, places = self._memory.gap(shapes)
-        targets = [
-            (place.offset + row * 3 * height * width, height, width)
-            for place, (number, height, width, _) in zip(places, shapes, strict=True)
-            for row in range(number)
-        ]
-        rows = [
-            (begin, len(file), *target, *one)
-            for begin, file, target, one in zip(begins, data, targets, how, strict=False)
-        ]
-        self._files = Files(places[0].offset, nbytes, np.array(rows))
-        return places
-
-    def packed(self, structure: Any, ring: Ring | None = None) -> Packed:
-        launches = [self._launch(step) for step in self._program.steps]
-        results = [
-            Result(self._selections(takes), None if order is None else self._indices(order))
-            for takes, order in self._program.outputs
-        ]
-        memory, claim = self._memory.written(ring)
-        return Packed(memory, self._sources, launches, results, structure, claim, self._files)
-
-    def _launch(self, step: Step) -> Launch:
-        op = step.ops[0]
-        name, static = op.name, op.static
-        rows = [one.numbers for one in step.ops]
-        takes: tuple[Selection, ...] | None = None
-        numbers = bulk = None
-        if name == "pixels":
-            codes, operands, longest, contrasts = programs(step.ops)
-            static = (*static, longest, contrasts)
-            numbers = self._memory.section(codes, (len(codes),), torch.int32)
-            bulk = self._memory.section(operands, (len(rows), longest, 2), torch.float32)
-            rows = [()]
-        elif name == "erase_drawn":
-            rows, bulk = self._packed_one_after_another(step.ops)
-        elif op.bulk is not None:
-            drawn = [one.bulk for one in step.ops]
-            bulk = self._memory.section(drawn, (len(drawn), *op.bulk.shape), op.bulk.dtype)
-        if name == "fast_resample":
-            static = (*static, *(int(max(row[side] for row in rows)) for side in (2, 3)))
-            if self._is_ragged(step.takes):
-                name, takes = RAGGED, ()
-                static = (*static, *self._layout(step.takes[0].group))
-                rows = [(*row, *where) for row, where in zip(rows, self._whereabouts(step.takes), strict=True)]
-            rows = list(zip(*rows, strict=True))  # one row per number: the kernels take each number separately
-        if rows[0]:
-            numbers = self._memory.section(rows, (len(rows), len(rows[0])), torch.float64)
-        takes = self._selections(step.takes) if takes is None else takes
-        return Launch(name, static, op.shape, op.dtype, takes, numbers, bulk, step.group, step.in_place)
-
-    def _packed_one_after_another(self, ops: Sequence[Op]) -> tuple[list[tuple[float, ...]], Section]:
-        """Concatenate drawn values of different sizes; append their offset to each sample's numbers."""
-        rows, begin = [], 0
-        for op in ops:
-            assert op.bulk is not None
-            rows.append((*op.numbers, begin))
-            begin += op.bulk.numel()
-        flat = torch.cat([op.bulk.reshape(-1) for op in ops if op.bulk is not None])
-        return rows, self._memory.section(flat, (begin,), torch.float32)
-
-    def _is_ragged(self, takes: Sequence[Take]) -> bool:
-        """Return whether the images are uint8 originals of different sizes; images of one size share a group."""
-        return len(takes) > 1 and all(
-            take.group < len(self._sources) and self._sources[take.group].section.dtype == torch.uint8 for take in takes
-        )
-
-    def _layout(self, group: int) -> tuple[int, str]:
-        """Return the number of channels and the layout of a group's images."""
-        (_, *shape), channels_last = self._sources[group].section.shape, self._sources[group].channels_last
-        channels = 1 if len(shape) == 2 else shape[2] if channels_last else shape[0]
-        return channels, "hwc" if channels_last and channels > 1 else "chw"
-
-    def _whereabouts(self, takes: Sequence[Take]) -> Iterator[tuple[int, int, int]]:
-        """Yield the byte offset, height and width of each image."""
-        for group, rows in takes:
-            section, channels_last = self._sources[group]
-            size = math.prod(section.shape[1:]) * section.dtype.itemsize
-            height, width = section.shape[1:3] if channels_last else section.shape[-2:]
-            for row in range(section.shape[0]) if rows is None else rows:
-                yield section.offset + row * size, height, width
-
-    def _selections(self, takes: Sequence[Take]) -> tuple[Selection, ...]:
-        return tuple(
-            Selection(group, self._indices(rows) if isinstance(rows, tuple) else rows) for group, rows in takes
-        )
-
-    def _indices(self, rows: tuple[int, ...]) -> Section:
-        return self._memory.section(list(rows), (len(rows),), torch.int64)
-
-
-def _write(place: Tensor, values: Any) -> None:
-    if isinstance(values, Tensor):
-        place.copy_(values)
-    elif isinstance(values[0], bytes):
-        files = [np.frombuffer(file, np.uint8) for file in values]
-        np.concatenate(files, out=place.numpy())
-    elif isinstance(values[0], Tensor):
-        torch.stack(values, out=place)
-    else:
-        place.copy_(torch.from_numpy(np.array(values)).view(place.shape))

@@ -18,10 +18,10 @@ import PIL.Image
 import PIL.ImageFilter
 import torch
 
-from . import ops
+from . import encoders
 from .batched import pillow, pillow_blur
 from .batched.pillow_warp import affine_way
-from .ops import NotRecordable, Op, State
+from .ops import NotRecordable, Op, State, inside
 
 #: Modes with one byte per channel, and their number of channels.
 BANDS = {"L": 1, "RGB": 3}
@@ -48,7 +48,7 @@ def transform(
     if data is None or not isinstance(method, int) or 0 in size:
         raise NotRecordable("a picture is transformed by an object of its own")
     width, height = size
-    interpolation = ops.interpolation_name(resample)
+    interpolation = encoders.interpolation_name(resample)
     if interpolation not in _INTERPOLATIONS:
         raise NotRecordable(f"interpolation={interpolation!r} is not for warps of pictures")
     numbers = tuple([float(number) for number in data])
@@ -94,7 +94,7 @@ def resize(
     width, height = (int(side) for side in size)
     if reducing_gap is not None:
         raise NotRecordable("a picture is resized with a reducing_gap")
-    if resample not in (None, *ops.INTERPOLATIONS):
+    if resample not in (None, *encoders.INTERPOLATIONS):
         raise NotRecordable(f"a picture is resized with the filter {resample}, which has no kernel on the device")
     whole = (0, 0, *state.size[::-1])
     left, top, right, bottom = whole if box is None else box
@@ -115,7 +115,7 @@ def _scaled(state: State, size: tuple[int, int], interpolation: Any) -> list[Op]
 
 def _resampled(state: State, box: tuple[int, int, int, int], size: tuple[int, int], interpolation: Any) -> list[Op]:
     """Encode the resizing of a box (top, left, height, width) inside the picture."""
-    mode = ops.interpolation_name(interpolation)
+    mode = encoders.interpolation_name(interpolation)
     mode = "nearest" if mode == "nearest-exact" else mode
     static = (*size, mode, True, True, pillow.first_pass(box[2:], size))
     return [Op("resample", static, box, state.resized(*size), state.dtype)]
@@ -131,19 +131,19 @@ def resized_crop(
     interpolation: Any = "bilinear",
     antialias: bool | None = True,
 ) -> list[Op]:
-    new = ops.output_size((height, width), size, None)
+    new = encoders.output_size((height, width), size, None)
     box = (top, left, height, width)
-    if ops.inside(box, state.size) and new != (height, width):
+    if inside(box, state.size) and new != (height, width):
         return _resampled(state, box, new, interpolation)
     cut = state._replace(shape=state.resized(height, width))
-    return ops.crop(state, *box) + _scaled(cut, new, interpolation)
+    return encoders.crop(state, *box) + _scaled(cut, new, interpolation)
 
 
 def crop(state: State, box: Sequence[float] | None = None) -> list[Op]:
     left, top, right, bottom = (0, 0, *state.size[::-1]) if box is None else map(round, box)
     if left >= right or top >= bottom:
         raise NotRecordable("a picture is cropped to nothing")
-    return ops.crop(state, top, left, bottom - top, right - left)
+    return encoders.crop(state, top, left, bottom - top, right - left)
 
 
 def transpose(state: State, method: int) -> list[Op]:
@@ -211,7 +211,7 @@ def filtered(state: State, filter: Any) -> list[Op]:
         return [Op("pillow_smooth", (), (), state.shape, state.dtype)]
     if kind not in (PIL.ImageFilter.GaussianBlur, PIL.ImageFilter.BoxBlur):
         raise NotRecordable(f"the filter {kind.__name__} of Pillow has no kernel on the device")
-    radii = ops.pair(filter.radius)
+    radii = encoders.pair(filter.radius)
     if min(radii) < 0:
         raise NotRecordable("a picture is blurred by a negative radius")
     passes = 1
@@ -228,16 +228,16 @@ def copy(state: State) -> list[Op]:
 
 
 def expand(state: State, border: Any = 0, fill: Any = 0) -> list[Op]:
-    return ops.pad(state, border, colour_of(fill, state.channels))
+    return encoders.pad(state, border, colour_of(fill, state.channels))
 
 
 def pad(state: State, padding: Any, fill: Any = None, padding_mode: str = "constant") -> list[Op]:
-    levels = ops.fills(fill) or (0.0,)
+    levels = encoders.fills(fill) or (0.0,)
     if len(levels) not in (1, state.channels):
         raise NotRecordable(f"{len(levels)} fills for {state.channels} channels")
     if padding_mode != "constant":
-        _look_for_pixels_to_pad_with(state, ops.paddings(padding), padding_mode)
-    return ops.pad(state, padding, [min(max(int(level), 0), 255) for level in levels], padding_mode)
+        _look_for_pixels_to_pad_with(state, encoders.paddings(padding), padding_mode)
+    return encoders.pad(state, padding, [min(max(int(level), 0), 255) for level in levels], padding_mode)
 
 
 def _look_for_pixels_to_pad_with(state: State, padding: tuple[int, ...], mode: str) -> None:
@@ -289,8 +289,8 @@ FUNCTIONS: dict[str, Callable[..., list[Op]]] = {
     "pad": pad,
     "adjust_hue": adjust_hue,
     "rgb_to_grayscale": rgb_to_grayscale,
-    "gaussian_blur": ops.gaussian_blur,
-    "elastic": ops.elastic,
-    "erase": ops.erase,
-    "permute_channels": ops.permute_channels,
+    "gaussian_blur": encoders.gaussian_blur,
+    "elastic": encoders.elastic,
+    "erase": encoders.erase,
+    "permute_channels": encoders.permute_channels,
 }

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
+from ..usercode.links import Link, links_of
 from ..usercode.places import label
 from ..usercode.slots import Slot, find_slots, inner_slots
 from .custom import Moved, Shapes
@@ -17,7 +18,7 @@ from .hooks import recording
 from .images import RecordingTensor
 from .ops import NotRecordable, Op
 from .pictures import RecordingPicture
-from .recorder import Link, Recorder, links_of
+from .recorder import Recorder
 from .undecoded_pictures import undecoded_pictures
 from .undecoded_tensors import undecoded_tensors
 

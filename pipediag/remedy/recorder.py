@@ -7,33 +7,20 @@ which the rest of the chain, the user's own objects, draws its parameters.
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
 import PIL.Image
-import torch
 from torch import Tensor
 from torch.utils._pytree import tree_flatten, tree_unflatten
 from torchvision import tv_tensors
-from torchvision.transforms import transforms as older
-from torchvision.transforms import v2
 
+from ..usercode.links import Link, links_of, run
 from .drawing import Draw, code_of, direct, functionals
 from .images import is_recording, stand_in
 from .ops import NotRecordable
 from .tape import session
-
-Link = Callable[..., Any]
-
-
-def links_of(transform: Any) -> list[Link]:
-    """Return the links of a chain, with nested chains flattened; any other transform is its own only link."""
-    if type(transform) in (v2.Compose, older.Compose):
-        return [link for part in transform.transforms for link in links_of(part)]
-    if type(transform) is torch.nn.Sequential:
-        return [link for part in transform for link in links_of(part)]
-    return [transform]
 
 
 class Recorder:
@@ -121,15 +108,6 @@ def unhidden() -> Iterator[None]:
     yield
     if NotRecordable.raised != before:
         raise NotRecordable("its own code catches that it needs pixels")
-
-
-def run(links: Sequence[Link], args: tuple[Any, ...]) -> tuple[Any, ...]:
-    """Call links in sequence as torchvision's chains do: several arguments are passed on as several."""
-    several = len(args) > 1
-    for link in links:
-        result = link(*args)
-        args = result if several else (result,)
-    return args
 
 
 def stood_in(value: Any) -> Any:

@@ -18,7 +18,7 @@ from torch.utils.data import DataLoader, IterableDataset
 from torch.utils.data.dataloader import _BaseDataLoaderIter
 
 from ..frames import in_one_line
-from ..loop.copies import plain_twin, wrap_sampler
+from ..loop.copies import plain_twin, require_no_state, wrap_sampler
 from ..measure.clock import Clock, SystemClock
 from .loader import OffloadedLoader, offload
 from .plan import moved_links
@@ -43,6 +43,9 @@ class RemediedRun:
         every: number of batches between two spot checks.
         after: seconds before the first spot check.
 
+    Raises:
+        UsageError: the loader saves its place in the epoch.
+
     Attributes:
         offloaded: the result of :func:`pipediag.offload` for the loader.
         links: name and digest of every link that moves; none under the hand-off alone, which needs no spot checks.
@@ -64,6 +67,7 @@ class RemediedRun:
         every: int = EVERY,
         after: float = AFTER,
     ) -> None:
+        require_no_state(loader)
         self.handed = 0
         self.given_up = ""
         self._native = native

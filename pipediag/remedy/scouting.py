@@ -21,15 +21,16 @@ from torch import Tensor
 from torch.utils._pytree import tree_leaves
 
 from ..usercode import randomness, tree
+from ..usercode.links import Link, links_of, run
 from ..usercode.places import label
 from ..usercode.slots import Slot, find_slots, inner_slots
 from .assembling import assembled
 from .custom import Shapes
 from .images import RecordingStack, is_recording
 from .ops import NotRecordable
-from .packing import pack
+from .packing import NoneRecorded, pack
 from .plan import Path, Piece, Place, Plan, names, proven, slot_at
-from .recorder import Link, Recorder, holds_recording, links_of, run, unhidden
+from .recorder import Recorder, holds_recording, unhidden
 from .tape import Tape, session
 from .undecoded import is_undecoded
 from .worker import fetched
@@ -67,6 +68,8 @@ def find(dataset: Any, collate: Callable[[Any], Any], indices: Sequence[Any], st
                 again = trial.all(indices)  # from the start links that the first pass found
                 trial.look_for_kept(first, again)
                 packed = pack(assembled(collate, again), plan.fuse)
+        except NoneRecorded:
+            return Found(replace(plan, reasons=tuple(trial.why_none(again))), tuple(trial.own_code()))
         except NotRecordable as error:
             return Found(replace(plan, reasons=(*trial.reasons(), str(error))), tuple(trial.own_code()))
     if plan.decodes and packed.files is None:
@@ -149,6 +152,14 @@ class _Trial:
     def reasons(self) -> tuple[str, ...]:
         return tuple(dict.fromkeys(reason for scout in self._scouts for reason in scout.reasons()))
 
+    def why_none(self, samples: Sequence[Any]) -> Sequence[str]:
+        """Return why a batch of these samples holds no recorded image."""
+        if any(True for _ in _beginnings(samples)):
+            return (*self.reasons(), "the collate function puts no recorded image into the batch")
+        if not self._slots:
+            return ("no transform was found on the dataset",)
+        return self.reasons() or tuple(dict.fromkeys(scout.why_no_image() for scout in self._scouts))
+
     def own_code(self) -> Iterator[Place]:
         """Yield links that stay only because their effect is unknown: the user's own code."""
         for scout in self._scouts:
@@ -171,13 +182,14 @@ class _Scout(Recorder):
         super().__init__(transform, 0, proven(path, own))
         self._own = own
         self._path = path
-        self._recorded = self._called = False
+        self._recorded = False
+        self._given: list[Any] = []  # arrays, tensors and Pillow images among the arguments of its last call
         self._reasons: dict[int, str] = {}
         self._inner: list[tuple[Slot, _Scout]] | None = None
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         kept, begun = randomness.state(), self.start
-        self._called = self._called or any(_has_pixels(part) for part in tree_leaves((args, kwargs)))
+        self._given = [part for part in tree_leaves((args, kwargs)) if _has_pixels(part)] or self._given
         while self.start < len(self.links):
             before = [_state_of(link) for link in self.links]
             session.site = self.start
@@ -236,10 +248,19 @@ class _Scout(Recorder):
     def reasons(self) -> Iterator[str]:
         for site, reason in sorted(self._reasons.items()):
             yield f"{label(self.links[site])}: {reason}"
-        if self._called and not self._reasons and not self._recorded and not self._inner and _is_users(self.transform):
-            yield f"{label(self.transform)}: {_NO_IMAGE}"
+        unknown = self._given and not self._reasons and not self._recorded and not self._inner
+        if unknown and _is_users(self.transform):
+            yield self.why_no_image()
         for _, scout in self._inner or ():
             yield from scout.reasons()
+
+    def why_no_image(self) -> str:
+        """Return what it got in its last call, for a transform that was never recorded."""
+        if any(isinstance(part, np.ndarray) for part in self._given):
+            why = "it gets numpy arrays, and only tensors and Pillow images can be recorded"
+        else:
+            why = _NO_IMAGE if self._given else "it was not called with an image"
+        return f"{label(self.transform)}: {why}"
 
 
 def _has_pixels(value: Any) -> bool:

@@ -9,11 +9,11 @@ from typing import Any
 from torch.utils.data import DataLoader
 
 from ..session import Apart, Kept, Place, Proof, Remedy
+from ..usercode.links import links_of
 from ..usercode.places import places_of
 from .certifying import Certificate, Verdict
 from .loader import OffloadedLoader
 from .plan import Piece, moved_links, slot_at
-from .recorder import links_of
 from .saved import SavedPlan, versions
 
 _NO_TRANSFORMS = "no transforms were found on the dataset that could be moved"

@@ -18,8 +18,9 @@ import torch
 from torch import Tensor
 
 from ..usercode import randomness
+from .encoders import ENCODERS, PREPARED
 from .images import IN_PLACE, blank
-from .ops import ENCODERS, PREPARED, NotRecordable, Op, State
+from .ops import NotRecordable, Op, State
 from .tape import Call, Tape, session
 
 #: The values that a transform has drawn for a sample, by the transform's names for them.

@@ -9,10 +9,10 @@ from typing import NamedTuple
 from ..analysis import Diagnosis
 from ..analysis.diagnosis import Stage
 from ..analysis.intervals import Interval, total
-from ..analysis.sentences import number, percent, shown
+from ..analysis.sentences import job, number, percent, shown
 from ..analysis.summary import Summary, summarise
 from ..session import CACHED, Place, Warning_
-from . import advice, evidence, knobs, model, remedy
+from . import advice, evidence, knobs, model, ranks, remedy
 from .document import Block, Listing, Location, Paragraph, Section, Table, Title
 from .evidence import ms
 
@@ -30,10 +30,12 @@ def blocks(diagnosis: Diagnosis) -> list[Block]:
         title(summarise(diagnosis), setting(diagnosis)),
         Paragraph(f"bottleneck: {verdict.bottleneck}" + (f" ({verdict.level})" if verdict.level else ""), "line"),
         Paragraph(verdict.sentence),
+        Paragraph(diagnosis.straggler.sentence if diagnosis.straggler else ""),
         Location("culprit", culprit.name, culprit.where),
         Paragraph(step_line(diagnosis), "line"),
         Table(_HEADERS, "lrlrr", [row[:-1] for row in rows], bars=[row.bar for row in rows]),
         Paragraph(rung_line(diagnosis), "list"),
+        ranks.section(diagnosis),
         *evidence.sections(diagnosis),
         knobs.section(diagnosis),
         advice.section(diagnosis),
@@ -64,6 +66,7 @@ def setting(diagnosis: Diagnosis) -> str:
         workers = f"{loader.num_workers} worker{'' if loader.num_workers == 1 else 's'}"
         pinned = ", pinned" if loader.pin_memory else ""
         parts.append(f"{loader.dataset} ({batch}{workers}{pinned})")
+    parts += filter(None, [job(session.ranks)])
     device = session.device
     parts.append(str(device.get("name") or device.get("type") or "unknown device"))
     return " | ".join(parts)

@@ -82,6 +82,9 @@ class _Screen:
         self._answer(summary)
         if summary.rates:
             self._print(_grid([self._rate(rate, summary.rates) for rate in summary.rates], "llll"))
+        if summary.holding:
+            self._gap()
+            self._print(Text(summary.holding, "bold"), 0)
         if summary.causes:
             self._title("WHERE, ms of each step" + (f" ({summary.basis})" if summary.basis else ""))
             self._causes(summary.causes)

@@ -19,8 +19,9 @@ import torch
 from torch.utils.data import Dataset
 
 from ..remedy.fingerprint import digest
+from ..usercode.links import chains_in, links_of
 from ..usercode.slots import find_slots
-from .cut import Cut, chains_in, links_of
+from .cut import Cut
 
 #: By object and name of the attribute.
 Contents = dict[tuple[int, str], Any]

@@ -9,10 +9,9 @@ from __future__ import annotations
 
 import pickle
 import threading
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import partial
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
@@ -22,17 +21,16 @@ from torch.utils.data import Subset
 
 from ..usercode import randomness
 from ..usercode.dissect import NotSeparable, link
+from ..usercode.links import Link, is_compose, links_of, run
 from ..usercode.paths import Path, follow, private, replace
 from ..usercode.slots import Slot, find_slots
 from ..usercode.spying import Call, Seen, Spy, identities
 from .records import Record, RecordError, decode, encode
 
-Link = Callable[..., Any]
 #: What is told of a transform's call: its slot's number, the transform, and the arguments.
 Called = Callable[[int, Link, tuple[Any, ...], dict[str, Any]], Any]
 #: Types of parts of a sample that hold no further parts.
 _LEAVES = {Tensor, np.ndarray, int, float, str, bytes, bool, type(None)}
-_COMPOSES = ("torchvision.transforms.transforms", "torchvision.transforms.v2._container")
 
 
 @dataclass(frozen=True)
@@ -260,50 +258,12 @@ class _StandIn:
             self._gate.inside = False
 
 
-def links_of(transform: Any) -> list[Link]:
-    """Return the links of a chain of torchvision or torch, with nested chains flattened; else the transform itself."""
-    if _is_compose(transform):
-        return [link for part in transform.transforms for link in links_of(part)]
-    if type(transform) is Sequential:  # takes modules only, so a chain in it stays whole
-        return [link for part in transform for link in (links_of(part) if type(part) is Sequential else [part])]
-    return [transform]
-
-
-def chains_in(transform: Any) -> Iterator[Callable[[], Collection[Link]]]:
-    """Yield, for the chain and each one nested in it, a function that returns its parts as they are then."""
-    if _is_compose(transform):
-        yield partial(getattr, transform, "transforms")
-    elif type(transform) is Sequential:
-        yield transform._modules.values
-    else:
-        return
-    for part in transform.transforms if _is_compose(transform) else transform:
-        yield from chains_in(part)
-
-
-def _is_compose(transform: Any) -> bool:
-    kind = type(transform)
-    return kind.__name__ == "Compose" and kind.__module__ in _COMPOSES
-
-
 def _tail(transform: Any, head: int) -> Any:
     """Return a chain of the same type without its first links; a transform that is no chain is its own tail."""
-    if not head and not _is_compose(transform):
+    if not head and not is_compose(transform):
         return transform
     links = links_of(transform)[head:]
     return Sequential(*links) if type(transform) is Sequential else type(transform)(links)
-
-
-def run(links: Sequence[Link], args: tuple[Any, ...]) -> tuple[Any, ...]:
-    """Call links in sequence as torchvision's chains do, and return the arguments for the next link."""
-    for one in links:
-        args = passed_on(one(*args), len(args) > 1)
-    return args
-
-
-def passed_on(result: Any, several: bool) -> tuple[Any, ...]:
-    """Return a link's result as the next link's arguments: those of several arguments are passed on as several."""
-    return result if several else (result,)
 
 
 def fetches_together(dataset: Any) -> bool:

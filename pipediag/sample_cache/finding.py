@@ -20,12 +20,13 @@ from torch.utils.data import DataLoader
 
 from ..loop.separate_process import Collate, TrialFailed, tried
 from ..usercode import randomness
+from ..usercode.links import Link, links_of, passed_on
 from ..usercode.paths import same
 from ..usercode.places import label
 from ..usercode.slots import Slot, find_slots
 from ..usercode.spying import identities
 from .changes import contents, differing, makers
-from .cut import Cut, Cutter, Kept, Link, NotKept, fetches_together, is_number, links_of, passed_on, standing_in, whole
+from .cut import Cut, Cutter, Kept, NotKept, fetches_together, is_number, standing_in, whole
 from .records import Record, RecordError, encode
 
 _SEEDS = (11, 12, 13, 14)

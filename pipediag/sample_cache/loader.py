@@ -13,10 +13,11 @@ from ..arguments import at_least
 from ..errors import UsageError
 from ..frames import is_users
 from ..loop.wrappers import InitWorker
+from ..usercode.links import links_of
 from ..usercode.places import places_of
 from ..usercode.slots import find_slots
 from .changes import key_of
-from .cut import Cut, fetches_together, links_of
+from .cut import Cut, fetches_together
 from .dataset import CachedBatches, CachedDataset, SampleCache
 from .finding import NoCut, find_cut
 from .ranks import are_several

@@ -185,6 +185,7 @@ class Session:
     handoff: Remedy | None = None  # tried if none of these applies
     ranks: list[Rank] = field(default_factory=list)  # of a distributed job; in a rank's own process only itself
     rank_trials: list[RankTrial] = field(default_factory=list)
+    of_rank: int | None = None  # of a distributed job: the rank that these windows and this loader are of
     ended: str = ""  # settled, budget, interrupted, script-ended, script-failed
     schema_version: int = SCHEMA_VERSION
 
@@ -266,5 +267,14 @@ class Session:
         for name in (*self.rungs, *(window.rung for window in self.windows)):
             if (settings_of(name) or 0) > tried:
                 raise ValueError(f"no settings were tried as {name}")
+        if len({rank.rank for rank in self.ranks}) < len(self.ranks):
+            raise ValueError("a rank is there twice")
+        if self.of_rank is not None and all(rank.rank != self.of_rank for rank in self.ranks):
+            raise ValueError(f"there is no rank {self.of_rank}")
+        sizes = {rank.world_size for rank in self.ranks}
+        if len(sizes) > 1:
+            raise ValueError(f"ranks of jobs of {min(sizes)} and {max(sizes)}")
+        if sizes and any(rank >= min(sizes) for trial in self.rank_trials for rank in (*trial.fed, *trial.delayed)):
+            raise ValueError("a trial of ranks that the job has not")
         for name, kinds in _ENTRIES.items():
             check_entries(getattr(self, name), kinds, name)

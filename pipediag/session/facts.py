@@ -15,6 +15,8 @@ UNTOUCHED = -1
 _WAITS = 0.1
 #: Shortest and longest time, and largest number of steps, that can have been measured.
 _SHORTEST, _LONGEST, _MOST_STEPS = 1e-9, 1e9, 10**12
+#: Most processes of a distributed job.
+_MOST_RANKS = 1 << 16
 
 
 def _check_timed(what: str, steps: int, seconds: float) -> None:
@@ -568,6 +570,16 @@ class Rank:
     shares: dict[str, float] = field(default_factory=dict)
     ended: str = ""
 
+    def __post_init__(self) -> None:
+        if not 0 <= self.rank < self.world_size <= _MOST_RANKS:
+            raise ValueError(f"rank {self.rank} of {self.world_size}")
+        counts = (self.cpus, self.cores, self.workers, self.local_rank or 0)
+        times = (self.step_ms, self.wait_ms, self.worker_ms)
+        if not all(0 <= one <= _MOST_STEPS for one in (*counts, *(ms for ms in times if ms is not None))):
+            raise ValueError(f"a figure of rank {self.rank}")
+        if not all(0 <= share <= 1 for share in self.shares.values()):
+            raise ValueError(f"a share of rank {self.rank}")
+
 
 @dataclass
 class RankTrial:
@@ -587,6 +599,11 @@ class RankTrial:
 
     def __post_init__(self) -> None:
         _check_timed("a trial of ranks", self.steps, self.seconds)
+        for ranks in (self.fed, self.delayed):
+            if len({*ranks}) < len(ranks) or not all(0 <= rank < _MOST_RANKS for rank in ranks):
+                raise ValueError("a trial of ranks that no job has")
+        if not 0 <= self.delay_ms <= _MOST_STEPS:
+            raise ValueError(f"a delay of {self.delay_ms:g} ms")
 
 
 @dataclass

@@ -49,9 +49,7 @@ def function_slots(fn: Any) -> list[Slot]:
     """Return the slots of transforms that a function uses as globals, closure variables or attributes."""
     slots: list[Slot] = []
     if isinstance(fn, functools.partial):
-        given = ((name, value) for name, value in fn.keywords.items() if _is_transform(name, value))
-        slots = [_entry(name, fn.keywords, name) for name, _ in given]
-        return slots + function_slots(fn.func)
+        return argument_slots(fn) + function_slots(fn.func)
     if isinstance(fn, types.MethodType):
         fn = fn.__func__
     if isinstance(fn, types.FunctionType):
@@ -60,6 +58,14 @@ def function_slots(fn: Any) -> list[Slot]:
         _from_attributes(fn, slots, set(), 1)
         _from_code(type(fn).__call__, slots, set())
     return slots
+
+
+def argument_slots(stage: Any) -> list[Slot]:
+    """Return the slots of transforms among the arguments that are kept for a function, as by ``functools.partial``."""
+    slots: list[Slot] = []
+    _from_attributes(stage, slots, set(), 1)
+    keywords = getattr(stage, "keywords", {})
+    return slots + [_entry(name, keywords, name) for name, value in keywords.items() if _is_transform(name, value)]
 
 
 def inner_slots(fn: Any) -> list[Slot]:
@@ -94,16 +100,16 @@ def _from_attributes(obj: Any, slots: list[Slot], seen: set[int], depth: int) ->
         if _is_transform(name, value):
             slots.append(_attribute(obj, name))
         elif isinstance(value, (list, tuple)) and 0 < len(value) <= 64:
-            if all(_is_dataset(item) for item in value):
+            if all(is_dataset(item) for item in value):
                 for item in value:
                     _search(item, slots, seen, depth - 1)
-            elif all(_is_transform(name, item) for item in value):
-                slots.extend(_item(obj, name, i) for i in range(len(value)))
-        elif isinstance(value, dict) and 0 < len(value) <= 64 and not _makes_data(name):
+            elif all(item is None or _is_transform(name, item) for item in value):
+                slots.extend(_item(obj, name, i) for i, item in enumerate(value) if item is not None)
+        elif isinstance(value, dict) and 0 < len(value) <= 64 and not makes_data(name):
             slots.extend(
                 _entry(f"{name}[{key!r}]", value, key) for key, v in value.items() if _is_transform(str(key), v)
             )
-        elif _is_dataset(value):
+        elif is_dataset(value):
             _search(value, slots, seen, depth - 1)
 
 
@@ -141,7 +147,7 @@ def names_in(code: types.CodeType) -> Iterator[str]:
             yield from names_in(constant)
 
 
-def _is_dataset(value: Any) -> bool:
+def is_dataset(value: Any) -> bool:
     if isinstance(value, Dataset):
         return True
     if isinstance(value, _CONTAINERS) or type(value).__module__.split(".")[0] in _DATA_MODULES:
@@ -152,10 +158,10 @@ def _is_dataset(value: Any) -> bool:
 def _is_transform(name: str, value: Any) -> bool:
     if not callable(value) or isinstance(value, (type, Dataset, Sampler, torch.Generator, types.ModuleType)):
         return False
-    return not _makes_data(name)
+    return not makes_data(name) and not inspect.isgeneratorfunction(value)  # which transforms a stream, not a sample
 
 
-def _makes_data(name: str) -> bool:
+def makes_data(name: str) -> bool:
     return any(part in name.lower() for part in _LOADING)
 
 

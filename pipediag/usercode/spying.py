@@ -104,27 +104,36 @@ def spied(slots: list[Slot], recorder: marker.CallRecorder, deep: bool = False) 
 
     With ``deep``, nested transforms are recorded as well, to the extent that they can be found.
     """
+    found = [(slot, slot.get()) for slot in slots]
+    if deep:
+        entered: set[int] = set()
+        found += [one for _, fn in list(found) for one in inside(fn, entered)]
+    with replaced_by_spies(found, recorder):
+        before, marker.recorder = marker.recorder, recorder
+        try:
+            yield
+        finally:
+            marker.recorder = before
+
+
+@contextmanager
+def replaced_by_spies(found: list[tuple[Slot, Any]], recorder: marker.CallRecorder) -> Iterator[None]:
+    """Record the calls of the given slots' transforms with ``recorder`` within the context."""
     with ExitStack() as stack:
-        found = [(slot, slot.get()) for slot in slots]
-        if deep:
-            entered: set[int] = set()
-            for _, fn in list(found):
-                found += _inside(fn, entered, _DEPTH)
         for slot, fn in found:
             stack.enter_context(slot.replaced(Spy(slot.name, fn, recorder)))
-        before, marker.recorder = marker.recorder, recorder
-        stack.callback(setattr, marker, "recorder", before)
         yield
 
 
-def _inside(fn: Any, entered: set[int], depth: int) -> list[tuple[Slot, Any]]:
-    """Return the places inside a transform that hold further ones, each once, with their values."""
+def inside(fn: Any, entered: set[int] | None = None, depth: int = _DEPTH) -> list[tuple[Slot, Any]]:
+    """Return the slots inside a transform that hold further ones, with their values; none inside those ``entered``."""
+    entered = set() if entered is None else entered
     if depth == 0 or id(fn) in entered or isinstance(fn, torch.jit.ScriptModule):
         return []
     entered.add(id(fn))
     found = [(slot, slot.get()) for slot in inner_slots(fn)]
     for _, value in list(found):
-        found += _inside(value, entered, depth - 1)
+        found += inside(value, entered, depth - 1)
     return found
 
 

@@ -6,8 +6,10 @@ import random
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from pipediag.analysis.stragglers import Change, next_trial
-from pipediag.session import Loader, Rank, RankTrial, Session, Window
+from pipediag.analysis.stragglers import Change
+from pipediag.session import Loader, Rank, Session, Window
+
+from ..made import tried
 
 
 @dataclass
@@ -15,7 +17,8 @@ class Job:
     """Ranks that wait for each other in each step.
 
     ``paces`` are the milliseconds in which each rank's workers give a batch, ``steps`` those of its own step. Each
-    figure varies with standard deviation ``noise``, and the host's speed changes in phases by ``phase``. With
+    figure varies from step to step with standard deviation ``noise``, and the host's speed changes in phases by
+    ``phase``. With
     ``shared`` cores, workers are as slow as the ranks that run any.
     """
 
@@ -37,8 +40,7 @@ class Job:
         everyone = Change(tuple(range(len(self.paces))))
         for round_ in range(4):
             for rung, change in (("device", everyone), ("baseline", Change())):
-                self.session.windows.append(Window(rung, round_, 10, 10 * self.step(change) / 1000, 10))
-        paces = self.paces
+                self.session.windows.append(Window(rung, round_, 10, 10 * self.step(change, 10) / 1000, 10))
         self.ranks = [
             Rank(
                 n, len(self.paces), device=f"cuda:{n}", workers=self.workers, worker_ms=self.workers * self._vary(pace)
@@ -46,13 +48,16 @@ class Job:
             for n, pace in enumerate(self.paces)
         ]
 
-    def step(self, change: Change) -> float:
-        """Milliseconds of one step of the job."""
+    def step(self, change: Change, steps: int) -> float:
+        """Milliseconds of one step of the job, averaged over so many."""
         self.time += 1
         slowed = 1 + self.phase * (self.time // 7 % 2)
+        return slowed * sum(self._one(change) for _ in range(steps)) / steps
+
+    def _one(self, change: Change) -> float:
         running = len(self.paces) - len(change.fed)
         share = running / len(self.paces) if self.shared else 1.0
-        return slowed * max(
+        return max(
             max(self._vary(own), 0.0 if n in change.fed else share * self._vary(pace))
             + (change.delay_ms if n in change.delayed else 0.0)
             for n, (pace, own) in enumerate(zip(self.paces, self.steps, strict=True))
@@ -61,14 +66,8 @@ class Job:
     def _vary(self, ms: float) -> float:
         return ms * max(0.2, 1 + self._draw.gauss(0, self.noise))
 
-    def analyse(self, most: int = 200) -> int:
+    def analyse(self) -> int:
         """Make the trials that are asked for; return how many there were."""
-        for count in range(most):
-            change = next_trial(self.session, self.ranks)
-            if change is None:
-                self.session.ranks = self.ranks
-                return count
-            seconds = 5 * self.step(change) / 1000
-            trial = RankTrial(list(change.fed), list(change.delayed), change.delay_ms, count, 5, seconds)
-            self.session.rank_trials.append(trial)
-        raise AssertionError("the trials do not end")
+        count = tried(self.session, self.ranks, lambda change: self.step(change, 5))
+        self.session.ranks = self.ranks
+        return count

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import fcntl
 import os
+import shutil
 import signal
 import subprocess
 import sys
 import termios
 import time
 import uuid
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 
 import psutil
@@ -25,6 +26,20 @@ _SHARED_MEMORY, _DESCRIPTORS = Path("/dev/shm"), Path("/proc/self/fd")
 _SHARED = ("torch_", "sem.", "psm_")
 #: Folders of multiprocessing's and torch's own, which any killed training leaves.
 _NATIVE = ("pymp-", "torchinductor_")
+
+
+#: Runs a command with a folder of its own in place of the machine's shared memory, which other programs use too.
+_WITH_OWN_MEMORY = ("unshare", "-m", "sh", "-c", 'mount --bind "$0" /dev/shm && exec "$@"')
+
+
+@cache
+def _may_mount() -> bool:
+    """Return whether this user may mount; who may not shares the memory of all."""
+    try:
+        command = ("unshare", "-m", "mount", "--bind", "/dev/shm", "/dev/shm")
+        return subprocess.run(command, capture_output=True).returncode == 0
+    except OSError:  # not on this system
+        return False
 
 
 def _as_in_a_terminal(terminal: int | None) -> None:
@@ -43,7 +58,11 @@ class Leaks:
         self.cwd.mkdir()
         self._mark = uuid.uuid4().hex
         self._started: list[subprocess.Popen[str]] = []
-        self._shared = _names(_SHARED_MEMORY)
+        self._memory = _SHARED_MEMORY
+        if _may_mount():
+            self._memory = _SHARED_MEMORY / temporary.name
+            self._memory.mkdir()
+        self._shared = _names(self._memory)
         self._descriptors = _names(_DESCRIPTORS)
 
     def start(self, *command: str, terminal: int | None = None) -> subprocess.Popen[str]:
@@ -56,6 +75,8 @@ class Leaks:
             "PYTHONUNBUFFERED": "1",
             "TMPDIR": str(self.temporary),
         }
+        if self._memory != _SHARED_MEMORY:
+            command = (*_WITH_OWN_MEMORY, str(self._memory), *command)
         process = subprocess.Popen(
             command,
             cwd=self.cwd,
@@ -91,7 +112,7 @@ class Leaks:
         temporary = [name for name in _names(self.temporary) if folders and not name.startswith(_NATIVE)]
         found: dict[str, object] = {
             "processes": [(p.pid, _command(p)) for p in self.processes()],
-            "shared memory": {name for name in _names(_SHARED_MEMORY) - self._shared if name.startswith(_SHARED)},
+            "shared memory": {name for name in _names(self._memory) - self._shared if name.startswith(_SHARED)},
             "temporary": temporary,
             "descriptors": _names(_DESCRIPTORS) - self._descriptors,
         }
@@ -106,6 +127,8 @@ class Leaks:
                 pass
         for started in self._started:
             started.communicate()
+        if self._memory != _SHARED_MEMORY:
+            shutil.rmtree(self._memory)
 
 
 def _names(folder: Path) -> set[str]:

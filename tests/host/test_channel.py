@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import os
 import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from pipediag.host.channel import Event, Receiver, Sender
+from pipediag.host.channel import Event, Listener, Receiver, Sender, connected
 
 
 @pytest.fixture
@@ -118,3 +119,49 @@ def test_close(pipe: tuple[int, int]) -> None:
     Receiver(pipe[0]).close()
     with pytest.raises(OSError):
         os.fstat(pipe[0])
+
+
+class TestSocket:
+    """Processes beside the child connect by themselves."""
+
+    @pytest.mark.parametrize("depth", [0, 12])
+    def test_each_has_its_connection(self, tmp_path: Path, depth: int) -> None:
+        """Also in a folder whose name is too long for the address of a socket."""
+        folder = tmp_path.joinpath(*["a-long-name"] * depth)
+        folder.mkdir(parents=True, exist_ok=True)
+        listener = Listener(str(folder / "members"))
+        senders = [connected(str(folder / "members")) for _ in range(2)]
+        receivers = list(listener.accepted())
+        assert len(receivers) == 2
+        for number, (sender, receiver) in enumerate(zip(senders, receivers, strict=True)):
+            sender.send("a", {"number": number})
+            assert list(receiver.events()) == [("a", {"number": number})] and not receiver.gone
+            sender.close()
+            assert list(receiver.events()) == [] and receiver.gone
+            receiver.close()
+        listener.close()
+        assert list(folder.iterdir()) == []
+
+    def test_nobody_listens(self, tmp_path: Path) -> None:
+        connected(str(tmp_path / "nobody")).send("a", {})
+
+    def test_a_forked_process_holds_no_copy(self, tmp_path: Path) -> None:
+        listener = Listener(str(tmp_path / "members"))
+        sender = connected(str(tmp_path / "members"))
+        (receiver,) = listener.accepted()
+        wait, go = os.pipe()
+        forked = os.fork()
+        if not forked:
+            os.close(go)
+            os.read(wait, 1)
+            os._exit(0)
+        sender.close()
+        deadline = time.monotonic() + 5
+        while not receiver.gone and time.monotonic() < deadline:
+            assert list(receiver.events()) == []
+        assert receiver.gone
+        os.close(go)
+        os.waitpid(forked, 0)
+        os.close(wait)
+        receiver.close()
+        listener.close()

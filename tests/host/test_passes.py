@@ -325,7 +325,7 @@ class TestNothing:
             ),
             (ended(hung=61.0, batches=False, reason="budget"), None, ["no batch in 61 s"]),
             (ended(hung=61.0, reason="budget"), None, ["stopped asking for batches", "a longer --budget"]),
-            (ended(batches=False, story=Story()), None, ["no torch DataLoader", "one of them runs"]),
+            (ended(batches=False, story=Story()), None, ["no torch DataLoader", "nor did a process that it starts"]),
             (
                 ended(batches=False, story=Story(loaders=[replace(LOADER, draws=0)])),
                 None,

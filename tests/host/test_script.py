@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import sys
 from pathlib import Path
 
 import pytest
@@ -34,3 +36,48 @@ def test_a_module_is_looked_for_by_the_interpreter_that_runs_it() -> None:
 def test_argv() -> None:
     assert Target("train.py", ["--lr", "1"]).argv == ["train.py", "--lr", "1"]
     assert Target("pkg.train", ["--lr", "1"], module=True).argv == ["-m", "pkg.train", "--lr", "1"]
+
+
+class TestNamed:
+    """What can stand in place of a script."""
+
+    def test_python_itself(self) -> None:
+        assert Target.named("python", ["-m", "pkg", "a"]) == Target("pkg", ["a"], module=True)
+        assert Target.named(sys.executable, ["-u", "train.py", "-x"]) == Target("train.py", ["-x"], flags=("-u",))
+
+    @pytest.mark.parametrize("args", [[], ["-c", "pass"], ["-"]])
+    def test_python_without_a_script(self, args: list[str]) -> None:
+        with pytest.raises(UsageError, match="python is given no script"):
+            Target.named("python", args)
+
+    def test_a_console_script(self, commands: Path) -> None:
+        assert Target.named("launch", ["train.py"]) == Target(str(commands / "launch"), ["train.py"])
+
+    def test_a_file_comes_first(self, commands: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.chdir(tmp_path)
+        (tmp_path / "launch").touch()
+        assert Target.named("launch", []) == Target("launch")
+
+    def test_no_python_script(self, commands: Path) -> None:
+        (commands / "launch").write_text("#!/bin/sh\n")
+        with pytest.raises(UsageError, match="launch is not a Python script"):
+            Target.named("launch", [])
+
+    def test_another_python(self, commands: Path) -> None:
+        (commands / "launch").write_text("#!/nowhere/python\n")
+        with pytest.raises(UsageError, match=r"launch is run by another Python \(/nowhere/python\)"):
+            Target.named("launch", [])
+
+    def test_nothing_of_the_name(self, commands: Path) -> None:
+        with pytest.raises(UsageError, match="no such script: nosuch"):
+            Target.named("nosuch", []).check()
+
+    @pytest.fixture
+    def commands(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+        """A folder in the path with one console script."""
+        folder = tmp_path / "commands"
+        folder.mkdir()
+        (folder / "launch").write_text(f"#!{sys.executable}\n")
+        (folder / "launch").chmod(0o755)
+        monkeypatch.setenv("PATH", str(folder), prepend=os.pathsep)
+        return folder

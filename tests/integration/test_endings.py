@@ -115,6 +115,19 @@ def test_a_script_that_writes_files_is_told_of(analyze: Analyze, sandbox: Sandbo
     assert sorted(files) == ["checkpoint.pt", "train.log"], "a file without a name has the path of its folder"
 
 
+def test_what_was_overwritten_is_said_before_the_verdict(sandbox: Sandbox) -> None:
+    """As distinct from what was newly made, and where nothing was measured too."""
+    script, old = sandbox.folder / "train.py", sandbox.cwd / "model.pt"
+    script.write_text(
+        "import os\nopen('new.log', 'w').close()\nopen('tmp', 'w').close()\nos.replace('tmp', 'model.pt')\n"
+    )
+    old.touch()
+    os.utime(old, (1e9, 1e9))
+    done = sandbox.run(*PIPEDIAG, "analyze", str(script))
+    assert done.code == 1
+    assert done.said[-1].endswith("; it wrote new.log; it overwrote model.pt, which had been there before")
+
+
 @pytest.mark.slow
 def test_a_script_that_never_ends_is_ended(analyze: Analyze) -> None:
     done = analyze("never_ends.py", budget=2, rungs="device,baseline")

@@ -33,8 +33,8 @@ CASES: dict[str, tuple[list[str], dict[str, Any]]] = {
     "two-steps": (["ends_by.py", "end", "--steps", "2"], {**SHORT, "code": 1}),
     "few-steps": (["ends_by.py", "end", "--steps", "5"], {**SHORT, "code": None}),
     "slow-steps": (["slow_steps.py"], {"rungs": "device,baseline", "budget": 2, "code": 1}),
-    "trains-forked": (["hogwild.py"], {**SHORT, "code": 1}),
-    "trains-spawned": (["hogwild.py", "--spawn"], {**SHORT, "code": 1}),
+    "trains-forked": (["hogwild.py"], SHORT),
+    "trains-spawned": (["hogwild.py", "--spawn"], SHORT),
     "logs": (["hogwild.py", "--log"], {"rungs": "device,baseline", "budget": 10}),
     "silent": (["ends_by.py", "exit", "--steps", "1"], {**SHORT, "code": 3}),
 }
@@ -90,12 +90,10 @@ def test_a_budget_that_is_too_short_is_said_to_be(results: Results) -> None:
 
 
 @pytest.mark.parametrize("case", ["trains-forked", "trains-spawned"])
-def test_a_parents_test_loader_is_not_taken_for_the_one_that_trains(results: Results, case: str) -> None:
+def test_the_loader_of_a_process_that_trains_is_measured_and_not_its_parents(results: Results, case: str) -> None:
     done = results[case].result()
-    trainer = f"train, hogwild.py:{line_of('hogwild.py', 'def train(')}"
-    assert f"trains in processes that it starts itself ({trainer})" in done.said[-1]
-    assert f"hogwild.py:{line_of('hogwild.py', '# the test')}, which does not train" in done.said[-1]
-    assert done.report is None and not done.others
+    assert done.json["loader"]["where"].endswith(f"hogwild.py:{line_of('hogwild.py', 'in DataLoader(torch.zeros')}")
+    assert done.json["session"]["observed"] and not done.others
 
 
 def test_processes_that_do_not_train_leave_a_loop_without_optimizer_to_be_measured(results: Results) -> None:

@@ -248,16 +248,49 @@ def test_the_order_of_a_sampler_with_its_own_generator() -> None:
     assert [float(x) for (x,) in loader] == first
 
 
-def test_what_cannot_be_restored_is_named() -> None:
-    model = nn.Sequential(nn.LazyLinear(3), nn.Linear(3, 1))
-    before = model[1].weight.clone()
+def test_lazy_modules_are_without_values_again() -> None:
+    """Afterwards they take another size, and draw the first values that they drew before."""
+    model = nn.Sequential(nn.LazyLinear(3), nn.LazyBatchNorm1d(), nn.Linear(3, 1))
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    before = model[2].weight.clone()
+    parameters = list(model.parameters())
+
+    def step(batch: torch.Tensor) -> torch.Tensor:
+        optimizer.zero_grad()
+        model(batch).sum().backward()
+        first = model[0].weight.detach().clone()
+        optimizer.step()
+        return first
+
     state = TrainingState()
-    with state.kept(lambda batch: model(batch), make_loader()):
-        model(torch.ones(2, 4))
-        with torch.no_grad():
-            model[1].weight.zero_()
-    assert state.lost == ["LazyLinear, whose parameters its first call makes"]
-    assert torch.equal(model[1].weight, before) and model(torch.ones(2, 4)).shape == (2, 1)
+    with state.kept(step, make_loader()):
+        drawn = step(torch.ones(2, 4))
+        step(torch.ones(2, 4))
+    assert state.lost == [] and torch.equal(model[2].weight, before)
+    assert type(model[0]) is nn.LazyLinear and type(model[1]) is nn.LazyBatchNorm1d
+    assert model[0].has_uninitialized_params() and model[1].has_uninitialized_params()
+    assert repr(model[1].running_mean) == "<UninitializedBuffer>" and model[1].num_features == 0
+    assert list(map(id, model.parameters())) == list(map(id, parameters))
+    assert torch.equal(step(torch.ones(2, 4)), drawn)
+    assert type(model[0]) is nn.Linear and len(model[0]._forward_pre_hooks) == 0
+
+
+def test_lazy_modules_that_have_values_keep_them() -> None:
+    model = nn.Sequential(nn.LazyLinear(3))
+    model(torch.ones(2, 4))
+    before = model[0].weight.clone()
+    state = TrainingState()
+    with state.kept(lambda batch: model(batch), make_loader()), torch.no_grad():
+        model[0].weight.zero_()
+    assert state.lost == [] and torch.equal(model[0].weight, before)
+
+
+def test_a_lazy_module_seen_first_in_a_step() -> None:
+    hidden = [nn.LazyLinear(3)]
+    state = TrainingState()
+    with state.kept(print, make_loader()):
+        hidden[0](torch.ones(2, 4))
+    assert hidden[0].has_uninitialized_params() and hidden[0](torch.ones(2, 5)).shape == (2, 3)
 
 
 def test_a_large_tensor_is_only_watched(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -116,6 +116,22 @@ def test_shells_can_be_made_without_their_contents(shell: Any) -> None:
         _ = shell.__new__(shell).anything
 
 
+def test_the_state_of_a_sampler_is_its_own() -> None:
+    """torchdata takes and restores the state of the iterator; a sampler without state has none here either."""
+
+    class Counting:
+        state_dict = 5
+
+        def __iter__(self) -> Counting:
+            return self
+
+        def __next__(self) -> int:
+            return 1
+
+    assert iter(EndlessSampler(Counting())).state_dict == 5
+    assert not hasattr(iter(EndlessSampler(range(3))), "state_dict")
+
+
 class TestInitWorker:
     def test_workers_see_the_users_dataset(self, monkeypatch: pytest.MonkeyPatch) -> None:
         info = SimpleNamespace(dataset="wrapped")

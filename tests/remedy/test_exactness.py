@@ -16,11 +16,12 @@ from torchvision.transforms.v2 import functional as F
 
 from pipediag.remedy import exactness
 from pipediag.remedy.certificate_samples import tensor_of
+from pipediag.remedy.encoders import ENCODERS
 from pipediag.remedy.exactness import LAST_DIGITS, NEIGHBOUR, ONE_LEVEL, UNBOUNDED, Input, deviations
 from pipediag.remedy.hooks import recording
 from pipediag.remedy.images import stand_in
 from pipediag.remedy.kernels import KERNELS
-from pipediag.remedy.ops import ENCODERS, Op, State
+from pipediag.remedy.ops import Op, State
 from pipediag.remedy.packing import pack_ops
 from pipediag.remedy.replay import replay_on
 from pipediag.remedy.triton import available

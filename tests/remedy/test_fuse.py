@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from pipediag.remedy import fuse, kernels, ops
+from pipediag.remedy import encoders, fuse, kernels
 from pipediag.remedy.batched import colour, pointwise
 from pipediag.remedy.fuse import Codes, fused, programs
 from pipediag.remedy.ops import Op, Shape, State
@@ -131,35 +131,35 @@ class Drawing:
         state = self.state
         floating = state.dtype == FLOAT
         calls: dict[str, Callable[[], list[Op]]] = {
-            "hflip": lambda: ops.horizontal_flip(state),
-            "vflip": lambda: ops.vertical_flip(state),
+            "hflip": lambda: encoders.horizontal_flip(state),
+            "vflip": lambda: encoders.vertical_flip(state),
             "brightness": lambda: self._encode("adjust_brightness", self.number(0.2, 1.8)),
             "contrast": lambda: self._encode("adjust_contrast", self.number(0.2, 1.8)),
             "saturation": lambda: self._encode("adjust_saturation", self.number(0.2, 1.8)),
             "invert": lambda: self._encode("invert"),
             "solarize": lambda: self._encode("solarize", self.number(0.1, 0.9) * (1 if floating else 255)),
-            "grey": lambda: ops.rgb_to_grayscale(state, 3 if state.channels == 3 else 1),
-            "grey of one channel": lambda: ops.rgb_to_grayscale(state, 1),
-            "colour": lambda: ops.grayscale_to_rgb(state),
+            "grey": lambda: encoders.rgb_to_grayscale(state, 3 if state.channels == 3 else 1),
+            "grey of one channel": lambda: encoders.rgb_to_grayscale(state, 1),
+            "colour": lambda: encoders.grayscale_to_rgb(state),
             "crop": self._crop,
             "box": self._box,
-            "resize": lambda: ops.resize(state, self._sides(), *self._filter()),
-            "blur": lambda: ops.gaussian_blur(state, 3, [self.number(0.3, 2)] * 2),
-            "affine": lambda: ops.ENCODERS["affine"](
+            "resize": lambda: encoders.resize(state, self._sides(), *self._filter()),
+            "blur": lambda: encoders.gaussian_blur(state, 3, [self.number(0.3, 2)] * 2),
+            "affine": lambda: encoders.ENCODERS["affine"](
                 state, self.number(-30, 30), [1, -1], 1.1, [3.0, 0.0], "bilinear", fill=[0.5]
             ),
-            "rotate": lambda: ops.ENCODERS["rotate"](state, self.number(5, 30), "nearest", expand=True),
-            "turn": lambda: ops.ENCODERS["rotate"](state, 90, expand=True),
-            "pad": lambda: ops.pad(state, [1, 0, 2, 1], fill=1),
+            "rotate": lambda: encoders.ENCODERS["rotate"](state, self.number(5, 30), "nearest", expand=True),
+            "turn": lambda: encoders.ENCODERS["rotate"](state, 90, expand=True),
+            "pad": lambda: encoders.pad(state, [1, 0, 2, 1], fill=1),
             "sharpness": lambda: self._encode("adjust_sharpness", self.number(0.5, 2)),
-            "scaled": lambda: ops.to_dtype(state, UINT8 if floating else FLOAT, scale=True),
-            "cast": lambda: ops.to_dtype(state, FLOAT),
-            "older": lambda: ops.convert_image_dtype(state, UINT8 if floating else FLOAT),
+            "scaled": lambda: encoders.to_dtype(state, UINT8 if floating else FLOAT, scale=True),
+            "cast": lambda: encoders.to_dtype(state, FLOAT),
+            "older": lambda: encoders.convert_image_dtype(state, UINT8 if floating else FLOAT),
         }
         if state.channels == 3:
-            calls["permute"] = lambda: ops.permute_channels(state, self.draw(st.permutations(range(3))))
+            calls["permute"] = lambda: encoders.permute_channels(state, self.draw(st.permutations(range(3))))
         if floating and not self.normalized:
-            calls["normalize"] = lambda: ops.normalize(state, *((0.4, 0.5, 0.6)[: state.channels],) * 2)
+            calls["normalize"] = lambda: encoders.normalize(state, *((0.4, 0.5, 0.6)[: state.channels],) * 2)
         if self.in_range:
             calls["gamma"] = lambda: self._encode(
                 "adjust_gamma", self.number(0.4, 2.5), self.draw(st.sampled_from([1, 0.9]))
@@ -182,7 +182,7 @@ class Drawing:
         return made
 
     def _encode(self, name: str, *numbers: float) -> list[Op]:
-        return ops.ENCODERS[name](self.state, *numbers)
+        return encoders.ENCODERS[name](self.state, *numbers)
 
     def _sides(self) -> list[int]:
         return [self.draw(st.integers(4, 14)), self.draw(st.integers(4, 14))]
@@ -203,11 +203,11 @@ class Drawing:
         return top, left, self.draw(st.integers(3, height - top)), self.draw(st.integers(3, width - left))
 
     def _crop(self) -> list[Op]:
-        return ops.crop(self.state, *self._place())
+        return encoders.crop(self.state, *self._place())
 
     def _box(self) -> list[Op]:
         mode, _, antialias = self._filter()
-        return ops.ENCODERS["resized_crop"](self.state, *self._place(), self._sides(), mode, antialias)
+        return encoders.ENCODERS["resized_crop"](self.state, *self._place(), self._sides(), mode, antialias)
 
 
 class Case(NamedTuple):
@@ -282,7 +282,7 @@ def state(shape: Shape = SHAPE, dtype: torch.dtype = UINT8) -> State:
 
 
 def factor(name: str, number: float, of: State | None = None) -> list[Op]:
-    return ops.ENCODERS[name](of or state(), number)
+    return encoders.ENCODERS[name](of or state(), number)
 
 
 RESIZED = {"size": [6, 5], "interpolation": "bilinear"}
@@ -290,9 +290,9 @@ RESIZED = {"size": [6, 5], "interpolation": "bilinear"}
 
 def test_colours_and_flips_become_one_op() -> None:
     one = track(
-        ops.horizontal_flip(state()),
+        encoders.horizontal_flip(state()),
         factor("adjust_brightness", 1.5),
-        ops.vertical_flip(state()),
+        encoders.vertical_flip(state()),
         factor("adjust_contrast", 0.5),
         factor("adjust_contrast", 0.75),
     )
@@ -305,19 +305,21 @@ def test_colours_and_flips_become_one_op() -> None:
 
 
 def test_two_flips_undo_one_another() -> None:
-    (op,), _ = fused(track(ops.horizontal_flip(state()), ops.horizontal_flip(state())), SHAPE, UINT8)
+    (op,), _ = fused(track(encoders.horizontal_flip(state()), encoders.horizontal_flip(state())), SHAPE, UINT8)
     assert op.numbers == (Codes(0, 0, ()),)
 
 
 def test_a_conversion_and_a_normalization_end_a_run() -> None:
     floats = state(dtype=FLOAT)
     chain = track(
-        ops.horizontal_flip(state()), ops.to_dtype(state(), FLOAT, scale=True), ops.normalize(floats, [0.4], [0.3])
+        encoders.horizontal_flip(state()),
+        encoders.to_dtype(state(), FLOAT, scale=True),
+        encoders.normalize(floats, [0.4], [0.3]),
     )
     (op,), _ = fused(chain, SHAPE, UINT8)
     numbers = (Codes(FLIP_HORIZONTALLY, 0, (PixelOp.TO_FLOAT,)), 1 / 255, 1.0)
     assert op == Op("pixels", (FLOAT, (0.4,), (0.3,)), numbers, SHAPE, FLOAT)
-    again, _ = fused(track(ops.normalize(floats, [0.4], [0.3]), ops.ENCODERS["invert"](floats)), SHAPE, FLOAT)
+    again, _ = fused(track(encoders.normalize(floats, [0.4], [0.3]), encoders.ENCODERS["invert"](floats)), SHAPE, FLOAT)
     assert [one.static[1] for one in again] == [(0.4,), None]
 
 
@@ -330,7 +332,7 @@ def test_a_conversion_alone_stays_what_it_is(how: str) -> None:
 @pytest.mark.parametrize(("how", "joined"), [("multiply", True), ("cast", True), ("divide", False)])
 def test_a_conversion_joins_the_resizing_after_it(how: str, joined: bool) -> None:
     convert = [Op("to_dtype", (FLOAT, how), (), SHAPE, FLOAT)]
-    resize = ops.resize(state(dtype=FLOAT), **RESIZED)
+    resize = encoders.resize(state(dtype=FLOAT), **RESIZED)
     made, sites = fused(track(convert, resize), SHAPE, UINT8)
     if joined:
         (op,) = made
@@ -343,7 +345,7 @@ def test_a_conversion_joins_the_resizing_after_it(how: str, joined: bool) -> Non
 
 def test_a_normalization_joins_the_blur_before_it() -> None:
     floats = state(dtype=FLOAT)
-    blur, normalize = ops.gaussian_blur(floats, 3, 0.7), ops.normalize(floats, [0.4], [0.3])
+    blur, normalize = encoders.gaussian_blur(floats, 3, 0.7), encoders.normalize(floats, [0.4], [0.3])
     made, sites = fused(track(blur, normalize), SHAPE, FLOAT)
     assert made == (Op("fast_gaussian_blur", (3, 3, (0.4,), (0.3,)), (0.7, 0.7), SHAPE, FLOAT),)
     assert sites == (0,)
@@ -351,27 +353,33 @@ def test_a_normalization_joins_the_blur_before_it() -> None:
 
 def test_no_more_than_a_normalization_joins_the_blur_before_it() -> None:
     floats = state(dtype=FLOAT)
-    flipped = track(ops.gaussian_blur(floats, 3, 0.7), ops.horizontal_flip(floats), ops.normalize(floats, [0.4], [0.3]))
+    flipped = track(
+        encoders.gaussian_blur(floats, 3, 0.7),
+        encoders.horizontal_flip(floats),
+        encoders.normalize(floats, [0.4], [0.3]),
+    )
     assert names(fused(flipped, SHAPE, FLOAT)) == ["fast_gaussian_blur", "pixels"]
     converted = track(
-        ops.gaussian_blur(state(), 3, 0.7), ops.to_dtype(state(), FLOAT, True), ops.normalize(floats, [0.4], [0.3])
+        encoders.gaussian_blur(state(), 3, 0.7),
+        encoders.to_dtype(state(), FLOAT, True),
+        encoders.normalize(floats, [0.4], [0.3]),
     )
     assert names(fused(converted, SHAPE, UINT8)) == ["fast_gaussian_blur", "pixels"]
 
 
 def test_a_second_normalization_does_not_join_the_blur() -> None:
     floats = state(dtype=FLOAT)
-    first, second = ops.normalize(floats, [0.4], [0.3]), ops.normalize(floats, [0.1], [0.2])
-    made, _ = fused(track(ops.gaussian_blur(floats, 3, 0.7), first, second), SHAPE, FLOAT)
+    first, second = encoders.normalize(floats, [0.4], [0.3]), encoders.normalize(floats, [0.1], [0.2])
+    made, _ = fused(track(encoders.gaussian_blur(floats, 3, 0.7), first, second), SHAPE, FLOAT)
     assert [op.static[-2:] for op in made] == [((0.4,), (0.3,)), ((0.1,), (0.2,))]
 
 
 @pytest.mark.parametrize(
     "op",
     [
-        ops.ENCODERS["affine"](state(), 9.0, [1, 2], 1.0, [0.0, 0.0], fill=[3]),
-        ops.ENCODERS["rotate"](state(), 9.0, "bilinear"),
-        ops.perspective(state(), [[0, 0], [9, 0], [9, 9], [0, 9]], [[1, 0], [9, 1], [8, 9], [0, 8]]),
+        encoders.ENCODERS["affine"](state(), 9.0, [1, 2], 1.0, [0.0, 0.0], fill=[3]),
+        encoders.ENCODERS["rotate"](state(), 9.0, "bilinear"),
+        encoders.perspective(state(), [[0, 0], [9, 0], [9, 9], [0, 9]], [[1, 0], [9, 1], [8, 9], [0, 8]]),
     ],
     ids=lambda made: made[0].name,
 )
@@ -382,8 +390,8 @@ def test_warps_have_a_fast_kernel(op: list[Op]) -> None:
 
 def test_a_crop_goes_before_colours_and_becomes_the_box_of_a_resizing() -> None:
     cut = state((3, 8, 7))
-    resize = ops.resize(cut, **RESIZED)
-    one = track(factor("adjust_brightness", 1.5), factor("adjust_hue", 0.1), ops.crop(state(), 2, 1, 8, 7), resize)
+    resize = encoders.resize(cut, **RESIZED)
+    one = track(factor("adjust_brightness", 1.5), factor("adjust_hue", 0.1), encoders.crop(state(), 2, 1, 8, 7), resize)
     made, sites = fused(one, SHAPE, UINT8)
     assert [op.name for op in made] == ["pixels", "fast_resample"]
     assert made[0].shape == SHAPE
@@ -392,7 +400,7 @@ def test_a_crop_goes_before_colours_and_becomes_the_box_of_a_resizing() -> None:
 
 
 def test_a_crop_at_the_beginning_becomes_the_box_of_a_resizing() -> None:
-    one = track(ops.crop(state(), 2, 1, 8, 7), ops.resize(state((3, 8, 7)), **RESIZED))
+    one = track(encoders.crop(state(), 2, 1, 8, 7), encoders.resize(state((3, 8, 7)), **RESIZED))
     (op,), sites = fused(one, SHAPE, UINT8)
     assert (op.name, op.numbers, op.shape, sites) == ("fast_resample", (2, 1, 8, 7), (3, 6, 5), (1,))
 
@@ -400,7 +408,9 @@ def test_a_crop_at_the_beginning_becomes_the_box_of_a_resizing() -> None:
 def test_a_crop_without_a_resizing_goes_first() -> None:
     cut = (3, 8, 7)
     one = track(
-        factor("adjust_brightness", 1.5), ops.to_dtype(state(), FLOAT, True), ops.crop(state(dtype=FLOAT), 2, 1, 8, 7)
+        factor("adjust_brightness", 1.5),
+        encoders.to_dtype(state(), FLOAT, True),
+        encoders.crop(state(dtype=FLOAT), 2, 1, 8, 7),
     )
     (crop, rest), sites = fused(one, SHAPE, UINT8)
     assert crop == Op("crop", (8, 7), (2, 1), cut, UINT8)
@@ -417,7 +427,7 @@ def test_warps_of_pillow_have_a_fused_kernel() -> None:
 
 def test_a_crop_passes_a_table_of_levels() -> None:
     table = torch.arange(256, dtype=UINT8).expand(3, 256)
-    one = track([Op("pillow_point", (), (), SHAPE, UINT8, table)], ops.crop(state(), 2, 1, 8, 7))
+    one = track([Op("pillow_point", (), (), SHAPE, UINT8, table)], encoders.crop(state(), 2, 1, 8, 7))
     (crop, point), _ = fused(one, SHAPE, UINT8)
     assert (crop.name, point.name, point.shape) == ("crop", "pillow_point", (3, 8, 7))
     assert point.bulk is table
@@ -425,18 +435,18 @@ def test_a_crop_passes_a_table_of_levels() -> None:
 
 def test_a_crop_that_reaches_out_of_the_image_stays_where_it_is() -> None:
     """What it adds is black, and would be changed by the colours."""
-    one = track(ops.ENCODERS["invert"](state()), ops.crop(state(), -2, 0, 12, 10))
+    one = track(encoders.ENCODERS["invert"](state()), encoders.crop(state(), -2, 0, 12, 10))
     assert names(fused(one, SHAPE, UINT8)) == ["pixels", "crop"]
 
 
 @pytest.mark.parametrize("between", ["adjust_contrast", "adjust_sharpness"])
 def test_a_crop_does_not_pass_what_looks_at_other_pixels(between: str) -> None:
-    one = track(factor(between, 0.5), ops.crop(state(), 2, 1, 8, 7))
+    one = track(factor(between, 0.5), encoders.crop(state(), 2, 1, 8, 7))
     assert names(fused(one, SHAPE, UINT8))[-1] == "crop"
 
 
 def test_a_crop_passes_a_change_of_channels() -> None:
-    one = track(ops.rgb_to_grayscale(state(), 1), ops.crop(state((1, 12, 10)), 2, 1, 8, 7))
+    one = track(encoders.rgb_to_grayscale(state(), 1), encoders.crop(state((1, 12, 10)), 2, 1, 8, 7))
     made, _ = fused(one, SHAPE, UINT8)
     assert [(op.name, op.shape) for op in made] == [("crop", (3, 8, 7)), ("grayscale", (1, 8, 7))]
 
@@ -451,7 +461,9 @@ COLOURS = ("adjust_brightness", "adjust_contrast", "adjust_saturation", "adjust_
 )
 def test_other_images_keep_their_colours_and_flips(shape: Shape, dtype: torch.dtype) -> None:
     of = state(shape, dtype)
-    one = track(ops.horizontal_flip(of), *(factor(name, 0.5, of) for name in COLOURS), ops.ENCODERS["invert"](of))
+    one = track(
+        encoders.horizontal_flip(of), *(factor(name, 0.5, of) for name in COLOURS), encoders.ENCODERS["invert"](of)
+    )
     assert fused(one, shape, dtype) == one
 
 
@@ -459,11 +471,11 @@ def test_other_images_keep_their_colours_and_flips(shape: Shape, dtype: torch.dt
 def test_other_dtypes_keep_their_kernels(dtype: torch.dtype) -> None:
     of = state(dtype=dtype)
     one = track(
-        ops.horizontal_flip(of),
-        ops.ENCODERS["affine"](of, 9.0, [1, 2], 1.0, [0.0, 0.0]),
-        ops.ENCODERS["rotate"](of, 9.0),
-        ops.gaussian_blur(of, 3, 0.5),
-        ops.resize(of, **RESIZED),
+        encoders.horizontal_flip(of),
+        encoders.ENCODERS["affine"](of, 9.0, [1, 2], 1.0, [0.0, 0.0]),
+        encoders.ENCODERS["rotate"](of, 9.0),
+        encoders.gaussian_blur(of, 3, 0.5),
+        encoders.resize(of, **RESIZED),
     )
     assert fused(one, SHAPE, dtype) == one
 
@@ -471,18 +483,18 @@ def test_other_dtypes_keep_their_kernels(dtype: torch.dtype) -> None:
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float16, torch.int64, torch.int16, torch.bool], ids=str)
 def test_conversions_of_other_dtypes_do_not_join_a_resizing(dtype: torch.dtype) -> None:
     of = state(dtype=dtype)
-    one = track(ops.to_dtype(of, FLOAT, scale=True), ops.resize(state(dtype=FLOAT), **RESIZED))
+    one = track(encoders.to_dtype(of, FLOAT, scale=True), encoders.resize(state(dtype=FLOAT), **RESIZED))
     assert names(fused(one, SHAPE, dtype)) == ["to_dtype", "fast_resample"]
 
 
 def test_a_conversion_that_does_not_end_in_float32_is_not_fused() -> None:
-    one = track(ops.to_dtype(state(), torch.float16, scale=True))
+    one = track(encoders.to_dtype(state(), torch.float16, scale=True))
     assert fused(one, SHAPE, UINT8) == one
 
 
 def test_noise_and_drawn_values_are_kept() -> None:
     floats = state(dtype=FLOAT)
-    one = track(ops.gaussian_noise(floats), ops.erase(floats, 1, 2, 3, 4, torch.rand(3, 3, 4)))
+    one = track(encoders.gaussian_noise(floats), encoders.erase(floats, 1, 2, 3, 4, torch.rand(3, 3, 4)))
     for mine, want in zip(fused(one, SHAPE, FLOAT)[0], one[0], strict=True):
         assert mine is want
 
@@ -493,7 +505,9 @@ def test_nothing_to_fuse() -> None:
 
 def test_fusing_one_track_leaves_the_track_alone() -> None:
     one = track(
-        factor("adjust_brightness", 1.5), ops.crop(state(), 2, 1, 8, 7), ops.resize(state((3, 8, 7)), **RESIZED)
+        factor("adjust_brightness", 1.5),
+        encoders.crop(state(), 2, 1, 8, 7),
+        encoders.resize(state((3, 8, 7)), **RESIZED),
     )
     kept = (tuple(one[0]), tuple(one[1]))
     fused(one, SHAPE, UINT8)
@@ -508,7 +522,7 @@ def test_operands_are_those_of_the_kernel(name: str, number: float) -> None:
 
 
 def test_operands_of_levels_are_those_of_the_kernel() -> None:
-    one = track(factor("posterize", 3), factor("solarize", 99.0), ops.ENCODERS["invert"](state()))
+    one = track(factor("posterize", 3), factor("solarize", 99.0), encoders.ENCODERS["invert"](state()))
     (op,), _ = fused(one, SHAPE, UINT8)
     codes, operands = zip(
         _encoded(PixelOp.POSTERIZE, 3), _encoded(PixelOp.SOLARIZE, 99.0), _encoded(PixelOp.INVERT), strict=True
@@ -529,9 +543,9 @@ def test_what_becomes_of_a_track_is_found_out_once_for_all_sizes() -> None:
         whole = state((3, side, side + 1))
         one = track(
             factor("adjust_contrast", side / 40, whole),
-            ops.to_dtype(whole, FLOAT, scale=True),
-            ops.crop(state((3, side, side + 1), FLOAT), side - 15, 2, 9, 11),
-            ops.gaussian_blur(state((3, 9, 11), FLOAT), 7),
+            encoders.to_dtype(whole, FLOAT, scale=True),
+            encoders.crop(state((3, side, side + 1), FLOAT), side - 15, 2, 9, 11),
+            encoders.gaussian_blur(state((3, 9, 11), FLOAT), 7),
         )
         for place in (whole.shape, (3, 19, 19)):
             made, _ = fused(one, place, UINT8)
@@ -543,9 +557,9 @@ def test_what_becomes_of_a_track_is_found_out_once_for_all_sizes() -> None:
 
 
 def test_programs_are_filled_up_to_the_longest() -> None:
-    short, _ = fused(track(ops.horizontal_flip(state())), SHAPE, UINT8)
+    short, _ = fused(track(encoders.horizontal_flip(state())), SHAPE, UINT8)
     long, _ = fused(
-        track(factor("adjust_contrast", 0.25), factor("posterize", 3), ops.vertical_flip(state())), SHAPE, UINT8
+        track(factor("adjust_contrast", 0.25), factor("posterize", 3), encoders.vertical_flip(state())), SHAPE, UINT8
     )
     codes, operands, longest, contrasts = programs([*short, *long, *short])
     assert list(codes) == [1, 2, 1, 0, 0, PixelOp.CONTRAST, PixelOp.POSTERIZE, 0, 0]
@@ -554,6 +568,6 @@ def test_programs_are_filled_up_to_the_longest() -> None:
 
 
 def test_programs_of_flips_alone_have_one_step_that_ends_them() -> None:
-    (flip,), _ = fused(track(ops.horizontal_flip(state())), SHAPE, UINT8)
+    (flip,), _ = fused(track(encoders.horizontal_flip(state())), SHAPE, UINT8)
     codes, operands, longest, contrasts = programs([flip, flip])
     assert (list(codes), list(operands), longest, contrasts) == ([1, 1, 0, 0], [0, 0, 0, 0], 1, 0)

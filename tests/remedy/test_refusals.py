@@ -218,9 +218,28 @@ def test_a_transform_of_arrays_stays(workers: int, device: torch.device) -> None
     assert offloaded.plan.reasons
 
 
-def test_a_transform_of_arrays_is_named(device: torch.device) -> None:
-    offloaded = offload(loader(OfArrays(Arrays())), device)
-    assert [reason for reason in offloaded.plan.reasons if "Arrays" in reason]
+class Uncalled(Images):
+    def __getitem__(self, index: int) -> Any:
+        return pixels(index)
+
+
+def only_labels(samples: Any) -> Any:
+    return torch.tensor([len(sample) for sample in samples])
+
+
+@pytest.mark.parametrize(
+    ("dataset", "collate", "reason"),
+    [
+        (OfArrays(Arrays()), None, "Arrays: it gets numpy arrays, and only tensors and Pillow images can be recorded"),
+        (Uncalled(CHAIN), None, "Compose: it was not called with an image"),
+        (Images(CHAIN), only_labels, "the collate function puts no recorded image into the batch"),
+        (torch.utils.data.TensorDataset(torch.ones(64, 3, 8, 8)), None, "no transform was found on the dataset"),
+    ],
+    ids=["arrays", "not called", "not collated", "no transform"],
+)
+def test_why_no_image_was_recorded(dataset: Any, collate: Any, reason: str, device: torch.device) -> None:
+    offloaded = offload(loader(dataset, collate_fn=collate), device)
+    assert offloaded.plan.reasons[0] == reason and not offloaded.plan.pieces
 
 
 @pytest.mark.parametrize("first", [v2.ToImage(), v1.ToTensor()], ids=["ToImage", "ToTensor"])

@@ -11,9 +11,10 @@ import torch
 from torchvision.transforms.v2 import functional as F
 
 from pipediag.remedy import NotRecordable, templates
+from pipediag.remedy.encoders import ENCODERS, PREPARED
 from pipediag.remedy.hooks import recording
 from pipediag.remedy.images import stand_in
-from pipediag.remedy.ops import ENCODERS, PREPARED, State
+from pipediag.remedy.ops import State
 from pipediag.remedy.tape import Tape, session
 from pipediag.remedy.templates import LookedAt, Template, Token, fact, templates_of
 from pipediag.usercode import randomness

@@ -11,7 +11,7 @@ pytest.importorskip("triton")
 
 import triton.language
 
-from pipediag.remedy.triton import _pixel_kernels, blur, jpeg_colours, pillow_warp, resample, warp
+from pipediag.remedy.triton import _pixel_kernels, _resample_kernels, blur, jpeg_colours, pillow_warp, warp
 from pipediag.remedy.triton._host import OPTIONS
 
 BOXES = {"tops", "lefts", "heights", "widths", "image_heights", "image_widths"}
@@ -23,8 +23,8 @@ BOXES = {"tops", "lefts", "heights", "widths", "image_heights", "image_widths"}
         (_pixel_kernels.sum_kernel, {"codes", "operands", "sums"}),
         (_pixel_kernels.pixel_kernel, {"codes", "operands", "sums", "flips"}),
         (blur._blur_kernel, {"sigma"}),
-        (resample._plan_kernel, BOXES),
-        (resample._apply_kernel, {"offsets", "image_heights", "image_widths"}),
+        (_resample_kernels.plan_kernel, BOXES),
+        (_resample_kernels.apply_kernel, {"offsets", "image_heights", "image_widths"}),
         (warp._warp_kernel, {"transform"}),
         (pillow_warp._warp_kernel, {"transform"}),
         (jpeg_colours._rgb_kernel, {"planes", "table", "out"}),
@@ -55,7 +55,7 @@ class TestCompiling:
             "BLOCK": 256,
         }
         types = {**dict.fromkeys(BOXES, "*i64"), "plan": "*i32", "weights": "*i32"}
-        assert "cubin" in compiled(resample._plan_kernel, types, constants)
+        assert "cubin" in compiled(_resample_kernels.plan_kernel, types, constants)
 
     @pytest.mark.parametrize("layout", ["strided", "chw"])
     @pytest.mark.parametrize(("down_first", "two_by_two"), [(True, False), (False, False), (False, True)])
@@ -72,7 +72,7 @@ class TestCompiling:
         }
         tables = dict.fromkeys(("offsets", "image_heights", "image_widths"), "*i64")
         types = {**tables, "pixels": "*u8", "out": "*u8", "plan": "*i32", "weights": "*i32"}
-        assert "cubin" in compiled(resample._apply_kernel, types, constants)
+        assert "cubin" in compiled(_resample_kernels.apply_kernel, types, constants)
 
     @pytest.mark.parametrize("interpolation", ["nearest", "bilinear", "bicubic"])
     @pytest.mark.parametrize("perspective", [True, False])

@@ -33,7 +33,7 @@ from pipediag.session import (
     settings_rung,
 )
 
-from ..made import climbing, cut, inside, make
+from ..made import climbing, cut, inside, job, make
 
 DIFF = """--- train.py
 +++ train.py
@@ -116,6 +116,8 @@ def full_session() -> Session:
     session.caches = {"held_bytes": 420 << 20, "device": 8, "host": 8, "shared": 2}
     _with_trials(session)
     session.stretches = stretches(session)
+    others = job(4)
+    session.ranks, session.rank_trials, session.of_rank = others.ranks, others.rank_trials, 2
     session.warn("writes-in-place", "the training loop changes its batches in place", "cached rungs hand out copies")
     session.ended = "settled"
     return session

@@ -77,6 +77,7 @@ class TestDiagnosis:
             "Careful",
             "Where a step goes",
             "The ladder",
+            "Ranks",
             "Inside a worker",
             "The run over time",
             "Sample times",
@@ -98,6 +99,8 @@ class TestDiagnosis:
             "settings:2",  # a lane of the run
             "99 % below 47.5 ms",  # the histogram
             "4711",  # a slow sample
+            "Rank 2 holds the job",  # the answer
+            "load 86 %",  # a rank
             "+loader = pipediag.offload(loader)",  # the diff
             "Largest difference: 1.5 of 255 levels",  # a certified sample
             "num_workers=6, prefetch_factor=4, pin_memory=True",  # a setting
@@ -149,11 +152,14 @@ class TestOtherSubjects:
     def test_comparison(self) -> None:
         page = Outline(write(compare(CHAIN, FULL)))
         assert page.titles[1:] == [
+            "Careful",
             "The two verdicts",
             "Steps per second by rung",
             "Milliseconds a step by stage",
             "Set otherwise",
+            "Warnings",
         ]
+        assert "not the same number of ranks: 1 before, 4 after" in page.text
         assert "not significant" in page.text
         assert "sentence" in data_of(page)
 

@@ -20,7 +20,7 @@ from pipediag.errors import SessionFileError, UsageError
 from pipediag.report import RENDERERS, check_output, read, screen_for, write
 from pipediag.session import BatchStep, Files, HotLine, Session, Slow, Startup, Tail
 
-from ..made import DOCUMENTS, FLAT, blocks, climbing, cut, inside, leaf, make, torchvisions, without
+from ..made import DOCUMENTS, FLAT, blocks, climbing, cut, inside, job, leaf, make, torchvisions, without
 
 render_terminal = RENDERERS[".txt"]
 GOLDEN = Path(__file__).parent / "golden"
@@ -172,6 +172,8 @@ SESSIONS = {
     "chain": chain_session,
     "advice": advised_session,
     "observed": observed_session,
+    "ranks": lambda: job(4),
+    "many-ranks": lambda: job(24, None, hosts=3, cores=32),
 }
 
 

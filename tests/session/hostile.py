@@ -49,7 +49,7 @@ from pipediag.session import (
 )
 from pipediag.session.facts import Apart, Elsewhere
 
-from ..made import blocks, climbing, cut, inside, leaf, make, waits
+from ..made import blocks, climbing, cut, inside, job, leaf, make, waits
 
 #: What a damaged file may hold in place of anything else.
 ODD: tuple[Any, ...] = (
@@ -102,6 +102,9 @@ def full_session() -> Session:
             seconds = 0.6 + 0.01 * (round_ % 3)
             session.windows += [Window("baseline", round_, 10, 1.0, 10), Window(rung, round_, 10, seconds, 10)]
     session.script.wrote, session.script.error = ["checkpoint.pt"], "ValueError: no"
+    others = job(4)
+    session.ranks, session.rank_trials, session.of_rank = others.ranks, others.rank_trials, 2
+    session.ranks[1].numa_node, session.ranks[1].storage, session.ranks[1].ended = 0, "nfs", "ValueError: no"
     session.warnings = [Warning_("hung", "it hung", "budget")]
     session.ended = "settled"
     return copy.deepcopy(session)  # each fact once more: a file shares none
@@ -112,6 +115,8 @@ def damaged(data: Any, draw: random.Random, times: int) -> Any:
     data = copy.deepcopy(data)
     for _ in range(times):
         places = list(_places(data))
+        if not places:
+            break
         holder, key = places[draw.randrange(len(places))]
         match draw.randrange(8):
             case 0:

@@ -82,6 +82,20 @@ def session(**values: Any) -> str:
     return json.dumps({"schema_version": 1, "session": {**full_session().to_dict(), **values}})
 
 
+def ranked(*numbers: int, size: int = 0, **values: Any) -> str:
+    """A session of ranks with these numbers, and with ``values`` in each."""
+    size = size or max(numbers) + 1
+    return session(ranks=[{"rank": n, "world_size": size, **values} for n in numbers], rank_trials=[], of_rank=None)
+
+
+def trial(**values: Any) -> str:
+    """A session with one trial of its ranks."""
+    tried = {"fed": [0], "delayed": [], "delay_ms": 0.0, "round": 0, "steps": 1, "seconds": 1.0, **values}
+    return session(rank_trials=[tried])
+
+
+#: About as many ranks as a file may hold.
+RANKS = 25_000
 WINDOW = {"round": 0, "steps": 1, "seconds": 1.0}
 TEXTS: dict[str, Callable[[], str | bytes]] = {
     "empty": str,
@@ -98,8 +112,29 @@ TEXTS: dict[str, Callable[[], str | bytes]] = {
     "an-unknown-rung": lambda: session(tool_version=__version__, windows=[{"rung": "wheel", **WINDOW}]),
     "untried-settings": lambda: session(windows=[{"rung": "settings:9", **WINDOW}]),
     "another-schema": lambda: json.dumps({"schema_version": 0, "session": full_session().to_dict()}),
+    "a-rank-twice": lambda: ranked(0, 1, 1, 2),
+    "a-negative-rank": lambda: ranked(0, -1, size=2),
+    "a-rank-beyond-the-job": lambda: ranked(0, 2, size=2),
+    "negative-workers": lambda: ranked(0, 1, workers=-1),
+    "negative-waiting": lambda: ranked(0, 1, wait_ms=-1.0),
+    "a-share-above-one": lambda: ranked(0, 1, shares={"load": 1.5}),
+    "a-rank-of-no-job": lambda: session(of_rank=99),
+    "ranks-of-two-jobs": lambda: session(
+        ranks=[{"rank": 0, "world_size": 4}, {"rank": 1, "world_size": 2}], rank_trials=[], of_rank=None
+    ),
+    "a-job-too-large": lambda: ranked(0, 1, size=1 << 17),
+    "too-many-ranks": lambda: ranked(*range(100_000)),
+    "as-many-ranks-as-may-be": lambda: ranked(*range(RANKS), workers=3, worker_ms=80.0, cores=2.0, cpus=2),
+    "a-trial-of-a-rank-twice": lambda: trial(fed=[1, 1]),
+    "a-trial-of-no-rank": lambda: trial(delayed=[7]),
+    "a-trial-of-a-negative-rank": lambda: trial(fed=[-1]),
+    "a-negative-delay": lambda: trial(delay_ms=-1.0),
+    "a-trial-of-no-steps": lambda: trial(steps=0),
     "a-schema-of-text": lambda: json.dumps({"schema_version": "1", "session": full_session().to_dict()}),
 }
+
+#: Those that are reported.
+WITHIN_BOUNDS = ("as-many-windows-as-may-be", "as-many-ranks-as-may-be")
 
 _IN_BOUNDS = """
 import sys, time
@@ -137,7 +172,7 @@ def test_a_bad_file_is_refused_in_a_line(tmp_path: Path, name: str) -> None:
     file, content = tmp_path / "x.json", TEXTS[name]()
     file.write_bytes(content if isinstance(content, bytes) else content.encode())
     code, said, seconds, megabytes = read_apart(file)
-    assert code == (0 if name == "as-many-windows-as-may-be" else EXIT_USAGE)
+    assert code == (0 if name in WITHIN_BOUNDS else EXIT_USAGE)
     assert len(said.splitlines()) == bool(code) and said.startswith(str(file) * bool(code))
     assert seconds < SECONDS and megabytes < MEGABYTES
 

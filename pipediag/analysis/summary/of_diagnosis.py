@@ -11,7 +11,7 @@ from ...session import CACHED, HANDED_OVER, LOADED_ONCE, Place, Session
 from ..diagnosis import Diagnosis, Recommendation, Stage
 from ..intervals import Interval
 from ..remedy import Outcome, best, commands_to_keep, outcomes, remedy_of
-from ..sentences import counted, few_of, number, percent, span
+from ..sentences import counted, few_of, job, number, percent, span
 from ..thresholds import GATE
 from ..verdict import OBSERVED, PROVEN, startup_ms
 from ..waterfall import OF_THE_WORKERS, ranked
@@ -29,6 +29,7 @@ _FIRST = (
     "foreign-load",
     "tipping-over",
     "full-cpu",
+    "more-workers-than-cores",
     "writes-in-place",
 )
 
@@ -41,6 +42,7 @@ def of_diagnosis(diagnosis: Diagnosis) -> Summary:
     answered = replace(answer(diagnosis), subject=_subject(diagnosis.session), rates=_rates(diagnosis))
     return replace(
         answered,
+        holding=diagnosis.straggler.sentence if diagnosis.straggler else "",
         basis=_basis(diagnosis, causes),
         causes=[_cause(diagnosis.session, piece) for piece in causes],
         rest=_rest(diagnosis, [piece for piece in pieces if piece not in causes]),
@@ -89,8 +91,8 @@ def _certainty(diagnosis: Diagnosis) -> str:
 
 
 def _subject(session: Session) -> str:
-    """Return what was measured: script, data and device."""
-    parts = [_script(session), *_loader(session)]
+    """Return what was measured: script, data, ranks and device."""
+    parts = [_script(session), *_loader(session), *filter(None, [job(session.ranks)])]
     device = session.device.get("name") or session.device.get("type")
     return ", ".join([*parts, f"on {device if device != 'cpu' else 'the CPU'}"] if device else parts)
 
@@ -184,6 +186,8 @@ def _basis(diagnosis: Diagnosis, causes: Iterable[Stage]) -> str:
     if not any(piece.stage in OF_THE_WORKERS for piece in causes):
         return "measured with cached batches" if diagnosis.ladder.intervened else "as timed in the loop"
     basis = "split by the workers' time"
+    if diagnosis.session.of_rank is not None:
+        basis = f"rank {diagnosis.session.of_rank}, {basis}"
     return f"{basis}, proven by caching" if diagnosis.verdict.level == PROVEN else basis
 
 

@@ -47,6 +47,7 @@ class Summary:
         tone: good, doubtful or bad.
         subject: what was measured.
         rates: the rates to compare: now and possible, or before and after.
+        holding: the rank that holds a distributed job; empty if none is known to.
         basis: how it is known where the time goes.
         causes: the stages that certainly cost time, the most expensive first.
         rest: the other stages in one line; empty if there are none.
@@ -64,6 +65,7 @@ class Summary:
     tone: Tone = ""
     subject: str = ""
     rates: list[Rate] = field(default_factory=list)
+    holding: str = ""
     basis: str = ""
     causes: list[StageCost] = field(default_factory=list)
     rest: str = ""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ...analysis import Diagnosis
-from .. import advice, evidence, model
+from .. import advice, evidence, model, ranks
 from ..diagnosis import warnings
 from ..document import Section, filled
 from . import inside_worker, raw, remedies, sample_times, the_step
@@ -16,6 +16,7 @@ def page(diagnosis: Diagnosis) -> Page:
     parts = [
         the_step.part(diagnosis),
         the_step.ladder(diagnosis),
+        of_section("ranks", ranks.section(diagnosis)),
         inside_worker.part(diagnosis),
         _run(diagnosis),
         sample_times.part(diagnosis),

@@ -1,30 +1,39 @@
-"""Says where it is, on standard error, and waits there if it is told to; ``pipediag run`` can move its transforms."""
+"""Trains on samples that cost a millisecond until the planted fault comes."""
 
 import argparse
-import os
 import sys
-import time
+from itertools import pairwise
+
+from planted import KINDS, Planted
 
 parser = argparse.ArgumentParser()
-parser.add_argument("--wait-at", choices=["import", "first-batch"], default="")
+parser.add_argument("--fault", choices=[*KINDS, "none"], default="none")
+parser.add_argument("--at", default="")
+parser.add_argument("--only", default="", help="the fault is planted for this --rate alone")
+parser.add_argument("--rate", default="0.01")
+parser.add_argument("--broken", default="", choices=["", "init", "collate", "all", "replay", "empty", "stream"])
+parser.add_argument("--vision", action="store_true", help="transforms that can move")
+parser.add_argument("--no-loader", action="store_true")
+parser.add_argument("--no-training", action="store_true")
 parser.add_argument("--samples", type=int, default=100_000)
+parser.add_argument("--epochs", type=int, default=1)
+parser.add_argument("--steps", type=int, default=100_000)
 parser.add_argument("--size", type=int, default=32)
 parser.add_argument("--workers", type=int, default=2)
 args = parser.parse_args()
+kind = args.fault if args.only in ("", args.rate) else "none"
+#: pipediag measures this script from the parent process; otherwise it has become this process.
+measured = any(a.endswith("entry.py") and b == "child" for a, b in pairwise(sys.orig_argv))
+planted = Planted(kind, args.at if kind != "none" else "", under_parent=measured)
+planted.at("import")
 
-
-def at(place):
-    print(f"at {place}", file=sys.stderr, flush=True)
-    if args.wait_at == place:
-        time.sleep(120)
-
-
-at("import")
+import time  # noqa: E402
 
 import torch  # noqa: E402
 from torch import nn  # noqa: E402
-from torch.utils.data import DataLoader, Dataset  # noqa: E402
-from torchvision.transforms import v2  # noqa: E402
+from torch.utils.data import DataLoader, Dataset, IterableDataset, default_collate  # noqa: E402
+
+ODD = {"none": None, "text": "some text", "sizes": torch.zeros(3, 5, 5)}
 
 
 class Images(Dataset):
@@ -32,25 +41,82 @@ class Images(Dataset):
         self.transform = transform
 
     def __len__(self):
-        return args.samples
+        return 0 if args.broken == "empty" else args.samples
 
     def __getitem__(self, index):
+        odd = planted.sample()
+        if args.broken == "all":
+            raise LookupError("the planted error")
+        if odd == "sizes" and index % 2:
+            return ODD[odd], 0
+        if odd in ("none", "text"):
+            return ODD[odd]
         time.sleep(0.001)
         image = torch.full((3, args.size, args.size), index % 251, dtype=torch.uint8)
         return self.transform(image), index % 4
 
 
+class Stream(IterableDataset):
+    def __init__(self, images):
+        self.images = images
+
+    def __iter__(self):
+        for index in range(args.samples):
+            yield self.images[index]
+
+
+class Scale(nn.Module):
+    def forward(self, image):
+        return image / 255
+
+
+class Once(nn.Module):
+    """A transform that cannot take an image a second time."""
+
+    def forward(self, image):
+        if args.broken == "replay" and hasattr(image, "was_here"):
+            raise LookupError("the planted error")
+        image.was_here = True
+        return image
+
+
+def collate(samples):
+    if args.broken == "collate":
+        raise LookupError("the planted error")
+    return default_collate(samples)
+
+
+def start(worker):
+    if args.broken == "init":
+        raise LookupError("the planted error")
+
+
 if __name__ == "__main__":
-    chain = v2.Compose([v2.RandomHorizontalFlip(), v2.ToDtype(torch.float32, scale=True)])
-    loader = DataLoader(Images(chain), batch_size=8, num_workers=args.workers)
+    chain = nn.Sequential(Once(), Scale()) if args.broken == "replay" else Scale()
+    if args.vision:
+        from torchvision.transforms import v2
+
+        chain = v2.Compose([v2.RandomHorizontalFlip(), v2.ToDtype(torch.float32, scale=True)])
+    images = Images(chain)
+    loader = DataLoader(
+        Stream(images) if args.broken == "stream" else images,
+        batch_size=8,
+        num_workers=args.workers,
+        collate_fn=collate if args.broken == "collate" else None,
+        worker_init_fn=start,
+    )
     model = nn.Sequential(nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(3, 4))
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
-    for step, (images, labels) in enumerate(loader):
-        if step == 0:
-            at("first-batch")
-        loss = nn.functional.cross_entropy(model(images.to("cpu")), labels.to("cpu"))
-        optimizer.zero_grad()
-        loss.backward()
-        optimizer.step()
-        with open("steps", "w") as file:
-            file.write(f"{os.getpid()} {step}")
+    optimizer = torch.optim.SGD(model.parameters(), lr=float(args.rate))
+    step = 0
+    for _ in range(0 if args.no_loader else args.epochs):
+        for images, labels in loader:
+            if step >= args.steps:
+                break
+            planted.step(step)
+            loss = nn.functional.cross_entropy(model(images.to("cpu")), labels.to("cpu"))
+            if not args.no_training:
+                optimizer.zero_grad()
+                loss.backward()
+                optimizer.step()
+            step += 1
+    print("trained to its end")

@@ -8,7 +8,7 @@ import types
 from typing import Any
 
 from ..frames import is_installed
-from ..usercode.slots import names_in
+from .slots import names_in
 
 _LIBRARIES = sys.stdlib_module_names | {"torch", "torchvision", "numpy", "scipy", "PIL"}
 #: Objects of these packages are not searched by attribute; torch's are, since a module is one.
@@ -17,13 +17,14 @@ _OPAQUE = sys.stdlib_module_names | {"numpy", "PIL"}
 NAMESPACES = (argparse.Namespace, types.SimpleNamespace)
 
 
-def _package(obj: Any) -> str:
-    return (getattr(obj, "__module__", None) or "").partition(".")[0]
+def package(obj: Any) -> str:
+    """Return the top-level package that defines a class or function, or ""."""
+    return str(getattr(obj, "__module__", None) or "").partition(".")[0]
 
 
 def is_library(obj: Any) -> bool:
     """Return whether a function or class is a library's: it is assumed to keep no state and to hold no tensors."""
-    if _package(obj) in _LIBRARIES:
+    if package(obj) in _LIBRARIES:
         return True
     return is_installed(getattr(sys.modules.get(obj.__module__), "__file__", None) or "")
 
@@ -32,7 +33,7 @@ def is_record(obj: Any) -> bool:
     """Return whether an object is searched by its attributes."""
     if isinstance(obj, NAMESPACES):
         return True
-    if isinstance(obj, type) or _package(type(obj)) in _OPAQUE:
+    if isinstance(obj, type) or package(type(obj)) in _OPAQUE:
         return False
     return hasattr(obj, "__dict__") or bool(slot_values(obj))
 
@@ -54,16 +55,16 @@ def closed_over(fn: types.FunctionType) -> dict[str, Any]:
 
 
 def slot_values(obj: Any) -> dict[str, Any]:
-    """Return the attributes that an object keeps in slots, by the names that ``getattr`` knows."""
-    names = [name for cls in type(obj).__mro__ for name in _slot_names(cls)]
-    return {name: getattr(obj, name) for name in names if hasattr(obj, name)}
-
-
-def _slot_names(cls: type) -> list[str]:
-    slots = vars(cls).get("__slots__", ())
-    names = [slots] if isinstance(slots, str) else list(slots)
-    hidden = [f"_{cls.__name__.lstrip('_')}{n}" if n.startswith("__") and not n.endswith("__") else n for n in names]
-    return [name for name in hidden if name not in ("__dict__", "__weakref__")]
+    """Return the attributes that an object keeps in slots, by the names that ``getattr`` knows. No code runs."""
+    values: dict[str, Any] = {}
+    for cls in type(obj).__mro__:
+        for name, slot in vars(cls).items() if "__slots__" in vars(cls) else ():
+            if isinstance(slot, types.MemberDescriptorType):
+                try:
+                    values.setdefault(name, slot.__get__(obj))
+                except AttributeError:  # not assigned yet
+                    continue
+    return values
 
 
 def class_values(cls: type) -> dict[str, Any]:

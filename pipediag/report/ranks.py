@@ -1,0 +1,85 @@
+"""Report the ranks of a distributed job: a row for each, and whether one of them holds the others."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from ..analysis import Diagnosis
+from ..analysis.sentences import number, percent, shown
+from ..analysis.stragglers import by_pace, input_pace
+from ..session import Rank
+from .document import Paragraph, Section, Table
+
+#: Most rows. Of more ranks, the first, those that hold the job, and those with the slowest and fastest input have one.
+ROWS = 16
+_HEADERS = ("rank", "device", "cores", "workers", "waits ms", "worker ms", "batch every ms", "mostly in", "")
+
+
+class _Apart(NamedTuple):
+    """Whether ranks differ in their host, and in where they read the data."""
+
+    hosts: bool
+    storage: bool
+
+
+def section(diagnosis: Diagnosis) -> Section:
+    """Return the ranks; a batch's milliseconds are those of a worker divided by the number of workers."""
+    ranks, lead = diagnosis.session.ranks, ""
+    if len(ranks) < 2:
+        return Section("ranks", [])
+    some = shown_of(diagnosis)
+    apart = _Apart(len({rank.host for rank in ranks}) > 1, len({rank.storage for rank in ranks}) > 1)
+    holding = diagnosis.straggler.ranks if diagnosis.straggler else ()
+    rows = [_row(rank, apart, rank.rank in holding) for rank in some]
+    more = f"and {len(ranks) - len(some)} more like them" if len(some) < len(ranks) else ""
+    if diagnosis.session.of_rank is not None:
+        lead = f"the step and its stages are those of rank {diagnosis.session.of_rank}"
+    return Section(
+        "ranks",
+        [
+            Table(_HEADERS, "rlrrrrrll", rows, narrow=True),
+            Paragraph(more),
+            Paragraph(lead),
+            Paragraph(diagnosis.no_straggler),
+        ],
+        page=1,
+    )
+
+
+def shown_of(diagnosis: Diagnosis) -> list[Rank]:
+    """Return the ranks that have a row, by their numbers."""
+    ranks = sorted(diagnosis.session.ranks, key=lambda rank: rank.rank)
+    if len(ranks) <= ROWS:
+        return ranks
+    holding = diagnosis.straggler.ranks if diagnosis.straggler else ()
+    by_speed = by_pace(ranks)
+    # Slowest and fastest in turn, after those that are named elsewhere.
+    ends = [one for pair in zip(by_speed, reversed(by_speed), strict=True) for one in pair]
+    named = [one for one in ranks if one.rank in holding or one.rank == diagnosis.session.of_rank][: ROWS // 2]
+    chosen = dict.fromkeys([ranks[0].rank, *(one.rank for one in named), *(one.rank for one in ends)])
+    numbers = set([*chosen][:ROWS])
+    return [one for one in ranks if one.rank in numbers]
+
+
+def _row(rank: Rank, apart: _Apart, holds: bool) -> list[str]:
+    place = f"{rank.host} {rank.device}".strip() if apart.hosts else rank.device
+    cores = f"{number(rank.cores)}" if rank.cores else ""
+    cores += f" (node {rank.numa_node})" if rank.numa_node is not None else ""
+    stage, share = max(rank.shares.items(), key=lambda item: item[1], default=("", 0.0))
+    notes = ["holds the job"] * holds + [f"data on {rank.storage}"] * bool(apart.storage and rank.storage)
+    notes += [f"ended: {rank.ended}"] if rank.ended else []
+    return [
+        str(rank.rank),
+        place,
+        cores,
+        str(rank.workers),
+        _ms(rank.wait_ms),
+        _ms(rank.worker_ms),
+        _ms(input_pace(rank)),
+        f"{shown(stage)} {percent(share)}" if stage else "",
+        ", ".join(notes),
+    ]
+
+
+def _ms(value: float | None) -> str:
+    return number(value) if value is not None else ""

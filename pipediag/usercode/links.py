@@ -1,0 +1,50 @@
+"""Take chains of torchvision and torch apart into their links, and call them one after another."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator, Sequence
+from functools import partial
+from typing import Any
+
+from torch.nn import Sequential
+
+Link = Callable[..., Any]
+_COMPOSES = ("torchvision.transforms.transforms", "torchvision.transforms.v2._container")
+
+
+def links_of(transform: Any) -> list[Link]:
+    """Return the links of a chain of torchvision or torch, with nested chains flattened; else the transform itself."""
+    if is_compose(transform):
+        return [link for part in transform.transforms for link in links_of(part)]
+    if type(transform) is Sequential:  # takes modules only, so a chain of anything in it stays whole
+        return [link for part in transform for link in (links_of(part) if type(part) is Sequential else [part])]
+    return [transform]
+
+
+def chains_in(transform: Any) -> Iterator[Callable[[], Collection[Link]]]:
+    """Yield, for the chain and each one nested in it, a function that returns its parts as they are then."""
+    if is_compose(transform):
+        yield partial(getattr, transform, "transforms")
+    elif type(transform) is Sequential:
+        yield transform._modules.values
+    else:
+        return
+    for part in transform.transforms if is_compose(transform) else transform:
+        yield from chains_in(part)
+
+
+def is_compose(transform: Any) -> bool:
+    kind = type(transform)
+    return kind.__name__ == "Compose" and kind.__module__ in _COMPOSES
+
+
+def run(links: Sequence[Link], args: tuple[Any, ...]) -> tuple[Any, ...]:
+    """Call links in sequence as torchvision's chains do, and return the arguments for the next link."""
+    for one in links:
+        args = passed_on(one(*args), len(args) > 1)
+    return args
+
+
+def passed_on(result: Any, several: bool) -> tuple[Any, ...]:
+    """Return a link's result as the next link's arguments: those of several arguments are passed on as several."""
+    return result if several else (result,)

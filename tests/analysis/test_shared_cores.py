@@ -1,0 +1,117 @@
+"""Which ranks share cores, and whether they start more processes than there are."""
+
+from __future__ import annotations
+
+import pytest
+
+from pipediag.analysis.shared_cores import groups, too_many
+from pipediag.session import Rank
+
+
+def ranks(
+    count: int, workers: int, cores: float, affinity: tuple[str, ...] = ("",), cpus: int = 64, hosts: int = 1
+) -> list[Rank]:
+    """So many ranks; their affinities repeat, host by host."""
+    return [
+        Rank(
+            n,
+            count,
+            f"node{n * hosts // count}",
+            cpus=cpus,
+            cores=cores,
+            affinity=affinity[n % len(affinity)],
+            workers=workers,
+        )
+        for n in range(count)
+    ]
+
+
+def grouped(found: list[Rank]) -> list[tuple[list[int], float]]:
+    return [([rank.rank for rank in group.ranks], group.cores) for group in groups(found)]
+
+
+@pytest.mark.parametrize(
+    "affinity, cores, expected",
+    [
+        (("0-15",), 16.0, [([0, 1, 2, 3], 16.0)]),
+        (("0-7", "8-15"), 8.0, [([0, 2], 8.0), ([1, 3], 8.0)]),
+        (("0-3", "4-7", "8-11", "12-15"), 4.0, [([0], 4.0), ([1], 4.0), ([2], 4.0), ([3], 4.0)]),
+        (("0-3,32-35", "4-7,36-39", "0-1", "7"), 8.0, [([0, 2], 8.0), ([1, 3], 8.0)]),
+        (("0-7", "6-9", "9-12", "20"), 8.0, [([0, 1, 2], 13.0), ([3], 1.0)]),
+        (("0-63",), 12.5, [([0, 1, 2, 3], 12.5)]),
+    ],
+)
+def test_groups_by_the_numbers_of_cores(
+    affinity: tuple[str, ...], cores: float, expected: list[tuple[list[int], float]]
+) -> None:
+    """Ranks share cores if any is common to them, by way of others too. A quota limits what they have together."""
+    found = ranks(4, 2, cores, affinity)
+    for rank in found:
+        rank.cores = min(rank.cores, sum(1 for _ in _numbers(rank.affinity)))
+    if cores == 12.5:
+        assert all(rank.cores == 12.5 for rank in found)
+    assert grouped(found) == expected
+
+
+def _numbers(affinity: str) -> list[int]:
+    spans = [part.partition("-") for part in affinity.split(",")]
+    return [n for first, _, last in spans for n in range(int(first), int(last or first) + 1)]
+
+
+@pytest.mark.parametrize("affinity", ["", "all", "0-", "-3", "0,x", "0" * 5000])
+def test_without_numbers_ranks_share_what_is_not_enough_for_each(affinity: str) -> None:
+    assert grouped(ranks(4, 2, 64.0, (affinity,))) == [([0, 1, 2, 3], 64.0)]
+    assert grouped(ranks(4, 2, 16.0, (affinity,))) == [([n], 16.0) for n in range(4)]
+
+
+def test_hosts_share_nothing() -> None:
+    assert grouped(ranks(4, 2, 64.0, hosts=2)) == [([0, 1], 64.0), ([2, 3], 64.0)]
+
+
+def test_more_workers_than_cores() -> None:
+    found = too_many(ranks(8, 15, 64.0, ("0-63",)))
+    assert found is not None
+    assert found.code == "more-workers-than-cores"
+    assert found.message == "8 ranks x 15 workers on 64 cores: 120 workers and the ranks' own processes share them"
+    assert found.help == "7 workers for each rank would leave a core to every process"
+
+
+def test_as_many_processes_as_cores_are_no_warning() -> None:
+    assert too_many(ranks(8, 7, 64.0, ("0-63",))) is None
+    assert too_many(ranks(8, 8, 64.0, ("0-63",))) is not None
+
+
+def test_ranks_with_cores_of_their_own() -> None:
+    """Eight ranks of eight cores and seven workers each are no more than there are; one more worker each is."""
+    apart = tuple(f"{8 * n}-{8 * n + 7}" for n in range(8))
+    assert too_many(ranks(8, 7, 8.0, apart)) is None
+    found = too_many(ranks(8, 8, 8.0, apart))
+    assert found is not None
+    assert found.message == (
+        "1 rank x 8 workers on 8 cores: 8 workers and the ranks' own processes share them; more than their cores have "
+        "7 other groups of ranks"
+    )
+
+
+def test_the_host_is_named_if_there_are_several() -> None:
+    found = too_many(ranks(4, 40, 64.0, ("0-63",), hosts=2))
+    assert found is not None and found.message.startswith("2 ranks x 40 workers on 64 cores of node0: ")
+
+
+def test_few_cores() -> None:
+    found = too_many(ranks(4, 1, 2.0, ("0-1",)))
+    assert found is not None
+    assert found.help == "0.5 cores for each rank are few: use fewer ranks, or more cores"
+
+
+def test_nothing_to_say() -> None:
+    assert too_many([]) is None
+    assert too_many(ranks(1, 100, 2.0)) is None, "one process is no job"
+    assert too_many(ranks(4, 0, 2.0)) is None, "without workers there are none too many"
+    assert too_many(ranks(4, 4, 0.0)) is None, "unknown cores"
+
+
+def test_a_hostile_affinity_costs_nothing() -> None:
+    """Numbers may be as large as they like: ranges are compared, not listed."""
+    found = ranks(2, 2, 8.0, ("0-999999999", "5"))
+    assert grouped(found)[0][0] == [0, 1]

@@ -1,0 +1,332 @@
+"""Which rank holds a job: planted jobs of noisy ranks, and single decisions by hand."""
+
+from __future__ import annotations
+
+import math
+import random
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+import pytest
+
+from pipediag.analysis.stragglers import (
+    DELAY,
+    LEAST_DELAY_MS,
+    Change,
+    Straggler,
+    by_pace,
+    input_pace,
+    next_trial,
+    straggler_of,
+    straggler_or_why_none,
+    without_slack,
+)
+from pipediag.session import Rank, RankTrial, Session
+
+from ..made import tried
+from .planted import Job
+
+SEEDS = range(12)
+STEP = 30.0
+
+
+def _storage(count: int, late: int, seed: int) -> Job:
+    """One rank reads from storage that is three times as slow."""
+    return Job([60.0 if n == late else 20.0 for n in range(count)], [STEP] * count, seed=seed)
+
+
+def _cores(count: int, late: int, seed: int) -> Job:
+    """One rank has half the cores, and the input of all is slower than the step."""
+    return Job([80.0 if n == late else 40.0 for n in range(count)], [STEP] * count, seed=seed)
+
+
+def _samples(count: int, late: int, seed: int) -> Job:
+    """One rank has samples that take longer, so that the job is slower by four tenths."""
+    return Job([42.0 if n == late else 25.0 for n in range(count)], [STEP] * count, seed=seed)
+
+
+def _gpu(count: int, late: int, seed: int) -> Job:
+    """One rank has a slower device."""
+    return Job([20.0] * count, [42.0 if n == late else STEP for n in range(count)], seed=seed)
+
+
+def _equal(count: int, pace: float, seed: int, shared: bool = False) -> Job:
+    return Job([pace] * count, [STEP] * count, seed=seed, shared=shared)
+
+
+PLANTED: dict[str, tuple[Callable[[int, int, int], Job], str, int]] = {
+    "slow storage": (_storage, "input", 8),
+    "fewer cores": (_cores, "input", 8),
+    "longer samples": (_samples, "input", 14),
+    "slower GPU": (_gpu, "step", 40),
+}
+
+
+@pytest.mark.parametrize("count", [2, 3, 4, 8])
+@pytest.mark.parametrize("name", PLANTED)
+def test_every_planted_straggler_is_found(name: str, count: int) -> None:
+    """In each case with few trials, whichever rank it is."""
+    planted, kind, most = PLANTED[name]
+    for seed in SEEDS:
+        late = (seed * 5 + 1) % count
+        job = planted(count, late, seed)
+        trials = job.analyse()
+        found = straggler_of(job.session)
+        assert found is not None, (seed, straggler_or_why_none(job.session))
+        assert (found.ranks, found.kind) == ((late,), kind), seed
+        assert trials <= most, seed
+
+
+@pytest.mark.parametrize("count", [2, 3, 4, 8])
+@pytest.mark.parametrize("pace", [20.0, 34.0, 60.0])
+def test_no_straggler_in_a_job_of_equals(count: int, pace: float) -> None:
+    """Whether its input is fast enough, a little too slow, or far too slow."""
+    for seed in SEEDS:
+        job = _equal(count, pace, seed)
+        trials = job.analyse()
+        assert straggler_or_why_none(job.session)[0] is None, seed
+        assert straggler_or_why_none(job.session)[1].startswith("No rank holds the others: ")
+        assert trials <= 40, seed
+
+
+@pytest.mark.parametrize("count", [2, 3, 4, 8])
+def test_ranks_that_share_cores_do_not_hold_each_other(count: int) -> None:
+    """Feeding some of them leaves the others more cores, and so helps as much as feeding others."""
+    for seed in SEEDS:
+        job = _equal(count, 90.0, seed, shared=True)
+        job.analyse()
+        assert straggler_of(job.session) is None, seed
+
+
+def test_two_of_eight() -> None:
+    """Both must be fed before the job gains."""
+    for seed in SEEDS:
+        job = Job([60.0 if n in (1, 6) else 20.0 for n in range(8)], [STEP] * 8, seed=seed)
+        assert job.analyse() <= 10
+        found = straggler_of(job.session)
+        assert found is not None and (found.ranks, found.kind) == ((1, 6), "input")
+        assert found.sentence.startswith("Ranks 1 and 6 hold the job: fed from their caches, the job runs ")
+
+
+def test_two_slower_devices_of_eight() -> None:
+    for seed in SEEDS:
+        job = Job([20.0] * 8, [42.0 if n in (2, 5) else STEP for n in range(8)], seed=seed, noise=0.02)
+        job.analyse()
+        found = straggler_of(job.session)
+        assert found is not None and (found.ranks, found.kind) == ((2, 5), "step"), seed
+
+
+def test_one_of_many_is_found_by_halves() -> None:
+    job = Job([20.0] * 64, [42.0 if n == 37 else STEP for n in range(64)], noise=0.02)
+    assert job.analyse() <= 40
+    found = straggler_of(job.session)
+    assert found is not None and found.ranks == (37,)
+
+
+# By hand, without noise
+
+
+def exact(
+    paces: Sequence[float], steps: Sequence[float], hide: float = 0.0, measured: Sequence[float] | None = None
+) -> tuple[Session, list[Rank], Callable[[Change], float]]:
+    """A job without noise, its ranks as ``measured`` paces have them, and the milliseconds of its step by change.
+
+    ``hide`` milliseconds of each delay are hidden, as a device that has enough to do hides them.
+    """
+    job = Job(paces, steps, noise=0.0, phase=0.0)
+    ranks = [replace(rank, worker_ms=4 * pace) for rank, pace in zip(job.ranks, measured or paces, strict=True)]
+
+    def ms(change: Change) -> float:
+        return job.step(replace(change, delay_ms=max(0.0, change.delay_ms - hide)), 1)
+
+    return job.session, ranks, ms
+
+
+def answered(session: Session, ranks: Sequence[Rank], ms: Callable[[Change], float]) -> tuple[Straggler | None, str]:
+    tried(session, ranks, ms)
+    return straggler_or_why_none(replace(session, ranks=list(ranks)))
+
+
+def test_the_first_trials_of_a_slow_input() -> None:
+    """A plain trial, the slowest rank fed, then both in turn; at last the fastest rank fed, as a control."""
+    session, ranks, ms = exact([20, 60, 21, 22], [30] * 4)
+    found, _ = answered(session, ranks, ms)
+    assert found is not None and found.ranks == (1,)
+    assert found.gain.value == pytest.approx(2.0)
+    told = [(tuple(trial.fed), tuple(trial.delayed)) for trial in session.rank_trials]
+    assert told == [((), ()), ((1,), ()), ((1,), ()), ((), ()), ((0,), ())]
+
+
+def test_an_equal_job_that_starves_needs_one_pair_for_its_input() -> None:
+    """The slower half is fed once; then two ranks are delayed."""
+    session, ranks, ms = exact([120, 120, 120, 120], [30] * 4)
+    found, why = answered(session, ranks, ms)
+    assert found is None
+    told = [(tuple(trial.fed), tuple(trial.delayed)) for trial in session.rank_trials]
+    assert told[:2] == [((), ()), ((0, 1), ())]
+    every = (0, 1, 2, 3)
+    assert told[2:] == [
+        (every, ()), (every, (0,)), (every, (0,)), (every, ()), (every, (3,)), (every, (3,)), (every, ())
+    ]  # fmt: skip
+    assert why == (
+        "No rank holds the others: with ranks 0 and 1 fed from a cache, the job runs 1x as fast, and delays of ranks 0 "
+        "and 3 delay the whole job."
+    )
+
+
+def test_no_input_is_fed_if_the_job_does_not_wait() -> None:
+    session, ranks, ms = exact([10, 20], [30, 30])
+    answered(session, ranks, ms)
+    assert all(trial.fed == [0, 1] for trial in session.rank_trials)
+
+
+@pytest.mark.parametrize("step, delay", [(30.0, 30.0 * DELAY), (4.0, LEAST_DELAY_MS)])
+def test_the_delay(step: float, delay: float) -> None:
+    session, ranks, ms = exact([1, 1], [step, step])
+    answered(session, ranks, ms)
+    delays = [trial.delay_ms for trial in session.rank_trials if trial.delayed]
+    assert delays == [pytest.approx(delay)] * len(delays) and delays
+
+
+def test_the_gain_of_a_faster_step_is_at_least_the_slack() -> None:
+    session, ranks, ms = exact([1, 1, 1], [30, 45, 30])
+    found, _ = answered(session, ranks, ms)
+    assert found is not None and (found.ranks, found.kind) == ((1,), "step")
+    assert found.gain.value == pytest.approx(45 / (45 - 9))
+    assert found.gain.low <= found.gain.value < found.gain.high == float("inf")
+    assert found.sentence == (
+        "Rank 1 holds the job: its own step takes longest. Delayed by 9 ms, it delays the job, and the other ranks do "
+        "not; as fast as they are, the job would run at least 1.25x as fast."
+    )
+
+
+def test_a_delay_that_nobody_notices_proves_nothing() -> None:
+    session, ranks, ms = exact([1, 1, 1, 1], [30] * 4, hide=100.0)
+    found, why = answered(session, ranks, ms)
+    assert found is None
+    assert why.endswith("a delay of any rank delays the job by less.")
+
+
+@pytest.mark.parametrize("count", [2, 3, 4, 5, 8, 16])
+def test_ranks_without_slack_are_found_whichever_they_are(count: int) -> None:
+    """Of one or a few, each place; in a job of equals none, after two ranks."""
+    for slow in range(count):
+        asked: list[Sequence[int]] = []
+
+        def slack(group: Sequence[int], slow: int = slow, asked: list[Sequence[int]] = asked) -> bool:
+            asked.append(group)
+            return slow not in group
+
+        assert without_slack(range(count), slack) == ([slow], "")
+        assert len(asked) <= 3 + 2 * math.log2(count)
+    assert without_slack(range(count), lambda group: False) == ([], "delays of ranks 0 and 1 delay the whole job")
+
+
+@pytest.mark.parametrize("slow", [{3, 4}, {0, 7}, {5, 6, 7}, {1, 4, 6}])
+def test_a_few_ranks_without_slack(slow: set[int]) -> None:
+    assert without_slack(range(8), lambda group: not slow & {*group}) == (sorted(slow), "")
+
+
+def test_half_of_the_ranks_are_no_stragglers() -> None:
+    assert without_slack(range(8), lambda group: not {2, 3, 4, 5} & {*group}) == ([], "many ranks have no slack")
+
+
+def test_what_is_not_certain_names_nobody() -> None:
+    assert without_slack(range(4), lambda group: None if 2 in group else True) == (
+        [], "whether rank 2 has slack is not certain"
+    )  # fmt: skip
+    assert without_slack(range(4), lambda group: None)[0] == []
+
+
+def test_paces_that_mislead_do_not_decide() -> None:
+    """Rank 0 seems slowest, but feeding it brings nothing; with it, rank 1 is fed, and that was the slow one."""
+    session, ranks, ms = exact([20, 60, 20, 20], [30] * 4, measured=[90, 50, 40, 40])
+    found, _ = answered(session, ranks, ms)
+    assert session.rank_trials[1].fed == [0]
+    assert found is not None and found.ranks == (0, 1), "the smallest set that was seen to hold the job"
+
+
+def test_paces_that_are_not_known_are_suspects() -> None:
+    session, ranks, ms = exact([20, 20, 60, 20], [30] * 4)
+    ranks[2].worker_ms = None
+    assert by_pace(ranks)[0].rank == 2
+    found, _ = answered(session, ranks, ms)
+    assert found is not None and 2 in found.ranks
+    for rank in ranks:
+        rank.worker_ms = None
+    session.rank_trials = []
+    found, why = answered(session, ranks, ms)
+    assert found is None and "the paces of their inputs are not known" in why
+
+
+def test_the_answer_stands_when_paces_are_measured_anew() -> None:
+    """More windows may change the order of ranks that are alike; the trials were made in the old order."""
+    session, ranks, ms = exact([60, 60, 20, 20, 20, 20], [30] * 6)
+    first, _ = answered(session, ranks, ms)
+    draw = random.Random(1)
+    for _ in range(20):
+        again = [replace(rank, worker_ms=(rank.worker_ms or 0.0) * draw.uniform(0.9, 1.1)) for rank in ranks]
+        found = straggler_of(replace(session, ranks=again))
+        assert found is not None and first is not None
+        assert (found.ranks, found.gain) == (first.ranks, first.gain)
+
+
+def test_trials_that_ended_early_prove_nothing() -> None:
+    session, ranks, ms = exact([20, 60], [30, 30])
+    tried(session, ranks, ms)
+    session.ranks = ranks
+    whole = session.rank_trials
+    assert straggler_of(session) is not None
+    session.rank_trials = whole[:2]
+    assert straggler_or_why_none(session) == (
+        None, "It is not known whether one rank holds the others: the trials ended before it was clear."
+    )  # fmt: skip
+    session.rank_trials = []
+    assert straggler_or_why_none(session)[1].endswith("no trials were made.")
+
+
+def test_one_process_has_no_straggler() -> None:
+    session, ranks, _ = exact([60], [30])
+    assert next_trial(session, ranks) is None
+    session.ranks = ranks
+    assert straggler_or_why_none(session) == (None, "")
+
+
+def test_a_job_that_was_not_fed_from_a_cache() -> None:
+    session, ranks, _ = exact([60, 20], [30, 30])
+    session.windows = session.windows_of("baseline")
+    assert next_trial(session, ranks) is None
+    session.ranks = ranks
+    assert "was not fed from a cache" in straggler_or_why_none(session)[1]
+
+
+def test_the_sentence_names_what_the_workers_do() -> None:
+    session, ranks, ms = exact([20, 60], [30, 30])
+    ranks[1].shares = {"load": 0.71, "transform": 0.29}
+    found, _ = answered(session, ranks, ms)
+    assert found is not None
+    assert found.sentence.endswith(" as fast; its workers spend 71 % in load.")
+    assert found.to_dict().keys() == {"ranks", "kind", "gain", "sentence"}
+
+
+def test_pace() -> None:
+    assert input_pace(Rank(0, 2, workers=4, worker_ms=100.0)) == 25.0
+    assert input_pace(Rank(0, 2, workers=0, worker_ms=100.0, wait_ms=90.0)) == 90.0
+    assert input_pace(Rank(0, 2, workers=4)) is None
+
+
+def test_a_second_pass_goes_on_where_the_first_has_ended() -> None:
+    """Trials of two passes are no neighbours in time, but count for the same answer."""
+    session, ranks, ms = exact([20, 60], [30, 30])
+    first = next_trial(session, ranks)
+    assert first == Change()
+    session.rank_trials.append(RankTrial([], [], 0.0, 7, 5, 5 * ms(first) / 1000, attempt=1))
+    for number in range(40):
+        change = next_trial(session, ranks)
+        if change is None:
+            break
+        seconds = 5 * ms(change) / 1000
+        trial = RankTrial(list(change.fed), list(change.delayed), change.delay_ms, number, 5, seconds, attempt=2)
+        session.rank_trials.append(trial)
+    found = straggler_of(replace(session, ranks=ranks))
+    assert found is not None and found.ranks == (1,)

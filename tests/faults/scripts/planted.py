@@ -1,0 +1,344 @@
+"""Faults that a training can be given: each has a name, and comes once the training has reached the given moment."""
+
+import mmap
+import os
+import signal
+import subprocess
+import sys
+import time
+
+#: Wakes up far later than any test waits.
+FOREVER = 1000
+
+
+def say(text):
+    print(text, file=sys.stderr, flush=True)
+
+
+class Planted:
+    """One fault at one moment. Processes that are forked later share whether it has come.
+
+    ``under_parent``: True if pipediag is the parent of this process, False if it is this process.
+    """
+
+    def __init__(self, kind, moment, under_parent):
+        self.kind, self.moment = kind, moment
+        self.main = os.getpid()
+        self.command = os.getppid() if under_parent else self.main
+        self._armed = mmap.mmap(-1, 1)
+        self._armed[0] = kind in IN_DATASET and moment == "first-batch"  # else the first batch would be made by then
+        self._said = False
+        self._rung, self._settles = "", False
+        self._watched = False
+
+    def at(self, moment):
+        """Come to a moment in the process that trains."""
+        if moment == self.moment and not self._armed[0]:
+            self._armed[0] = 1
+            if self.kind not in IN_DATASET:
+                self._come()
+
+    def step(self, number):
+        """Begin a step of the training."""
+        if number == 0:
+            self.at("first-batch")
+        if number > 5:
+            self.at("training")
+        self._watch()
+        if self._rung not in ("", "device", "raw", "baseline"):
+            self.at("trial")
+        elif self._settles:
+            self.at("settling")
+        elif self._rung:
+            self.at("window" if self._rung == "baseline" else self._rung)
+
+    def sample(self):
+        """Make a sample, in whichever process."""
+        if self.moment == "certification":
+            if self._certifies() and (self.kind in IN_DATASET or not self._armed[0]):
+                self._armed[0] = 1
+                return self._come()
+        elif self.kind in IN_DATASET and self._armed[0]:
+            return self._come()
+        return None
+
+    def _come(self):
+        if not self._said:
+            say(f"planted: {self.kind} at {self.moment}")
+            self._said = True
+        return KINDS[self.kind](self)
+
+    def _certifies(self):
+        from torch.utils.data import get_worker_info
+
+        worker = get_worker_info()
+        return worker is not None and worker.num_workers == 1  # the loaders of the scripts have two, or none
+
+    def _watch(self):
+        """Learn which rung is on, once there is a ladder."""
+        windows = sys.modules.get("pipediag.ladder.windows")
+        if windows is None or self._watched:
+            return
+        self._watched = True
+        native = windows.Windows.settle
+
+        def settle(ladder, rung):
+            self._rung, self._settles = rung, True
+            trouble = yield from native(ladder, rung)
+            self._settles = False
+            return trouble
+
+        windows.Windows.settle = settle
+
+
+# What ends the process that comes to the moment
+
+
+def raises(planted):
+    raise LookupError("the planted error")
+
+
+def runs_out_of_memory(planted):
+    raise MemoryError("the planted shortage")
+
+
+def recurses(planted):
+    recurses(planted)
+
+
+def is_interrupted(planted):
+    raise KeyboardInterrupt
+
+
+def exits(planted):
+    sys.exit(3)
+
+
+def exits_with_words(planted):
+    sys.exit("the planted farewell")
+
+
+def exits_at_once(planted):
+    os._exit(5)
+
+
+def aborts(planted):
+    os.abort()
+
+
+def has_a_segmentation_fault(planted):
+    os.kill(os.getpid(), signal.SIGSEGV)
+
+
+def is_killed(planted):
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def has_a_bus_error(planted):
+    os.kill(os.getpid(), signal.SIGBUS)
+
+
+def asks_a_question(planted):
+    input("the planted question")
+
+
+# Signals to the command
+
+
+def sends(number):
+    def send(planted):
+        os.kill(planted.command, number)
+
+    return send
+
+
+def interrupts(planted):
+    os.killpg(os.getpgrp(), signal.SIGINT)
+
+
+def interrupts_twice(planted):
+    # This process may not live to send the second one.
+    group = os.getpgrp()
+    subprocess.Popen(["sh", "-c", f"trap '' INT; kill -INT -{group}; sleep 0.3; kill -INT -{group}"])
+
+
+# What a script may do without ending
+
+
+def changes_folder(planted):
+    os.chdir("/")
+
+
+def removes_folder(planted):
+    os.mkdir("gone")
+    os.chdir("gone")
+    os.rmdir("../gone")
+
+
+def closes_descriptors(planted):
+    os.closerange(3, 1024)
+
+
+def closes_streams(planted):
+    for stream in (sys.stdin, sys.stdout, sys.stderr):
+        stream.close()
+    os.closerange(0, 3)
+
+
+def has_no_streams(planted):
+    sys.stdout = sys.stderr = None
+
+
+def handles_signals(planted):
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, signal.SIG_IGN)
+
+
+def clears_the_environment(planted):
+    os.environ.clear()
+
+
+def forks(planted):
+    child = os.fork()
+    if child == 0:
+        os._exit(0)
+    os.waitpid(child, 0)
+
+
+def forks_and_exits(planted):
+    if os.fork():
+        os._exit(0)
+    time.sleep(FOREVER)
+
+
+def becomes_a_daemon(planted):
+    if os.fork() == 0:
+        os.setsid()
+        if os.fork():
+            os._exit(0)
+        for descriptor in range(3):
+            os.close(descriptor)
+        time.sleep(FOREVER)
+    os.wait()
+
+
+def leaves_a_process(planted):
+    subprocess.Popen(["sleep", str(FOREVER)], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+
+
+def limits_its_files(planted):
+    import resource
+
+    resource.setrlimit(resource.RLIMIT_NOFILE, (16, 16))
+
+
+def swaps_the_hook(planted):
+    sys.excepthook = None
+    raise LookupError("the planted error")
+
+
+def hangs(planted):
+    time.sleep(FOREVER)
+
+
+def removes_the_results(planted):
+    """The folder into which the report is to be written."""
+    import shutil
+
+    shutil.rmtree("results")
+
+
+def fills_the_results(planted):
+    """A folder where the report is to be written."""
+    os.makedirs("results/report.json/held")
+
+
+def removes_scratch(planted):
+    """The temporary files of the command."""
+    import glob
+    import shutil
+    import tempfile
+
+    for folder in glob.glob(os.path.join(tempfile.gettempdir(), "pipediag-*")):
+        shutil.rmtree(folder)
+
+
+def removes_the_cache(planted):
+    import shutil
+
+    shutil.rmtree("samples")
+
+
+def damages_the_cache(planted):
+    for name in os.listdir("samples"):
+        with open(os.path.join("samples", name), "r+b") as file:
+            file.seek(1 << 13)
+            file.write(os.urandom(1 << 14))
+
+
+# What a dataset, a worker or a transform may do; the value is the sample's
+
+
+def returns_nothing(planted):
+    return "none"
+
+
+def returns_text(planted):
+    return "text"
+
+
+def returns_other_sizes(planted):
+    return "sizes"
+
+
+KINDS = {
+    "raises": raises,
+    "memory-error": runs_out_of_memory,
+    "recursion": recurses,
+    "interrupted": is_interrupted,
+    "exit-3": exits,
+    "exit-words": exits_with_words,
+    "os-exit": exits_at_once,
+    "abort": aborts,
+    "segfault": has_a_segmentation_fault,
+    "killed": is_killed,
+    "bus-error": has_a_bus_error,
+    "asks": asks_a_question,
+    "SIGINT": interrupts,
+    "SIGINT-twice": interrupts_twice,
+    "SIGTERM": sends(signal.SIGTERM),
+    "SIGHUP": sends(signal.SIGHUP),
+    "SIGKILL": sends(signal.SIGKILL),
+    "changes-folder": changes_folder,
+    "removes-folder": removes_folder,
+    "closes-descriptors": closes_descriptors,
+    "closes-streams": closes_streams,
+    "no-streams": has_no_streams,
+    "own-handlers": handles_signals,
+    "clears-environment": clears_the_environment,
+    "forks": forks,
+    "forks-and-exits": forks_and_exits,
+    "daemon": becomes_a_daemon,
+    "leaves-process": leaves_a_process,
+    "few-files": limits_its_files,
+    "no-excepthook": swaps_the_hook,
+    "hangs": hangs,
+    "results-removed": removes_the_results,
+    "results-in-the-way": fills_the_results,
+    "scratch-removed": removes_scratch,
+    "cache-removed": removes_the_cache,
+    "cache-damaged": damages_the_cache,
+    "dataset-raises": raises,
+    "dataset-memory-error": runs_out_of_memory,
+    "dataset-none": returns_nothing,
+    "dataset-text": returns_text,
+    "dataset-sizes": returns_other_sizes,
+    "dataset-hangs": hangs,
+    "worker-killed": is_killed,
+    "worker-bus-error": has_a_bus_error,
+    "worker-exits": exits,
+    "worker-os-exit": exits_at_once,
+    "worker-interrupted": is_interrupted,
+}
+#: Faults that come where samples are made.
+IN_DATASET = {kind for kind in KINDS if kind.startswith(("dataset", "worker"))}

@@ -1,0 +1,218 @@
+"""The connections of one pass: whose session is whose, who leads, and which failure came first."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pipediag.host.channel import Listener, Receiver, Sender, connected
+from pipediag.host.lines import Job, Lines
+from pipediag.ladder.plan import Plan
+from pipediag.session import Session, Window
+from pipediag.session.events import Finished, FirstBatch, Story
+
+WINDOW = asdict(Window("baseline", 0, 10, 1.0))
+
+
+class Pass:
+    """A pass whose processes are played by the test."""
+
+    def __init__(self, folder: Path) -> None:
+        reading, writing = os.pipe()
+        self.path = str(folder / "members")
+        self.job = Job(Session())
+        self.shown: list[tuple[object, Session]] = []
+        self.child = Sender(writing)
+        progress = lambda event, session: self.shown.append((event, session))  # noqa: E731
+        self.lines = Lines(Receiver(reading), Listener(self.path), Plan(budget=30.0), self.job, progress, 300.0)
+        self._senders = [self.child]
+
+    def member(self, rank: int | None = None) -> Sender:
+        sender = connected(self.path)
+        sender.send("member", {"pid": os.getpid(), "rank": rank})
+        self._senders.append(sender)
+        return sender
+
+    def take(self) -> None:
+        self.lines.take(0.0)
+
+    def close(self) -> None:
+        for sender in self._senders:
+            sender.close()
+        self.lines.end()
+
+
+@pytest.fixture
+def played(tmp_path: Path) -> Iterator[Pass]:
+    played = Pass(tmp_path)
+    yield played
+    played.close()
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    now = [0.0]
+    monkeypatch.setattr("time.monotonic", lambda: now[0])
+    return now
+
+
+def trains(sender: Sender, rank: int | None, local_rank: int | None = None) -> None:
+    """Send what a process sends once its training loader is known."""
+    sender.send("first-batch", {})
+    sender.send("environment", {"from": rank})
+    if rank is not None:
+        sender.send("rank", {"rank": rank, "world_size": 4, "local_rank": local_rank})
+    sender.send("loader", {"where": f"train.py:{rank}"})
+    sender.send("window", WINDOW)
+
+
+def test_every_rank_has_a_session_and_the_first_one_leads(played: Pass) -> None:
+    members = {rank: played.member(rank) for rank in (1, 0)}
+    for rank, member in members.items():
+        trains(member, rank)
+    played.child.send("ended", asdict(Story()))
+    played.take()
+    sessions = played.job.sessions
+    assert set(sessions) == {0, 1} and sessions[0] is played.job.session
+    for rank, session in sessions.items():
+        assert session.loader is not None and session.loader.where == f"train.py:{rank}"
+        assert session.environment == {"from": rank} and len(session.windows) == 1
+        assert [one.rank for one in session.ranks] == [rank]
+    assert played.lines.leader.session is played.job.session and played.lines.close().batches
+
+
+def test_only_the_leaders_progress_is_shown(played: Pass) -> None:
+    leading, other = played.member(0), played.member(1)
+    trains(leading, 0)
+    played.take()
+    trains(other, 1)
+    other.send("progress", {"rung": "device", "round": 1})
+    played.take()
+    assert {id(session) for _, session in played.shown} == {id(played.job.session)}
+    assert sum(isinstance(event, FirstBatch) for event, _ in played.shown) >= 1
+
+
+def test_the_first_rank_of_this_machine_leads(played: Pass) -> None:
+    """Rank 0 runs on another one."""
+    for rank, local in ((3, 1), (2, 0)):
+        trains(played.member(rank), rank, local)
+    played.take()
+    assert played.job.sessions[2] is played.job.session and played.lines.leader.rank == 2
+
+
+def test_the_child_itself_is_a_rank(played: Pass) -> None:
+    """As where a framework relaunches the script for the others."""
+    trains(played.child, 0, 0)
+    trains(played.member(1), 1, 1)
+    played.take()
+    assert played.lines.leader.is_child and played.job.sessions[0] is played.job.session
+
+
+def test_a_process_that_trains_by_itself(played: Pass) -> None:
+    """It is measured in place of the child, which tests meanwhile; a second one is not mixed with it."""
+    played.child.send("first-batch", {})
+    for _ in range(2):
+        trains(played.member(), None)
+    played.take()
+    session = played.job.session
+    assert len(session.windows) == 1 and not played.job.sessions and not played.lines.leader.is_child
+
+
+def test_a_script_without_members_is_its_own_leader(played: Pass) -> None:
+    played.child.send("environment", {"cores": 2})
+    played.child.send("ended", asdict(Story(optimizer_steps=3)))
+    played.take()
+    assert played.lines.close().story.optimizer_steps == 3
+    assert played.job.session.environment == {"cores": 2}
+
+
+def test_a_later_pass_goes_on_with_the_session_of_each_rank(played: Pass) -> None:
+    for rank in (0, 1):
+        trains(played.member(rank), rank)
+    played.take()
+    order = json.loads(json.dumps(played.job.to_dict()))
+    assert {rank: len(session["windows"]) for rank, session in order["sessions"].items()} == {"0": 1, "1": 1}
+    assert order["session"]["ranks"][0]["rank"] == 0 and order["fresh"]["windows"] == []
+
+
+def test_files_of_all_are_gathered(played: Pass) -> None:
+    for number in range(2):
+        member = played.member(number)
+        trains(member, number)
+        member.send("wrote", {"path": f"{number}.pt", "overwrote": False})
+    played.member().send("wrote", {"path": "log", "overwrote": False})
+    played.take()
+    assert played.job.whole().script.wrote == ["0.pt", "1.pt", "log"]
+
+
+class TestFailures:
+    LAUNCHER = asdict(Story(error="ChildFailedError: train.py FAILED"))
+
+    def ends(self, sender: Sender, error: str = "") -> None:
+        sender.send("ended", asdict(Story(error=error, rung="device" if error else None)))
+        sender.close()
+
+    def test_the_first_rank_that_failed_is_named(self, played: Pass, clock: list[float]) -> None:
+        members = {rank: played.member(rank) for rank in (0, 1, 2)}
+        for rank, error in ((2, "ValueError: no"), (0, "RuntimeError: Connection closed by peer")):
+            self.ends(members[rank], error)
+            clock[0] += 1.0
+            played.take()
+        played.child.send("ended", self.LAUNCHER)
+        played.take()
+        story = played.lines.cause(played.lines.close().story)
+        assert (story.error, story.rung) == ("rank 2: ValueError: no", "device")
+
+    def test_one_that_is_killed_goes_before_those_that_lose_it(self, played: Pass) -> None:
+        """Also if both are seen at once; no rung is blamed."""
+        killed, other = played.member(1), played.member(0)
+        self.ends(other, "RuntimeError: Connection closed by peer")
+        killed.close()
+        played.take()
+        story = played.lines.cause(Story(rung="device"))
+        assert story.error.startswith("rank 1: it ended without a word") and story.rung is None
+
+    def test_without_a_member_that_failed_the_launchers_words_stand(self, played: Pass) -> None:
+        self.ends(played.member(0))
+        played.child.send("ended", self.LAUNCHER)
+        played.take()
+        assert played.lines.cause(Story()).error == "ChildFailedError: train.py FAILED"
+
+    @pytest.mark.parametrize(("rank", "error", "seconds"), [(1, "", 0.0), (1, "E", 9.0), (None, "E", 0.0)])
+    def test_a_job_that_goes_on_without_a_rank(
+        self, played: Pass, clock: list[float], rank: int | None, error: str, seconds: float
+    ) -> None:
+        self.ends(played.member(rank), error)
+        played.take()
+        clock[0] = 9.0
+        assert played.lines.without_a_rank() == seconds
+
+    def test_a_rank_that_was_started_anew(self, played: Pass, clock: list[float]) -> None:
+        self.ends(played.member(1), "E")
+        played.take()
+        clock[0] = 1.0
+        played.member(1)
+        played.take()
+        clock[0] = 9.0
+        assert played.lines.without_a_rank() == 0.0
+
+
+def test_a_launcher_that_goes_on_after_the_analysis_is_ended(played: Pass, clock: list[float]) -> None:
+    member = played.member(0)
+    trains(member, 0)
+    finished: dict[str, Any] = asdict(Finished(reason="settled"))
+    member.send("finished", finished)
+    member.send("ended", asdict(Story()))
+    member.close()
+    played.take()
+    assert not played.lines.overdue()
+    clock[0] = 2.5
+    assert played.lines.overdue() and not played.lines.overdue()
+    outcome = played.lines.close()
+    assert outcome.reason == "settled" and not outcome.hung

@@ -1,0 +1,106 @@
+"""Which commands of a launcher are hosted, and how: ranks of a job and launchers, everything else is left alone."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pipediag.host.processes import entry
+from pipediag.host.relaunched import hosted_command, hosting_relaunched, names_a_rank
+
+ROLE = ["member", "order.json"]
+HOSTED = [entry(), *ROLE]
+PYTHON = sys.executable
+
+
+@pytest.fixture(autouse=True)
+def no_rank(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("RANK", "LOCAL_RANK", "SLURM_PROCID", "ACCELERATE_MIXED_PRECISION"):
+        monkeypatch.delenv(name, raising=False)
+
+
+def hosted(*command: str, is_rank: bool = True) -> list[str] | None:
+    return hosted_command(command, os.environ, is_rank, ROLE)
+
+
+def test_a_rank_keeps_its_flags_and_arguments() -> None:
+    assert hosted(PYTHON, "-u", "train.py", "--lr", "1") == [PYTHON, "-u", *HOSTED, "train.py", "--lr", "1"]
+    assert hosted(PYTHON, "-m", "pkg.train") == [PYTHON, *HOSTED, "-m", "pkg.train"]
+
+
+def test_a_rank_on_its_own_cores() -> None:
+    expected = ["numactl", "-N", "0", PYTHON, *HOSTED, "train.py"]
+    assert hosted("numactl", "-N", "0", PYTHON, "train.py") == expected
+
+
+def test_a_launcher_is_hosted_as_its_ranks_are() -> None:
+    command = [PYTHON, "-m", "torch.distributed.run", "train.py"]
+    assert hosted(*command, is_rank=False) == [PYTHON, *HOSTED, *command[1:]]
+
+
+def test_a_launcher_by_its_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    script = tmp_path / "torchrun"
+    script.write_text(f"#!{PYTHON}\n")
+    script.chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
+    assert hosted("torchrun", "train.py", is_rank=False) == [PYTHON, *HOSTED, str(script), "train.py"]
+    script.write_text("#!/bin/sh\n")
+    assert hosted("torchrun", "train.py", is_rank=False) is None
+
+
+@pytest.mark.parametrize(
+    ("command", "is_rank"),
+    [
+        ([PYTHON, "helper.py"], False),
+        ([PYTHON, "-m", "tensorboard"], False),
+        ([PYTHON, "-c", "pass"], True),
+        (["git", "status"], True),
+        (["/nowhere/python", "train.py"], True),
+        ([PYTHON, *HOSTED, "train.py"], True),
+        ("python train.py", True),
+        (["python", ["train.py"]], True),
+        ([], True),
+        (None, True),
+    ],
+)
+def test_what_is_left_alone(command: Any, is_rank: bool) -> None:
+    assert hosted_command(command, os.environ, is_rank, ROLE) is None
+
+
+def test_another_rank_than_this_process_has(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert names_a_rank({"LOCAL_RANK": "1"})
+    monkeypatch.setenv("LOCAL_RANK", "0")
+    assert names_a_rank({"LOCAL_RANK": "1"}) and not names_a_rank({"LOCAL_RANK": "0"}) and not names_a_rank({})
+
+
+class TestPopen:
+    SHOW = "import sys, os; print(sys.argv[1:], os.environ.get('RANK'), os.getcwd(), sys.flags.dont_write_bytecode)"
+
+    def test_all_other_arguments_stay(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        """A stand-in for the entry shows what the interpreter is given."""
+        stand_in = tmp_path / "stand_in.py"
+        stand_in.write_text(self.SHOW)
+        monkeypatch.setattr("pipediag.host.relaunched.entry", lambda: str(stand_in))
+        native, counted = subprocess.Popen.__init__, []
+        environment = {**os.environ, "RANK": "1"}
+        with hosting_relaunched(ROLE, lambda: counted.append(1), pytest.fail):
+            for named in (False, True):
+                command = [PYTHON, "-B", "train.py", "x"]
+                first: Any = {"args": command} if named else command
+                keywords: Any = {"cwd": tmp_path, "env": environment, "stdout": subprocess.PIPE, "text": True}
+                process = subprocess.Popen(**first, **keywords) if named else subprocess.Popen(first, -1, **keywords)
+                told = f"['member', 'order.json', 'train.py', 'x'] 1 {os.path.realpath(tmp_path)} 1\n"
+                assert process.communicate()[0] == told
+        assert len(counted) == 2 and subprocess.Popen.__init__ is native
+
+    def test_a_rank_that_cannot_be_hosted_is_told_of(self) -> None:
+        missed: list[str] = []
+        with hosting_relaunched(ROLE, pytest.fail, missed.append):
+            subprocess.run(f"{PYTHON} -c pass", shell=True, check=True, env={**os.environ, "RANK": "1"})
+            subprocess.run("true", shell=True, check=True, env={**os.environ, "RANK": "1"})
+        assert missed == [f"{PYTHON} -c pass"]

@@ -1,0 +1,70 @@
+"""Jobs of two ranks under torchrun: they are measured in lockstep, stop together, and the late one is named."""
+
+from __future__ import annotations
+
+import pytest
+
+from pipediag.analysis.stragglers import straggler_of
+from pipediag.session import Session
+
+from .sandbox import SCRIPTS, Analysis, Sandbox
+
+JOB = ("torchrun", "--standalone", "--nproc-per-node", "2")
+
+
+def analyze(sandbox: Sandbox, kind: str, budget: float = 8.0) -> Analysis:
+    script = str(SCRIPTS / "ranks/kinds.py")
+    return sandbox.analyze(*JOB, script, kind, budget=budget, cwd=sandbox.cwd)
+
+
+def reached(sandbox: Sandbox) -> list[str]:
+    """Epoch and position of the last step of each rank."""
+    return [(sandbox.cwd / f"reached-{rank}.txt").read_text() for rank in range(2)]
+
+
+def check(found: Analysis) -> None:
+    """Both ranks were measured, and neither failed."""
+    ranks = found.json["session"]["ranks"]
+    assert [rank["rank"] for rank in ranks] == [0, 1]
+    assert {rank["world_size"] for rank in ranks} == {2}
+    assert not any(rank["ended"] for rank in ranks)
+    assert all(rank["step_ms"] > 0 for rank in ranks)
+    assert {"baseline", "device"} <= found.measured
+
+
+class TestKinds:
+    @pytest.mark.parametrize(
+        "kind",
+        [
+            "short",
+            pytest.param("breaks", marks=pytest.mark.slow),
+            pytest.param("stream", marks=pytest.mark.slow),
+            pytest.param("validates", marks=pytest.mark.slow),
+            pytest.param("peeks", marks=pytest.mark.slow),
+            pytest.param("accumulates", marks=pytest.mark.slow),
+            pytest.param("without-workers", marks=pytest.mark.slow),
+            pytest.param("persistent", marks=pytest.mark.slow),
+        ],
+    )
+    def test_all_ranks_stop_at_the_same_step(self, sandbox: Sandbox, kind: str) -> None:
+        check(analyze(sandbox, kind))
+        first, second = reached(sandbox)
+        assert first == second
+
+    @pytest.mark.slow
+    def test_ranks_with_more_data_than_others(self, sandbox: Sandbox) -> None:
+        """Under ``model.join()`` rank 1 trains on when rank 0 has ended its epoch."""
+        check(analyze(sandbox, "uneven"))
+
+
+class TestLate:
+    def test_the_rank_with_slow_samples_holds_the_job(self, sandbox: Sandbox) -> None:
+        found = analyze(sandbox, "late", budget=12.0)
+        check(found)
+        slow = {rank["rank"]: rank["worker_ms"] for rank in found.json["session"]["ranks"]}
+        assert slow[1] > 5 * slow[0]
+        assert found.json["session"]["rank_trials"]
+        straggler = straggler_of(Session.from_dict(found.json["session"]))
+        assert straggler is not None
+        assert (straggler.ranks, straggler.kind) == ((1,), "input")
+        assert straggler.gain.low > 1.5

@@ -1,0 +1,140 @@
+"""The way into the lockstep: who is alone, who leads, and who waits for whom, and how long."""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+import torch.distributed as dist
+
+from pipediag.ladder import joining as module
+from pipediag.ladder.joining import Joining, place_in_job, rank_facts
+from pipediag.ladder.lockstep import Follower, Leader, Superseded
+
+from ..clock import Clock
+
+
+class Place:
+    """This process's place in an imagined job with a store of its own."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.rank, self.ranks = 0, 2
+        self.store = dist.HashStore()
+        monkeypatch.setattr(module, "place_in_job", lambda: (self.rank, self.ranks))
+        monkeypatch.setattr(module, "_jobs_store", lambda: self.store)
+        self._patch = monkeypatch
+        self.number(0)
+
+    def number(self, joined: int) -> None:
+        """Let this process have joined so many jobs."""
+        self._patch.setattr(module, "_joined", joined)
+
+
+@pytest.fixture
+def place(monkeypatch: pytest.MonkeyPatch) -> Place:
+    return Place(monkeypatch)
+
+
+def test_a_process_without_others() -> None:
+    assert place_in_job() == (0, 1)
+    clock = Clock()
+    found = Joining(clock).lockstep()
+    assert found is not None
+    assert not found.in_job
+    assert clock.seconds == 0.0
+
+
+def test_rank_0_and_its_follower(place: Place) -> None:
+    clock = Clock()
+    leading = Joining(clock)
+    leader = leading.lockstep()
+    assert isinstance(leader, Leader)
+    assert leading.lockstep() is leader, "it joins once"
+    leader.do("device")
+    leader.comes_to(0, 0)
+    place.rank = 1
+    place.number(0)
+    follower = Joining(clock).lockstep()
+    assert isinstance(follower, Follower)
+    with pytest.raises(Superseded):
+        follower.comes_to(0, 0)
+    assert follower.activity.rung == "device"
+    assert leader.all_joined()
+
+
+def test_rank_0_is_not_there(place: Place) -> None:
+    """The first look waits a little, later ones not at all."""
+    place.rank = 1
+    clock = Clock()
+    joining = Joining(clock)
+    assert joining.lockstep() is None
+    assert module._PATIENCE <= clock.seconds <= module._PATIENCE + module._PAUSE
+    waited = clock.seconds
+    assert joining.lockstep() is None
+    assert clock.seconds == waited
+    place.rank = 0
+    leader = Joining(clock).lockstep()
+    assert isinstance(leader, Leader)
+    leader.comes_to(0, 0)
+    place.rank = 1
+    place.number(0)
+    assert isinstance(joining.lockstep(), Follower)
+
+
+def test_rank_0_has_not_taken_a_step_yet(place: Place) -> None:
+    """Before it has, nobody knows which of its epochs this is."""
+    clock = Clock()
+    leader = Joining(clock).lockstep()
+    place.rank = 1
+    place.number(0)
+    joining = Joining(clock)
+    assert joining.lockstep() is None
+    assert isinstance(leader, Leader)
+    leader.comes_to(3, 0)
+    assert isinstance(joining.lockstep(), Follower)
+
+
+def test_a_second_job_does_not_meet_the_first(place: Place) -> None:
+    clock = Clock()
+    first = Joining(clock).lockstep()
+    assert isinstance(first, Leader)
+    first.comes_to(0, 0)
+    place.rank = 1  # and has joined one job, as rank 0 has
+    assert Joining(clock).lockstep() is None
+
+
+def test_the_store_of_the_job_is_gone(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    def gone() -> None:
+        raise RuntimeError("Broken pipe")
+
+    place.rank = 1
+    monkeypatch.setattr(module, "_jobs_store", gone)
+    assert Joining(Clock()).lockstep() is None
+
+
+def test_the_store_of_rank_0_goes_meanwhile(place: Place) -> None:
+    """It has gone between two looks: this rank trains unchanged."""
+    clock = Clock()
+    leader = Joining(clock).lockstep()
+    assert isinstance(leader, Leader)
+    leader.comes_to(0, 0)
+    place.rank = 1
+    place.number(0)
+
+    class Goes(dist.HashStore):  # type: ignore[misc]
+        def get(self, key: str) -> bytes:
+            raise RuntimeError("Broken pipe")
+
+    place.store = Goes()
+    place.store.set("pipediag/lockstep/0", "{}")
+    assert Joining(clock).lockstep() is None
+
+
+def test_facts(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("LOCAL_RANK", "3")
+    found = rank_facts("cuda:3")
+    assert (found.rank, found.world_size, found.local_rank, found.device) == (0, 1, 3, "cuda:3")
+    assert found.cpus == os.cpu_count()
+    assert 0 < found.cores <= found.cpus
+    monkeypatch.setenv("LOCAL_RANK", "")
+    assert rank_facts("cpu").local_rank is None

@@ -1,0 +1,451 @@
+"""The ranks of a job agree on each step: alone by a store in this process, together as imagined ranks of a job."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
+
+import pytest
+import torch.distributed as dist
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from pipediag.ladder import lockstep as module
+from pipediag.ladder.lockstep import CACHES, Activity, Follower, Leader, Lockstep, Stopped, Superseded
+
+from ..clock import Clock
+from .ranks import Hung, Job, Store
+
+#: Seconds that a rank waits for a grant at most, and the step of its waiting.
+PATIENCE, LATER = module._PATIENCE, module._LATER
+#: Seconds of an imagined step.
+STEP = 0.01
+
+
+@pytest.fixture(params=[Store, dist.HashStore], ids=["imagined", "torch"])
+def store(request: pytest.FixtureRequest) -> Any:
+    """What torch's own store does, the imagined one does too."""
+    return request.param()
+
+
+def pair(store: Any, epoch: int = 0) -> tuple[Leader, Follower, Clock]:
+    """Rank 0, which has come to step 0, and rank 1, which has joined in its ``epoch``."""
+    clock = Clock()
+    leader = Leader(store, 2, clock)
+    leader.comes_to(0, 0)
+    return leader, Follower(store, 1, 2, clock, epoch), clock
+
+
+def follow(follower: Follower, epoch: int, position: int) -> Activity:
+    """What the rank does in this step."""
+    try:
+        follower.comes_to(epoch, position)
+    except Superseded:
+        follower.comes_to(epoch, position)  # it is the current one now
+    return follower.activity
+
+
+class TestAlone:
+    def test_there_is_nobody_to_agree_with(self) -> None:
+        alone = Lockstep()
+        alone.do("device", window=3)
+        alone.reserve(3, 3)
+        alone.comes_to(0, 0)
+        alone.end_epoch(0, 1)
+        alone.stop()
+        assert not alone.in_job
+        assert (alone.activity, alone.left(0, 0), alone.unserved("device")) == (Activity(), 0, "")
+
+
+class TestActivity:
+    def test_all_ranks_are_fed_unless_some_are_named(self) -> None:
+        assert [Activity(rung="device").rung_of(rank) for rank in range(3)] == ["device"] * 3
+        some = Activity(rung="device", fed=[1])
+        assert [some.rung_of(rank) for rank in range(3)] == ["baseline", "device", "baseline"]
+        assert Activity(rung="device", fed=[]).rung_of(0) == "baseline"
+
+    def test_only_named_ranks_are_delayed(self) -> None:
+        some = Activity(delayed=[0, 2], delay=0.25)
+        assert [some.delay_of(rank) for rank in range(3)] == [0.25, 0.0, 0.25]
+
+
+class TestGrants:
+    def test_one_step_at_a_time(self, store: Any) -> None:
+        leader, follower, clock = pair(store)
+        assert leader.left(0, 0) == 1
+        assert follow(follower, 0, 0).rung == "baseline"
+        assert leader.left(0, 1) == 0
+        leader.do("device")
+        leader.comes_to(0, 1)
+        assert follow(follower, 0, 1).rung == "device"
+        assert clock.seconds == 0.0, "what is granted is not waited for"
+
+    def test_all_facts_arrive(self, store: Any) -> None:
+        leader, follower, _ = pair(store)
+        facts = {"fed": [0], "window": 7, "round": 3, "delayed": [1], "delay": 0.5, "prepares": CACHES}
+        leader.do("device", **facts)
+        leader.comes_to(0, 1)
+        assert follow(follower, 0, 1) == leader.activity == Activity(1, "device", **facts)
+
+    def test_ahead(self, store: Any) -> None:
+        """Four at a time, the next four when the last of them begins, and no more than were reserved."""
+        leader, follower, _ = pair(store)
+        leader.do("worker", window=10)
+        leader.reserve(10, 4)
+        left = []
+        for position in range(1, 11):
+            leader.comes_to(0, position)
+            left.append(leader.left(0, position))
+        assert left == [4, 3, 2, 5, 4, 3, 2, 3, 2, 1]
+        assert {follow(follower, 0, position).number for position in range(1, 11)} == {1}
+        leader.comes_to(0, 11)
+        assert leader.left(0, 11) == 1, "beyond them one at a time"
+
+    def test_an_epoch_takes_what_was_granted_with_it(self, store: Any) -> None:
+        leader, follower, _ = pair(store)
+        leader.do("worker", window=9)
+        leader.reserve(9, 6)
+        leader.comes_to(0, 1)
+        assert leader.left(1, 0) == 0
+        leader.comes_to(1, 0)
+        assert leader.left(1, 0) == 3, "the steps of the window that were not granted yet"
+        assert follow(follower, 0, 1).number == follow(follower, 1, 0).number == 1
+
+    def test_a_new_activity_forgets_what_was_reserved(self, store: Any) -> None:
+        leader, _, _ = pair(store)
+        leader.do("worker")
+        leader.reserve(9, 4)
+        leader.do("device")
+        leader.comes_to(0, 1)
+        assert leader.left(0, 1) == 1
+
+    def test_the_end_of_an_epoch_of_unknown_length(self, store: Any) -> None:
+        """All ranks end it instead of the step, and go on with what they did."""
+        leader, follower, _ = pair(store)
+        leader.do("worker", window=5)
+        leader.reserve(5, 1)
+        leader.comes_to(0, 1)
+        number = follow(follower, 0, 1).number
+        leader.end_epoch(0, 2)
+        ends = follow(follower, 0, 2)
+        assert ends.ends
+        assert ends.number > number
+        assert not leader.activity.ends
+        leader.comes_to(1, 0)
+        assert leader.left(1, 0) == 1
+        assert follow(follower, 1, 0) == leader.activity
+        assert leader.activity.window == 5
+
+
+class TestWaiting:
+    def test_no_grant_in_time(self, store: Any) -> None:
+        """Rank 0 may wait for this rank: it trains unchanged, and waits no more until a grant is there."""
+        leader, follower, clock = pair(store)
+        leader.do("device")
+        leader.comes_to(0, 1)
+        assert follow(follower, 0, 1).rung == "device"
+        with pytest.raises(Superseded):
+            follower.comes_to(0, 2)
+        assert follower.activity == Activity(number=-1)
+        assert PATIENCE <= clock.seconds <= PATIENCE + LATER
+        waited = clock.seconds
+        follower.comes_to(0, 2)
+        follower.comes_to(0, 3)
+        assert clock.seconds == waited
+        leader.comes_to(0, 2)
+        leader.comes_to(0, 3)
+        leader.comes_to(0, 4)
+        assert follow(follower, 0, 4).rung == "device"
+        with pytest.raises(Superseded):
+            follower.comes_to(0, 5)
+        again = clock.seconds - waited
+        assert PATIENCE / 2 <= again <= PATIENCE / 2 + LATER, "it follows again, and so it waits again, half as long"
+
+    def test_patience_has_an_end(self, store: Any) -> None:
+        leader, follower, clock = pair(store)
+        waits = []
+        for epoch in range(9):
+            leader.comes_to(epoch, 0)
+            follow(follower, epoch, 0)
+            before = clock.seconds
+            with pytest.raises(Superseded):
+                follower.comes_to(epoch, 1)
+            waits.append(round(clock.seconds - before, 1))
+        assert waits == [2.0, 1.0, 0.5, 0.3, 0.1, 0.1, 0.1, 0.1, 0.1]
+
+    def test_a_rank_that_joins_late_in_the_epoch(self, store: Any) -> None:
+        """The grants of the steps before are passed over."""
+        leader, _, clock = pair(store)
+        leader.do("device")
+        for position in range(1, 6):
+            leader.comes_to(0, position)
+        follower = Follower(store, 1, 2, clock)
+        assert follow(follower, 0, 5).rung == "device"
+        assert clock.seconds == 0.0
+
+    def test_a_rank_before_the_first_grant(self, store: Any) -> None:
+        """Rank 0 has begun at step 3: this rank trains unchanged up to it, and does not wait."""
+        clock = Clock()
+        leader = Leader(store, 2, clock)
+        leader.do("device")
+        leader.comes_to(0, 3)
+        follower = Follower(store, 1, 2, clock)
+        assert [follow(follower, 0, position).rung for position in range(5)[1:4]] == ["baseline", "baseline", "device"]
+        assert clock.seconds == 0.0
+
+    def test_each_counts_its_epochs_itself(self, store: Any) -> None:
+        clock = Clock()
+        leader = Leader(store, 2, clock)
+        leader.do("device")
+        leader.comes_to(7, 0)
+        follower = Follower(store, 1, 2, clock, epoch=2)
+        assert follow(follower, 2, 0).rung == "device"
+        leader.do("worker")
+        leader.comes_to(8, 0)
+        assert follow(follower, 3, 0).rung == "worker"
+
+
+class TestTheEnd:
+    def test_at_the_next_step(self, store: Any) -> None:
+        leader, follower, clock = pair(store)
+        leader.reserve(3, 3)
+        leader.comes_to(0, 1)
+        leader.stop()
+        for position in range(4):
+            follower.comes_to(0, position)
+        before = clock.seconds
+        with pytest.raises(Stopped):
+            follower.comes_to(0, 4)
+        assert clock.seconds == before
+        follower.leave("its report")
+        assert leader.stop() == {1: "its report"}
+        assert clock.seconds == before, "rank 0 does not wait for ranks that have read it"
+
+    def test_rank_0_waits_until_the_others_know(self, store: Any) -> None:
+        leader, _, clock = pair(store)
+        leader.stop()
+        assert module._LEAVING <= clock.seconds <= module._LEAVING + LATER, "but not for ever"
+
+    def test_rank_0_is_gone(self) -> None:
+        store = Store()
+        leader, follower, _ = pair(store)
+        leader.reserve(2, 2)
+        leader.comes_to(0, 1)
+        follow(follower, 0, 0)
+        follow(follower, 0, 1)
+        store.gone = True
+        follower.comes_to(0, 2)  # granted and read before
+        with pytest.raises(Stopped):
+            follower.comes_to(0, 3)
+
+    def test_what_a_rank_tells_rank_0_when_it_is_gone(self) -> None:
+        store = Store()
+        _, follower, _ = pair(store)
+        store.gone = True
+        with pytest.raises(Stopped):
+            follower.note({"rank": 1})
+        with pytest.raises(Stopped):
+            follower.cannot_serve("device", "too large")
+
+
+class TestTold:
+    def test_what_a_rank_cannot_serve(self, store: Any) -> None:
+        leader, follower, _ = pair(store)
+        assert leader.unserved("device") == ""
+        follower.cannot_serve("device", "too large")
+        assert leader.unserved("device") == "rank 1: too large"
+        assert leader.unserved("host") == ""
+
+    def test_the_latest_note_of_each_rank(self, store: Any) -> None:
+        clock = Clock()
+        leader = Leader(store, 4, clock)
+        leader.comes_to(0, 0)
+        followers = [Follower(store, rank, 4, clock) for rank in (1, 3)]
+        for ms in (5.0, 7.0):
+            for follower in followers:
+                follower.note({"rank": follower.rank, "worker_ms": ms})
+        assert leader.notes() == {1: {"rank": 1, "worker_ms": 7.0}, 3: {"rank": 3, "worker_ms": 7.0}}
+
+    def test_who_has_joined(self, store: Any) -> None:
+        clock = Clock()
+        leader = Leader(store, 3, clock)
+        leader.comes_to(0, 0)
+        Follower(store, 1, 3, clock)
+        assert not leader.all_joined()
+        assert module._JOINING <= clock.seconds <= module._JOINING + LATER
+        Follower(store, 2, 3, clock)
+        before = clock.seconds
+        assert leader.all_joined()
+        assert clock.seconds == before
+
+
+# Whole jobs
+
+
+@dataclass(frozen=True)
+class Doing:
+    """What rank 0 does for some steps; ``leaves`` are those of which it then lets go, as from a window ended early."""
+
+    rung: str
+    steps: int
+    ahead: int
+    leaves: int = 0
+    prepares: str = ""
+
+
+@dataclass
+class Imagined:
+    """A job of ranks, with epochs of ``lengths`` in turn, which the ranks know beforehand if they are ``known``.
+
+    ``sync`` is the number of steps between two all-reduces.
+
+    Attributes:
+        longer: steps by which the epochs of some ranks are longer. The ranks then wait for each other at the end of
+            each epoch only, as under ``model.join()``.
+        took: what each rank did in each step: its epoch, position, and number and rung of the activity.
+        at: epoch and position of rank 0's next step.
+        stopped: the steps at which the ranks learned that the analysis is over.
+    """
+
+    doings: list[Doing]
+    lengths: list[int]
+    order: list[int]
+    sync: int = 1
+    known: bool = True
+    longer: dict[int, int] = field(default_factory=dict)
+    took: dict[int, list[tuple[int, int, int, str]]] = field(default_factory=dict)
+    at: tuple[int, int] = (0, 0)
+    stopped: dict[int, tuple[int, int]] = field(default_factory=dict)
+
+    def run(self) -> Job:
+        job, store = Job(self.order, missed=not self.longer), Store()
+        self.took = {rank: [] for rank in self.order}
+        self.leader = Leader(store, len(self.order), job)
+        others = range(1, len(self.order))
+        job.run([lambda: self._lead(job), *(partial(self._follow, rank, job, store) for rank in others)])
+        return job
+
+    def _length(self, epoch: int, rank: int = 0) -> int:
+        return self.lengths[epoch % len(self.lengths)] + self.longer.get(rank, 0)
+
+    def _reduce(self, job: Job, count: int) -> None:
+        job.sleep(STEP)
+        if count % self.sync == 0 and not self.longer:
+            job.all_reduce()
+
+    def _join(self, job: Job) -> None:
+        if self.longer:
+            job.all_reduce()
+
+    def _lead(self, job: Job) -> None:
+        leader = self.leader
+        leader.comes_to(0, 0)
+        assert leader.all_joined()
+        for doing in self.doings:
+            self._take_granted(job)
+            leader.do(doing.rung, window=doing.steps, prepares=doing.prepares)
+            leader.reserve(doing.steps, doing.ahead if self.known else 1)
+            for _ in range(doing.steps - doing.leaves):
+                self._step(job)
+        self._take_granted(job)
+        self.stopped[0] = self.at
+        leader.stop()
+
+    def _take_granted(self, job: Job) -> None:
+        self.leader.reserve(0, 1)
+        while self.leader.left(*self.at) > 0:
+            self._step(job)
+
+    def _step(self, job: Job) -> None:
+        """Take rank 0's next step, after the end of an epoch if that is due."""
+        leader, (epoch, position) = self.leader, self.at
+        if position >= self._length(epoch) and (self.known or leader.left(epoch, position) <= 0):
+            if self.known:
+                leader.comes_to(epoch, position)
+            else:
+                leader.end_epoch(epoch, position)
+            self._join(job)
+            epoch, position = epoch + 1, 0
+        leader.comes_to(epoch, position)
+        self.took[0].append((epoch, position, leader.activity.number, leader.activity.rung))
+        self.at = epoch, position + 1
+        self._reduce(job, len(self.took[0]))
+
+    def _follow(self, rank: int, job: Job, store: Store) -> None:
+        while not store.check([module.EPOCH]):
+            job.sleep(0.001)
+        follower = Follower(store, rank, len(self.order), job)
+        epoch = position = count = 0
+        while True:
+            at_end = self.known and position == self._length(epoch, rank)
+            try:
+                follower.comes_to(epoch, position)
+            except Superseded:
+                continue
+            except Stopped:
+                self.stopped[rank] = epoch, position
+                return
+            if at_end or follower.activity.ends:
+                self._join(job)
+                epoch, position = epoch + 1, 0
+                continue
+            activity = follower.activity
+            self.took[rank].append((epoch, position, activity.number, activity.rung_of(rank)))
+            position, count = position + 1, count + 1
+            self._reduce(job, count)
+
+
+@st.composite
+def jobs(draw: st.DrawFn) -> Imagined:
+    ranks = draw(st.integers(2, 4))
+    doings = [
+        Doing(
+            draw(st.sampled_from(["baseline", "device", "worker"])),
+            steps := draw(st.integers(1, 12)),
+            draw(st.integers(1, 15)),
+            draw(st.integers(0, steps - 1)),
+            draw(st.sampled_from(["", CACHES])),
+        )
+        for _ in range(draw(st.integers(1, 6)))
+    ]
+    return Imagined(
+        doings,
+        draw(st.lists(st.integers(1, 9), min_size=1, max_size=4)),
+        draw(st.permutations(range(ranks))),
+        draw(st.integers(1, 3)),
+        draw(st.booleans()),
+    )
+
+
+class TestJobs:
+    @given(jobs())
+    @settings(max_examples=150)
+    def test_every_rank_does_the_same_in_each_step(self, job: Imagined) -> None:
+        ran = job.run()
+        for rank in job.order[1:]:
+            assert job.took[rank] == job.took[0]
+        assert set(job.stopped.values()) == {job.stopped[0]}
+        for rank, seconds in ran.waited.items():
+            assert seconds < 2 * STEP * len(job.took[rank]) + PATIENCE, "nobody lost patience"
+
+    @given(jobs(), st.lists(st.integers(-4, 8), min_size=3, max_size=3))
+    @settings(max_examples=100)
+    def test_epochs_of_several_lengths(self, job: Imagined, longer: list[int]) -> None:
+        """The steps that rank 0 has too are under the same rung; for others a rank waits some seconds, in all."""
+        job.known = True
+        job.longer = {rank: max(more, 1 - min(job.lengths)) for rank, more in enumerate(longer, 1) if rank in job.order}
+        ran = job.run()
+        first = {(epoch, position): (number, rung) for epoch, position, number, rung in job.took[0]}
+        epochs = 1 + max(epoch for epoch, *_ in first)
+        for rank in job.order[1:]:
+            for epoch, position, number, rung in job.took[rank]:
+                assert (number, rung) == first.get((epoch, position), (number, rung))
+            beside = 2 * STEP * max(len(took) for took in job.took.values())
+            assert ran.waited[rank] < beside + 2 * PATIENCE + 2 * module._LEAST_PATIENCE * epochs
+
+    def test_what_hangs_is_found(self) -> None:
+        """The simulation itself: a rank that has ended is missed."""
+        job = Job([0, 1])
+        with pytest.raises(Hung):
+            job.run([lambda: None, job.all_reduce])

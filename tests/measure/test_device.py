@@ -1,0 +1,27 @@
+"""The device's calls where the device is the CPU."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+import torch
+
+from pipediag.measure.device import Device
+
+
+def test_a_delayed_cpu_waits_itself(monkeypatch: pytest.MonkeyPatch) -> None:
+    slept: list[float] = []
+    monkeypatch.setattr(time, "sleep", slept.append)
+    device = Device(torch.device("cpu"))
+    device.delay(0.25)
+    device.delay(0.5)
+    assert slept == [0.25, 0.5]
+
+
+def test_there_is_nothing_else_on_it() -> None:
+    device = Device(torch.device("cpu"))
+    device.synchronize()
+    device.forget_peak()
+    assert (device.event(), device.peak_bytes(), device.gpu()) == (None, None, None)
+    assert device.facts() == {"type": "cpu", "index": None}

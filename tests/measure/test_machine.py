@@ -1,0 +1,71 @@
+"""The machine's cores and NUMA nodes, read from made files."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from pipediag.measure import machine
+from pipediag.measure.machine import _listed, cores, cpus, numa_node
+
+
+@pytest.fixture
+def allowed(monkeypatch: pytest.MonkeyPatch) -> set[int]:
+    """CPUs that the process may use; tests add to them."""
+    cpus: set[int] = set()
+    monkeypatch.setattr(machine, "_allowed", lambda: cpus)
+    return cpus
+
+
+@pytest.mark.parametrize(
+    ("text", "numbers"),
+    [
+        ("0-3,8\n", {0, 1, 2, 3, 8}),
+        ("5", {5}),
+        ("0-1,4-5\n", {0, 1, 4, 5}),
+        ("\n", set()),
+        ("unknown", set()),
+    ],
+)
+def test_a_list_of_cpus(tmp_path: Path, text: str, numbers: set[int]) -> None:
+    file = tmp_path / "cpulist"
+    file.write_text(text)
+    assert _listed(file) == numbers
+
+
+def test_no_list_of_cpus(tmp_path: Path) -> None:
+    assert _listed(tmp_path / "cpulist") == set()
+
+
+class TestNode:
+    @pytest.fixture
+    def root(self, tmp_path: Path) -> Path:
+        """A machine of two nodes with four CPUs each, and a node of memory only."""
+        for node, listed in (("node0", "0-1,4-5"), ("node1", "2-3,6-7"), ("node10", "")):
+            (tmp_path / node).mkdir()
+            (tmp_path / node / "cpulist").write_text(f"{listed}\n")
+        (tmp_path / "online").write_text("0-1,10\n")
+        return tmp_path
+
+    @pytest.mark.parametrize(("own", "node"), [({2, 7}, 1), ({0, 1, 4, 5}, 0), ({0, 2}, None), (set(), None)])
+    def test_that_holds_all(self, root: Path, allowed: set[int], own: set[int], node: int | None) -> None:
+        allowed |= own
+        assert numa_node(root) == node
+
+    def test_a_machine_that_does_not_tell(self, tmp_path: Path, allowed: set[int]) -> None:
+        allowed.add(0)
+        assert numa_node(tmp_path) is None
+
+
+def test_cores(allowed: set[int], monkeypatch: pytest.MonkeyPatch) -> None:
+    """The smallest of all limits counts."""
+    monkeypatch.setattr(machine.os, "cpu_count", lambda: 6)
+    monkeypatch.setattr(machine, "cgroup_quota", lambda: None)
+    assert (cpus(), cores()) == (6, 6)
+    allowed |= {0, 1, 2}
+    assert cores() == 3
+    monkeypatch.setattr(machine, "cgroup_quota", lambda: 2.5)
+    assert cores() == 2.5
+    monkeypatch.setattr(machine, "cgroup_quota", lambda: 32.0)
+    assert cores() == 3
