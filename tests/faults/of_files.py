@@ -101,7 +101,8 @@ def _options() -> Iterator[Fault]:
             varied = () if kind.startswith("vary") else vary
             script = () if kind == "no-value" else (TRAINS,)
             argv = pipediag(command, *varied, *arguments, *script)
-            yield Fault(f"option {kind}", command, "start", argv, 2, says, alone=True, quick=True)
+            quick = command == "analyze"  # the others share its options
+            yield Fault(f"option {kind}", command, "start", argv, 2, says, alone=True, quick=quick)
     for command, positional in {**READING, "analyze": (TRAINS,)}.items():
         for kind, content, says in (
             ("defaults are no TOML", "[tool.pipediag\n", "not TOML"),
@@ -134,7 +135,7 @@ def _files() -> Iterator[Fault]:
         for command, arguments in READING.items():
             yield Fault(
                 f"file {kind}", command, "reading", pipediag(command, *arguments), 2, says, lays=lays,
-                alone=True, quick=True,
+                alone=True, quick=command == "report",
             )  # fmt: skip
     for kind, (lays, says) in BAD_PLANS.items():
         argv = pipediag("run", "--plan", GIVEN, TRAINS, "--vision", "--steps=60")
