@@ -21,6 +21,8 @@ _KEY = "pipediag/lockstep"
 _TIMEOUT = timedelta(seconds=30)
 #: Seconds that a rank waits for rank 0 when it looks for it for the first time.
 _PATIENCE = 2.0
+#: Seconds that connecting to rank 0's store may take.
+_CONNECTING = 5.0
 #: Seconds between two looks for it.
 _PAUSE = 0.005
 #: Number of jobs that this process has joined: a program may be measured several times.
@@ -57,6 +59,7 @@ class Joining:
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self._patience = _PATIENCE
+        self._is_unreachable = False
         self._found: Lockstep | None = None
 
     def lockstep(self, epoch: int = 0) -> Lockstep | None:
@@ -74,6 +77,8 @@ class Joining:
 
     def _awaited(self) -> Store | None:
         """Return rank 0's store, or None if it is not there in time; later calls do not wait."""
+        if self._is_unreachable:
+            return None
         until, self._patience = self._clock.now() + self._patience, 0.0
         try:
             theirs = _jobs_store()
@@ -83,6 +88,9 @@ class Joining:
             if not self._has(store, EPOCH, until):
                 return None
         except RuntimeError:  # torch's errors of a store whose process has ended
+            return None
+        except OSError:  # as behind a firewall: trying again in each step would hold the job
+            self._is_unreachable = True
             return None
         _count()
         return store
@@ -105,8 +113,15 @@ def _opened() -> Store:
 
 
 def _connected(address: dict[str, Any]) -> Store:
+    """Connect to rank 0's store.
+
+    Raises:
+        OSError: it cannot be reached.
+    """
     here = address["host"] == socket.gethostname()
     host = "127.0.0.1" if here else os.environ.get("MASTER_ADDR", address["host"])
+    with socket.create_connection((host, address["port"]), _CONNECTING):  # torch itself tries for a minute
+        pass
     return cast("Store", dist.TCPStore(host, address["port"], is_master=False, timeout=_TIMEOUT))
 
 

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import os
+import socket
+import time
 
 import pytest
 import torch.distributed as dist
@@ -110,6 +113,24 @@ def test_the_store_of_the_job_is_gone(place: Place, monkeypatch: pytest.MonkeyPa
     place.rank = 1
     monkeypatch.setattr(module, "_jobs_store", gone)
     assert Joining(Clock()).lockstep() is None
+
+
+def test_the_store_of_rank_0_cannot_be_reached(place: Place) -> None:
+    """This rank tries once, and trains unchanged."""
+    with socket.socket() as closed:  # bound, but nobody listens
+        closed.bind(("127.0.0.1", 0))
+        address = {"host": socket.gethostname(), "port": closed.getsockname()[1]}
+        place.store.set("pipediag/lockstep/0", json.dumps(address))
+        place.rank = 1
+        joining = Joining(Clock())
+        began = time.monotonic()
+        assert joining.lockstep() is None
+        assert time.monotonic() - began < 5.0, "torch would try for a minute"
+        closed.listen()
+        assert joining.lockstep() is None
+        closed.settimeout(0.0)
+        with pytest.raises(BlockingIOError):
+            closed.accept()
 
 
 def test_the_store_of_rank_0_goes_meanwhile(place: Place) -> None:
