@@ -9,7 +9,7 @@ import pytest
 
 from pipediag.analysis import diagnose_session
 from pipediag.analysis.profile import MOST, Path, Piece, heaviest, heaviest_modules
-from pipediag.host.one_pass import Outcome, Watch
+from pipediag.host.watch import Outcome, Watch
 from pipediag.host.passes import Request, analyze_script
 from pipediag.host.progress import ProgressLine
 from pipediag.host.script import Target

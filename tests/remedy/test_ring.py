@@ -514,7 +514,7 @@ def test_memory_is_unmapped_when_it_is_held_no_more() -> None:
 
 def test_where_there_is_no_shared_memory_left_batches_travel_by_value(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("pipediag.remedy.ring.shared_memory", lambda size: None)
-    monkeypatch.setattr("pipediag.remedy.packing.shared_memory", lambda size: None)
+    monkeypatch.setattr("pipediag.remedy.writing.shared_memory", lambda size: None)
     plain = loader(Nested(), multiprocessing_context="fork")
     arrived = list(sent(plain))
     assert all(packed.slot is None and not packed.memory.is_shared() for packed in arrived)
