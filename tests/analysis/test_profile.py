@@ -9,15 +9,16 @@ import pytest
 
 from pipediag.analysis import diagnose_session
 from pipediag.analysis.profile import MOST, Path, Piece, heaviest, heaviest_modules
-from pipediag.host.watch import Outcome, Watch
+from pipediag.host.lines import Job
 from pipediag.host.passes import Request, analyze_script
 from pipediag.host.progress import ProgressLine
 from pipediag.host.script import Target
+from pipediag.host.watch import Outcome, Watch
 from pipediag.ladder.plan import Plan
 from pipediag.report import RENDERERS, markdown, model, text
 from pipediag.report.document import filled
 from pipediag.session import Prefix, Profile, Session, Share
-from pipediag.session.events import Looking
+from pipediag.session.events import FirstBatch, Looking
 
 from ..made import FLAT, make
 
@@ -167,9 +168,9 @@ class TestPasses:
         script.touch()
         plans: list[Plan] = []
 
-        def one_pass(target: Target, plan: Plan, session: Session, *args: Any) -> Outcome:
+        def one_pass(target: Target, plan: Plan, job: Job, *args: Any) -> Outcome:
             plans.append(plan)
-            session.windows += make({"baseline": 5.0}).windows
+            job.session.windows += make({"baseline": 5.0}).windows
             return Outcome()
 
         monkeypatch.setattr("pipediag.host.passes.one_pass", one_pass)
@@ -181,10 +182,10 @@ class TestPasses:
     def test_a_look_at_the_model_has_time_of_its_own(self, monkeypatch: pytest.MonkeyPatch) -> None:
         now = [0.0]
         monkeypatch.setattr("time.monotonic", lambda: now[0])
-        watch = Watch(Plan(budget=10.0), Session(), Outcome(), lambda *args: None)
-        watch.take("first-batch", {})
+        watch = Watch(Plan(budget=10.0), Session(), Outcome())
+        watch.note(FirstBatch())
         now[0] = 20.0
-        watch.take("looking", {"at": "", "seconds": 30.0})
+        watch.note(Looking("", 30.0))
         now[0] = 60.0
         assert not watch.overdue()
         now[0] = 66.0
