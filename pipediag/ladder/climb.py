@@ -10,8 +10,6 @@ from collections.abc import Generator
 from dataclasses import asdict
 from typing import Any
 
-import torch
-
 from ..analysis.knobs import makes_way
 from ..analysis.remedy import remedy_of, under_way
 from ..analysis.thresholds import GATE
@@ -21,8 +19,7 @@ from ..measure.window import window_seconds
 from ..session import CACHED, Rung, cut_of
 from .caveats import NOT_ALL_JOINED
 from .deadline import OutOfTime
-from .driven import Driven, Setting
-from .feed import Feed
+from .driven import Driven, Loop
 from .lockstep import Leader, Lockstep
 from .loop_side import Turn
 from .probes import modelside
@@ -49,21 +46,10 @@ _TRIALS_SHARE = 0.25
 class Climb(Driven):
     """The measurement on the training loader. ``spent`` are the seconds of the budget before its loader was known."""
 
-    def __init__(
-        self,
-        feed: Feed,
-        ordinal: int,
-        setting: Setting,
-        device: torch.device,
-        handed: int,
-        writes_in_place: bool,
-        spent: float = 0.0,
-        lockstep: Lockstep | None = None,
-    ) -> None:
+    def __init__(self, loop: Loop, spent: float, lockstep: Lockstep) -> None:
         self._trial: Trial | None = None
-        budget = setting.plan.budget
-        seconds = max(budget - spent, _LEFT * budget)
-        super().__init__(feed, ordinal, setting, device, handed, writes_in_place, seconds, lockstep or Lockstep())
+        budget = loop.setting.plan.budget
+        super().__init__(loop, max(budget - spent, _LEFT * budget), lockstep)
         self._compares_batches = not self._session.batch_steps
 
     def _run(self) -> Turn:

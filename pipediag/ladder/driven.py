@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from contextlib import AbstractContextManager
+from dataclasses import dataclass
 from typing import Any, Protocol
 
 import torch
@@ -51,11 +52,29 @@ class Setting(windows.Setting, Protocol):
         """Take in what the other ranks have handed in."""
 
 
+@dataclass(frozen=True)
+class Loop:
+    """A training loop as it is found.
+
+    Attributes:
+        feed: the batches of its loader.
+        ordinal: number of that loader among all that the script has iterated.
+        handed: number of batches already yielded in the epoch.
+        writes_in_place: True if the loop writes into its batches.
+    """
+
+    feed: Feed
+    ordinal: int
+    setting: Setting
+    device: torch.device
+    handed: int
+    writes_in_place: bool
+
+
 class Driven(ABC):
     """The training loop of one process under measurement.
 
     Args:
-        handed: number of batches already yielded in the epoch.
         seconds: time limit; infinite if another process keeps it.
         lockstep: this process's part among the ranks of a job.
 
@@ -64,17 +83,8 @@ class Driven(ABC):
         rung: the rung under way, to which an error of the script may be due.
     """
 
-    def __init__(
-        self,
-        feed: Feed,
-        ordinal: int,
-        setting: Setting,
-        device: torch.device,
-        handed: int,
-        writes_in_place: bool,
-        seconds: float,
-        lockstep: Lockstep,
-    ) -> None:
+    def __init__(self, loop: Loop, seconds: float, lockstep: Lockstep) -> None:
+        feed, setting = loop.feed, loop.setting
         self.feed = feed
         self.rung = "baseline"
         self._setting = setting
@@ -83,9 +93,9 @@ class Driven(ABC):
         self._session: Session = setting.schedule.session
         self._lockstep = lockstep
         self._deadline = Deadline(setting.clock, seconds)
-        self._epochs = Epochs(epoch_length(feed.loader), handed, setting.plan.horizon)
-        self._loop_side = LoopSide(feed, self._epochs, setting.training, ordinal, self._deadline.check, lockstep)
-        self._device = Device(device)
+        self._epochs = Epochs(epoch_length(feed.loader), loop.handed, setting.plan.horizon)
+        self._loop_side = LoopSide(feed, self._epochs, setting.training, loop.ordinal, self._deadline.check, lockstep)
+        self._device = Device(loop.device)
         self._windows = Windows(
             feed,
             self._loop_side,
@@ -93,8 +103,8 @@ class Driven(ABC):
             self._device,
             self._deadline,
             Rounds(setting.schedule, window_seconds(setting.plan.budget, len(setting.schedule.rungs))),
-            ordinal,
-            writes_in_place,
+            loop.ordinal,
+            loop.writes_in_place,
             self._recorded,
         )
         self._findings = Findings(feed, setting.send, setting.plan.attempt, not setting.looks_inside)

@@ -7,12 +7,9 @@ from collections.abc import Generator
 from dataclasses import asdict
 from typing import Any
 
-import torch
-
 from ..analysis.ranks import summary
 from ..session import CACHED, REMEDIES, Rung
-from .driven import Driven, Setting
-from .feed import Feed
+from .driven import Driven, Loop
 from .lockstep import CACHES, Activity, Follower, Stopped, Superseded
 from .loop_side import Turn
 from .remedy_trial import Trial
@@ -24,19 +21,10 @@ class Following(Driven):
     It measures the same windows as rank 0, with its own evidence.
     """
 
-    def __init__(
-        self,
-        feed: Feed,
-        ordinal: int,
-        setting: Setting,
-        device: torch.device,
-        handed: int,
-        writes_in_place: bool,
-        lockstep: Follower,
-    ) -> None:
+    def __init__(self, loop: Loop, lockstep: Follower) -> None:
         self._follower = lockstep
         self._trial: Trial | None = None
-        super().__init__(feed, ordinal, setting, device, handed, writes_in_place, math.inf, lockstep)
+        super().__init__(loop, math.inf, lockstep)
 
     def _run(self) -> Turn:
         self._announce_rungs()

@@ -144,8 +144,8 @@ class Leader(Lockstep):
             self._grant(self._end)
 
     def _grant(self, begin: int) -> None:
-        steps = 1 if self.activity.ends else max(1, min(self._reserved, self._ahead))
-        self._reserved = max(0, self._reserved - (0 if self.activity.ends else steps))
+        steps = max(1, min(self._reserved, self._ahead))
+        self._reserved = max(0, self._reserved - steps)
         self._end = begin + steps
         grant = {"begin": begin, "end": self._end, "activity": asdict(self.activity)}
         self._store.set(_key(self._epoch, self._grants), json.dumps(grant))
@@ -155,10 +155,10 @@ class Leader(Lockstep):
         return self._end - position if epoch == self._epoch else 0
 
     def end_epoch(self, epoch: int, position: int) -> None:
-        going_on = replace(self.activity, number=self.activity.number + 2)
-        self.activity = Activity(self.activity.number + 1, ends=True)
+        going_on, reserved = replace(self.activity, number=self.activity.number + 2), self._reserved
+        self.activity, self._reserved = Activity(self.activity.number + 1, ends=True), 0
         self.comes_to(epoch, position)
-        self.activity = going_on
+        self.activity, self._reserved = going_on, reserved
 
     def unserved(self, rung: str) -> str:
         key = f"unserved/{rung}"

@@ -27,7 +27,7 @@ from ..usercode import tree
 from ..usercode.places import caller
 from .caveats import WRITES_IN_PLACE
 from .climb import Climb
-from .driven import Driven
+from .driven import Driven, Loop
 from .feed import Feed, epoch_length
 from .findings import Findings
 from .follow import Following
@@ -199,11 +199,11 @@ class Measurement:
         if track.writes_in_place:
             self.send("warning", WRITES_IN_PLACE)
         spent = self.clock.now() - self._first_draw if self._first_draw is not None else 0.0
-        place = feed, track.ordinal, self, device, handed, track.writes_in_place
+        loop = Loop(feed, track.ordinal, self, device, handed, track.writes_in_place)
         if isinstance(lockstep, Follower):
-            track.climb = Following(*place, lockstep)
+            track.climb = Following(loop, lockstep)
         else:
-            track.climb = Climb(*place, spent, lockstep)
+            track.climb = Climb(loop, spent, lockstep)
         self.send_observed()
         return track.climb
 
