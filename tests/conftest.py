@@ -11,6 +11,8 @@ from typing import Any
 
 # Before torch is imported, here and in what tests start: the cores are for processes.
 os.environ["OMP_NUM_THREADS"] = "1"
+# As in an activated environment: tests start ``python`` and ``torchrun`` by name.
+os.environ["PATH"] = os.path.dirname(sys.executable) + os.pathsep + os.environ["PATH"]
 
 import pytest
 from hypothesis import settings

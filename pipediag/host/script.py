@@ -41,7 +41,8 @@ class Target:
         """
         if module or (os.path.isfile(name) and not is_named_python(name)):
             return cls(name, args, module)
-        found = shutil.which(name)
+        # An environment that is used without being activated is not on PATH.
+        found = shutil.which(name) or shutil.which(name, path=os.path.dirname(sys.executable))
         if found is None or os.path.isdir(name):
             return cls(name, args)
         if is_named_python(name):

@@ -53,6 +53,13 @@ class TestNamed:
     def test_a_console_script(self, commands: Path) -> None:
         assert Target.named("launch", ["train.py"]) == Target(str(commands / "launch"), ["train.py"])
 
+    def test_an_environment_that_is_not_activated(self, commands: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setenv("PATH", "/nowhere")
+        monkeypatch.setattr(sys, "executable", str(commands / "python"))
+        (commands / "launch").write_text(f"#!{commands / 'python'}\n")
+        (commands / "python").touch(mode=0o755)
+        assert Target.named("launch", ["train.py"]) == Target(str(commands / "launch"), ["train.py"])
+
     def test_a_file_comes_first(self, commands: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.chdir(tmp_path)
         (tmp_path / "launch").touch()
