@@ -10,7 +10,7 @@ import itertools
 from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
-from traceback import clear_frames
+from traceback import clear_frames, walk_tb
 from typing import Any
 
 import torch
@@ -50,7 +50,8 @@ class RemediedRun:
         offloaded: the result of :func:`pipediag.offload` for the loader.
         links: name and digest of every link that moves; none under the hand-off alone, which needs no spot checks.
         handed: number of batches handed out so far.
-        given_up: why the loader is plain from then on; empty while the remedy is active.
+        given_up: why the loader is plain from then on; empty while the remedy is active, and again once the plain
+            loader has raised the same error.
     """
 
     def __init__(
@@ -113,15 +114,22 @@ class RemediedRun:
         self.given_up = why
         self._say(f"back to the plain loader: {why}")
 
+    def resume(self, error: Exception) -> None:
+        """Use the remedy from the next epoch on if the plain loader raises what ended the remedy in this one.
+
+        Their messages may differ by an address.
+        """
+        if self.given_up and self.given_up.partition(":")[0] == in_one_line(error).partition(":")[0]:
+            self.given_up = ""
+            self._say("the plain loader raises that too: transforms move again from the next epoch on")
+
     def _parts(self, batches: Iterator[Any], drawn: _Drawn) -> Iterator[Iterator[Any]]:
         """Yield the two parts of an epoch: remedied batches, and plain ones once the remedy is given up."""
         yield self._remedied(batches, drawn)
         if self.given_up:
-            close = getattr(batches, "close", None)
-            if close is not None:
-                close()
+            _close(batches)
             del batches
-            yield self._rest(drawn)
+            yield _Rest(self._rest(drawn), self.resume)
 
     def _remedied(self, batches: Iterator[Any], drawn: _Drawn) -> Iterator[Any]:
         while not self.given_up:
@@ -130,6 +138,9 @@ class RemediedRun:
             except StopIteration:
                 return
             except Exception as error:
+                if _is_of_dead_worker(error):  # the plain loader's epoch ends with it too
+                    _close(batches)
+                    raise
                 if isinstance(self.loader.dataset, IterableDataset):  # a plain loader would begin the stream anew
                     raise
                 # It may be the dataset's own error: then the plain loader raises it again.
@@ -192,6 +203,20 @@ class RemediedRun:
         return self._plain  # type: ignore[no-any-return]
 
 
+def _close(batches: Iterator[Any]) -> None:
+    close = getattr(batches, "close", None)
+    if close is not None:
+        close()
+
+
+def _is_of_dead_worker(error: Exception) -> bool:
+    """Return whether a worker has ended: torch says so, or what the worker left cannot be read."""
+    if isinstance(error, RuntimeError):
+        return str(error).startswith("DataLoader worker")
+    *_, (innermost, _) = walk_tb(error.__traceback__)
+    return isinstance(error, (OSError, EOFError)) and innermost.f_globals["__name__"].startswith("multiprocessing.")
+
+
 def _settings(loader: DataLoader[Any]) -> dict[str, Any]:
     return {name: loader.__dict__.get(name) for name in _SETTINGS}
 
@@ -220,6 +245,29 @@ class RemediedIterator(_BaseDataLoaderIter):  # type: ignore[misc]
         """Begin a new epoch; ``iter()`` of a loader with persistent workers calls this."""
         self._num_yielded = 0
         self._batches = self._owner.epoch()
+
+
+class _Rest:
+    """Plain batches of an epoch, with each error reported before it is raised.
+
+    Unlike a generator, it goes on after an error, as the plain loader does.
+    """
+
+    def __init__(self, batches: Iterator[Any], report: Callable[[Exception], None]) -> None:
+        self._batches = batches
+        self._report = report
+
+    def __iter__(self) -> Iterator[Any]:
+        return self
+
+    def __next__(self) -> Any:
+        try:
+            return next(self._batches)
+        except StopIteration:
+            raise
+        except Exception as error:
+            self._report(error)
+            raise
 
 
 class _DrawnIndices:

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import multiprocessing
+import os
+import signal
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -132,6 +135,34 @@ def test_an_error_of_the_datasets_comes_out_as_it_is(workers: int) -> None:
     assert "pipediag/remedy" not in str(raised.value)
     seen += labels(batches)  # a loop that goes on after the error loses that batch only, as with the plain loader
     assert 17 not in seen and len(seen) == len(set(seen)) == 4 * (BATCHES - 1)
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_after_an_error_of_the_datasets_the_next_epoch_has_the_remedy_again(workers: int) -> None:
+    damaged, said = Images(), Told()
+    stand = stand_in(make(workers, damaged), said)
+    damaged.damaged = 17
+    with pytest.raises(LookupError, match="sample 17 is damaged"):
+        list(stand.iterator())
+    assert not stand.given_up and len(said) == 2 and "raises that too" in said[1]
+    damaged.damaged, handed = -1, stand.handed
+    assert sorted(labels(stand.iterator())) == list(range(4 * BATCHES))
+    assert stand.handed == handed + BATCHES, "the plain loader's batches are not counted"
+
+
+def test_a_worker_that_dies_ends_the_epoch_as_with_the_plain_loader() -> None:
+    said, data = Told(), Images()
+    sampler = RandomSampler(data, replacement=True, num_samples=1600)  # far more than are fetched ahead
+    stand = stand_in(DataLoader(data, batch_size=4, sampler=sampler, num_workers=2), said)
+    before = set(multiprocessing.active_children())
+    batches = stand.iterator()
+    next(batches)
+    os.kill((set(multiprocessing.active_children()) - before).pop().pid or 0, signal.SIGKILL)
+    with pytest.raises((RuntimeError, OSError, EOFError)):  # whichever comes first, as with the plain loader
+        for _ in batches:
+            pass
+    assert not stand.given_up and not said
+    assert len(list(stand.iterator())) == 400
 
 
 def darken(image: Tensor) -> Tensor:
