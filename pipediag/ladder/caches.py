@@ -10,6 +10,7 @@ from typing import Any
 
 import torch
 
+from ..remedy.streams.handover import copied
 from ..usercode import tree
 
 LIMIT_BYTES = 1 << 30
@@ -113,7 +114,7 @@ class BatchCache:
         """Return batch ``number``, as a copy if the loop may change it."""
         batch = self._batches[number % len(self._batches)]
         if self.writes_in_place or self._turn == 0:
-            batch = tree.clone_pinned(batch)
+            batch = copied(batch)
         self._turn += 1
         watched = not self._writes_in_place and self._turn <= _WATCHED and self._looked < _LOOKING_SECONDS
         self._out = (batch, self._versions(batch)) if watched else None

@@ -47,6 +47,19 @@ def hand_over(ready: Ready, stream: torch.cuda.Stream) -> Any:
     return ready.batch
 
 
+def copied(batch: Any) -> Any:
+    """Return a copy that the loop may read on any of its streams and write into; pinned memory is pinned again.
+
+    The copy is made on the current stream, and a stream of the loop's own would not wait for it.
+    """
+    copy = tree.clone_pinned(batch)
+    for device in {tensor.device for tensor in tensors(copy)}:
+        ready = Ready(copy, torch.cuda.current_stream(device).record_event())
+        for stream in loops_streams(device):
+            hand_over(ready, stream)
+    return copy
+
+
 def loops_streams(device: torch.device) -> list[torch.cuda.Stream]:
     """Return the device's streams in variables of the calling functions and in attributes of their first arguments.
 
