@@ -1,16 +1,19 @@
 """Make one session of the sessions of a job's ranks, and summarise each rank.
 
 All ranks of a job take the same time for a step, since they wait for each other. The job's session is that of the rank
-whose input limits the job: of the others, none waits for its own loader.
+whose input limits the job: of the others, none waits for its own loader. With equal inputs chance decides in each step
+which rank waits for its loader and which of them wait for that rank, within their training step. So the job waits at
+least as long as the rank that waits longest.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from ..session import Rank, Rung, Script, Session, Warning_, Window, fed_apart
+from ..session import Observed, Rank, Rung, Script, Session, Warning_, Window, fed_apart
 from .estimate import WORKERS
 from .ladder import LadderView
 from .sentences import numbered
@@ -43,7 +46,8 @@ def job_session(sessions: Mapping[int, Session]) -> Session:
     windows, environment = _share_of_host(job, [sessions[one.rank] for one in sharing])
     return replace(
         job,
-        windows=windows,
+        windows=_longest_waits(windows, sessions),
+        observed=max((session.observed for session in sessions.values()), key=_waiting),
         environment=environment,
         script=_script(sessions, leading.script),
         warnings=_warnings(sessions, min(sessions)),
@@ -135,6 +139,25 @@ def _share_of_host(job: Session, sharing: Sequence[Session]) -> tuple[list[Windo
         windows.append(replace(window, evidence=seen))
     usable = job.environment.get("cores")
     return windows, {**job.environment, **({"cores": round(usable / count, 2)} if usable else {})}
+
+
+def _longest_waits(windows: Sequence[Window], sessions: Mapping[int, Session]) -> list[Window]:
+    """Return the windows with the wait of the rank that waits longest in each."""
+    longest: dict[tuple[int, str, int], float] = {}
+    for window in (window for session in sessions.values() for window in session.windows):
+        if "wait_ms" in window.evidence:
+            longest[_which(window)] = max(longest.get(_which(window), 0.0), window.evidence["wait_ms"])
+
+    def of_job(window: Window) -> Window:
+        wait = min(longest.get(_which(window), math.inf), window.ms_per_step)
+        return replace(window, evidence={**window.evidence, "wait_ms": wait})
+
+    return [of_job(window) if "wait_ms" in window.evidence else window for window in windows]
+
+
+def _waiting(observed: Sequence[Observed]) -> float:
+    """Return the share of the observed steps that was spent waiting for batches; less than 0 without any."""
+    return sum(one.waited for one in observed) / sum(one.seconds for one in observed) if observed else -1.0
 
 
 def _which(window: Window) -> tuple[int, str, int]:

@@ -73,6 +73,32 @@ def test_the_slowest_input_limits_the_job(worker_ms: Mapping[str, float], limiti
     assert made == {worker_ms[f"r{limiting}"]}
 
 
+def test_the_job_waits_as_long_as_the_rank_that_waits_longest() -> None:
+    """With equal inputs, chance decides which rank waits for its loader and which for the other rank."""
+    sessions = {0: one(0, wait_ms=1.0), 1: one(1, wait_ms=6.0), 2: one(2, wait_ms=1000.0)}
+    for rank, waited in ((0, 0.01), (1, 0.62)):
+        sessions[rank].observed = [Observed(7, 1.0, waited, 200.0)]
+    found = job_session(sessions)
+    assert found.of_rank == 0 and found.observed == sessions[1].observed
+    windows = found.windows_of("baseline")
+    assert windows and all(window.evidence["wait_ms"] == window.ms_per_step for window in windows)
+    del sessions[2]
+    found = job_session(sessions)
+    assert {window.evidence["wait_ms"] for window in found.windows_of("baseline")} == {6.0}
+    assert [rank.wait_ms for rank in found.ranks] == [1.0, 6.0]
+
+
+def test_a_ladder_without_baseline_is_split_by_that_wait() -> None:
+    """Transfer is not charged with what one rank waits for the other's input."""
+    sessions = {}
+    for rank, waited in ((0, 0.04), (1, 0.62)):
+        session = sessions[rank] = one(rank)
+        session.windows = [window for window in session.windows if window.rung in ("device", "worker")]
+        session.observed = [Observed(7, 7 * 0.236, 7 * 0.236 * waited, 1430.0) for _ in range(5)]
+    diagnosis = diagnose_session(job_session(sessions))
+    assert diagnosis.verdict.bottleneck in ("load", "transform"), diagnosis.verdict
+
+
 def test_more_workers_make_up_for_slower_ones() -> None:
     sessions = {0: one(0, 200.0), 1: one(1, 400.0, workers=16)}
     assert job_session(sessions).of_rank == 0
