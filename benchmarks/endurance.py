@@ -4,7 +4,7 @@
     python -m benchmarks.endurance --samples 4000 --epochs 3
 
 Fifty files are corrupt, fifty are PNGs, fifty CMYK and fifty progressive. The dataset takes the next file in place of
-one that cannot be read, as many scripts do. The plain loader reads the first epoch too: labels and files have to be the
+one that cannot be read, as many scripts do. The plain loader reads the first epochs too: in the first, labels and files have to be the
 same, in the same order, and each image's mean is compared. Memory is read at the end of every epoch.
 """
 
@@ -156,6 +156,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--samples", type=int, default=100_000)
     parser.add_argument("--epochs", type=int, default=10)
+    parser.add_argument("--plain-epochs", type=int, default=2, help="more of them show how their memory grows")
     parser.add_argument("--workers", type=int, default=15)
     parser.add_argument("--batch", type=int, default=256)
     parser.add_argument("--out", type=Path, default=RESULTS)
@@ -170,8 +171,12 @@ def main() -> None:
             raise SystemExit("nothing is decoded on the GPU here")
         result: dict[str, Any] = {key: getattr(args, key) for key in ("samples", "epochs", "workers", "batch")}
         result["plan"] = str(ours.plan).splitlines()
-        plain = epoch(loader_of(folder, args), 0, device)
+        plain_loader = loader_of(folder, args)
+        plain = epoch(plain_loader, 0, device)
         result["plain_seconds"] = plain["seconds"]
+        result["plain_memory_mib"] = [plain["memory_mib"]]
+        for number in range(1, args.plain_epochs):
+            result["plain_memory_mib"].append(epoch(plain_loader, number, device)["memory_mib"])
         result["rows"] = []
         for number in range(args.epochs):
             found = epoch(ours, number, device)

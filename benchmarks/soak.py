@@ -54,6 +54,7 @@ def main() -> None:
             (folder / f"class{number:02}" / "corrupt.jpg").write_bytes(b"\xff\xd8\xff no picture")
         plain, _ = trained(folder, Path(name) / "plain", args.plain_minutes, [])
         ours, said = trained(folder, Path(name) / "ours", args.minutes, ["-m", "pipediag", "run"])
+        lines = dict.fromkeys(line for line in said.splitlines() if line.startswith("pipediag: "))
     both = list(zip(plain, ours, strict=False))
     flat = {key: (ours[2][key], ours[-1][key]) for key in ours[0] if key.endswith(("_mib", "files", "memory"))}
     result = {
@@ -65,8 +66,9 @@ def main() -> None:
         "losses_compared": sum(len(certain(a)) for a, _ in both),
         "losses_equal": all(certain(a) == certain(b) for a, b in both),
         "third_and_last_epoch": flat,
-        "said": [line.replace(str(SCRIPT.parent), "") for line in said.splitlines() if line.startswith("pipediag: ")],
+        "said": list(lines),
     }
+    result = json.loads(json.dumps(result).replace(str(folder), "PHOTOS"))
     print(json.dumps(result, indent=1))
     print(f"written {save('soak', result, args.out)}")
 
