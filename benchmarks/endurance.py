@@ -4,8 +4,8 @@
     python -m benchmarks.endurance --samples 4000 --epochs 3
 
 Fifty files are corrupt, fifty are PNGs, fifty CMYK and fifty progressive. The dataset takes the next file in place of
-one that cannot be read, as many scripts do. The plain loader reads the first epochs too: in the first, labels and files have to be the
-same, in the same order, and each image's mean is compared. Memory is read at the end of every epoch.
+one that cannot be read, as many scripts do. The plain loader reads the first epochs too. In the first, labels and files
+have to be the same, in the same order, and each image's mean is compared. Memory is read at the end of every epoch.
 """
 
 from __future__ import annotations
