@@ -92,7 +92,7 @@ def test_what_does_not_apply_is_told(results: Results, plans: Path, case: str, w
     assert "import pipediag" not in done.stdout and "pipediag run" not in done.stdout
 
 
-@pytest.mark.parametrize("case", ["nothing-moves", "stream"])
+@pytest.mark.parametrize("case", ["nothing-moves", pytest.param("stream", marks=pytest.mark.slow)])
 def test_run_carries_the_plan_out(results: Results, plans: Path, sandbox: Sandbox, case: str) -> None:
     results[case].result()
     arguments = [

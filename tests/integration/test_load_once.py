@@ -56,6 +56,7 @@ def test_a_plan_keeps_what_pays(sandbox: Sandbox, workers: str) -> None:
     assert ": kept before turned (" in ran.said[0]
 
 
+@pytest.mark.slow
 def test_files_serve_the_next_run(sandbox: Sandbox) -> None:
     native = natively(sandbox, *THREE_EPOCHS)
     first, second = (run(sandbox, "--cache-dir", "kept") for _ in range(2))

@@ -77,6 +77,7 @@ def inside(slices: list[Slice]) -> list[Slice]:
     return [inner for one in slices for inner in one.inner]
 
 
+@pytest.mark.slow
 def test_a_script_of_two_passes(analyze: Callable[..., Analysis], sandbox: Sandbox) -> None:
     analyze("break_early.py", rungs="device,baseline", budget=8)
     diagnosis = report.read(str(sandbox.report))
