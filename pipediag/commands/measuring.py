@@ -19,14 +19,19 @@ if TYPE_CHECKING:
 def measure(request: Request, results: Results, announced: bool = False) -> Session:
     """Measure the script and show the progress, which begins with what will happen unless that was ``announced``.
 
+    Where a scheduler starts pipediag in every rank of a job, only the first of a host returns: the others end with it.
+
     Raises:
         NothingMeasured, UsageError: see :func:`pipediag.host.passes.analyze_script`.
     """
     from ..host.endings import files_written
     from ..host.passes import analyze_script
     from ..host.progress import ProgressLine, opening
+    from ..host.scheduled import follow, follows
     from ..host.standard_streams import output_beside
 
+    if follows():
+        raise SystemExit(follow())
     progress = ProgressLine(None, request.budget + request.apply, results.verbosity < 0)
     if not announced:
         progress.first_words = opening(request)

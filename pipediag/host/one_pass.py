@@ -14,6 +14,7 @@ from ..session.events import Pass, Tick
 from .channel import Listener, Receiver
 from .lines import Job, Lines
 from .processes import Terminated, end_child, exit_code_of, start_child, wait_quietly
+from .scheduled import announce
 from .script import Target
 from .stacks import stacks_of
 from .watch import FAREWELL, Outcome, Progress
@@ -49,6 +50,7 @@ def one_pass(
     progress(Pass(plan.attempt, plan.why), job.session)
     lines = Lines(Receiver(reading), Listener(members), plan, job, progress, patience)
     try:
+        announce(order, target, folder)
         child = start_child([order, str(writing), *target.argv], writing, folder, target.flags)
         os.close(writing)
         hanging = False

@@ -143,7 +143,7 @@ class Climb(Driven):
         yield from self._windows.fill_caches()
         yield from self._windows.settle("device")
         cache = self._windows.cache("device")
-        self._windows.disturb()
+        self._windows.switcher.disturb()
         yield from modelside.look_at_model(self._loop_side, cache, self._device, self._clock, plan, session, send)
         self.rung = "baseline"
 
@@ -217,7 +217,7 @@ class Climb(Driven):
         self._windows.rounds = Rounds(schedule, window_seconds(self._left(until, seconds), len(schedule.rungs)))
         self._windows.announce(Rung(rung))
         try:
-            if rung not in self._windows.pace:
+            if rung not in self._windows.switcher.pace:
                 self.rung = rung
                 yield from self._begin(rung)
             left = self._left(until, seconds)
@@ -227,7 +227,7 @@ class Climb(Driven):
         finally:
             trial.feed.close()
             self._loop_side.dismiss(rung)  # it may hold memory of the device
-            self._windows.disturb()
+            self._windows.switcher.disturb()
 
     def _left(self, until: float, seconds: float) -> float:
         """Return the seconds left for measuring a remedy."""
@@ -236,21 +236,23 @@ class Climb(Driven):
     def _begin(self, rung: str) -> Turn:
         """Start the workers of a separate source; their start-up does not count as pace."""
         yield from self._windows.settle(rung)
-        self._windows.pace.pop(rung, None)
-        self._windows.disturb()
+        self._windows.switcher.pace.pop(rung, None)
+        self._windows.switcher.disturb()
 
     def _measure(self, rung: str) -> Generator[Any, None, str]:
         """Measure a window of ``rung`` and its side measurements; return why there is none, or ""."""
         measured, session = self._windows, self._session
         trouble = yield from measured.measure(rung)
         if trouble or not measured.rounds.schedule.allows(rung):
-            measured.disturb()
+            measured.switcher.disturb()
             return trouble
         if rung in CACHED:
             yield from self._watch_uses()
         if rung == "host" and self._plan.audit is not None and session.syncs is None:
-            measured.disturb()
-            found = yield from watch_syncs(self._loop_side, measured.cache("host"), self._device, measured.pace["host"])
+            measured.switcher.disturb()
+            found = yield from watch_syncs(
+                self._loop_side, measured.cache("host"), self._device, measured.switcher.pace["host"]
+            )
             self._setting.send("syncs", asdict(found))
         if rung == "device" and self._compares_batches:
             self._compares_batches = False
@@ -266,15 +268,15 @@ class Climb(Driven):
         asked = self._plan.audit is not None and "host" in session.measured()
         if not asked and not transfer_matters(session, GATE / 2):
             return
-        self._windows.disturb()
+        self._windows.switcher.disturb()
         yield from watch_uses(self._loop_side, self._windows.cache("host"), facts, self._device.torch_device)
         self._setting.send("batch", asdict(facts))
 
     def _compare_batches(self) -> Turn:
         """Time single steps on each cached batch, once, to find whether the model's step depends on the batch."""
         seconds = min(_COMPARE_SECONDS, _COMPARE_SHARE * self._plan.budget)
-        cache, pace = self._windows.cache("device"), self._windows.pace["device"]
-        self._windows.disturb()
+        cache, pace = self._windows.cache("device"), self._windows.switcher.pace["device"]
+        self._windows.switcher.disturb()
         found = yield from batch_steps(self._loop_side, cache, self._device, self._clock, pace, seconds)
         for one in found:
             self._setting.send("batch-step", one)

@@ -80,7 +80,7 @@ class Following(Driven):
         if self._trial is not None and self._trial.feed is not None:
             self._trial.feed.close()
             self._loop_side.dismiss(self._trial.rung)
-            self._windows.disturb()
+            self._windows.switcher.disturb()
         self._trial = None
 
     def _measure(self, rung: str, steps: int, round_: int) -> Turn:
@@ -91,7 +91,7 @@ class Following(Driven):
         try:
             while not window.full:
                 if not (yield from windows.stretch(window)):
-                    windows.disturb()
+                    windows.switcher.disturb()
                     if not (yield from self._switched(rung)):
                         return
         except (GeneratorExit, Superseded, Stopped) as ended:
@@ -104,10 +104,10 @@ class Following(Driven):
 
     def _switched(self, rung: str) -> Generator[Any, None, bool]:
         """Switch to a rung; return False if this rank cannot serve it."""
-        trouble, first, _ = yield from self._windows.switch(rung)
+        trouble, first, _ = yield from self._windows.switcher.to(rung)
         if trouble:
             self._cannot_serve(rung, trouble)
-            self._windows.disturb()
+            self._windows.switcher.disturb()
             return False
         if first is not None:
             yield from self._loop_side.hand(self._windows.own(first.batch, rung))

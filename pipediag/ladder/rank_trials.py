@@ -61,7 +61,7 @@ class RankTrials:
         except OutOfTime:
             pass  # what was found until then stays
         finally:
-            self._windows.disturb()
+            self._windows.switcher.disturb()
 
     def _ranks(self) -> list[Rank]:
         """Return what is known of each rank."""
@@ -78,7 +78,7 @@ class RankTrials:
         yield from windows.take_granted()
         self._leader.do("device", **treated)
         loop_side.agree()  # the other ranks switch at the same time
-        trouble, first, _ = yield from windows.switch(rung)
+        trouble, first, _ = yield from windows.switcher.to(rung)
         if trouble:
             return None
         if first is not None:

@@ -14,21 +14,21 @@ from ..measure.clock import Clock
 from ..measure.device import Device
 from ..measure.schedule import Schedule
 from ..measure.window import window_steps
-from ..session import CACHED, REMEDIES, Rung, Window, cut_of, fed_apart, made_under
+from ..session import CACHED, Rung, cut_of, fed_apart
 from ..usercode import tree
 from .availability import NOTHING_TO_MOVE, TOO_LARGE
 from .caches import BatchCache, Caches
 from .caveats import OTHER_LOADERS, WRITES_IN_PLACE
 from .collecting import collected
 from .deadline import Deadline, OutOfTime
-from .delivery import NO_COST, Delivery
-from .feed import Feed, Source
+from .feed import Feed
 from .lockstep import CACHES
 from .loop_side import LoopSide, Turn
 from .open_window import OpenWindow
 from .plan import Plan
 from .probes.batchfacts import describe
 from .step_recorder import StepRecorder
+from .switching import Switcher
 
 #: Number of disturbed windows (other code ran in them) that are discarded before such windows are accepted.
 _TOLERATED = 3
@@ -47,15 +47,6 @@ _FIRST_SECONDS = 1.0
 _FIRST_STEPS = 12
 #: Maximum share of the budget for one wait until workers are idle or have filled their queues.
 _QUIET_SHARE = 0.05
-#: Seconds between two polls of the workers, and seconds without a new batch after which they count as idle.
-_POLL, _STILL = 0.02, 0.1
-#: Workers fill their queues if they need less than this share of the time in which the loop takes a batch.
-_FASTER = 0.9
-#: Rungs under which the queues are not filled first: queued batches would hide the loader's own pace, or the queues
-#: cannot be seen.
-_UNFILLED = ("supply", *REMEDIES)
-#: Batches to drop while waiting for a stable one before the rung is given up.
-_PATIENCE = 200
 #: Seconds of steps that rank 0 of a job grants at a time within a window.
 _AHEAD = 0.5
 #: Number of cached batches that are described.
@@ -96,7 +87,7 @@ class Windows:
 
     Attributes:
         rounds: the rounds that the current windows belong to.
-        pace: latest seconds per step under each rung.
+        switcher: the rung that feeds the loop, and its pace under each.
         caches: caches of batches, or None before a rung has needed them.
     """
 
@@ -113,7 +104,6 @@ class Windows:
         recorded: Callable[[str], None],
     ) -> None:
         self.rounds = rounds
-        self.pace: dict[str, float] = {}
         self.caches: Caches | None = None
         self._feed = feed
         self._loop_side = loop_side
@@ -128,13 +118,11 @@ class Windows:
         self._writes_in_place = writes_in_place
         self._recorded = recorded
         self._thrown_away = 0
-        self._fed_by: str | None = None  # rung that the loop was last settled under
         self._settled_for = 0.0  # seconds that settling took
-        self._keeps_up = False  # True if a round of the workers was queued then, although the loop took batches
-        self._slower: set[str] = set()  # rungs under which the workers are known to be slower than the loop
-        self._made: dict[str, float] = {}  # a worker's seconds for a batch in the latest window of each rung
+        patience = _QUIET_SHARE * setting.plan.budget
+        self.switcher = Switcher(feed, loop_side, setting.clock, patience, self.unavailable)
         for window in rounds.schedule.session.windows:
-            self._learn(window)
+            self.switcher.learn(window)
 
     def measure(self, rung: str) -> Generator[Any, None, str]:
         """Measure one window of ``rung``; return why there is none, or ""."""
@@ -164,13 +152,11 @@ class Windows:
                     yield from self.drop_stock(rung)
                 assert window is not None, "settling opens it"
                 settled = yield from self.stretch(window)
-                if window.full and self._keeps_up and window.used_up_stock:
-                    # Full queues hid that the workers are slower than the loop. Start again without queued batches.
-                    self._slower.add(rung)
-                    self.disturb()
+                if window.full and self.switcher.keeps_up and window.used_up_stock:
+                    self.switcher.used_up_stock(rung)  # start again without queued batches
                     window, settled = None, False
                 elif not settled:
-                    self.disturb()
+                    self.switcher.disturb()
                     if window.worth_keeping and 2 * window.steps >= window.wanted:
                         break  # settling again would take longer than the missing steps
         except (GeneratorExit, OutOfTime):  # the script or the time is over: keep the complete stretches
@@ -184,11 +170,12 @@ class Windows:
         left = window.wanted - window.steps
         self._loop_side.lockstep.do(window.rung, window=left, round=self.rounds.schedule.round)
         # An epoch of unknown length may end at any step.
-        ahead = max(2, self._workers, round(_AHEAD / self.pace[window.rung])) if self._epochs.length is not None else 1
+        known = self._epochs.length is not None
+        ahead = max(2, self._workers, round(_AHEAD / self.switcher.pace[window.rung])) if known else 1
         self._loop_side.lockstep.reserve(left, ahead)
 
     def _open(self, rung: str) -> OpenWindow:
-        quiet = rung in CACHED or self._keeps_up  # the length of such windows does not affect their pace
+        quiet = rung in CACHED or self.switcher.keeps_up  # the length of such windows does not affect their pace
         target = self.rounds.target if quiet else max(self.rounds.target, self._settled_for)
         return self.opened(rung, self._wanted(rung, target), _LONGEST * target)
 
@@ -208,8 +195,8 @@ class Windows:
 
     def _wanted(self, rung: str, target: float) -> int:
         """Return the batches in a window of ``target`` seconds: whole rounds if the loop waits for workers."""
-        pace = self.pace[rung]
-        if rung in CACHED or self._keeps_up:
+        pace = self.switcher.pace[rung]
+        if rung in CACHED or self.switcher.keeps_up:
             return window_steps(pace, target, 0)
         workers = max(1, self._loop_side.source(rung).workers)
         rounds = min(float(_ROUNDS), _SHARE * self._setting.plan.budget / max(1e-6, workers * pace))
@@ -335,24 +322,25 @@ class Windows:
         then done. Otherwise the loop takes one round of the workers, so that it is at the same phase as one round
         later.
         """
-        if self._fed_by == rung and rung in self.pace and not self._epochs.complete:
+        switcher = self.switcher
+        if switcher.is_on(rung) and rung in switcher.pace:
             return ""
         yield from self.take_granted()
         switched = self._clock.now()
         self._loop_side.lockstep.do(rung)
         self._loop_side.agree()  # the other ranks switch at the same time
-        trouble, first, made = yield from self.switch(rung)
+        trouble, first, made = yield from switcher.to(rung)
         if trouble:
             return trouble
-        source, cached, full = self._loop_side.source(rung), rung in CACHED, self._keeps_up
+        workers, cached, full = self._loop_side.source(rung).workers, rung in CACHED, switcher.keeps_up
         # A loop that never waits for its device runs ahead of it: without synchronizing, a step would seem to take no
         # time.
         self._device.synchronize()
         began, steps = self._clock.now(), 0
-        wanted = _WARM if cached or full else self._settling_round(source.workers)
+        wanted = _WARM if cached or full else self._settling_round(workers)
         warm = began
         short = self._epochs.horizon is not None or self._setting.plan.attempt > 1
-        if rung not in self.pace and not short:  # one-time work makes the first steps slower
+        if rung not in switcher.pace and not short:  # one-time work makes the first steps slower
             warm += min(_FIRST_SECONDS, _QUIET_SHARE * self._setting.plan.budget)
         # A short script needs its steps for its windows.
         most = wanted if short else max(wanted, _FIRST_STEPS)
@@ -368,45 +356,19 @@ class Windows:
             steps += 1
             if rung != "supply":
                 yield from self._loop_side.hand(batch)
-            self._keeps_up = full or (rung not in self._slower and self._queues_full(source, made))
-            if steps >= _WARM and self._keeps_up and self._clock.now() >= warm:
+            switcher.keeps_up = full or switcher.queues_are_full(rung, made)
+            if steps >= _WARM and switcher.keeps_up and self._clock.now() >= warm:
                 break
         self._device.synchronize()
-        self.pace.setdefault(rung, self._pace(self._clock.now() - began, steps, made, source.workers))
+        switcher.pace.setdefault(rung, self._pace(self._clock.now() - began, steps, made, workers))
         self._settled_for = self._clock.now() - switched
         if cached and self.cache(rung).writes_in_place:
             self._setting.send("warning", WRITES_IN_PLACE)
         return ""
 
-    def switch(self, rung: str) -> Generator[Any, None, tuple[str, Delivery | None, float]]:
-        """Let only the rung's own workers make batches from now on, and let them fill their queues if they are fast.
-
-        Returns why that is impossible, or ""; the first batch, if workers make it; and a worker's seconds for a batch.
-        """
-        if self._fed_by == rung and not self._epochs.complete:
-            return "", None, self._made.get(rung, 0.0)
-        switched = self._clock.now()
-        before, self._fed_by = self._fed_by, rung
-        source = self._loop_side.source(rung)
-        cached = rung in CACHED
-        self._feed.rung_switch.set(rung)
-        self._loop_side.only(None if cached else source)
-        self._wait_until_idle(before, None if cached else source)
-        self._keeps_up = False
-        first: Delivery | None = None
-        if not cached:
-            first = yield from self._first_of(rung, source, switched)
-            if not first.fits(made_under(rung)):
-                return first.why_not, None, 0.0
-        # The first batch to arrive after a switch is the fastest of a round.
-        made = max(first.cost.wall, self._made.get(rung, 0.0)) if first is not None else 0.0
-        fills = not cached and rung not in _UNFILLED and rung not in self._slower
-        self._keeps_up = fills and self._outpaces_loop(made, source) and self._fill_up(source)
-        return "", first, made
-
     def drop_stock(self, rung: str) -> Turn:
         """In a job, drop the batches that queued up while this rank waited for another, if its workers are slow."""
-        if not self._loop_side.lockstep.in_job or rung in CACHED or self._keeps_up:
+        if not self._loop_side.lockstep.in_job or rung in CACHED or self.switcher.keeps_up:
             return
         for _ in range(self._loop_side.source(rung).ready):
             yield from self._loop_side.take(rung)
@@ -416,11 +378,7 @@ class Windows:
         self._loop_side.lockstep.reserve(0, 1)  # a window that has ended early needs no more than these
         if self._loop_side.granted <= 0:
             return
-        rung = self._fed_by
-        if rung is None or rung == "supply":
-            rung = "baseline"
-            self._feed.rung_switch.set(rung)
-            self._loop_side.only(self._loop_side.source(rung))
+        rung = self.switcher.for_steps()
         while self._loop_side.granted > 0:
             batch = yield from self.next_batch(rung)
             if batch is not None:
@@ -432,74 +390,6 @@ class Windows:
         if not workers:
             return (made + seconds) / max(1, steps)
         return max(seconds / max(1, steps), made / workers)
-
-    def _first_of(self, rung: str, source: Source, switched: float) -> Generator[Any, None, Delivery]:
-        """Discard queued batches up to the first one made under ``rung`` since the switch at ``switched``; return it.
-
-        If the rung cannot be served, return a delivery that does not fit and says why.
-        """
-        in_flight, taken = source.backlog + source.workers, 0
-        while True:
-            delivery = yield from self._loop_side.take(rung)
-            if delivery is None:
-                continue
-            taken += 1
-            why_not = delivery.why_not if delivery.rung == rung else ""
-            if why_not:
-                self.unavailable(rung, why_not)
-            elif delivery.fits(made_under(rung)):
-                if delivery.made >= switched or taken > in_flight:
-                    return delivery
-                continue
-            elif taken > _PATIENCE + 4 * in_flight:
-                why_not = "the workers did not follow the switch"
-            if why_not:
-                return Delivery(None, rung, False, NO_COST, delivery.worker, why_not)
-
-    def _wait_until_idle(self, before: str | None, fed_by: Source | None) -> None:
-        """Let the workers that fed the loop before finish their batches: they share its cores."""
-        other = self._loop_side.source(before or "baseline")
-        if other is fed_by or before in CACHED or not other.workers:
-            return
-        # For workers whose activity cannot be seen, the time to fill their queues is known.
-        refilled = other.backlog * self.pace.get(before, 0.0) if before is not None and fed_apart(before) else 0.0
-        began = idle = self._clock.now()
-        ready = other.ready
-        while (now := self._clock.now()) < min(began + self._patience, max(idle + _STILL, began + refilled)):
-            self._clock.sleep(_POLL)
-            if other.at_work or other.ready != ready:  # finished batches are still in transit
-                idle, ready = now, other.ready
-
-    def _outpaces_loop(self, made: float, source: Source) -> bool:
-        """Return whether workers that take ``made`` seconds per batch are known to be faster than the loop."""
-        own = self._own_paces
-        return source.workers > 0 and bool(own) and made < _FASTER * source.workers * max(own)
-
-    @property
-    def _own_paces(self) -> list[float]:
-        """Seconds per step under the rungs where the loop never waited for work to be done."""
-        return [self.pace[rung] for rung in ("worker", *CACHED) if rung in self.pace]
-
-    def _fill_up(self, source: Source) -> bool:
-        """Wait until the workers have filled their queues; return whether they have, in time."""
-        until = self._clock.now() + self._patience
-        while source.ready < source.backlog - 1 and self._clock.now() < until:
-            self._clock.sleep(_POLL)
-        return source.ready >= source.backlog - 1
-
-    def _queues_full(self, source: Source, made: float) -> bool:
-        """Return whether workers keep up with the loop: a single round arrives all at once, so more must be queued."""
-        slower = bool(self._own_paces) and not self._outpaces_loop(made, source)
-        return not slower and 0 < max(source.workers + 1, source.backlog - 1) <= source.ready
-
-    @property
-    def _patience(self) -> float:
-        """Maximum seconds of one wait for workers."""
-        return _QUIET_SHARE * self._setting.plan.budget
-
-    def disturb(self) -> None:
-        """Mark the loop as unsettled: it was fed by other means."""
-        self._fed_by = None
 
     def _settling_round(self, workers: int) -> int:
         """Return one batch per worker, or fewer if the loop leaves its epochs too early for that."""
@@ -522,7 +412,7 @@ class Windows:
         yield from self.take_granted()
         self._loop_side.lockstep.do("baseline", prepares=CACHES)
         self._loop_side.agree()  # the other ranks collect at the same time
-        self.disturb()
+        self.switcher.disturb()
         batches, plan = yield from collected(self._loop_side, self._clock, self._workers, self._device.is_cpu)
         self._feed.rung_switch.pool_bytes = plan.pool_bytes
         self._setting.send("caches", {**vars(plan), "held_bytes": plan.held_bytes})
@@ -538,16 +428,11 @@ class Windows:
 
     def _record(self, open_: OpenWindow, optimizer_steps: int, evidence: dict[str, float]) -> None:
         window = open_.closed(self.rounds.schedule.round, self._setting.plan.attempt, optimizer_steps, evidence)
-        self._learn(window)
+        self.switcher.learn(window)
         self._setting.send("window", vars(window))
         for stretch in open_.stretches(window.round):
             self._setting.send("stretch", vars(stretch))
         self._recorded(window.rung)
-
-    def _learn(self, window: Window) -> None:
-        """Remember the pace of a recorded window, of this pass or an earlier one."""
-        self.pace[window.rung] = window.seconds / window.steps
-        self._made[window.rung] = window.evidence.get("worker_ms", 0.0) / 1000
 
     def unavailable(self, name: str, why: str) -> None:
         dissected = name == "raw" or cut_of(name) is not None

@@ -143,7 +143,7 @@ class TestTheEnd:
         job = Job([0.5] * 4, [0.25, 2.0, 0.25], seconds=40.0)
         made = job.run()
         assert 1 <= len(made) < len(Job([0.5] * 4, [0.25, 2.0, 0.25]).run())
-        assert job.windows._fed_by is None
+        assert job.windows.switcher.fed_by is None
 
     def test_nothing_without_caches(self) -> None:
         job = Job([0.5] * 4, [0.25, 2.0, 0.25])

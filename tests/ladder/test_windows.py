@@ -255,7 +255,7 @@ class TestFirst:
         loop = Loop()
         loop.rest()
         assert loop.settle("device") == ("", 8, 0, STILL + 8 / 8)
-        loop.windows.disturb()
+        loop.windows.switcher.disturb()
         assert loop.settle("device") == ("", 2, 0, STILL + 2 / 8), "once"
 
     def test_a_small_budget_gives_less(self) -> None:
@@ -310,10 +310,10 @@ class TestSettling:
         """Of five workers that keep up, two steps are enough."""
         loop = Loop(step=1.0, workers=5)
         assert loop.settle("sample")[:2] == ("", 2)
-        assert loop.windows._keeps_up
+        assert loop.windows.switcher.keeps_up
         loop = Loop(step=1 / 128, workers=5)
         assert loop.settle("sample")[:2] == ("", 5)
-        assert not loop.windows._keeps_up
+        assert not loop.windows.switcher.keeps_up
 
     def test_a_round_that_lies_ready_is_no_sign_that_workers_keep_up(self) -> None:
         """It comes all at once: in 2/16 s two workers make four batches, of which the loop has taken one."""
@@ -321,26 +321,26 @@ class TestSettling:
         loop.rest()
         loop.settle("sample")
         assert loop.feed.ready == 4
-        assert not loop.windows._keeps_up
+        assert not loop.windows.switcher.keeps_up
         loop = Loop(step=1 / 8)
         loop.rest()
         loop.settle("sample")
         assert loop.feed.ready == loop.feed.backlog == 8
-        assert loop.windows._keeps_up
+        assert loop.windows.switcher.keeps_up
 
     def test_nor_are_full_queues_where_workers_are_known_to_be_slower(self) -> None:
         """These filled them in two steps of a second; as a rule such a step takes 1/64 s."""
         loop = Loop(step=1.0)
-        loop.windows.pace["device"] = 1 / 64
+        loop.windows.switcher.pace["device"] = 1 / 64
         loop.settle("sample")
         assert loop.feed.ready == loop.feed.backlog
-        assert not loop.windows._keeps_up
+        assert not loop.windows.switcher.keeps_up
 
     def test_a_loop_that_is_settled_is_not_settled_again(self) -> None:
         loop = Loop()
         loop.settle("baseline")
         assert loop.settle("baseline") == ("", 0, 0, 0.0)
-        loop.windows.disturb()
+        loop.windows.switcher.disturb()
         trouble, steps, taken, _ = loop.settle("baseline")
         assert (trouble, steps) == ("", 2) and taken >= 2
 
@@ -444,7 +444,7 @@ class TestPausing:
         loop = Loop(step=1 / 32)
         beside(loop, REMEDIED, prefetch=4)
         loop.measure(REMEDIED)
-        assert loop.windows.pace[REMEDIED] == 1 / 32
+        assert loop.windows.switcher.pace[REMEDIED] == 1 / 32
         ready = loop.feed.ready
         assert loop.settle("baseline") == ("", 2, ready + 2, 8 / 32 + 1.0 + 2 / 32)
 
@@ -463,7 +463,7 @@ class TestFilling:
         loop = Loop(**options)
         loop.rest()
         loop.measure("device")
-        assert loop.windows.pace["device"] == loop.step
+        assert loop.windows.switcher.pace["device"] == loop.step
         return loop
 
     def test_queues_are_full_before_the_window(self) -> None:
@@ -502,18 +502,18 @@ class TestFilling:
         loop = self.loop(budget=5 / 8, step=3 / 64)
         assert loop.settle("sample") == ("", 2, 8 + 2, 1 / 16 + 1 / 32 + 2 * 3 / 64)
         assert loop.feed.ready == 4
-        assert not loop.windows._keeps_up
+        assert not loop.windows.switcher.keeps_up
 
     def test_a_window_that_lives_on_full_queues_is_measured_again(self) -> None:
         """One slow step on a cached batch made the workers look fast enough. Eight queued batches last for the window:
         8 steps/s, where two workers make two batches per second."""
         loop = self.loop()
-        loop.windows.pace["device"] = 4.0
+        loop.windows.switcher.pace["device"] = 4.0
         loop.measure("baseline")
         assert len(loop.recorded) == 2, "the first of the two was the cache's"
         assert loop.recorded[-1]["seconds"] / loop.recorded[-1]["steps"] == 0.5
-        loop.windows.disturb()
-        assert loop.settle("baseline")[1] == 2 and not loop.windows._keeps_up, "it is known from then on"
+        loop.windows.switcher.disturb()
+        assert loop.settle("baseline")[1] == 2 and not loop.windows.switcher.keeps_up, "it is known from then on"
 
     def test_the_fastest_batch_of_a_round_does_not_stand_for_the_workers(self) -> None:
         """In the latest window a batch took 1 s. The first one after the switch took 1/16 s."""
@@ -522,7 +522,7 @@ class TestFilling:
         COSTS["baseline"] = 1 / 16
         try:
             loop.settle("device")
-            assert loop.settle("baseline")[0] == "" and not loop.windows._keeps_up
+            assert loop.settle("baseline")[0] == "" and not loop.windows.switcher.keeps_up
         finally:
             COSTS["baseline"] = 1.0
 
@@ -533,9 +533,9 @@ class TestFilling:
             Window("sample", 0, 8, 4.0, 8, evidence={"worker_ms": 1000.0}),
         ]
         loop = Loop(earlier=earlier)
-        assert loop.settle("sample")[0] == "" and not loop.windows._keeps_up
+        assert loop.settle("sample")[0] == "" and not loop.windows.switcher.keeps_up
         loop = Loop(earlier=earlier[:1])
-        assert loop.settle("sample")[0] == "" and loop.windows._keeps_up
+        assert loop.settle("sample")[0] == "" and loop.windows.switcher.keeps_up
 
     def test_what_lies_ready_is_no_supply(self) -> None:
         """The loader alone makes two batches a second, however slow the loop is."""
@@ -833,7 +833,7 @@ class TestSupply:
 
     def test_is_not_timed_for_long_where_its_pace_was_guessed_too_fast(self) -> None:
         loop = Loop()
-        loop.windows.pace["supply"] = 1e-3
+        loop.windows.switcher.pace["supply"] = 1e-3
         loop.measure("supply")
         (window,) = loop.recorded
         assert window["seconds"] <= 3.0 * 1.0 + 1.0

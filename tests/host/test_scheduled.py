@@ -1,0 +1,107 @@
+"""How the pipediag of one rank finds that of another, where a scheduler starts one in front of each."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from pipediag.errors import UsageError
+from pipediag.host import scheduled
+from pipediag.host.scheduled import place
+from pipediag.host.script import Target
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+@pytest.mark.parametrize(
+    ("environment", "found"),
+    [
+        ({}, None),
+        ({"LOCAL_RANK": "1", "WORLD_SIZE": "2"}, 1),
+        ({"LOCAL_RANK": "0", "WORLD_SIZE": "1"}, None),
+        ({"RANK": "1", "WORLD_SIZE": "2"}, None),  # one process a host
+        ({"SLURM_LOCALID": "3", "SLURM_NTASKS": "4"}, 3),
+        ({"SLURM_LOCALID": "0", "SLURM_NTASKS": "1"}, None),
+        ({"SLURM_LOCALID": "x", "SLURM_NTASKS": "4", "MPI_LOCALRANKID": "2", "PMI_SIZE": "8"}, 2),
+    ],
+)
+def test_place(environment: dict[str, str], found: int | None) -> None:
+    assert place(environment) == found
+
+
+@pytest.fixture
+def job(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Path]:
+    """The file of a job whose variables this process has; its ranks are on their own."""
+    for name in (*scheduled._OF_JOB, *(name for names in scheduled._PLACES for name in names)):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    monkeypatch.setenv("MASTER_PORT", "29500")
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    monkeypatch.setenv("LOCAL_RANK", "0")
+    yield Path(scheduled._path())
+
+
+def leading(path: Path, then: str) -> subprocess.Popen[str]:
+    """A process that announces a pass at ``path``, says so, and then runs the code ``then``."""
+    code = (
+        "import sys; from pipediag.host import scheduled; from pipediag.host.script import Target\n"
+        f"announced = scheduled._Announcement({str(path)!r})\n"
+        f"announced.begin('order', Target('train.py', ['-x']), None)\nprint('begun', flush=True)\n{then}"
+    )
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    process = subprocess.Popen(
+        [sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment
+    )
+    assert process.stdout is not None and process.stdout.readline() == "begun\n"
+    return process
+
+
+def test_a_pass_is_seen_as_long_as_its_leader_lives(job: Path) -> None:
+    assert scheduled._begun(str(job)) is None
+    leader = leading(job, "sys.stdin.read()")
+    begun = scheduled._begun(str(job))
+    assert begun == {"pass": 1, "order": "order", "argv": ["train.py", "-x"], "flags": [], "folder": None}
+    leader.communicate()
+    assert scheduled._begun(str(job)) is None and not job.exists()
+
+
+def test_what_a_killed_leader_left_is_no_pass(job: Path) -> None:
+    leader = leading(job, "sys.stdin.read()")
+    leader.kill()
+    leader.communicate()
+    assert json.loads(job.read_text())["pass"] == 1 and scheduled._begun(str(job)) is None
+    leading(job, "").communicate()
+    assert not job.exists()
+
+
+def test_two_leaders_of_one_job(job: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    leader = leading(job, "sys.stdin.read()")
+    monkeypatch.setattr(scheduled, "_announcement", None)
+    with pytest.raises(UsageError, match="another pipediag leads this job already"):
+        scheduled.announce("order", Target("train.py"), None)
+    leader.communicate()
+
+
+def test_nothing_is_announced_outside_a_job(job: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("LOCAL_RANK")
+    scheduled.announce("order", Target("train.py"), None)
+    assert not job.exists() and not scheduled.follows()
+
+
+def test_a_rank_without_a_leader(job: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("LOCAL_RANK", "1")
+    monkeypatch.setattr(scheduled, "_PATIENCE", 0.2)
+    assert scheduled.follows()
+    with pytest.raises(UsageError, match="no pipediag leads this job on this host"):
+        scheduled.follow()
+
+
+def test_another_job_has_another_file(job: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MASTER_PORT", "29501")
+    assert Path(scheduled._path()) != job

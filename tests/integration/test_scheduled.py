@@ -1,0 +1,72 @@
+"""Jobs whose scheduler starts pipediag in front of every rank, as srun does."""
+
+from __future__ import annotations
+
+import json
+import signal
+import socket
+import subprocess
+import time
+
+import pytest
+
+from .sandbox import PATIENCE, PIPEDIAG, SCRIPTS, Sandbox
+
+TRAIN = str(SCRIPTS / "ranks" / "train.py")
+
+
+def started(sandbox: Sandbox, *args: str, budget: float = 3.0) -> list[subprocess.Popen[str]]:
+    """Start the same command for two ranks; only their variables differ."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    options = ["--no-knobs", "--rungs", "device,baseline", "--budget", str(budget), "-o", str(sandbox.report)]
+    ranks = []
+    for rank in ("1", "0"):
+        sandbox._environment.update(
+            RANK=rank,
+            LOCAL_RANK=rank,
+            WORLD_SIZE="2",
+            MASTER_ADDR="127.0.0.1",
+            MASTER_PORT=str(port),
+            OMP_NUM_THREADS="1",
+        )
+        ranks.append(sandbox.start(*PIPEDIAG, "analyze", *options, TRAIN, *args))
+    return ranks[::-1]
+
+
+def ended(ranks: list[subprocess.Popen[str]]) -> list[tuple[int, str, str]]:
+    done = [rank.communicate(timeout=PATIENCE) for rank in ranks]
+    return [(rank.returncode, *streams) for rank, streams in zip(ranks, done, strict=True)]
+
+
+def test_one_report_of_all_ranks(sandbox: Sandbox) -> None:
+    """The script ends before its rungs are measured, so that each rank runs it several times."""
+    first, second = ended(started(sandbox, "--steps", "60"))
+    assert first[0] == second[0] == 0, (first, second)
+    report = json.loads(sandbox.report.read_text())
+    assert [rank["rank"] for rank in report["ranks"]] == [0, 1]
+    assert report["script"]["passes"] > 1
+    assert {rung["name"] for rung in report["rungs"] if rung["windows"]} == {"device", "baseline"}
+    assert "ranks:" in first[1] and "pipediag: " not in second[2] and "ranks:" not in second[1]
+
+
+@pytest.mark.slow
+def test_a_signal_to_all(sandbox: Sandbox) -> None:
+    ranks = started(sandbox, "--steps", "400000", budget=60.0)
+    until = time.monotonic() + PATIENCE
+    while not list(sandbox._scratch.glob("pipediag-job-*")) and time.monotonic() < until:
+        time.sleep(0.1)
+    time.sleep(10.0)
+    for rank in ranks:
+        rank.send_signal(signal.SIGINT)
+    first, second = ended(ranks)
+    assert first[0] == 130 and second[0] == 130, (first, second)
+    assert json.loads(sandbox.report.read_text())["ranks"][1]["rank"] == 1
+
+
+@pytest.mark.slow
+def test_a_rank_that_fails(sandbox: Sandbox) -> None:
+    first, second = ended(started(sandbox, "--steps", "400000", "--at", "12", "--ends", "raise", budget=60.0))
+    assert first[0] == 1 and second[0] == 1, (first, second)
+    assert "rank 1: LookupError" in json.loads(sandbox.report.read_text())["script"]["error"]
