@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import torch
 
-from pipediag.ladder import windows as module
+from pipediag.ladder import switching
 from pipediag.ladder.caveats import OTHER_LOADERS
 from pipediag.ladder.delivery import Delivery
 from pipediag.ladder.loop_side import END, LoopSide
@@ -244,8 +244,8 @@ def no_first_seconds(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyP
 @pytest.fixture(autouse=True)
 def exact_seconds(monkeypatch: pytest.MonkeyPatch) -> None:
     """Workers are looked at when something may have happened, and sums of such times are exact."""
-    monkeypatch.setattr(module, "_POLL", POLL)
-    monkeypatch.setattr(module, "_STILL", STILL)
+    monkeypatch.setattr(switching, "_POLL", POLL)
+    monkeypatch.setattr(switching, "_STILL", STILL)
 
 
 class TestFirst:
