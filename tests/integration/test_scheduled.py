@@ -48,7 +48,8 @@ def test_one_report_of_all_ranks(sandbox: Sandbox) -> None:
     assert [rank["rank"] for rank in report["ranks"]] == [0, 1]
     assert report["script"]["passes"] > 1
     assert {rung["name"] for rung in report["rungs"] if rung["windows"]} == {"device", "baseline"}
-    assert "ranks:" in first[1] and "pipediag: " not in second[2] and "ranks:" not in second[1]
+    assert "% of every step" in first[1] and "% of every step" not in second[1]
+    assert "rank 1 of 2: " in second[1] and "pipediag: " not in second[2]
 
 
 @pytest.mark.slow

@@ -10,6 +10,7 @@ import pytest
 import torch
 
 from pipediag.ladder import switching
+from pipediag.ladder import windows as module
 from pipediag.ladder.caveats import OTHER_LOADERS
 from pipediag.ladder.delivery import Delivery
 from pipediag.ladder.loop_side import END, LoopSide
