@@ -45,7 +45,7 @@ def main() -> None:
     if args.resume:
         chosen = [case for case in chosen if case.name not in records or records[case.name]["error"]]
     for number, case in enumerate([] if args.show else chosen, 1):
-        record = measure(case, args.budget, args.seconds)
+        record = measure(case, case.budget or args.budget, args.seconds)
         records[case.name] = record
         jobs = [records[name] for name in known if name in records]
         result = {"budget": args.budget, "seconds_native": args.seconds, "summary": summary(jobs), "jobs": jobs}
@@ -65,6 +65,7 @@ def measure(case: Case, budget: float, seconds: float) -> dict[str, Any]:
         "ranks": case.ranks,
         "holds": case.holds,
         "late": case.late,
+        "budget": budget,
         "found": None,
         "error": "",
         "trials": 0,

@@ -14,7 +14,8 @@ _OF_LATE = ("late_sample_ms", "late_length", "late_step_ms", "late_workers")
 class Case:
     """A job. ``kind`` is what makes one rank late, or what all ranks have in common if none is.
 
-    The others are options of the script. Those that begin with ``late`` concern the rank ``late``.
+    ``budget`` is that of the analysis in seconds, if the usual one is too short for the trials. The others are options of
+    the script. Those that begin with ``late`` concern the rank ``late``.
     """
 
     name: str
@@ -30,6 +31,7 @@ class Case:
     late_length: int | None = None
     late_step_ms: float | None = None
     late_workers: int | None = None
+    budget: float | None = None
 
     @property
     def holds(self) -> str:
@@ -42,7 +44,7 @@ class Case:
         given = {field.name: getattr(self, field.name) for field in fields(self)}
         shown: list[str] = []
         for name, value in given.items():
-            if name in ("name", "kind", "ranks") or value is None or value is False:
+            if name in ("name", "kind", "ranks", "budget") or value is None or value is False:
                 continue
             shown += [f"--{name.replace('_', '-')}", *([] if value is True else [str(value)])]
         return shown
@@ -75,8 +77,8 @@ CASES = (
     Case("longer-3-ranks", "longer samples", 3, transform_ms=3, late=2, late_length=256),
     Case("longer-4-ranks", "longer samples", 4, step_ms=40, transform_ms=4, late=1, late_length=256),
     Case("step-2-ranks", "slower step", 2, late=1, late_step_ms=60),
-    Case("step-3-ranks", "slower step", 3, step_ms=40, late=0, late_step_ms=70),
-    Case("step-4-ranks", "slower step", 4, step_ms=40, late=2, late_step_ms=60),
+    Case("step-3-ranks", "slower step", 3, step_ms=40, late=0, late_step_ms=70, budget=60),
+    Case("step-4-ranks", "slower step", 4, step_ms=40, late=2, late_step_ms=60, budget=60),
     # No rank does.
     Case("starved-2-ranks", "all starve", 2, sample_ms=18),
     Case("starved-3-ranks", "all starve", 3, sample_ms=15),
