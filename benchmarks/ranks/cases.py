@@ -14,8 +14,8 @@ _OF_LATE = ("late_sample_ms", "late_length", "late_step_ms", "late_workers")
 class Case:
     """A job. ``kind`` is what makes one rank late, or what all ranks have in common if none is.
 
-    ``budget`` is the seconds for the analysis, if the usual ones are too few for the trials. The others are options of the
-    script. Those that begin with ``late`` concern the rank ``late``.
+    ``budget`` is the seconds for the analysis, if the usual ones are too few for the trials. The others are options of
+    the script. Those that begin with ``late`` concern the rank ``late``.
     """
 
     name: str

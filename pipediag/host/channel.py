@@ -11,7 +11,7 @@ import os
 import select
 import socket
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any
 
 Event = tuple[str, dict[str, Any]]
@@ -115,7 +115,8 @@ class Listener:
 
     def close(self) -> None:
         self._socket.close()
-        os.unlink(self._path)
+        with suppress(FileNotFoundError):  # the script may have removed its folder
+            os.unlink(self._path)
 
 
 def connected(path: str) -> Sender:

@@ -127,8 +127,9 @@ class Rerouting:
         try:
             with hooked(register_optimizer_step_post_hook(self._stepped)), self._hook.installed():
                 yield
-        except Exception:
-            self._warn_unmeasured()
+        except Exception as error:
+            if not any(seen.stand_in and seen.stand_in.raised == id(error) for seen in self._seen):
+                self._warn_unmeasured()  # the loop failed, not what makes its batches
             raise
         finally:
             for seen in self._seen:

@@ -7,6 +7,7 @@ out are known, and a plain loader continues with those.
 from __future__ import annotations
 
 import itertools
+import time
 from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
@@ -25,6 +26,8 @@ from .plan import moved_links
 from .spotcheck import AFTER, EVERY, SpotCheck
 from .streams.feed import fetches_ahead
 
+#: Seconds within which the signal of a worker that has ended arrives.
+_SIGNALLED = 1.0
 #: Attributes of a loader that must not change during the run.
 _SETTINGS = ("dataset", "batch_sampler", "sampler", "collate_fn", "worker_init_fn", "num_workers", "generator")
 
@@ -50,6 +53,7 @@ class RemediedRun:
         offloaded: the result of :func:`pipediag.offload` for the loader.
         links: name and digest of every link that moves; none under the hand-off alone, which needs no spot checks.
         handed: number of batches handed out so far.
+        raised: ``id()`` of the latest error that a loop over its batches got from it; 0 if it got none.
         given_up: why the loader is plain from then on; empty while the remedy is active, and again once the plain
             loader has raised the same error.
     """
@@ -70,6 +74,7 @@ class RemediedRun:
     ) -> None:
         require_no_state(loader)
         self.handed = 0
+        self.raised = 0
         self.given_up = ""
         self._native = native
         self._aside = aside
@@ -139,8 +144,9 @@ class RemediedRun:
                 return
             except Exception as error:
                 if _is_of_dead_worker(error):  # the plain loader's epoch ends with it too
+                    error = _in_torchs_words(error)
                     _close(batches)
-                    raise
+                    raise error from None
                 if isinstance(self.loader.dataset, IterableDataset):  # a plain loader would begin the stream anew
                     raise
                 # It may be the dataset's own error: then the plain loader raises it again.
@@ -217,6 +223,17 @@ def _is_of_dead_worker(error: Exception) -> bool:
     return isinstance(error, (OSError, EOFError)) and innermost.f_globals["__name__"].startswith("multiprocessing.")
 
 
+def _in_torchs_words(error: Exception) -> Exception:
+    """Return the error by which torch tells that a worker has ended. Its signal's handler may raise that here."""
+    if isinstance(error, RuntimeError):
+        return error
+    try:
+        time.sleep(_SIGNALLED)
+    except RuntimeError as said:
+        return said
+    return error
+
+
 def _settings(loader: DataLoader[Any]) -> dict[str, Any]:
     return {name: loader.__dict__.get(name) for name in _SETTINGS}
 
@@ -237,7 +254,13 @@ class RemediedIterator(_BaseDataLoaderIter):  # type: ignore[misc]
         return len(self._owner.loader)
 
     def __next__(self) -> Any:
-        batch = next(self._batches)
+        try:
+            batch = next(self._batches)
+        except StopIteration:
+            raise
+        except Exception as error:
+            self._owner.raised = id(error)
+            raise
         self._num_yielded += 1
         return batch
 

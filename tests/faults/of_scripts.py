@@ -55,7 +55,13 @@ def _script_ends() -> Iterator[Fault]:
     for kind, code, says in _ENDINGS:
         for moment in _MOMENTS if kind in _OFTEN else _MOMENTS[::3]:
             keeps = NOTHING if moment in ("import", "first-batch") else MEASURED
-            said = f"failed in its 1st run: {says}"
+            if (kind, moment) == ("raises", "device"):  # the script is run again without that rung
+                yield planted(
+                    "analyze", kind, moment, 0, f"device: the script failed on these batches: {says}", MEASURED
+                )
+                continue
+            run = "2nd" if (kind, moment) == ("raises", "settling") else "1st"  # as above, and it fails again
+            said = f"failed in its {run} run: {says}"
             yield planted("analyze", kind, moment, code, said, keeps, quick=(kind, moment) in _QUICK)
         for moment in ("import", "training")[: 1 + (kind in ("raises", "exit-3", "segfault", "killed"))]:
             own = says if code in (1,) else ""

@@ -69,6 +69,14 @@ Files of sessions and plans may come from anybody: they are read or refused with
 - A transform or dataset that only works once in a process cannot be taken apart; its rungs say so.
 - Windows, and file systems without `rename`.
 
+## A soak on a GPU
+
+`python -m benchmarks.soak` trains under `pipediag run` and plainly. Of every three epochs one meets a corrupt file, and
+in one a worker is killed with SIGKILL; the script catches what ends an epoch, and begins the next. On an H200, in 6
+minutes: 41 epochs, 14 corrupt files and 13 killed workers. In the 8 epochs that the plain script was given time for,
+the same ended each epoch, and all 213 losses were equal. The process had 889 MB after the third epoch and 895 MB at the
+end; no shared memory was left (`benchmarks/results/soak-h200.json`).
+
 ## The counts
 """
 _UNITS = "Each number counts the rows of the table that held; `3 of 4` means that one did not."
