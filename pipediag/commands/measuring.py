@@ -31,6 +31,7 @@ def measure(request: Request, results: Results, announced: bool = False) -> Sess
     from ..host.standard_streams import output_beside
 
     if follows():
+        request.target.check()  # as the leader does
         raise SystemExit(follow())
     progress = ProgressLine(None, request.budget + request.apply, results.verbosity < 0)
     if not announced:
