@@ -111,11 +111,12 @@ def _options() -> Iterator[Fault]:
         ):
             yield Fault(
                 kind, command, "start", pipediag(command, *positional), 2, says, lays=_defaults(content),
-                alone=True, quick=True,
+                alone=True, quick=command == "report",
             )  # fmt: skip
     for command in ("report", "compare", "analyze", "run", "audit", "sweep"):
         yield Fault(
-            "no arguments", command, "start", pipediag(command), 2, "Missing (argument|option)", alone=True, quick=True
+            "no arguments", command, "start", pipediag(command), 2, "Missing (argument|option)",
+            alone=True, quick=command == "analyze",
         )  # fmt: skip
 
 
@@ -147,11 +148,12 @@ def _files() -> Iterator[Fault]:
     for command, arguments in READING.items():
         yield Fault(
             "file of somebody else", command, "reading", pipediag(command, *arguments), 2,
-            "is not readable", lays=denied, within=AS_ANYBODY, alone=True, quick=True,
+            "is not readable", lays=denied, within=AS_ANYBODY, alone=True, quick=command == "report",
         )  # fmt: skip
         yield Fault(
             "file with escapes", command, "reading", pipediag(command, *arguments), 0, "",
-            lays=text(lambda: session(script={"argv": ["\x1b[2J\x1b]0;x\x07.py"]})), quick=True,
+            lays=text(lambda: session(script={"argv": ["\x1b[2J\x1b]0;x\x07.py"]})),
+            quick=command == "report",
         )  # fmt: skip
         yield from _unwritable(command, pipediag(command, *arguments))
 
@@ -174,7 +176,7 @@ def _unwritable(command: str, argv: tuple[str, ...]) -> Iterator[Fault]:
         Fault("streams closed", command, "writing", argv, 0, "", within=NO_STREAMS),
         Fault("broken pipe", command, "writing", argv, 0, "", within=BROKEN_PIPE),
     ]  # fmt: skip
-    yield from (replace(row, lays=text(session), quick=True) for row in rows)
+    yield from (replace(row, lays=text(session), quick=command == "report") for row in rows)
 
 
 def _written() -> Iterator[Fault]:

@@ -272,5 +272,5 @@ def _no_scripts() -> Iterator[Fault]:
             if command == "run" and kind == "empty script":
                 code = 0
             quick = kind in ("no such script", "script is a folder", "no such module", "syntax error")
-            quick = quick and not (command == "sweep" and keeps == PARTS)
+            quick = quick and command in ("analyze", "run")
             yield Fault(kind, command, "import", argv, code, says, keeps, lays, within, quick=quick)

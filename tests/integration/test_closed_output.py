@@ -13,7 +13,13 @@ QUICK = ("--no-knobs", "--rungs", "device,baseline", "--budget", "3")
 
 
 @pytest.mark.parametrize(
-    ("redirected", "code"), [("| head -1", 0), (">&- 2>&-", 0), ("2>&1 | head -1", 0), (">/dev/full", 1)]
+    ("redirected", "code"),
+    [
+        pytest.param("| head -1", 0, marks=pytest.mark.slow),
+        (">&- 2>&-", 0),
+        pytest.param("2>&1 | head -1", 0, marks=pytest.mark.slow),
+        (">/dev/full", 1),
+    ],
 )
 def test_the_analysis_goes_on(sandbox: Sandbox, redirected: str, code: int) -> None:
     output = ["-o", str(sandbox.report), str(SCRIPTS / "prints.py")]

@@ -41,15 +41,14 @@ def ended(ranks: list[subprocess.Popen[str]]) -> list[tuple[int, str, str]]:
 
 
 def test_one_report_of_all_ranks(sandbox: Sandbox) -> None:
-    """The script ends before its rungs are measured, so that each rank runs it several times."""
-    first, second = ended(started(sandbox, "--steps", "60"))
+    """A script that ends before its rungs are measured is run several times, in each rank as often as in the first."""
+    first, second = ended(started(sandbox, "--steps", "30"))
     assert first[0] == second[0] == 0, (first, second)
     report = json.loads(sandbox.report.read_text())
     assert [rank["rank"] for rank in report["ranks"]] == [0, 1]
-    assert report["script"]["passes"] > 1
     assert {rung["name"] for rung in report["rungs"] if rung["windows"]} == {"device", "baseline"}
     assert "% of every step" in first[1] and "% of every step" not in second[1]
-    assert "rank 1 of 2: " in second[1] and "pipediag: " not in second[2]
+    assert second[1].count("rank 1 is training") == report["script"]["passes"] and "pipediag: " not in second[2]
 
 
 @pytest.mark.slow

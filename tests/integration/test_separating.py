@@ -87,6 +87,7 @@ def test_two_views_in_workers(analyze: Analyze) -> None:
     assert done.ms("baseline") > 52
 
 
+@pytest.mark.slow
 def test_lambdas_in_forked_workers(analyze: Analyze) -> None:
     done = analyze("lambdas.py", rungs="device,worker,sample,raw,baseline", budget=10)
     assert done.measured >= {"device", "worker", "sample", "raw", "baseline"}

@@ -105,7 +105,7 @@ def test_windows_go_on_over_epochs(results: Results) -> None:
         assert 40 < done.ms("baseline") < 120, "some 60 ms, two workers side by side, and no start-up"
 
 
-@pytest.mark.parametrize("workers", ["0", "2"])
+@pytest.mark.parametrize("workers", [pytest.param("0", marks=pytest.mark.slow), "2"])
 def test_a_collate_function_that_writes_into_its_samples(analyze: Callable[..., Analysis], workers: str) -> None:
     """The script checks every label it gets, under every rung."""
     done = analyze("collate_writes.py", "--workers", workers, budget=12)

@@ -640,6 +640,7 @@ def told() -> dict[str, Any]:
     return json.loads(ran.stdout)  # type: ignore[no-any-return]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("method", ["spawn", "forkserver"])
 def test_workers_by_other_start_methods(told: dict[str, Any], method: str) -> None:
     moved = ["RandomCrop RandomHorizontalFlip RandomRotation ToDtype"]
