@@ -40,6 +40,17 @@ def circumstances() -> dict[str, Any]:
     }
 
 
+def own_mib() -> float:
+    """Return the memory of this process that it shares with no other."""
+    resident, shared = map(int, Path("/proc/self/statm").read_text().split()[1:3])
+    return (resident - shared) * os.sysconf("SC_PAGE_SIZE") / (1 << 20)
+
+
+def shared_memory() -> list[str]:
+    """Return the names of torch's blocks of shared memory on this machine."""
+    return sorted(name for name in os.listdir("/dev/shm") if name.startswith("torch_"))
+
+
 def save(name: str, result: dict[str, Any], folder: Path) -> Path:
     """Write ``{circumstances, **result}``; the file's name contains the device."""
     folder.mkdir(parents=True, exist_ok=True)

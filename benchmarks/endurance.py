@@ -29,7 +29,7 @@ from torchvision.datasets import ImageFolder
 
 from pipediag.remedy import offload
 
-from .common import RESULTS, save
+from .common import RESULTS, own_mib, save, shared_memory
 from .decode import photo
 
 _CLASSES = 10
@@ -85,12 +85,6 @@ def write(folder: Path, samples: int) -> list[str]:
     return [kinds.get(number, "") for number in range(samples)]
 
 
-def _own_mib() -> float:
-    """Return the memory of this process that it shares with no other."""
-    resident, shared = map(int, Path("/proc/self/statm").read_text().split()[1:3])
-    return (resident - shared) * os.sysconf("SC_PAGE_SIZE") / _MIB
-
-
 class Photos(ImageFolder):  # type: ignore[misc]
     """As :class:`~torchvision.datasets.ImageFolder`; a sample is (image, label, index read, own memory in MiB).
 
@@ -100,7 +94,7 @@ class Photos(ImageFolder):  # type: ignore[misc]
     def __getitem__(self, index: int) -> tuple[Tensor, int, int, str]:
         while True:
             try:
-                return *super().__getitem__(index), index, str(_own_mib())
+                return *super().__getitem__(index), index, str(own_mib())
             except (OSError, SyntaxError):
                 index = (index + 1) % len(self)
 
@@ -128,13 +122,13 @@ def epoch(source: Iterable[Any], number: int, device: torch.device) -> dict[str,
     gc.collect()
     free, total = torch.cuda.mem_get_info(device)
     found["memory_mib"] = {
-        "process": round(_own_mib(), 1),
+        "process": round(own_mib(), 1),
         "worker": round(worker_mib, 1),
         "gpu": round((total - free) / _MIB, 1),
         "gpu of torch": round(torch.cuda.memory_reserved(device) / _MIB, 1),
     }
     found["open_files"] = len(os.listdir("/proc/self/fd"))
-    found["shared_memory"] = sorted(name for name in os.listdir("/dev/shm") if name.startswith("torch_"))
+    found["shared_memory"] = shared_memory()
     return found
 
 

@@ -20,7 +20,7 @@ from typing import Any
 
 from .common import ENVIRONMENT, RESULTS, save
 from .decode import write_photos
-from .soak_script import KILLED_AT
+from .soak_script import KILLED_AT, kills
 
 SCRIPT = Path(__file__).with_name("soak_script.py")
 
@@ -36,7 +36,7 @@ def trained(folder: Path, out: Path, minutes: float, options: list[str]) -> tupl
 
 def certain(row: dict[str, Any]) -> list[float]:
     """Return the losses of an epoch before its worker is killed, or all of them."""
-    return list(row["losses"])[: KILLED_AT + 1 if row["epoch"] % 3 == 2 else None]
+    return list(row["losses"])[: KILLED_AT + 1 if kills(row["epoch"]) else None]
 
 
 def main() -> None:

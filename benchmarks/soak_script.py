@@ -14,7 +14,6 @@ import os
 import signal
 import sys
 import time
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -24,8 +23,15 @@ from torchvision import transforms as T
 from torchvision.datasets import ImageFolder
 from torchvision.datasets.folder import pil_loader
 
-#: Step of every third epoch after which a worker is killed.
+from benchmarks.common import own_mib, shared_memory
+
+#: Step of an epoch after which a worker is killed.
 KILLED_AT = 20
+
+
+def kills(epoch: int) -> bool:
+    """Return whether a worker is killed in an epoch."""
+    return epoch % 3 == 2
 
 
 class Photos(ImageFolder):  # type: ignore[misc]
@@ -40,13 +46,11 @@ class Photos(ImageFolder):  # type: ignore[misc]
 
 
 def memory() -> dict[str, float]:
-    resident, shared = map(int, Path("/proc/self/statm").read_text().split()[1:3])
-    mib = 1 << 20
     return {
-        "process_mib": round((resident - shared) * os.sysconf("SC_PAGE_SIZE") / mib, 1),
-        "gpu_of_torch_mib": round(torch.cuda.memory_reserved() / mib, 1) if torch.cuda.is_available() else 0.0,
+        "process_mib": round(own_mib(), 1),
+        "gpu_of_torch_mib": round(torch.cuda.memory_reserved() / (1 << 20), 1) if torch.cuda.is_available() else 0.0,
         "open_files": len(os.listdir("/proc/self/fd")),
-        "shared_memory": len([name for name in os.listdir("/dev/shm") if name.startswith("torch_")]),
+        "shared_memory": len(shared_memory()),
     }
 
 
@@ -70,13 +74,13 @@ def main(folder: str, out: str, minutes: str) -> None:
                 loss.backward()
                 optimizer.step()
                 losses.append(loss.item())
-                if number % 3 == 2 and step == KILLED_AT:
+                if kills(number) and step == KILLED_AT:
                     victim = multiprocessing.active_children()[0].pid
                     assert victim is not None
                     os.kill(victim, signal.SIGKILL)
         except Exception as error:
             ended = f"{type(error).__name__}: {str(error).strip().splitlines()[-1][:200]}"
-            if len(losses) > KILLED_AT and number % 3 == 2:  # torch has several errors for it; which one is chance
+            if len(losses) > KILLED_AT and kills(number):  # torch has several errors for it; which one is chance
                 ended = "a worker died" if isinstance(error, (RuntimeError, OSError, EOFError)) else ended
             del error
         gc.collect()

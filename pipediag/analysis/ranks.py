@@ -8,7 +8,6 @@ least as long as the rank that waits longest.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -149,7 +148,7 @@ def _longest_waits(windows: Sequence[Window], sessions: Mapping[int, Session]) -
             longest[_which(window)] = max(longest.get(_which(window), 0.0), window.evidence["wait_ms"])
 
     def of_job(window: Window) -> Window:
-        wait = min(longest.get(_which(window), math.inf), window.ms_per_step)
+        wait = min(longest[_which(window)], window.ms_per_step)
         return replace(window, evidence={**window.evidence, "wait_ms": wait})
 
     return [of_job(window) if "wait_ms" in window.evidence else window for window in windows]

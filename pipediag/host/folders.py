@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import fcntl
 import os
 import shutil
 import stat
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
+
+from .locks import locked
 
 _PREFIX = "pipediag-"
 #: File in a scratch folder on which its run holds a lock: the system releases it however the run ends.
@@ -25,7 +26,7 @@ def scratch_folder() -> Iterator[str]:
     with tempfile.TemporaryDirectory(prefix=_PREFIX, dir=root) as folder:
         lock = os.open(os.path.join(folder, _NOT_YET), os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600)
         try:
-            if _locked(lock):
+            if locked(lock):
                 os.rename(os.path.join(folder, _NOT_YET), os.path.join(folder, _LOCK))
             yield folder
         finally:
@@ -61,18 +62,9 @@ def _is_ours_and_abandoned(folder: int) -> bool:
         return False
     lock = os.open(_LOCK, os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK, dir_fd=folder)
     try:
-        return _locked(lock)
+        return locked(lock)
     finally:
         os.close(lock)
-
-
-def _locked(lock: int) -> bool:
-    """Return whether this process has taken the lock."""
-    try:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError:  # another process holds it, or this file system has no locks
-        return False
-    return True
 
 
 class Folders:

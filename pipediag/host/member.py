@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import fcntl
 import os
 import sys
 from collections.abc import Callable
@@ -13,6 +12,7 @@ from ..lifeline import end_with_starter
 from .channel import connected
 from .child import Child, code_of, read_order
 from .leaving import leave
+from .locks import locked
 from .own_rank import in_a_job, own_rank
 from .script import Target
 from .stacks import stacks_of, write_stacks_on_end
@@ -60,8 +60,4 @@ class Member(Child):
         """Return whether no other independent process is being measured; the lock ends with the process."""
         if self._lock is None:
             self._lock = os.open(self._order["lock"], os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-        try:
-            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            return False
-        return True
+        return locked(self._lock)

@@ -8,6 +8,13 @@ from typing import Any
 
 #: Variables in which launchers and schedulers tell a process its rank.
 RANK_VARIABLES = ("RANK", "LOCAL_RANK", "SLURM_PROCID", "OMPI_COMM_WORLD_RANK", "PMI_RANK")
+#: Variables in which they tell a process its number on its host, and how many processes there are in all.
+LOCAL_VARIABLES = (
+    ("LOCAL_RANK", "WORLD_SIZE"),
+    ("SLURM_LOCALID", "SLURM_NTASKS"),
+    ("OMPI_COMM_WORLD_LOCAL_RANK", "OMPI_COMM_WORLD_SIZE"),
+    ("MPI_LOCALRANKID", "PMI_SIZE"),
+)
 
 
 def own_rank() -> int | None:
@@ -21,6 +28,14 @@ def own_rank() -> int | None:
     local = _in_environment("LOCAL_RANK", -1) if _in_environment("NODE_RANK", 0) == 0 else -1
     rank = _in_environment("RANK", local)
     return rank if rank >= 0 else None
+
+
+def local_rank() -> int | None:
+    """Return this process's number on its host, or None if it was not started as one of several processes."""
+    for number, count in LOCAL_VARIABLES:
+        if _in_environment(count, 1) > 1 and _in_environment(number, -1) >= 0:
+            return _in_environment(number, -1)
+    return None
 
 
 def in_a_job() -> bool:

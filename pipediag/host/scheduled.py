@@ -17,21 +17,15 @@ import signal
 import subprocess
 import tempfile
 import time
-from collections.abc import Mapping
 from typing import Any
 
 from ..errors import UsageError
+from .locks import locked
+from .own_rank import local_rank
 from .processes import Terminated, end_child, exit_code_of, interpreter, no_orphans, wait_quietly
 from .script import Target
 from .watch import FAREWELL
 
-#: Variables in which schedulers and launchers tell a process its number on its host, and how many processes there are.
-_PLACES = (
-    ("LOCAL_RANK", "WORLD_SIZE"),
-    ("SLURM_LOCALID", "SLURM_NTASKS"),
-    ("OMPI_COMM_WORLD_LOCAL_RANK", "OMPI_COMM_WORLD_SIZE"),
-    ("MPI_LOCALRANKID", "PMI_SIZE"),
-)
 #: Variables that the ranks of one job have in common, and no other job on the host at the same time.
 _OF_JOB = ("MASTER_ADDR", "MASTER_PORT", "TORCHELASTIC_RUN_ID", "SLURM_JOB_ID", "SLURM_STEP_ID", "PMIX_NAMESPACE")
 #: Seconds that a follower waits for the leader's first pass, and that its script may go on after the leader's pass.
@@ -42,18 +36,9 @@ _POLL = 0.05
 _TRIES = 40
 
 
-def place(environment: Mapping[str, str]) -> int | None:
-    """Return this process's number on its host, or None if it was not started as one of several processes."""
-    for number, count in _PLACES:
-        own, size = environment.get(number, ""), environment.get(count, "")
-        if own.isdigit() and size.isdigit() and int(size) > 1:
-            return int(own)
-    return None
-
-
 def follows() -> bool:
     """Return whether another pipediag on this host leads the analysis."""
-    return bool(place(os.environ))
+    return bool(local_rank())
 
 
 class _Announcement:
@@ -63,7 +48,7 @@ class _Announcement:
         self._fd = _opened(path, os.O_RDWR | os.O_CREAT)
         self._passes = 0
         for _ in range(_TRIES):
-            if _locked(self._fd, fcntl.LOCK_EX):
+            if locked(self._fd):
                 break
             time.sleep(_POLL / 2)
         else:
@@ -89,7 +74,7 @@ def announce(order: str, target: Target, folder: str | None) -> None:
         UsageError: another process leads the job.
     """
     global _announcement
-    if place(os.environ) is None:
+    if local_rank() is None:
         return
     _announcement = _announcement or _Announcement(_path())
     _announcement.begin(order, target, folder)
@@ -145,7 +130,7 @@ def _begun(path: str) -> dict[str, Any] | None:
     except OSError:
         return None
     try:
-        if _locked(fd, fcntl.LOCK_SH):
+        if locked(fd, fcntl.LOCK_SH):
             return None
         return dict(json.loads(os.pread(fd, 1 << 20, 0)))
     except ValueError:  # it is being written
@@ -161,14 +146,6 @@ def _opened(path: str, flags: int) -> int:
         os.close(fd)
         raise PermissionError(f"{path} belongs to another user")
     return fd
-
-
-def _locked(fd: int, kind: int) -> bool:
-    try:
-        fcntl.flock(fd, kind | fcntl.LOCK_NB)
-    except OSError:
-        return False
-    return True
 
 
 def _path() -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import subprocess
@@ -13,32 +14,16 @@ import pytest
 
 from pipediag.errors import UsageError
 from pipediag.host import scheduled
-from pipediag.host.scheduled import place
+from pipediag.host.own_rank import LOCAL_VARIABLES
 from pipediag.host.script import Target
 
 ROOT = Path(__file__).resolve().parents[2]
 
 
-@pytest.mark.parametrize(
-    ("environment", "found"),
-    [
-        ({}, None),
-        ({"LOCAL_RANK": "1", "WORLD_SIZE": "2"}, 1),
-        ({"LOCAL_RANK": "0", "WORLD_SIZE": "1"}, None),
-        ({"RANK": "1", "WORLD_SIZE": "2"}, None),  # one process a host
-        ({"SLURM_LOCALID": "3", "SLURM_NTASKS": "4"}, 3),
-        ({"SLURM_LOCALID": "0", "SLURM_NTASKS": "1"}, None),
-        ({"SLURM_LOCALID": "x", "SLURM_NTASKS": "4", "MPI_LOCALRANKID": "2", "PMI_SIZE": "8"}, 2),
-    ],
-)
-def test_place(environment: dict[str, str], found: int | None) -> None:
-    assert place(environment) == found
-
-
 @pytest.fixture
 def job(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Path]:
     """The file of a job whose variables this process has; its ranks are on their own."""
-    for name in (*scheduled._OF_JOB, *(name for names in scheduled._PLACES for name in names)):
+    for name in (*scheduled._OF_JOB, *itertools.chain(*LOCAL_VARIABLES)):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     monkeypatch.setenv("MASTER_PORT", "29500")
