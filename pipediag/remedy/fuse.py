@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 import torch
 
 from .ops import EACH_PIXEL, Kind, Op, Shape, Track, inside, op_of
-from .triton.pixels import FLIP_HORIZONTALLY, FLIP_VERTICALLY, PixelOp, encode
+from .triton.pixels import CONTRASTS, FLIP_HORIZONTALLY, FLIP_VERTICALLY, PixelOp, encode
 
 Ops = tuple[Op, ...]
 
@@ -48,7 +48,16 @@ _CODES = {
     "solarize": PixelOp.SOLARIZE,
     "posterize": PixelOp.POSTERIZE,
 }
-_ON_PIXELS = {*_FLIPS, *_CODES, "to_dtype", "normalize"}
+_PILLOWS_CODES = {
+    "pillow_adjust_brightness": PixelOp.BRIGHTNESS,  # the same arithmetic
+    "pillow_adjust_contrast": PixelOp.PILLOW_CONTRAST,
+    "pillow_adjust_saturation": PixelOp.PILLOW_SATURATION,
+    "pillow_adjust_hue": PixelOp.PILLOW_HUE,
+    "pillow_grayscale": PixelOp.PILLOW_GRAYSCALE,
+    "pillow_point": PixelOp.POINT,
+}
+_ALL_CODES = {**_CODES, **_PILLOWS_CODES}
+_ON_PIXELS = {*_FLIPS, *_ALL_CODES, "to_dtype", "normalize"}
 _TO_FLOAT = {"multiply": (1.0 / 255.0, 1.0), "divide": (1.0, 255.0), "cast": (1.0, 1.0)}
 _TO_UINT8 = {"multiply": (255.0 + 1.0 - 1e-3,), "cast": (1.0,)}
 _DTYPES = (torch.uint8, torch.float32)
@@ -56,11 +65,37 @@ _WAYS = 1024  # limit on cached ways
 
 
 class Codes(NamedTuple):
-    """Program without its operands. These follow it in the numbers of an op, two for each code."""
+    """Program without its operands. These follow it in the numbers of an op, two for each code.
+
+    Attributes:
+        contrasts: the number of codes that need the image's mean.
+        points: indices of the codes that take a table; their first operand is the table itself.
+        pillow: whether some codes are Pillow's.
+    """
 
     flips: int
     contrasts: int
     codes: tuple[int, ...]
+    points: tuple[int, ...]
+    pillow: bool
+
+
+class Programs(NamedTuple):
+    """Arguments of one launch.
+
+    Attributes:
+        numbers: int32: the flips of each sample, then the codes of each, then all tables, four levels in a number.
+        operands: two for each code.
+        longest: the largest number of codes in a program; shorter ones are padded with the code that ends them.
+        contrasts: the largest number of codes in a program that need the image's mean.
+        pillow: whether some codes are Pillow's.
+    """
+
+    numbers: array[int]
+    operands: array[float]
+    longest: int
+    contrasts: int
+    pillow: bool
 
 
 def fused(track: Track, shape: Shape, dtype: torch.dtype) -> Track:
@@ -166,6 +201,8 @@ def _fused(parts: Sequence[_Part], channels: Shape, dtype: torch.dtype) -> list[
 def _is_pixel_op(kind: Kind, channels: Shape, dtype: torch.dtype) -> bool:
     if kind.name not in _ON_PIXELS or dtype not in _DTYPES or channels not in ((1,), (3,)) or kind.channels != channels:
         return False
+    if kind.name in _PILLOWS_CODES:
+        return True  # a picture
     if kind.name == "to_dtype":
         known: dict[str, Any] = _TO_UINT8 if kind.dtype == torch.uint8 else _TO_FLOAT
         return bool(kind.dtype in _DTYPES and kind.static[1] in known)
@@ -217,7 +254,7 @@ def _only_blurs(kind: Kind) -> bool:
 
 
 def _only_normalizes(part: _Part) -> bool:
-    return bool(part.run) and part.kind.static[1] is not None and _codes(part.run) == (0, 0, ())
+    return bool(part.run) and part.kind.static[1] is not None and _codes(part.run)[:3] == (0, 0, ())
 
 
 # ---- the ops of a sample
@@ -246,7 +283,7 @@ def _made_program(part: _Part) -> Callable[[Ops], Op]:
     def make(ops: Ops) -> Op:
         numbers: list[Any] = [codes]
         for place, operands in steps:
-            numbers += operands(*ops[place].numbers)
+            numbers += operands(ops[place])
         return op_of((kind, cut or ops[at].shape, tuple(numbers), None))
 
     return make
@@ -259,7 +296,9 @@ def _codes(run: Sequence[_Part]) -> Codes:
         if code is not None:
             codes.append(int(code))
         flips ^= _FLIPS.get(part.kind.name, 0)
-    return Codes(flips, codes.count(PixelOp.CONTRAST), tuple(codes))
+    contrasts = sum(code in CONTRASTS for code in codes)
+    points = tuple([k for k, code in enumerate(codes) if code == PixelOp.POINT])
+    return Codes(flips, contrasts, tuple(codes), points, max(codes, default=0) >= PixelOp.PILLOW_CONTRAST)
 
 
 def _code(kind: Kind) -> PixelOp | None:
@@ -267,41 +306,56 @@ def _code(kind: Kind) -> PixelOp | None:
     end)."""
     if kind.name == "to_dtype":
         return PixelOp.TO_UINT8 if kind.dtype == torch.uint8 else PixelOp.TO_FLOAT
-    return _CODES.get(kind.name)
+    return _ALL_CODES.get(kind.name)
 
 
-def _operands(kind: Kind) -> Callable[..., tuple[float, float]]:
-    """Return the function from an op's numbers to its two operands, equal to those of :func:`encode`."""
+_WITH_FACTOR = (
+    PixelOp.BRIGHTNESS,
+    PixelOp.HUE,
+    PixelOp.SOLARIZE,
+    PixelOp.PILLOW_CONTRAST,
+    PixelOp.PILLOW_SATURATION,
+)
+
+
+def _operands(kind: Kind) -> Callable[[Op], tuple[Any, float]]:
+    """Return the function from an op to its two operands, equal to those of :func:`encode`; for POINT, its table."""
     code = _code(kind)
     assert code is not None
+    if code is PixelOp.POINT:
+        return lambda op: (op.bulk, 0.0)
     if code in (PixelOp.CONTRAST, PixelOp.SATURATION):
-        return lambda factor: (factor, 1.0 - factor)
-    if code in (PixelOp.BRIGHTNESS, PixelOp.HUE, PixelOp.SOLARIZE):
-        return lambda value: (value, 0.0)
-    if code in (PixelOp.GAMMA, PixelOp.POSTERIZE):
-        return lambda value: encode(code, value, *kind.static)[1:]
+        return lambda op: (op.numbers[0], 1.0 - op.numbers[0])
+    if code in _WITH_FACTOR:
+        return lambda op: (op.numbers[0], 0.0)
+    if code in (PixelOp.GAMMA, PixelOp.POSTERIZE, PixelOp.PILLOW_HUE):
+        return lambda op: encode(code, op.numbers[0], *kind.static)[1:]
     parameters: tuple[float, ...] = ()
     if kind.name == "to_dtype":
         parameters = _TO_FLOAT[kind.static[1]] if code is PixelOp.TO_FLOAT else _TO_UINT8[kind.static[1]]
     always = encode(code, *parameters)[1:]
-    return lambda: always
+    return lambda op: always
 
 
-def programs(ops: Sequence[Op]) -> tuple[Sequence[int], Sequence[float], int, int]:
-    """Return the arguments of one launch: flips and codes in one sequence, the operands, and the largest numbers of
-    operations and contrasts.
-
-    Shorter programs are padded with the code that ends them.
-    """
+def programs(ops: Sequence[Op]) -> Programs:
+    """Return the arguments of the launch that runs the programs of ``ops``. Equal tables are sent once."""
     made: list[Codes] = [op.numbers[0] for op in ops]
     longest = max(1, max([len(one.codes) for one in made]))
     codes = [one.flips for one in made]
     operands: list[float] = []
+    tables: dict[bytes, int] = {}
     for op, one in zip(ops, made, strict=True):
         codes += one.codes
+        begin = len(operands)
         operands += op.numbers[1:]
+        for k in one.points:
+            table = op.numbers[1 + 2 * k].numpy().tobytes()
+            operands[begin + 2 * k] = tables.setdefault(table, len(tables))
         missing = longest - len(one.codes)
         if missing:
             codes += (0,) * missing
             operands += (0.0, 0.0) * missing
-    return array("i", codes), array("d", operands), longest, max([one.contrasts for one in made])
+    numbers = array("i", codes)
+    numbers.frombytes(b"".join(tables))
+    contrasts, pillow = max([one.contrasts for one in made]), any(one.pillow for one in made)
+    return Programs(numbers, array("d", operands), longest, contrasts, pillow)

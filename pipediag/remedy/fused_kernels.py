@@ -11,17 +11,19 @@ from .triton import pixels as programs
 
 
 def _pixels(x: Tensor, numbers: Tensor, static: Static, bulk: Tensor) -> Tensor:
-    """Run the ``pixels`` programs. ``numbers`` holds the flips of all samples, then the codes of each; ``bulk`` their
+    """Run the ``pixels`` programs: ``numbers`` as in :class:`~pipediag.remedy.fuse.Programs`, ``bulk`` their
     operands."""
-    dtype, mean, std, longest, contrasts = static
+    dtype, mean, std, longest, contrasts, pillow = static
     samples = len(x)
-    codes = numbers[samples:].view(samples, longest)
+    flips, codes, tables = numbers.tensor_split((samples, samples * (1 + longest)))
     return programs.run(
         x,
-        codes,
+        codes.view(samples, longest),
         bulk,
-        flips=numbers[:samples],
+        tables=tables.view(torch.uint8).view(-1, x.shape[1], 256),
+        flips=flips,
         contrast=contrasts,
+        pillow=pillow,
         out_dtype=dtype,
         mean=mean,
         std=std,

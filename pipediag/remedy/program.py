@@ -8,13 +8,17 @@ The location of the images is decided here, in the worker, so the training proce
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Any, NamedTuple
+
+import torch
 
 from .ops import Kind, Op, Track
 
 #: Ops that take images of different sizes in one launch.
 RAGGED = frozenset({"resample", "fast_resample"})
+#: Of these, the one with a kernel that takes uint8 originals from their places in the batch's memory.
+_IN_MEMORY = "fast_resample"
 
 Rows = range | tuple[int, ...] | None  # rows of a group: a range, a list, or all (None)
 
@@ -33,6 +37,7 @@ class Step(NamedTuple):
     takes: tuple[Take, ...]
     group: int  # of the results
     in_place: bool  # the results replace the inputs
+    ragged: bool = False  # it takes uint8 originals of different sizes from their places in the batch's memory
 
 
 class Output(NamedTuple):
@@ -160,10 +165,16 @@ class _Merger:
             by_group[party.group].append(party)
         takes: list[Take] = []
         samples: list[int] = []
-        for group in sorted(by_group):
-            members = self._together(by_group[group])
-            takes.append(self._take(group, members))
-            samples += members
+        ragged = self._is_ragged(parties[0], by_group)
+        if ragged:  # the results may lie in the order in which the batch needs them
+            samples = sorted([i for party in parties for i in party.members])
+            groups = {i: party.group for party in parties for i in party.members}
+            takes = [Take(groups[i], range(self._rows[i], self._rows[i] + 1)) for i in samples]
+        else:
+            for group in sorted(by_group):
+                members = self._together(by_group[group])
+                takes.append(self._take(group, members))
+                samples += members
         ops = [next(self._ops[i]) for i in samples]
         image, (group, rows) = (ops[0].shape, ops[0].dtype), takes[0]
         in_place = len(takes) == 1 and rows is not None and group >= self._sources and self._kinds[group] == image
@@ -175,12 +186,18 @@ class _Merger:
             self._kinds.append(image)
             self._sizes.append(len(samples))
             self._orders.append(samples)
-        self._made.steps.append(Step(ops, tuple(takes), group, in_place))
+        self._made.steps.append(Step(ops, tuple(takes), group, in_place, ragged))
         for party in parties:
             party.group = group
             party.ahead.pop()
             self._look_ahead(party)
         self._meet(group)
+
+    def _is_ragged(self, party: _Party, groups: Collection[int]) -> bool:
+        """Return whether the next launch, of a party with images in these groups, takes uint8 originals of different
+        sizes. Images of one size share a group."""
+        originals = all(group < self._sources and self._kinds[group][1] == torch.uint8 for group in groups)
+        return originals and len(groups) > 1 and party.ahead[-1][0].name == _IN_MEMORY
 
     def _meet(self, group: int) -> None:
         """Merge the parties of a group whose remaining steps are the same."""

@@ -140,8 +140,8 @@ class Writer:
         takes: tuple[Selection, ...] | None = None
         numbers = bulk = None
         if name == "pixels":
-            codes, operands, longest, contrasts = programs(step.ops)
-            static = (*static, longest, contrasts)
+            codes, operands, longest, contrasts, pillow = programs(step.ops)
+            static = (*static, longest, contrasts, pillow)
             numbers = self._memory.section(codes, (len(codes),), torch.int32)
             bulk = self._memory.section(operands, (len(rows), longest, 2), torch.float32)
             rows = [()]
@@ -152,7 +152,7 @@ class Writer:
             bulk = self._memory.section(drawn, (len(drawn), *op.bulk.shape), op.bulk.dtype)
         if name == "fast_resample":
             static = (*static, *(int(max(row[side] for row in rows)) for side in (2, 3)))
-            if self._is_ragged(step.takes):
+            if step.ragged:
                 name, takes = RAGGED, ()
                 static = (*static, *self._layout(step.takes[0].group))
                 rows = [(*row, *where) for row, where in zip(rows, self._whereabouts(step.takes), strict=True)]
@@ -171,12 +171,6 @@ class Writer:
             begin += op.bulk.numel()
         flat = torch.cat([op.bulk.reshape(-1) for op in ops if op.bulk is not None])
         return rows, self._memory.section(flat, (begin,), torch.float32)
-
-    def _is_ragged(self, takes: Sequence[Take]) -> bool:
-        """Return whether the images are uint8 originals of different sizes; images of one size share a group."""
-        return len(takes) > 1 and all(
-            take.group < len(self._sources) and self._sources[take.group].section.dtype == torch.uint8 for take in takes
-        )
 
     def _layout(self, group: int) -> tuple[int, str]:
         """Return the number of channels and the layout of a group's images."""

@@ -13,8 +13,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from pipediag.remedy import encoders, fuse, kernels
-from pipediag.remedy.batched import colour, pointwise
+from pipediag.remedy import encoders, fuse, kernels, picture_ops
+from pipediag.remedy.batched import colour, pillow_colour, pointwise
 from pipediag.remedy.fuse import Codes, fused, programs
 from pipediag.remedy.ops import Op, Shape, State
 from pipediag.remedy.triton.pixels import FLIP_HORIZONTALLY, FLIP_VERTICALLY, PixelOp, encode
@@ -42,7 +42,7 @@ def _apply(op: Op, batch: Tensor) -> Tensor:
     if op.name.startswith("fast_"):
         return _fast(op, batch)
     numbers = torch.tensor([op.numbers], dtype=torch.float64)
-    return kernels.apply(op.name, [batch], numbers, op.static, torch.empty(0))
+    return kernels.apply(op.name, [batch], numbers, op.static, torch.empty(0) if op.bulk is None else op.bulk[None])
 
 
 def _fast(op: Op, batch: Tensor) -> Tensor:
@@ -64,15 +64,20 @@ def _fast(op: Op, batch: Tensor) -> Tensor:
 def _pixels(op: Op, batch: Tensor) -> Tensor:
     """As the kernel takes it: codes and operands, the flips while the image is read, the normalization at the end."""
     assert batch.dtype in (UINT8, FLOAT) and batch.shape[1] in (1, 3)
-    (flips, *codes), operands, longest, contrasts = programs([op])
+    (flips, *codes), operands, longest, contrasts, pillow = programs([op])
+    codes, tables = codes[:longest], torch.tensor(codes[longest:], dtype=torch.int32).view(UINT8)
     assert len(codes) == longest and len(operands) == 2 * longest
-    assert codes.count(PixelOp.CONTRAST) == contrasts
+    assert codes.count(PixelOp.CONTRAST) + codes.count(PixelOp.PILLOW_CONTRAST) == contrasts
+    assert pillow or max(codes) < PixelOp.PILLOW_CONTRAST
     batch = batch.flip(-1) if flips & FLIP_HORIZONTALLY else batch
     batch = batch.flip(-2) if flips & FLIP_VERTICALLY else batch
     for code, first, second in zip(codes, operands[::2], operands[1::2], strict=True):
         if code == PixelOp.END:
             break
-        batch = _MEANING[PixelOp(code)](batch, first, second)
+        if code == PixelOp.POINT:
+            batch = pillow_colour.point(batch, tables.view(-1, batch.shape[1], 256)[int(first)][None])
+        else:
+            batch = _MEANING[PixelOp(code)](batch, first, second)
     dtype, mean, std = op.static
     assert batch.dtype == dtype
     return batch if mean is None else pointwise.normalize(batch, mean, std)
@@ -108,6 +113,10 @@ _MEANING: dict[PixelOp, Callable[[Tensor, float, float], Tensor]] = {
     PixelOp.POSTERIZE: lambda x, levels, _: colour.posterize(x, torch.tensor([math.log2(levels)])),
     PixelOp.TO_FLOAT: _to_float,
     PixelOp.TO_UINT8: _to_uint8,
+    PixelOp.PILLOW_CONTRAST: _factor(pillow_colour.adjust_contrast),
+    PixelOp.PILLOW_SATURATION: _factor(pillow_colour.adjust_saturation),
+    PixelOp.PILLOW_HUE: lambda x, steps, _: pillow_colour.adjust_hue(x, torch.tensor([(steps + 0.5) / 255])),
+    PixelOp.PILLOW_GRAYSCALE: lambda x, *_: pillow_colour.grayscale(x, channels=x.shape[1]),
 }
 
 
@@ -298,7 +307,7 @@ def test_colours_and_flips_become_one_op() -> None:
     )
     (op,), sites = fused(one, SHAPE, UINT8)
     both = FLIP_HORIZONTALLY | FLIP_VERTICALLY
-    codes = Codes(both, 2, (PixelOp.BRIGHTNESS, PixelOp.CONTRAST, PixelOp.CONTRAST))
+    codes = Codes(both, 2, (PixelOp.BRIGHTNESS, PixelOp.CONTRAST, PixelOp.CONTRAST), (), False)
     operands = (1.5, 0.0, 0.5, 0.5, 0.75, 0.25)
     assert op == Op("pixels", (UINT8, None, None), (codes, *operands), SHAPE, UINT8)
     assert len(sites) == 1
@@ -306,7 +315,7 @@ def test_colours_and_flips_become_one_op() -> None:
 
 def test_two_flips_undo_one_another() -> None:
     (op,), _ = fused(track(encoders.horizontal_flip(state()), encoders.horizontal_flip(state())), SHAPE, UINT8)
-    assert op.numbers == (Codes(0, 0, ()),)
+    assert op.numbers == (Codes(0, 0, (), (), False),)
 
 
 def test_a_conversion_and_a_normalization_end_a_run() -> None:
@@ -317,7 +326,7 @@ def test_a_conversion_and_a_normalization_end_a_run() -> None:
         encoders.normalize(floats, [0.4], [0.3]),
     )
     (op,), _ = fused(chain, SHAPE, UINT8)
-    numbers = (Codes(FLIP_HORIZONTALLY, 0, (PixelOp.TO_FLOAT,)), 1 / 255, 1.0)
+    numbers = (Codes(FLIP_HORIZONTALLY, 0, (PixelOp.TO_FLOAT,), (), False), 1 / 255, 1.0)
     assert op == Op("pixels", (FLOAT, (0.4,), (0.3,)), numbers, SHAPE, FLOAT)
     again, _ = fused(track(encoders.normalize(floats, [0.4], [0.3]), encoders.ENCODERS["invert"](floats)), SHAPE, FLOAT)
     assert [one.static[1] for one in again] == [(0.4,), None]
@@ -429,8 +438,8 @@ def test_a_crop_passes_a_table_of_levels() -> None:
     table = torch.arange(256, dtype=UINT8).expand(3, 256)
     one = track([Op("pillow_point", (), (), SHAPE, UINT8, table)], encoders.crop(state(), 2, 1, 8, 7))
     (crop, point), _ = fused(one, SHAPE, UINT8)
-    assert (crop.name, point.name, point.shape) == ("crop", "pillow_point", (3, 8, 7))
-    assert point.bulk is table
+    assert (crop.name, point.name, point.shape) == ("crop", "pixels", (3, 8, 7))
+    assert point.numbers[1] is table
 
 
 def test_a_crop_that_reaches_out_of_the_image_stays_where_it_is() -> None:
@@ -561,7 +570,7 @@ def test_programs_are_filled_up_to_the_longest() -> None:
     long, _ = fused(
         track(factor("adjust_contrast", 0.25), factor("posterize", 3), encoders.vertical_flip(state())), SHAPE, UINT8
     )
-    codes, operands, longest, contrasts = programs([*short, *long, *short])
+    codes, operands, longest, contrasts, _ = programs([*short, *long, *short])
     assert list(codes) == [1, 2, 1, 0, 0, PixelOp.CONTRAST, PixelOp.POSTERIZE, 0, 0]
     assert list(operands) == [0, 0, 0, 0, 0.25, 0.75, 8.0, 0.125, 0, 0, 0, 0]
     assert (longest, contrasts) == (2, 1)
@@ -569,5 +578,53 @@ def test_programs_are_filled_up_to_the_longest() -> None:
 
 def test_programs_of_flips_alone_have_one_step_that_ends_them() -> None:
     (flip,), _ = fused(track(encoders.horizontal_flip(state())), SHAPE, UINT8)
-    codes, operands, longest, contrasts = programs([flip, flip])
-    assert (list(codes), list(operands), longest, contrasts) == ([1, 1, 0, 0], [0, 0, 0, 0], 1, 0)
+    codes, operands, *rest = programs([flip, flip])
+    assert (list(codes), list(operands), rest) == ([1, 1, 0, 0], [0, 0, 0, 0], [1, 0, False])
+
+
+# ---- pictures
+
+
+def table(channels: int, seed: int) -> list[Op]:
+    levels = torch.randint(0, 256, (256 * channels,), generator=torch.Generator().manual_seed(seed))
+    return picture_ops.point(state((channels, 12, 10)), levels.tolist())
+
+
+@settings(deadline=None, max_examples=200)
+@given(st.data(), st.sampled_from([1, 3]))
+def test_a_fused_picture_is_the_same(data: st.DataObject, channels: int) -> None:
+    now = state((channels, 12, 10))
+    factors = st.floats(0, 3) | st.just(1.0)
+    calls: dict[str, Callable[[], list[Op]]] = {
+        "brightness": lambda: picture_ops.adjusted("brightness", now, data.draw(factors)),
+        "contrast": lambda: picture_ops.adjusted("contrast", now, data.draw(factors)),
+        "saturation": lambda: picture_ops.adjusted("saturation", now, data.draw(factors)),
+        "hue": lambda: picture_ops.adjust_hue(now, data.draw(st.floats(-0.5, 0.5))),
+        "grey": lambda: picture_ops.rgb_to_grayscale(now, channels),
+        "point": lambda: table(channels, data.draw(st.integers(0, 3))),
+        "flip": lambda: encoders.horizontal_flip(now),
+        "autocontrast": lambda: picture_ops.autocontrast(now),
+    }
+    one = track(*[calls[name]() for name in data.draw(st.lists(st.sampled_from(sorted(calls)), max_size=6))])
+    image = torch.randint(0, 256, now.shape, generator=torch.Generator().manual_seed(1), dtype=UINT8)
+    assert torch.equal(interpret(fused(one, now.shape, UINT8), image), interpret(one, image))
+
+
+def test_colours_of_pictures_become_one_op() -> None:
+    one = track(
+        encoders.horizontal_flip(state()),
+        picture_ops.adjusted("saturation", state(), 1.5),
+        table(3, 0),
+        picture_ops.adjusted("contrast", state(), 0.5),
+        picture_ops.adjust_hue(state(), -0.1),
+    )
+    assert names(fused(one, SHAPE, UINT8)) == ["pixels"]
+
+
+def test_equal_tables_are_sent_once() -> None:
+    made = [fused(track(table(3, seed), table(3, 7)), SHAPE, UINT8)[0][0] for seed in (5, 6, 5)]
+    codes, operands, longest, contrasts, pillow = programs(made)
+    assert (longest, contrasts, pillow) == (2, 0, True)
+    assert list(operands[::2]) == [0, 1, 2, 1, 0, 1]
+    sent = torch.tensor(codes[3 + 3 * 2 :], dtype=torch.int32).view(UINT8).view(-1, 3, 256)
+    assert [torch.equal(one, table(3, seed)[0].bulk) for one, seed in zip(sent, (5, 7, 6), strict=True)] == [True] * 3

@@ -20,8 +20,8 @@ BOXES = {"tops", "lefts", "heights", "widths", "image_heights", "image_widths"}
 @pytest.mark.parametrize(
     ("kernel", "tables"),
     [
-        (_pixel_kernels.sum_kernel, {"codes", "operands", "sums"}),
-        (_pixel_kernels.pixel_kernel, {"codes", "operands", "sums", "flips"}),
+        (_pixel_kernels.sum_kernel, {"codes", "operands", "tables", "sums"}),
+        (_pixel_kernels.pixel_kernel, {"codes", "operands", "tables", "sums", "flips"}),
         (blur._blur_kernel, {"sigma"}),
         (_resample_kernels.plan_kernel, BOXES),
         (_resample_kernels.apply_kernel, {"offsets", "image_heights", "image_widths"}),
@@ -73,6 +73,23 @@ class TestCompiling:
         tables = dict.fromkeys(("offsets", "image_heights", "image_widths"), "*i64")
         types = {**tables, "pixels": "*u8", "out": "*u8", "plan": "*i32", "weights": "*i32"}
         assert "cubin" in compiled(_resample_kernels.apply_kernel, types, constants)
+
+    def test_programs_of_pillow(self) -> None:
+        constants = {
+            "CONTRAST": True,
+            "CHANNELS": 3,
+            "FLOATING": False,
+            "PILLOW": True,
+            "FLIP": True,
+            "NORMALIZE": False,
+            "SLICES": 64,
+            "ROWS": 4,
+            "COLUMNS": 128,
+        }
+        tables = {"codes": "*i32", "operands": "*fp32", "tables": "*u8", "sums": "*fp64", "flips": "*i32"}
+        floats = dict.fromkeys([f"{name}_{k}" for name in ("mean", "std") for k in range(3)], "fp32")
+        types = {"x": "*u8", "out": "*u8", **tables, **floats}
+        assert "cubin" in compiled(_pixel_kernels.pixel_kernel, types, constants)
 
     @pytest.mark.parametrize("interpolation", ["nearest", "bilinear", "bicubic"])
     @pytest.mark.parametrize("perspective", [True, False])

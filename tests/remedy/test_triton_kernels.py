@@ -21,6 +21,7 @@ from torch import Tensor
 
 pytest.importorskip("triton")
 
+from torchvision.transforms import functional as older
 from torchvision.transforms.v2 import InterpolationMode
 from torchvision.transforms.v2 import functional as F
 from torchvision.transforms.v2.functional import _geometry
@@ -501,6 +502,76 @@ def test_contrast_anywhere_in_a_program(device: torch.device, dtype: torch.dtype
     assert_replayed(images(4, (5, 1, 7, 9), dtype), sequences, device, 2, dtype)
 
 
+PILLOWS: dict[PixelOp, Callable[..., Any]] = {
+    PixelOp.BRIGHTNESS: older.adjust_brightness,
+    PixelOp.PILLOW_CONTRAST: older.adjust_contrast,
+    PixelOp.PILLOW_SATURATION: older.adjust_saturation,
+    PixelOp.PILLOW_HUE: older.adjust_hue,
+    PixelOp.PILLOW_GRAYSCALE: lambda picture: older.rgb_to_grayscale(picture, len(picture.getbands())),
+}
+
+steps_of_pillow = st.one_of(
+    st.tuples(
+        st.sampled_from((PixelOp.BRIGHTNESS, PixelOp.PILLOW_CONTRAST, PixelOp.PILLOW_SATURATION)), st.floats(0.0, 3.0)
+    ),
+    st.tuples(st.just(PixelOp.PILLOW_HUE), st.floats(-0.5, 0.5)),
+    st.tuples(st.just(PixelOp.PILLOW_GRAYSCALE)),
+    st.tuples(st.just(PixelOp.POINT), st.integers(0, 2)),
+)
+
+
+def assert_as_pillow(x: Tensor, sequences: Sequence[Program], device: torch.device) -> None:
+    tables = images(10, (3, x.shape[1], 256), torch.uint8)
+    codes, operands = programs(sequences, False, device)
+    contrast = max(sum(op is PixelOp.PILLOW_CONTRAST for op, *_ in sequence) for sequence in sequences)
+    actual = pixels.run(x.to(device), codes, operands, tables=tables.to(device), contrast=contrast, pillow=True)
+
+    def by_pillow(image: Tensor, i: int) -> Tensor:
+        picture = F.to_pil_image(image)
+        for op, *parameters in sequences[i]:
+            if op is PixelOp.POINT:
+                picture = picture.point(tables[parameters[0]].flatten().tolist())
+            else:
+                picture = PILLOWS[op](picture, *parameters)
+        return F.pil_to_tensor(picture)
+
+    assert torch.equal(actual.cpu(), one_by_one(x, by_pillow))
+
+
+def test_programs_of_pillow(device: torch.device) -> None:
+    @settings(examples, max_examples=4 if INTERPRETED else 300)
+    @given(
+        edges=st.tuples(*[st.integers(1, 12 if INTERPRETED else 300)] * 2),
+        sequences=st.lists(st.lists(steps_of_pillow, max_size=4), min_size=3, max_size=3),
+        channels=st.sampled_from((1, 3)),
+        seed=seeds,
+    )
+    def check(edges, sequences, channels, seed) -> None:
+        assert_as_pillow(images(seed, (3, channels, *edges), torch.uint8), sequences, device)
+
+    check()
+
+
+@pytest.mark.parametrize("channels", [1, 3])
+def test_each_operation_of_pillow(device: torch.device, channels: int) -> None:
+    sequences = [
+        [(PixelOp.PILLOW_CONTRAST, 0.4)],
+        [(PixelOp.BRIGHTNESS, 1.4), (PixelOp.PILLOW_CONTRAST, 1.7), (PixelOp.POINT, 1), (PixelOp.PILLOW_CONTRAST, 0.2)],
+        [(PixelOp.PILLOW_HUE, -0.2), (PixelOp.PILLOW_SATURATION, 1.3)],
+        [(PixelOp.POINT, 2), (PixelOp.PILLOW_GRAYSCALE,)],
+        [],
+    ]
+    assert_as_pillow(images(4, (5, channels, 7, 9), torch.uint8), sequences, device)
+
+
+@pytest.mark.parametrize("factor", [-0.5, -0.31, 0.0, 0.004, 0.1, 0.5])
+def test_the_hue_of_every_colour(device: torch.device, factor: float) -> None:
+    """Of each fifth level without a GPU."""
+    levels = torch.arange(0, 256, 51 if INTERPRETED else 1, dtype=torch.uint8)
+    colours = torch.cartesian_prod(levels, levels, levels).t().reshape(1, 3, len(levels), -1)
+    assert_as_pillow(colours, [[(PixelOp.PILLOW_HUE, factor)]], device)
+
+
 @pytest.mark.parametrize("dtype", [torch.uint8, torch.float32])
 @pytest.mark.parametrize("gamma", [(0.0,), (0.5,), (1.0,), (2.2, 1.3)])
 def test_gamma(device: torch.device, dtype: torch.dtype, gamma: tuple[float, ...]) -> None:
@@ -566,6 +637,10 @@ def test_programs_reject_what_they_cannot_do(device: torch.device) -> None:
         pixels.run(x, codes, operands, contrast=0, mean=[0.5], std=[0.5])
     with pytest.raises(TypeError, match="uint8 or floating"):
         pixels.run(x, codes, operands, contrast=0, out_dtype=torch.int32)
+    with pytest.raises(TypeError, match="operations of Pillow take uint8"):
+        pixels.run(x.float(), codes, operands, contrast=0, pillow=True)
+    with pytest.raises(ValueError, match="tables of 3 channels"):
+        pixels.run(x, codes, operands, tables=x[0, 0, :1], contrast=0)
     with pytest.raises(ValueError, match="CONTRAST with 0 parameters"):
         encode(PixelOp.CONTRAST)
 

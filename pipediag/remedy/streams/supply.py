@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import queue
 import threading
+import time
 from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -28,6 +29,8 @@ Given = Ready | BaseException | None
 
 #: Fraction of the free memory that ready batches may use.
 _SHARE = 0.25
+#: Part of the loop's last step, and the most seconds, for which it is left alone to launch.
+_PAUSE, _LONGEST_PAUSE = 0.5, 0.05
 
 
 class Inline:
@@ -144,6 +147,7 @@ class _Work:
                     return
                 self.due.finished(event)
                 self.due.over()
+                self.closed.wait(self.due.pause())
             if self.closed.is_set():
                 return
             self.given.put(self.due.launched(self.arrive(sent)))
@@ -160,6 +164,8 @@ class _Due:
         self._size = 0
         self._launched = 0
         self._finished: deque[Event] = deque()
+        self._last = time.monotonic()
+        self._period = 0.0  # seconds between the loop's last two requests
 
     def launched(self, ready: Ready) -> Ready:
         self._size = max(self._size, tree.nbytes(ready.batch))
@@ -171,6 +177,16 @@ class _Due:
 
     def finished(self, event: Event) -> None:
         self._finished.append(event)
+        now = time.monotonic()
+        self._last, self._period = now, now - self._last
+
+    def pause(self) -> float:
+        """Return how many seconds to leave the loop alone, now that one of its steps has ended.
+
+        A loop that waits for its step's end begins to launch the next one just then, and a second thread that runs
+        Python code would delay it. There is time if a batch is ready besides the one that the loop takes next.
+        """
+        return min(_PAUSE * self._period, _LONGEST_PAUSE) if self._launched > 1 else 0.0
 
     def over(self) -> None:
         """Wait until the device has finished the oldest batch that the loop has finished."""

@@ -21,6 +21,11 @@ _SOLARIZE = tl.constexpr(int(PixelOp.SOLARIZE))
 _POSTERIZE = tl.constexpr(int(PixelOp.POSTERIZE))
 _TO_FLOAT = tl.constexpr(int(PixelOp.TO_FLOAT))
 _TO_UINT8 = tl.constexpr(int(PixelOp.TO_UINT8))
+_PILLOW_CONTRAST = tl.constexpr(int(PixelOp.PILLOW_CONTRAST))
+_PILLOW_SATURATION = tl.constexpr(int(PixelOp.PILLOW_SATURATION))
+_PILLOW_HUE = tl.constexpr(int(PixelOp.PILLOW_HUE))
+_PILLOW_GRAYSCALE = tl.constexpr(int(PixelOp.PILLOW_GRAYSCALE))
+_POINT = tl.constexpr(int(PixelOp.POINT))
 
 _HORIZONTALLY = tl.constexpr(FLIP_HORIZONTALLY)
 _VERTICALLY = tl.constexpr(FLIP_VERTICALLY)
@@ -33,12 +38,13 @@ _SIXTH = tl.constexpr(1.0 / 6.0)
 # The alignment of the tables changes from batch to batch; it must not trigger a recompilation.
 @triton.jit(
     do_not_specialize=["steps", "done", "rounds", "height", "width"],
-    do_not_specialize_on_alignment=["codes", "operands", "sums"],
+    do_not_specialize_on_alignment=["codes", "operands", "tables", "sums"],
 )
 def sum_kernel(
     x,
     codes,
     operands,
+    tables,
     sums,
     steps,
     done,
@@ -51,6 +57,7 @@ def sum_kernel(
     stride_x,
     CHANNELS: tl.constexpr,
     FLOATING: tl.constexpr,
+    PILLOW: tl.constexpr,
     SLICES: tl.constexpr,
     BLOCK: tl.constexpr,
 ):
@@ -64,8 +71,12 @@ def sum_kernel(
     operands += n * steps * 2
     sums += n * rounds * SLICES
     contrasts = 0
+    kind = _CONTRAST
     for k in range(steps):
-        contrasts += tl.where(tl.load(codes + k) == _CONTRAST, 1, 0)
+        code = tl.load(codes + k)
+        counted = _needs_mean(code)
+        kind = tl.where(counted & (contrasts == done), code, kind)
+        contrasts += counted.to(tl.int32)
     if contrasts > done:
         total = tl.zeros((BLOCK,), tl.float32)
         for i in range(tl.program_id(0), height, SLICES):
@@ -79,6 +90,7 @@ def sum_kernel(
                     blue,
                     codes,
                     operands,
+                    tables,
                     steps,
                     sums,
                     height * width,
@@ -86,22 +98,26 @@ def sum_kernel(
                     True,
                     CHANNELS,
                     FLOATING,
+                    PILLOW,
                     SLICES,
                 )
                 grey = _cut(_grey(red, green, blue, CHANNELS), floating)
+                if PILLOW:
+                    grey = tl.where(kind == _PILLOW_CONTRAST, _pillow_grey(red, green, blue, CHANNELS), grey)
                 total += tl.where(j < width, grey, 0.0)
         tl.store(sums + done * SLICES + tl.program_id(0), tl.sum(total.to(tl.float64)))
 
 
 @triton.jit(
     do_not_specialize=["flips_stride", "steps", "rounds", "height", "width"],
-    do_not_specialize_on_alignment=["codes", "operands", "sums", "flips"],
+    do_not_specialize_on_alignment=["codes", "operands", "tables", "sums", "flips"],
 )
 def pixel_kernel(
     x,
     out,
     codes,
     operands,
+    tables,
     sums,
     steps,
     rounds,
@@ -126,6 +142,7 @@ def pixel_kernel(
     CONTRAST: tl.constexpr,
     CHANNELS: tl.constexpr,
     FLOATING: tl.constexpr,
+    PILLOW: tl.constexpr,
     FLIP: tl.constexpr,
     NORMALIZE: tl.constexpr,
     SLICES: tl.constexpr,
@@ -148,7 +165,21 @@ def pixel_kernel(
     sums += n * rounds * SLICES
     red, green, blue = _read(x + n * stride_n + i * stride_y + j * stride_x, inside, stride_c, CHANNELS)
     red, green, blue, _ = _run(
-        red, green, blue, codes, operands, steps, sums, height * width, -1, CONTRAST, CHANNELS, FLOATING, SLICES
+        red,
+        green,
+        blue,
+        codes,
+        operands,
+        tables,
+        steps,
+        sums,
+        height * width,
+        -1,
+        CONTRAST,
+        CHANNELS,
+        FLOATING,
+        PILLOW,
+        SLICES,
     )
     if NORMALIZE:
         red = tl.div_rn(red - mean_0, std_0)
@@ -191,6 +222,7 @@ def _run(
     blue,
     codes,
     operands,
+    tables,
     steps,
     sums,
     pixels,
@@ -198,6 +230,7 @@ def _run(
     CONTRAST: tl.constexpr,
     CHANNELS: tl.constexpr,
     FLOATING: tl.constexpr,
+    PILLOW: tl.constexpr,
     SLICES: tl.constexpr,
 ):
     """Run one program, or the part before contrast ``until``; return the pixel, and whether it is floating now."""
@@ -267,6 +300,36 @@ def _run(
             red = _bounded(red * a, floating)
             green = _bounded(green * a, floating)
             blue = _bounded(blue * a, floating)
+        elif PILLOW:
+            if op == _PILLOW_CONTRAST:
+                if CONTRAST:
+                    mean = _pillow_mean(sums + contrasts * SLICES, pixels, SLICES)
+                    contrasts += 1
+                    red = _pillow_blended(red, mean, a)
+                    green = _pillow_blended(green, mean, a)
+                    blue = _pillow_blended(blue, mean, a)
+            elif op == _PILLOW_SATURATION:
+                if CHANNELS == 3:
+                    grey = _pillow_grey(red, green, blue, CHANNELS)
+                    red = _pillow_blended(red, grey, a)
+                    green = _pillow_blended(green, grey, a)
+                    blue = _pillow_blended(blue, grey, a)
+            elif op == _PILLOW_HUE:
+                if CHANNELS == 3:
+                    red, green, blue = _pillow_turned(red, green, blue, a)
+            elif op == _PILLOW_GRAYSCALE:
+                red = _pillow_grey(red, green, blue, CHANNELS)
+                green = red
+                blue = red
+            elif op == _POINT:
+                table = tables + a.to(tl.int32) * (256 * CHANNELS)
+                red = tl.load(table + red.to(tl.int32)).to(tl.float32)
+                if CHANNELS == 3:
+                    green = tl.load(table + 256 + green.to(tl.int32)).to(tl.float32)
+                    blue = tl.load(table + 512 + blue.to(tl.int32)).to(tl.float32)
+                else:
+                    green = red
+                    blue = red
         step += 1
         op = _fetch(codes, step, steps, contrasts, until)
     return red, green, blue, floating
@@ -276,7 +339,12 @@ def _run(
 def _fetch(codes, step, steps, contrasts, until):
     """Return the next code; END after the last one, and for the contrast at which to stop."""
     op = tl.load(codes + step, mask=step < steps, other=0)
-    return tl.where((op == _CONTRAST) & (contrasts == until), 0, op)
+    return tl.where(_needs_mean(op) & (contrasts == until), 0, op)
+
+
+@triton.jit
+def _needs_mean(op):
+    return (op == _CONTRAST) | (op == _PILLOW_CONTRAST)
 
 
 @triton.jit
@@ -396,3 +464,80 @@ def _turned(red, green, blue, angle):
         tl.where(sector == 5.0, falling, tl.where(sector == 2.0, rising, lowest)),
     )
     return red, green, blue
+
+
+# --- the same as Pillow computes it; see batched/pillow_colour.py
+
+
+@triton.jit
+def _pillow_grey(red, green, blue, CHANNELS: tl.constexpr):
+    """Return the grey of mode L. All numbers are whole and below 2**24, so float32 holds them."""
+    grey = tl.floor((red * 19595.0 + green * 38470.0 + blue * 7471.0 + 32768.0) * (1.0 / 65536.0))
+    return grey if CHANNELS == 3 else red
+
+
+@triton.jit
+def _pillow_mean(sums, pixels, SLICES: tl.constexpr):
+    """Return the mean grey, rounded to a whole number."""
+    total = tl.sum(tl.load(sums + tl.arange(0, SLICES)))
+    return tl.floor(total / pixels.to(tl.float64) + 0.5).to(tl.float32)
+
+
+@triton.jit
+def _pillow_blended(x, other, factor):
+    """Return ``other + factor * (x - other)``, truncated; product and sum are rounded separately."""
+    return tl.floor(tl.minimum(tl.maximum((x - other) * factor + other, 0.0), 255.0))
+
+
+@triton.jit
+def _pillow_turned(red, green, blue, steps):
+    """Turn the hue of colours by 256ths of the full circle: to mode HSV and back."""
+    high = tl.maximum(tl.maximum(red, green), blue)
+    chroma = high - tl.minimum(tl.minimum(red, green), blue)
+    is_grey = chroma == 0.0
+    divisor = tl.where(is_grey, 1.0, chroma)
+    saturation = tl.div_rn(chroma, tl.where(is_grey, 1.0, high))
+    from_red = tl.div_rn(high - red, divisor)
+    from_green = tl.div_rn(high - green, divisor)
+    from_blue = tl.div_rn(high - blue, divisor)
+    after_green = 2.0 + from_red.to(tl.float64) - from_blue.to(tl.float64)
+    after_blue = 4.0 + from_green.to(tl.float64) - from_red.to(tl.float64)
+    sixths = tl.where(
+        high == red, from_blue - from_green, tl.where(high == green, after_green, after_blue).to(tl.float32)
+    )
+    turn = sixths.to(tl.float64) / 6.0 + 1.0
+    hue = tl.where(is_grey, 0.0, (turn - tl.floor(turn)).to(tl.float32))
+    hue = tl.floor(hue.to(tl.float64) * 255.0).to(tl.float32) + steps
+    hue = tl.where(hue >= 256.0, hue - 256.0, hue)
+    strength = tl.floor(saturation.to(tl.float64) * 255.0) / 255.0
+
+    turn = hue.to(tl.float64) * 6.0 / 255.0
+    sector = tl.floor(turn)
+    progress = (turn - sector).to(tl.float32)
+    strength = strength.to(tl.float32)
+    value = high.to(tl.float64)
+    lowest = _pillow_part(value, strength.to(tl.float64))
+    falling = _pillow_part(value, (strength * progress).to(tl.float64))
+    rising = _pillow_part(value, strength.to(tl.float64) * (1.0 - progress.to(tl.float64)))
+    sector = tl.where(sector >= 6.0, sector - 6.0, sector).to(tl.float32)
+    red = _pillow_sector(sector, high, falling, rising, lowest, 0.0)
+    green = _pillow_sector(sector, high, falling, rising, lowest, 4.0)
+    blue = _pillow_sector(sector, high, falling, rising, lowest, 2.0)
+    return red, green, blue
+
+
+@triton.jit
+def _pillow_part(value, share):
+    return tl.floor(value * (1.0 - share) + 0.5).to(tl.float32)
+
+
+@triton.jit
+def _pillow_sector(sector, high, falling, rising, lowest, ahead):
+    """Return a channel: red is high in sectors 5 and 0, falls in 1, is low in 2 and 3, and rises in 4."""
+    here = sector + ahead
+    here = tl.where(here >= 6.0, here - 6.0, here)
+    return tl.where(
+        (here == 0.0) | (here == 5.0),
+        high,
+        tl.where(here == 1.0, falling, tl.where(here == 4.0, rising, lowest)),
+    )

@@ -6,7 +6,8 @@ grey of the image at that point, which takes another launch that runs the progra
 
 A pixel is held in float32. At any point of the program it has the meaning of uint8 (whole numbers from 0 to 255,
 truncated after each operation) or of a floating image; :attr:`PixelOp.TO_FLOAT` and :attr:`PixelOp.TO_UINT8` change
-that. The arithmetic is that of torchvision's kernels (``transforms/v2/functional/_color.py``) on the CPU.
+that. The arithmetic is that of torchvision's kernels (``transforms/v2/functional/_color.py``) on the CPU, for the
+operations named after Pillow that of :mod:`pipediag.remedy.batched.pillow_colour`.
 """
 
 from __future__ import annotations
@@ -28,7 +29,10 @@ FLIP_VERTICALLY = 2  #: bit of ``flips``
 
 
 class PixelOp(enum.IntEnum):
-    """Codes of a program, named after torchvision's functions; :func:`encode` gives the operands."""
+    """Codes of a program, named after torchvision's functions; :func:`encode` gives the operands.
+
+    Those of Pillow come last, for pixels of uint8 only.
+    """
 
     END = 0
     BRIGHTNESS = 1
@@ -42,6 +46,15 @@ class PixelOp(enum.IntEnum):
     POSTERIZE = 9
     TO_FLOAT = 10
     TO_UINT8 = 11
+    PILLOW_CONTRAST = 12
+    PILLOW_SATURATION = 13
+    PILLOW_HUE = 14
+    PILLOW_GRAYSCALE = 15
+    POINT = 16
+
+
+#: Operations that need the mean grey of the image.
+CONTRASTS = frozenset({PixelOp.CONTRAST, PixelOp.PILLOW_CONTRAST})
 
 
 def encode(op: PixelOp, *parameters: float) -> tuple[int, float, float]:
@@ -50,7 +63,8 @@ def encode(op: PixelOp, *parameters: float) -> tuple[int, float, float]:
     Its parameters are: a factor (brightness, contrast, saturation, hue); gamma and, if not 1, the gain; a threshold
     (solarize); a number of bits (posterize); none (grayscale, which keeps three channels, and invert). TO_FLOAT takes a
     multiplier and a divisor: 1 / 255 and 1, the default, for ``ToDtype(scale=True)``, 1 and 255 for ``ToTensor``, 1 and
-    1 for a plain cast. TO_UINT8 takes a multiplier: 255.999, the default, for ``ToDtype(scale=True)``, or 1.
+    1 for a plain cast. TO_UINT8 takes a multiplier: 255.999, the default, for ``ToDtype(scale=True)``, or 1. POINT
+    takes the number of a table.
 
     Raises:
         ValueError: the number of parameters is wrong.
@@ -64,6 +78,8 @@ def encode(op: PixelOp, *parameters: float) -> tuple[int, float, float]:
     if op is PixelOp.POSTERIZE:
         levels = float(1 << int(parameters[0]))
         return int(op), levels, 1.0 / levels
+    if op is PixelOp.PILLOW_HUE:
+        return int(op), float(int(parameters[0] * 255) % 256), 0.0
     first, second = (*parameters, *_DEFAULTS[op][len(parameters) :])
     return int(op), first, second
 
@@ -81,6 +97,11 @@ _PARAMETERS = {
     PixelOp.POSTERIZE: (1, 1),
     PixelOp.TO_FLOAT: (0, 2),
     PixelOp.TO_UINT8: (0, 1),
+    PixelOp.PILLOW_CONTRAST: (1, 1),
+    PixelOp.PILLOW_SATURATION: (1, 1),
+    PixelOp.PILLOW_HUE: (1, 1),
+    PixelOp.PILLOW_GRAYSCALE: (0, 0),
+    PixelOp.POINT: (1, 1),
 }
 
 _DEFAULTS = {
@@ -96,8 +117,10 @@ def run(
     codes: Tensor,
     operands: Tensor,
     *,
+    tables: Tensor | None = None,
     flips: Tensor | None = None,
     contrast: int,
+    pillow: bool = False,
     out_dtype: torch.dtype | None = None,
     mean: Sequence[float] | None = None,
     std: Sequence[float] | None = None,
@@ -110,10 +133,12 @@ def run(
             do not change a pixel, as in torchvision.
         codes: ``(N, K)``, int32, of :class:`PixelOp`; a program ends with its first 0, or after K operations.
         operands: ``(N, K, 2)``, float32, as :func:`encode` gives them.
+        tables: ``(T, C, 256)``, uint8: the new levels for POINT.
         flips: ``(N,)``, int32, bits :data:`FLIP_HORIZONTALLY` and :data:`FLIP_VERTICALLY`: the image is mirrored while
             it is read. A flip between two operations on single pixels may be moved before both.
-        contrast: the largest number of CONTRAST operations in any program, or 0. The caller knows it; reading ``codes``
+        contrast: the largest number of :data:`CONTRASTS` in any program, or 0. The caller knows it; reading ``codes``
             would wait for the device. Programs with more have no defined result.
+        pillow: whether any program has operations of Pillow.
         out_dtype: of the result, by default that of ``x``. All programs must end with pixels of this meaning.
         mean: of each channel, or one for all, to subtract at the end from floating pixels.
         std: divisor after that; required with ``mean``.
@@ -123,19 +148,26 @@ def run(
         a batch of the shape of ``x``.
 
     Raises:
-        ValueError: shapes do not match, there are neither 1 nor 3 channels, ``contrast`` is negative or more than the
-            operations of a program, or ``mean`` and ``std`` do not match each other, the channels or the dtype.
-        TypeError: ``x`` is neither uint8 nor float32, or ``out_dtype`` neither uint8 nor floating.
+        ValueError: shapes do not match, tables are not uint8, there are neither 1 nor 3 channels, ``contrast`` is
+            negative or more than the operations of a program, or ``mean`` and ``std`` do not match each other, the
+            channels or the dtype.
+        TypeError: ``x`` is neither uint8 nor float32, or not uint8 with ``pillow``, or ``out_dtype`` neither uint8 nor
+            floating.
     """
     check_images(x)
     samples, channels, height, width = x.shape
     dtype = out_dtype or x.dtype
+    tables = x.new_empty((0, channels, 256), dtype=torch.uint8) if tables is None else tables
     if channels not in (1, 3):
         raise ValueError(f"images have 1 or 3 channels here, not {channels}")
     if codes.ndim != 2 or codes.shape[0] != samples or operands.shape != (*codes.shape, 2):
         raise ValueError(f"codes {tuple(codes.shape)} and operands {tuple(operands.shape)} for {samples} samples")
     if not 0 <= contrast <= codes.shape[1]:
         raise ValueError(f"{contrast} contrasts in programs of {codes.shape[1]} operations")
+    if tables.dtype != torch.uint8 or tables.shape[1:] != (channels, 256):
+        raise ValueError(f"tables of {channels} channels are (T, {channels}, 256) and uint8, not {tuple(tables.shape)}")
+    if pillow and x.dtype != torch.uint8:
+        raise TypeError(f"operations of Pillow take uint8, not {x.dtype}")
     if dtype != torch.uint8 and not dtype.is_floating_point:
         raise TypeError(f"images become uint8 or floating here, not {dtype}")
     if (mean is None) != (std is None) or (mean is not None and dtype == torch.uint8):
@@ -150,8 +182,15 @@ def run(
     codes, operands = codes.contiguous(), operands.contiguous()
     sums = torch.empty((samples, contrast, _SLICES), dtype=torch.float64, device=x.device) if contrast else x
     flipping = x if flips is None else flips
-    constants = {"CHANNELS": channels, "FLOATING": x.dtype != torch.uint8, "SLICES": _SLICES, "num_warps": 4, **OPTIONS}
-    programs = (codes, operands, sums, codes.shape[1])
+    constants = {
+        "CHANNELS": channels,
+        "FLOATING": x.dtype != torch.uint8,
+        "PILLOW": pillow,
+        "SLICES": _SLICES,
+        "num_warps": 4,
+        **OPTIONS,
+    }
+    programs = (codes, operands, tables.contiguous(), sums, codes.shape[1])
     with torch.cuda.device_of(x):
         for done in range(contrast):
             sum_kernel[(_SLICES, samples)](
