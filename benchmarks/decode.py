@@ -1,9 +1,11 @@
 """Train ResNet-50 on JPEGs with the plain loader, with transforms on the GPU, and with JPEG decoding there as well.
 
     python -m benchmarks.decode                    # on a GPU: steps per second with 4, 8 and 15 workers
+    python -m benchmarks.decode --forms plain exact decoded dali v2 kornia    # and of other libraries, if installed
 
 The pipeline is the usual one for ImageNet: ``ImageFolder``, RandomResizedCrop, flip, ToTensor, Normalize, batches of
 256, bf16. All forms are measured in one process. The ceiling is the same loop on one batch that stays on the GPU.
+Forms that are not asked for keep their figures in the file, if all circumstances are the same.
 """
 
 from __future__ import annotations
@@ -24,10 +26,11 @@ from torchvision import transforms as T
 
 from pipediag.remedy import offload
 
-from .common import RESULTS, save
+from .common import RESULTS, kept_rows, load, save
+from .decode_peers import MEAN, PEERS, STD
 
 _CLASSES = 16
-FORMS = ("plain", "exact", "decoded")
+FORMS = ("plain", "exact", "decoded")  # the others are the peers
 
 
 def photo(rng: np.random.Generator, width: int, height: int) -> PIL.Image.Image:
@@ -54,7 +57,7 @@ def loader_of(folder: Path, batch: int, workers: int) -> DataLoader[Any]:
             T.RandomResizedCrop(224),
             T.RandomHorizontalFlip(),
             T.ToTensor(),
-            T.Normalize((0.485, 0.456, 0.406), (0.229, 0.224, 0.225)),
+            T.Normalize(MEAN, STD),
         ]
     )
     data = torchvision.datasets.ImageFolder(str(folder), chain)
@@ -94,7 +97,7 @@ def rate(batches: Iterator[Any], step: Callable[[Any], None], warm: int, steps: 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--workers", type=int, nargs="+", default=[4, 8, 15])
-    parser.add_argument("--forms", nargs="+", choices=FORMS, default=FORMS)
+    parser.add_argument("--forms", nargs="+", choices=(*FORMS, *PEERS), default=FORMS)
     parser.add_argument("--batch", type=int, default=256)
     parser.add_argument("--steps", type=int, default=60)
     parser.add_argument("--photos", type=int, default=1024)
@@ -103,25 +106,34 @@ def main() -> None:
     device = torch.device("cuda")
     step = training(device)
     fixed = (torch.randn(args.batch, 3, 224, 224, device=device), torch.randint(0, 1000, (args.batch,), device=device))
-    rows: list[dict[str, Any]] = []
+    facts = {"batch": args.batch, "photos": args.photos}
+    forms = {row["workers"]: row["forms"] for row in kept_rows(load("decode", args.out), **facts)}
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         write_photos(folder, args.photos)
         for workers in args.workers:
-            row: dict[str, Any] = {"workers": workers}
-            row["ceiling"] = round(rate(iter(lambda: fixed, None), step, 10, args.steps), 2)
+            ceiling = round(rate(iter(lambda: fixed, None), step, 10, args.steps), 2)
             for form in args.forms:
-                loader = source = loader_of(folder, args.batch, workers)
-                if form != "plain":
+                found: dict[str, Any] = {"ceiling": ceiling}
+                if form in PEERS:
+                    batches = PEERS[form](folder, args.batch, workers)
+                elif form == "plain":
+                    batches = iter(loader_of(folder, args.batch, workers))
+                else:
+                    loader = loader_of(folder, args.batch, workers)
                     source = offload(loader, device, approximate=form == "decoded", samples=16)
-                    row[f"{form}: plan"] = str(source.plan).splitlines()
-                batches = iter(source)
-                # Each worker and each queue begins full.
-                row[form] = round(rate(batches, step, 3 * workers + 10, args.steps), 2)
+                    found["plan"] = str(source.plan).splitlines()
+                    batches = iter(source)
+                try:
+                    # Each worker and each queue begins full.
+                    found["rate"] = round(rate(batches, step, 3 * workers + 10, args.steps), 2)
+                except ImportError as error:
+                    found["failed"] = str(error)
                 del batches
-            rows.append(row)
-            print(row, flush=True)
-            save("decode", {"batch": args.batch, "photos": args.photos, "rows": rows}, args.out)
+                forms.setdefault(workers, {})[form] = found
+                print(workers, form, found, flush=True)
+                rows = [{"workers": number, "forms": forms[number]} for number in sorted(forms)]
+                save("decode", {**facts, "rows": rows}, args.out)
 
 
 if __name__ == "__main__":

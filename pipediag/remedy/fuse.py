@@ -33,7 +33,11 @@ _ALSO_FAST: dict[str, tuple[None, ...]] = {
     "pillow_affine": (),
     "pillow_perspective": (),
     "gaussian_blur": (None, None),
+    "equalize": (),
+    "pillow_autocontrast": (),
 }
+#: Of these, the ones whose faster kernel takes uint8 only.
+_ON_BYTES = frozenset({"equalize", "pillow_autocontrast"})
 #: Fill values and means of up to this many channels are passed as kernel arguments.
 _CHANNELS = 4
 _FLIPS = {"horizontal_flip": FLIP_HORIZONTALLY, "vertical_flip": FLIP_VERTICALLY}
@@ -218,7 +222,8 @@ def _program(run: Sequence[_Part], site: float) -> _Part:
 
 def _fast(kind: Kind, channels: Shape, dtype: torch.dtype) -> Kind:
     few = not channels or channels[0] <= _CHANNELS
-    if kind.name in _ALSO_FAST and dtype in _DTYPES and kind.dtype == dtype and few and not _is_pillows_alone(kind):
+    known = (torch.uint8,) if kind.name in _ON_BYTES else _DTYPES
+    if kind.name in _ALSO_FAST and dtype in known and kind.dtype == dtype and few and not _is_pillows_alone(kind):
         return Kind(f"fast_{kind.name}", kind.static + _ALSO_FAST[kind.name], kind.channels, dtype)
     return kind
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from .batched import colour, pillow_colour
 from .kernels import Static, Table, in_fixed_point, pillow_warps, warps
-from .triton import blur, pillow_warp, resample, warp
+from .triton import blur, levels, pillow_warp, resample, warp
 from .triton import pixels as programs
 
 
@@ -82,6 +83,14 @@ def _gaussian_blur(x: Tensor, numbers: Tensor, static: Static, bulk: Tensor) -> 
     return blur.gaussian_blur(x, numbers, kernel_size=(kernel[0], kernel[1]), mean=mean, std=std)
 
 
+def _equalize(x: Tensor, numbers: Tensor, static: Static, bulk: Tensor) -> Tensor:
+    return levels.mapped(x, colour.equalizing(levels.counts(x), x.shape[-2] * x.shape[-1]))
+
+
+def _autocontrast(x: Tensor, numbers: Tensor, static: Static, bulk: Tensor) -> Tensor:
+    return levels.mapped(x, pillow_colour.stretching(x))
+
+
 _WARPS: Table = {
     **warps(warp.affine, warp.affine, warp.perspective),
     **pillow_warps(pillow_warp.affine, pillow_warp.perspective),
@@ -91,5 +100,7 @@ KERNELS: Table = {
     "pixels": _pixels,
     "fast_resample": _resample,
     "fast_gaussian_blur": _gaussian_blur,
+    "fast_equalize": _equalize,
+    "fast_pillow_autocontrast": _autocontrast,
     **{f"fast_{name}": kernel for name, kernel in _WARPS.items()},
 }

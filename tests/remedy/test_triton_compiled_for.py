@@ -11,7 +11,7 @@ pytest.importorskip("triton")
 
 import triton.language
 
-from pipediag.remedy.triton import _pixel_kernels, _resample_kernels, blur, jpeg_colours, pillow_warp, warp
+from pipediag.remedy.triton import _pixel_kernels, _resample_kernels, blur, jpeg_colours, levels, pillow_warp, warp
 from pipediag.remedy.triton._host import OPTIONS
 
 BOXES = {"tops", "lefts", "heights", "widths", "image_heights", "image_widths"}
@@ -40,6 +40,12 @@ class TestCompiling:
     def test_colours_of_jpegs(self) -> None:
         types = {"planes": "*u8", "table": "*i64", "out": "*u8"}
         assert "cubin" in compiled(jpeg_colours._rgb_kernel, types, {"BLOCK": 1024})
+
+    def test_levels(self) -> None:
+        constants = {"BLOCK": 1024, "BINS": 256}
+        types = {"x": "*u8", "counts": "*i32", "out": "*u8", "tables": "*u8"}
+        assert "cubin" in compiled(levels._count_kernel, types, {**constants, "SLICES": 8})
+        assert "cubin" in compiled(levels._map_kernel, types, constants)
 
     @pytest.mark.parametrize("pillow", [True, False], ids=["pillow", "tensors"])
     def test_plans(self, pillow: bool) -> None:

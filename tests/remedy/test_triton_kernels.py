@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+import PIL.ImageOps
 import pytest
 import torch
 from hypothesis import Phase, given, settings
@@ -26,10 +27,11 @@ from torchvision.transforms.v2 import InterpolationMode
 from torchvision.transforms.v2 import functional as F
 from torchvision.transforms.v2.functional import _geometry
 
+from pipediag.remedy import fused_kernels
 from pipediag.remedy.batched import pillow
 from pipediag.remedy.batched import pillow_warp as eager
 from pipediag.remedy.batched.geometry import uint8_in_fixed_point
-from pipediag.remedy.triton import _host, available, blur, jpeg_colours, pillow_warp, pixels, resample, warp
+from pipediag.remedy.triton import _host, available, blur, jpeg_colours, levels, pillow_warp, pixels, resample, warp
 from pipediag.remedy.triton.pixels import FLIP_HORIZONTALLY, FLIP_VERTICALLY, PixelOp, encode
 
 from .waiting import synchronising_forbidden
@@ -54,6 +56,8 @@ def device(request: pytest.FixtureRequest) -> Iterator[torch.device]:
                 (resample, "_PLAN_BLOCK", 8),
                 (pixels, "_SUM_BLOCK", 8),
                 (jpeg_colours, "_BLOCK", 16),
+                (levels, "_BLOCK", 16),
+                (levels, "_SLICES", 2),
                 (pixels, "_SLICES", 4),
             ):
                 patch.setattr(module, name, number)
@@ -643,6 +647,41 @@ def test_programs_reject_what_they_cannot_do(device: torch.device) -> None:
         pixels.run(x, codes, operands, tables=x[0, 0, :1], contrast=0)
     with pytest.raises(ValueError, match="CONTRAST with 0 parameters"):
         encode(PixelOp.CONTRAST)
+
+
+# --- levels
+
+
+@pytest.mark.parametrize("last", [False, True])
+@pytest.mark.parametrize("shape", [(2, 3, 7, 9), (3, 1, 4, 8), (1, 3, 1, 1)])
+def test_levels_are_counted_and_mapped(device: torch.device, shape: tuple[int, ...], last: bool) -> None:
+    x, tables = images(11, shape, torch.uint8, last), images(12, (*shape[:2], 256), torch.uint8)
+    counted = levels.counts(x.to(device))
+    expected = torch.stack([torch.bincount(plane, minlength=256) for plane in x.flatten(2).flatten(0, 1)])
+    assert counted.dtype == torch.int32
+    assert torch.equal(counted.cpu().flatten(0, 1), expected.int())
+    made = levels.mapped(x.to(device), tables.to(device))
+    assert torch.equal(made.cpu().flatten(2), tables.gather(2, x.flatten(2).long()))
+    assert made.is_contiguous(memory_format=torch.channels_last if last else torch.contiguous_format)
+
+
+def test_equalizing_and_stretching_as_pillow(device: torch.device) -> None:
+    @settings(examples, max_examples=4 if INTERPRETED else 100)
+    @given(
+        edges=st.tuples(*[st.integers(1, 9 if INTERPRETED else 300)] * 2),
+        channels=st.sampled_from((1, 3)),
+        seed=seeds,
+        span=st.sampled_from((1, 2, 40, 256)),
+    )
+    def check(edges, channels, seed, span) -> None:
+        x = (images(seed, (2, channels, *edges), torch.uint8).int() % span).to(torch.uint8)
+        nothing = torch.empty(0, device=device)
+        for name, call in (("equalize", PIL.ImageOps.equalize), ("pillow_autocontrast", PIL.ImageOps.autocontrast)):
+            made = fused_kernels.KERNELS[f"fast_{name}"](x.to(device), nothing, (), nothing)
+            expected = one_by_one(x, lambda image, _, call=call: F.pil_to_tensor(call(F.to_pil_image(image))))
+            assert torch.equal(made.cpu(), expected), name
+
+    check()
 
 
 # --- the package

@@ -135,7 +135,7 @@ def equalize(x: Tensor) -> Tensor:
     index = to_dtype(x, torch.uint8, scale=True).flatten(2).long()
     ones = torch.ones((), dtype=torch.int32, device=x.device).expand_as(index)
     bins = torch.zeros((*index.shape[:2], _BINS), dtype=torch.int32, device=x.device)
-    table = _equalizing(bins.scatter_add_(2, index, ones), index.shape[2])
+    table = equalizing(bins.scatter_add_(2, index, ones), index.shape[2])
     return to_dtype(table.gather(2, index).view(x.shape), x.dtype, scale=True)
 
 
@@ -217,7 +217,7 @@ def _rgb(hue: Tensor, saturation: Tensor, value: Tensor) -> Tensor:
     return torch.where(sector < 2, value, not_high)
 
 
-def _equalizing(histogram: Tensor, pixels: int) -> Tensor:
+def equalizing(histogram: Tensor, pixels: int) -> Tensor:
     """Return look-up tables (..., 256) of uint8 for histograms (..., 256) of ``pixels`` pixels each."""
     cumulative = histogram.cumsum(-1)
     brightest = histogram.gather(-1, cumulative.argmax(-1, keepdim=True))

@@ -62,11 +62,17 @@ def smooth(x: Tensor) -> Tensor:
 
 def autocontrast(x: Tensor) -> Tensor:
     """Stretch each channel of each image to the full range, as ``ImageOps.autocontrast``."""
-    low, high = (extreme[:, :, None, None].double() for extreme in torch.aminmax(x.flatten(2), dim=2))
+    return point(x, stretching(x))
+
+
+def stretching(x: Tensor) -> Tensor:
+    """Return the tables of levels ``(N, C, 256)`` of :func:`autocontrast`."""
+    low, high = (extreme[:, :, None].double() for extreme in torch.aminmax(x.flatten(2), dim=2))
     flat = low == high
     scale = torch.full_like(low, 255) / (high - low).masked_fill_(flat, 255)
     offset = (-low * scale).masked_fill_(flat, 0)
-    return (x * scale).add_(offset).clamp_(0, 255).to(torch.uint8)
+    levels = torch.arange(256, dtype=torch.float64, device=x.device)
+    return (levels * scale).add_(offset).clamp_(0, 255).to(torch.uint8)
 
 
 def point(x: Tensor, tables: Tensor) -> Tensor:
