@@ -22,13 +22,13 @@ from ..analysis.stopping import next_round
 from ..errors import EXIT_INTERRUPTED, AnalysisOver
 from ..frames import in_one_line, raised_by_ours, users_part
 from ..lifeline import end_with
+from ..measure.own_rank import own_rank
 from ..session import Session
 from ..session.events import Story
 from .channel import Sender
 from .hooks import Writes, on_first_iteration, on_optimizer_step
 from .leaving import leave
 from .members import hosting_members
-from .own_rank import own_rank
 from .script import NoSuchModule, Target, run
 from .stacks import write_stacks_on_end
 from .standard_streams import keep_printing

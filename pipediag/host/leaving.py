@@ -8,7 +8,7 @@ import sys
 import threading
 from multiprocessing import util
 
-from .own_rank import in_a_job
+from ..measure.own_rank import in_a_job
 
 
 def leave(code: int) -> None:

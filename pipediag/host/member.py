@@ -9,11 +9,11 @@ from typing import Any
 
 from ..errors import AnalysisOver
 from ..lifeline import end_with_starter
+from ..measure.own_rank import in_a_job, own_rank
 from .channel import connected
 from .child import Child, code_of, read_order
 from .leaving import leave
 from .locks import locked
-from .own_rank import in_a_job, own_rank
 from .script import Target
 from .stacks import stacks_of, write_stacks_on_end
 from .standard_streams import keep_printing

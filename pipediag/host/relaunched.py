@@ -12,9 +12,9 @@ from functools import wraps
 from types import ModuleType
 from typing import Any
 
+from ..measure.own_rank import RANK_VARIABLES
 from ..patches import replaced
 from .hooks import when_imported
-from .own_rank import RANK_VARIABLES
 from .processes import entry
 from .python_commands import PythonCommand, interpreter_of, is_this_python
 

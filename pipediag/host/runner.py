@@ -15,10 +15,10 @@ from typing import Any
 
 from ..errors import PipediagError, PlanRefused, RunOver
 from ..frames import users_part
+from ..measure.own_rank import own_rank
 from ..remedy import saved
 from .hooks import on_first_iteration
 from .members import Members, hosting_members
-from .own_rank import own_rank
 from .script import NoSuchModule, Target, run
 
 #: Arguments in place of a plan's file: find out what can move, without or with the decoding of JPEGs. The first also

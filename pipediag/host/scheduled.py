@@ -20,8 +20,8 @@ import time
 from typing import Any
 
 from ..errors import UsageError
+from ..measure.own_rank import local_rank
 from .locks import locked
-from .own_rank import local_rank
 from .processes import Terminated, end_child, exit_code_of, interpreter, no_orphans, wait_quietly
 from .script import Target
 from .watch import FAREWELL

@@ -12,6 +12,7 @@ import torch.distributed as dist
 
 from ..measure.clock import Clock
 from ..measure.machine import affinity, cores, cpus, numa_node
+from ..measure.own_rank import local_rank
 from ..session import Rank
 from .lockstep import EPOCH, Follower, Leader, Lockstep, Store
 
@@ -39,12 +40,11 @@ def place_in_job() -> tuple[int, int]:
 def rank_facts(device: str) -> Rank:
     """Return this rank's facts that do not depend on its loader."""
     rank, world_size = place_in_job()
-    local = os.environ.get("LOCAL_RANK", "")
     return Rank(
         rank,
         world_size,
         host=socket.gethostname(),
-        local_rank=int(local) if local.isdigit() else None,
+        local_rank=local_rank(),
         device=device,
         cpus=cpus(),
         cores=cores(),

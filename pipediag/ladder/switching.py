@@ -40,6 +40,7 @@ class Switcher:
     ) -> None:
         self.fed_by: str | None = None
         self.keeps_up = False
+        self._filled = False  # the workers filled their queues before the loop took a batch
         self.pace: dict[str, float] = {}
         self._made: dict[str, float] = {}  # a worker's seconds for a batch in the latest window of each rung
         self._slower: set[str] = set()  # rungs under which the workers are known to be slower than the loop
@@ -98,14 +99,17 @@ class Switcher:
         # The first batch to arrive after a switch is the fastest of a round.
         made = max(first.cost.wall, self._made.get(rung, 0.0)) if first is not None else 0.0
         fills = not cached and rung not in _UNFILLED and rung not in self._slower
-        self.keeps_up = fills and self._outpaces_loop(made, source) and self._fill_up(source)
+        self._filled = self.keeps_up = fills and self._outpaces_loop(made, source) and self._fill_up(source)
         return "", first, made
 
-    def queues_are_full(self, rung: str, made: float) -> bool:
-        """Return whether workers keep up with the loop: a single round arrives all at once, so more must be queued.
+    def look_at_queues(self, rung: str, made: float) -> bool:
+        """Find out again whether the workers keep up with the loop, and return it; ``made`` is a worker's seconds for
+        a batch. If they filled their queues before the loop began, they do."""
+        self.keeps_up = self._filled or self._queues_are_full(rung, made)
+        return self.keeps_up
 
-        ``made`` is a worker's seconds for a batch.
-        """
+    def _queues_are_full(self, rung: str, made: float) -> bool:
+        """Return whether more than a round of the workers is queued: a single round arrives all at once."""
         source = self._loop_side.source(rung)
         slower = rung in self._slower or (bool(self._own_paces) and not self._outpaces_loop(made, source))
         return not slower and 0 < max(source.workers + 1, source.backlog - 1) <= source.ready

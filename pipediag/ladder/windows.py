@@ -332,12 +332,12 @@ class Windows:
         trouble, first, made = yield from switcher.to(rung)
         if trouble:
             return trouble
-        workers, cached, full = self._loop_side.source(rung).workers, rung in CACHED, switcher.keeps_up
+        workers, at_pace = self._loop_side.source(rung).workers, rung in CACHED or switcher.keeps_up
         # A loop that never waits for its device runs ahead of it: without synchronizing, a step would seem to take no
         # time.
         self._device.synchronize()
         began, steps = self._clock.now(), 0
-        wanted = _WARM if cached or full else self._settling_round(workers)
+        wanted = _WARM if at_pace else self._settling_round(workers)
         warm = began
         short = self._epochs.horizon is not None or self._setting.plan.attempt > 1
         if rung not in switcher.pace and not short:  # one-time work makes the first steps slower
@@ -356,13 +356,12 @@ class Windows:
             steps += 1
             if rung != "supply":
                 yield from self._loop_side.hand(batch)
-            switcher.keeps_up = full or switcher.queues_are_full(rung, made)
-            if steps >= _WARM and switcher.keeps_up and self._clock.now() >= warm:
+            if switcher.look_at_queues(rung, made) and steps >= _WARM and self._clock.now() >= warm:
                 break
         self._device.synchronize()
         switcher.pace.setdefault(rung, self._pace(self._clock.now() - began, steps, made, workers))
         self._settled_for = self._clock.now() - switched
-        if cached and self.cache(rung).writes_in_place:
+        if rung in CACHED and self.cache(rung).writes_in_place:
             self._setting.send("warning", WRITES_IN_PLACE)
         return ""
 

@@ -29,7 +29,7 @@ from torch.utils.data import get_worker_info
 
 from ..errors import PipediagError
 
-#: A slot that is too small is replaced by one that is larger than the batch by 1/_SLACK.
+#: A slot for batches of different sizes, or in place of one that was too small, is larger than its batch by 1/_SLACK.
 _SLACK = 8
 #: Number of low bits of a ticket that count a worker's batches; the bits above hold its process id.
 _COUNTED = 32
@@ -43,11 +43,14 @@ class Ring:
         slots: maximum number of slots per worker. A worker fills one while others, up to the loader's
             ``prefetch_factor``, are in transit, and the training loop holds some.
         device: destination of the batches; for a CUDA device the memory is page-locked if possible.
+        varying: whether batches differ in size. To page-lock a larger slot takes milliseconds, in which the training
+            process can launch nothing.
     """
 
-    def __init__(self, workers: int, slots: int, device: torch.device | None = None) -> None:
+    def __init__(self, workers: int, slots: int, device: torch.device | None = None, *, varying: bool = False) -> None:
         self._lock = _PageLock(device) if device is not None and device.type == "cuda" else None
         self._token = next(_TOKENS)
+        self._varying = varying
         self._released = torch.zeros((workers, slots), dtype=torch.int64).share_memory_()
         self._mapped: dict[tuple[int, int], _Mapped] = {}  # by worker and slot
         self._senders: dict[int, int] = {}  # process ids of the workers
@@ -55,7 +58,7 @@ class Ring:
         _RINGS[self._token] = self
 
     def __getstate__(self) -> dict[str, Any]:
-        return {"_token": self._token, "_released": self._released, "_filler": None}
+        return {"_token": self._token, "_varying": self._varying, "_released": self._released, "_filler": None}
 
     def claim(self, size: int) -> Claim | None:
         """Return, in a worker, a free slot with room for ``size`` bytes; None if there is none, or outside a worker."""
@@ -63,7 +66,7 @@ class Ring:
         if info is None or size == 0:
             return None
         if self._filler is None:
-            self._filler = _Filler(self._token, info.id, self._released[info.id])
+            self._filler = _Filler(self._token, info.id, self._released[info.id], self._varying)
         return self._filler.claim(size)
 
     def lease(self, worker: int, number: int, size: int, ticket: int, storage: torch.UntypedStorage | None) -> Lease:
@@ -138,9 +141,10 @@ class Claim:
 class _Filler:
     """Slots of one worker. ``released`` is its row of the table."""
 
-    def __init__(self, token: int, worker: int, released: Tensor) -> None:
+    def __init__(self, token: int, worker: int, released: Tensor, varying: bool) -> None:
         self._token = token
         self._worker = worker
+        self._varying = varying
         self._released = released.numpy()
         self._tickets = itertools.count((os.getpid() << _COUNTED) + 1)
         self._slots: list[_Slot] = []
@@ -162,7 +166,8 @@ class _Filler:
         if not free and len(self._slots) == len(self._released):
             return None
         if size > self._room:
-            self._room = size + size // _SLACK if self._room else size
+            self._room = size + size // _SLACK if self._varying else size
+            self._varying = True
         storage = shared_memory(self._room)
         if storage is None:
             return None

@@ -84,7 +84,8 @@ def _sending(loader: DataLoader[Any], plan: Plan, device: torch.device) -> DataL
     """Return a loader with the same sampler, generator and worker settings, whose batches are packed."""
     ring = None
     if loader.num_workers and device.type == "cuda":
-        ring = Ring(loader.num_workers, (loader.prefetch_factor or 2) + _HELD, device)
+        slots = (loader.prefetch_factor or 2) + _HELD
+        ring = Ring(loader.num_workers, slots, device, varying=bool(plan.pieces))  # recorded ops vary in length
         if not plan.pieces:
             return packing(loader, ring)
     packing_side = PackingSide(loader.dataset, loader.collate_fn, plan, ring)

@@ -14,8 +14,8 @@ import pytest
 
 from pipediag.errors import UsageError
 from pipediag.host import scheduled
-from pipediag.host.own_rank import LOCAL_VARIABLES
 from pipediag.host.script import Target
+from pipediag.measure.own_rank import LOCAL_VARIABLES
 
 ROOT = Path(__file__).resolve().parents[2]
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+import os
 import signal
 import socket
 import subprocess
@@ -15,11 +17,19 @@ from .sandbox import PATIENCE, PIPEDIAG, SCRIPTS, Sandbox
 TRAIN = str(SCRIPTS / "ranks" / "train.py")
 
 
+def free_port() -> int:
+    """Return a port that no outgoing connection gets: rank 1, which may try before rank 0 listens, could otherwise
+    connect to itself."""
+    for port in range(20000 + os.getpid() % 5000, 32768):
+        with socket.socket() as free, contextlib.suppress(OSError):
+            free.bind(("127.0.0.1", port))
+            return port
+    raise AssertionError("no port is free")
+
+
 def started(sandbox: Sandbox, *args: str, budget: float = 3.0) -> list[subprocess.Popen[str]]:
     """Start the same command for two ranks; only their variables differ."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
+    port = free_port()
     options = ["--no-knobs", "--rungs", "device,baseline", "--budget", str(budget), "-o", str(sandbox.report)]
     ranks = []
     for rank in ("1", "0"):

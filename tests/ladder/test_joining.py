@@ -151,12 +151,14 @@ def test_the_store_of_rank_0_goes_meanwhile(place: Place) -> None:
     assert Joining(clock).lockstep() is None
 
 
-def test_facts(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("LOCAL_RANK", "3")
+@pytest.mark.parametrize(("number", "count"), [("LOCAL_RANK", "WORLD_SIZE"), ("SLURM_LOCALID", "SLURM_NTASKS")])
+def test_facts(monkeypatch: pytest.MonkeyPatch, number: str, count: str) -> None:
+    monkeypatch.setenv(number, "3")
+    monkeypatch.setenv(count, "4")
     found = rank_facts("cuda:3")
     assert (found.rank, found.world_size, found.local_rank, found.device) == (0, 1, 3, "cuda:3")
     assert found.cpus == os.cpu_count()
     assert 0 < found.cores <= found.cpus
     assert found.affinity
-    monkeypatch.setenv("LOCAL_RANK", "")
+    monkeypatch.setenv(number, "")
     assert rank_facts("cpu").local_rank is None

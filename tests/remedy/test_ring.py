@@ -614,6 +614,17 @@ def test_a_smaller_batch_fits_and_a_larger_one_replaces_a_free_slot() -> None:
 
 
 @pytest.mark.usefixtures("in_worker")
+def test_slots_for_batches_of_different_sizes_have_room_from_the_first() -> None:
+    ring = Ring(2, 1, varying=True)
+    small = arrived(claimed(ring, 1000, 1))
+    memory = small._mapped.storage.data_ptr()
+    del small
+    large = arrived(claimed(ring, 1125, 2))
+    assert large._mapped.storage.data_ptr() == memory
+    assert large._mapped.storage.nbytes() == 1125
+
+
+@pytest.mark.usefixtures("in_worker")
 def test_a_copy_in_a_forked_process_releases_nothing() -> None:
     ring = Ring(2, 1)
     lease = arrived(claimed(ring))

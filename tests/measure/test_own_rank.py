@@ -6,7 +6,7 @@ import itertools
 
 import pytest
 
-from pipediag.host.own_rank import LOCAL_VARIABLES, local_rank
+from pipediag.measure.own_rank import LOCAL_VARIABLES, local_rank
 
 
 @pytest.mark.parametrize(
