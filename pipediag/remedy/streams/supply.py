@@ -29,7 +29,7 @@ Given = Ready | BaseException | None
 
 #: Fraction of the free memory that ready batches may use.
 _SHARE = 0.25
-#: Part of the loop's last step, and the most seconds, for which it is left alone to launch.
+#: Part of the loop's last step, and maximum seconds, for which it is left alone when it has asked for a batch.
 _PAUSE, _LONGEST_PAUSE = 0.5, 0.05
 
 
@@ -62,7 +62,7 @@ class Inline:
     def finished(self, event: Event) -> None:
         """Note that the loop has launched all its work on its oldest batch; the work is complete when ``event`` has
         passed."""
-        self._due.finished(event)
+        self._due.finished(event, time.monotonic())
 
     def close(self) -> None:
         """Stop: no more batches are wanted."""
@@ -80,7 +80,7 @@ class Background:
     ) -> None:
         self._patience = patience
         self._given: queue.SimpleQueue[Given] = queue.SimpleQueue()
-        self._finished: queue.SimpleQueue[Event | None] = queue.SimpleQueue()
+        self._finished: queue.SimpleQueue[tuple[Event, float] | None] = queue.SimpleQueue()
         self._closed = threading.Event()
         self._ended = False
         work = _Work(source, arrive, _Due(depth, device), self._given, self._finished, self._closed)
@@ -107,7 +107,7 @@ class Background:
             del given  # an error refers to this frame, and this frame to the error
 
     def finished(self, event: Event) -> None:
-        self._finished.put(event)
+        self._finished.put((event, time.monotonic()))
 
     def close(self) -> None:
         self._closed.set()
@@ -124,7 +124,7 @@ class _Work:
     arrive: Arrive
     due: _Due
     given: queue.SimpleQueue[Given]
-    finished: queue.SimpleQueue[Event | None]
+    finished: queue.SimpleQueue[tuple[Event, float] | None]
     closed: threading.Event
 
     def run(self, device: torch.device) -> None:
@@ -142,10 +142,10 @@ class _Work:
     def _fetch(self) -> None:
         for sent in self.source:
             while self.due.full():
-                event = None if self.closed.is_set() else self.finished.get()
-                if event is None:
+                finished = None if self.closed.is_set() else self.finished.get()
+                if finished is None:
                     return
-                self.due.finished(event)
+                self.due.finished(*finished)
                 self.due.over()
                 self.closed.wait(self.due.pause())
             if self.closed.is_set():
@@ -164,8 +164,8 @@ class _Due:
         self._size = 0
         self._launched = 0
         self._finished: deque[Event] = deque()
-        self._last = time.monotonic()
-        self._period = 0.0  # seconds between the loop's last two requests
+        self._asked = time.monotonic()  # when the loop asked for its latest batch
+        self._period = 0.0  # seconds between its last two requests
 
     def launched(self, ready: Ready) -> Ready:
         self._size = max(self._size, tree.nbytes(ready.batch))
@@ -175,18 +175,18 @@ class _Due:
     def full(self) -> bool:
         return self._launched > self._room
 
-    def finished(self, event: Event) -> None:
+    def finished(self, event: Event, asked: float) -> None:
         self._finished.append(event)
-        now = time.monotonic()
-        self._last, self._period = now, now - self._last
+        self._asked, self._period = asked, asked - self._asked
 
     def pause(self) -> float:
-        """Return how many seconds to leave the loop alone, now that one of its steps has ended.
+        """Return for how many seconds to leave the loop alone, now that one of its steps has ended.
 
-        A loop that waits for its step's end begins to launch the next one just then, and a second thread that runs
-        Python code would delay it. There is time if a batch is ready besides the one that the loop takes next.
+        A loop that waits for its step's end asks for a batch and launches the next step just then, and a second thread
+        that runs Python code would delay it. There is time if a batch is ready besides the one that it gets.
         """
-        return min(_PAUSE * self._period, _LONGEST_PAUSE) if self._launched > 1 else 0.0
+        pause = min(_PAUSE * self._period, _LONGEST_PAUSE) + self._asked - time.monotonic()
+        return max(0.0, pause) if self._launched > 1 else 0.0
 
     def over(self) -> None:
         """Wait until the device has finished the oldest batch that the loop has finished."""
