@@ -199,8 +199,7 @@ def _written() -> Iterator[Fault]:
     yield planted("analyze", "results-removed", "window", 1, "could not be written .No such file")
     yield planted("analyze", "results-in-the-way", "window", 1, "could not be written .(Is a directory|Directory)")
     trace = trained("analyze", options=("--profile", TRACE))
-    row = Fault("disk full", "analyze", "writing the trace", trace, 1, "No space left", within=FULL_DISK)
-    yield replace(row, defect="torch writes the trace: a part of it stays, and a temporary file beside it")
+    yield Fault("disk full", "analyze", "writing the trace", trace, 1, "No space left", within=FULL_DISK)
     plan = trained("analyze --apply")
     yield Fault("disk full", "analyze --apply", "writing", plan, 1, _FULL, within=FULL_DISK)
     for kind, fault, moment, code, says in (

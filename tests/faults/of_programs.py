@@ -10,6 +10,9 @@ from .files import at, denied_folder
 
 # Programs
 
+#: As a plain loader says it: a worker may die between sending a batch and sending the memory that it lies in.
+_OF_DEAD_WORKER = "ended: (RuntimeError|EOFError|FileNotFoundError|Connection.*Error)"
+
 
 def program(command: str, kind: str, moment: str, says: str, *more: str, code: int = 0) -> Fault:
     argv = (sys.executable, PROGRAMS, command, f"--fault={kind}", f"--at={moment}", *more)
@@ -34,7 +37,7 @@ def rows() -> Iterator[Fault]:
     for kind, says in (
         ("dataset-raises", "ended: LookupError"),
         ("dataset-none", "ended: TypeError"),
-        ("worker-killed", "ended: RuntimeError"),
+        ("worker-killed", _OF_DEAD_WORKER),
         ("worker-os-exit", "ended: RuntimeError"),
     ):
         for moment in ("first-batch", "window"):
@@ -52,7 +55,7 @@ def rows() -> Iterator[Fault]:
             yield program(command, kind, "", "batches: ")
         yield program(command, "forks", "training", "batches: ")
         yield program(command, "dataset-raises", "training", "ended: LookupError")
-        yield program(command, "worker-killed", "training", "ended: RuntimeError")
+        yield program(command, "worker-killed", "training", _OF_DEAD_WORKER)
         yield program(command, "killed", "training", "", code=-9)
     for command in ("offload", "cache"):
         yield program(command, "dataset-raises", "certification", "batches: 40")

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from .sandbox import Analysis, Sandbox, wait_for_none
+from .sandbox import Analysis, LeftOut, Sandbox, wait_for_none
 
 
 @pytest.fixture
@@ -25,6 +25,13 @@ def sandbox(tmp_path: Path) -> Iterator[Sandbox]:
 @pytest.fixture
 def analyze(sandbox: Sandbox) -> Callable[..., Analysis]:
     return sandbox.analyze
+
+
+@pytest.fixture(scope="module")
+def left_out(request: pytest.FixtureRequest) -> LeftOut:
+    """Which of the cases that only slow tests take need no analysis: all of them, unless the slow tests run too."""
+    slow = any(item.path == request.path and item.get_closest_marker("slow") for item in request.session.items)
+    return lambda cases: frozenset() if slow else frozenset(cases)
 
 
 @pytest.fixture(scope="module")

@@ -11,7 +11,7 @@ import sys
 import tempfile
 import time
 import uuid
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
@@ -27,6 +27,8 @@ PATIENCE = 90.0
 _MARK = "PIPEDIAG_TEST_MARK"
 
 _T = TypeVar("_T")
+#: The fixture ``left_out``.
+LeftOut = Callable[[Collection[str]], frozenset[str]]
 
 
 @dataclass
@@ -198,6 +200,11 @@ def wait_for_none(look: Callable[[], list[_T]]) -> list[_T]:
     while (left := look()) and time.monotonic() < until:
         time.sleep(0.05)
     return left
+
+
+def some_slow(names: Iterable[str], slow: Collection[str]) -> list[Any]:
+    """Parameters of a test, of which those in ``slow`` run with the slow tests."""
+    return [pytest.param(name, marks=pytest.mark.slow) if name in slow else name for name in names]
 
 
 def line_of(script: str, text: str) -> int:

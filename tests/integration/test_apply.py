@@ -15,7 +15,7 @@ import pytest
 
 from pipediag.analysis.remedy import FEWEST
 
-from .sandbox import SCRIPTS, Analysis, Sandbox, line_of
+from .sandbox import SCRIPTS, Analysis, LeftOut, Sandbox, line_of, some_slow
 
 pytest.importorskip("torchvision")
 
@@ -35,16 +35,18 @@ CASES: dict[str, list[str]] = {
     "neutral": ["--chain", "quick", "--step-ms", "12"],
 }
 PAYING = ["workers", "in-process", "short-epochs", "persistent", "leaves-early"]
+SLOW = ["short-epochs", "leaves-early"]
 
 
 @pytest.fixture(scope="module")
-def results(side_by_side: Callable[..., Future[Analysis]]) -> Results:
+def results(side_by_side: Callable[..., Future[Analysis]], left_out: LeftOut) -> Results:
     options = ("--apply", "--apply-budget", "12", "--plan", "plan.json")
     return {
         name: side_by_side(
             SCRIPT, *arguments, budget=2, rungs="baseline", options=options, crashes=name == "host-memory"
         )
         for name, arguments in CASES.items()
+        if name not in left_out(SLOW)
     }
 
 
@@ -54,7 +56,7 @@ def remedy(done: Analysis) -> dict[str, Any]:
     return found
 
 
-@pytest.mark.parametrize("case", PAYING)
+@pytest.mark.parametrize("case", some_slow(PAYING, SLOW))
 def test_what_pays_is_kept(results: Results, case: str) -> None:
     done = results[case].result()
     told = remedy(done)
@@ -86,6 +88,7 @@ def test_places_are_those_of_the_script(results: Results) -> None:
     assert told["moved"][2]["where"].endswith(f"{SCRIPT}:{line_of(SCRIPT, 'def dim')}")
 
 
+@pytest.mark.slow
 def test_the_printed_change_is_two_lines_and_runs(results: Results, sandbox: Sandbox) -> None:
     diff = remedy(results["workers"].result())["how"]["diff"]
     changed = [line for line in diff.splitlines() if line[0] in "+-" and line[:3] not in ("+++", "---")]
@@ -149,6 +152,7 @@ def test_without_apply_there_is_no_remedy(sandbox: Sandbox) -> None:
     assert json.dumps(done.json).count("remedied") == 0
 
 
+@pytest.mark.slow
 def test_why_no_jpeg_is_decoded(sandbox: Sandbox) -> None:
     options = ("--apply", "--apply-budget", "8", "--approximate")
     done = sandbox.analyze(SCRIPT, budget=2, rungs="baseline", options=options)

@@ -16,7 +16,7 @@ QUICK = ("--no-knobs", "--rungs", "device,baseline", "--budget", "3")
     ("redirected", "code"),
     [
         pytest.param("| head -1", 0, marks=pytest.mark.slow),
-        (">&- 2>&-", 0),
+        pytest.param(">&- 2>&-", 0, marks=pytest.mark.slow),
         pytest.param("2>&1 | head -1", 0, marks=pytest.mark.slow),
         (">/dev/full", 1),
     ],

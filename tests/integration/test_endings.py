@@ -41,7 +41,7 @@ def test_bare_except_that_iterates_anew_is_ended_promptly(analyze: Analyze) -> N
     assert done.bottleneck == "load"
 
 
-@pytest.mark.parametrize("steps", [10, 6000], ids=["ends", "goes-on"])
+@pytest.mark.parametrize("steps", [10, pytest.param(6000, marks=pytest.mark.slow)], ids=["ends", "goes-on"])
 def test_a_script_that_makes_its_batches_by_hand_is_told_so(sandbox: Sandbox, steps: int) -> None:
     """It takes five minutes; nobody waits for that."""
     done = sandbox.run(*PIPEDIAG, "analyze", "--budget", "5", str(SCRIPTS / "batches_by_hand.py"), str(steps))
@@ -51,7 +51,9 @@ def test_a_script_that_makes_its_batches_by_hand_is_told_so(sandbox: Sandbox, st
     assert done.seconds < 5 + 40
 
 
-@pytest.mark.parametrize("steps", [5, 45], ids=["before-any-window", "after-windows"])
+@pytest.mark.parametrize(
+    "steps", [pytest.param(5, marks=pytest.mark.slow), 45], ids=["before-any-window", "after-windows"]
+)
 def test_the_exit_code_of_sys_exit_is_kept(analyze: Analyze, steps: int) -> None:
     done = analyze("ends_by.py", "exit", "--steps", str(steps), rungs="device,baseline", budget=3, code=3)
     assert "sys.exit" not in done.stderr and not done.others

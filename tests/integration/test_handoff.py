@@ -13,7 +13,7 @@ import pytest
 
 from pipediag.analysis.remedy import HAND_OFF
 
-from .sandbox import PIPEDIAG, SCRIPTS, Analysis, Sandbox
+from .sandbox import PIPEDIAG, SCRIPTS, Analysis, LeftOut, Sandbox, some_slow
 
 pytest.importorskip("torchvision")
 
@@ -29,6 +29,7 @@ CASES: dict[str, list[str]] = {
     "host-memory": ["--wants", "host-memory"],
     "refused": ["--refuse", "its batches hold no tensors"],
 }
+SLOW = ["ends-early"]
 
 
 @pytest.fixture(scope="module")
@@ -37,7 +38,7 @@ def plans(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def results(side_by_side: Callable[..., Future[Analysis]], plans: Path) -> Results:
+def results(side_by_side: Callable[..., Future[Analysis]], plans: Path, left_out: LeftOut) -> Results:
     return {
         name: side_by_side(
             SCRIPT,
@@ -48,6 +49,7 @@ def results(side_by_side: Callable[..., Future[Analysis]], plans: Path) -> Resul
             crashes=name == "host-memory",
         )
         for name, arguments in CASES.items()
+        if name not in left_out(SLOW)
     }
 
 
@@ -57,7 +59,7 @@ def handoff(done: Analysis) -> dict[str, Any]:
     return found
 
 
-@pytest.mark.parametrize("case", ["nothing-moves", "reverted", "stream", "ends-early"])
+@pytest.mark.parametrize("case", some_slow(["nothing-moves", "reverted", "stream", "ends-early"], SLOW))
 def test_what_pays_is_kept(results: Results, plans: Path, case: str) -> None:
     done = results[case].result()
     told, before = handoff(done), done.json["remedy"]

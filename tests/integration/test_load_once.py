@@ -71,6 +71,7 @@ def test_files_serve_the_next_run(sandbox: Sandbox) -> None:
     assert "96 samples kept, 0 MB; samples made anew: 1 since a file of theirs had changed" in third.stderr
 
 
+@pytest.mark.slow
 def test_a_folder_that_cannot_be_made_is_named_and_the_script_trains_without(sandbox: Sandbox) -> None:
     (sandbox.cwd / "file").write_text("")
     ran = run(sandbox, "--cache-dir", "file", arguments=["--epochs", "1", "--ms", "0.1"])

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from .sandbox import Analysis, line_of
+from .sandbox import Analysis, LeftOut, line_of, some_slow
 
 Results = dict[str, Future[Analysis]]
 
@@ -38,11 +38,16 @@ CASES: dict[str, tuple[list[str], dict[str, Any]]] = {
     ),
     "contract-in-process": (["worker_contract.py", "--workers", "0"], {"budget": 5}),
 }
+SLOW = ["forkserver", "exact-steps", "contract-distributed"]
 
 
 @pytest.fixture(scope="module")
-def results(side_by_side: Callable[..., Future[Analysis]]) -> Results:
-    return {name: side_by_side(*command, **options) for name, (command, options) in CASES.items()}
+def results(side_by_side: Callable[..., Future[Analysis]], left_out: LeftOut) -> Results:
+    return {
+        name: side_by_side(*command, **options)
+        for name, (command, options) in CASES.items()
+        if name not in left_out(SLOW)
+    }
 
 
 def test_the_training_loader_is_chosen_among_validation(results: Results) -> None:
@@ -90,7 +95,7 @@ def test_a_first_epoch_shorter_than_the_others(results: Results) -> None:
     assert done.passes == 1 and done.bottleneck == "load"
 
 
-@pytest.mark.parametrize("method", ["spawn", "forkserver"])
+@pytest.mark.parametrize("method", some_slow(["spawn", "forkserver"], SLOW))
 def test_workers_by_other_start_methods(results: Results, method: str) -> None:
     done = results[method].result()
     assert done.json["loader"]["start_method"] == method
@@ -106,7 +111,7 @@ def test_inference_without_an_optimizer(results: Results) -> None:
     assert done.ms("device") < 5 < 18 < done.ms("baseline")
 
 
-@pytest.mark.parametrize("case", ["exact-steps", "exact-steps-workers"])
+@pytest.mark.parametrize("case", some_slow(["exact-steps", "exact-steps-workers"], SLOW))
 def test_schedulers_with_an_exact_number_of_steps(results: Results, case: str) -> None:
     """Epochs of 6 batches: the loop sees exactly 6 of them under every rung, or OneCycleLR raises."""
     done = results[case].result()
@@ -121,7 +126,7 @@ def test_the_end_of_a_script_with_exact_steps_is_no_error(results: Results) -> N
     assert not done.others
 
 
-@pytest.mark.parametrize("case", ["contract", "contract-distributed"])
+@pytest.mark.parametrize("case", some_slow(["contract", "contract-distributed"], SLOW))
 def test_what_dataloader_promises_holds(results: Results, case: str) -> None:
     """``generator``, ``set_epoch``, ``worker_init_fn``, ``get_worker_info().dataset``: the script asserts them."""
     done = results[case].result()

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from .sandbox import PIPEDIAG, SCRIPTS, Analysis, Sandbox
+from .sandbox import PIPEDIAG, SCRIPTS, Analysis, LeftOut, Sandbox, some_slow
 
 Results = dict[str, Future[Analysis]]
 
@@ -25,14 +25,16 @@ CASES: dict[str, tuple[list[str], str]] = {
     "ends": (["--batches", "12", "--epochs", "1"], "device,baseline"),
 }
 RECORDED = ["separate", "inside", "short-epochs", "trained"]
+SLOW = ["inside", "short-epochs"]
 
 
 @pytest.fixture(scope="module")
-def results(side_by_side: Callable[..., Future[Analysis]]) -> Results:
+def results(side_by_side: Callable[..., Future[Analysis]], left_out: LeftOut) -> Results:
     options = ("--profile", "trace.json", "-o", "out.md")
     return {
         name: side_by_side(SCRIPT, *arguments, budget=2, rungs=rungs, options=options)
         for name, (arguments, rungs) in CASES.items()
+        if name not in left_out(SLOW)
     }
 
 
@@ -40,7 +42,7 @@ def evidence(results: Results, case: str, name: str) -> Any:
     return results[case].result().json["evidence"][name]
 
 
-@pytest.mark.parametrize("case", RECORDED)
+@pytest.mark.parametrize("case", some_slow(RECORDED, SLOW))
 def test_steps_are_recorded(results: Results, case: str) -> None:
     found = evidence(results, case, "profile")
     assert (found["why_not"], found["steps"]) == ("", 5), results[case].result().stderr
@@ -68,8 +70,8 @@ def test_why_nothing_is_recorded(results: Results, case: str, told: str) -> None
 
 @pytest.mark.parametrize("case, modules, around", [
     ("separate", ["encoder"], ""),
-    ("inside", ["model.0"], "model"),
-    ("short-epochs", ["encoder"], ""),
+    pytest.param("inside", ["model.0"], "model", marks=pytest.mark.slow),
+    pytest.param("short-epochs", ["encoder"], "", marks=pytest.mark.slow),
 ])  # fmt: skip
 def test_the_frozen_part_is_found(results: Results, case: str, modules: list[str], around: str) -> None:
     found, done = evidence(results, case, "prefix"), results[case].result()

@@ -205,7 +205,12 @@ class TestPlan:
         ("before", "after", "why"),
         [
             ("return image * 0.5", "return image * 0.5 + 0.0", "dim is not what it was"),
-            ("v2.RandomHorizontalFlip()", "v2.RandomHorizontalFlip(0.6)", "RandomHorizontalFlip is not what it was"),
+            pytest.param(
+                "v2.RandomHorizontalFlip()",
+                "v2.RandomHorizontalFlip(0.6)",
+                "RandomHorizontalFlip is not what it was",
+                marks=pytest.mark.slow,
+            ),
             pytest.param(
                 *("*LINKS[args.chain]]", "]", "of this loader moves RandomHorizontalFlip, ToDtype;"),
                 marks=pytest.mark.slow,
@@ -214,7 +219,9 @@ class TestPlan:
                 *("batch_size=16", "batch_size=8", "the plan was made for another loader"), marks=pytest.mark.slow
             ),
             ("class Images", "class Pictures", "the plan was made for another loader"),
-            ("\nfor _epoch", "\n\nfor _epoch", "the plan was made for another loader"),
+            pytest.param(
+                *("\nfor _epoch", "\n\nfor _epoch", "the plan was made for another loader"), marks=pytest.mark.slow
+            ),
         ],
         ids=["code", "parameter", "chain", "batch-size", "dataset", "place"],
     )

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from .sandbox import Analysis, Sandbox, line_of
+from .sandbox import Analysis, LeftOut, Sandbox, line_of, some_slow
 
 Results = dict[str, Future[Analysis]]
 
@@ -37,14 +37,19 @@ CASES: dict[str, tuple[list[str], dict[str, Any]]] = {
     "logs": (["hogwild.py", "--log"], {"rungs": "device,baseline", "budget": 10}),
     "silent": (["ends_by.py", "exit", "--steps", "1"], {**SHORT, "code": 3}),
 }
+SLOW = ["makedirs", "input", "words", "trains-forked"]
 
 
 @pytest.fixture(scope="module")
-def results(side_by_side: Callable[..., Future[Analysis]]) -> Results:
-    return {name: side_by_side(*command, **options) for name, (command, options) in CASES.items()}
+def results(side_by_side: Callable[..., Future[Analysis]], left_out: LeftOut) -> Results:
+    return {
+        name: side_by_side(*command, **options)
+        for name, (command, options) in CASES.items()
+        if name not in left_out(SLOW)
+    }
 
 
-@pytest.mark.parametrize("how", REFUSED)
+@pytest.mark.parametrize("how", some_slow(REFUSED, SLOW))
 def test_what_the_first_run_gave_is_reported(results: Results, how: str) -> None:
     done = results[how].result()
     assert done.measured and done.passes == 2
@@ -88,7 +93,7 @@ def test_a_budget_that_is_too_short_is_said_to_be(results: Results) -> None:
     assert "longer --budget" in done.said[-1]
 
 
-@pytest.mark.parametrize("case", ["trains-forked", "trains-spawned"])
+@pytest.mark.parametrize("case", some_slow(["trains-forked", "trains-spawned"], SLOW))
 def test_the_loader_of_a_process_that_trains_is_measured_and_not_its_parents(results: Results, case: str) -> None:
     done = results[case].result()
     assert done.json["loader"]["where"].endswith(f"hogwild.py:{line_of('hogwild.py', 'in DataLoader(torch.zeros')}")

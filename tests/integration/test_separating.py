@@ -10,7 +10,7 @@ from concurrent.futures import Future
 
 import pytest
 
-from .sandbox import Analysis, line_of
+from .sandbox import Analysis, LeftOut, line_of, some_slow
 
 Analyze = Callable[..., Analysis]
 Results = dict[str, Future[Analysis]]
@@ -28,22 +28,25 @@ ITERABLE = {
     "workers": ["--workers", "2"],
     "workers-length-persistent": ["--workers", "2", "--length", "--persistent"],
 }
+SLOW = ["keywords", "getitems", "collate-object", "length"]
 
 
 @pytest.fixture(scope="module")
-def results(side_by_side: Callable[..., Future[Analysis]]) -> Results:
-    separable = {form: side_by_side("separable.py", form, rungs="raw,baseline", budget=5) for form in FORMS}
+def results(side_by_side: Callable[..., Future[Analysis]], left_out: LeftOut) -> Results:
+    forms = [form for form in FORMS if form not in left_out(SLOW)]
+    separable = {form: side_by_side("separable.py", form, rungs="raw,baseline", budget=5) for form in forms}
     inseparable = {
         form: side_by_side("separable.py", form, rungs="device,raw,warm,baseline", budget=4) for form in INSEPARABLE
     }
     iterable = {
         name: side_by_side("iterable.py", *arguments, rungs="device,sample,raw,warm,baseline", budget=4)
         for name, arguments in ITERABLE.items()
+        if name not in left_out(SLOW)
     }
     return separable | inseparable | iterable
 
 
-@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("form", some_slow(FORMS, SLOW))
 def test_transforms_are_found(results: Results, form: str) -> None:
     done = results[form].result()
     assert done.rung("raw")["available"], done.rung("raw")["why_not"]
@@ -64,7 +67,7 @@ def test_what_cannot_be_told_apart_is_said_with_the_way_out(results: Results, fo
     assert {"device", "warm", "baseline"} <= done.measured
 
 
-@pytest.mark.parametrize("kind", ITERABLE)
+@pytest.mark.parametrize("kind", some_slow(ITERABLE, SLOW))
 def test_iterable_datasets(results: Results, kind: str) -> None:
     done = results[kind].result()
     for name in ("raw", "warm"):

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from .sandbox import Analysis
+from .sandbox import Analysis, LeftOut, some_slow
 
 Results = dict[str, Future[Analysis]]
 
@@ -37,13 +37,22 @@ CASES: dict[str, tuple[list[str], dict[str, Any]]] = {
     "slow-to-start": (["--init-ms", "500", "--batches", "8", "--step-ms", "20"], QUICK),
     "there-at-once": (["--batches", "8", "--step-ms", "500", "--workers", "1"], {**QUICK, "budget": 14}),
 }
+SLOW = [
+    "epochs-of-four-rebuilt",
+    "without-workers-ten-steps",
+    "accumulates",
+    "ten-steps-well-fed",
+    "slow-steps",
+    "without-workers-well-fed",
+]
 
 
 @pytest.fixture(scope="module")
-def results(side_by_side: Callable[..., Future[Analysis]]) -> Results:
+def results(side_by_side: Callable[..., Future[Analysis]], left_out: LeftOut) -> Results:
     return {
         name: side_by_side("short_runs.py", *arguments, code=None, **options)
         for name, (arguments, options) in CASES.items()
+        if name not in left_out(SLOW)
     }
 
 
@@ -55,7 +64,9 @@ def told(results: Results, case: str) -> Analysis:
     return done
 
 
-@pytest.mark.parametrize("case", [name for name, (arguments, _) in CASES.items() if STARVES[0] in arguments])
+@pytest.mark.parametrize(
+    "case", some_slow([name for name, (arguments, _) in CASES.items() if STARVES[0] in arguments], SLOW)
+)
 def test_a_starved_loop(results: Results, case: str) -> None:
     done = told(results, case)
     # Workers that are started for four batches cost about as much as the batches do.
@@ -66,14 +77,17 @@ def test_a_starved_loop(results: Results, case: str) -> None:
 
 @pytest.mark.parametrize(
     "case",
-    [
-        "ten-steps-well-fed",
-        "slow-steps",
-        "slow-steps-ten",
-        "epochs-of-four-well-fed",
-        "without-workers-well-fed",
-        "there-at-once",
-    ],
+    some_slow(
+        [
+            "ten-steps-well-fed",
+            "slow-steps",
+            "slow-steps-ten",
+            "epochs-of-four-well-fed",
+            "without-workers-well-fed",
+            "there-at-once",
+        ],
+        SLOW,
+    ),
 )
 def test_a_loop_that_is_well_fed(results: Results, case: str) -> None:
     done = told(results, case)
@@ -87,19 +101,20 @@ def test_workers_that_are_slow_to_start(results: Results) -> None:
     assert all(0.5 < one["seconds"] < 5.0 for one in startups), startups
 
 
-@pytest.mark.parametrize("case", ["there-at-once", "slow-steps"])
+@pytest.mark.parametrize("case", some_slow(["there-at-once", "slow-steps"], SLOW))
 def test_start_up_is_no_step_of_the_loop(results: Results, case: str) -> None:
     done = told(results, case)
     assert all(one["seconds"] < 0.5 for one in done.json["session"]["startups"])
 
 
 def test_every_level_of_evidence_is_said(results: Results) -> None:
-    levels = {case: told(results, case).json["verdict"]["level"] for case in CASES}
+    levels = {case: told(results, case).json["verdict"]["level"] for case in results}
     assert {*levels.values()} <= {"observed", "intervened", "proven"}, levels
 
 
 def test_windows_go_on_over_epochs(results: Results) -> None:
-    for case in ("epochs-of-four", "epochs-of-four-persistent", "epochs-of-four-rebuilt", "leaves-after-five"):
+    epochs = {"epochs-of-four", "epochs-of-four-persistent", "epochs-of-four-rebuilt", "leaves-after-five"}
+    for case in epochs & results.keys():
         done = told(results, case)
         assert done.measured == {"device", "baseline"}, done.stdout
         assert 40 < done.ms("baseline") < 120, "some 60 ms, two workers side by side, and no start-up"

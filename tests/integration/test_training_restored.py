@@ -137,7 +137,7 @@ def test_ctrl_c_returns_what_was_measured(loader: DataLoader[Any], expected: lis
     assert goes_on(loader, training) == expected
 
 
-@pytest.mark.parametrize("seconds", [0.0, 0.05, 0.5])
+@pytest.mark.parametrize("seconds", [0.0, pytest.param(0.05, marks=pytest.mark.slow), 0.5])
 def test_a_signal_at_any_moment(loader: DataLoader[Any], expected: list[float], seconds: float) -> None:
     training = Training()
     timer = threading.Timer(seconds, os.kill, (os.getpid(), signal.SIGINT))

@@ -263,7 +263,7 @@ def _taken(groups: list[list[Symbol]], take: Take) -> list[Symbol]:
     return [group[row] for row in take.rows]
 
 
-@settings(deadline=None, max_examples=300)
+@settings(deadline=None, max_examples=150)
 @given(cases())
 def test_every_image_takes_its_own_ops_once_and_in_order(case: Case) -> None:
     program = merge(*case)

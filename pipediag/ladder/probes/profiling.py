@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import gc
 import sys
+import tempfile
 import weakref
 from collections.abc import Generator, Iterable, Sequence
 from contextlib import ExitStack
@@ -22,6 +23,7 @@ from ...analysis.profile import Path as ModulePath
 from ...analysis.profile import Piece, heaviest, heaviest_modules
 from ...measure.clock import Clock
 from ...measure.device import Device
+from ...report.files import write_whole
 from ...session import Profile
 from ..caches import BatchCache
 from ..loop_side import LoopSide
@@ -110,8 +112,10 @@ class _Recording:
     def summary(self, step_ms: float, file: str) -> Profile:
         on_cpu = self._device.is_cpu
         try:
-            Path(file).write_bytes(b"")  # the profiler itself does not report a file that cannot be opened
-            self._profiler.export_chrome_trace(file)
+            with tempfile.TemporaryDirectory() as folder:  # torch leaves a part of a file that it cannot write
+                whole = Path(folder, "trace.json")
+                self._profiler.export_chrome_trace(str(whole))
+                write_whole(file, whole.read_bytes())
         except (OSError, RuntimeError) as error:
             return Profile(why_not=f"{file} could not be written ({getattr(error, 'strerror', None) or error})")
         events = list(self._profiler.events() or [])
