@@ -46,6 +46,16 @@ def told(program: Program) -> list[tuple[str, list[tuple[int, Rows]], str]]:
     ]
 
 
+def test_resized_originals_lie_in_the_batchs_order() -> None:
+    groups = [((3, side, 6), DTYPE, False) for side in (8, 9)]
+    tracks = [track((op("fast_resample", i), 0)) for i in range(3)]
+    program = merged(tracks, [(1, 0), (0, 0), (1, 1)], groups)
+    (step,) = program.steps
+    assert step.ragged and [one.numbers for one in step.ops] == [(0,), (1,), (2,)]
+    assert step.takes == (Take(1, range(1)), Take(0, range(1)), Take(1, range(1, 2)))
+    assert program.outputs == [Output((Take(2, None),), None)]
+
+
 def test_samples_that_are_all_alike_take_each_step_together() -> None:
     tracks = [track((op("a", i), 0), (op("b", 10 + i), 1)) for i in range(3)]
     program = merged(tracks)
