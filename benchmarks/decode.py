@@ -21,13 +21,13 @@ import numpy as np
 import PIL.Image
 import torch
 import torchvision
-from torch.utils.data import DataLoader, RandomSampler
+from torch.utils.data import DataLoader
 from torchvision import transforms as T
 
 from pipediag.remedy import offload
 
 from .common import RESULTS, kept_rows, load, save
-from .decode_peers import MEAN, PEERS, STD
+from .decode_peers import MEAN, PEERS, STD, endless
 
 _CLASSES = 16
 FORMS = ("plain", "exact", "decoded")  # the others are the peers
@@ -60,9 +60,7 @@ def loader_of(folder: Path, batch: int, workers: int) -> DataLoader[Any]:
             T.Normalize(MEAN, STD),
         ]
     )
-    data = torchvision.datasets.ImageFolder(str(folder), chain)
-    sampler = RandomSampler(data, replacement=True, num_samples=10**7)
-    return DataLoader(data, batch, sampler=sampler, num_workers=workers, pin_memory=True)
+    return endless(folder, batch, workers, chain)
 
 
 def training(device: torch.device) -> Callable[[Any], None]:

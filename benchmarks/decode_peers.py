@@ -10,8 +10,9 @@ from pathlib import Path
 from typing import Any
 
 import torch
-import torchvision
 from torch.utils.data import DataLoader, RandomSampler
+from torchvision.datasets import ImageFolder
+from torchvision.datasets.folder import default_loader
 from torchvision.io import ImageReadMode, decode_image
 from torchvision.transforms import v2
 
@@ -51,7 +52,7 @@ def tensors(folder: Path, batch: int, workers: int) -> Iterator[Any]:
             v2.Normalize(MEAN, STD),
         ]
     )
-    return iter(_loader(folder, batch, workers, chain))
+    return iter(endless(folder, batch, workers, chain, _decoded))
 
 
 def kornia(folder: Path, batch: int, workers: int) -> Iterator[Any]:
@@ -59,15 +60,18 @@ def kornia(folder: Path, batch: int, workers: int) -> Iterator[Any]:
     from kornia.augmentation import AugmentationSequential, Normalize, RandomHorizontalFlip
 
     chain = AugmentationSequential(RandomHorizontalFlip(), Normalize(MEAN, STD))
-    for images, labels in _loader(folder, batch, workers, v2.RandomResizedCrop(224, antialias=True)):
+    for images, labels in endless(folder, batch, workers, v2.RandomResizedCrop(224, antialias=True), _decoded):
         yield chain(images.to("cuda", non_blocking=True).float() / 255), labels
 
 
 PEERS: dict[str, Callable[[Path, int, int], Iterator[Any]]] = {"dali": dali, "v2": tensors, "kornia": kornia}
 
 
-def _loader(folder: Path, batch: int, workers: int, transform: Any) -> DataLoader[Any]:
-    data = torchvision.datasets.ImageFolder(str(folder), transform, loader=_decoded)
+def endless(
+    folder: Path, batch: int, workers: int, transform: Any, opened: Callable[[str], Any] = default_loader
+) -> DataLoader[Any]:
+    """Return a loader whose epoch never ends, of the images in ``folder`` as ``opened`` opens them."""
+    data = ImageFolder(str(folder), transform, loader=opened)
     sampler = RandomSampler(data, replacement=True, num_samples=10**7)
     return DataLoader(data, batch, sampler=sampler, num_workers=workers, pin_memory=True)
 

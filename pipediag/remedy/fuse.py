@@ -51,8 +51,6 @@ _CODES = {
     "invert": PixelOp.INVERT,
     "solarize": PixelOp.SOLARIZE,
     "posterize": PixelOp.POSTERIZE,
-}
-_PILLOWS_CODES = {
     "pillow_adjust_brightness": PixelOp.BRIGHTNESS,  # the same arithmetic
     "pillow_adjust_contrast": PixelOp.PILLOW_CONTRAST,
     "pillow_adjust_saturation": PixelOp.PILLOW_SATURATION,
@@ -60,8 +58,7 @@ _PILLOWS_CODES = {
     "pillow_grayscale": PixelOp.PILLOW_GRAYSCALE,
     "pillow_point": PixelOp.POINT,
 }
-_ALL_CODES = {**_CODES, **_PILLOWS_CODES}
-_ON_PIXELS = {*_FLIPS, *_ALL_CODES, "to_dtype", "normalize"}
+_ON_PIXELS = {*_FLIPS, *_CODES, "to_dtype", "normalize"}
 _TO_FLOAT = {"multiply": (1.0 / 255.0, 1.0), "divide": (1.0, 255.0), "cast": (1.0, 1.0)}
 _TO_UINT8 = {"multiply": (255.0 + 1.0 - 1e-3,), "cast": (1.0,)}
 _DTYPES = (torch.uint8, torch.float32)
@@ -205,8 +202,6 @@ def _fused(parts: Sequence[_Part], channels: Shape, dtype: torch.dtype) -> list[
 def _is_pixel_op(kind: Kind, channels: Shape, dtype: torch.dtype) -> bool:
     if kind.name not in _ON_PIXELS or dtype not in _DTYPES or channels not in ((1,), (3,)) or kind.channels != channels:
         return False
-    if kind.name in _PILLOWS_CODES:
-        return True  # a picture
     if kind.name == "to_dtype":
         known: dict[str, Any] = _TO_UINT8 if kind.dtype == torch.uint8 else _TO_FLOAT
         return bool(kind.dtype in _DTYPES and kind.static[1] in known)
@@ -311,7 +306,7 @@ def _code(kind: Kind) -> PixelOp | None:
     end)."""
     if kind.name == "to_dtype":
         return PixelOp.TO_UINT8 if kind.dtype == torch.uint8 else PixelOp.TO_FLOAT
-    return _ALL_CODES.get(kind.name)
+    return _CODES.get(kind.name)
 
 
 _WITH_FACTOR = (

@@ -448,22 +448,26 @@ def _turned(red, green, blue, angle):
     lowest = tl.minimum(tl.maximum(rest * high, 0.0), 1.0)
     # Rounding may bring the hue up to a full circle, which is in the first sector again.
     sector = tl.where(sector >= 6.0, 0.0, sector)
-    red = tl.where(
-        (sector == 0.0) | (sector == 5.0),
-        high,
-        tl.where(sector == 1.0, falling, tl.where(sector == 4.0, rising, lowest)),
-    )
-    green = tl.where(
-        (sector == 1.0) | (sector == 2.0),
-        high,
-        tl.where(sector == 3.0, falling, tl.where(sector == 0.0, rising, lowest)),
-    )
-    blue = tl.where(
-        (sector == 3.0) | (sector == 4.0),
-        high,
-        tl.where(sector == 5.0, falling, tl.where(sector == 2.0, rising, lowest)),
-    )
+    red = _channel(sector, 0.0, high, falling, rising, lowest)
+    green = _channel(sector, 4.0, high, falling, rising, lowest)
+    blue = _channel(sector, 2.0, high, falling, rising, lowest)
     return red, green, blue
+
+
+@triton.jit
+def _channel(sector, ahead, high, falling, rising, lowest):
+    """Return a channel by the sector of the hue.
+
+    Red is high in sectors 5 and 0, falls in 1, is low in 2 and 3, and rises in 4. Green and blue are 4 and 2 sectors
+    ahead of it.
+    """
+    here = sector + ahead
+    here = tl.where(here >= 6.0, here - 6.0, here)
+    return tl.where(
+        (here == 0.0) | (here == 5.0),
+        high,
+        tl.where(here == 1.0, falling, tl.where(here == 4.0, rising, lowest)),
+    )
 
 
 # --- the same as Pillow computes it; see batched/pillow_colour.py
@@ -520,24 +524,12 @@ def _pillow_turned(red, green, blue, steps):
     falling = _pillow_part(value, (strength * progress).to(tl.float64))
     rising = _pillow_part(value, strength.to(tl.float64) * (1.0 - progress.to(tl.float64)))
     sector = tl.where(sector >= 6.0, sector - 6.0, sector).to(tl.float32)
-    red = _pillow_sector(sector, high, falling, rising, lowest, 0.0)
-    green = _pillow_sector(sector, high, falling, rising, lowest, 4.0)
-    blue = _pillow_sector(sector, high, falling, rising, lowest, 2.0)
+    red = _channel(sector, 0.0, high, falling, rising, lowest)
+    green = _channel(sector, 4.0, high, falling, rising, lowest)
+    blue = _channel(sector, 2.0, high, falling, rising, lowest)
     return red, green, blue
 
 
 @triton.jit
 def _pillow_part(value, share):
     return tl.floor(value * (1.0 - share) + 0.5).to(tl.float32)
-
-
-@triton.jit
-def _pillow_sector(sector, high, falling, rising, lowest, ahead):
-    """Return a channel: red is high in sectors 5 and 0, falls in 1, is low in 2 and 3, and rises in 4."""
-    here = sector + ahead
-    here = tl.where(here >= 6.0, here - 6.0, here)
-    return tl.where(
-        (here == 0.0) | (here == 5.0),
-        high,
-        tl.where(here == 1.0, falling, tl.where(here == 4.0, rising, lowest)),
-    )
