@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from .sandbox import Analysis, LeftOut, Sandbox, wait_for_none
+from .sandbox import Analysis, Sandbox, wait_for_none
 
 
 @pytest.fixture
@@ -28,10 +28,9 @@ def analyze(sandbox: Sandbox) -> Callable[..., Analysis]:
 
 
 @pytest.fixture(scope="module")
-def left_out(request: pytest.FixtureRequest) -> LeftOut:
-    """Which of the cases that only slow tests take need no analysis: all of them, unless the slow tests run too."""
-    slow = any(item.path == request.path and item.get_closest_marker("slow") for item in request.session.items)
-    return lambda cases: frozenset() if slow else frozenset(cases)
+def slow_too(request: pytest.FixtureRequest) -> bool:
+    """Whether the module's slow tests run too. If not, the cases that only they take need no analysis."""
+    return any(item.path == request.path and item.get_closest_marker("slow") for item in request.session.items)
 
 
 @pytest.fixture(scope="module")

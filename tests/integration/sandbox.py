@@ -27,8 +27,6 @@ PATIENCE = 90.0
 _MARK = "PIPEDIAG_TEST_MARK"
 
 _T = TypeVar("_T")
-#: The fixture ``left_out``.
-LeftOut = Callable[[Collection[str]], frozenset[str]]
 
 
 @dataclass

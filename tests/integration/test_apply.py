@@ -15,7 +15,7 @@ import pytest
 
 from pipediag.analysis.remedy import FEWEST
 
-from .sandbox import SCRIPTS, Analysis, LeftOut, Sandbox, line_of, some_slow
+from .sandbox import SCRIPTS, Analysis, Sandbox, line_of, some_slow
 
 pytest.importorskip("torchvision")
 
@@ -39,14 +39,14 @@ SLOW = ["short-epochs", "leaves-early"]
 
 
 @pytest.fixture(scope="module")
-def results(side_by_side: Callable[..., Future[Analysis]], left_out: LeftOut) -> Results:
+def results(side_by_side: Callable[..., Future[Analysis]], slow_too: bool) -> Results:
     options = ("--apply", "--apply-budget", "12", "--plan", "plan.json")
     return {
         name: side_by_side(
             SCRIPT, *arguments, budget=2, rungs="baseline", options=options, crashes=name == "host-memory"
         )
         for name, arguments in CASES.items()
-        if name not in left_out(SLOW)
+        if slow_too or name not in SLOW
     }
 
 

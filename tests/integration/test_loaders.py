@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from .sandbox import Analysis, LeftOut, line_of, some_slow
+from .sandbox import Analysis, line_of, some_slow
 
 Results = dict[str, Future[Analysis]]
 
@@ -42,11 +42,11 @@ SLOW = ["forkserver", "exact-steps", "contract-distributed"]
 
 
 @pytest.fixture(scope="module")
-def results(side_by_side: Callable[..., Future[Analysis]], left_out: LeftOut) -> Results:
+def results(side_by_side: Callable[..., Future[Analysis]], slow_too: bool) -> Results:
     return {
         name: side_by_side(*command, **options)
         for name, (command, options) in CASES.items()
-        if name not in left_out(SLOW)
+        if slow_too or name not in SLOW
     }
 
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from .sandbox import PIPEDIAG, SCRIPTS, Analysis, LeftOut, Sandbox, some_slow
+from .sandbox import PIPEDIAG, SCRIPTS, Analysis, Sandbox, some_slow
 
 Results = dict[str, Future[Analysis]]
 
@@ -29,12 +29,12 @@ SLOW = ["inside", "short-epochs"]
 
 
 @pytest.fixture(scope="module")
-def results(side_by_side: Callable[..., Future[Analysis]], left_out: LeftOut) -> Results:
+def results(side_by_side: Callable[..., Future[Analysis]], slow_too: bool) -> Results:
     options = ("--profile", "trace.json", "-o", "out.md")
     return {
         name: side_by_side(SCRIPT, *arguments, budget=2, rungs=rungs, options=options)
         for name, (arguments, rungs) in CASES.items()
-        if name not in left_out(SLOW)
+        if slow_too or name not in SLOW
     }
 
 

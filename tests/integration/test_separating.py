@@ -10,7 +10,7 @@ from concurrent.futures import Future
 
 import pytest
 
-from .sandbox import Analysis, LeftOut, line_of, some_slow
+from .sandbox import Analysis, line_of, some_slow
 
 Analyze = Callable[..., Analysis]
 Results = dict[str, Future[Analysis]]
@@ -32,8 +32,8 @@ SLOW = ["keywords", "getitems", "collate-object", "length"]
 
 
 @pytest.fixture(scope="module")
-def results(side_by_side: Callable[..., Future[Analysis]], left_out: LeftOut) -> Results:
-    forms = [form for form in FORMS if form not in left_out(SLOW)]
+def results(side_by_side: Callable[..., Future[Analysis]], slow_too: bool) -> Results:
+    forms = [form for form in FORMS if slow_too or form not in SLOW]
     separable = {form: side_by_side("separable.py", form, rungs="raw,baseline", budget=5) for form in forms}
     inseparable = {
         form: side_by_side("separable.py", form, rungs="device,raw,warm,baseline", budget=4) for form in INSEPARABLE
@@ -41,7 +41,7 @@ def results(side_by_side: Callable[..., Future[Analysis]], left_out: LeftOut) ->
     iterable = {
         name: side_by_side("iterable.py", *arguments, rungs="device,sample,raw,warm,baseline", budget=4)
         for name, arguments in ITERABLE.items()
-        if name not in left_out(SLOW)
+        if slow_too or name not in SLOW
     }
     return separable | inseparable | iterable
 

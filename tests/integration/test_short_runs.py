@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from .sandbox import Analysis, LeftOut, some_slow
+from .sandbox import Analysis, some_slow
 
 Results = dict[str, Future[Analysis]]
 
@@ -48,11 +48,11 @@ SLOW = [
 
 
 @pytest.fixture(scope="module")
-def results(side_by_side: Callable[..., Future[Analysis]], left_out: LeftOut) -> Results:
+def results(side_by_side: Callable[..., Future[Analysis]], slow_too: bool) -> Results:
     return {
         name: side_by_side("short_runs.py", *arguments, code=None, **options)
         for name, (arguments, options) in CASES.items()
-        if name not in left_out(SLOW)
+        if slow_too or name not in SLOW
     }
 
 
