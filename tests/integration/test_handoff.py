@@ -13,7 +13,7 @@ import pytest
 
 from pipediag.analysis.remedy import HAND_OFF
 
-from .sandbox import PIPEDIAG, SCRIPTS, Analysis, LeftOut, Sandbox, some_slow
+from .sandbox import PIPEDIAG, SCRIPTS, Analysis, Sandbox, some_slow
 
 pytest.importorskip("torchvision")
 
@@ -25,7 +25,7 @@ CASES: dict[str, list[str]] = {
     "reverted": ["--chain", "slow"],
     "stream": ["--stream", "--batches", "200"],
     "ends-early": ["--batches", "200", "--epochs", "1"],
-    "neutral": ["--ms", "0"],
+    "slower": ["--ms", "0", "--packed-ms", "3"],
     "host-memory": ["--wants", "host-memory"],
     "refused": ["--refuse", "its batches hold no tensors"],
 }
@@ -38,7 +38,7 @@ def plans(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def results(side_by_side: Callable[..., Future[Analysis]], plans: Path, left_out: LeftOut) -> Results:
+def results(side_by_side: Callable[..., Future[Analysis]], plans: Path, slow_too: bool) -> Results:
     return {
         name: side_by_side(
             SCRIPT,
@@ -49,7 +49,7 @@ def results(side_by_side: Callable[..., Future[Analysis]], plans: Path, left_out
             crashes=name == "host-memory",
         )
         for name, arguments in CASES.items()
-        if name not in left_out(SLOW)
+        if slow_too or name not in SLOW
     }
 
 
@@ -82,7 +82,7 @@ def test_its_rounds_have_baselines_of_their_own(results: Results) -> None:
 
 @pytest.mark.parametrize(
     ("case", "why"),
-    [("neutral", ""), ("host-memory", "this loop wants its batches"), ("refused", "its batches hold no tensors")],
+    [("slower", ""), ("host-memory", "this loop wants its batches"), ("refused", "its batches hold no tensors")],
 )
 def test_what_does_not_apply_is_told(results: Results, plans: Path, case: str, why: str) -> None:
     done = results[case].result()

@@ -19,6 +19,7 @@ from pipediag.remedy.worker import packing
 
 parser = argparse.ArgumentParser()
 parser.add_argument("--ms", type=float, default=12.0, help="milliseconds that such a batch costs")
+parser.add_argument("--packed-ms", type=float, default=0.0, help="milliseconds that any other batch costs")
 parser.add_argument("--chain", choices=["none", "slow"], default="none")
 parser.add_argument("--stream", action="store_true", help="the dataset is iterable")
 parser.add_argument("--wants", choices=["anything", "host-memory"], default="anything")
@@ -71,6 +72,8 @@ for _epoch in range(args.epochs):
             time.sleep(args.ms / 1000)
         elif args.wants == "host-memory":
             raise RuntimeError("this loop wants its batches as the workers made them")
+        else:
+            time.sleep(args.packed_ms / 1000)
         loss = nn.functional.cross_entropy(model(images), labels)
         optimizer.zero_grad()
         loss.backward()
