@@ -287,11 +287,14 @@ def _batch_queues(loader: DataLoader[Any]) -> list[Any]:
 
 
 def _drain(queue: Any) -> None:
-    """Take out batches that no worker took: this process keeps their shared memory open until somebody does."""
+    """Take out batches that no worker took: this process keeps their shared memory open until somebody does.
+
+    A process that has no descriptors left cannot open it, for which Python raises several errors.
+    """
     try:
         while True:
             queue.get(block=False)
-    except (Empty, OSError, EOFError):
+    except (Empty, OSError, EOFError, RuntimeError):
         pass
 
 

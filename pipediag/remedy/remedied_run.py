@@ -28,6 +28,8 @@ from .streams.feed import fetches_ahead
 
 #: Seconds within which the signal of a worker that has ended arrives.
 _SIGNALLED = 1.0
+#: Modules that bring a worker's batches into this process.
+_BETWEEN_PROCESSES = ("multiprocessing.", "torch.multiprocessing.")
 #: Attributes of a loader that must not change during the run.
 _SETTINGS = ("dataset", "batch_sampler", "sampler", "collate_fn", "worker_init_fn", "num_workers", "generator")
 
@@ -143,7 +145,7 @@ class RemediedRun:
             except StopIteration:
                 return
             except Exception as error:
-                if _is_of_dead_worker(error):  # the plain loader's epoch ends with it too
+                if _has_lost_workers(error):  # the plain loader's epoch ends with it too
                     error = _in_torchs_words(error)
                     _close(batches)
                     raise error from None
@@ -215,12 +217,13 @@ def _close(batches: Iterator[Any]) -> None:
         close()
 
 
-def _is_of_dead_worker(error: Exception) -> bool:
-    """Return whether a worker has ended: torch says so, or what the worker left cannot be read."""
-    if isinstance(error, RuntimeError):
-        return str(error).startswith("DataLoader worker")
+def _has_lost_workers(error: Exception) -> bool:
+    """Return whether a worker has ended or cannot be reached: torch says so, or what it has sent cannot be read."""
+    if isinstance(error, RuntimeError) and str(error).startswith(("DataLoader worker", "Too many open files")):
+        return True
     *_, (innermost, _) = walk_tb(error.__traceback__)
-    return isinstance(error, (OSError, EOFError)) and innermost.f_globals["__name__"].startswith("multiprocessing.")
+    module = innermost.f_globals["__name__"]
+    return isinstance(error, (OSError, EOFError, RuntimeError)) and module.startswith(_BETWEEN_PROCESSES)
 
 
 def _in_torchs_words(error: Exception) -> Exception:
