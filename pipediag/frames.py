@@ -48,9 +48,19 @@ def is_torchs(file: str) -> bool:
 
 
 def users_part(error: BaseException) -> BaseException:
-    """Return the error without pipediag's frames in its traceback."""
+    """Return the error without pipediag's frames in its traceback, and in those of the errors that led to it."""
+    chain, seen = [error], set[int]()
+    while chain:
+        one = chain.pop()
+        if id(one) not in seen:
+            seen.add(id(one))
+            one.__traceback__ = _users_frames(one.__traceback__)
+            chain += [led for led in (one.__cause__, one.__context__) if led is not None]
+    return error
+
+
+def _users_frames(tb: TracebackType | None) -> TracebackType | None:
     frames = []
-    tb = error.__traceback__
     while tb is not None:
         if not is_ours(tb.tb_frame.f_code.co_filename):
             frames.append(tb)
@@ -58,7 +68,7 @@ def users_part(error: BaseException) -> BaseException:
     kept: TracebackType | None = None
     for tb in reversed(frames):
         kept = TracebackType(kept, tb.tb_frame, tb.tb_lasti, tb.tb_lineno)
-    return error.with_traceback(kept)
+    return kept
 
 
 def users_text(error: Exception) -> Exception:

@@ -21,27 +21,39 @@ class Sender:
     """A hosted process's end of the pipe or socket. Events that cannot be delivered are dropped.
 
     A script may close every descriptor and reuse the number for a file of its own.
+
+    Args:
+        members: the socket to connect to if the script has closed the descriptor.
     """
 
-    def __init__(self, fd: int) -> None:
-        self._fd = fd
-        os.set_inheritable(fd, False)
+    def __init__(self, fd: int, members: str = "") -> None:
+        self._members = members
         self._pid = os.getpid()
-        self._identity = _identity(fd)
+        self._take(fd)
         # The parent sees that this process has gone only if no worker holds a copy.
         os.register_at_fork(after_in_child=self.close)
 
+    def _take(self, fd: int) -> None:
+        os.set_inheritable(fd, False)
+        self._fd, self._identity = fd, _identity(fd)
+
     def send(self, kind: str, data: dict[str, Any]) -> None:
-        if os.getpid() != self._pid or not self._is_open():
+        if os.getpid() != self._pid:
             return
+        with suppress(OSError):
+            if not self._is_open() and self._members:
+                self._take(_connection(self._members))
+                self._write("member", {"pid": self._pid, "rank": None})
+            if self._is_open():
+                self._write(kind, data)
+
+    def _write(self, kind: str, data: dict[str, Any]) -> None:
         line = json.dumps([kind, data], default=str).encode() + b"\n"
-        try:
-            while line:
-                line = line[os.write(self._fd, line) :]
-        except OSError:
-            pass
+        while line:
+            line = line[os.write(self._fd, line) :]
 
     def close(self) -> None:
+        self._members = ""
         if self._is_open():
             os.close(self._fd)
             self._fd = -1
@@ -121,14 +133,18 @@ class Listener:
 
 def connected(path: str) -> Sender:
     """Return a sender to the parent that listens at ``path``; if none does, events go nowhere."""
+    return Sender(_connection(path), path)
+
+
+def _connection(path: str) -> int:
     connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
         with _short(path) as name:
             connection.connect(name)
     except OSError:
         connection.close()
-        return Sender(os.open(os.devnull, os.O_WRONLY))
-    return Sender(connection.detach())
+        return os.open(os.devnull, os.O_WRONLY)
+    return connection.detach()
 
 
 def wait_for_any(fds: Sequence[int], seconds: float) -> None:

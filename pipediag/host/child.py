@@ -20,7 +20,7 @@ from ..analysis.audit.rounds import next_round as next_audit_round
 from ..analysis.remedy import next_trial
 from ..analysis.stopping import next_round
 from ..errors import EXIT_INTERRUPTED, AnalysisOver
-from ..frames import in_one_line, raised_by_ours, users_part
+from ..frames import in_one_line, raised_by_ours
 from ..lifeline import end_with
 from ..measure.own_rank import own_rank
 from ..session import Session
@@ -32,6 +32,7 @@ from .members import hosting_members
 from .script import NoSuchModule, Target, run
 from .stacks import write_stacks_on_end
 from .standard_streams import keep_printing
+from .tracebacks import script_hook
 
 if TYPE_CHECKING:
     from ..ladder.measurement import Measurement
@@ -49,7 +50,7 @@ def main(arguments: list[str]) -> int:
     order = read_order(arguments[0])
     end_with(order["parent"])
     write_stacks_on_end(order["stacks"])
-    child = Child(order, Sender(int(arguments[1])))
+    child = Child(order, Sender(int(arguments[1]), order["members"]))
     keep_printing()
     return child.run(Target.of(arguments[2:]))
 
@@ -95,8 +96,7 @@ class Child:
             raise
         except BaseException as crash:
             sys.stdout.flush()
-            users_part(crash)
-            sys.excepthook(type(crash), crash, crash.__traceback__)
+            script_hook()(type(crash), crash, crash.__traceback__)
             return 1
         return 0
 

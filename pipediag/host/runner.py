@@ -10,16 +10,15 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
-from types import TracebackType
 from typing import Any
 
 from ..errors import PipediagError, PlanRefused, RunOver
-from ..frames import users_part
 from ..measure.own_rank import own_rank
 from ..remedy import saved
 from .hooks import on_first_iteration
 from .members import Members, hosting_members
 from .script import NoSuchModule, Target, run
+from .tracebacks import script_hook
 
 #: Arguments in place of a plan's file: find out what can move, without or with the decoding of JPEGs. The first also
 #: stands in place of a folder for samples.
@@ -121,11 +120,5 @@ def _traceback_of_the_users() -> Iterator[None]:
     except (SystemExit, RunOver, NoSuchModule):
         raise
     except BaseException:
-        show = sys.excepthook
-
-        def show_users_part(kind: type[BaseException], error: BaseException, tb: TracebackType | None) -> None:
-            users_part(error.with_traceback(tb))
-            show(kind, error, error.__traceback__)
-
-        sys.excepthook = show_users_part
+        sys.excepthook = script_hook()
         raise

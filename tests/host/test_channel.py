@@ -145,6 +145,28 @@ class TestSocket:
     def test_nobody_listens(self, tmp_path: Path) -> None:
         connected(str(tmp_path / "nobody")).send("a", {})
 
+    def test_a_script_that_closed_the_descriptor(self, tmp_path: Path) -> None:
+        """The sender connects again, says whose events follow, and leaves the script's own file alone."""
+        path = str(tmp_path / "members")
+        listener, sender = Listener(path), connected(path)
+        (first,) = listener.accepted()
+        number = sender._fd
+        with open(tmp_path / "checkpoint", "wb") as file:
+            os.dup2(file.fileno(), number)
+            sender.send("window", {"rung": "raw"})
+        (second,) = listener.accepted()
+        member = ("member", {"pid": os.getpid(), "rank": None})
+        assert list(second.events()) == [member, ("window", {"rung": "raw"})]
+        os.close(number)
+        assert (tmp_path / "checkpoint").read_bytes() == b""
+        assert list(first.events()) == [] and first.gone
+        sender.close()
+        sender.send("window", {"rung": "full"})
+        assert list(listener.accepted()) == [] and list(second.events()) == []
+        first.close()
+        second.close()
+        listener.close()
+
     def test_a_forked_process_holds_no_copy(self, tmp_path: Path) -> None:
         listener = Listener(str(tmp_path / "members"))
         sender = connected(str(tmp_path / "members"))
