@@ -41,7 +41,6 @@ class Fault:
         within: command that starts the command: closes a stream, limits files, mounts a full disk.
         alone: True if that line is all that may stand on standard error.
         quick: True if CI runs it.
-        defect: why the row is known not to hold; the test then fails once it does.
     """
 
     kind: str
@@ -55,7 +54,6 @@ class Fault:
     within: tuple[str, ...] = ()
     alone: bool = False
     quick: bool = False
-    defect: str = ""
 
     @property
     def id(self) -> str:

@@ -230,18 +230,14 @@ def _behaviours() -> Iterator[Fault]:
         yield planted("analyze", kind, "import", 0, "", COMPLETE)
     for kind in ("no-streams", "closes-streams", "forks", "daemon", "removes-folder"):
         yield planted("analyze", kind, "window", 0, "", COMPLETE)
-    row = planted("analyze", "closes-descriptors", "import", 1, "closed")
-    yield replace(row, defect="our pipe is closed with them, and the line says that there was no loader")
+    yield planted("analyze", "closes-descriptors", "import", 0, "", COMPLETE)
     for kind in ("changes-folder", "clears-environment", "forks"):
         yield planted("run", kind, "training", 0, "", NOTHING, "--steps=40")
     yield planted("analyze", "forks-and-exits", "window", 0, "", MEASURED)
-    row = planted("analyze", "few-files", "window", 1, "Too many open files|OSError|ancdata", MEASURED)
-    yield replace(row, defect="without descriptors to read code, frames of ours are not told from the user's")
-    hook = "the script's hook for exceptions is called from within a handler of pipediag's, whose frames then show"
-    for command, moment in (("analyze", "window"), ("run", "training")):
-        keeps = MEASURED if command == "analyze" else NOTHING
-        row = planted(command, "no-excepthook", moment, 1, "LookupError: the planted error", keeps)
-        yield replace(row, defect=hook)
+    yield planted("analyze", "few-files", "window", 1, "Too many open files|OSError|ancdata", MEASURED)
+    for kind in ("no-excepthook", "lost-excepthook", "failing-excepthook"):
+        yield planted("analyze", kind, "window", 1, "LookupError: the planted error", MEASURED)
+        yield planted("run", kind, "training", 1, "LookupError: the planted error")
     yield planted("analyze", "scratch-removed", "window", 0, "", COMPLETE)
     yield planted("run", "few-files", "training", 1, "Too many open files|OSError|ancdata")
 

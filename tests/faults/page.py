@@ -60,7 +60,6 @@ Files of sessions and plans may come from anybody: they are read or refused with
 
 - **SIGKILL of pipediag itself** leaves its folder in the temporary directory; the next analysis removes it. Its
   processes end at once. There is no report.
-- **A script that sets `sys.excepthook` to None, or to one that fails**: the traceback then shows frames of pipediag's.
 - **SIGTERM and SIGHUP while files are written or read**, after the measurement, end the command at once, like any
   program. Files are still whole or absent, but one named `.pipediag-` and a number may be left beside them.
 - **A script that hangs** is ended 15 s after the budget, not before, since one slow batch looks the same.

@@ -245,6 +245,16 @@ def swaps_the_hook(planted):
     raise LookupError("the planted error")
 
 
+def deletes_the_hook(planted):
+    del sys.excepthook
+    raise LookupError("the planted error")
+
+
+def breaks_the_hook(planted):
+    sys.excepthook = lambda kind, error, tb: error.no_such_attribute
+    raise LookupError("the planted error")
+
+
 def hangs(planted):
     time.sleep(FOREVER)
 
@@ -330,6 +340,8 @@ KINDS = {
     "leaves-process": leaves_a_process,
     "few-files": limits_its_files,
     "no-excepthook": swaps_the_hook,
+    "lost-excepthook": deletes_the_hook,
+    "failing-excepthook": breaks_the_hook,
     "hangs": hangs,
     "results-removed": removes_the_results,
     "results-in-the-way": fills_the_results,
