@@ -110,7 +110,7 @@ class Child:
         if threading.current_thread() is threading.main_thread():
             signal.signal(signal.SIGINT, self._interrupted)
         error: BaseException | None = None
-        said, making = "", False
+        said, exit_code, making = "", 0, False
         try:
             with self._stack:
                 self._stack.enter_context(on_first_iteration(self._begin, self._iterates))
@@ -123,6 +123,7 @@ class Child:
             raise
         except SystemExit as leaving:  # the script's own way to end, not a failure of the current rung
             said = leaving.code if isinstance(leaving.code, str) else ""
+            exit_code = leaving.code if isinstance(leaving.code, int) else int(leaving.code is not None)
             raise
         except NoSuchModule as unusable:
             said = str(unusable)
@@ -131,7 +132,7 @@ class Child:
             error, making = crash, raised_by_ours(crash)
             raise
         finally:
-            self._send_end(error, said, making)
+            self._send_end(error, said, exit_code, making)
 
     def _send_trainer(self, at: str) -> None:
         self._sender.send("trainer", {"at": at})
@@ -185,12 +186,13 @@ class Child:
         if not self._measurement.over:
             self._measurement.finish("interrupted")
 
-    def _send_end(self, error: BaseException | None, said: str, making: bool) -> None:
-        """Send how the script ended: by ``error``, or with its own message on standard error.
+    def _send_end(self, error: BaseException | None, said: str, exit_code: int, making: bool) -> None:
+        """Send how the script ended: by ``error``, or with its own message on standard error and exit code.
 
         ``making`` is true if the error came out of a loader.
         """
         story = Story(optimizer_steps=self._steps) if self._measurement is None else self._measurement.conclude()
+        story.exit_code = exit_code
         if said.strip():
             story.said = said.strip().splitlines()[-1]
         if error is not None:

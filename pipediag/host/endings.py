@@ -17,6 +17,7 @@ _FEW_STEPS = 2
 _WORKER_KILLED = re.compile(r"DataLoader worker \(pid \d+\) is killed by signal: ([^.]*)\.")
 _WORKER_EXITED = re.compile(r"DataLoader worker \(pid \d+\) exited unexpectedly with exit code (\d+)")
 _WORKER_ENDED = re.compile(r"DataLoader worker \(pid\(s\) [\d, ]+\) exited unexpectedly")
+_RANK = re.compile(r"rank \d+: ")
 _SIGNALS = {signal.strsignal(number): number.name for number in signal.Signals}
 _CAUSES = {
     "SIGKILL": "as by the kernel if memory runs out",
@@ -34,12 +35,14 @@ def failure(outcome: Outcome) -> str:
     """Return how the script failed, in its own words if there are any."""
     if outcome.killed:
         return f"it was killed by {_signal(signal.Signals(outcome.killed).name)}"
-    if worker := _WORKER_KILLED.search(outcome.story.error):
-        return f"a DataLoader worker was killed by {_signal(_SIGNALS.get(worker[1], worker[1]))}"
-    if worker := _WORKER_EXITED.search(outcome.story.error):
-        return f"a DataLoader worker ended by itself, with exit code {worker[1]}"
-    if _WORKER_ENDED.search(outcome.story.error):
-        return f"a DataLoader worker was killed, or ended by itself ({outcome.story.error})"
+    error = outcome.story.error
+    rank = whose[0] if (whose := _RANK.match(error)) else ""
+    if worker := _WORKER_KILLED.search(error):
+        return f"{rank}a DataLoader worker was killed by {_signal(_SIGNALS.get(worker[1], worker[1]))}"
+    if worker := _WORKER_EXITED.search(error):
+        return f"{rank}a DataLoader worker ended by itself, with exit code {worker[1]}"
+    if _WORKER_ENDED.search(error):
+        return f"{rank}a DataLoader worker was killed, or ended by itself ({error.removeprefix(rank)})"
     return words(outcome) or f"it ended with exit code {outcome.exit_code}"
 
 

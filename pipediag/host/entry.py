@@ -19,9 +19,14 @@ if __name__ == "__main__":
         sys.path.insert(0, _root)
     else:
         sys.path[0] = _root
+    import signal
     from importlib import import_module
 
-    _role = import_module(f"pipediag.host.{sys.argv[1]}")
+    try:
+        _role = import_module(f"pipediag.host.{sys.argv[1]}")
+    except KeyboardInterrupt:  # the script has not begun: there is no place of the user's to show
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
+        signal.raise_signal(signal.SIGINT)
     if _root not in sys.path[1:]:
         sys.path.append(_root)
     sys.exit(_role.main(sys.argv[2:]))

@@ -117,8 +117,10 @@ class Line:
                 self._job.session.enter(kind, event)  # all share the facts of the script
             case Story():
                 self.ended = True
-                if event.error:
-                    self.failed, self.error = now, event.error
+                self.error = event.error
+                if event.exit_code and self.rank is not None:  # the other ranks wait for it
+                    self.error = event.said or f"it ended with exit code {event.exit_code}"
+                self.failed = now if self.error else None
         self.watch.note(event)
         if self._waiting is not None:
             self._waiting.append((kind, event))

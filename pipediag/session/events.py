@@ -105,8 +105,9 @@ class Story:
     """What the script did: the facts from which the parent decides on another pass.
 
     ``target`` is the ordinal of the training loader, ``rung`` the one under way at the end. ``error`` is the last line
-    of the exception that ended the script, ``said`` that of its message on leaving; ``refused`` is true if the error
-    shows that the script cannot run twice, ``making`` if it came out of a loader, and so from making a batch.
+    of the exception that ended the script, ``said`` that of its message on leaving, ``exit_code`` what it left with;
+    ``refused`` is true if the error shows that the script cannot run twice, ``making`` if it came out of a loader, and
+    so from making a batch.
     """
 
     loaders: list[LoaderUse] = field(default_factory=list)
@@ -116,6 +117,7 @@ class Story:
     rung: str | None = None
     error: str = ""
     said: str = ""
+    exit_code: int = 0
     refused: bool = False
     making: bool = False
 

@@ -178,6 +178,25 @@ class TestFailures:
         story = played.lines.cause(Story(rung="device"))
         assert story.error.startswith("rank 1: it ended without a word") and story.rung is None
 
+    @pytest.mark.parametrize(("said", "words"), [("", "it ended with exit code 3"), ("no data", "no data")])
+    def test_a_rank_that_leaves_goes_before_those_that_lose_it(
+        self, played: Pass, clock: list[float], said: str, words: str
+    ) -> None:
+        leaves, other = played.member(1), played.member(0)
+        leaves.send("ended", asdict(Story(said=said, exit_code=3)))
+        played.take()
+        clock[0] = 1.0
+        self.ends(other, "RuntimeError: Connection closed by peer")
+        played.take()
+        assert played.lines.without_a_rank() == 1.0
+        story = played.lines.cause(Story(rung="device"))
+        assert (story.error, story.rung) == (f"rank 1: {words}", None)
+
+    def test_a_helper_that_leaves_has_not_failed(self, played: Pass) -> None:
+        played.member().send("ended", asdict(Story(exit_code=1)))
+        played.take()
+        assert played.lines.cause(Story(error="ValueError: no")).error == "ValueError: no"
+
     def test_without_a_member_that_failed_the_launchers_words_stand(self, played: Pass) -> None:
         self.ends(played.member(0))
         played.child.send("ended", self.LAUNCHER)

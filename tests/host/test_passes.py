@@ -244,6 +244,7 @@ class TestTrouble:
             ),
             ("DataLoader worker (pid 7) is killed by signal: Bus error. It", "SIGBUS, as if shared memory (/dev/shm)"),
             ("DataLoader worker (pid(s) 7, 8) exited unexpectedly", "a DataLoader worker was killed, or ended by its"),
+            ("rank 1: DataLoader worker (pid 7) is killed by signal: Killed. ", "rank 1: a DataLoader worker was killed"),
         ],
     )
     def test_a_worker_that_was_killed(self, error: str, words: str) -> None:
