@@ -25,7 +25,7 @@ _SHARED_MEMORY, _DESCRIPTORS = Path("/dev/shm"), Path("/proc/self/fd")
 #: Shared memory of torch's and Python's, as against that of others on this machine.
 _SHARED = ("torch_", "sem.", "psm_")
 #: Folders of multiprocessing's and torch's own, which any killed training leaves.
-_NATIVE = ("pymp-", "torchinductor_")
+_NATIVE = ("pymp-", "torchinductor_", "torchelastic_")
 
 
 #: Runs a command with a folder of its own in place of the machine's shared memory, which other programs use too.

@@ -27,7 +27,7 @@ from .files import Lay, at, denied, session, text
 
 def rows() -> Iterator[Fault]:
     """Every fault of this kind."""
-    for part in (_script_ends, _signals, _datasets, _loops, _behaviours, _no_scripts):
+    for part in (_script_ends, _signals, _datasets, _loops, _behaviours, _ranks, _no_scripts):
         yield from part()
 
 
@@ -240,6 +240,42 @@ def _behaviours() -> Iterator[Fault]:
         yield planted("run", kind, "training", 1, "LookupError: the planted error")
     yield planted("analyze", "scratch-removed", "window", 0, "", COMPLETE)
     yield planted("run", "few-files", "training", 1, "Too many open files|OSError|ancdata")
+
+
+# Jobs of two ranks; the fault is in the second
+
+
+def _ranks() -> Iterator[Fault]:
+    job = ("-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2", TRAINS)
+
+    def in_a_job(command: str, kind: str, moment: str, code: int, says: str, keeps: str = NOTHING) -> Fault:
+        budget = ("--budget", "30") if command == "analyze" else ()
+        more = ("--vision", "--samples=2000") if command == "run" else ()
+        argv = pipediag(*OPTIONS[command], *budget, *job, "--rank=1", *more, f"--fault={kind}", f"--at={moment}")
+        return Fault(kind, f"{command} of two ranks", moment, argv, code, says, keeps)
+
+    endings = {
+        "raises": "LookupError: the planted error",
+        "killed": "ended without a word|SIGKILL",
+        "dataset-raises": "LookupError: the planted error",
+        "worker-killed": "[Ww]orker.*(killed|exited unexpectedly)",
+        "exit-3": "exit code 3|exitcode *: 3",
+    }
+    for kind, says in endings.items():
+        often = kind in ("raises", "killed")
+        for moment in ("import", "first-batch", "window") if often else ("window",):
+            keeps = MEASURED if moment == "window" else NOTHING
+            yield in_a_job("analyze", kind, moment, 1, f"rank 1: .*({says})", keeps)
+        for moment in ("import", "training") if often else ("training",):
+            yield in_a_job("run", kind, moment, 1, says)
+    for kind, number in _SIGNALS.items():
+        killed = kind == "SIGKILL"
+        for moment in ("import", "window"):
+            keeps = MEASURED if moment == "window" and not killed else NOTHING
+            yield in_a_job("analyze", kind, moment, -9 if killed else 128 + number, "", keeps)
+        # torchrun ends its ranks, and ends with an error of its own
+        yield in_a_job("run", kind, "training", -9 if killed else 1, "" if killed else "SignalException")
+    yield in_a_job("analyze", "forks", "window", 0, "", COMPLETE)
 
 
 # Scripts that are none

@@ -8,6 +8,8 @@ import sys
 import time
 from contextlib import contextmanager
 
+import psutil
+
 #: Wakes up far later than any test waits.
 FOREVER = 1000
 
@@ -16,16 +18,24 @@ def say(text):
     print(text, file=sys.stderr, flush=True)
 
 
+def started_command():
+    """Return the process that was started as ``pipediag``: an ancestor, or this one where a script runs within it."""
+    up = [process.pid for process in psutil.Process().parents() if _is_pipediag(process.cmdline())]
+    return up[-1] if up else os.getpid()
+
+
+def _is_pipediag(command):
+    """``run`` replaces itself by the process that runs the script."""
+    return command[1:3] == ["-m", "pipediag"] or any(one.endswith("host/entry.py") for one in command)
+
+
 class Planted:
-    """One fault at one moment. Processes that are forked later share whether it has come.
+    """One fault at one moment. Processes that are forked later share whether it has come."""
 
-    ``under_parent``: True if pipediag is the parent of this process, False if it is this process.
-    """
-
-    def __init__(self, kind, moment, under_parent):
+    def __init__(self, kind, moment):
         self.kind, self.moment = kind, moment
         self.main = os.getpid()
-        self.command = os.getppid() if under_parent else self.main
+        self.command = started_command()
         self._armed = mmap.mmap(-1, 1)
         self._armed[0] = kind in IN_DATASET and moment == "first-batch"  # else the first batch would be made by then
         self._said = False
@@ -96,7 +106,13 @@ class Planted:
             self._settles = False
             return trouble
 
-        windows.Windows.settle = settle
+        native_window = windows.Windows.opened
+
+        def opened(ladder, rung, *args):
+            self._rung, self._settles = rung, False  # a rank that follows another does not settle
+            return native_window(ladder, rung, *args)
+
+        windows.Windows.settle, windows.Windows.opened = settle, opened
 
 
 # What ends the process that comes to the moment
@@ -161,12 +177,13 @@ def sends(number):
 
 
 def interrupts(planted):
-    os.killpg(os.getpgrp(), signal.SIGINT)
+    """As a terminal does: torchrun's ranks do not belong to it."""
+    os.killpg(os.getpgid(planted.command), signal.SIGINT)
 
 
 def interrupts_twice(planted):
     # This process may not live to send the second one.
-    group = os.getpgrp()
+    group = os.getpgid(planted.command)
     subprocess.Popen(["sh", "-c", f"trap '' INT; kill -INT -{group}; sleep 0.3; kill -INT -{group}"])
 
 

@@ -22,7 +22,7 @@ parser.add_argument("--uncaught", action="store_true", help="let the fault's exc
 parser.add_argument("--workers", type=int, default=2)
 parser.add_argument("--samples", type=int, default=160)
 args = parser.parse_args()
-planted = Planted(args.fault, args.at if args.fault in KINDS else "", under_parent=False)
+planted = Planted(args.fault, args.at if args.fault in KINDS else "")
 
 import torch  # noqa: E402
 from torch import nn  # noqa: E402

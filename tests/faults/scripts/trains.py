@@ -1,8 +1,7 @@
-"""Trains on samples that cost a millisecond until the planted fault comes."""
+"""Trains on samples that cost a millisecond until the planted fault comes, alone or as a rank of a job."""
 
 import argparse
-import sys
-from itertools import pairwise
+import os
 
 from planted import KINDS, Planted
 
@@ -10,6 +9,7 @@ parser = argparse.ArgumentParser()
 parser.add_argument("--fault", choices=[*KINDS, "none"], default="none")
 parser.add_argument("--at", default="")
 parser.add_argument("--only", default="", help="the fault is planted for this --rate alone")
+parser.add_argument("--rank", default="", help="the fault is planted in this rank alone")
 parser.add_argument("--rate", default="0.01")
 parser.add_argument("--broken", default="", choices=["", "init", "collate", "all", "replay", "empty", "stream"])
 parser.add_argument("--vision", action="store_true", help="transforms that can move")
@@ -21,10 +21,9 @@ parser.add_argument("--steps", type=int, default=100_000)
 parser.add_argument("--size", type=int, default=32)
 parser.add_argument("--workers", type=int, default=2)
 args = parser.parse_args()
-kind = args.fault if args.only in ("", args.rate) else "none"
-#: pipediag measures this script from the parent process; otherwise it has become this process.
-measured = any(a.endswith("entry.py") and b == "child" for a, b in pairwise(sys.orig_argv))
-planted = Planted(kind, args.at if kind != "none" else "", under_parent=measured)
+rank = os.environ.get("RANK", "")
+kind = args.fault if args.only in ("", args.rate) and args.rank in ("", rank) else "none"
+planted = Planted(kind, args.at if kind != "none" else "")
 planted.at("import")
 
 import time  # noqa: E402
@@ -106,6 +105,9 @@ if __name__ == "__main__":
         worker_init_fn=start,
     )
     model = nn.Sequential(nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(3, 4))
+    if rank:
+        torch.distributed.init_process_group("gloo")
+        model = nn.parallel.DistributedDataParallel(model)
     optimizer = torch.optim.SGD(model.parameters(), lr=float(args.rate))
     step = 0
     for _ in range(0 if args.no_loader else args.epochs):
