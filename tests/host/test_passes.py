@@ -244,12 +244,14 @@ class TestTrouble:
             ),
             ("DataLoader worker (pid 7) is killed by signal: Bus error. It", "SIGBUS, as if shared memory (/dev/shm)"),
             ("DataLoader worker (pid(s) 7, 8) exited unexpectedly", "a DataLoader worker was killed, or ended by its"),
-            ("rank 1: DataLoader worker (pid 7) is killed by signal: Killed. ", "rank 1: a DataLoader worker was killed"),
         ],
     )
     def test_a_worker_that_was_killed(self, error: str, words: str) -> None:
         story = replace(STORY, error=f"RuntimeError: {error}", making=True)
         assert words in trouble([ended(), ended(exit_code=1, story=story)])
+        story = replace(story, error=f"rank 1: RuntimeError: {error}")
+        told = trouble([ended(), ended(exit_code=1, story=story)])
+        assert words in told and told.count("rank 1: ") == 1
 
     def test_a_script_that_always_fails_once_it_trains_has_failed(self) -> None:
         assert trouble([ended(**self.FAILED), ended(**self.FAILED)]) == ""
