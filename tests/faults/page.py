@@ -15,8 +15,8 @@ PAGE = REPO / "docs" / "reliability.md"
 #: Set to 1, a run of the whole table writes the page.
 WRITES = "PIPEDIAG_WRITE_RELIABILITY"
 COMMANDS = (
-    "analyze", "analyze --apply", "run", "audit", "sweep", "report", "compare",
-    "diagnose", "offload", "StagePipeline", "cache",
+    "analyze", "analyze --apply", "analyze of two ranks", "run", "run of two ranks", "audit", "sweep",
+    "report", "compare", "diagnose", "offload", "StagePipeline", "cache",
 )  # fmt: skip
 #: Kinds that share a row of the page.
 _FAMILIES = {
