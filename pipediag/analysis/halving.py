@@ -2,10 +2,10 @@
 
 A round measures the loop on the unmodified loader and under every setting still in the race, in varied order, so that
 machine drift affects all alike. A setting's score is its speedup over the unmodified loader in the same rounds. After
-:data:`~.remedy.FIRST_LOOK` rounds, and whenever their number has doubled, the worse half leaves the race, as in
+:data:`FIRST_LOOK` rounds, and whenever their number has doubled, the worse half leaves the race, as in
 Jamieson and Talwalkar, "Non-stochastic Best Arm Identification and Hyperparameter Optimization" (AISTATS 2016), and so
 does every setting that certainly cannot win. The last setting is measured until its interval lies above
-:data:`~.estimate.LEAST`, or certainly below a worthwhile gain. A judgement needs at least :data:`~.remedy.FEWEST`
+:data:`~.estimate.LEAST`, or certainly below a worthwhile gain. A judgement needs at least as many
 rounds. The best of several settings looks good by chance more often than a single one; Bonferroni's correction widens
 its interval for that.
 
@@ -22,8 +22,12 @@ from typing import Any
 from ..session import LoaderSettings, Session, settings_rung
 from .estimate import LEAST, mean_rate, paired_ratio
 from .intervals import CONFIDENCE, Interval, plain
-from .remedy import FEWEST, FIRST_LOOK, paired
+from .remedy import paired
 from .thresholds import WORTH
+
+#: Number of rounds before the first look, and the fewest that allow a judgement: one more than for a remedy, since the
+#: settings of a race differ by less.
+FIRST_LOOK = 3
 
 
 @dataclass(frozen=True)
@@ -49,7 +53,7 @@ class Arm:
     @property
     def known(self) -> bool:
         """True if it was measured for long enough to be judged."""
-        return not self.why_not and self.rounds >= FEWEST
+        return not self.why_not and self.rounds >= FIRST_LOOK
 
     @property
     def pays(self) -> bool:

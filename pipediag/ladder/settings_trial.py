@@ -15,9 +15,8 @@ from typing import Any
 
 from torch.utils.data import DataLoader
 
-from ..analysis.halving import next_settings
+from ..analysis.halving import FIRST_LOOK, next_settings
 from ..analysis.knobs import Candidates, Memory, candidates, current, left_out
-from ..analysis.remedy import FIRST_LOOK
 from ..loop.copies import detached_twin, with_own_generators
 from ..measure.memory import free_bytes, own_bytes, shared_bytes
 from ..measure.schedule import Schedule

@@ -8,8 +8,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from pipediag.analysis.halving import arms, best, next_settings, rate, to_dict
-from pipediag.analysis.remedy import FEWEST, FIRST_LOOK
+from pipediag.analysis.halving import FIRST_LOOK, arms, best, next_settings, rate, to_dict
 from pipediag.measure.schedule import Schedule
 from pipediag.measure.window import Stopwatch, window_steps
 from pipediag.session import Knobs, LoaderSettings, Rung, Session, Window, settings_of, settings_rung
@@ -109,13 +108,13 @@ class TestWhoWins:
         assert (best(session) is not None) is (verdict == "pays")
 
     def test_few_rounds_prove_nothing(self) -> None:
-        session = raced([3.0], FEWEST - 1)
+        session = raced([3.0], FIRST_LOOK - 1)
         assert best(session) is None and arms(session)[0].verdict == "open"
 
     def test_rounds_without_the_loader_as_it_is_do_not_count(self) -> None:
-        session = raced([3.0], FEWEST)
+        session = raced([3.0], FIRST_LOOK)
         session.windows.remove(session.windows_of("baseline")[0])
-        assert arms(session)[0].rounds == FEWEST - 1 and best(session) is None
+        assert arms(session)[0].rounds == FIRST_LOOK - 1 and best(session) is None
 
     def test_the_best_of_many_needs_a_clearer_lead(self) -> None:
         """The very same windows of one setting, alone and among six."""

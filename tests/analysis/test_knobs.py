@@ -12,9 +12,9 @@ import pytest
 
 from pipediag.analysis import diagnose_session
 from pipediag.analysis.diagnosis import Recommendation
+from pipediag.analysis.halving import FIRST_LOOK
 from pipediag.analysis.knobs import MOST, Memory, candidates, current, left_out, makes_way
 from pipediag.analysis.ladder import LadderView
-from pipediag.analysis.remedy import FEWEST
 from pipediag.analysis.whatif import what_if
 from pipediag.host.passes import Request
 from pipediag.host.progress import ProgressLine
@@ -319,7 +319,7 @@ class TestRecommended:
         assert "num-workers" not in advice(tried([TEN, SIX], [1.0, 0.9]))
 
     def test_what_is_open_stays_a_prediction_and_says_so(self) -> None:
-        one = advice(tried([TEN], [1.5], rounds=FEWEST - 1))["num-workers"]
+        one = advice(tried([TEN], [1.5], rounds=FIRST_LOOK - 1))["num-workers"]
         assert one.measured is None
         assert one.evidence[-1].startswith("predicted; num_workers=10 was tried without a decision: 1.5x (")
 

@@ -172,7 +172,7 @@ class TestWorkersNeeded:
         assert needed(lacks=lacks) is None
 
     def test_unknown_after_few_rounds(self) -> None:
-        assert needed(rounds=2) is None
+        assert needed(rounds=1) is None
         assert needed(rounds=0) is None
 
     def test_unknown_below_the_clocks_resolution(self) -> None:

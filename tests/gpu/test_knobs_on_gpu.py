@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from pipediag.analysis.remedy import FEWEST
+from pipediag.analysis.halving import FIRST_LOOK
 
 ROOT = Path(__file__).resolve().parents[2]
 SCRIPT = Path(__file__).with_name("unpinned.py")
@@ -37,7 +37,7 @@ def test_pinned_memory_is_tried(report: dict[str, Any]) -> None:
     assert told is not None, report["verdict"]
     pinned = [one for one in told["tried"] if one["pin_memory"]]
     assert pinned and pinned[0]["why_not"] is None, told
-    assert pinned[0]["rounds"] >= FEWEST and pinned[0]["measured_speedup"]["value"] > 0, told
+    assert pinned[0]["rounds"] >= FIRST_LOOK and pinned[0]["measured_speedup"]["value"] > 0, told
 
 
 def test_what_is_recommended_of_it_is_what_was_measured(report: dict[str, Any]) -> None:

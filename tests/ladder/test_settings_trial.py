@@ -13,9 +13,8 @@ import torch
 from torch import Tensor, nn
 from torch.utils.data import DataLoader, Dataset
 
-from pipediag.analysis.halving import best
+from pipediag.analysis.halving import FIRST_LOOK, best
 from pipediag.analysis.knobs import Candidates
-from pipediag.analysis.remedy import FEWEST, FIRST_LOOK
 from pipediag.analysis.stopping import next_round
 from pipediag.errors import AnalysisOver
 from pipediag.ladder import settings_trial as knobs
@@ -285,7 +284,7 @@ def test_the_budget_ends_it(monkeypatch: pytest.MonkeyPatch) -> None:
     began = race.clock.now()
     race.run()
     assert race.clock.now() - began < 2.0 + 0.5
-    assert best(race.session) is None and 0 < len(race.session.windows_of("settings:1")) < FEWEST
+    assert best(race.session) is None and 0 < len(race.session.windows_of("settings:1")) < FIRST_LOOK
     assert {*race.closed} == {"settings:1"}
 
 
