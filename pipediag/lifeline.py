@@ -26,7 +26,7 @@ def end_with(parent: int) -> None:
     On Linux the kernel does it, so that the script sees no thread that it has not started.
     """
     if not _asked_of_the_kernel():
-        _watch()
+        _watch(os.getppid())
     try:
         os.kill(parent, 0)
     except ProcessLookupError:  # it had gone before the kernel was asked
@@ -39,12 +39,12 @@ def end_worker_with_parent() -> None:
     Do nothing outside a worker, or if it does so already.
     """
     if parent_process() is not None and all(thread.name != _THREAD for thread in threading.enumerate()):
-        _watch()
+        _watch(os.getppid())
 
 
-def end_with_starter() -> None:
-    """End this process when the one that started it does, whichever of its threads that was."""
-    _watch()
+def end_with_starter(starter: int) -> None:
+    """End this process when its parent ``starter`` does, whichever of its threads started it, or if it has already."""
+    _watch(starter)
 
 
 def _asked_of_the_kernel() -> bool:
@@ -56,8 +56,8 @@ def _asked_of_the_kernel() -> bool:
         return False
 
 
-def _watch() -> None:
-    threading.Thread(target=_end_after, args=(os.getppid(),), name=_THREAD, daemon=True).start()
+def _watch(parent: int) -> None:
+    threading.Thread(target=_end_after, args=(parent,), name=_THREAD, daemon=True).start()
 
 
 def _end_after(parent: int) -> None:

@@ -80,9 +80,11 @@ def test_workers_whose_results_nobody_reads(tmp_path: Path, method: str) -> None
     assert ends_after_parent(*first_pids([sys.executable, str(script)], 2))
 
 
-def test_a_parent_that_had_gone_already() -> None:
+@pytest.mark.parametrize("way", ["end_with", "end_with_starter"])
+def test_a_parent_that_had_gone_already(way: str) -> None:
     gone = subprocess.Popen([sys.executable, "-c", ""])
     gone.wait()
     environment = {**os.environ, "PYTHONPATH": str(REPO)}
-    done = subprocess.run([sys.executable, "-c", CHILD, str(gone.pid), ""], env=environment, timeout=30)
+    child = CHILD.replace("end_with(", f"{way}(")
+    done = subprocess.run([sys.executable, "-c", child, str(gone.pid), ""], env=environment, timeout=30)
     assert done.returncode == -signal.SIGKILL

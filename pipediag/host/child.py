@@ -77,7 +77,6 @@ class Child:
         self._measurement: Measurement | None = None
         self._steps = 0  # of optimizers, before the first loader is iterated
         self._first_step = 0.0
-        self._pid = os.getpid()
         self._was_interrupted = False
         self._writes = Writes(self._send_file, order["began"])
 
@@ -109,6 +108,7 @@ class Child:
         """
         if threading.current_thread() is threading.main_thread():
             signal.signal(signal.SIGINT, self._interrupted)
+            os.register_at_fork(after_in_child=self._leave_interrupts_to_python)
         error: BaseException | None = None
         said, exit_code, making = "", 0, False
         try:
@@ -116,7 +116,8 @@ class Child:
                 self._stack.enter_context(on_first_iteration(self._begin, self._iterates))
                 self._stack.enter_context(self._until_loader)
                 self._until_loader.enter_context(on_optimizer_step(self._stepped_without_loader))
-                self._stack.enter_context(hosting_members(["member", self._order["path"]], self._send_trainer))
+                words = ["member", str(os.getpid()), self._order["path"]]
+                self._stack.enter_context(hosting_members(words, self._send_trainer))
                 self._writes.listen()
                 yield
         except AnalysisOver:
@@ -176,8 +177,6 @@ class Child:
         self._stack.enter_context(self._measurement.installed())
 
     def _interrupted(self, signum: int, frame: FrameType | None) -> None:
-        if os.getpid() != self._pid:  # a forked worker: torch expects it to see the interrupt
-            raise KeyboardInterrupt
         if self._was_interrupted:  # the terminal and the parent both send the same interrupt
             return
         self._was_interrupted = True
@@ -185,6 +184,11 @@ class Child:
             raise AnalysisOver("interrupted")
         if not self._measurement.over:
             self._measurement.finish("interrupted")
+
+    def _leave_interrupts_to_python(self) -> None:
+        """Let a forked worker see the interrupt, as torch expects."""
+        if signal.getsignal(signal.SIGINT) == self._interrupted:
+            signal.signal(signal.SIGINT, signal.default_int_handler)
 
     def _send_end(self, error: BaseException | None, said: str, exit_code: int, making: bool) -> None:
         """Send how the script ended: by ``error``, or with its own message on standard error and exit code.

@@ -1,9 +1,9 @@
 """Start the interpreter for a user's script; this file is run by path, not imported.
 
 Usage: ``python entry.py child ORDER FD SCRIPT [ARGS]...`` measures the script (:mod:`pipediag.host.child`), ``python
-entry.py member ORDER SCRIPT [ARGS]...`` one that a launcher starts (:mod:`pipediag.host.member`), ``python entry.py
-runner PLAN_FILE|- FOLDER|- SCRIPT [ARGS]...`` runs it with its remedy (:mod:`pipediag.host.runner`); ``-m MODULE`` can
-replace SCRIPT as in Python itself.
+entry.py member STARTER ORDER SCRIPT [ARGS]...`` one that the process STARTER began (:mod:`pipediag.host.member`),
+``python entry.py runner PLAN_FILE|- FOLDER|- SCRIPT [ARGS]...`` runs it with its remedy (:mod:`pipediag.host.runner`);
+``-m MODULE`` can replace SCRIPT as in Python itself.
 """
 
 from __future__ import annotations

@@ -201,14 +201,15 @@ class Lines:
         self.was_ended = leader.watch.overdue()
         return self.was_ended
 
-    def signal(self, number: int) -> None:
-        """Send a signal to every process beside the child: their launcher may not pass it on."""
-        for line in self._open:
-            if line.pid:
-                try:
-                    os.kill(line.pid, number)
-                except OSError:  # it has gone
-                    pass
+    def signal(self, number: int) -> bool:
+        """Send a signal to every process beside the child: their launcher may not pass it on. Return whether any is."""
+        pids = [line.pid for line in self._open if line.pid]
+        for pid in pids:
+            try:
+                os.kill(pid, number)
+            except OSError:  # it has gone
+                pass
+        return bool(pids)
 
     def without_a_rank(self) -> float:
         """Return for how many seconds a rank has been gone that failed and was not started anew."""

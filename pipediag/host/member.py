@@ -21,14 +21,15 @@ from .standard_streams import keep_printing
 
 def main(arguments: list[str]) -> int:
     """Run a rank's script under the plan of the pass; return its exit code."""
-    member = Member(arguments[0])
+    starter, path, *target = arguments
+    member = Member(path, int(starter))
     keep_printing()
-    return member.run(Target.of(arguments[1:]))
+    return member.run(Target.of(target))
 
 
 def host(arguments: list[str], function: Callable[[], Any]) -> Any:
     """Call the function of a process that trains, and measure what it does."""
-    member = Member(arguments[0])
+    member = Member(arguments[1], os.getppid())
     try:
         with member.measuring():
             return function()
@@ -38,11 +39,16 @@ def host(arguments: list[str], function: Callable[[], Any]) -> Any:
 
 
 class Member(Child):
-    """One process beside the child. It has a connection of its own to the parent, and ends with its launcher."""
+    """One process beside the child. It has a connection of its own to the parent, and ends with its launcher.
 
-    def __init__(self, path: str) -> None:
+    Args:
+        path: the order of the pass.
+        starter: the launcher, which may have ended before this process got so far.
+    """
+
+    def __init__(self, path: str, starter: int) -> None:
         order = read_order(path)
-        end_with_starter()
+        end_with_starter(starter)
         write_stacks_on_end(stacks_of(order["stacks"], os.getpid()))
         super().__init__(order, connected(order["members"]), self._takes_part)
         self._lock: int | None = None

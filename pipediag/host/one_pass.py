@@ -21,7 +21,7 @@ from .watch import FAREWELL, Outcome, Progress
 
 #: Seconds that a job may go on after one of its ranks has failed: the others may wait for it for ever.
 _WITHOUT_A_RANK = 8.0
-#: Seconds that processes have to end by themselves once the job is ended for such a reason.
+#: Seconds that a launcher has to end by itself once its ranks have ended or were told to.
 _SHORT_FAREWELL = 3.0
 
 
@@ -69,10 +69,12 @@ def one_pass(
                     end_child(child, _SHORT_FAREWELL)
         except KeyboardInterrupt as interrupt:
             interrupted = interrupt.signum if isinstance(interrupt, Terminated) else signal.SIGINT
-            lines.signal(signal.SIGINT)
-            child.send_signal(signal.SIGINT)
-            if not wait_quietly(child, FAREWELL, lines.take):
-                end_child(child, 1.0)
+            # A terminal interrupts a launcher too. A second interrupt would break into its own way out.
+            launches = lines.signal(signal.SIGINT)
+            if not (launches and wait_quietly(child, _SHORT_FAREWELL, lines.take)):
+                child.send_signal(signal.SIGINT)
+                if not wait_quietly(child, FAREWELL, lines.take):
+                    end_child(child, 1.0)
         outcome = lines.close()
         _note_end(outcome, child, interrupted, lines.was_ended, hanging)
         if outcome.exit_code and not outcome.interrupted:

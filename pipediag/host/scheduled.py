@@ -107,7 +107,7 @@ def follow() -> int:
 
 def _run(begun: dict[str, Any], path: str) -> int:
     """Run the script as a member of a pass; return its exit code."""
-    command = [*interpreter(begun["flags"]), "member", begun["order"], *begun["argv"]]
+    command = [*interpreter(begun["flags"]), "member", str(os.getpid()), begun["order"], *begun["argv"]]
     member, alone = subprocess.Popen(command, cwd=begun["folder"]), 0.0
     try:
         while member.poll() is None:

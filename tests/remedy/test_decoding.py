@@ -19,6 +19,7 @@ from torch.utils.data import DataLoader, Dataset
 from torchvision import transforms as T
 from torchvision.datasets import ImageFolder
 
+from pipediag import cache
 from pipediag.analysis.remedy import DECODING
 from pipediag.remedy import OffloadedLoader, loader, nvjpeg, offload
 from pipediag.remedy.decoding import Files, both_ways, why_not, with_pixels
@@ -103,6 +104,20 @@ def test_a_folder_of_every_kind_of_file_gives_the_plain_batches(
     for (images, labels), (real, real_labels) in zip(got, expected, strict=True):
         assert torch.equal(labels, real_labels)
         assert torch.equal(images, real)
+
+
+def test_a_folder_that_is_loaded_once_gives_the_plain_batches(folder: Path, device: torch.device) -> None:
+    """What is kept are pictures, so only the files of the first epoch could be decoded on the device."""
+    data = ImageFolder(str(folder), CHAIN)
+    expected = batches(DataLoader(data, 8, shuffle=True, num_workers=2))
+    made = offload(cache(DataLoader(data, 8, shuffle=True, num_workers=2)), device, approximate=True, samples=16)
+    assert made.plan.pieces, made.plan.reasons
+    for _ in range(3):
+        for (images, labels), (real, real_labels) in zip(batches(made), expected, strict=True):
+            assert torch.equal(labels, real_labels)
+            assert torch.equal(images, real)
+    assert made.unrecorded == 0
+    assert made.loader.store.entries == len(data)
 
 
 def test_only_files_that_the_device_knows_travel_as_files(folder: Path) -> None:

@@ -11,6 +11,7 @@ parser = argparse.ArgumentParser()
 parser.add_argument("--workers", type=int, default=0)
 parser.add_argument("--length", action="store_true", help="the data set knows how long it is")
 parser.add_argument("--persistent", action="store_true")
+parser.add_argument("--slower", type=int, default=1, help="times as long to make a sample")
 args = parser.parse_args()
 
 
@@ -20,7 +21,7 @@ class Stream(IterableDataset):
 
     def __iter__(self):
         for number in range(self.start, self.end):
-            time.sleep(0.003)
+            time.sleep(0.003 * args.slower)
             yield torch.full((8,), float(number)), torch.tensor([float(number)])
 
 
