@@ -69,7 +69,7 @@ def outcome(session: Session, rung: str = REMEDIED) -> Outcome | None:
     if measured is None or _rounds(session, rung) < FEWEST:
         why = "there was no time for enough windows; give a longer --apply-budget"
         return Outcome(rung, False, measured, reverted=why)
-    gains = _sure(session, rung, last=True)
+    gains = sure(session, rung, last=True)
     if gains and remedy.keeping is not None and remedy.keeping.fits < 1:
         gains = measured.low > LEAST
     if gains:
@@ -87,14 +87,14 @@ def outcomes(session: Session) -> list[Outcome]:
 
 
 def best(session: Session) -> Outcome | None:
-    """Return the result of the remedy that pays most; if none does, that of the offload; None if none was requested.
+    """Return the result of the remedy that pays most; if none does, that of the first; None if none was requested.
 
     A cache of samples takes memory and gains nothing in the first epoch, so it must certainly pay more than the others.
     """
     results = outcomes(session)
     gains = {result.rung: result.speedup for result in results if result.applied and result.speedup is not None}
     cached = gains.pop(LOADED_ONCE, None)
-    rung = max(gains, key=lambda rung: gains[rung].value) if gains else REMEDIED
+    rung = max(gains, key=lambda rung: gains[rung].value) if gains else next((one.rung for one in results), "")
     if cached is not None and (not gains or cached.low > gains[rung].value):
         rung = LOADED_ONCE
     return next((result for result in results if result.rung == rung), None)
@@ -126,20 +126,6 @@ def commands_to_keep(remedy: Remedy, result: Outcome, script: Sequence[str]) -> 
     return [shlex.join(command) for command in commands]
 
 
-def under_way(session: Session) -> str:
-    """Return the rung of the remedy that is being tried, or is to be tried first."""
-    return next((rung for rung in reversed(REMEDIES) if remedy_of(session, rung) is not None), REMEDIED)
-
-
-def next_trial(session: Session) -> list[str]:
-    """Return the rungs of another round of the trial under way; empty once it is decided."""
-    rung = under_way(session)
-    pair = ["baseline", rung]
-    if any(found.name in pair and not found.available for found in session.rungs.values()):
-        return []
-    return [] if _sure(session, rung) is not None else pair
-
-
 def speedup(session: Session, rung: str = REMEDIED) -> Interval | None:
     """Return the loop's speedup under a remedy, paired round by round, or None without pairs.
 
@@ -156,7 +142,7 @@ def speedup(session: Session, rung: str = REMEDIED) -> Interval | None:
     return measured.inverse().times(fits).shifted(1 - fits).inverse()
 
 
-def _sure(session: Session, rung: str, last: bool = False) -> bool | None:
+def sure(session: Session, rung: str, last: bool = False) -> bool | None:
     """Return whether a remedy pays, or None while that is open; ``last`` if there will be no more rounds."""
     return sure_gain(*paired(session, "baseline", rung), last=last)
 

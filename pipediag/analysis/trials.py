@@ -2,37 +2,65 @@
 
 from __future__ import annotations
 
+from statistics import median
+
 from ..session import DECODED, HANDED_OVER, LOADED_ONCE, REMEDIED, Session
 from .estimate import LEAST
 from .ladder import LadderView
-from .remedy import outcomes, remedy_of
+from .remedy import outcomes, remedy_of, sure
 from .thresholds import GATE
 from .whatif import Change, what_if
 from .work import saving
 
 #: Milliseconds to read a kept sample, as measured for images of 224 x 224 to 500 x 375 (docs/cache.md).
 READ_BACK_MS = 0.1
+#: Remedies in the order in which they are tried. The one that can bring most is first, since time may run out.
+ORDER = (DECODED, REMEDIED, LOADED_ONCE, HANDED_OVER)
 
 
-def following(session: Session, rung: str, approximate: bool) -> str | None:
-    """Return the rung of the remedy to try after that of ``rung``, or None; ``approximate`` allows decoding."""
-    later = in_any_case(session, rung, approximate)
-    if later:
-        return later[0]
+def first(approximate: bool) -> str:
+    """Return the rung of the remedy to try first; ``approximate`` allows decoding."""
+    return DECODED if approximate else REMEDIED
+
+
+def under_way(session: Session) -> str | None:
+    """Return the rung of the remedy that is being tried, or None before the first."""
+    return next((rung for rung in reversed(ORDER) if remedy_of(session, rung) is not None), None)
+
+
+def next_trial(session: Session) -> list[str]:
+    """Return the rungs of another round of the trial under way; empty once it is decided."""
+    pair = ["baseline", under_way(session) or REMEDIED]
+    if any(found.name in pair and not found.available for found in session.rungs.values()):
+        return []
+    return [] if sure(session, pair[1]) is not None else pair
+
+
+def following(session: Session, rung: str) -> str | None:
+    """Return the rung of the remedy to try after that of ``rung``, or None."""
+    if rung == DECODED:
+        return REMEDIED
     has_ladder = "device" in session.measured()  # without one, a gain of the hand-off could pass for the cache's
-    if rung in (REMEDIED, DECODED) and has_ladder and loading_matters(session) is not False:
+    if rung == REMEDIED and has_ladder and not at_ceiling(session) and loading_matters(session) is not False:
         return LOADED_ONCE
     return HANDED_OVER if rung != HANDED_OVER and not any(result.applied for result in outcomes(session)) else None
 
 
-def in_any_case(session: Session, rung: str, approximate: bool) -> list[str]:
+def reserved(session: Session, rung: str) -> list[str]:
     """Return the rungs of the remedies after that of ``rung`` for which time is reserved, whatever comes of it."""
-    order, offload = [REMEDIED, DECODED, LOADED_ONCE], remedy_of(session, REMEDIED)
-    reserved = {
-        DECODED: approximate and offload is not None and not offload.why_not,
-        LOADED_ONCE: loading_matters(session) is True,
-    }
-    return [one for one in order[order.index(rung) + 1 :] if reserved[one]] if rung in order else []
+    if rung == DECODED:
+        return [REMEDIED]
+    return [LOADED_ONCE] if rung == REMEDIED and not at_ceiling(session) and loading_matters(session) is True else []
+
+
+def at_ceiling(session: Session) -> bool:
+    """Return whether the loop loses less than is worth a change under a remedy that pays: no other can gain much."""
+    model = LadderView(session)
+    if not model.has("device"):
+        return False
+    least = model.ms("device").value / (1 - GATE)
+    kept = [result.rung for result in outcomes(session) if result.applied]
+    return any(median(window.ms_per_step for window in session.windows_of(rung)) <= least for rung in kept)
 
 
 def loading_matters(session: Session) -> bool | None:

@@ -17,8 +17,8 @@ from types import FrameType
 from typing import TYPE_CHECKING, Any
 
 from ..analysis.audit.rounds import next_round as next_audit_round
-from ..analysis.remedy import next_trial
 from ..analysis.stopping import next_round
+from ..analysis.trials import next_trial
 from ..errors import EXIT_INTERRUPTED, AnalysisOver
 from ..frames import in_one_line, raised_by_ours
 from ..lifeline import end_with
@@ -26,6 +26,7 @@ from ..measure.own_rank import own_rank
 from ..session import Session
 from ..session.events import Story
 from .channel import Sender
+from .dead_workers import cause_of
 from .hooks import Writes, on_first_iteration, on_optimizer_step
 from .leaving import leave
 from .members import hosting_members
@@ -200,7 +201,7 @@ class Child:
         if said.strip():
             story.said = said.strip().splitlines()[-1]
         if error is not None:
-            story.error, story.making = in_one_line(_origin(error)), making
+            story.error, story.making = in_one_line(cause_of(error)), making
             story.refused = isinstance(error, _REFUSALS) or getattr(error, "errno", None) in _REFUSING_CODES
         self._sender.send("ended", asdict(story))
 
@@ -208,9 +209,3 @@ class Child:
 def code_of(over: AnalysisOver) -> int:
     """Return the exit code of a process that the analysis has stopped."""
     return EXIT_INTERRUPTED if str(over) == "interrupted" else 0
-
-
-def _origin(error: BaseException) -> BaseException:
-    """Return the error that says which signal killed a worker, where torch raises another from it."""
-    cause = error.__cause__
-    return cause if cause is not None and "exited unexpectedly" in str(error) else error

@@ -6,8 +6,9 @@ import sys
 import time
 from typing import TYPE_CHECKING, TextIO
 
-from ..analysis.remedy import DECODING, HAND_OFF, remedy_of, under_way
+from ..analysis.remedy import DECODING, HAND_OFF, remedy_of
 from ..analysis.sentences import number, so_far
+from ..analysis.trials import under_way
 from ..report.terminal import columns, printable, shown_by
 from ..session import DECODED, HANDED_OVER, LOADED_ONCE, REMEDIED, REMEDIES, Loader, Rung, Session, settings_of
 from ..session.events import Applying, FirstBatch, Looking, Pass, Progress, Tick, Trying
@@ -17,8 +18,8 @@ if TYPE_CHECKING:
     from .passes import Request
 
 _TRYING = {
-    REMEDIED: "after the ladder: testing on samples which transforms can move to the device",
-    DECODED: "testing on samples whether the device can decode JPEGs too",
+    DECODED: "testing on samples what can move to the device, with JPEGs decoded there too",
+    REMEDIED: "testing on samples which transforms can move to the device",
     LOADED_ONCE: "testing on samples what is the same in every epoch",
     HANDED_OVER: "trying the hand-off alone",
 }
@@ -151,7 +152,7 @@ def _named(rung: str, session: Session) -> str:
 
 def _remedy(session: Session) -> str:
     """Return what the remedy under way does as text."""
-    rung = under_way(session)
+    rung = under_way(session) or HANDED_OVER
     remedy = remedy_of(session, rung)
     if rung == HANDED_OVER or remedy is None:
         return HAND_OFF

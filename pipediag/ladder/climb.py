@@ -11,9 +11,9 @@ from dataclasses import asdict
 from typing import Any
 
 from ..analysis.knobs import makes_way
-from ..analysis.remedy import remedy_of, under_way
+from ..analysis.remedy import remedy_of
 from ..analysis.thresholds import GATE
-from ..analysis.trials import following, in_any_case
+from ..analysis.trials import first, following, reserved, under_way
 from ..analysis.whatif import transfer_matters
 from ..measure.window import window_seconds
 from ..session import CACHED, Rung, cut_of
@@ -182,17 +182,17 @@ class Climb(Driven):
     def _try_remedies(self, ended: str) -> Turn:
         """Compare the loop under one remedy after the other with the loop as it is."""
         session, until = self._session, self._clock.now() + self._plan.apply
-        first = under_way(session)
-        self._prepare_remedy(ended, first)
-        if session.remedy is None:
+        begun, then = under_way(session), first(self._plan.approximate)
+        self._prepare_remedy(ended, begun or then)
+        if begun is None:
             self._device.forget_peak()
             yield from self._windows.settle("baseline")
             self._peak = self._device.peak_bytes()
-        rung: str | None = first
+        rung: str | None = begun or then
         while rung is not None:
             left = until - self._clock.now()
-            yield from self._try_remedy(rung, left / (1 + len(in_any_case(session, rung, self._plan.approximate))))
-            rung = following(session, rung, self._plan.approximate) if self._clock.now() < until else None
+            yield from self._try_remedy(rung, left / (1 + len(reserved(session, rung))))
+            rung = following(session, rung) if self._clock.now() < until else None
             if rung is not None:
                 self._prepare_remedy(ended, rung)
 

@@ -226,8 +226,11 @@ def _or_why_not(
 
 def _offloaded(loader: DataLoader[Any], device: torch.device, samples: int, decodes: bool) -> _Made:
     from ..remedy import offload
+    from ..remedy.decoding import why_not
     from ..remedy.summary import told
 
+    if decodes and (why := why_not(device)):
+        raise _NotTried(why)
     offloaded = offload(loader, device, samples=samples, approximate=decodes)
     if decodes and offloaded.plan.undecoded:
         raise _NotTried(offloaded.plan.undecoded)

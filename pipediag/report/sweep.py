@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from ..analysis.remedy import outcomes
 from ..analysis.sentences import percent, times
 from ..analysis.summary import summarise
 from ..analysis.sweep import Run, Sweep
@@ -62,4 +63,4 @@ def sentence(sweep: Sweep) -> str:
 
 
 def _with_remedy(sweep: Sweep) -> bool:
-    return any(run.diagnosis is not None and run.diagnosis.session.remedy is not None for run in sweep.runs)
+    return any(run.diagnosis is not None and outcomes(run.diagnosis.session) for run in sweep.runs)

@@ -18,13 +18,12 @@ from pipediag.analysis.remedy import (
     HAND_OFF,
     Outcome,
     best,
-    next_trial,
     outcome,
     speedup,
     to_dict,
-    under_way,
     why_none,
 )
+from pipediag.analysis.trials import next_trial
 from pipediag.host.progress import ProgressLine
 from pipediag.report import RENDERERS
 from pipediag.session import (
@@ -276,8 +275,17 @@ class TestDecoding:
             session.windows += [Window("baseline", round_, 10, 1.0), Window(DECODED, round_, 10, 1.0 / ratio)]
         return session
 
-    def test_is_under_way_after_the_offload(self) -> None:
-        assert under_way(self.decoded(2.0, 1.9)) == DECODED
+    def test_alone_it_is_kept_or_says_why_not(self) -> None:
+        """There may be no time for the offload, which is tried after it."""
+        for ratio in (3.0, 0.7):
+            session = self.decoded(1.0, ratio)
+            session.remedy = None
+            session.windows = [window for window in session.windows if window.rung != REMEDIED]
+            kept = best(session)
+            assert kept is not None and (kept.rung, kept.applied) == (DECODED, ratio > 1)
+            assert ("slower" in why_none(session)) == (ratio < 1)
+            text = " ".join(render_terminal(diagnose_session(session)).split())
+            assert ("with JPEGs decoded there too: it pays: 3 times the steps" in text) == (ratio > 1)
 
     def test_the_faster_one_is_kept(self) -> None:
         for exact, ratio, rung in (

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from pipediag.analysis import diagnose_session
-from pipediag.analysis.remedy import best, outcome, speedup, to_dict, under_way, why_none
-from pipediag.analysis.trials import following, in_any_case, loading_matters
+from pipediag.analysis.remedy import best, outcome, speedup, to_dict, why_none
+from pipediag.analysis.trials import at_ceiling, first, following, loading_matters, reserved, under_way
 from pipediag.report import RENDERERS
 from pipediag.session import (
     DECODED,
@@ -28,13 +28,13 @@ from pipediag.session import Window as W
 from ..made import climbing, inside, make
 
 
-def measured(session: Session, rung: str, remedy: Remedy, ratio: float, rounds: int = 8) -> Session:
-    """Add the trial of a remedy under which a step takes ``ratio`` times less."""
+def measured(session: Session, rung: str, remedy: Remedy, ratio: float, rounds: int = 8, each: float = 1.0) -> Session:
+    """Add the trial of a remedy under which ten steps take ``ratio`` times less than the ``each`` seconds without."""
     setattr(session, REMEDIES[rung], remedy)
     session.rungs[rung] = Rung(rung)
-    first = 1 + max(w.round for w in session.windows)
-    for round_ in range(first, first + rounds):
-        session.windows += [W("baseline", round_, 10, 1.0), W(rung, round_, 10, 1.0 / ratio)]
+    begin = 1 + max(w.round for w in session.windows)
+    for round_ in range(begin, begin + rounds):
+        session.windows += [W("baseline", round_, 10, each), W(rung, round_, 10, each / ratio)]
     return session
 
 
@@ -51,37 +51,49 @@ def kept(session: Session, ratio: float, free: int = 90_000_000_000, **remedy: A
 class TestOrder:
     def test_a_cache_follows_where_loading_takes_time(self) -> None:
         evidence = {"baseline": {"worker_ms": 400.0, "worker_cpu": 1.0, "process_cpu": 0.1}}
-        for gain in (0.7, 2.0):
+        for gain in (0.7, 1.3):
             session = offloaded(gain, evidence=evidence, inside=inside(3.0, load=3.0))
-            assert following(session, REMEDIED, False) == LOADED_ONCE
-            assert in_any_case(session, REMEDIED, True) == [DECODED, LOADED_ONCE]
+            assert following(session, REMEDIED) == LOADED_ONCE
+            assert reserved(session, REMEDIED) == [LOADED_ONCE]
         for gain, rung in ((2.0, None), (0.7, HANDED_OVER)):
             session = offloaded(gain, evidence=evidence, inside=inside(3.0, load=0.0))
-            assert following(session, REMEDIED, False) == rung
+            assert following(session, REMEDIED) == rung
+            assert reserved(session, REMEDIED) == []
 
     def test_what_nobody_has_seen_is_tried(self) -> None:
-        assert following(offloaded(2.0), REMEDIED, False) == LOADED_ONCE
+        assert following(offloaded(1.3), REMEDIED) == LOADED_ONCE
 
     def test_without_a_ladder_it_is_not_tried(self) -> None:
         session = measured(make({"baseline": 50.0}), REMEDIED, Remedy(device="cuda:0"), 0.7)
-        assert following(session, REMEDIED, False) == HANDED_OVER
+        assert following(session, REMEDIED) == HANDED_OVER
+
+    @pytest.mark.parametrize(
+        ("rung", "slower", "enough"), [(REMEDIED, 1.03, True), (DECODED, 1.03, True), (DECODED, 1.1, False)]
+    )
+    def test_nothing_follows_a_remedy_that_leaves_no_input_cost(self, rung: str, slower: float, enough: bool) -> None:
+        session = make(climbing(raw=30.0), noise=0.0)
+        ceiling, now = (session.windows_of(name)[0].ms_per_step for name in ("device", "baseline"))
+        measured(session, rung, Remedy(device="cuda:0"), now / ceiling / slower, each=now / 100)
+        assert at_ceiling(session) == enough
+        assert following(session, REMEDIED) == (None if enough else LOADED_ONCE)
 
     def test_the_hand_off_is_last_and_only_if_nothing_pays(self) -> None:
-        assert following(kept(offloaded(0.7), 0.9), LOADED_ONCE, False) == HANDED_OVER
-        assert following(kept(offloaded(0.7), 1.9), LOADED_ONCE, False) is None
-        assert following(kept(offloaded(2.0), 0.9), LOADED_ONCE, False) is None
+        assert following(kept(offloaded(0.7), 0.9), LOADED_ONCE) == HANDED_OVER
+        assert following(kept(offloaded(0.7), 1.9), LOADED_ONCE) is None
+        assert following(kept(offloaded(2.0), 0.9), LOADED_ONCE) is None
         over = measured(kept(offloaded(0.7), 0.9), HANDED_OVER, Remedy(device="cuda:0"), 0.9)
-        assert following(over, HANDED_OVER, True) is None
+        assert following(over, HANDED_OVER) is None
 
-    def test_decoding_follows_the_offload_where_it_is_allowed(self) -> None:
-        assert in_any_case(offloaded(2.0), REMEDIED, True) == [DECODED]
-        decoded = measured(offloaded(0.7), DECODED, Remedy(device="cuda:0"), 0.9)
-        assert following(decoded, DECODED, True) == LOADED_ONCE
-        nothing = make(climbing(raw=30.0))
-        nothing.remedy = Remedy(why_not="Warp: it needs pixels")
-        assert in_any_case(nothing, REMEDIED, True) == []
+    def test_decoding_comes_first_where_it_is_allowed(self) -> None:
+        """It contains the offload, so it is decided even if time runs out."""
+        assert (first(False), first(True)) == (REMEDIED, DECODED)
+        decoded = measured(make(climbing(raw=30.0)), DECODED, Remedy(device="cuda:0"), 2.0)
+        assert under_way(decoded) == DECODED
+        assert following(decoded, DECODED) == REMEDIED and reserved(decoded, DECODED) == [REMEDIED]
+        assert under_way(measured(decoded, REMEDIED, Remedy(device="cuda:0"), 0.9)) == REMEDIED
 
     def test_it_is_under_way_once_it_is_prepared(self) -> None:
+        assert under_way(make(climbing(raw=30.0))) is None
         assert under_way(kept(offloaded(2.0), 1.0, free=0)) == LOADED_ONCE
 
 

@@ -58,7 +58,7 @@ def test_a_line_every_ten_seconds_also_while_nothing_is_measured(clock: list[flo
     assert said.lines[-1] == "9 % of the time used, 91 s left at most: waiting for the training loop's first steps"
     progress(Applying("settled", REMEDIED), session)
     wait(progress, clock, 10.5)
-    told = "after the ladder: testing on samples which transforms can move to the device"
+    told = "testing on samples which transforms can move to the device"
     assert said.lines[-2:] == [told, f"20 % of the time used, 80 s left at most: {told}"]
     progress(Looking("5 steps", 3.0), session)
     wait(progress, clock, 200)

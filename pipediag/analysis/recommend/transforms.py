@@ -78,7 +78,7 @@ def _movable(view: View) -> tuple[list[int], list[int]]:
 
     Both lists reach the chain's end, unless a trial has moved links: then both are those links.
     """
-    links, remedy = view.session.links, view.session.remedy
+    links, remedy = view.session.links, view.session.remedy or view.session.decoded
     if remedy is not None and remedy.moved:
         moved = {(place.name, place.where) for place in remedy.moved}
         found = [number for number, link in enumerate(links) if (link.name, link.where) in moved]

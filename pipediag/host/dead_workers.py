@@ -1,0 +1,42 @@
+"""Find the dead DataLoader worker behind an error in reading what the workers send."""
+
+from __future__ import annotations
+
+import signal
+import time
+import traceback
+from typing import Any
+
+#: The method of torch's iterator in which it waits for its workers' batches, and reads them.
+_READS = "_try_get_data"
+#: Seconds for the processes to end whose connections are already closed.
+_ENDING = 1.0
+
+
+def cause_of(error: BaseException) -> BaseException:
+    """Return the error that says how a worker died, if one did; otherwise ``error`` itself.
+
+    torch raises another from it. If a worker dies while its batch is read, it raises whatever the reading came to, such
+    as EOFError, and then the worker says how it ended.
+    """
+    cause = error.__cause__
+    if "exited unexpectedly" in str(error):
+        return error if cause is None else cause
+    for frame, _ in traceback.walk_tb(error.__traceback__):
+        if frame.f_code.co_name == _READS:
+            until = time.monotonic() + _ENDING
+            for worker in getattr(frame.f_locals.get("self"), "_workers", ()):
+                worker.join(max(0.0, until - time.monotonic()))
+                if words := _death(worker):
+                    return RuntimeError(words)
+    return error
+
+
+def _death(worker: Any) -> str:
+    """Return how a worker has died, in torch's words; "" if it lives or has ended in order."""
+    if not worker.exitcode:
+        return ""
+    if worker.exitcode < 0:
+        name = signal.strsignal(-worker.exitcode) or f"signal {-worker.exitcode}"
+        return f"DataLoader worker (pid {worker.pid}) is killed by signal: {name}."
+    return f"DataLoader worker (pid {worker.pid}) exited unexpectedly with exit code {worker.exitcode}"
