@@ -6,30 +6,25 @@ In a distributed job this is rank 0; the others follow, see :mod:`.follow`.
 from __future__ import annotations
 
 import math
-from collections.abc import Generator
 from dataclasses import asdict
-from typing import Any
 
 from ..analysis.knobs import makes_way
 from ..analysis.remedy import remedy_of
 from ..analysis.thresholds import GATE
 from ..analysis.trials import first, following, reserved, under_way
 from ..analysis.whatif import transfer_matters
-from ..measure.window import window_seconds
 from ..session import CACHED, Rung, cut_of
 from .caveats import NOT_ALL_JOINED
 from .deadline import OutOfTime
-from .driven import Driven, Loop
+from .driven import Driven
 from .lockstep import Leader, Lockstep
-from .loop_side import Turn
+from .loop_side import Loop, Turn
 from .probes import modelside
 from .probes.batchsteps import batch_steps
 from .probes.sync_watch import watch_syncs
 from .probes.tensor_uses import watch_uses
 from .rank_trials import RankTrials
-from .remedy_trial import Trial
 from .settings_trial import SettingsTrial, proposal
-from .windows import Rounds
 
 #: Maximum time for comparing single batches, in seconds and as a share of the budget.
 _COMPARE_SECONDS, _COMPARE_SHARE = 3.0, 0.05
@@ -47,12 +42,11 @@ class Climb(Driven):
     """The measurement on the training loader. ``spent`` are the seconds of the budget before its loader was known."""
 
     def __init__(self, loop: Loop, spent: float, lockstep: Lockstep) -> None:
-        self._trial: Trial | None = None
         budget = loop.setting.plan.budget
         super().__init__(loop, max(budget - spent, _LEFT * budget), lockstep)
         self._compares_batches = not self._session.batch_steps
 
-    def _run(self) -> Turn:
+    def _run(self) -> Turn[None]:
         ended, until = "settled", self._deadline.at
         if not self._plan.climbed:
             self._announce_rungs()
@@ -64,18 +58,18 @@ class Climb(Driven):
             ended = yield from self._rounds(until - self._plan.knobs)
             if isinstance(self._lockstep, Leader):
                 self._deadline.at = until
-                yield from self._rank_trials(self._lockstep).run()
+                yield from RankTrials(self._lockstep, self._loop_side, self._windows).run()
             yield from self._look_at_model()
         if self._plan.knobs and not self._lockstep.in_job:
             yield from self._try_settings(until)
         if self._plan.apply and self._session.windows:
             yield from self._try_remedies(ended)
         self._deadline.lift()
-        yield from self._windows.take_granted()
+        yield from self._settler.take_granted()
         self._setting.take_reports(self._lockstep.stop())
         self._setting.finish(ended)
 
-    def _observe(self) -> Turn:
+    def _observe(self) -> Turn[None]:
         """Let the loop train as it does, for the first answer: how long it waits, and what its workers do."""
         self._setting.send("progress", {"rung": "baseline", "round": 0})
         until = self._clock.now() + min(_OBSERVE_SECONDS, _OBSERVE_SHARE * self._plan.budget)
@@ -93,25 +87,13 @@ class Climb(Driven):
         if not leader.all_joined():
             self._setting.send("warning", NOT_ALL_JOINED)
 
-    def _rank_trials(self, leader: Leader) -> RankTrials:
-        return RankTrials(
-            leader,
-            self._windows,
-            self._loop_side,
-            self._device,
-            self._clock,
-            self._session,
-            self._plan.attempt,
-            self._setting.send,
-        )
-
-    def _rounds(self, makes_way_from: float = math.inf) -> Generator[Any, None, str]:
+    def _rounds(self, makes_way_from: float = math.inf) -> Turn[str]:
         """Measure window after window as the schedule asks; return why there are no more.
 
         From the time ``makes_way_from`` on, the ladder ends after a round if trying other settings is worth more.
         """
         self._setting.send_first_steps()
-        schedule = self._windows.rounds.schedule
+        schedule = self._windows.schedule
         round_ = schedule.round
         try:
             while (rung := schedule.next_rung()) is not None:
@@ -133,27 +115,24 @@ class Climb(Driven):
             return "budget"
         return "settled"
 
-    def _look_at_model(self) -> Turn:
+    def _look_at_model(self) -> Turn[None]:
         """Analyze the step that is fed from the device; see :mod:`.modelside`."""
-        session, plan, send = self._session, self._plan, self._setting.send
-        if not modelside.wanted(plan, session) or modelside.why_not(plan, session, send):
+        if not modelside.wanted(self._setting) or modelside.why_not(self._setting):
             return
         self._deadline.lift()  # each part limits its own time
         self.rung = "device"
-        yield from self._windows.fill_caches()
-        yield from self._windows.settle("device")
-        cache = self._windows.cache("device")
-        self._windows.switcher.disturb()
-        yield from modelside.look_at_model(self._loop_side, cache, self._device, self._clock, plan, session, send)
+        yield from self._settler.fill_caches()
+        yield from self._settler.settle("device")
+        self._switcher.disturb()
+        yield from modelside.look_at_model(self._loop_side)
         self.rung = "baseline"
 
-    def _try_settings(self, until: float) -> Turn:
+    def _try_settings(self, until: float) -> Turn[None]:
         """Compare the loop under other loader settings with the loop as it is, in rounds of their own.
 
         ``until`` is when the budget ends. See :mod:`.settings_trial`.
         """
-        session, ladder, before = self._session, self._windows.rounds, self._deadline.at
-        seconds = min(self._plan.knobs, until - self._clock.now())
+        session, seconds = self._session, min(self._plan.knobs, until - self._clock.now())
         if session.knobs is None:
             for kind, data in proposal(self.feed, session, seconds):
                 self._setting.send(kind, data)
@@ -161,7 +140,7 @@ class Climb(Driven):
         if not trial.feeds:
             return
         self._setting.send("trying", {"budget": seconds})
-        self._windows.rounds = Rounds(trial.schedule(), window_seconds(seconds, 1 + len(trial.feeds)))
+        self._windows.begin_rounds(trial.schedule(), seconds)
         self._deadline.put(seconds)
         try:
             for rung, feed in trial.feeds.items():
@@ -176,17 +155,16 @@ class Climb(Driven):
             trial.close()
             for rung in trial.feeds:
                 self._loop_side.dismiss(rung)
-            self._windows.rounds, self._deadline.at = ladder, before
         self.rung = "baseline"  # a later failure of the script is not attributed to a setting
 
-    def _try_remedies(self, ended: str) -> Turn:
+    def _try_remedies(self, ended: str) -> Turn[None]:
         """Compare the loop under one remedy after the other with the loop as it is."""
         session, until = self._session, self._clock.now() + self._plan.apply
         begun, then = under_way(session), first(self._plan.approximate)
         self._prepare_remedy(ended, begun or then)
         if begun is None:
             self._device.forget_peak()
-            yield from self._windows.settle("baseline")
+            yield from self._settler.settle("baseline")
             self._peak = self._device.peak_bytes()
         rung: str | None = begun or then
         while rung is not None:
@@ -200,24 +178,21 @@ class Climb(Driven):
         self._deadline.lift()  # a trial in the workers is not limited by the budget
         self._setting.send("applying", {"ended": ended, "rung": rung})
 
-    def _try_remedy(self, rung: str, seconds: float) -> Turn:
+    def _try_remedy(self, rung: str, seconds: float) -> Turn[None]:
         """Compare the loop under one remedy with the loop as it is, in rounds of their own.
 
         Preparing it is a part of its ``seconds``, but leaves some of them for measuring.
         """
-        session, until = self._session, self._clock.now() + seconds
-        begins = remedy_of(session, rung) is None
-        yield from self._windows.take_granted()
+        until = self._clock.now() + seconds
+        begins = remedy_of(self._session, rung) is None
+        yield from self._settler.take_granted()
         self._lockstep.do("baseline", prepares=rung)
         self._loop_side.agree()  # the other ranks prepare it at the same time
-        self._trial = trial = self._trial_of(rung, seconds)
-        if trial.feed is None:
+        if not self._prepare_trial(rung, seconds):
             return
-        schedule = self._setting.trial_schedule(rung, begins)
-        self._windows.rounds = Rounds(schedule, window_seconds(self._left(until, seconds), len(schedule.rungs)))
-        self._windows.announce(Rung(rung))
+        self._windows.begin_rounds(self._setting.trial_schedule(rung, begins), self._left(until, seconds))
         try:
-            if rung not in self._windows.switcher.pace:
+            if rung not in self._switcher.pace:
                 self.rung = rung
                 yield from self._begin(rung)
             left = self._left(until, seconds)
@@ -225,41 +200,35 @@ class Climb(Driven):
             self._deadline.put(left)
             yield from self._rounds()
         finally:
-            trial.feed.close()
-            self._loop_side.dismiss(rung)  # it may hold memory of the device
-            self._windows.switcher.disturb()
+            self._end_trial()
 
     def _left(self, until: float, seconds: float) -> float:
         """Return the seconds left for measuring a remedy."""
         return max(until - self._clock.now(), _LEFT_FOR_REMEDY * seconds)
 
-    def _begin(self, rung: str) -> Turn:
+    def _begin(self, rung: str) -> Turn[None]:
         """Start the workers of a separate source; their start-up does not count as pace."""
-        yield from self._windows.settle(rung)
-        self._windows.switcher.pace.pop(rung, None)
-        self._windows.switcher.disturb()
+        yield from self._settler.settle(rung)
+        self._switcher.forget(rung)
 
-    def _measure(self, rung: str) -> Generator[Any, None, str]:
+    def _measure(self, rung: str) -> Turn[str]:
         """Measure a window of ``rung`` and its side measurements; return why there is none, or ""."""
-        measured, session = self._windows, self._session
-        trouble = yield from measured.measure(rung)
-        if trouble or not measured.rounds.schedule.allows(rung):
-            measured.switcher.disturb()
+        trouble = yield from self._windows.measure(rung)
+        if trouble or not self._windows.schedule.allows(rung):
+            self._switcher.disturb()
             return trouble
         if rung in CACHED:
             yield from self._watch_uses()
-        if rung == "host" and self._plan.audit is not None and session.syncs is None:
-            measured.switcher.disturb()
-            found = yield from watch_syncs(
-                self._loop_side, measured.cache("host"), self._device, measured.switcher.pace["host"]
-            )
+        if rung == "host" and self._plan.audit is not None and self._session.syncs is None:
+            self._switcher.disturb()
+            found = yield from watch_syncs(self._loop_side, self._switcher.pace["host"])
             self._setting.send("syncs", asdict(found))
         if rung == "device" and self._compares_batches:
             self._compares_batches = False
             yield from self._compare_batches()
         return ""
 
-    def _watch_uses(self) -> Turn:
+    def _watch_uses(self) -> Turn[None]:
         """Watch how the loop uses each tensor of a batch, once, if the copy to the device may matter."""
         session = self._session
         facts = session.batch
@@ -268,21 +237,13 @@ class Climb(Driven):
         asked = self._plan.audit is not None and "host" in session.measured()
         if not asked and not transfer_matters(session, GATE / 2):
             return
-        self._windows.switcher.disturb()
-        yield from watch_uses(self._loop_side, self._windows.cache("host"), facts, self._device.torch_device)
+        self._switcher.disturb()
+        yield from watch_uses(self._loop_side, facts)
         self._setting.send("batch", asdict(facts))
 
-    def _compare_batches(self) -> Turn:
+    def _compare_batches(self) -> Turn[None]:
         """Time single steps on each cached batch, once, to find whether the model's step depends on the batch."""
         seconds = min(_COMPARE_SECONDS, _COMPARE_SHARE * self._plan.budget)
-        cache, pace = self._windows.cache("device"), self._windows.switcher.pace["device"]
-        self._windows.switcher.disturb()
-        found = yield from batch_steps(self._loop_side, cache, self._device, self._clock, pace, seconds)
-        for one in found:
+        self._switcher.disturb()
+        for one in (yield from batch_steps(self._loop_side, self._switcher.pace["device"], seconds)):
             self._setting.send("batch-step", one)
-
-    def _recorded(self, rung: str) -> None:
-        self._send_findings()
-        if self._trial is not None and rung == self._trial.rung:
-            self._trial.measured()
-            self._trial.send(self._setting.send)

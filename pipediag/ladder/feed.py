@@ -17,8 +17,8 @@ from ..measure.clock import Clock
 from ..session import Startup
 from ..usercode import tree
 from .delivery import Delivery
+from .findings import Findings
 from .rung_switch import PAUSE, RungSwitch
-from .worker_reports import WorkerReports
 from .worker_side import WorkerSide
 
 #: Minimum seconds that a loader with a timeout gives its workers.
@@ -74,17 +74,16 @@ class Feed:
         native: NativeIterator,
         clock: Clock,
         looks_inside: bool = True,
+        findings: Findings | None = None,
         timeout: float = TIMEOUT,
     ) -> None:
         self.loader = loader
-        self._timeout = timeout
         self.rung_switch = RungSwitch(int(loader.num_workers))
-        self.reports = WorkerReports()
-        #: One entry for each time the data was begun.
-        self.startups: list[Startup] = []
+        self.findings = findings or Findings()
         #: Seconds spent waiting for batches so far, and the part of them in which later batches were already there.
         self.waited = 0.0
         self.stalled = 0.0
+        self._timeout = timeout
         self._looks_inside = looks_inside
         self._native = native
         self._clock = clock
@@ -133,9 +132,7 @@ class Feed:
         self._sampler = None
         if not iterable:
             name = "batch_sampler" if loader.batch_sampler is not None else "sampler"
-            self._sampler = EndlessSampler(getattr(loader, name))
-            self._sampler.endless = self._endless
-            attributes[name] = self._sampler
+            attributes[name] = self._sampler = EndlessSampler(getattr(loader, name), self._endless)
         with _swapped(loader, attributes):
             self._iterator = self._native(loader)
         self._launched = self._clock.now()
@@ -158,7 +155,7 @@ class Feed:
             self.stalled += max(0.0, arrived - max(asked, self._overtaken_at()))
         if self._started is not None:
             self._note_startup(self._started, asked, arrived, delivery)
-        self.reports.take(delivery)
+        self.findings.take(delivery)
         return delivery
 
     def _overtaken_at(self) -> float:
@@ -184,7 +181,7 @@ class Feed:
             startup.launch = self._launched - started
             ready = delivery.notes.ready if delivery.notes else None
             startup.ready = max(startup.launch, ready - started) if ready is not None else startup.launch
-        self.startups.append(startup)
+        self.findings.startups.append(startup)
         self._started = None
 
     def renew(self) -> None:
@@ -194,12 +191,6 @@ class Feed:
             self._iterator._reset(self.loader)
         else:
             self.open()
-
-    def beside(self, loader: DataLoader[Any], timeout: float) -> Feed:
-        """Return a feed of another loader, whose workers get at least ``timeout`` seconds per batch."""
-        other = Feed(loader, self._native, self._clock, looks_inside=False, timeout=timeout)
-        other.endless = self.endless
-        return other
 
     def share(self, batches: list[Any]) -> None:
         """Give every worker its cached batch, now and whenever workers are restarted."""

@@ -1,44 +1,122 @@
-"""Send findings from outside the windows: startups, the inside of the dataset's code, slow samples."""
+"""Gather and send what a loader reveals: its startups, the inside of the dataset's code, slow samples."""
 
 from __future__ import annotations
 
+import math
+import random
+import statistics
+from bisect import bisect_right
 from collections.abc import Callable
 from dataclasses import asdict
-from typing import Any, Protocol
+from typing import Any
 
 from ..analysis.chain import merged
-from ..session import Startup
-from .worker_reports import WorkerReports
+from ..session import Inside, Slow, Startup, Tail
+from .delivery import Delivery
 
-
-class Found(Protocol):
-    """The holder of findings: a feed, or the track of its loader."""
-
-    startups: list[Startup]
-    reports: WorkerReports
+#: Maximum number of sample times kept for percentiles; beyond it, a random subset of all of them.
+_KEPT = 8192
+#: Number of slow samples that are named.
+_NAMED = 8
+#: Maximum number of bins of the histogram; few samples get fewer.
+_BINS = 40
 
 
 class Findings:
-    """The sender of findings: sends each one when it appears and when it changes."""
+    """What was found about one loader.
 
-    def __init__(self, feed: Found, send: Callable[[str, dict[str, Any]], None], attempt: int, known: bool) -> None:
-        self._feed = feed
+    Attributes:
+        startups: one entry for each time the data was begun.
+        insides: findings about the dataset's code, by worker number.
+        revision: number of updates of ``insides``.
+        samples: number of samples timed.
+    """
+
+    def __init__(self) -> None:
+        self.startups: list[Startup] = []
+        self.insides: dict[int, Inside] = {}
+        self.revision = 0
+        self.samples = 0
+        self._times: list[float] = []
+        self._slowest: dict[str, float] = {}
+        self._draw = random.Random(0)
+
+    def take(self, delivery: Delivery) -> None:
+        """Take in the notes that come with a batch."""
+        notes = delivery.notes
+        if notes is None:
+            return
+        if notes.inside is not None:
+            self.insides[delivery.worker] = notes.inside
+            self.revision += 1
+        for seconds in notes.times:
+            self.samples += 1
+            if len(self._times) < _KEPT:
+                self._times.append(seconds)
+            elif (place := self._draw.randrange(self.samples)) < _KEPT:
+                self._times[place] = seconds
+        if notes.slowest is not None:
+            seconds, index = notes.slowest
+            self._slowest[index] = max(seconds, self._slowest.get(index, 0.0))
+            if len(self._slowest) > _NAMED:
+                del self._slowest[min(self._slowest, key=self._slowest.__getitem__)]
+
+    @property
+    def tail(self) -> Tail | None:
+        """The distribution of sample times so far, or None if fewer than two samples were timed individually."""
+        if len(self._times) < 2:
+            return None
+        ranked = sorted(self._times)
+        edges, counts = _histogram([1000 * seconds for seconds in ranked])
+        return Tail(
+            samples=self.samples,
+            p50_ms=round(1000 * statistics.median(ranked), 4),
+            p99_ms=round(1000 * ranked[min(len(ranked) - 1, int(0.99 * len(ranked)))], 4),
+            slowest=[
+                Slow(index, round(1000 * seconds, 3))
+                for index, seconds in sorted(self._slowest.items(), key=lambda item: item[1], reverse=True)
+            ],
+            edges_ms=edges,
+            counts=counts,
+        )
+
+
+def _histogram(ranked: list[float]) -> tuple[list[float], list[int]]:
+    """Return edges and counts of bins for sorted times in milliseconds; on a logarithmic scale the bins are equal."""
+    low = max(1e-4, math.floor(1e4 * ranked[0]) / 1e4)  # edges are rounded outward to 0.0001 ms
+    high = max(low, math.ceil(1e4 * ranked[-1]) / 1e4) + 1e-4
+    bins = min(_BINS, math.ceil(math.sqrt(len(ranked))))
+    inner = {round(low * (high / low) ** (number / bins), 4) for number in range(1, bins)}
+    edges = sorted({round(low, 4), *inner, round(high, 4)})
+    counts = [0] * (len(edges) - 1)
+    for ms in ranked:
+        counts[max(0, bisect_right(edges, ms) - 1)] += 1
+    return edges, counts
+
+
+class FindingsSender:
+    """Sends each finding when it appears and when it changes.
+
+    The inside of the dataset's code is left out unless ``looks_inside``.
+    """
+
+    def __init__(
+        self, findings: Findings, send: Callable[[str, dict[str, Any]], None], attempt: int, looks_inside: bool
+    ) -> None:
+        self._findings = findings
         self._send = send
         self._attempt = attempt
-        self._inside_known = known
-        self._startups = 0
-        self._revision_sent = 0
-        self._timed = 0
+        self._looks_inside = looks_inside
+        self._startups = self._revision = self._samples = 0  # sent so far
 
     def send_new(self) -> None:
-        for startup in self._feed.startups[self._startups :]:
+        found = self._findings
+        for startup in found.startups[self._startups :]:
             self._send("startup", {**asdict(startup), "attempt": self._attempt})
-        self._startups = len(self._feed.startups)
-        insides = self._feed.reports.insides
-        if self._feed.reports.revision > self._revision_sent and not self._inside_known:
-            self._revision_sent = self._feed.reports.revision
-            self._send("inside", asdict(merged(list(insides.values()))))
-        reports = self._feed.reports
-        if reports.samples > self._timed and (tail := reports.tail) is not None:
-            self._timed = reports.samples
+        self._startups = len(found.startups)
+        if found.revision > self._revision and self._looks_inside:
+            self._revision = found.revision
+            self._send("inside", asdict(merged(list(found.insides.values()))))
+        if found.samples > self._samples and (tail := found.tail) is not None:
+            self._samples = found.samples
             self._send("tail", asdict(tail))

@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Generator
 from dataclasses import asdict
-from typing import Any
 
 from ..analysis.ranks import summary
-from ..session import CACHED, REMEDIES, Rung
-from .driven import Driven, Loop
+from ..session import CACHED, REMEDIES
+from .driven import Driven
 from .lockstep import CACHES, Activity, Follower, Stopped, Superseded
-from .loop_side import Turn
-from .remedy_trial import Trial
+from .loop_side import Loop, Turn
 
 
 class Following(Driven):
@@ -23,10 +20,9 @@ class Following(Driven):
 
     def __init__(self, loop: Loop, lockstep: Follower) -> None:
         self._follower = lockstep
-        self._trial: Trial | None = None
         super().__init__(loop, math.inf, lockstep)
 
-    def _run(self) -> Turn:
+    def _run(self) -> Turn[None]:
         self._announce_rungs()
         try:
             while True:
@@ -38,7 +34,7 @@ class Following(Driven):
             self._follower.leave(self._setting.report())
             self._setting.finish("settled")
 
-    def _do(self, activity: Activity) -> Turn:
+    def _do(self, activity: Activity) -> Turn[None]:
         """Take steps of one activity for as long as they are granted."""
         rung = activity.rung_of(self._follower.rank)
         if activity.ends:
@@ -48,8 +44,8 @@ class Following(Driven):
         if rung in REMEDIES and (self._trial is None or self._trial.rung != rung or self._trial.feed is None):
             rung = "baseline"  # this rank has no such remedy: it trains unchanged
         if rung in CACHED:
-            yield from self._windows.fill_caches()
-            if not self._windows.cache(rung):
+            yield from self._settler.fill_caches()
+            if not self._loop_side.cache(rung):
                 self._cannot_serve(rung, "its batches do not fit into the caches")
                 rung = "baseline"
         self.rung = rung
@@ -57,41 +53,31 @@ class Following(Driven):
             rung = "baseline"
             yield from self._switched(rung)
         if activity.window:
-            yield from self._windows.drop_stock(rung)
+            yield from self._settler.drop_stock(rung)
         if activity.round is not None and rung == activity.rung:
             yield from self._measure(rung, activity.window, activity.round)
         while True:
-            batch = yield from self._windows.next_batch(rung)
+            batch = yield from self._loop_side.next_batch(rung)
             if batch is not None:
                 yield from self._loop_side.hand(batch)
 
-    def _prepare(self, what: str) -> Turn:
+    def _prepare(self, what: str) -> Turn[None]:
         if what == CACHES:
-            yield from self._windows.fill_caches()
+            yield from self._settler.fill_caches()
             return
-        self._dismiss_trial()
-        self._trial = self._trial_of(what, self._plan.apply)
-        if self._trial.feed is None:
+        self._end_trial()
+        if not self._prepare_trial(what, self._plan.apply):
             self._follower.cannot_serve(what, "the remedy cannot be tried")
-        else:
-            self._windows.announce(Rung(what))
 
-    def _dismiss_trial(self) -> None:
-        if self._trial is not None and self._trial.feed is not None:
-            self._trial.feed.close()
-            self._loop_side.dismiss(self._trial.rung)
-            self._windows.switcher.disturb()
-        self._trial = None
-
-    def _measure(self, rung: str, steps: int, round_: int) -> Turn:
+    def _measure(self, rung: str, steps: int, round_: int) -> Turn[None]:
         """Time the steps of rank 0's window."""
         windows = self._windows
-        windows.rounds.schedule.round = round_
+        windows.schedule.round = round_
         window = windows.opened(rung, steps, math.inf)
         try:
             while not window.full:
                 if not (yield from windows.stretch(window)):
-                    windows.switcher.disturb()
+                    self._switcher.disturb()
                     if not (yield from self._switched(rung)):
                         return
         except (GeneratorExit, Superseded, Stopped) as ended:
@@ -102,15 +88,15 @@ class Following(Driven):
             raise
         windows.close(window)
 
-    def _switched(self, rung: str) -> Generator[Any, None, bool]:
+    def _switched(self, rung: str) -> Turn[bool]:
         """Switch to a rung; return False if this rank cannot serve it."""
-        trouble, first, _ = yield from self._windows.switcher.to(rung)
+        trouble, first, _ = yield from self._switcher.to(rung)
         if trouble:
             self._cannot_serve(rung, trouble)
-            self._windows.switcher.disturb()
+            self._switcher.disturb()
             return False
         if first is not None:
-            yield from self._loop_side.hand(self._windows.own(first.batch, rung))
+            yield from self._loop_side.hand(self._loop_side.own(first.batch, rung))
         return True
 
     def _cannot_serve(self, rung: str, why: str) -> None:
@@ -118,10 +104,7 @@ class Following(Driven):
         self._follower.cannot_serve(rung, why)
 
     def _recorded(self, rung: str) -> None:
-        self._send_findings()
-        if self._trial is not None and rung == self._trial.rung:
-            self._trial.measured()
-            self._trial.send(self._setting.send)
+        super()._recorded(rung)
         if rung == "baseline":
             follower = self._follower
             follower.note(asdict(summary(follower.rank, self._session, follower.world_size)))

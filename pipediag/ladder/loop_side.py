@@ -1,4 +1,4 @@
-"""Drive the training loop through its ``next()``: hand it batches, take batches from the workers.
+"""Drive the training loop through its ``next()``: hand it batches from its workers or from caches.
 
 Most methods are generators: each ``yield`` hands something to the loop, and the code after it runs when the loop comes
 back.
@@ -6,21 +6,81 @@ back.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator
-from typing import Any
+from collections.abc import Generator
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from typing import Any, Protocol, TypeVar
+
+import torch
 
 from ..loop.epochs import Epochs
 from ..loop.training import Training
+from ..measure.clock import Clock
+from ..measure.device import Device
+from ..measure.schedule import Schedule
+from ..session import CACHED, Session
+from ..usercode import tree
+from .caches import BatchCache, Caches
+from .deadline import Deadline
 from .delivery import Delivery
 from .feed import Feed, Source
 from .lockstep import Lockstep
+from .open_window import OpenWindow
+from .plan import Plan
 
 #: Handed to the loop's iterator instead of a batch: the epoch ends here.
 END = object()
 #: Maximum number of iterators built to measure startup; after that the workers are kept.
 _STARTUPS = 3
 
-Turn = Generator[Any, None, Any]
+_T = TypeVar("_T")
+#: Hands the loop batches, and returns a value.
+Turn = Generator[Any, None, _T]
+
+
+class Setting(Protocol):
+    """The parts of the analysis that a measured loop uses."""
+
+    plan: Plan
+    session: Session
+    training: Training
+    clock: Clock
+    schedule: Schedule
+
+    @property
+    def looks_inside(self) -> bool: ...
+    def send(self, kind: str, data: dict[str, Any]) -> None: ...
+    def send_observed(self) -> None: ...
+    def send_first_steps(self) -> None: ...
+    def draws_of_others(self, ordinal: int) -> int: ...
+    def trial_schedule(self, rung: str, begins: bool) -> Schedule: ...
+    def aside(self) -> AbstractContextManager[None]: ...
+    def finish(self, reason: str) -> None: ...
+    def report(self) -> str:
+        """Return what a rank of a job hands in at its end."""
+
+    def take_reports(self, reports: dict[int, str]) -> None:
+        """Take in what the other ranks have handed in."""
+
+
+@dataclass(frozen=True)
+class Loop:
+    """A training loop as it is found.
+
+    Attributes:
+        feed: the batches of its loader.
+        ordinal: number of that loader among all that the script has iterated.
+        device: where it trains.
+        handed: number of batches already yielded in the epoch.
+        writes_in_place: True if the loop writes into its batches.
+    """
+
+    feed: Feed
+    ordinal: int
+    setting: Setting
+    device: torch.device
+    handed: int
+    writes_in_place: bool
 
 
 class Failure:
@@ -31,32 +91,33 @@ class Failure:
 
 
 class LoopSide:
-    """One loop over one loader. ``before_taking`` runs before each request for a batch.
+    """A training loop, its batches under each rung, and its device.
 
-    In a distributed job, ``lockstep`` decides with the other ranks what each step is for.
+    Attributes:
+        lockstep: decides with the other ranks of a distributed job what each step is for.
+        caches: the cached batches, or None before a rung has needed them.
+        plain: the delivery that the loop has just been handed, if it waited for this one only, as in training.
     """
 
-    def __init__(
-        self,
-        feed: Feed,
-        epochs: Epochs,
-        training: Training,
-        ordinal: int,
-        before_taking: Callable[[], None],
-        lockstep: Lockstep | None = None,
-    ) -> None:
-        self.feed = feed
-        self.lockstep = lockstep or Lockstep()
+    def __init__(self, loop: Loop, epochs: Epochs, deadline: Deadline, lockstep: Lockstep) -> None:
+        self.feed = loop.feed
+        self.setting = loop.setting
+        self.clock = loop.setting.clock
+        self.device = Device(loop.device)
         self.epochs = epochs
-        self._training = training
-        self._ordinal = ordinal
-        self._before_taking = before_taking
+        self.deadline = deadline
+        self.lockstep = lockstep
+        self.writes_in_place = loop.writes_in_place
+        self.caches: Caches | None = None
+        self.plain: Delivery | None = None
+        self._training = loop.setting.training
+        self._ordinal = loop.ordinal
         self._beside: dict[str, Source] = {}
         self._paused: list[Source] = []
         self._taken = 0
         self._data_ended = False  # True if the leading rank of a job must end an epoch without length
-        #: The delivery that the loop has just been handed, if it waited for this one only, as in training.
-        self.plain: Delivery | None = None
+
+    # Sources
 
     def serve(self, rung: str, source: Source) -> None:
         """Take the batches of ``rung`` from ``source`` instead of the feed."""
@@ -69,6 +130,10 @@ class LoopSide:
     def source(self, rung: str) -> Source:
         return self._beside.get(rung, self.feed)
 
+    def cache(self, rung: str) -> BatchCache:
+        assert self.caches is not None
+        return self.caches.host if rung == "host" else self.caches.device
+
     def only(self, source: Source | None) -> None:
         """Let only the workers of ``source`` begin batches (None: no workers): others would take the loop's cores.
 
@@ -78,10 +143,46 @@ class LoopSide:
         for one in self._paused:
             one.pause()
 
-    def begin_epoch(self, length: int | None) -> None:
-        self.epochs.begin(length)
+    @property
+    def draws_of_others(self) -> int:
+        """Number of batches that the script has drawn from other loaders."""
+        return self.setting.draws_of_others(self._ordinal)
 
-    def hand(self, batch: Any) -> Generator[Any, None, bool]:
+    # The other ranks
+
+    def agree(self) -> None:
+        """Agree with the other ranks on the loop's next step; the end of an epoch counts as one."""
+        self.lockstep.comes_to(self.epochs.serial, self.epochs.handed)
+
+    @property
+    def granted(self) -> int:
+        """Number of steps that this process has granted the other ranks and not taken itself."""
+        return self.lockstep.left(self.epochs.serial, self.epochs.handed)
+
+    # Batches
+
+    def next_batch(self, rung: str, window: OpenWindow | None = None) -> Turn[Any]:
+        """Return a batch as the loop gets it under ``rung``, or None if the workers sent one of another kind.
+
+        It counts towards ``window``.
+        """
+        self.agree()
+        if delay := self.lockstep.activity.delay_of(self.lockstep.rank):
+            self.device.delay(delay)
+        if rung in CACHED:
+            return self.cache(rung).next()
+        delivery = yield from self.take_fitting(rung)
+        if delivery is None:
+            return None
+        if window is not None:
+            window.takes(delivery)
+        return self.own(delivery.batch, rung)
+
+    def own(self, batch: Any, rung: str) -> Any:
+        """Return a copy of the workers' shared batch if the loop writes into it, otherwise the batch itself."""
+        return tree.clone_pinned(batch) if rung == "worker" and self.writes_in_place else batch
+
+    def hand(self, batch: Any) -> Turn[bool]:
         """Give the loop a batch, ending its epoch first if that is due.
 
         Returns False if the loop did not come back for more in the same epoch.
@@ -105,22 +206,16 @@ class LoopSide:
         self.plain = None
         return self.epochs.serial == serial
 
-    def agree(self) -> None:
-        """Agree with the other ranks on the loop's next step; the end of an epoch counts as one."""
-        self.lockstep.comes_to(self.epochs.serial, self.epochs.handed)
-
-    @property
-    def granted(self) -> int:
-        """Number of steps that this process has granted the other ranks and not taken itself."""
-        return self.lockstep.left(self.epochs.serial, self.epochs.handed)
-
-    def take(self, rung: str) -> Generator[Any, None, Delivery | None]:
+    def take(self, rung: str) -> Turn[Delivery | None]:
         """Take the next delivery, of whatever rung, from the source of ``rung``.
 
         Returns None if the loader raised an error, or if the data was restarted, which ends an epoch without length: in
         a job with the leading rank's next step.
+
+        Raises:
+            OutOfTime: the deadline has passed.
         """
-        self._before_taking()
+        self.deadline.check()
         source = self.source(rung)
         self._taken += 1
         if source in self._paused:
@@ -140,7 +235,7 @@ class LoopSide:
                 source.renew()
         return delivery
 
-    def take_fitting(self, rung: str) -> Generator[Any, None, Delivery | None]:
+    def take_fitting(self, rung: str) -> Turn[Delivery | None]:
         """Return the next delivery if it was made under ``rung`` throughout, otherwise None."""
         delivery = yield from self.take(rung)
         if delivery is None or not delivery.fits(rung):
@@ -148,7 +243,7 @@ class LoopSide:
         self.plain = delivery if rung == "baseline" else None
         return delivery
 
-    def end_epoch(self) -> Generator[Any, None, bool]:
+    def end_epoch(self) -> Turn[bool]:
         """Tell the loop that its epoch is over; return True if the workers were restarted for the next one."""
         self.agree()
         self.epochs.end()
@@ -157,7 +252,7 @@ class LoopSide:
             yield END
         loader = self.feed.loader
         fresh = loader.num_workers > 0 and not loader.persistent_workers
-        if not fresh or len(self.feed.startups) >= _STARTUPS:
+        if not fresh or len(self.feed.findings.startups) >= _STARTUPS:
             return False
         self.feed.open()
         return True

@@ -12,34 +12,30 @@ from dataclasses import asdict, replace
 from typing import Any
 
 from torch.utils.data import DataLoader
-from torch.utils.data.dataloader import _BaseDataLoaderIter
 
 from ..errors import AnalysisOver
-from ..frames import users_text
 from ..loop.iterators import IteratorHook, NativeIterator
 from ..loop.training import EVIDENCE, Training
 from ..measure.clock import Clock, SystemClock
 from ..measure.device import Device, default_device
 from ..measure.schedule import Schedule
-from ..session import NOT_YET, Loader, Session, Startup
+from ..session import NOT_YET, Session
 from ..session.events import LoaderUse, Story
-from ..usercode import tree
 from ..usercode.places import caller
 from .caveats import WRITES_IN_PLACE
 from .climb import Climb
-from .driven import Driven, Loop
-from .feed import Feed, epoch_length
-from .findings import Findings
+from .driven import Driven
+from .feed import Feed
+from .findings import FindingsSender
 from .follow import Following
 from .joining import Joining, rank_facts
-from .loader_facts import describe
+from .loader_iterator import LoaderIterator, Track
 from .lockstep import Follower
-from .loop_side import END, Failure
+from .loop_side import Loop
 from .observing import Observer
 from .plan import Plan
 from .probes.sample_inspection import threads
 from .step_recorder import StepRecorder
-from .worker_reports import WorkerReports
 
 Send = Callable[[str, dict[str, Any]], None]
 
@@ -47,36 +43,6 @@ Send = Callable[[str, dict[str, Any]], None]
 _INFERENCE_AFTER = 0.5
 #: Number of ``next()`` calls that raise the stop again before a script that ignores it is exited.
 _DEAF = 200
-
-
-class Track:
-    """The facts about one loader: how it was used, and its climb once it is the one that trains."""
-
-    def __init__(self, loader: DataLoader[Any], ordinal: int, where: str, observer: Observer) -> None:
-        self.ordinal = ordinal
-        self.observer = observer
-        self.where = where  # the latest place: a loader may be iterated elsewhere before it trains
-        self.dataset = loader.dataset
-        self.draws = 0
-        self.writes_in_place = False
-        self.climb: Driven | None = None
-        self.facts: Loader | None = None  # as it was when it gave its first batch
-        self.reports = WorkerReports()
-        self.startups: list[Startup] = []
-        self._kind = (type(loader.dataset), loader.batch_size, loader.num_workers)
-        self._likeness = (type(loader.sampler), epoch_length(loader))
-
-    @property
-    def signature(self) -> tuple[Any, ...]:
-        return (*self._kind, self.where)
-
-    def is_like(self, other: Track) -> bool:
-        """Return whether this is the same loader rebuilt: same length and sampler type, iterated in the same place."""
-        return self.signature == other.signature and self._likeness == other._likeness
-
-    def comes_back_as(self, loader: DataLoader[Any]) -> bool:
-        """Return whether a loader is this one, or one that replaces it over the same dataset."""
-        return self.dataset is loader.dataset and self._kind[1:] == (loader.batch_size, loader.num_workers)
 
 
 class Measurement:
@@ -101,6 +67,7 @@ class Measurement:
         gathers: bool = False,
     ) -> None:
         self.plan = plan
+        self.session = session
         self.ranks: dict[int, Session] = {}
         self.training = Training()
         self.schedule = Schedule(plan.rungs, session, choose)
@@ -110,7 +77,6 @@ class Measurement:
         self._hook = IteratorHook(self.iterator_for)
         self.aside = self._hook.aside
         self.over = ""
-        self._session = session
         self._send = send
         self._joining = Joining(self.clock)
         self._tracks: list[Track] = []
@@ -226,7 +192,7 @@ class Measurement:
             if track.comes_back_as(loader):
                 track.where = where if track.climb is None else track.where
                 return track
-        recorder = StepRecorder.within(self._session, "baseline", self.plan.attempt)
+        recorder = StepRecorder.within(self.session, "baseline", self.plan.attempt)
         observer = Observer(self.clock, loader.num_workers, self.plan.attempt, recorder)
         track = Track(loader, len(self._tracks) + 1, where, observer)
         if self._target is not None and track.is_like(self._target):
@@ -237,21 +203,19 @@ class Measurement:
     # Used by climbs
 
     def send(self, kind: str, data: dict[str, Any]) -> None:
-        self._session.apply(kind, data)
+        self.session.apply(kind, data)
         self._send(kind, data)
 
     @property
     def looks_inside(self) -> bool:
         """True if the inside of the dataset's code is still unknown."""
-        inside = self._session.inside
+        inside = self.session.inside
         return inside is None or not inside.samples or inside.unsplit == NOT_YET
 
     def trial_schedule(self, rung: str, begins: bool) -> Schedule:
         """Return the schedule of the rounds that measure a remedy; they are counted after all rounds so far."""
         assert self._choose_trial is not None, "measuring a remedy needs ``choose_trial``"
-        schedule = Schedule(("baseline", rung), self._session, self._choose_trial)
-        schedule.round += begins
-        return schedule
+        return Schedule(("baseline", rung), self.session, self._choose_trial, begins)
 
     def send_observed(self, last: bool = False) -> None:
         """Send what was observed of the training loop's own steps, if the training loader is known."""
@@ -271,7 +235,7 @@ class Measurement:
         return sum(t.draws for t in self._tracks if t.ordinal != ordinal and not t.is_like(own))
 
     def report(self) -> str:
-        return json.dumps(self._session.to_dict(), default=str) if self._gathers else ""
+        return json.dumps(self.session.to_dict(), default=str) if self._gathers else ""
 
     def take_reports(self, reports: dict[int, str]) -> None:
         self.ranks = {rank: Session.from_dict(json.loads(text)) for rank, text in reports.items() if text}
@@ -305,7 +269,7 @@ class Measurement:
             self.send("device", Device(self.training.device or default_device()).facts())
             if self._target.facts is not None:
                 self.send("loader", asdict(self._target.facts))
-            Findings(self._target, self.send, self.plan.attempt, not self.looks_inside).send_new()
+            FindingsSender(self._target.findings, self.send, self.plan.attempt, self.looks_inside).send_new()
 
     def summary(self) -> Story:
         """Return the facts from which the parent decides on another pass."""
@@ -317,109 +281,3 @@ class Measurement:
             horizon=climb.horizon if climb else None,
             rung=climb.rung if climb else None,
         )
-
-
-class LoaderIterator(_BaseDataLoaderIter):  # type: ignore[misc]
-    """The iterator that ``iter(loader)`` returns under an analysis.
-
-    It is plain until its loader proves to be the training loader; from then on its batches come from the climb.
-    """
-
-    def __init__(self, loader: DataLoader[Any], track: Track, measurement: Measurement, native: NativeIterator) -> None:
-        # The parent's constructor would draw a seed and begin the sampler; the native iterator does both.
-        self._loader = loader
-        self._track = track
-        self._measurement = measurement
-        self._feed = Feed(loader, native, measurement.clock, measurement.looks_inside)
-        self._feed.reports, self._feed.startups = track.reports, track.startups
-        self._handed = 0
-        self._watched: tuple[Any, tuple[int, ...]] | None = None
-        self._ended = False
-        if track.climb is None:
-            self._feed.open()  # as torch does: iter() starts the workers
-
-    def __iter__(self) -> LoaderIterator:
-        return self
-
-    def __len__(self) -> int:
-        return len(self._loader)
-
-    def __next__(self) -> Any:
-        self._measurement.check()
-        climb = self._track.climb
-        self._track.observer.asks(self._measurement.training.device, self._feed if climb is None else climb.feed)
-        if climb is None:
-            self._look_back()
-            climb = self._measurement.promote(self._track, self._feed, self._handed)
-        if climb is None:
-            return self._plain_next()
-        turn = climb.next()
-        if climb.plain is not None:
-            self._track.observer.gets(climb.plain)
-        else:
-            self._track.observer.breaks()
-        if turn is END:
-            raise StopIteration
-        if isinstance(turn, Failure):
-            raise users_text(turn.error)
-        return turn
-
-    def _plain_next(self) -> Any:
-        if self._ended:
-            raise StopIteration
-        try:
-            delivery = self._feed.take()
-        except Exception as error:
-            raise users_text(error)  # noqa: B904 - the same error, with a cleaner message
-        if delivery is None:
-            self._ended = True
-            self._track.observer.breaks()
-            self._measurement.training.ended(self._track.ordinal)
-            raise StopIteration
-        if self._handed:
-            self._track.observer.gets(delivery)
-        else:
-            self._track.observer.breaks()
-        self._handed += 1
-        self._measurement.drew(self._track)
-        if not self._track.writes_in_place:
-            self._watched = (delivery.batch, tree.versions(delivery.batch))
-        if self._track.facts is None:
-            self._track.facts = describe(self._loader, self._track.where, tree.nbytes(delivery.batch))
-        return delivery.batch
-
-    def _look_back(self) -> None:
-        """Find out whether the loop has written into its last batch; called before the next one is fetched."""
-        if self._watched is not None:
-            batch, before = self._watched
-            self._watched = None
-            self._track.writes_in_place = tree.versions(batch) != before
-
-    def _reset(self, loader: DataLoader[Any], first_iter: bool = False) -> None:
-        """Begin an epoch; called by ``iter()`` of a loader with persistent workers."""
-        self._measurement.check()
-        self._handed, self._ended = 0, False
-        if self._track.climb is not None:
-            self._track.climb.begin_epoch(loader)
-        else:
-            self._feed.renew()
-
-    def _shutdown_workers(self) -> None:
-        self._feed.close()
-
-    def release(self) -> None:
-        """Detach from the loader: one with persistent workers keeps its iterator, and must not keep this one."""
-        if getattr(self._loader, "_iterator", None) is self:
-            self._loader._iterator = None
-            self._feed.close()
-
-    def __getattr__(self, name: str) -> Any:
-        if name.startswith("__") or "_feed" not in self.__dict__:
-            raise AttributeError(name)
-        climb = self._track.climb
-        return getattr((self._feed if climb is None else climb.feed).native_iterator, name)
-
-    @property
-    def _finished(self) -> bool:
-        """Whether the batches are used up, which torchdata's StatefulDataLoader asks in ``iter()``."""
-        return bool(getattr(self._feed.native_iterator, "_finished", False))

@@ -127,13 +127,15 @@ class OpenWindow:
         if self.steps >= MIN_STEPS:
             self.wanted = self.steps
 
-    def evidence(self, waits: bool) -> dict[str, float]:
-        """Return the figures so far; ``waits`` is True if the loop waited for the workers' batches."""
+    def evidence(self) -> dict[str, float]:
+        """Return the figures so far."""
         steps = self._watch.steps
         figures = {**self._evidence.finish(steps), **worker_figures(self.costs)}
-        if waits and self._spans:
+        if self.rung in (*CACHED, "supply"):  # the loop does not wait for the workers' batches
+            return figures
+        if self._spans:
             figures["wait_ms"] = round(1000 * sum(waited for _, waited in self._spans) / len(self._spans), 4)
-        if waits and steps:
+        if steps:
             figures["stock"] = float(self._stock)
             figures["next_ms"] = round(1000 * (self._source.waited - self._waited) / steps, 4)
             figures["stalled_ms"] = round(1000 * (self._source.stalled - self._stalled) / steps, 4)

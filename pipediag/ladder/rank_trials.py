@@ -6,17 +6,13 @@ This is rank 0's part; :mod:`pipediag.analysis.stragglers` chooses the ranks.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Generator
 from dataclasses import asdict
-from typing import Any
 
 from ..analysis.rank_trials import Change
 from ..analysis.ranks import summary
 from ..analysis.stragglers import next_trial
-from ..measure.clock import Clock
-from ..measure.device import Device
 from ..measure.window import window_steps
-from ..session import Rank, RankTrial, Session
+from ..session import Rank, RankTrial
 from .deadline import OutOfTime
 from .lockstep import Leader
 from .loop_side import LoopSide, Turn
@@ -29,35 +25,22 @@ _WARM = 3
 class RankTrials:
     """The trials of one job; they are sent as they are made."""
 
-    def __init__(
-        self,
-        leader: Leader,
-        windows: Windows,
-        loop_side: LoopSide,
-        device: Device,
-        clock: Clock,
-        session: Session,
-        attempt: int,
-        send: Callable[[str, dict[str, Any]], None],
-    ) -> None:
+    def __init__(self, leader: Leader, loop_side: LoopSide, windows: Windows) -> None:
         self._leader = leader
-        self._windows = windows
         self._loop_side = loop_side
-        self._device = device
-        self._clock = clock
-        self._session = session
-        self._attempt = attempt
-        self._send = send
+        self._windows = windows
+        self._setting = loop_side.setting
+        self._session = loop_side.setting.session
 
-    def run(self) -> Turn:
+    def run(self) -> Turn[None]:
         """Make one trial after the other until the answer is known, or the time is over."""
         try:
             while (change := next_trial(self._session, self._ranks())) is not None:
-                yield from self._windows.fill_caches()
+                yield from self._windows.settler.fill_caches()
                 trial = yield from self._trial(change)
                 if trial is None:
                     return
-                self._send("rank-trial", asdict(trial))
+                self._setting.send("rank-trial", asdict(trial))
         except OutOfTime:
             pass  # what was found until then stays
         finally:
@@ -70,38 +53,45 @@ class RankTrials:
             *(Rank(**note) for _, note in sorted(self._leader.notes().items())),
         ]
 
-    def _trial(self, change: Change) -> Generator[Any, None, RankTrial | None]:
+    def _trial(self, change: Change) -> Turn[RankTrial | None]:
         """Time the job's steps under a change; None if this rank cannot take part."""
         windows, loop_side = self._windows, self._loop_side
         rung = "device" if 0 in change.fed else "baseline"
         treated = {"fed": [*change.fed], "delayed": [*change.delayed], "delay": change.delay_ms / 1000}
-        yield from windows.take_granted()
+        yield from windows.settler.take_granted()
         self._leader.do("device", **treated)
         loop_side.agree()  # the other ranks switch at the same time
         trouble, first, _ = yield from windows.switcher.to(rung)
         if trouble:
             return None
         if first is not None:
-            yield from loop_side.hand(windows.own(first.batch, rung))
+            yield from loop_side.hand(loop_side.own(first.batch, rung))
         workers = loop_side.source("baseline").workers
         pace = yield from self._settled(rung, max(_WARM, workers))
-        window = windows.opened(rung, window_steps(pace, windows.rounds.target, workers), math.inf)
+        window = windows.opened(rung, window_steps(pace, windows.target, workers), math.inf)
         self._leader.do("device", window=window.wanted, **treated)
         self._leader.reserve(window.wanted, window.wanted)
-        yield from windows.drop_stock(rung)
+        yield from windows.settler.drop_stock(rung)
         while not window.full:
             yield from windows.stretch(window)
-        round_ = len(self._session.rank_trials)
-        fed, delayed = [*change.fed], [*change.delayed]
-        return RankTrial(fed, delayed, change.delay_ms, round_, window.steps, window.seconds, self._attempt)
+        return RankTrial(
+            [*change.fed],
+            [*change.delayed],
+            change.delay_ms,
+            len(self._session.rank_trials),
+            window.steps,
+            window.seconds,
+            self._setting.plan.attempt,
+        )
 
-    def _settled(self, rung: str, least: int) -> Generator[Any, None, float]:
+    def _settled(self, rung: str, least: int) -> Turn[float]:
         """Take ``least`` steps; return the seconds per step."""
-        began, steps = self._clock.now(), 0
+        loop_side = self._loop_side
+        began, steps = loop_side.clock.now(), 0
         while steps < least:
-            batch = yield from self._windows.next_batch(rung)
+            batch = yield from loop_side.next_batch(rung)
             if batch is not None:
-                yield from self._loop_side.hand(batch)
+                yield from loop_side.hand(batch)
                 steps += 1
-        self._device.synchronize()
-        return (self._clock.now() - began) / steps
+        loop_side.device.synchronize()
+        return (loop_side.clock.now() - began) / steps

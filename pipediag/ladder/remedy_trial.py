@@ -25,9 +25,9 @@ from ..errors import UsageError
 from ..loop.copies import detached_twin, require_no_state, wrap_sampler
 from ..loop.wrappers import EndlessSampler, FirstItems
 from ..measure.clock import Clock
-from ..measure.device import Device
 from ..session import DECODED, HANDED_OVER, LOADED_ONCE, REMEDIED, REMEDIES, Keeping, Remedy, Session
 from .delivery import NO_COST, Delivery
+from .loop_side import LoopSide
 
 if TYPE_CHECKING:
     from ..remedy import OffloadedLoader
@@ -118,7 +118,7 @@ class RemediedFeed:
 
 
 class Trial:
-    """A trial of a remedy on the measured loader; ``session`` holds what is known so far.
+    """A trial of a remedy on the measured loader.
 
     Args:
         rung: of the remedy: ``remedied`` moves transforms, ``decoded`` JPEG decoding too, ``loaded-once`` keeps
@@ -132,18 +132,9 @@ class Trial:
         feed: serves the remedied batches, or None if the remedy cannot be tried.
     """
 
-    def __init__(
-        self,
-        rung: str,
-        loader: DataLoader[Any],
-        endless: bool,
-        device: Device,
-        aside: Aside,
-        clock: Clock,
-        session: Session,
-        peak_before: int | None = None,
-        seconds: float = math.inf,
-    ) -> None:
+    def __init__(self, rung: str, loop_side: LoopSide, peak_before: int | None, seconds: float) -> None:
+        loader, device, setting = loop_side.feed.loader, loop_side.device, loop_side.setting
+        session, aside = setting.session, setting.aside
         known, caches = remedy_of(session, rung), rung == LOADED_ONCE
         self.rung = rung
         self.feed: RemediedFeed | None = None
@@ -151,7 +142,7 @@ class Trial:
         self._peak_before = peak_before
         twin = detached_twin(loader)
         first = wrap_sampler(twin, partial(FirstItems, number=2 * max(1, loader.num_workers))) if caches else None
-        wrap_sampler(twin, EndlessSampler).endless = endless
+        wrap_sampler(twin, partial(EndlessSampler, endless=loop_side.feed.endless))
         where, options = device.torch_device, {}
         make: Callable[[], _Made]
         if first is not None:
@@ -174,7 +165,7 @@ class Trial:
             self.remedy.edit = edit_for(loader, where, cached=caches, **options)
             offloaded.feed.ahead = fetches_ahead(loader)  # EndlessSampler does not prevent it
             in_flight = int(loader.num_workers * (loader.prefetch_factor or 1))
-            self.feed = RemediedFeed(rung, offloaded, in_flight + _READY, aside, clock)
+            self.feed = RemediedFeed(rung, offloaded, in_flight + _READY, aside, loop_side.clock)
         device.forget_peak()  # trying the remedy took memory that training does not need
 
     def send(self, send: Callable[[str, dict[str, Any]], None]) -> None:

@@ -32,56 +32,26 @@ _START = 0.1
 _LEAST = 1.0
 
 
-class ClonedFeed:
-    """The batches of a clone, tagged with its rung.
+class ClonedFeed(Feed):
+    """The batches of a clone of another feed's loader, tagged with the clone's rung.
 
     An error here is not the script's: the delivery says why the rung cannot be served.
     """
 
-    def __init__(self, rung: str, feed: Feed) -> None:
+    def __init__(self, rung: str, original: Feed, settings: LoaderSettings, patience: float) -> None:
+        clone = cloned(original.loader, settings, patience)
+        super().__init__(clone, original._native, original._clock, looks_inside=False, timeout=patience)
+        self.endless = original.endless
         self._rung = rung
-        self._feed = feed
         self._begun = False
         self._trouble = ""
 
     @property
-    def waited(self) -> float:
-        return self._feed.waited
-
-    @property
-    def stalled(self) -> float:
-        return self._feed.stalled
-
-    @property
-    def worker_pids(self) -> list[int]:
-        return self._feed.worker_pids
-
-    @property
-    def workers(self) -> int:
-        return self._feed.workers
-
-    @property
-    def backlog(self) -> int:
-        return self._feed.backlog
-
-    @property
-    def ready(self) -> int:
-        return self._feed.ready
-
-    @property
-    def at_work(self) -> int:
-        return self._feed.at_work
-
-    def pause(self) -> None:
-        self._feed.pause()
-
-    @property
     def startup(self) -> float | None:
         """Seconds from ``iter()`` to the first batch, or None before that."""
-        return self._feed.startups[0].seconds if self._feed.startups else None
+        return self.findings.startups[0].seconds if self.findings.startups else None
 
     def take(self) -> Delivery | None:
-        """Return the next batch, or None if the data is used up."""
         if not self._trouble:
             try:
                 return self._taken()
@@ -96,20 +66,15 @@ class ClonedFeed:
             # A user-defined sampler may draw from the process-wide generators.
             with undisturbed(), warnings.catch_warnings():
                 warnings.filterwarnings("ignore", "This DataLoader will create")  # more workers than cores are intended
-                self._feed.open()
-        delivery = self._feed.take()
+                self.open()
+        delivery = super().take()
         if delivery is not None:
             delivery.rung = self._rung
         return delivery
 
     def renew(self) -> None:
-        """Restart the data."""
         if not self._trouble:
-            self._feed.renew()
-
-    def close(self) -> None:
-        """End the workers. Safe to call twice."""
-        self._feed.close()
+            super().renew()
 
 
 def _short(error: Exception) -> str:
@@ -129,19 +94,15 @@ class SettingsTrial:
         running = {settings_of(rung) for rung in next_settings(session)}
         tried = session.knobs.tried if session.knobs is not None else []
         self.feeds = {
-            settings_rung(number): ClonedFeed(
-                settings_rung(number), feed.beside(cloned(feed.loader, one, seconds), seconds)
-            )
+            settings_rung(number): ClonedFeed(settings_rung(number), feed, one, seconds)
             for number, one in enumerate(tried, 1)
             if number in running
         }
 
     def schedule(self) -> Schedule:
         """Return the schedule of the comparison, whose rounds follow the ladder's."""
-        schedule = Schedule(("baseline", *self.feeds), self._session, self._next)
-        if not any(settings_of(window.rung) for window in self._session.windows):
-            schedule.round += 1
-        return schedule
+        begins = not any(settings_of(window.rung) for window in self._session.windows)
+        return Schedule(("baseline", *self.feeds), self._session, self._next, begins)
 
     def _next(self, session: Session) -> list[str]:
         """Return the rungs of the next round; end the workers of those that were dropped."""

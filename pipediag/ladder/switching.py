@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator
-from typing import Any
+from collections.abc import Callable
 
-from ..measure.clock import Clock
 from ..session import CACHED, REMEDIES, Window, fed_apart, made_under
 from .delivery import NO_COST, Delivery
-from .feed import Feed, Source
-from .loop_side import LoopSide
+from .feed import Source
+from .loop_side import LoopSide, Turn
 
+#: Maximum share of the budget for one wait until workers are idle or have filled their queues.
+_QUIET_SHARE = 0.05
 #: Seconds between two polls of the workers, and seconds without a new batch after which they count as idle.
 _POLL, _STILL = 0.02, 0.1
 #: Workers fill their queues if they need less than this share of the time in which the loop takes a batch.
@@ -25,35 +25,48 @@ _PATIENCE = 200
 class Switcher:
     """The rung that feeds the loop, and how fast the loop and the workers are known to be under each.
 
-    Args:
-        patience: maximum seconds of one wait for workers.
-        unavailable: called with a rung that cannot be served, and the reason.
+    ``unavailable`` is called with a rung that cannot be served, and the reason.
 
     Attributes:
         fed_by: rung that feeds the loop, or None if it was fed by other means since.
         keeps_up: True if a round of the workers is queued, although the loop takes batches.
         pace: latest seconds per step under each rung.
+        patience: maximum seconds of one wait for workers.
     """
 
-    def __init__(
-        self, feed: Feed, loop_side: LoopSide, clock: Clock, patience: float, unavailable: Callable[[str, str], None]
-    ) -> None:
+    def __init__(self, loop_side: LoopSide, unavailable: Callable[[str, str], None]) -> None:
         self.fed_by: str | None = None
         self.keeps_up = False
-        self._filled = False  # the workers filled their queues before the loop took a batch
         self.pace: dict[str, float] = {}
+        self.patience = _QUIET_SHARE * loop_side.setting.plan.budget
+        self._filled = False  # the workers filled their queues before the loop took a batch
         self._made: dict[str, float] = {}  # a worker's seconds for a batch in the latest window of each rung
         self._slower: set[str] = set()  # rungs under which the workers are known to be slower than the loop
-        self._feed = feed
         self._loop_side = loop_side
-        self._clock = clock
-        self._patience = patience
+        self._feed = loop_side.feed
+        self._clock = loop_side.clock
         self._unavailable = unavailable
+        for window in loop_side.setting.session.windows:
+            self.learn(window)
 
     def learn(self, window: Window) -> None:
         """Remember the pace of a recorded window, of this pass or an earlier one."""
         self.pace[window.rung] = window.seconds / window.steps
         self._made[window.rung] = window.evidence.get("worker_ms", 0.0) / 1000
+
+    def estimate(self, rung: str, seconds: float, steps: int, made: float) -> None:
+        """Estimate an unknown pace from ``steps`` steps that took ``seconds``.
+
+        Before them, a worker took ``made`` seconds for the first batch.
+        """
+        workers = self._loop_side.source(rung).workers
+        each = max(seconds / max(1, steps), made / workers) if workers else (made + seconds) / max(1, steps)
+        self.pace.setdefault(rung, each)
+
+    def forget(self, rung: str) -> None:
+        """Forget a pace that included the start-up of the rung's workers. The loop has to settle again."""
+        self.pace.pop(rung, None)
+        self.disturb()
 
     def used_up_stock(self, rung: str) -> None:
         """Note that full queues hid that the rung's workers are slower than the loop. It has to settle again."""
@@ -76,7 +89,7 @@ class Switcher:
         self._loop_side.only(self._loop_side.source("baseline"))
         return "baseline"
 
-    def to(self, rung: str) -> Generator[Any, None, tuple[str, Delivery | None, float]]:
+    def to(self, rung: str) -> Turn[tuple[str, Delivery | None, float]]:
         """Let only the rung's own workers make batches from now on, and let them fill their queues if they are fast.
 
         Returns why that is impossible, or ""; the first batch, if workers make it; and a worker's seconds for a batch.
@@ -103,8 +116,10 @@ class Switcher:
         return "", first, made
 
     def look_at_queues(self, rung: str, made: float) -> bool:
-        """Find out again whether the workers keep up with the loop, and return it; ``made`` is a worker's seconds for
-        a batch. If they filled their queues before the loop began, they do."""
+        """Find out again whether the workers keep up with the loop, and return it.
+
+        They do if they filled their queues before the loop began. ``made`` is a worker's seconds for a batch.
+        """
         self.keeps_up = self._filled or self._queues_are_full(rung, made)
         return self.keeps_up
 
@@ -114,7 +129,7 @@ class Switcher:
         slower = rung in self._slower or (bool(self._own_paces) and not self._outpaces_loop(made, source))
         return not slower and 0 < max(source.workers + 1, source.backlog - 1) <= source.ready
 
-    def _first_of(self, rung: str, source: Source, switched: float) -> Generator[Any, None, Delivery]:
+    def _first_of(self, rung: str, source: Source, switched: float) -> Turn[Delivery]:
         """Discard queued batches up to the first one made under ``rung`` since the switch at ``switched``; return it.
 
         If the rung cannot be served, return a delivery that does not fit and says why.
@@ -146,7 +161,7 @@ class Switcher:
         refilled = other.backlog * self.pace.get(before, 0.0) if before is not None and fed_apart(before) else 0.0
         began = idle = self._clock.now()
         ready = other.ready
-        while (now := self._clock.now()) < min(began + self._patience, max(idle + _STILL, began + refilled)):
+        while (now := self._clock.now()) < min(began + self.patience, max(idle + _STILL, began + refilled)):
             self._clock.sleep(_POLL)
             if other.at_work or other.ready != ready:  # finished batches are still in transit
                 idle, ready = now, other.ready
@@ -163,7 +178,7 @@ class Switcher:
 
     def _fill_up(self, source: Source) -> bool:
         """Wait until the workers have filled their queues; return whether they have, in time."""
-        until = self._clock.now() + self._patience
+        until = self._clock.now() + self.patience
         while source.ready < source.backlog - 1 and self._clock.now() < until:
             self._clock.sleep(_POLL)
         return source.ready >= source.backlog - 1

@@ -132,9 +132,9 @@ class EndlessSampler:
     short epoch would run out after a few batches.
     """
 
-    def __init__(self, sampler: Any) -> None:
+    def __init__(self, sampler: Any, endless: bool = False) -> None:
         self.sampler = sampler
-        self.endless = False
+        self.endless = endless
 
     def __iter__(self) -> Iterator[Any]:
         return _Endless(self)

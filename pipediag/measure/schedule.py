@@ -18,17 +18,14 @@ class Schedule:
 
     ``choose`` returns the rungs of each round from the windows of earlier rounds: some of ``rungs``, and cuts of the
     transform chain found later. The position follows from the session's windows, so a later pass of the script
-    continues where the previous one ended.
+    continues where the previous one ended. With ``begins``, the first round follows all rounds so far.
     """
 
     def __init__(
-        self,
-        rungs: Sequence[str],
-        session: Session,
-        choose: Callable[[Session], list[str]],
+        self, rungs: Sequence[str], session: Session, choose: Callable[[Session], list[str]], begins: bool = False
     ) -> None:
         self.session = session
-        self.round = max((w.round for w in session.windows), default=0)
+        self.round = max((w.round for w in session.windows), default=0) + begins
         self._rungs = list(rungs)
         self._withdrawn: set[str] = set()
         self._choose = choose
@@ -46,27 +43,28 @@ class Schedule:
 
     def next_rung(self) -> str | None:
         """Return the rung to measure now, or None if more windows would not change the answer."""
-        while members := self._members(self.round):
+        while members := self._members():
             measured = {w.rung for w in self.session.windows if w.round == self.round}
-            left = [name for name in self._order(self.round, members) if name not in measured]
+            left = [name for name in self._order(members) if name not in measured]
             if left:
                 return left[0]
             self.round += 1
         return None
 
-    def _members(self, round_: int) -> list[str]:
-        if self._chosen[0] != round_:
-            before = replace(self.session, windows=[w for w in self.session.windows if w.round < round_])
-            self._chosen = round_, self._choose(before)
+    def _members(self) -> list[str]:
+        """Return the rungs of this round."""
+        if self._chosen[0] != self.round:
+            before = replace(self.session, windows=[w for w in self.session.windows if w.round < self.round])
+            self._chosen = self.round, self._choose(before)
         return [name for name in self._chosen[1] if self.allows(name)]
 
-    def _order(self, round_: int, members: list[str]) -> list[str]:
+    def _order(self, members: list[str]) -> list[str]:
         """Return the most informative rungs first, so that an early end leaves the most useful windows.
 
         Every second round is reversed, so that machine drift affects neighbours equally.
         """
         order = sorted(members, key=lambda name: _FIRST.index(name) if name in _FIRST else len(_FIRST))
-        return order[::-1] if round_ % 2 else order
+        return order[::-1] if self.round % 2 else order
 
     def withdraw(self, rung: str) -> None:
         """Remove a rung that cannot be measured on this loader."""

@@ -52,7 +52,7 @@ def test_from_iter_until_the_first_batch_is_there() -> None:
     clock = Clock(100.0)
     feed = feed_of(clock, 0.5, [2.0, 2.25], ready=1.5)
     assert feed.take() is not None and feed.take() is not None
-    assert feed.startups == [Startup(2.5, launch=0.5, ready=2.0)], "once"
+    assert feed.findings.startups == [Startup(2.5, launch=0.5, ready=2.0)], "once"
 
 
 def test_a_batch_that_was_ready_before_it_was_asked_for() -> None:
@@ -62,14 +62,14 @@ def test_a_batch_that_was_ready_before_it_was_asked_for() -> None:
     feed.open()
     clock.seconds += 60.0
     feed.take()
-    assert feed.startups == [Startup(2.5, launch=0.5, ready=2.0)]
+    assert feed.findings.startups == [Startup(2.5, launch=0.5, ready=2.0)]
 
 
 def test_clocks_that_disagree_give_no_time_before_the_beginning() -> None:
     clock = Clock(100.0)
     feed = feed_of(clock, 0.5, [-9.0])
     feed.take()
-    assert feed.startups[0].seconds == 0.0
+    assert feed.findings.startups[0].seconds == 0.0
 
 
 @pytest.mark.parametrize("pause", [0.0, 60.0])
@@ -85,7 +85,7 @@ def test_without_workers_nothing_is_made_before_it_is_asked_for(pause: float) ->
     feed.open()
     clock.seconds += pause
     assert feed.take() is not None and feed.take() is not None
-    assert feed.startups == [Startup(1.0, launch=0.0, ready=0.0)]
+    assert feed.findings.startups == [Startup(1.0, launch=0.0, ready=0.0)]
 
 
 def test_workers_that_are_kept_begin_anew() -> None:
@@ -96,7 +96,7 @@ def test_workers_that_are_kept_begin_anew() -> None:
     feed.renew()
     clock.seconds += 60.0
     assert feed.take() is not None and feed.take() is not None
-    assert feed.startups == [Startup(2.5, launch=0.5, ready=2.0), Startup(0.25, renewed=True)]
+    assert feed.findings.startups == [Startup(2.5, launch=0.5, ready=2.0), Startup(0.25, renewed=True)]
 
 
 def test_workers_that_are_ended_for_the_next_epoch() -> None:
@@ -107,7 +107,10 @@ def test_workers_that_are_ended_for_the_next_epoch() -> None:
     feed._iterator._workers = [SimpleNamespace(pid=1)]
     feed.renew()
     feed.take()
-    assert feed.startups == [Startup(2.5, launch=0.5, ready=2.0), Startup(2.5, launch=0.5, ready=2.0, shutdown=3.0)]
+    assert feed.findings.startups == [
+        Startup(2.5, launch=0.5, ready=2.0),
+        Startup(2.5, launch=0.5, ready=2.0, shutdown=3.0),
+    ]
 
 
 def test_waiting() -> None:

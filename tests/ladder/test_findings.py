@@ -1,31 +1,143 @@
-"""What is passed on beside the windows: each finding once, and again when it has changed."""
+"""Gather findings from the workers' notes, and send each once, and again when it has changed."""
 
 from __future__ import annotations
 
-from types import SimpleNamespace
+import random
 from typing import Any
 
+import pytest
+
+from pipediag.ladder import findings as module
 from pipediag.ladder.delivery import NO_COST, Delivery, Notes
-from pipediag.ladder.findings import Findings
-from pipediag.ladder.worker_reports import WorkerReports
-from pipediag.session import NOT_YET, Inside, Link, Session, Startup
+from pipediag.ladder.findings import Findings, FindingsSender
+from pipediag.session import NOT_YET, Inside, Link, Session, Slow, Startup
 
 
-class Told:
-    """A feed without a loader, and what was told of it."""
+def delivery(notes: Notes | None, worker: int = 0) -> Delivery:
+    return Delivery(None, "baseline", True, NO_COST, worker, notes=notes)
 
-    def __init__(self, known: bool = False) -> None:
-        self.feed: Any = SimpleNamespace(startups=[], reports=WorkerReports())
+
+def timed(*batches: list[float]) -> Findings:
+    """Findings from batches of sample times in seconds; a sample's name is its number in its batch."""
+    findings = Findings()
+    for times in batches:
+        slowest = max((seconds, str(i)) for i, seconds in enumerate(times)) if times else None
+        findings.take(delivery(Notes(times, slowest)))
+    return findings
+
+
+class TestTail:
+    def test_exact(self) -> None:
+        tail = timed([i / 1000 for i in range(1, 101)]).tail
+        assert tail is not None
+        assert (tail.samples, tail.p50_ms, tail.p99_ms) == (100, 50.5, 100.0)
+        assert tail.slowest == [Slow("99", 100.0)]
+
+    @pytest.mark.parametrize("batches", [[], [[]], [[0.1]]])
+    def test_fewer_than_two_samples(self, batches: list[list[float]]) -> None:
+        assert timed(*batches).tail is None
+
+    def test_batches_without_notes(self) -> None:
+        findings = Findings()
+        findings.take(delivery(None))
+        assert findings.tail is None
+        assert findings.insides == {}
+
+    def test_slowest_first(self) -> None:
+        tail = timed([0.1, 0.3], [0.5, 0.2], [0.1, 0.2, 0.4]).tail
+        assert tail is not None
+        assert tail.slowest == [Slow("0", 500.0), Slow("2", 400.0), Slow("1", 300.0)]
+
+    def test_only_a_few_are_named(self) -> None:
+        findings = Findings()
+        for number in range(30):
+            findings.take(delivery(Notes([0.01 * number], (0.01 * number, f"i{number}"))))
+        tail = findings.tail
+        assert tail is not None
+        assert [slow.index for slow in tail.slowest] == [f"i{number}" for number in range(29, 21, -1)]
+
+    def test_one_index_in_two_batches_is_named_once(self) -> None:
+        tail = timed([0.1, 0.5], [0.2, 0.5]).tail
+        assert tail is not None
+        assert tail.slowest == [Slow("1", 500.0)]
+
+    def test_an_index_slow_in_every_epoch_is_named_once(self) -> None:
+        findings = Findings()
+        for epoch in range(20):
+            findings.take(delivery(Notes([0.5], (0.5 + epoch / 1000, "7"))))
+            findings.take(delivery(Notes([0.4], (0.4 + epoch / 1000, "12"))))
+        tail = findings.tail
+        assert tail is not None
+        assert [slow.index for slow in tail.slowest] == ["7", "12"]
+
+    def test_a_random_subset_represents_many_samples(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(module, "_KEPT", 500)
+        draw = random.Random(1)
+        tail = timed(*[[draw.uniform(0, 1) for _ in range(10)] for _ in range(2000)]).tail
+        assert tail is not None
+        assert tail.samples == 20_000
+        assert tail.p50_ms == pytest.approx(500, abs=70)
+        assert tail.p99_ms == pytest.approx(990, abs=30)
+
+
+class TestHistogram:
+    @pytest.mark.parametrize("samples", [2, 50, 5000])
+    def test_every_sample_is_in_one_bin(self, samples: int) -> None:
+        draw = random.Random(2)
+        tail = timed([draw.lognormvariate(-4, 1) for _ in range(samples)]).tail
+        assert tail is not None
+        assert tail.edges_ms == sorted({*tail.edges_ms})
+        assert len(tail.edges_ms) == len(tail.counts) + 1 <= 41
+        assert sum(tail.counts) == samples
+        assert tail.edges_ms[0] <= tail.p50_ms <= tail.p99_ms <= tail.edges_ms[-1]
+
+    def test_bins_are_equal_on_a_logarithmic_scale(self) -> None:
+        tail = timed([0.001] * 8 + [1.0]).tail
+        assert tail is not None
+        assert tail.edges_ms == pytest.approx([1.0, 10.0, 100.0, 1000.0], rel=1e-3)
+        assert tail.counts == [8, 0, 1]
+
+    @pytest.mark.parametrize("seconds", [0.0, 0.002])
+    def test_equal_times(self, seconds: float) -> None:
+        tail = timed([seconds] * 100).tail
+        assert tail is not None
+        assert tail.counts == [100]
+        assert tail.edges_ms[0] < tail.edges_ms[1] <= tail.edges_ms[0] + 0.001
+
+
+class TestInsides:
+    def test_by_worker(self) -> None:
+        findings = Findings()
+        findings.take(delivery(Notes(inside=Inside(samples=3)), 0))
+        findings.take(delivery(Notes(), 0))
+        findings.take(delivery(Notes(inside=Inside()), 1))
+        assert findings.insides == {0: Inside(samples=3), 1: Inside()}
+        assert findings.revision == 2
+
+    def test_the_latest_of_each_worker(self) -> None:
+        findings = Findings()
+        for samples in (2, 8):
+            findings.take(delivery(Notes(inside=Inside(samples=samples))))
+        assert (findings.insides, findings.revision) == ({0: Inside(samples=8)}, 2)
+
+
+class Sent:
+    """A sender, and the events that it has sent."""
+
+    def __init__(self, looks_inside: bool = True) -> None:
+        self.findings = Findings()
         self.events: list[tuple[str, dict[str, Any]]] = []
-        self.findings = Findings(self.feed, lambda kind, data: self.events.append((kind, data)), 2, known)
+        self.sender = FindingsSender(
+            self.findings, lambda kind, data: self.events.append((kind, data)), 2, looks_inside
+        )
 
-    def hear(self, notes: Notes, worker: int = 0) -> None:
-        self.feed.reports.take(Delivery(None, "baseline", True, NO_COST, worker, notes=notes))
+    def take(self, notes: Notes, worker: int = 0) -> None:
+        self.findings.take(delivery(notes, worker))
 
     def now(self) -> list[str]:
-        """What is told when it is asked for now."""
+        """Send what is new; return the kinds of the events."""
         self.events.clear()
-        self.findings.send_new()
+        self.sender.send_new()
         return [kind for kind, _ in self.events]
 
     def session(self) -> Session:
@@ -35,79 +147,79 @@ class Told:
         return session
 
 
-def test_nothing() -> None:
-    assert Told().now() == []
+def test_nothing_to_send() -> None:
+    assert Sent().now() == []
 
 
-def test_startups_once_each() -> None:
-    told = Told()
-    told.feed.startups.append(Startup(2.0, launch=0.5, ready=1.5))
-    assert told.now() == ["startup"]
-    assert told.session().startups == [Startup(2.0, 2, 0.5, 1.5)], "with the pass they belong to"
-    assert told.now() == []
-    told.feed.startups += [Startup(3.0), Startup(0.1, renewed=True)]
-    assert told.now() == ["startup", "startup"]
+def test_each_startup_is_sent_once() -> None:
+    sent = Sent()
+    sent.findings.startups.append(Startup(2.0, launch=0.5, ready=1.5))
+    assert sent.now() == ["startup"]
+    assert sent.session().startups == [Startup(2.0, 2, 0.5, 1.5)], "with the number of the pass"
+    assert sent.now() == []
+    sent.findings.startups += [Startup(3.0), Startup(0.1, renewed=True)]
+    assert sent.now() == ["startup", "startup"]
 
 
-def test_the_inside_once_for_each_worker_that_has_looked() -> None:
-    told = Told()
+def test_the_inside_is_sent_for_each_worker() -> None:
+    sent = Sent()
     chain = [Link("A"), Link("B")]
-    told.hear(Notes(inside=Inside(samples=32, links=chain)), 0)
-    assert told.now() == ["inside"]
-    assert told.session().inside == Inside(samples=32, links=chain)
-    assert told.now() == []
-    told.hear(Notes(inside=Inside(links=chain)), 1)
-    assert told.now() == ["inside"]
-    assert told.session().inside == Inside(samples=32, links=chain)
+    sent.take(Notes(inside=Inside(samples=32, links=chain)), 0)
+    assert sent.now() == ["inside"]
+    assert sent.session().inside == Inside(samples=32, links=chain)
+    assert sent.now() == []
+    sent.take(Notes(inside=Inside(links=chain)), 1)
+    assert sent.now() == ["inside"]
+    assert sent.session().inside == Inside(samples=32, links=chain)
 
 
-def test_a_worker_that_found_another_chain() -> None:
-    told = Told()
-    told.hear(Notes(inside=Inside(samples=32, links=[Link("A"), Link("B")])), 0)
-    told.now()
-    told.hear(Notes(inside=Inside(links=[Link("B")])), 1)
-    told.now()
-    inside = told.session().inside
+def test_workers_with_different_chains() -> None:
+    sent = Sent()
+    sent.take(Notes(inside=Inside(samples=32, links=[Link("A"), Link("B")])), 0)
+    sent.now()
+    sent.take(Notes(inside=Inside(links=[Link("B")])), 1)
+    sent.now()
+    inside = sent.session().inside
     assert inside is not None
     assert inside.unsplit == "the workers found different chains of transforms"
 
 
-def test_the_inside_is_not_told_where_it_is_known() -> None:
-    told = Told(known=True)
-    told.hear(Notes(inside=Inside(samples=32)))
-    assert told.now() == []
+def test_a_known_inside_is_not_sent() -> None:
+    sent = Sent(looks_inside=False)
+    sent.take(Notes(inside=Inside(samples=32)))
+    assert sent.now() == []
 
 
-def test_the_inside_again_when_there_is_more_of_it() -> None:
-    """A worker tells with each batch what it has timed so far, and at last what the chain is."""
-    told = Told()
+def test_the_inside_is_sent_again_when_it_grows() -> None:
+    """A worker sends what it has timed so far with each batch, and finally the chain."""
+    sent = Sent()
     for inside in (Inside(samples=2, unsplit=NOT_YET), Inside(samples=8, unsplit=NOT_YET), Inside(samples=32)):
-        told.hear(Notes(inside=inside))
-        assert told.now() == ["inside"]
-        assert told.session().inside == inside
-        assert told.now() == []
+        sent.take(Notes(inside=inside))
+        assert sent.now() == ["inside"]
+        assert sent.session().inside == inside
+        assert sent.now() == []
 
 
-def test_what_was_heard_between_two_tellings_is_told_at_once() -> None:
-    told = Told()
+def test_several_updates_are_sent_as_one() -> None:
+    sent = Sent()
     for samples in (2, 4, 6):
-        told.hear(Notes(inside=Inside(samples=samples, unsplit=NOT_YET)))
-    assert told.now() == ["inside"]
-    inside = told.session().inside
+        sent.take(Notes(inside=Inside(samples=samples, unsplit=NOT_YET)))
+    assert sent.now() == ["inside"]
+    inside = sent.session().inside
     assert inside is not None and inside.samples == 6
 
 
-def test_the_tail_whenever_there_is_more_of_it() -> None:
-    told = Told()
-    told.hear(Notes([0.01], (0.01, "5")))
-    assert told.now() == [], "one sample has no spread"
-    told.hear(Notes([0.03], (0.03, "7")))
-    assert told.now() == ["tail"]
-    tail = told.session().tail
+def test_the_tail_is_sent_whenever_samples_were_added() -> None:
+    sent = Sent()
+    sent.take(Notes([0.01], (0.01, "5")))
+    assert sent.now() == [], "one sample has no spread"
+    sent.take(Notes([0.03], (0.03, "7")))
+    assert sent.now() == ["tail"]
+    tail = sent.session().tail
     assert tail is not None
     assert (tail.samples, tail.p50_ms) == (2, 20.0)
-    assert told.now() == []
-    told.hear(Notes())
-    assert told.now() == []
-    told.hear(Notes([0.02], (0.02, "9")))
-    assert told.now() == ["tail"]
+    assert sent.now() == []
+    sent.take(Notes())
+    assert sent.now() == []
+    sent.take(Notes([0.02], (0.02, "9")))
+    assert sent.now() == ["tail"]

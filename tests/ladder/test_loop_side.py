@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Generator
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
+import torch
 
+from pipediag.ladder.deadline import Deadline
 from pipediag.ladder.delivery import NO_COST, Delivery
+from pipediag.ladder.lockstep import Lockstep
 from pipediag.ladder.loop_side import Failure, LoopSide
+from pipediag.ladder.loop_side import Loop as TrainingLoop
 from pipediag.loop.epochs import Epochs
+
+from ..clock import Clock
 
 
 class Workers:
@@ -35,8 +42,9 @@ class Loop:
 
     def __init__(self) -> None:
         self.own, self.clone, self.remedied = self.sources = Workers(), Workers(), Workers()
-        training = SimpleNamespace(drew=lambda ordinal: None)
-        self.loop_side = LoopSide(self.own, Epochs(1000), training, 1, lambda: None)  # type: ignore[arg-type]
+        setting = SimpleNamespace(clock=Clock(), training=SimpleNamespace(drew=lambda ordinal: None))
+        training_loop = TrainingLoop(self.own, 1, setting, torch.device("cpu"), 0, False)  # type: ignore[arg-type]
+        self.loop_side = LoopSide(training_loop, Epochs(1000), Deadline(setting.clock, math.inf), Lockstep())
         self.loop_side.serve("settings:1", self.clone)  # type: ignore[arg-type]
         self.loop_side.serve("remedied", self.remedied)  # type: ignore[arg-type]
 

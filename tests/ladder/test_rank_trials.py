@@ -8,10 +8,8 @@ from dataclasses import asdict, replace
 from typing import Any
 
 import pytest
-import torch
 
 from pipediag.analysis.stragglers import straggler_of
-from pipediag.ladder.deadline import OutOfTime
 from pipediag.ladder.lockstep import Leader
 from pipediag.ladder.rank_trials import RankTrials
 from pipediag.measure.device import Device
@@ -39,9 +37,9 @@ class Job(Loop):
         super().__init__(workers=4, budget=200.0, target=2.0, earlier=windows)
         self.leader = Leader(self.store, len(steps), self.clock)
         self.loop_side.lockstep = self.leader
-        self.loop_side._before_taking = self.look
-        self.until = seconds
-        self.session = self.schedule.session
+        self.deadline.at = seconds
+        setting = self.loop_side.setting
+        setting.plan.attempt, setting.send = 2, self.session.apply  # type: ignore[method-assign]
         self.session.device = {"type": "cpu"}
         self.ranks = [
             Rank(rank, len(steps), workers=4, worker_ms=4000 * pace, device="cpu")
@@ -50,10 +48,6 @@ class Job(Loop):
         self.session.ranks = [replace(self.ranks[0])]
         for rank in self.ranks[1:]:
             self.store.set(f"note/{rank.rank}", json.dumps(asdict(rank)))
-
-    def look(self) -> None:
-        if self.clock.now() > self.until:
-            raise OutOfTime
 
     @property
     def step(self) -> float:
@@ -69,16 +63,7 @@ class Job(Loop):
         """It follows from the ranks."""
 
     def run(self) -> list[RankTrial]:
-        trials = RankTrials(
-            self.leader,
-            self.windows,
-            self.loop_side,
-            Device(torch.device("cpu")),
-            self.clock,
-            self.session,
-            2,
-            self.session.apply,
-        )
+        trials = RankTrials(self.leader, self.loop_side, self.windows)
         self.drive(trials.run())  # type: ignore[arg-type]
         return self.session.rank_trials
 

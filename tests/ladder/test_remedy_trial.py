@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import math
 import random
 from collections.abc import Iterator
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -44,8 +46,13 @@ class Images(Dataset[tuple[Tensor, int]]):
 
 
 def trial(loader: DataLoader[Any], endless: bool = True, session: Session | None = None, rung: str = REMEDIED) -> Trial:
-    device = Device(torch.device("cpu"))
-    return Trial(rung, loader, endless, device, contextlib.nullcontext, SystemClock(), session or Session())
+    loop_side: Any = SimpleNamespace(
+        feed=SimpleNamespace(loader=loader, endless=endless),
+        setting=SimpleNamespace(session=session or Session(), aside=contextlib.nullcontext),
+        device=Device(torch.device("cpu")),
+        clock=SystemClock(),
+    )
+    return Trial(rung, loop_side, None, math.inf)
 
 
 def make(workers: int = 0, transform: Any = None, **settings: Any) -> DataLoader[Any]:

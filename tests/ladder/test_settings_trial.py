@@ -70,7 +70,7 @@ class TestClone:
     def test_draws_for_itself(self, generator: torch.Generator | None) -> None:
         loader = make(generator=generator)
         before = (random.getstate(), torch.get_rng_state(), generator.get_state() if generator is not None else None)
-        feed = ClonedFeed("settings:1", feed_of(loader).beside(cloned(loader, TWO, 30.0), 30.0))
+        feed = ClonedFeed("settings:1", feed_of(loader), TWO, 30.0)
         for _ in range(7):  # more than two epochs
             assert feed.take() is not None
         feed.close()
@@ -81,7 +81,7 @@ class TestClone:
 
     def test_batches_go_on_beyond_the_epoch(self) -> None:
         loader = make()
-        feed = ClonedFeed("settings:1", feed_of(loader).beside(cloned(loader, TWO, 30.0), 30.0))
+        feed = ClonedFeed("settings:1", feed_of(loader), TWO, 30.0)
         assert feed.startup is None and feed.worker_pids == []
         seen: list[float] = []
         for _ in range(6):
@@ -98,32 +98,31 @@ class TestClone:
     def test_its_workers_are_its_own_to_pause(self) -> None:
         """Those of the loader that is measured have a cell of their own."""
         measured = feed_of(make())
-        clone = measured.beside(cloned(measured.loader, TWO, 30.0), 30.0)
-        feed = ClonedFeed("settings:1", clone)
+        feed = ClonedFeed("settings:1", measured, TWO, 30.0)
         assert feed.at_work == 0
         feed.take()
         feed.pause()
-        assert clone.rung_switch._is_paused() and not measured.rung_switch._is_paused()
+        assert feed.rung_switch._is_paused() and not measured.rung_switch._is_paused()
         feed.take()
-        assert not clone.rung_switch._is_paused()
+        assert not feed.rung_switch._is_paused()
         until = time.monotonic() + 10.0
         while feed.ready < feed.backlog and time.monotonic() < until:
             time.sleep(0.01)
-        clone.rung_switch.begin(1)
+        feed.rung_switch.begin(1)
         assert (feed.at_work, measured.at_work) == (1, 0)
         feed.close()
         assert feed.at_work == 0
 
     def test_more_workers_than_cores_are_meant(self, recwarn: pytest.WarningsRecorder) -> None:
         loader = make()
-        feed = ClonedFeed("settings:1", feed_of(loader).beside(cloned(loader, LoaderSettings(6, 1), 30.0), 30.0))
+        feed = ClonedFeed("settings:1", feed_of(loader), LoaderSettings(6, 1), 30.0)
         feed.take()
         feed.close()
         assert not [one for one in recwarn if "worker processes" in str(one.message)]
 
     def test_what_goes_wrong_is_the_rungs_own_and_final(self) -> None:
         loader = DataLoader(Numbers(), batch_size=4, sampler=[0, 1, 2, 3, 99])
-        feed = ClonedFeed("settings:2", feed_of(loader).beside(cloned(loader, LoaderSettings(1, 2), 30.0), 30.0))
+        feed = ClonedFeed("settings:2", feed_of(loader), LoaderSettings(1, 2), 30.0)
         assert feed.take() is not None
         for _ in range(3):
             delivery = feed.take()
@@ -141,7 +140,7 @@ class TestClone:
                 return torch.zeros(1)
 
         loader = DataLoader(Stuck(), batch_size=4)
-        feed = ClonedFeed("settings:1", feed_of(loader).beside(cloned(loader, LoaderSettings(1, 1), 0.3), 0.3))
+        feed = ClonedFeed("settings:1", feed_of(loader), LoaderSettings(1, 1), 0.3)
         delivery = feed.take()
         assert delivery is not None and "timed out after 0.3 seconds" in delivery.why_not
 

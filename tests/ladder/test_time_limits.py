@@ -86,11 +86,12 @@ def test_preparing_a_remedy_is_a_part_of_its_time(
     run = Run(Plan(budget=10.0, apply=20.0, rungs=["device", "baseline"]))
 
     class Trial:
-        def __init__(self, rung: str, loader: Any, endless: bool, device: Any, aside: Any, *others: Any) -> None:
+        def __init__(self, rung: str, loop_side: Any, peak_before: int | None, seconds: float) -> None:
             run.clock.seconds += preparing
             self.rung, self.remedy = rung, Remedy(device="cpu", moved=[Place("Flip", "")])
-            self.feed = RemediedFeed(rung, run.loader(0.01), 1, aside, run.clock)  # type: ignore[arg-type]
-            assert others[-1] == pytest.approx(20.0, abs=0.5)
+            offloaded: Any = run.loader(0.01)
+            self.feed = RemediedFeed(rung, offloaded, 1, loop_side.setting.aside, run.clock)
+            assert seconds == pytest.approx(20.0, abs=0.5)
 
         def send(self, send: Any) -> None:
             send("remedy", asdict(self.remedy))

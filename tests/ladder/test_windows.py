@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Generator, Sequence
 from types import SimpleNamespace
 from typing import Any
@@ -9,15 +10,17 @@ from typing import Any
 import pytest
 import torch
 
-from pipediag.ladder import switching
-from pipediag.ladder import windows as module
+from pipediag.ladder import settling, switching
 from pipediag.ladder.caveats import OTHER_LOADERS
+from pipediag.ladder.deadline import Deadline
 from pipediag.ladder.delivery import Delivery
+from pipediag.ladder.findings import Findings
+from pipediag.ladder.lockstep import Lockstep
 from pipediag.ladder.loop_side import END, LoopSide
+from pipediag.ladder.loop_side import Loop as TrainingLoop
 from pipediag.ladder.rung_switch import PAUSE
-from pipediag.ladder.windows import Rounds, Windows
+from pipediag.ladder.windows import Windows
 from pipediag.loop.epochs import Epochs
-from pipediag.measure.device import Device
 from pipediag.measure.evidence import BatchCost
 from pipediag.measure.schedule import Schedule
 from pipediag.session import REMEDIED, Session, Startup, Window, settings_rung
@@ -53,7 +56,8 @@ class Workers:
         self.stubborn = False
         self.loader = SimpleNamespace(num_workers=workers, persistent_workers=True)
         self.rung_switch = SimpleNamespace(set=self._switch, pool_bytes=0)
-        self.startups: list[Startup] = [Startup(0.0)] * 3
+        self.findings = Findings()
+        self.findings.startups = [Startup(0.0)] * 3
         self.worker_pids: list[int] = []
         self.waited = self.stalled = 0.0
         self.taken = 0
@@ -171,33 +175,25 @@ class Loop:
         self.training = SimpleNamespace(steps=0, drew=lambda ordinal: None)
         self.events: list[tuple[str, dict[str, Any]]] = []
         self.epochs = Epochs(length, 0, horizon)
-        self.loop_side = LoopSide(self.feed, self.epochs, self.training, 1, lambda: None)  # type: ignore[arg-type]
+        self.session = Session(windows=[*earlier])
+        self.schedule = Schedule(
+            ["baseline", "sample", "device", "host", "supply", REMEDIED, CLONED], self.session, lambda session: []
+        )
         setting = SimpleNamespace(
             plan=SimpleNamespace(inference=False, budget=budget, attempt=1),
+            session=self.session,
+            schedule=self.schedule,
             training=self.training,
             clock=self.clock,
             send=lambda kind, data: self.events.append((kind, dict(data))),
             draws_of_others=lambda ordinal: self.draws,
         )
-        self.schedule = Schedule(
-            ["baseline", "sample", "device", "host", "supply", REMEDIED, CLONED],
-            Session(windows=[*earlier]),
-            lambda session: [],
-        )
-        device, deadline = Device(torch.device("cpu")), SimpleNamespace(passed=False)
-        rounds = Rounds(self.schedule, target)
-        self.windows = Windows(
-            self.feed,  # type: ignore[arg-type]
-            self.loop_side,
-            setting,  # type: ignore[arg-type]
-            device,
-            deadline,  # type: ignore[arg-type]
-            rounds,
-            1,
-            False,
-            lambda rung: None,
-        )
-        self.windows.caches = SimpleNamespace(device=Cache(), host=Cache(), shared=[])  # type: ignore[assignment]
+        training_loop = TrainingLoop(self.feed, 1, setting, torch.device("cpu"), 0, False)  # type: ignore[arg-type]
+        self.deadline = Deadline(self.clock, math.inf)
+        self.loop_side = LoopSide(training_loop, self.epochs, self.deadline, Lockstep())
+        self.loop_side.caches = SimpleNamespace(device=Cache(), host=Cache(), shared=[])  # type: ignore[assignment]
+        self.windows = Windows(self.loop_side, lambda rung: None)
+        self.windows.target = target
 
     def drive(self, measuring: Generator[Any, None, str]) -> tuple[str, int, int, float]:
         """Train until it is through: what it returns, the steps made, batches taken and seconds gone meanwhile."""
@@ -210,7 +206,7 @@ class Loop:
             if turn is END:
                 self.clock.seconds += 60.0
                 self.draws += self.validates_between
-                self.loop_side.begin_epoch(self.length)
+                self.epochs.begin(self.length)
                 continue
             steps += 1
             self.clock.seconds += self.step
@@ -218,14 +214,14 @@ class Loop:
             self.draws += self.training.steps in self.validates
             if self.leaves is not None and self.epochs.handed == self.leaves:
                 self.clock.seconds += 60.0
-                self.loop_side.begin_epoch(self.length)
+                self.epochs.begin(self.length)
 
     def rest(self) -> None:
         """Wait until all workers have done what they were asked for."""
         self.clock.seconds += 60.0
 
     def settle(self, rung: str) -> tuple[str, int, int, float]:
-        return self.drive(self.windows.settle(rung))
+        return self.drive(self.windows.settler.settle(rung))
 
     def measure(self, rung: str) -> tuple[str, int, int, float]:
         return self.drive(self.windows.measure(rung))
@@ -239,7 +235,7 @@ class Loop:
 def no_first_seconds(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """Settling takes no longer under a rung that is new, except where that is what is tested."""
     if request.cls is not TestFirst:
-        monkeypatch.setattr(module, "_FIRST_SECONDS", 0.0)
+        monkeypatch.setattr(settling, "_FIRST_SECONDS", 0.0)
 
 
 @pytest.fixture(autouse=True)
@@ -661,7 +657,7 @@ class TestEpochs:
         """Epochs of eight batches, two of which settling takes. Workers need half a second to start."""
         loop = Loop(length=8, startup=0.5, target=target)
         loop.feed.loader.persistent_workers = False
-        del loop.feed.startups[1:]
+        del loop.feed.findings.startups[1:]
         return loop
 
     def test_workers_that_are_started_anew_are_settled_first(self) -> None:

@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator
 from typing import Any
 
-from ...measure.clock import Clock
-from ...measure.device import Device
-from ..caches import BatchCache
-from ..loop_side import LoopSide
+from ..loop_side import LoopSide, Turn
 
 #: Steps on each batch; the first is untimed.
 _REPEATS = 3
@@ -16,13 +12,12 @@ _REPEATS = 3
 _LEAST = 4
 
 
-def batch_steps(
-    loop_side: LoopSide, cache: BatchCache, device: Device, clock: Clock, pace: float, seconds: float
-) -> Generator[Any, None, list[dict[str, Any]]]:
-    """Time steps on every cached batch separately, on as many as fit into ``seconds`` at ``pace`` seconds per step.
+def batch_steps(loop_side: LoopSide, pace: float, seconds: float) -> Turn[list[dict[str, Any]]]:
+    """Time steps on every batch cached on the device, on as many as fit into ``seconds`` at ``pace`` seconds per step.
 
     The device is synchronized around each step, unlike in windows: compare these figures only with each other.
     """
+    cache, device, clock = loop_side.cache("device"), loop_side.device, loop_side.clock
     count = min(len(cache), int(seconds / (_REPEATS * max(pace, 1e-6))))
     found: list[dict[str, Any]] = []
     if count < _LEAST:

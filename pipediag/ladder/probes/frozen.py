@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import statistics
 import threading
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -25,8 +25,7 @@ from ...remedy.streams.frozen import drops, learns
 from ...session import Prefix
 from ...usercode import tree
 from ...usercode.call_sites import call_site
-from ..caches import BatchCache
-from ..loop_side import LoopSide
+from ..loop_side import LoopSide, Turn
 from .tensor_uses import why_unwatched
 
 #: Minimum and maximum number of steps to watch. Weights are compared after the first and the last of them.
@@ -37,36 +36,33 @@ TRIES = 2
 _COMPARED = 64
 
 
-def frozen_prefix(
-    loop_side: LoopSide, cache: BatchCache, device: Device, clock: Clock, step_ms: float, steps: int
-) -> Generator[Any, None, Prefix | None]:
+def frozen_prefix(loop_side: LoopSide, step_ms: float, steps: int) -> Turn[Prefix | None]:
     """Return the frozen modules that run first in the loop's step, or None if there are none.
 
-    ``steps`` steps are watched; ``step_ms`` is the duration of an unwatched step. The result is also None if nothing is
-    trained, or if the script has compiled code, in which modules cannot be seen.
+    The loop takes ``steps`` watched steps on batches cached on the device; ``step_ms`` is the duration of an unwatched
+    step. The result is also None if nothing is trained, or if the script has compiled code, in which modules cannot be
+    seen.
     """
     if why_unwatched():
         return None
     try:
-        found: Prefix | None = yield from _looked_for(loop_side, cache, device, clock, step_ms, steps)
+        return (yield from _looked_for(loop_side, step_ms, steps))
     except Exception as error:  # an error in a user's module must not end the loop
         return _unknown(f"watching its modules failed ({type(error).__name__}: {error})")
-    return found
 
 
 def _unknown(why: str) -> Prefix:
     return Prefix([], 0.0, 0.0, why_not=why)
 
 
-def _looked_for(
-    loop_side: LoopSide, cache: BatchCache, device: Device, clock: Clock, step_ms: float, steps: int
-) -> Generator[Any, None, Prefix | None]:
+def _looked_for(loop_side: LoopSide, step_ms: float, steps: int) -> Turn[Prefix | None]:
+    cache, device = loop_side.cache("device"), loop_side.device
     seen: list[_Step] = []
     before: dict[str, _Weights] = {}
     for _ in range(TRIES * steps):
         if loop_side.epochs.complete:  # code between two epochs is not part of a step
             yield from loop_side.hand(cache.next())
-        step = _Step(device, clock)
+        step = _Step(device, loop_side.clock)
         with step.watched():
             whole = yield from loop_side.hand(cache.next())
         if step.trouble:

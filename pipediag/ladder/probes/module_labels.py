@@ -13,6 +13,7 @@ from torch.autograd.profiler import record_function
 from torch.nn.modules.module import register_module_forward_hook, register_module_forward_pre_hook
 
 from ...analysis.profile import Path
+from ...patches import hooked
 from ...usercode.call_sites import call_site
 
 _PREFIX, _BETWEEN = "module: ", " > "
@@ -39,13 +40,11 @@ class Labels:
     @contextmanager
     def on(self) -> Iterator[None]:
         """Label every module of the process within the context."""
-        begin = register_module_forward_pre_hook(self._begin)
-        end = register_module_forward_hook(self._end, always_call=True)
-        try:
+        with (
+            hooked(register_module_forward_pre_hook(self._begin)),
+            hooked(register_module_forward_hook(self._end, always_call=True)),
+        ):
             yield
-        finally:
-            begin.remove()
-            end.remove()
 
     def _begin(self, module: nn.Module, args: Any) -> None:
         stack = self._open.stack

@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from pathlib import PurePath
 from typing import Any
 
+from ...patches import replaced
 from ...session import Files
 
 #: Number of file extensions that are reported.
@@ -27,7 +28,6 @@ class OpenedFiles:
     @contextmanager
     def watched(self) -> Iterator[None]:
         """Replace ``open`` in ``builtins`` and ``io`` within the context."""
-        natives = [(module, module.open) for module in (builtins, io)]
 
         def noting(native: Any) -> Any:
             def open(file: Any, mode: str = "r", *args: Any, **kwargs: Any) -> Any:
@@ -38,13 +38,8 @@ class OpenedFiles:
 
             return open
 
-        try:
-            for module, native in natives:
-                module.open = noting(native)  # type: ignore[attr-defined]
+        with replaced(builtins, "open", noting(builtins.open)), replaced(io, "open", noting(io.open)):
             yield
-        finally:
-            for module, native in natives:
-                module.open = native  # type: ignore[attr-defined]
 
     def _note(self, path: str, opened: Any) -> None:
         try:

@@ -9,10 +9,9 @@ import gc
 import sys
 import tempfile
 import weakref
-from collections.abc import Generator, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Any
 
 import torch
 from torch.autograd import profiler as autograd_profiler
@@ -21,12 +20,9 @@ from torch.profiler import ProfilerActivity, profile, schedule
 
 from ...analysis.profile import Path as ModulePath
 from ...analysis.profile import Piece, heaviest, heaviest_modules
-from ...measure.clock import Clock
-from ...measure.device import Device
 from ...report.files import write_whole
 from ...session import Profile
-from ..caches import BatchCache
-from ..loop_side import LoopSide
+from ..loop_side import LoopSide, Turn
 from .module_labels import Labels, path_in
 from .tensor_uses import why_unwatched
 
@@ -50,10 +46,8 @@ def why_unrecorded() -> str:
     return ""
 
 
-def profile_steps(
-    loop_side: LoopSide, cache: BatchCache, device: Device, clock: Clock, step_ms: float, file: str
-) -> Generator[Any, None, Profile]:
-    """Record steps on cached batches, write the trace to ``file``, and return their breakdown.
+def profile_steps(loop_side: LoopSide, step_ms: float, file: str) -> Turn[Profile]:
+    """Record steps on batches cached on the device, write the trace to ``file``, and return their breakdown.
 
     ``step_ms`` is the duration of an unrecorded step. The profiler is stopped in every case.
     """
@@ -62,10 +56,10 @@ def profile_steps(
         return Profile(why_not=why_not)
     for attempt in range(_TRIES):
         if loop_side.epochs.complete:  # the loop's work between two epochs is not part of a step
-            yield from loop_side.hand(cache.next())
-        recording = _Recording(device, clock)
+            yield from loop_side.hand(loop_side.cache("device").next())
+        recording = _Recording(loop_side)
         try:
-            whole = yield from recording.run(loop_side, cache)
+            whole = yield from recording.run()
         except RuntimeError as error:
             return Profile(why_not=f"torch's profiler failed: {error}")
         if whole or attempt + 1 == _TRIES:
@@ -76,17 +70,19 @@ def profile_steps(
 class _Recording:
     """One recording, which always undoes its own changes."""
 
-    def __init__(self, device: Device, clock: Clock) -> None:
-        kind = device.torch_device.type
-        self._device = device
-        self._clock = clock
+    def __init__(self, loop_side: LoopSide) -> None:
+        kind = loop_side.device.torch_device.type
+        self._loop_side = loop_side
+        self._device = loop_side.device
+        self._clock = loop_side.clock
         self._labels = Labels()
         self._activities = {ProfilerActivity.CPU, *filter(None, [_ACTIVITIES.get(kind)])}
         self._profiler: profile
         self._ms = 0.0
 
-    def run(self, loop_side: LoopSide, cache: BatchCache) -> Generator[Any, None, bool]:
+    def run(self) -> Turn[bool]:
         """Record the steps; return whether all of them were in one epoch."""
+        cache = self._loop_side.cache("device")
         whole, begun = True, 0.0
         with ExitStack() as stack:
             if not why_unwatched():  # compiled code has no modules any more
@@ -101,7 +97,7 @@ class _Recording:
                 if number == WARM_UP:
                     self._device.synchronize()
                     self._labels.counting, begun = True, self._clock.now()
-                back = yield from loop_side.hand(cache.next())
+                back = yield from self._loop_side.hand(cache.next())
                 whole = whole and (back or number < WARM_UP)
                 if number == WARM_UP + STEPS - 1:
                     self._device.synchronize()

@@ -2,32 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator
 from dataclasses import asdict
-from typing import Any
 
 from ...measure import syncs
-from ...measure.device import Device
 from ...session import SyncCall, Syncs
 from ...usercode import tree
-from ..caches import BatchCache
-from ..loop_side import LoopSide
+from ..loop_side import LoopSide, Turn
 
 #: Maximum and minimum steps watched, and their maximum seconds unless fewer than the minimum remain. The steps must
 #: distinguish a loop that reads its loss every ten steps from one that reads it in each.
 _MOST, _LEAST, _SECONDS = 16, 4, 3.0
 
 
-def watch_syncs(loop_side: LoopSide, cache: BatchCache, device: Device, pace: float) -> Generator[Any, None, Syncs]:
+def watch_syncs(loop_side: LoopSide, pace: float) -> Turn[Syncs]:
     """Hand the loop copies of cached host batches, and record which of its calls wait for the device.
 
     ``pace`` is seconds per step. Batches come from host memory, so that the loop copies them as in training. Only CUDA
     reports waits: on any other device nothing is watched.
     """
-    kind = device.torch_device.type
+    kind = loop_side.device.torch_device.type
     if kind != "cuda":
         return Syncs(unwatched=f"only CUDA reports calls that wait for it, and training runs on {kind}")
     steps = max(_LEAST, min(_MOST, int(_SECONDS / max(pace, 1e-6))))
+    cache = loop_side.cache("host")
     with syncs.watch() as log:
         for number in range(steps):
             yield from loop_side.hand(tree.clone_pinned(cache.at(number)))

@@ -18,10 +18,10 @@ from torch.multiprocessing.reductions import StorageWeakRef
 from torch.nn.modules.module import register_module_forward_pre_hook
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from ...patches import hooked
 from ...session import BatchFacts, Leaf
 from ...usercode import tree
 from ...usercode.dispatch import switched_on
-from ..caches import BatchCache
 from ..loop_side import LoopSide, Turn
 from .batchfacts import is_pinned, leaves_of, path_text
 
@@ -71,14 +71,12 @@ class Uses(TorchDispatchMode):  # type: ignore[misc]
     @contextmanager
     def watching(self) -> Iterator[None]:
         """Watch within the context. Code still running in another thread at its end is no longer recorded."""
-        with switched_on(self):
-            hook = register_module_forward_pre_hook(self._called)
+        with switched_on(self), hooked(register_module_forward_pre_hook(self._called)):
             self._listening = True
             try:
                 yield
             finally:
                 self._listening = False
-                hook.remove()
 
     def follow(self, batch: Any) -> None:
         """Follow the tensors of this batch."""
@@ -185,12 +183,12 @@ def why_unwatched() -> str:
     return "parts of the script are compiled, and compiled code does not show what it reads" if graphs else ""
 
 
-def watch_uses(loop_side: LoopSide, cache: BatchCache, facts: BatchFacts, device: torch.device) -> Turn:
+def watch_uses(loop_side: LoopSide, facts: BatchFacts) -> Turn[None]:
     """Hand the loop copies of some cached host batches, and complete ``facts`` with how it used them."""
     facts.unwatched = why_unwatched()
     if facts.unwatched:
         return
-    uses = Uses(device)
+    cache, uses = loop_side.cache("host"), Uses(loop_side.device.torch_device)
     for number in range(WATCHED):
         batch = tree.clone_pinned(cache.at(number))
         uses.follow(batch)

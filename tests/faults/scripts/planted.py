@@ -98,11 +98,11 @@ class Planted:
         if windows is None or self._watched:
             return
         self._watched = True
-        native = windows.Windows.settle
+        native = windows.Settler.settle
 
-        def settle(ladder, rung):
+        def settle(settler, rung):
             self._rung, self._settles = rung, True
-            trouble = yield from native(ladder, rung)
+            trouble = yield from native(settler, rung)
             self._settles = False
             return trouble
 
@@ -112,7 +112,7 @@ class Planted:
             self._rung, self._settles = rung, False  # a rank that follows another does not settle
             return native_window(ladder, rung, *args)
 
-        windows.Windows.settle, windows.Windows.opened = settle, opened
+        windows.Settler.settle, windows.Windows.opened = settle, opened
 
 
 # What ends the process that comes to the moment

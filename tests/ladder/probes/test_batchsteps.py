@@ -13,7 +13,7 @@ from pipediag.ladder.probes.batchsteps import batch_steps
 
 
 class Loop:
-    """Turns, clock and device in one: a step on a batch takes as many milliseconds as the batch has elements.
+    """Loop, clock and device in one: a step on a batch takes as many milliseconds as the batch has elements.
 
     The step that starts the clock is over only when the device is synchronised. ``leaves`` are the numbers of the
     steps after which the loop does not come back in the same epoch.
@@ -25,6 +25,10 @@ class Loop:
         self.handed: list[int] = []
         self.leaves = leaves
         self.synchronized = 0
+        self.clock = self.device = self
+
+    def cache(self, rung: str) -> BatchCache:
+        return self.batches
 
     def now(self) -> float:
         return self.seconds
@@ -43,8 +47,8 @@ class Loop:
 
 
 def steps(loop: Loop, sizes: list[int], pace: float = 0.001, seconds: float = 3.0) -> list[dict[str, Any]]:
-    cache = BatchCache([torch.zeros(size) for size in sizes])
-    turning = batch_steps(loop, cache, loop, loop, pace, seconds)  # type: ignore[arg-type]
+    loop.batches = BatchCache([torch.zeros(size) for size in sizes])
+    turning = batch_steps(loop, pace, seconds)  # type: ignore[arg-type]
     while True:
         try:
             next(turning)

@@ -52,10 +52,18 @@ class Epochs:
 class LoopSide:
     """A loop that gets batches; ``leaves`` are the numbers of the steps after which its epoch is over."""
 
+    clock: Any
+    device: Device
+
     def __init__(self, leaves: tuple[int, ...] = ()) -> None:
+        draws = torch.Generator().manual_seed(1)
+        self._cache = BatchCache([torch.rand(6, 4, generator=draws) for _ in range(3)])
         self.epochs = Epochs()
         self.handed: list[Any] = []
         self.leaves = leaves
+
+    def cache(self, rung: str) -> BatchCache:
+        return self._cache
 
     def hand(self, batch: Any) -> Generator[Any, None, bool]:
         self.handed.append(batch)
@@ -112,11 +120,6 @@ class Task:
         return [one.clone() for one in [*weights, *grads, *momenta, *numbers]]
 
 
-def batches(count: int = 3) -> BatchCache:
-    draws = torch.Generator().manual_seed(1)
-    return BatchCache([torch.rand(6, 4, generator=draws) for _ in range(count)])
-
-
 def driven(turning: Generator[Any, None, Any], step: Callable[[Any], None]) -> Any:
     while True:
         try:
@@ -127,8 +130,9 @@ def driven(turning: Generator[Any, None, Any], step: Callable[[Any], None]) -> A
 
 
 def watching(task: Task, loop_side: Any = None, steps: int = MOST_STEPS) -> Generator[Any, None, Prefix | None]:
-    clock: Any = task.clock
-    return frozen_prefix(loop_side or LoopSide(), batches(), Device(task.device), clock, 10.0, steps)
+    loop_side = loop_side or LoopSide()
+    loop_side.clock, loop_side.device = task.clock, Device(task.device)
+    return frozen_prefix(loop_side, 10.0, steps)
 
 
 def looked_at(task: Task, loop_side: Any = None, steps: int = MOST_STEPS) -> Prefix | None:
@@ -516,7 +520,7 @@ class TestTheLoop:
         assert found is not None and all(ref() is None for ref in gone)
 
     def test_the_systems_clock_will_do(self) -> None:
-        task = Task()
-        turning = frozen_prefix(LoopSide(), batches(), Device(CPU), SystemClock(), 10.0, 2)
-        found = driven(turning, task.step)
+        loop_side: Any = LoopSide()
+        loop_side.clock, loop_side.device = SystemClock(), Device(CPU)
+        found = driven(frozen_prefix(loop_side, 10.0, 2), Task().step)
         assert found.modules == ["self.encoder"] and 0 < found.ms < 1000

@@ -45,12 +45,19 @@ class Epochs:
 
 
 class Loop:
-    """Turns and clock in one: every step takes ten milliseconds. ``leaves`` are steps that end an epoch."""
+    """Loop and clock in one: every step takes ten milliseconds. ``leaves`` are steps that end an epoch."""
+
+    batches: BatchCache
+    device: Device
 
     def __init__(self, leaves: tuple[int, ...] = ()) -> None:
         self.epochs = Epochs()
         self.leaves = leaves
         self.steps = 0
+        self.clock = self
+
+    def cache(self, rung: str) -> BatchCache:
+        return self.batches
 
     def now(self) -> float:
         return 0.01 * self.steps
@@ -85,8 +92,8 @@ def trainer(device: torch.device) -> Callable[[Tensor], None]:
 
 
 def turning(loop: Loop, device: torch.device, file: Path, step_ms: float = 20.0) -> Generator[Any, None, Profile]:
-    cache = BatchCache([torch.rand(4, 3, 32, 32, device=device)])
-    return profile_steps(loop, cache, Device(device), loop, step_ms, str(file))  # type: ignore[arg-type]
+    loop.batches, loop.device = BatchCache([torch.rand(4, 3, 32, 32, device=device)]), Device(device)
+    return profile_steps(loop, step_ms, str(file))  # type: ignore[arg-type]
 
 
 def profiled(loop: Loop, device: torch.device, file: Path, step: Callable[[Any], None] | None = None) -> Profile:

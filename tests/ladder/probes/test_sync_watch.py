@@ -23,6 +23,13 @@ from pipediag.session import SyncCall, Syncs
 class LoopSide:
     """A loop that gets batches; it need not come back in the same epoch."""
 
+    def __init__(self, batches: list[Any], device: str) -> None:
+        self.device = Device(torch.device(device))
+        self._cache = BatchCache(batches)
+
+    def cache(self, rung: str) -> BatchCache:
+        return self._cache
+
     def hand(self, batch: Any) -> Iterator[Any]:
         yield batch
         return False
@@ -49,8 +56,8 @@ def watched(
     loop: Callable[[Any], None], batches: list[Any] | None = None, pace: float = 0.01, device: str = "cuda"
 ) -> tuple[Syncs, int]:
     """What comes of it, and the number of batches that the loop got."""
-    cache = BatchCache(batches or [torch.zeros(3), torch.ones(3)])
-    climb = watch_syncs(LoopSide(), cache, Device(torch.device(device)), pace)  # type: ignore[arg-type]
+    loop_side = LoopSide(batches or [torch.zeros(3), torch.ones(3)], device)
+    climb = watch_syncs(loop_side, pace)  # type: ignore[arg-type]
     handed = 0
     while True:
         try:
@@ -107,8 +114,7 @@ def test_only_cuda_tells(device: str, logs: list[SyncLog], monkeypatch: pytest.M
 
 
 def test_a_script_that_ends_meanwhile(logs: list[SyncLog]) -> None:
-    cache = BatchCache([torch.zeros(3)])
-    climb = watch_syncs(LoopSide(), cache, Device(torch.device("cuda")), 0.01)  # type: ignore[arg-type]
+    climb = watch_syncs(LoopSide([torch.zeros(3)], "cuda"), 0.01)  # type: ignore[arg-type]
     next(climb)
     assert len(logs) == 1
     climb.close()

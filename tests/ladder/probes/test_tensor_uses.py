@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -23,6 +24,13 @@ DEVICE = torch.device("meta")
 class LoopSide:
     """A loop that gets batches and does one thing with each."""
 
+    def __init__(self, batch: list[Any]) -> None:
+        self.device = SimpleNamespace(torch_device=DEVICE)
+        self._cache = BatchCache([batch])
+
+    def cache(self, rung: str) -> BatchCache:
+        return self._cache
+
     def hand(self, batch: Any) -> Iterator[Any]:
         yield batch
         return True
@@ -32,7 +40,7 @@ def watched(loop: Callable[..., Any], *batch: Any, drain: Callable[[], Any] = la
     """What is found out while a loop is called with the tensors of every batch."""
     facts = BatchFacts(describe_leaves([list(batch)]))
     handed = 0
-    for one in watch_uses(LoopSide(), BatchCache([list(batch)]), facts, DEVICE):  # type: ignore[arg-type]
+    for one in watch_uses(LoopSide(list(batch)), facts):  # type: ignore[arg-type]
         loop(*one)
         handed += 1
     assert handed == WATCHED or facts.unwatched

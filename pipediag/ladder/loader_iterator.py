@@ -1,0 +1,156 @@
+"""Replace a loader's iterator: note how the script uses the loader, then hand the loop over to the climb."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from torch.utils.data import DataLoader
+from torch.utils.data.dataloader import _BaseDataLoaderIter
+
+from ..frames import users_text
+from ..loop.iterators import NativeIterator
+from ..session import Loader
+from ..usercode import tree
+from .driven import Driven
+from .feed import Feed, epoch_length
+from .findings import Findings
+from .loader_facts import describe
+from .loop_side import END, Failure
+from .observing import Observer
+
+if TYPE_CHECKING:
+    from .measurement import Measurement
+
+
+class Track:
+    """The facts about one loader: how it was used, and its climb once it is the one that trains."""
+
+    def __init__(self, loader: DataLoader[Any], ordinal: int, where: str, observer: Observer) -> None:
+        self.ordinal = ordinal
+        self.observer = observer
+        self.where = where  # the latest place: a loader may be iterated elsewhere before it trains
+        self.dataset = loader.dataset
+        self.draws = 0
+        self.writes_in_place = False
+        self.climb: Driven | None = None
+        self.facts: Loader | None = None  # as it was when it gave its first batch
+        self.findings = Findings()
+        self._kind = (type(loader.dataset), loader.batch_size, loader.num_workers)
+        self._likeness = (type(loader.sampler), epoch_length(loader))
+
+    @property
+    def signature(self) -> tuple[Any, ...]:
+        return (*self._kind, self.where)
+
+    def is_like(self, other: Track) -> bool:
+        """Return whether this is the same loader rebuilt: same length and sampler type, iterated in the same place."""
+        return self.signature == other.signature and self._likeness == other._likeness
+
+    def comes_back_as(self, loader: DataLoader[Any]) -> bool:
+        """Return whether a loader is this one, or one that replaces it over the same dataset."""
+        return self.dataset is loader.dataset and self._kind[1:] == (loader.batch_size, loader.num_workers)
+
+
+class LoaderIterator(_BaseDataLoaderIter):  # type: ignore[misc]
+    """The iterator that ``iter(loader)`` returns under an analysis.
+
+    It is plain until its loader proves to be the training loader; from then on its batches come from the climb.
+    """
+
+    def __init__(self, loader: DataLoader[Any], track: Track, measurement: Measurement, native: NativeIterator) -> None:
+        # The parent's constructor would draw a seed and begin the sampler; the native iterator does both.
+        self._loader = loader
+        self._track = track
+        self._measurement = measurement
+        self._feed = Feed(loader, native, measurement.clock, measurement.looks_inside, track.findings)
+        self._handed = 0
+        self._watched: tuple[Any, tuple[int, ...]] | None = None
+        self._ended = False
+        if track.climb is None:
+            self._feed.open()  # as torch does: iter() starts the workers
+
+    def __iter__(self) -> LoaderIterator:
+        return self
+
+    def __len__(self) -> int:
+        return len(self._loader)
+
+    def __next__(self) -> Any:
+        self._measurement.check()
+        climb = self._track.climb
+        self._track.observer.asks(self._measurement.training.device, self._feed if climb is None else climb.feed)
+        if climb is None:
+            self._look_back()
+            climb = self._measurement.promote(self._track, self._feed, self._handed)
+        if climb is None:
+            return self._plain_next()
+        turn = climb.next()
+        if climb.plain is not None:
+            self._track.observer.gets(climb.plain)
+        else:
+            self._track.observer.breaks()
+        if turn is END:
+            raise StopIteration
+        if isinstance(turn, Failure):
+            raise users_text(turn.error)
+        return turn
+
+    def _plain_next(self) -> Any:
+        if self._ended:
+            raise StopIteration
+        try:
+            delivery = self._feed.take()
+        except Exception as error:
+            raise users_text(error)  # noqa: B904 - the same error, with a cleaner message
+        if delivery is None:
+            self._ended = True
+            self._track.observer.breaks()
+            self._measurement.training.ended(self._track.ordinal)
+            raise StopIteration
+        if self._handed:
+            self._track.observer.gets(delivery)
+        else:
+            self._track.observer.breaks()
+        self._handed += 1
+        self._measurement.drew(self._track)
+        if not self._track.writes_in_place:
+            self._watched = (delivery.batch, tree.versions(delivery.batch))
+        if self._track.facts is None:
+            self._track.facts = describe(self._loader, self._track.where, tree.nbytes(delivery.batch))
+        return delivery.batch
+
+    def _look_back(self) -> None:
+        """Find out whether the loop has written into its last batch; called before the next one is fetched."""
+        if self._watched is not None:
+            batch, before = self._watched
+            self._watched = None
+            self._track.writes_in_place = tree.versions(batch) != before
+
+    def _reset(self, loader: DataLoader[Any], first_iter: bool = False) -> None:
+        """Begin an epoch; called by ``iter()`` of a loader with persistent workers."""
+        self._measurement.check()
+        self._handed, self._ended = 0, False
+        if self._track.climb is not None:
+            self._track.climb.begin_epoch(loader)
+        else:
+            self._feed.renew()
+
+    def _shutdown_workers(self) -> None:
+        self._feed.close()
+
+    def release(self) -> None:
+        """Detach from the loader: one with persistent workers keeps its iterator, and must not keep this one."""
+        if getattr(self._loader, "_iterator", None) is self:
+            self._loader._iterator = None
+            self._feed.close()
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__") or "_feed" not in self.__dict__:
+            raise AttributeError(name)
+        climb = self._track.climb
+        return getattr((self._feed if climb is None else climb.feed).native_iterator, name)
+
+    @property
+    def _finished(self) -> bool:
+        """Whether the batches are used up, which torchdata's StatefulDataLoader asks in ``iter()``."""
+        return bool(getattr(self._feed.native_iterator, "_finished", False))
