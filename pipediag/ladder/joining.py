@@ -62,7 +62,7 @@ class Joining:
         self._is_unreachable = False
         self._found: Lockstep | None = None
 
-    def lockstep(self, epoch: int = 0) -> Lockstep | None:
+    def lockstep(self) -> Lockstep | None:
         """Return this process's part in the lockstep, or None as long as rank 0 is not there."""
         if self._found is None:
             rank, world_size = place_in_job()
@@ -72,7 +72,7 @@ class Joining:
                 self._found = Leader(_opened(), world_size, self._clock)
             else:
                 store = self._awaited()
-                self._found = None if store is None else Follower(store, rank, world_size, self._clock, epoch)
+                self._found = None if store is None else Follower(store, rank, world_size, self._clock)
         return self._found
 
     def _awaited(self) -> Store | None:

@@ -200,9 +200,9 @@ class Stopped(Exception):
 
 
 class Follower(Lockstep):
-    """Any other rank. ``epoch`` is its number of the epoch in which it joins."""
+    """Any other rank. It counts its epochs from 0, the one in which it joins."""
 
-    def __init__(self, store: Store, rank: int, world_size: int, clock: Clock, epoch: int = 0) -> None:
+    def __init__(self, store: Store, rank: int, world_size: int, clock: Clock) -> None:
         super().__init__()
         self.rank, self.world_size = rank, world_size
         self._store = store
@@ -211,7 +211,7 @@ class Follower(Lockstep):
         self._begin = self._end = 0
         self._granted = Activity()
         self._attached, self._patience = True, _PATIENCE
-        self._offset = int(store.get(EPOCH)) - epoch
+        self._offset = int(store.get(EPOCH))  # rank 0's number of that epoch
         store.add("joined", 1)
 
     def comes_to(self, epoch: int, position: int) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Generator
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from typing import Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 import torch
 
@@ -25,8 +25,10 @@ from .deadline import Deadline
 from .delivery import Delivery
 from .feed import Feed, Source
 from .lockstep import Lockstep
-from .open_window import OpenWindow
 from .plan import Plan
+
+if TYPE_CHECKING:
+    from .open_window import OpenWindow
 
 #: Handed to the loop's iterator instead of a batch: the epoch ends here.
 END = object()

@@ -136,10 +136,8 @@ class Measurement:
             self.send("first-batch", {})
         track.draws += 1
         self.training.drew(track.ordinal)
-        waited = now - self._first_draw
-        if self._target is None and waited > self.plan.budget * (
-            1.0 if self.training.steps or self.plan.attempt > 1 else _INFERENCE_AFTER
-        ):
+        share = 1.0 if self.training.steps or self.plan.attempt > 1 else _INFERENCE_AFTER
+        if self._target is None and now - self._first_draw > share * self.plan.budget:
             self.finish("no-training-loader")
 
     def promote(self, track: Track, feed: Feed, handed: int) -> Driven | None:
@@ -160,16 +158,15 @@ class Measurement:
             self.send("rank", asdict(rank_facts(str(device))))
         self.send("device", Device(device).facts())
         self.send("environment", {"threads": threads()})
-        assert track.facts is not None, "a loader is promoted after its first batches"
+        assert track.facts is not None and self._first_draw is not None, "a loader is promoted after its first batches"
         self.send("loader", asdict(replace(track.facts, where=track.where)))
         if track.writes_in_place:
             self.send("warning", WRITES_IN_PLACE)
-        spent = self.clock.now() - self._first_draw if self._first_draw is not None else 0.0
         loop = Loop(feed, track.ordinal, self, device, handed, track.writes_in_place)
         if isinstance(lockstep, Follower):
             track.climb = Following(loop, lockstep)
         else:
-            track.climb = Climb(loop, spent, lockstep)
+            track.climb = Climb(loop, self.clock.now() - self._first_draw, lockstep)
         self.send_observed()
         return track.climb
 
@@ -222,6 +219,8 @@ class Measurement:
         if self._target is not None:
             for block in self._target.observer.take(last):
                 self.send("observed", asdict(block))
+        if last:
+            self.send_first_steps()
 
     def send_first_steps(self) -> None:
         """Send the single steps seen before the first window, once; windows record their own."""
@@ -246,7 +245,6 @@ class Measurement:
             self.over = reason
             self.close()
             self.send_observed(last=True)
-            self.send_first_steps()
             self.send("finished", {"reason": reason, **asdict(self.summary())})
         raise AnalysisOver(reason)
 
@@ -259,7 +257,6 @@ class Measurement:
             if self._target is None:
                 self._take_most_trained()
             self.send_observed(last=True)
-            self.send_first_steps()
         return self.summary()
 
     def _take_most_trained(self) -> None:

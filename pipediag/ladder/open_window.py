@@ -2,50 +2,41 @@
 
 from __future__ import annotations
 
-from ..measure.clock import Clock
-from ..measure.device import Device
 from ..measure.evidence import BatchCost, Evidence, Gpu, worker_figures
 from ..measure.steps import StepClock
 from ..measure.window import FEW_STEPS, MIN_STEPS, SLOW, Stopwatch
 from ..session import CACHED, Stretch, Window
 from .delivery import Delivery
-from .feed import Source
+from .loop_side import LoopSide
 from .step_recorder import StepRecorder
 
 
 class OpenWindow:
     """A window of ``rung`` that is being timed: one or more stretches of the loop, each with its end seen.
 
-    ``wanted`` is its target number of batches, ``longest`` its maximum number of seconds; ``recorder`` records its
-    single steps; ``optimizer_steps`` is that counter at its beginning; ``interrupted`` is True if batches of other
-    loaders were drawn during it.
+    Attributes:
+        wanted: target number of steps.
+        longest: maximum length in seconds.
+        interrupted: True if batches of other loaders were drawn during it.
     """
 
-    def __init__(
-        self,
-        rung: str,
-        wanted: int,
-        longest: float,
-        source: Source,
-        clock: Clock,
-        device: Device,
-        gpu: Gpu | None,
-        recorder: StepRecorder,
-        optimizer_steps: int = 0,
-    ) -> None:
+    def __init__(self, rung: str, wanted: int, longest: float, loop_side: LoopSide, gpu: Gpu | None) -> None:
+        setting, source = loop_side.setting, loop_side.source(rung)
         self.rung = rung
         self.wanted = wanted
         self.longest = longest
-        self.costs: list[BatchCost] = []
-        self.optimizer_steps = optimizer_steps
         self.interrupted = False
-        self._clock = clock
-        self._device = device
-        self._watch = Stopwatch(clock, device.synchronize)
-        self._steps = StepClock(clock, device)
-        self._recorder = recorder
+        self._clock = loop_side.clock
+        self._device = loop_side.device
+        self._training = setting.training
+        self._trained = setting.training.steps
+        self._attempt = setting.plan.attempt
+        self._watch = Stopwatch(self._clock, self._device.synchronize)
+        self._steps = StepClock(self._clock, self._device)
+        self._recorder = StepRecorder.within(setting.session, rung, setting.plan.attempt)
         self._queue = None if rung in CACHED else source
-        self._spans: list[tuple[float, float]] = []
+        self._costs: list[BatchCost] = []
+        self._spans: list[tuple[float, float]] = []  # seconds, and seconds waited, of each step
         self._source = source
         self._lay_ready = self._stock = 0
         self._waited, self._stalled = source.waited, source.stalled
@@ -61,7 +52,7 @@ class OpenWindow:
 
     def takes(self, delivery: Delivery) -> None:
         """Note a batch of the workers: the next one that the loop gets."""
-        self.costs.append(delivery.cost)
+        self._costs.append(delivery.cost)
         self._recorder.took(delivery)
 
     def gets(self) -> None:
@@ -95,6 +86,11 @@ class OpenWindow:
         return self._watch.total_steps
 
     @property
+    def optimizer_steps(self) -> int:
+        """Number of optimizer steps since the window was opened."""
+        return self._training.steps - self._trained
+
+    @property
     def running(self) -> bool:
         """True if a stretch is open."""
         return self._watch.running
@@ -111,9 +107,9 @@ class OpenWindow:
     @property
     def used_up_stock(self) -> bool:
         """True if the queues shrank because the workers make batches more slowly than the loop takes them."""
-        if self._stock >= 0 or not self.costs or not self._source.workers:
+        if self._stock >= 0 or not self._costs or not self._source.workers:
             return False
-        made = sum(cost.wall for cost in self.costs) / len(self.costs) / self._source.workers
+        made = sum(cost.wall for cost in self._costs) / len(self._costs) / self._source.workers
         return made * self.steps > self.seconds
 
     @property
@@ -130,7 +126,7 @@ class OpenWindow:
     def evidence(self) -> dict[str, float]:
         """Return the figures so far."""
         steps = self._watch.steps
-        figures = {**self._evidence.finish(steps), **worker_figures(self.costs)}
+        figures = {**self._evidence.finish(steps), **worker_figures(self._costs)}
         if self.rung in (*CACHED, "supply"):  # the loop does not wait for the workers' batches
             return figures
         if self._spans:
@@ -145,14 +141,14 @@ class OpenWindow:
         """Return the recorded steps as those of this round, once."""
         return self._recorder.take(round_)
 
-    def closed(self, round_: int, attempt: int, optimizer_steps: int, evidence: dict[str, float]) -> Window:
+    def closed(self, round_: int, evidence: dict[str, float]) -> Window:
         """Return the window as it is recorded."""
         return Window(
             rung=self.rung,
             round=round_,
             steps=self._watch.steps,
             seconds=self._watch.seconds,
-            optimizer_steps=optimizer_steps,
-            attempt=attempt,
+            optimizer_steps=self.optimizer_steps,
+            attempt=self._attempt,
             evidence=evidence,
         )

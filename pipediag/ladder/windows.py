@@ -16,7 +16,6 @@ from .deadline import OutOfTime
 from .loop_side import LoopSide, Turn
 from .open_window import OpenWindow
 from .settling import Settler
-from .step_recorder import StepRecorder
 
 #: Number of disturbed windows (other code ran in them) that are discarded before such windows are accepted.
 _TOLERATED = 3
@@ -116,17 +115,7 @@ class Windows:
 
     def opened(self, rung: str, steps: int, longest: float) -> OpenWindow:
         """Open a window of ``steps`` steps that take at most ``longest`` seconds."""
-        return OpenWindow(
-            rung,
-            steps,
-            longest,
-            self._loop_side.source(rung),
-            self._clock,
-            self._loop_side.device,
-            self._gpu,
-            StepRecorder.within(self._setting.session, rung, self._setting.plan.attempt),
-            self._setting.training.steps,
-        )
+        return OpenWindow(rung, steps, longest, self._loop_side, self._gpu)
 
     def _wanted(self, rung: str, target: float) -> int:
         """Return the batches in a window of ``target`` seconds: whole rounds if the loop waits for workers."""
@@ -140,8 +129,7 @@ class Windows:
     def close(self, window: OpenWindow) -> str:
         """Record the window, unless other code than the training loop ran in it; return why not, or ""."""
         evidence = window.evidence()
-        steps = self._setting.training.steps - window.optimizer_steps
-        if window.interrupted or (steps == 0 and not self._setting.plan.inference):
+        if window.interrupted or (window.optimizer_steps == 0 and not self._setting.plan.inference):
             self._thrown_away += 1
             if self._thrown_away <= _TOLERATED:
                 return "other code ran in every window"
@@ -150,7 +138,7 @@ class Windows:
         if why := self._loop_side.lockstep.unserved(window.rung):
             self.unavailable(window.rung, why)
             return ""
-        self._record(window, steps, evidence)
+        self._record(window, evidence)
         return ""
 
     def stretch(self, window: OpenWindow) -> Turn[bool]:
@@ -220,7 +208,7 @@ class Windows:
             if self._loop_side.deadline.passed:
                 break
         window.stop()
-        self._record(window, 0, window.evidence())
+        self._record(window, window.evidence())
         return ""
 
     def _end_in_time(self, window: OpenWindow, began: float) -> None:
@@ -231,8 +219,8 @@ class Windows:
 
     # Reporting
 
-    def _record(self, open_: OpenWindow, optimizer_steps: int, evidence: dict[str, float]) -> None:
-        window = open_.closed(self.schedule.round, self._setting.plan.attempt, optimizer_steps, evidence)
+    def _record(self, open_: OpenWindow, evidence: dict[str, float]) -> None:
+        window = open_.closed(self.schedule.round, evidence)
         self.switcher.learn(window)
         self._setting.send("window", vars(window))
         for stretch in open_.stretches(window.round):

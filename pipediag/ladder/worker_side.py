@@ -10,7 +10,7 @@ import itertools
 import operator
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from functools import partial
 from typing import Any
 
@@ -20,15 +20,15 @@ from ..session import cut_of
 from ..usercode import tree
 from ..usercode.chain import Apart, Chain, CutSample, chain_of, take_apart
 from ..usercode.dissect import NotSeparable, RawSample
-from ..usercode.slots import Slot, find_slots, function_slots
-from ..usercode.spying import Recorder, Seen, spied
+from ..usercode.slots import find_slots
 from ..usercode.stages import opened
+from .collate_stubs import CollateStubs
 from .delivery import Delivery
 from .probes.hotlines import TRACED
 from .probes.sample_inspection import Inspection
 from .probes.sample_probe import TIMED
 from .rung_switch import RungSwitch
-from .worker_state import CUT_SHARE, MAX_ITEMS, MIN_ITEMS, RAW_SHARE, WorkerState, queue_clock, within
+from .worker_state import CUT_SHARE, MIN_ITEMS, RAW_SHARE, WorkerState, queue_clock, within
 
 #: Untimed samples at the beginning of a batch.
 _FIRST = 2
@@ -56,23 +56,22 @@ class WorkerSide:
         self._batch_queues = list(batch_queues)
         self._looks_inside = looks_inside
         self._states: dict[int, WorkerState] = {}
-        self._collate_slots: list[Slot] | None = None
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_states": {}, "_collate_slots": None}
+        return {**self.__dict__, "_states": {}}
 
     # Beginning and end of a batch
 
     def begin(self) -> WorkerState:
         """Start a batch, unless one is under way, and fix its rung."""
         state = self._state()
-        if state.rung is None:
+        if not state.rung:
             self.rung_switch.begin(state.worker)
             state.begin(self.rung_switch.rung)
         return state
 
     def _end(self, state: WorkerState) -> None:
-        state.rung = None
+        state.rung = ""
         self.rung_switch.end(state.worker)
 
     def ready(self) -> None:
@@ -92,7 +91,6 @@ class WorkerSide:
         """Collate, and return the batch with its facts."""
         state = self.begin()
         rung = state.rung
-        assert rung is not None
         try:
             if rung == "worker" and state.stable:
                 batch = state.fresh(state.cached_batch)
@@ -112,8 +110,8 @@ class WorkerSide:
         state = self._states.get(worker)
         if state is None:
             alone = info is not None and getattr(info, "worker_method", "multiprocessing") == "multiprocessing"
-            state = WorkerState(worker, time.process_time if alone else time.thread_time, queue_clock())
-            self._states[worker] = state
+            clock = time.process_time if alone else time.thread_time
+            state = self._states[worker] = WorkerState(worker, clock, queue_clock(), CollateStubs(self.collate))
         return state
 
     # Map-style datasets
@@ -164,7 +162,7 @@ class WorkerSide:
         """Begin a batch; remember some of its indices until the remembered ones are in use."""
         state = self.begin()
         state.count = len(indices)
-        needed = state.rung in ("warm", "sample", "raw") or cut_of(state.rung or "") is not None
+        needed = state.rung in ("warm", "sample", "raw") or cut_of(state.rung) is not None
         if not state.settled:
             state.remember(indices)
             state.settled = needed and state.complete
@@ -218,11 +216,11 @@ class WorkerSide:
 
     def _transforms_anew(self, state: WorkerState) -> bool:
         """Return whether this batch is for a rung that runs transforms on cached samples."""
-        return state.complete and (state.rung == "raw" or cut_of(state.rung or "") is not None)
+        return state.complete and (state.rung == "raw" or cut_of(state.rung) is not None)
 
     def _pool(self, state: WorkerState) -> Sequence[RawSample | CutSample]:
         """Return the cached raw samples, or those cut where the rung asks; empty if this chain has no such cut."""
-        links = cut_of(state.rung or "")
+        links = cut_of(state.rung)
         if links is None:
             return state.raws
         if links not in state.chain.cuts():
@@ -341,7 +339,7 @@ class WorkerSide:
         state.stable = False
         if not state.samples or tree.nbytes(state.samples) + tree.nbytes(item) < self._samples_room:
             state.samples.append(item)
-            item = state.safe(item)
+            item = state.copies.of(item)
             full = False
         else:
             full = True
@@ -357,39 +355,23 @@ class WorkerSide:
             return self.collate(samples)
         if not state.indices and isinstance(samples, list):  # a stream's; without automatic batching it is one item
             state.count = len(samples)
-        with ExitStack() as stack:
-            if state.rung == "sample" and self._collate_transforms(state):
-                for slot in self._collate_slots or []:
-                    if slot.name in state.stubs:
-                        safe = partial(state.safe, kind=slot.name)
-                        stack.enter_context(slot.replaced(_Stub(state.stubs[slot.name], safe)))
+        if state.rung == "sample" and self._collate_transforms(state):
+            with state.stubs.installed(state.copies):
+                batch = self.collate(samples)
+        else:
             batch = self.collate(samples)
-        state.learn(batch)
+        if state.copies.learn(batch):
+            state.stable = False
         return batch
 
     def _collate_transforms(self, state: WorkerState) -> bool:
         """Return whether the collate function runs transforms; determined once, keeping their results for stubs."""
-        if self._collate_slots is None:
-            self._collate_slots = function_slots(self.collate)
-        if self._collate_slots and not state.spied and state.complete:
-            state.spied, state.stable = True, False
+        if state.stubs.missing and state.complete:
+            state.stable = False
             # A stream has no indices, but samples from before.
             items = list(self._fetch(state.indices) if state.indices else map(tree.copied, state.samples))
-            seen, whole = self._collate_calls(items), (state.count or len(items)) / len(items)
-            if 0 < len(seen) < len(items) and whole != 1:  # it transforms batches, not samples
-                fits = whole * sum(tree.nbytes(one.looked) for one in seen) < self._samples_room
-                copies = (tree.copied(item) for item in itertools.cycle(items))
-                seen = self._collate_calls(list(itertools.islice(copies, state.count))) if fits else []
-            for one in seen[:MAX_ITEMS]:
-                state.stubs.setdefault(one.call.name, []).append(one.looked)
+            state.stubs.record(items, state.count or len(items), self._samples_room)
         return bool(state.stubs)
-
-    def _collate_calls(self, items: list[Any]) -> list[Seen]:
-        """Return the transforms that the collate function calls on these samples."""
-        recorder = Recorder()
-        with spied(self._collate_slots or [], recorder):
-            self.collate(items)
-        return recorder.seen
 
     @property
     def _samples_room(self) -> float:
@@ -407,14 +389,3 @@ class WorkerSide:
 
 def _replay_failed(error: Exception) -> str:
     return f"replaying the transforms failed with {type(error).__name__}: {error}"
-
-
-class _Stub:
-    """A stand-in for a transform that returns its earlier results, passed through ``safe``."""
-
-    def __init__(self, results: Sequence[Any], safe: Callable[[Any], Any]) -> None:
-        self._results = itertools.cycle(results)
-        self._safe = safe
-
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        return self._safe(next(self._results))

@@ -9,15 +9,14 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-import torch
-
 from ..measure.evidence import BatchCost
 from ..usercode import tree
 from ..usercode.chain import Chain, CutSample
 from ..usercode.dissect import RawSample
-from ..usercode.paths import same
+from .collate_stubs import CollateStubs
 from .delivery import Notes
 from .probes.sample_inspection import Inspection
+from .safe_copies import SafeCopies
 
 #: Number of distinct items a worker caches: enough to span the sizes of varied data, few enough to make quickly.
 MIN_ITEMS, MAX_ITEMS = 8, 32
@@ -33,36 +32,14 @@ RAW_SHARE, CUT_SHARE = 0.4, 0.3
 
 
 @dataclass
-class Habits:
-    """Effects of the collate function on the samples that it gets.
-
-    Attributes:
-        passes_on: True if the batch shares the samples' memory.
-        takes_apart: True if it changes their containers.
-        writes: types of the leaves it writes into.
-    """
-
-    passes_on: bool = False
-    takes_apart: bool = False
-    writes: tuple[type, ...] = ()
-
-    @property
-    def copies(self) -> tuple[type, ...]:
-        """Types that must be copied before a sample is handed out."""
-        return (torch.Tensor, *self.writes) if self.passes_on else self.writes
-
-    @property
-    def harmless(self) -> bool:
-        return not (self.passes_on or self.takes_apart or self.writes)
-
-
-@dataclass
 class WorkerState:
-    """One worker's state."""
+    """One worker's state. ``clock`` gives its CPU seconds, ``queued`` the seconds that it has waited for a core."""
 
     worker: int
     clock: Callable[[], float]
     queued: Callable[[], float]
+    stubs: CollateStubs
+    # What is cached
     indices: list[Any] = field(default_factory=list)
     complete: bool = False  # there are enough items to represent the dataset
     settled: bool = False  # the indices are in use and no longer change
@@ -70,30 +47,27 @@ class WorkerState:
     samples: list[Any] = field(default_factory=list)
     raws: list[RawSample] = field(default_factory=list)
     raw_mode: str = ""  # how the raw rung is served: replay, collate, or impossible
+    raw_trouble: str = ""
     chain: Chain = field(default_factory=Chain)
     cuts: dict[int, list[CutSample]] = field(default_factory=dict)
     cached_batch: Any = None
-    source: Iterator[Any] = field(default_factory=lambda: iter(()))  # of an iterable dataset
-    habits: dict[str, Habits] = field(default_factory=dict)  # observed once, by kind of cached item; see :meth:`safe`
-    stubs: dict[str, list[Any]] = field(default_factory=dict)
-    spied: bool = False
+    copies: SafeCopies = field(default_factory=SafeCopies)
     turn: int = 0
-    # State of the batch being made.
-    count: int = 0  # its samples
-    rung: str | None = None
-    stable: bool = True
-    why_not: str = ""
-    raw_trouble: str = ""
-    watched: dict[str, list[_Watched]] = field(default_factory=dict)
-    copying: float = 0.0
-    collating: float = 0.0
-    begun: tuple[float, float, float] = (0.0, 0.0, 0.0)
-    notes: Notes | None = None
+    source: Iterator[Any] = field(default_factory=lambda: iter(()))  # of an iterable dataset
+    chance: random.Random = field(default_factory=lambda: random.Random(0))  # leaves the user's generator alone
+    # What is known of the dataset's code
+    inspection: Inspection | None = None
     typical: float = 0.0  # usual seconds to make one sample
     batches: int = 0
     queued_before: float = 0.0
-    inspection: Inspection | None = None
-    chance: random.Random = field(default_factory=lambda: random.Random(0))  # leaves the user's generator alone
+    # The batch being made
+    count: int = 0  # its samples
+    rung: str = ""  # empty between two batches
+    stable: bool = True
+    why_not: str = ""
+    collating: float = 0.0
+    begun: tuple[float, float, float] = (0.0, 0.0, 0.0)
+    notes: Notes | None = None
 
     def begin(self, rung: str) -> None:
         """Start a batch under ``rung``."""
@@ -101,8 +75,8 @@ class WorkerState:
         self.begun = (time.perf_counter(), self.clock(), self.queued_before)
         self.rung = rung
         self.batches += 1
-        self.stable, self.why_not, self.copying, self.collating = True, "", 0.0, 0.0
-        self.watched = {}
+        self.stable, self.why_not, self.collating = True, "", 0.0
+        self.copies.begin()
 
     def cost(self) -> BatchCost:
         """Return the cost of the batch since it was begun."""
@@ -111,7 +85,7 @@ class WorkerState:
             time.perf_counter() - wall,
             self.clock() - cpu,
             self.queued() - queued,
-            self.copying,
+            self.copies.seconds,
             self.collating,
         )
 
@@ -158,7 +132,7 @@ class WorkerState:
 
     def serve(self, count: int) -> list[Any]:
         """Return processed samples from the pool."""
-        return [self.safe(sample) for sample in self.draw(self.samples, count)]
+        return [self.copies.of(sample) for sample in self.draw(self.samples, count)]
 
     def fresh(self, batch: Any) -> Any:
         """Return a cached batch in new shared memory, as a worker's collate function leaves one.
@@ -167,43 +141,14 @@ class WorkerState:
         """
         started = time.perf_counter()
         batch = tree.in_shared_memory(batch)
-        self.copying += time.perf_counter() - started
+        self.copies.seconds += time.perf_counter() - started
         return batch
 
     def replay(self, raw: RawSample | CutSample) -> Any:
         """Make a cached sample again; the time of copying is recorded apart from the transforms' own."""
         sample, copying = raw.replay()
-        self.copying += copying
-        return self.safe(sample)
-
-    def safe(self, sample: Any, kind: str = "sample") -> Any:
-        """Return a cached sample, with whatever the collate function or the loop would change copied.
-
-        Until that is known, the whole sample is copied and watched. Results of transforms that the collate function
-        runs are of another ``kind`` than its samples.
-        """
-        habits = self.habits.get(kind)
-        if habits is not None and habits.harmless:
-            return sample
-        started = time.perf_counter()
-        if habits is not None:
-            sample = tree.copied(sample, habits.copies)
-        else:
-            sample = tree.copied(sample)
-            self.watched.setdefault(kind, []).append(_Watched(sample))
-        self.copying += time.perf_counter() - started
-        return sample
-
-    def learn(self, batch: Any) -> None:
-        """Learn how the collate function treated the watched samples, from which it made ``batch``."""
-        for kind, watched in self.watched.items():
-            self.stable = False
-            self.habits[kind] = Habits(
-                passes_on=tree.share_memory([one.leaves for one in watched], batch),
-                takes_apart=any(one.taken_apart for one in watched),
-                writes=tuple({kind for one in watched for kind in one.written}),
-            )
-        self.watched = {}
+        self.copies.seconds += copying
+        return self.copies.of(sample)
 
     def cut(self, links: int, room: float) -> list[CutSample]:
         """Return samples with their first ``links`` transforms applied, within ``room`` bytes for all cuts."""
@@ -221,30 +166,6 @@ class WorkerState:
                 sample.copies = any(one.copies for one in pool)
             self.cuts[links] = pool
         return self.cuts[links]
-
-
-class _Watched:
-    """A sample about to be handed to user code, with its state before that."""
-
-    def __init__(self, sample: Any) -> None:
-        self._sample = sample
-        self.leaves = list(tree.leaves(sample))
-        self._looked = list(tree.leaves(tree.copied(sample)))
-        self._versions = list(map(tree.versions, self.leaves))
-
-    @property
-    def taken_apart(self) -> bool:
-        return list(map(id, tree.leaves(self._sample))) != list(map(id, self.leaves))
-
-    @property
-    def written(self) -> set[type]:
-        """Types of the leaves that have changed; a tensor's version counts writes into it."""
-        before = zip(self.leaves, self._looked, self._versions, strict=True)
-        return {
-            type(leaf)
-            for leaf, looked, versions in before
-            if tree.versions(leaf) != versions or same(leaf, looked) is False
-        }
 
 
 def within(items: Iterator[Any], size: Callable[[Any], int], room: float) -> Iterator[Any]:

@@ -46,6 +46,11 @@ INSIDE = {
 UNKNOWN = "Check whether the host needs its result in every step."
 
 
+_Args = Sequence[Any]
+_Kwargs = Mapping[str, Any]
+_Found = tuple[str, str] | None
+
+
 @dataclass(frozen=True)
 class Suspect:
     """A function that sometimes synchronizes; torch warns if it does.
@@ -58,9 +63,7 @@ class Suspect:
     call: str
     help: str
 
-    def found(
-        self, args: Sequence[Any], kwargs: Mapping[str, Any], result: Any, warned: bool
-    ) -> tuple[str, str] | None:
+    def found(self, args: _Args, kwargs: _Kwargs, result: Any, warned: bool) -> _Found:
         """Return name and advice for a call that synchronized, or None if it did not."""
         return (self.call, self.help) if warned else None
 
@@ -68,18 +71,14 @@ class Suspect:
 class _Wait(Suspect):
     """A function whose only purpose is to wait; torch does not warn about all of these."""
 
-    def found(
-        self, args: Sequence[Any], kwargs: Mapping[str, Any], result: Any, warned: bool
-    ) -> tuple[str, str] | None:
+    def found(self, args: _Args, kwargs: _Kwargs, result: Any, warned: bool) -> _Found:
         return self.call, self.help
 
 
 class _Index(Suspect):
     """A function that reads or writes elements; those that a mask selects have to be counted first."""
 
-    def found(
-        self, args: Sequence[Any], kwargs: Mapping[str, Any], result: Any, warned: bool
-    ) -> tuple[str, str] | None:
+    def found(self, args: _Args, kwargs: _Kwargs, result: Any, warned: bool) -> _Found:
         index = args[1] if isinstance(args[1], tuple) else (args[1],)
         if warned and any(isinstance(part, Tensor) and part.dtype in (torch.bool, torch.uint8) for part in index):
             return f"boolean {self.call}", _MASK
@@ -89,9 +88,7 @@ class _Index(Suspect):
 class _Copy(Suspect):
     """A copy between host and device, which torch reports only if it was asked to block."""
 
-    def found(
-        self, args: Sequence[Any], kwargs: Mapping[str, Any], result: Any, warned: bool
-    ) -> tuple[str, str] | None:
+    def found(self, args: _Args, kwargs: _Kwargs, result: Any, warned: bool) -> _Found:
         source = self._source(args, kwargs)
         if warned:
             return self.call, _FETCH if source.is_cuda else _NO_BLOCK
@@ -100,12 +97,12 @@ class _Copy(Suspect):
             return self.call.replace("()", "(non_blocking=True) of pageable memory"), _PIN
         return None
 
-    def _source(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Tensor:
+    def _source(self, args: _Args, kwargs: _Kwargs) -> Tensor:
         return args[0]
 
 
 class _CopyInto(_Copy):
-    def _source(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Tensor:
+    def _source(self, args: _Args, kwargs: _Kwargs) -> Tensor:
         return [value for value in (*args, *kwargs.values()) if isinstance(value, Tensor)][-1]
 
 

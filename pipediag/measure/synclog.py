@@ -5,27 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from ..errors import UsageError
-
-
-@dataclass(frozen=True)
-class Sync:
-    """A call that synchronizes host and device.
-
-    Attributes:
-        call: familiar name of the call: ``item()``, ``boolean indexing``.
-        where: ``file:line`` of the user's code.
-        line: the text of that line.
-        per_step: average number of calls per step.
-        ms_per_step: host milliseconds spent in it per step, or None if its duration was not measured.
-        help: advice.
-    """
-
-    call: str
-    where: str
-    line: str
-    per_step: float
-    ms_per_step: float | None
-    help: str
+from ..session import SyncCall
 
 
 @dataclass
@@ -69,7 +49,7 @@ class SyncLog:
         self._open.clear()
         self.steps += 1
 
-    def report(self, least: float = 0.5) -> list[Sync]:
+    def report(self, least: float = 0.5) -> list[SyncCall]:
         """Return the calls that happen in (nearly) every step, the most expensive first, then those of unknown cost.
 
         Occasional calls, such as reading the loss every hundred steps, cost little and are left out, as are calls after
@@ -90,11 +70,11 @@ class SyncLog:
         ]
         return sorted(found, key=_by_cost)
 
-    def _sync(self, call: str, where: str, seen: _Seen) -> Sync:
+    def _sync(self, call: str, where: str, seen: _Seen) -> SyncCall:
         ms = 1000 * seen.seconds / self.steps if seen.timed == seen.times else None
-        return Sync(call, where, seen.line, seen.times / self.steps, ms, seen.help)
+        return SyncCall(call, where, seen.line, seen.times / self.steps, ms, seen.help)
 
 
-def _by_cost(sync: Sync) -> tuple[float, float, str, str]:
+def _by_cost(sync: SyncCall) -> tuple[float, float, str, str]:
     cost = -1.0 if sync.ms_per_step is None else sync.ms_per_step
     return -cost, -sync.per_step, sync.where, sync.call

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader, TensorDataset
 
 from pipediag.measure import syncs
-from pipediag.measure.synclog import Sync
+from pipediag.session import SyncCall
 from pipediag.usercode.places import short
 
 SIZE = 512
@@ -59,7 +59,7 @@ def line_of(function: Callable[..., Any], mark: str = "here") -> tuple[str, str]
     return f"{short(__file__)}:{first + number}", lines[number].strip()
 
 
-def in_steps(action: Callable[[], Any]) -> list[Sync]:
+def in_steps(action: Callable[[], Any]) -> list[SyncCall]:
     with syncs.watch() as seen:
         for _ in range(STEPS):
             action()

@@ -29,12 +29,12 @@ def store(request: pytest.FixtureRequest) -> Any:
     return request.param()
 
 
-def pair(store: Any, epoch: int = 0) -> tuple[Leader, Follower, Clock]:
-    """Rank 0, which has come to step 0, and rank 1, which has joined in its ``epoch``."""
+def pair(store: Any) -> tuple[Leader, Follower, Clock]:
+    """Rank 0, which has come to step 0, and rank 1, which has joined."""
     clock = Clock()
     leader = Leader(store, 2, clock)
     leader.comes_to(0, 0)
-    return leader, Follower(store, 1, 2, clock, epoch), clock
+    return leader, Follower(store, 1, 2, clock), clock
 
 
 def follow(follower: Follower, epoch: int, position: int) -> Activity:
@@ -199,11 +199,11 @@ class TestWaiting:
         leader = Leader(store, 2, clock)
         leader.do("device")
         leader.comes_to(7, 0)
-        follower = Follower(store, 1, 2, clock, epoch=2)
-        assert follow(follower, 2, 0).rung == "device"
+        follower = Follower(store, 1, 2, clock)
+        assert follow(follower, 0, 0).rung == "device"
         leader.do("worker")
         leader.comes_to(8, 0)
-        assert follow(follower, 3, 0).rung == "worker"
+        assert follow(follower, 1, 0).rung == "worker"
 
 
 class TestTheEnd:

@@ -2,28 +2,26 @@
 
 from __future__ import annotations
 
-import copy
 import itertools
-import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
-import numpy as np
 import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from PIL import Image
+from torch.utils.data import default_collate
 
 from pipediag.ladder import worker_state as benches
+from pipediag.ladder.collate_stubs import CollateStubs
 from pipediag.ladder.delivery import Notes
-from pipediag.ladder.worker_state import FILL_SECONDS, MAX_ITEMS, MIN_ITEMS, Habits, WorkerState, within
+from pipediag.ladder.worker_state import FILL_SECONDS, MAX_ITEMS, MIN_ITEMS, WorkerState, within
 from pipediag.measure.evidence import BatchCost
 from pipediag.usercode import tree
 from pipediag.usercode.chain import chain_of, take_apart
 from pipediag.usercode.slots import find_slots
 
-from ..things import Compose, Double, Items, Sample, Shift, same
+from ..things import Compose, Double, Items, Shift, same
 
 
 class Clocks:
@@ -45,7 +43,7 @@ def clocks(monkeypatch: pytest.MonkeyPatch) -> Clocks:
 
 def bench(clocks: Clocks | None = None) -> WorkerState:
     held = clocks or Clocks()
-    return WorkerState(0, lambda: held.cpu, lambda: held.queued)
+    return WorkerState(0, lambda: held.cpu, lambda: held.queued, CollateStubs(default_collate))
 
 
 KIB = 1 << 10
@@ -189,7 +187,8 @@ class TestTimes:
 
     def test_the_clock_is_asked_for_samples_that_stand_out_only(self) -> None:
         asked = []
-        own = WorkerState(0, lambda: 0.0, lambda: asked.append(1) or 0.0)  # type: ignore[func-returns-value]
+        own = bench()
+        own.queued = lambda: asked.append(1) or 0.0  # type: ignore[func-returns-value]
         for _ in range(50):
             own.timed(0.01, 0)
         assert len(asked) == 1
@@ -216,7 +215,7 @@ def test_cost(clocks: Clocks) -> None:
     clocks.wall, clocks.cpu, clocks.queued = 5.0, 2.0, 1.0
     own.begin("raw")
     clocks.wall, clocks.cpu, clocks.queued = 6.0, 2.5, 1.25
-    own.copying += 0.125
+    own.copies.seconds += 0.125
     own.collating = 0.5
     assert own.cost() == BatchCost(wall=1.0, cpu=0.5, queued=0.25, copy=0.125, collate=0.5)
     own.begin("raw")
@@ -226,96 +225,6 @@ def test_cost(clocks: Clocks) -> None:
 def test_draw_goes_round() -> None:
     own = bench()
     assert [own.draw("abc", 2), own.draw("abc", 2), own.draw("abc", 2)] == [["a", "b"], ["c", "a"], ["b", "c"]]
-
-
-class TestSafe:
-    """What is cached is copied as far as it would be changed, and no further."""
-
-    @pytest.mark.parametrize(
-        ("habits", "copied"),
-        [
-            (None, [True, True, True, True]),
-            (Habits(passes_on=True), [True, True, False, False]),
-            (Habits(writes=(np.ndarray,)), [True, False, True, False]),
-            (Habits(writes=(torch.Tensor, Image.Image)), [True, True, False, True]),
-            (Habits(takes_apart=True), [True, False, False, False]),
-            (Habits(), [False, False, False, False]),
-        ],
-    )
-    def test_copies(self, habits: Habits | None, copied: list[bool]) -> None:
-        """The list, and the tensor, the array and the picture in it."""
-        own = bench()
-        own.habits = {} if habits is None else {"sample": habits}
-        sample = [torch.ones(2), np.ones(2), Image.new("L", (2, 2))]
-        given = own.safe(sample)
-        assert same(given, sample)
-        assert [given is not sample, *(one is not other for one, other in zip(given, sample, strict=True))] == copied
-        assert (own.copying > 0) is any(copied)
-
-    def learned(self, change: Callable[[Any], Any], sample: Any) -> Habits:
-        """What is known of a collate function that does this to its only sample."""
-        own = bench()
-        own.begin("sample")
-        batch = change(own.safe(sample))
-        own.learn(batch)
-        assert not own.stable and own.watched == {}
-        return own.habits["sample"]
-
-    def test_leaves_alone(self) -> None:
-        sample = {"a": torch.ones(2), "b": np.full(2, np.nan), "c": Image.new("L", (2, 2)), "d": "text", "e": Sample(1)}
-        assert self.learned(lambda given: given["a"].sum(), sample) == Habits()
-
-    def test_passes_on(self) -> None:
-        assert self.learned(lambda given: given[0], [torch.ones(2)]) == Habits(passes_on=True)
-
-    def test_takes_apart(self) -> None:
-        assert self.learned(lambda given: given.pop("a").sum(), {"a": torch.ones(2)}) == Habits(takes_apart=True)
-
-    @pytest.mark.parametrize(
-        ("write", "kind"),
-        [
-            (lambda given: given["tensor"].add_(1), torch.Tensor),
-            (lambda given: given["tensor"].add_(0), torch.Tensor),  # the first sample of a batch, often
-            (lambda given: given["tensor"].resize_(5), torch.Tensor),
-            (lambda given: given["tensor"].numpy().fill(7), torch.Tensor),
-            (lambda given: given["array"].fill(7), np.ndarray),
-            (lambda given: given["array"].resize(5, refcheck=False), np.ndarray),
-            (lambda given: given["picture"].putpixel((0, 0), 7), Image.Image),
-            (lambda given: setattr(given["sample"], "label", 7), Sample),
-            (lambda given: given["sample"].image.add_(1), Sample),
-        ],
-    )
-    def test_writes(self, write: Callable[[Any], Any], kind: type) -> None:
-        sample = {
-            "tensor": torch.zeros(2),
-            "array": np.zeros(2),
-            "picture": Image.new("L", (2, 2)),
-            "sample": Sample(torch.zeros(2)),
-        }
-        twin = copy.deepcopy(sample)
-        assert self.learned(lambda given: (write(given), 0)[1], sample) == Habits(writes=(kind,))
-        assert same(sample, twin)
-
-    def test_nothing_is_learned_of_samples_that_are_not_cached(self) -> None:
-        own = bench()
-        own.begin("sample")
-        own.learn([torch.ones(2)])
-        assert own.habits == {} and own.stable
-
-    def test_what_is_of_another_kind_has_habits_of_its_own(self) -> None:
-        own = bench()
-        own.begin("sample")
-        sample, result = [torch.ones(2)], torch.ones(2)
-        own.safe(sample)
-        own.safe(result, "Crop").add_(1)
-        own.learn(None)
-        assert own.habits == {"sample": Habits(), "Crop": Habits(writes=(torch.Tensor,))}
-        assert own.safe(sample) is sample and own.safe(result, "Crop") is not result
-
-    def test_what_cannot_be_copied_is_handed_out(self) -> None:
-        own = bench()
-        lock = threading.Lock()
-        assert own.safe([lock])[0] is lock
 
 
 def test_a_cached_batch_is_sent_in_new_memory_each_time(clocks: Clocks) -> None:

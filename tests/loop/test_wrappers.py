@@ -199,7 +199,7 @@ class TestFeed:
             assert delivery.rung == "baseline"
             delivered.append(delivery.batch)
         assert same(delivered, list(loader))
-        assert len(feed.startups) == 1
+        assert len(feed.findings.startups) == 1
 
     def test_random_order_is_that_of_the_loader(self) -> None:
         loader = DataLoader(Transformed(size=7), batch_size=3, shuffle=True)

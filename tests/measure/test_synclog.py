@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from pipediag.errors import UsageError
-from pipediag.measure.synclog import Sync, SyncLog
+from pipediag.measure.synclog import SyncLog
+from pipediag.session import SyncCall
 
 READ = ("item()", "train.py:10", "total += loss.item()", "Keep it there.")
 COPY = ("to()", "train.py:5", "x = x.to(device)", "Pin it.")
@@ -24,7 +25,7 @@ def log_of(*steps: list[tuple[tuple[str, str, str, str], float | None]]) -> Sync
 def test_one_call_in_every_step() -> None:
     log = log_of([(READ, 0.25)], [(READ, 0.5)])
     assert log.steps == 2
-    assert log.report() == [Sync("item()", "train.py:10", "total += loss.item()", 1.0, 375.0, "Keep it there.")]
+    assert log.report() == [SyncCall("item()", "train.py:10", "total += loss.item()", 1.0, 375.0, "Keep it there.")]
 
 
 def test_several_times_a_step() -> None:

@@ -21,7 +21,8 @@ from torch import Tensor
 
 from pipediag import frames
 from pipediag.measure import suspects, syncs
-from pipediag.measure.synclog import Sync, SyncLog
+from pipediag.measure.synclog import SyncLog
+from pipediag.session import SyncCall
 from pipediag.usercode.places import short
 
 HERE = Path(__file__)
@@ -106,7 +107,7 @@ def line_of(text: str) -> str:
     return f"{short(str(HERE))}:{number}"
 
 
-def in_three_steps(action: Callable[[], Any], clock: Clock | None = None) -> list[Sync]:
+def in_three_steps(action: Callable[[], Any], clock: Clock | None = None) -> list[SyncCall]:
     with syncs.watch(clock) as seen:
         for _ in range(3):
             action()

@@ -121,22 +121,22 @@ class Probe:
         self._samples.append(_Sample(whole, timer.calls, tree.nbytes(sample), samples))
         return sample
 
-    def figures(self, chain: Chain | None = None) -> Inside:
+    def figures(self, chain: Chain) -> Inside:
         """Return averages per sample, by the links of ``chain`` if it is proven, else by the calls as recorded."""
         count = self.count
         if not count:
-            return Inside(links=list(chain.links) if chain else [], unsplit=chain.unsplit if chain else "")
-        proven = chain is not None and bool(chain.samples)
+            return Inside(links=list(chain.links), unsplit=chain.unsplit)
+        proven = bool(chain.samples)
         found: dict[Hashable, list[_Timed]] = {}
         between: list[Cost] = []
         parts = {} if proven else _parts(call for sample in self._samples for call in sample.calls)
         for sample in self._samples:
-            inside = list(_by_link(sample.calls, chain) if chain and proven else _by_name(sample.calls, parts))
+            inside = list(_by_link(sample.calls, chain) if proven else _by_name(sample.calls, parts))
             for key, call in inside:
                 found.setdefault(key, []).append(call)
             own, linked = _mean(sample.calls, sample.count), _mean([call for _, call in inside], sample.count)
-            between.append(_less(own, [linked]))
-        if chain and proven:
+            between.append(_less(own, linked))
+        if proven:
             links = [replace(link) for link in chain.links]
             calls_of = [found.get(number, []) for number in range(len(links))]
         else:
@@ -155,12 +155,12 @@ class Probe:
         return Inside(
             samples=count,
             whole=whole,
-            load=_less(whole, [outer]),
+            load=_less(whole, outer),
             # Code that only passes samples on takes the same time each call, so the median excludes interruptions.
             between=Cost(*(statistics.median(getattr(b, f) for b in between) for f in ("wall_ms", "cpu_ms"))),
             links=links,
             sizes=[[s.nbytes / s.count, round(1000 * s.whole.wall / s.count, 4)] for s in self._samples],
-            unsplit=chain.unsplit if chain else "",
+            unsplit=chain.unsplit,
             files=self._files.figures(count),
         )
 
@@ -219,9 +219,9 @@ def _mean(calls: list[_Timed], count: int) -> Cost:
     )
 
 
-def _less(whole: Cost, parts: list[Cost]) -> Cost:
-    """Return ``whole`` minus ``parts``, at least 0, since clocks are read at slightly different moments."""
+def _less(whole: Cost, part: Cost) -> Cost:
+    """Return ``whole`` minus ``part``, at least 0, since clocks are read at slightly different moments."""
     return Cost(
-        round(max(0.0, whole.wall_ms - sum(part.wall_ms for part in parts)), 4),
-        round(max(0.0, whole.cpu_ms - sum(part.cpu_ms for part in parts)), 4),
+        round(max(0.0, whole.wall_ms - part.wall_ms), 4),
+        round(max(0.0, whole.cpu_ms - part.cpu_ms), 4),
     )

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
-
 from ...measure import syncs
-from ...session import SyncCall, Syncs
+from ...session import Syncs
 from ...usercode import tree
 from ..loop_side import LoopSide, Turn
 
@@ -29,4 +27,4 @@ def watch_syncs(loop_side: LoopSide, pace: float) -> Turn[Syncs]:
         for number in range(steps):
             yield from loop_side.hand(tree.clone_pinned(cache.at(number)))
             log.step()
-    return Syncs(log.steps, [SyncCall(**asdict(found)) for found in log.report()])
+    return Syncs(log.steps, log.report())

@@ -110,7 +110,7 @@ def probed(dataset: Any, clock: Clock, chain: Chain | None = None, samples: int 
         assert not timing.complete
         timing.time(lambda i=index: dataset[i])  # type: ignore[misc]
     assert timing.complete
-    return timing.figures(chain)
+    return timing.figures(chain or Chain())
 
 
 def costs(inside: Inside) -> dict[str, tuple[float, float]]:
@@ -330,7 +330,7 @@ class TestSamples:
         chain = chain_in(dataset)
         inside = Probe(find_slots(dataset), clock.cpu_seconds).figures(chain)
         assert (inside.samples, inside.whole, inside.links) == (0, Cost(), chain.links)
-        assert Probe([], clock.cpu_seconds).figures() == Inside()
+        assert Probe([], clock.cpu_seconds).figures(Chain()) == Inside()
 
     def test_slow_samples_are_few(self, clock: Clock) -> None:
         """Looking inside must not take long: it ends after a few seconds of samples."""
