@@ -13,13 +13,18 @@ import torch
 from ..remedy.streams.handover import copied
 from ..usercode import tree
 
+WRITES_IN_PLACE = {
+    "code": "writes-in-place",
+    "message": "the training loop changes its batches in place",
+    "help": "cached rungs hand out copies of their batches, and their times include the copying",
+}
 LIMIT_BYTES = 1 << 30
 LIMIT_BATCHES = 64
 #: Bytes reserved for the samples that workers cache, whatever the size of a batch.
 _POOL_RESERVE = 192 << 20
 #: Distinct batches under the device and host rungs, if they fit.
 _DISTINCT = 8
-#: Maximum number of batches checked for writes after use, and maximum seconds for these checks.
+#: Maximum number of batches checked for writes after use, and maximum seconds of all checks.
 _WATCHED, _LOOKING_SECONDS = 64, 0.1
 
 
@@ -82,10 +87,9 @@ class BatchCache:
     """A cache of distinct batches that are handed out cyclically.
 
     A loop may write into its batch, but a cached batch must not change. The first batch is handed out as a copy, and
-    the first batches are checked after use: once one has changed, all are handed out as copies. This also finds a loop
-    that copies batches to the device and writes into the copy: for a batch already on the device there is no copy. A
-    loop treats all batches alike, so the checks, which are slow for batches of thousands of objects, end after a few
-    dozen.
+    the first batches are checked after use: once one has changed, all are handed out as copies. A loop that writes into
+    its copy on the device is found too: a batch that is already there is not copied. All batches are treated alike, so
+    the checks, which are slow for batches of thousands of objects, end after a few dozen.
     """
 
     def __init__(self, batches: Sequence[Any], writes_in_place: bool = False) -> None:
@@ -107,7 +111,6 @@ class BatchCache:
         return self._writes_in_place
 
     def next(self) -> Any:
-        """Return the next batch, cyclically."""
         return self.at(self._turn)
 
     def at(self, number: int) -> Any:

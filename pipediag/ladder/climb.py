@@ -14,7 +14,6 @@ from ..analysis.thresholds import GATE
 from ..analysis.trials import first, following, reserved, under_way
 from ..analysis.whatif import transfer_matters
 from ..session import CACHED, Rung, cut_of
-from .caveats import NOT_ALL_JOINED
 from .deadline import OutOfTime
 from .driven import Driven
 from .lockstep import Leader, Lockstep
@@ -26,20 +25,25 @@ from .probes.tensor_uses import watch_uses
 from .rank_trials import RankTrials
 from .settings_trial import SettingsTrial, proposal
 
+NOT_ALL_JOINED = {
+    "code": "ranks-missing",
+    "message": "not every rank of the job takes part in the measurement: the others train unchanged",
+    "help": "start all ranks through pipediag, and let each of them iterate its training loader in the same way",
+}
 #: Maximum time for comparing single batches, in seconds and as a share of the budget.
 _COMPARE_SECONDS, _COMPARE_SHARE = 3.0, 0.05
 #: Steps of the loop before anything is cached (at least one round of the workers), and their maximum time, in seconds
 #: and as a share of the budget.
 _OBSERVE_STEPS, _OBSERVE_SECONDS, _OBSERVE_SHARE = 4, 6.0, 0.1
-#: Share of the budget that is left for the ladder however long the first steps take, and that of a remedy's time for
-#: measuring it however long it takes to prepare.
+#: Minimum share of the budget for the ladder, however long the first steps take, and minimum share of a remedy's time
+#: for measuring it, however long preparing it takes.
 _LEFT, _LEFT_FOR_REMEDY = 0.5, 0.25
 #: Share of the budget of a distributed job for the trials of its ranks.
 _TRIALS_SHARE = 0.25
 
 
 class Climb(Driven):
-    """The measurement on the training loader. ``spent`` are the seconds of the budget before its loader was known."""
+    """The measurement on the training loader. ``spent`` seconds of the budget passed before that loader was known."""
 
     def __init__(self, loop: Loop, spent: float, lockstep: Lockstep) -> None:
         budget = loop.setting.plan.budget
@@ -70,7 +74,7 @@ class Climb(Driven):
         self._setting.finish(ended)
 
     def _observe(self) -> Turn[None]:
-        """Let the loop train as it does, for the first answer: how long it waits, and what its workers do."""
+        """Watch the loop train unchanged, for a first answer: how long it waits, and what its workers do."""
         self._setting.send("progress", {"rung": "baseline", "round": 0})
         until = self._clock.now() + min(_OBSERVE_SECONDS, _OBSERVE_SHARE * self._plan.budget)
         steps = max(_OBSERVE_STEPS, self.feed.workers)
@@ -181,7 +185,7 @@ class Climb(Driven):
     def _try_remedy(self, rung: str, seconds: float) -> Turn[None]:
         """Compare the loop under one remedy with the loop as it is, in rounds of their own.
 
-        Preparing it is a part of its ``seconds``, but leaves some of them for measuring.
+        Preparing it counts towards its ``seconds``, but leaves some of them for measuring.
         """
         until = self._clock.now() + seconds
         begins = remedy_of(self._session, rung) is None
@@ -207,7 +211,7 @@ class Climb(Driven):
         return max(until - self._clock.now(), _LEFT_FOR_REMEDY * seconds)
 
     def _begin(self, rung: str) -> Turn[None]:
-        """Start the workers of a separate source; their start-up does not count as pace."""
+        """Start the workers of a separate source; their startup does not count as pace."""
         yield from self._settler.settle(rung)
         self._switcher.forget(rung)
 

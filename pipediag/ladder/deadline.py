@@ -8,11 +8,11 @@ from ..measure.clock import Clock
 
 
 class OutOfTime(Exception):
-    """The error raised if the budget of a measurement is spent."""
+    """Error: the time for a measurement is over."""
 
 
 class Deadline:
-    """A time limit that can be moved.
+    """A time limit that can be moved; at first it is ``seconds`` from now.
 
     Attributes:
         at: in the clock's seconds; infinite while the current measurement limits its own time.
@@ -20,18 +20,14 @@ class Deadline:
 
     def __init__(self, clock: Clock, seconds: float) -> None:
         self._clock = clock
-        self.at = clock.now() + seconds
+        self.put(seconds)
 
     @property
     def passed(self) -> bool:
         return self._clock.now() > self.at
 
     def check(self) -> None:
-        """Check the time.
-
-        Raises:
-            OutOfTime: the deadline has passed.
-        """
+        """Raise OutOfTime if the deadline has passed."""
         if self.passed:
             raise OutOfTime
 

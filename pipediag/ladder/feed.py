@@ -21,14 +21,14 @@ from .findings import Findings
 from .rung_switch import PAUSE, RungSwitch
 from .worker_side import WorkerSide
 
-#: Minimum seconds that a loader with a timeout gives its workers.
-TIMEOUT = 120
+#: Minimum timeout in seconds of a loader that has one: filling a cache takes longer than making a batch.
+_TIMEOUT = 120
 #: Seconds below which a wait for a batch is not attributed to a cause.
 _NOTICEABLE = 1e-4
 
 
 class Source(Protocol):
-    """The source of the loop's batches: the measured loader's feed, or a separate one."""
+    """A source of the loop's batches: the measured loader's feed, or a separate one."""
 
     @property
     def waited(self) -> float:
@@ -66,7 +66,7 @@ class Source(Protocol):
 
 
 class Feed:
-    """The batches of one loader under a rung that can change at any time. Workers live as long as the feed."""
+    """A :class:`Source` of one loader's batches, under a rung that can change at any time."""
 
     def __init__(
         self,
@@ -75,12 +75,11 @@ class Feed:
         clock: Clock,
         looks_inside: bool = True,
         findings: Findings | None = None,
-        timeout: float = TIMEOUT,
+        timeout: float = _TIMEOUT,
     ) -> None:
         self.loader = loader
         self.rung_switch = RungSwitch(int(loader.num_workers))
         self.findings = findings or Findings()
-        #: Seconds spent waiting for batches so far, and the part of them in which later batches were already there.
         self.waited = 0.0
         self.stalled = 0.0
         self._timeout = timeout
@@ -126,7 +125,6 @@ class Feed:
             "dataset": StagedIterable(worker_side) if iterable else StagedDataset(worker_side),
             "collate_fn": StagedCollate(worker_side),
             "worker_init_fn": InitWorker(worker_side, loader.worker_init_fn),
-            # Filling a cache takes longer than making a batch.
             "timeout": loader.timeout and max(loader.timeout, self._timeout),
         }
         self._sampler = None

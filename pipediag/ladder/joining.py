@@ -1,4 +1,4 @@
-"""Find the other ranks of a distributed job, and the place of this process among them."""
+"""Join the lockstep of a distributed job: rank 0 opens a store, and the other ranks connect to it."""
 
 from __future__ import annotations
 
@@ -16,16 +16,14 @@ from ..measure.own_rank import local_rank
 from ..session import Rank
 from .lockstep import EPOCH, Follower, Leader, Lockstep, Store
 
-#: Key in the job's own store under which rank 0 tells the address of ours.
+#: Key in the job's own store under which rank 0 publishes the address of our store.
 _KEY = "pipediag/lockstep"
-#: Seconds that one request to the store may take.
+#: Maximum duration of one request to the store.
 _TIMEOUT = timedelta(seconds=30)
-#: Seconds that a rank waits for rank 0 when it looks for it for the first time.
+#: Seconds that a rank waits for rank 0 at its first attempt to join; later attempts do not wait.
 _PATIENCE = 2.0
-#: Seconds that connecting to rank 0's store may take.
-_CONNECTING = 5.0
-#: Seconds between two looks for it.
-_PAUSE = 0.005
+#: Maximum seconds for connecting to rank 0's store, and seconds between two polls of a store.
+_CONNECTING, _POLL = 5.0, 0.005
 #: Number of jobs that this process has joined: a program may be measured several times.
 _joined = 0
 
@@ -54,7 +52,7 @@ def rank_facts(device: str) -> Rank:
 
 
 class Joining:
-    """The way of one process into the lockstep of its job."""
+    """Lets this process join the lockstep of its job."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
@@ -63,7 +61,7 @@ class Joining:
         self._found: Lockstep | None = None
 
     def lockstep(self) -> Lockstep | None:
-        """Return this process's part in the lockstep, or None as long as rank 0 is not there."""
+        """Return this process's part in the lockstep, or None while rank 0 has not joined."""
         if self._found is None:
             rank, world_size = place_in_job()
             if world_size == 1:
@@ -76,7 +74,7 @@ class Joining:
         return self._found
 
     def _awaited(self) -> Store | None:
-        """Return rank 0's store, or None if it is not there in time; later calls do not wait."""
+        """Return rank 0's store, or None if it is not there in time."""
         if self._is_unreachable:
             return None
         until, self._patience = self._clock.now() + self._patience, 0.0
@@ -89,7 +87,7 @@ class Joining:
                 return None
         except RuntimeError:  # torch's errors of a store whose process has ended
             return None
-        except OSError:  # as behind a firewall: trying again in each step would hold the job
+        except OSError:  # perhaps a firewall: trying again in each step would hold up the job
             self._is_unreachable = True
             return None
         _count()
@@ -100,12 +98,12 @@ class Joining:
         while not store.check([key]):
             if self._clock.now() >= until:
                 return False
-            self._clock.sleep(_PAUSE)
+            self._clock.sleep(_POLL)
         return True
 
 
 def _opened() -> Store:
-    """Open the store of this job, of which this process is rank 0, and tell its address."""
+    """Open rank 0's store, and publish its address in the job's own store."""
     store: Any = dist.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False, timeout=_TIMEOUT)
     _jobs_store().set(_key(), json.dumps({"host": socket.gethostname(), "port": store.port}))
     _count()

@@ -5,8 +5,8 @@ grants steps, and the other ranks follow. A step is named by its epoch and its p
 what the ranks of a job have in common. Grants go through a key-value store, never through the job's process groups.
 They are made ahead, so that no rank waits for another inside a window.
 
-A rank that finds no grant for its next step waits for one, but not for long: if the ranks do not ask for the same
-number of batches, rank 0 may be waiting for this rank. It then trains unchanged until it finds a grant again.
+A rank that finds no grant for its next step waits for one, but not for long: if the ranks ask for different numbers of
+batches, rank 0 may itself be waiting for this rank. It then trains unchanged until it finds a grant again.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ from ..measure.clock import Clock
 CACHES = "caches"
 #: Key in the store of rank 0's number of its epoch.
 EPOCH = "epoch"
-#: Seconds that a rank waits for a grant. Rank 0 makes one before it does anything that takes long. Each time that none
-#: comes, the next wait is half as long, but not shorter than the second figure.
+#: Maximum seconds that a rank waits for a grant; rank 0 makes one before it does anything that takes long. Each time
+#: that none comes, the next wait is half as long, down to the second figure.
 _PATIENCE, _LEAST_PATIENCE = 2.0, 0.05
-#: Seconds between two looks into the store: shortest and longest.
+#: Seconds between two polls of the store: shortest and longest.
 _SOON, _LATER = 2e-4, 5e-3
-#: Seconds that rank 0 waits for the other ranks to join, and to read that the analysis is over.
+#: Maximum seconds that rank 0 waits for the other ranks to join, and to read that the analysis is over.
 _JOINING, _LEAVING = 5.0, 2.0
 
 
@@ -76,7 +76,7 @@ class Activity:
 
 
 class Lockstep:
-    """A process that trains by itself: it has nobody to agree with. Base class for the ranks of a job."""
+    """A process that trains alone, and has nobody to agree with. Base class for the ranks of a job."""
 
     rank, world_size = 0, 1
 
@@ -91,9 +91,9 @@ class Lockstep:
         """Begin an activity with the next step; ``facts`` are attributes of :class:`Activity`."""
 
     def reserve(self, steps: int, ahead: int) -> None:
-        """Announce so many steps of the current activity, granted ``ahead`` at a time and before they are needed.
+        """Announce ``steps`` steps of the current activity, to be granted ``ahead`` at a time, before they are needed.
 
-        With 1, none is granted before the loop takes it.
+        With ``ahead`` 1, each step is granted only when the loop takes it.
         """
 
     def comes_to(self, epoch: int, position: int) -> None:
@@ -116,7 +116,7 @@ class Lockstep:
 
 
 class Leader(Lockstep):
-    """Rank 0."""
+    """Rank 0, which grants the steps."""
 
     def __init__(self, store: Store, world_size: int, clock: Clock) -> None:
         super().__init__()
@@ -167,22 +167,22 @@ class Leader(Lockstep):
     def stop(self) -> dict[int, str]:
         self._store.set("stop", "1")
         self._wait_for("stopped", _LEAVING)
-        return self._told("report")
+        return self._reported("report")
 
     def all_joined(self) -> bool:
-        """Wait some seconds until every rank follows; return whether all do."""
+        """Wait some seconds until every other rank has joined; return whether all have."""
         return self._wait_for("joined", _JOINING)
 
     def notes(self) -> dict[int, dict[str, Any]]:
-        """Return what the other ranks have noted last about themselves."""
-        return {rank: json.loads(note) for rank, note in self._told("note").items()}
+        """Return the latest note of each other rank about itself."""
+        return {rank: json.loads(note) for rank, note in self._reported("note").items()}
 
-    def _told(self, what: str) -> dict[int, str]:
+    def _reported(self, what: str) -> dict[int, str]:
         keys = {rank: f"{what}/{rank}" for rank in range(1, self.world_size)}
         return {rank: self._store.get(key).decode() for rank, key in keys.items() if self._store.check([key])}
 
     def _wait_for(self, counter: str, seconds: float) -> bool:
-        """Wait until every other rank has counted itself; return whether all have, in time."""
+        """Wait until every other rank has increased ``counter``; return whether all have, in time."""
         until = self._clock.now() + seconds
         while self._store.add(counter, 0) < self.world_size - 1:
             if self._clock.now() >= until:
@@ -200,7 +200,7 @@ class Stopped(Exception):
 
 
 class Follower(Lockstep):
-    """Any other rank. It counts its epochs from 0, the one in which it joins."""
+    """Any other rank, which waits for grants. It counts its epochs from 0, the one in which it joins."""
 
     def __init__(self, store: Store, rank: int, world_size: int, clock: Clock) -> None:
         super().__init__()
@@ -229,7 +229,7 @@ class Follower(Lockstep):
     def _granted_to(self, epoch: int, position: int) -> Activity:
         if epoch != self._epoch:
             self._epoch, self._read, self._begin, self._end = epoch, 0, 0, 0
-            self._attached = True  # ranks that had not the same number of batches begin together again
+            self._attached = True  # ranks with different numbers of batches begin the next epoch together
         with _leader_there():
             while position >= self._end:
                 if not self._awaited(_key(epoch, self._read)):
@@ -278,7 +278,7 @@ class Follower(Lockstep):
             pass
 
     def note(self, facts: dict[str, Any]) -> None:
-        """Tell rank 0 what is known about this rank's input.
+        """Tell rank 0 the facts about this rank's input.
 
         Raises:
             Stopped: rank 0 is gone.

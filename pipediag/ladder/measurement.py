@@ -22,7 +22,7 @@ from ..measure.schedule import Schedule
 from ..session import NOT_YET, Session
 from ..session.events import LoaderUse, Story
 from ..usercode.places import caller
-from .caveats import WRITES_IN_PLACE
+from .caches import WRITES_IN_PLACE
 from .climb import Climb
 from .driven import Driven
 from .feed import Feed
@@ -41,7 +41,7 @@ Send = Callable[[str, dict[str, Any]], None]
 
 #: Share of the budget after which a script without any optimizer step is treated as an inference loop.
 _INFERENCE_AFTER = 0.5
-#: Number of ``next()`` calls that raise the stop again before a script that ignores it is exited.
+#: Number of calls that raise the stop again before a script that ignores it is exited.
 _DEAF = 200
 
 
@@ -52,8 +52,7 @@ class Measurement:
     remedy. ``send`` receives events as they happen (see :meth:`pipediag.session.Session.apply`); they are applied to
     ``session`` first, so that a schedule begun in an earlier pass continues.
 
-    With ``gathers``, rank 0 of a distributed job gets the sessions of the other ranks at the end, in ``ranks``; without
-    it, ``send`` has taken all there is.
+    With ``gathers``, rank 0 of a distributed job gets the sessions of the other ranks at the end, in ``ranks``.
     """
 
     def __init__(
@@ -215,7 +214,10 @@ class Measurement:
         return Schedule(("baseline", rung), self.session, self._choose_trial, begins)
 
     def send_observed(self, last: bool = False) -> None:
-        """Send what was observed of the training loop's own steps, if the training loader is known."""
+        """Send what was observed of the training loop's own steps, if the training loader is known.
+
+        With ``last``, also send the open block and the single steps.
+        """
         if self._target is not None:
             for block in self._target.observer.take(last):
                 self.send("observed", asdict(block))

@@ -24,6 +24,9 @@ class Observer:
 
     The first batch of each epoch and its step are left out: they include the loader's startup, and the very first step
     warms up the device. ``recorder`` records single steps.
+
+    Attributes:
+        seen: number of steps observed so far in this pass.
     """
 
     def __init__(self, clock: Clock, workers: int, attempt: int, recorder: StepRecorder) -> None:
@@ -37,16 +40,11 @@ class Observer:
         self._open: list[tuple[float, float, float]] = []  # seconds, seconds waited, seconds that a worker took
         self._made: deque[float] = deque()  # of the steps that are not in a block yet
         self._got: float | None = None  # of the batch that the loop has
-        self._seen = 0
-
-    @property
-    def seen(self) -> int:
-        """Number of steps observed so far in this pass."""
-        return self._seen
+        self.seen = 0
 
     def asks(self, device: torch.device | None, queue: Queue) -> None:
         """Note that the loop asks ``queue`` for a batch; ``device`` is where it trains, or None if unknown."""
-        if self._seen >= _MOST:
+        if self.seen >= _MOST:
             return
         if device is not None and self._device is None:
             self._sort()
@@ -63,7 +61,7 @@ class Observer:
 
     def gets(self, delivery: Delivery) -> None:
         """Note that the loop gets a batch in the same way as in training."""
-        if self._seen < _MOST:
+        if self.seen < _MOST:
             now = self._steps.gets()
             self._recorder.took(delivery)
             self._recorder.gets(now)
@@ -77,7 +75,7 @@ class Observer:
     def take(self, last: bool = False) -> list[Observed]:
         """Return the new blocks, each of one round of the workers; with ``last``, the incomplete one as well."""
         if last:
-            if self._device is not None and self._seen < _MOST:
+            if self._device is not None and self.seen < _MOST:
                 Device(self._device).synchronize()
             self._sort()
             self._close()
@@ -92,7 +90,7 @@ class Observer:
     def _sort(self) -> None:
         for seconds, waited in self._steps.take():
             self._open.append((seconds, waited, self._made.popleft()))
-            self._seen += 1
+            self.seen += 1
             if len(self._open) >= self._size:
                 self._close()
 

@@ -14,22 +14,25 @@ KNOBS_SHARE = 1 / 3
 
 @dataclass
 class Plan:
-    """The order for one pass.
+    """What one pass measures.
 
     Attributes:
-        why: why the script runs again, in words; empty for the first pass.
         budget: seconds left for measuring, from the first batch on.
+        attempt: number of the pass, from 1.
+        why: why the script runs again, in words; empty for the first pass.
         loader: number of the loader to measure, in the order in which the script iterates them, from 1; None: the one
             that trains.
         inference: measure that loader although no optimizer steps.
         apply: seconds left for measuring the remedy afterwards; 0: no remedy.
         approximate: the remedy may decode JPEGs on the device.
-        climbed: the ladder is known from earlier passes: do only what follows it.
+        climbed: earlier passes have measured the ladder: do only what follows it.
         knobs: seconds of the budget for trying other settings of the loader; 0: none.
         audit: share of a step that the input may cost, or None for no audit. An audit always watches single steps, to
             see how the loop copies its batches and which calls wait for the device.
         profile: file for a trace of some steps fed from the device; empty: none.
         horizon: number of batches after which the loop leaves an epoch early, or None if unknown.
+        rungs: what is measured.
+        excluded: rungs that an earlier pass could not measure, with the reasons.
     """
 
     budget: float = 120.0

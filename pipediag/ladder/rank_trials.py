@@ -18,12 +18,12 @@ from .lockstep import Leader
 from .loop_side import LoopSide, Turn
 from .windows import Windows
 
-#: Steps before a trial is timed, at least: every rank has then switched.
+#: Minimum steps before a trial is timed: every rank has then switched.
 _WARM = 3
 
 
 class RankTrials:
-    """The trials of one job; they are sent as they are made."""
+    """The trials of one job, each sent when it is done."""
 
     def __init__(self, leader: Leader, loop_side: LoopSide, windows: Windows) -> None:
         self._leader = leader
@@ -42,7 +42,7 @@ class RankTrials:
                     return
                 self._setting.send("rank-trial", asdict(trial))
         except OutOfTime:
-            pass  # what was found until then stays
+            pass  # keep what was measured until then
         finally:
             self._windows.switcher.disturb()
 
@@ -54,7 +54,7 @@ class RankTrials:
         ]
 
     def _trial(self, change: Change) -> Turn[RankTrial | None]:
-        """Time the job's steps under a change; None if this rank cannot take part."""
+        """Time the job's steps under a change; return None if this rank cannot serve it."""
         windows, loop_side = self._windows, self._loop_side
         rung = "device" if 0 in change.fed else "baseline"
         treated = {"fed": [*change.fed], "delayed": [*change.delayed], "delay": change.delay_ms / 1000}

@@ -38,13 +38,13 @@ Aside = Callable[[], AbstractContextManager[None]]
 
 #: Samples to certify on: at most, at least, and in a pass after the one that made the certificate.
 _MOST, _LEAST, _AGAIN = 64, 8, 16
-#: Maximum seconds for making them, each twice, and share of the trial's time, unless that leaves fewer than ``_LEAST``.
+#: Maximum seconds for making them, each twice, and maximum share of the trial's time; ``_LEAST`` are always made.
 _CERTIFYING, _CERTIFYING_SHARE = 30.0, 0.25
 #: Maximum number of batches that are ready on the device when the loop comes back to the rung.
 _READY = 4
 #: A batch that arrives within this many seconds was already queued.
 _AT_ONCE = 2e-3
-#: Bytes of samples that are kept for a trial, but at least one batch for each worker.
+#: Maximum bytes of samples that are kept for a trial; one batch for each worker is always kept.
 _KEPT_BYTES = 1 << 30
 
 
@@ -122,7 +122,7 @@ class Trial:
 
     Args:
         rung: of the remedy: ``remedied`` moves transforms, ``decoded`` JPEG decoding too, ``loaded-once`` keeps
-            samples, ``hand-off`` changes nothing else.
+            samples, ``hand-off`` only hands batches over in another way.
         peak_before: bytes of device memory that the loop takes at most without a remedy; None if unknown.
         seconds: time for preparing and measuring it.
 

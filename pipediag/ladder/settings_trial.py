@@ -26,7 +26,7 @@ from ..usercode.randomness import undisturbed
 from .delivery import NO_COST, Delivery
 from .feed import Feed
 
-#: Seconds for starting a worker, if the user's loader has no workers to measure this on.
+#: Seconds for starting a worker, if the user's loader has none to measure this on.
 _START = 0.1
 #: Minimum length of a trial in seconds.
 _LEAST = 1.0

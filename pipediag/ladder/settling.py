@@ -9,8 +9,7 @@ from typing import Any
 from ..session import CACHED
 from ..usercode import tree
 from .availability import NOTHING_TO_MOVE
-from .caches import CachePlan, Caches, plan_caches
-from .caveats import WRITES_IN_PLACE
+from .caches import WRITES_IN_PLACE, CachePlan, Caches, plan_caches
 from .lockstep import CACHES
 from .loop_side import LoopSide, Turn
 from .probes.batchfacts import describe

@@ -1,4 +1,4 @@
-"""Switch the loop from one rung to another: with no other rung's workers beside it, and with queues as in training."""
+"""Switch the loop to another rung: only that rung's workers run, and their queues are filled as in training."""
 
 from __future__ import annotations
 
@@ -64,12 +64,12 @@ class Switcher:
         self.pace.setdefault(rung, each)
 
     def forget(self, rung: str) -> None:
-        """Forget a pace that included the start-up of the rung's workers. The loop has to settle again."""
+        """Forget a pace that included the workers' startup. The loop has to settle again."""
         self.pace.pop(rung, None)
         self.disturb()
 
     def used_up_stock(self, rung: str) -> None:
-        """Note that full queues hid that the rung's workers are slower than the loop. It has to settle again."""
+        """Note that full queues hid how slow the rung's workers are. The loop has to settle again."""
         self._slower.add(rung)
         self.disturb()
 
@@ -90,7 +90,7 @@ class Switcher:
         return "baseline"
 
     def to(self, rung: str) -> Turn[tuple[str, Delivery | None, float]]:
-        """Let only the rung's own workers make batches from now on, and let them fill their queues if they are fast.
+        """Let only the rung's own workers make batches from now on, and fill their queues if they are fast.
 
         Returns why that is impossible, or ""; the first batch, if workers make it; and a worker's seconds for a batch.
         """

@@ -11,12 +11,16 @@ from ..measure.schedule import Schedule
 from ..measure.window import window_seconds, window_steps
 from ..session import CACHED, Rung, cut_of, fed_apart
 from .availability import TOO_LARGE
-from .caveats import OTHER_LOADERS
 from .deadline import OutOfTime
 from .loop_side import LoopSide, Turn
 from .open_window import OpenWindow
 from .settling import Settler
 
+OTHER_LOADERS = {
+    "code": "other-loaders",
+    "message": "other loaders are iterated between the training steps; their time is part of every window",
+    "help": "analyse a run without validation inside the epoch for cleaner shares",
+}
 #: Number of disturbed windows (other code ran in them) that are discarded before such windows are accepted.
 _TOLERATED = 3
 #: Maximum window length, as a multiple of the target, if steps are slower than expected.

@@ -26,7 +26,7 @@ class Epochs:
         self._ended = False
 
     def end(self) -> None:
-        """Note that the loop was told of its epoch's end and did not leave early.
+        """Note that the loop reached the end of its epoch.
 
         The next epoch of a loader without length may be shorter, so the horizon is set to 4/5 of this one: windows
         close before the end.

@@ -22,8 +22,8 @@ _ITERATOR = "_BaseDataLoaderIter"
 def get_iterator_replaced(loader_class: type, stand_in: Callable[[type], Callable[[Any], Any]]) -> Iterator[None]:
     """Replace the method by ``stand_in(maker)`` on every ``maker`` of iterators within the context.
 
-    These are DataLoader, given as ``loader_class``, and its subclasses with a method that creates an iterator of that
-    kind itself, including those that are defined within the context.
+    Makers are DataLoader, given as ``loader_class``, and its subclasses with a method that creates an iterator itself,
+    including subclasses that are defined within the context.
     """
     with ExitStack() as patches:
 
@@ -57,9 +57,9 @@ def maker_of(loader: Any) -> type:
 
 
 def _creates_iterators(method: Callable[..., Any]) -> bool:
-    """Return whether a method names a class of iterators, and no other class's method.
+    """Return whether a method names a class of iterators, and not another class's ``_get_iterator``.
 
-    This is known once the method is called: the class may be defined after it.
+    Ask only when the method is called: the class may be defined after it.
     """
     function = inspect.unwrap(method)
     names = function.__code__.co_names

@@ -1,4 +1,4 @@
-"""DataLoader iterators: build those of this process, which is how pipediag enters a loop, and look into them."""
+"""Build this process's DataLoader iterators, which is how pipediag enters a loop, and look into them."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from torch.utils.data import DataLoader
 
 from .iterator_makers import get_iterator_replaced
 
-#: ``_get_iterator`` of the class that makes the loader's iterators, or of whoever replaced it before.
+#: ``_get_iterator`` of the class that makes the loader's iterators, or an earlier replacement of it.
 NativeIterator = Callable[[Any], Any]
 
 
@@ -55,7 +55,7 @@ class IteratorHook:
 def queued(iterator: Any) -> int:
     """Return how many batches of a DataLoader's iterator are finished but not taken yet, as far as this is visible.
 
-    These are the result queue and the batches that arrived out of order, which torch keeps with their tasks.
+    They are in the result queue, or arrived out of order and are kept by torch with their tasks.
     """
     tasks = getattr(iterator, "_task_info", None) or {}
     early = sum(1 for task in list(tasks.values()) if len(task) == 2)

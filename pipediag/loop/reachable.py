@@ -19,11 +19,11 @@ from ..frames import is_installed
 from ..usercode.contents import NAMESPACES, closed_over, is_library, package, slot_values
 from ..usercode.slots import names_in
 
-#: Objects to look at in all, and items of one container.
+#: Maximum number of objects in all, and of items of one container.
 _MOST, _MOST_ITEMS = 50_000, 1000
-#: Objects of these packages hold nothing of the user's, unless they are of a kind below.
+#: Packages whose objects hold nothing of the user's, except the kinds below.
 _OPAQUE = sys.stdlib_module_names | {"numpy", "PIL", "pandas", "torch", "torchvision"}
-#: Objects of opaque packages that are entered all the same.
+#: Kinds of objects of opaque packages that are entered nevertheless.
 _ENTERED = (nn.Module, torch.optim.Optimizer, Sampler, *NAMESPACES)
 #: Values that hold no other objects, or only data.
 _ATOMS = (str, bytes, int, float, complex, type(None), torch.Tensor, numpy.ndarray, Dataset, DataLoader)
@@ -32,7 +32,7 @@ _ATOMS = (str, bytes, int, float, complex, type(None), torch.Tensor, numpy.ndarr
 def reachable(*roots: Any) -> Iterator[Any]:
     """Yield every object that the roots can reach, the nearest first, each once.
 
-    Only what is stored is read: no property and no method of the user's runs. Data sets are not entered.
+    Only stored attributes are read: no property and no method of the user's runs. Datasets are not entered.
     """
     seen: dict[int, Any] = {}  # holds the objects, so that no id is used twice
     waiting = deque([*roots])

@@ -46,10 +46,13 @@ def tried(
     seed: int = 0,
     refusal: type[Exception] = TrialFailed,
 ) -> Iterator[Any]:
-    """Yield the results of ``task`` in its own worker, on the first samples that the loader's own sampler requests: all
-    at once, or so many ``together``.
+    """Run ``task`` in a worker of its own on the first samples that the loader's sampler requests; yield its results.
 
-    ``refusal`` is the task's own error, whose message is passed on as it is.
+    Args:
+        samples: number of samples.
+        together: number of samples for one call of the task; None for all of them.
+        seed: of the worker's generators.
+        refusal: the task's own error, whose message is passed on unchanged.
 
     Raises:
         TrialFailed: the samples could not be made.
@@ -102,8 +105,7 @@ def _garbage_left_to_this_process() -> Iterator[None]:
 
 
 def _context(loader: DataLoader[Any]) -> str | None:
-    """Return "fork" on Linux for a loader without workers, which may hold objects that cannot be pickled; otherwise
-    None."""
+    """Return "fork" on Linux for a loader without workers, whose objects perhaps cannot be pickled, else None."""
     return "fork" if loader.num_workers == 0 and sys.platform == "linux" else None
 
 
@@ -155,7 +157,7 @@ class _Runner(IterableDataset):  # type: ignore[misc]
             yield pickle.dumps(TrialFailed(why))
 
     def _own_error(self, indices: list[Any]) -> str | None:
-        """Return the error that the dataset itself raises on one of the samples, in words; None if it raises none."""
+        """Describe the error that the dataset itself raises on one of the samples; None if it raises none."""
         for index in indices:
             try:
                 self._dataset[index]
@@ -190,7 +192,7 @@ def _with_stored_generators(sampler: Any) -> Any:
 
 
 class _Stored:
-    """Generator that can be pickled. Torch's own pickling takes a reference to None away each time."""
+    """Generator that can be pickled. Torch's own pickling loses a reference to None each time."""
 
     def __init__(self, generator: torch.Generator) -> None:
         self._state = generator.get_state().numpy().tobytes()

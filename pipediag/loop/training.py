@@ -33,7 +33,7 @@ class Training:
         self._drawn.add(loader)
 
     def ended(self, loader: int) -> None:
-        """Record the end of a loader's epoch: batches not trained on by now never will be, as after a validation."""
+        """Record the end of a loader's epoch: batches not trained on by now never will be, as in a validation."""
         self._drawn.discard(loader)
 
     @contextmanager

@@ -1,9 +1,9 @@
 """Undo what training steps change: parameters, buffers, gradients, optimizers, schedulers, scalers, random numbers.
 
 What a step function can reach is saved before its first call; a module or an optimizer that it reaches in another way
-is saved when it is first seen, before it runs. The copies are kept in host memory: how much of the device's memory a
-step needs is unknown before it runs, and a copy there could make it run out. Only what host memory has no room for is
-copied on the device.
+is saved when it is first seen, before it runs. The copies are kept in host memory: how much device memory a step needs
+is unknown before it runs, and copies there could make it run out. Only what does not fit into host memory is copied on
+the device.
 """
 
 from __future__ import annotations
@@ -39,9 +39,9 @@ _STEP_FN = "step_fn"
 _CONTAINERS = (dict, list, set, deque)
 #: Containers with more items than these are saved, but not what their items hold.
 _MOST_ITEMS = 10_000
-#: Bytes of a tensor that may be data: outside a model and an optimizer, larger ones are only watched for writes.
+#: Bytes above which a tensor outside a model or an optimizer may be data: it is only watched for writes.
 _LARGE = 256 << 20
-#: Part of the free host memory that copies may take.
+#: Maximum share of the free host memory for copies.
 _SHARE = 0.5
 
 
@@ -165,7 +165,7 @@ class TrainingState:
             self._generators.append(partial(torch.mps.set_rng_state, torch.mps.get_rng_state()))
 
     def _save_generator(self, one: Any) -> None:
-        """Save the state of a random generator."""
+        """Save the state of ``one`` if it is a random generator."""
         if isinstance(one, torch.Generator):
             self._generators.append(partial(one.set_state, one.get_state()))
         elif isinstance(one, random.Random):
@@ -230,7 +230,7 @@ def _write(tensor: torch.Tensor, values: torch.Tensor) -> None:
 
 
 def _make_lazy(one: Any, kind: type) -> None:
-    """Give a lazy module or parameter the class that it had; empty the parameter if it has been given values since."""
+    """Give a lazy module or parameter its former class; empty the parameter if it has received values since."""
     if isinstance(one, torch.Tensor) and not is_lazy(one):
         one.grad = None
         one.data = torch.empty(0, device=one.device, dtype=one.dtype)
@@ -238,7 +238,7 @@ def _make_lazy(one: Any, kind: type) -> None:
 
 
 def _refill(container: Any, saved: Any) -> None:
-    """Give a container the items it had; leave it untouched if it has them still."""
+    """Give a container its former items; leave it untouched if it still has them."""
     if len(container) == len(saved) and all(map(operator.is_, _items(container), _items(saved))):
         return
     container.clear()
@@ -253,13 +253,13 @@ def _items(container: Any) -> Iterator[Any]:
 
 
 def _drawing_of(loader: DataLoader[Any]) -> list[Any]:
-    """Return what draws random numbers when a loader is iterated in this process."""
+    """Return the objects that may draw random numbers when a loader is iterated in this process."""
     parts = [loader.generator, loader.sampler, loader.batch_sampler, loader.collate_fn]
     return parts if loader.num_workers else [*parts, *getattr(loader.dataset, "__dict__", {}).values()]
 
 
 def _as_first_seeded() -> None:
-    """Seed the GPUs' generators as they were when they began."""
+    """Reset the GPUs' generators to their initial seeds."""
     if torch.cuda.is_initialized():
         for generator in torch.cuda.default_generators:
             generator.manual_seed(generator.initial_seed())

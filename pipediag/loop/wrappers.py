@@ -106,11 +106,7 @@ class InitWorker:
 
 
 class FirstItems:
-    """The first items of the user's sampler, over and over.
-
-    Attributes:
-        number: of the items.
-    """
+    """A sampler that repeats the first ``number`` items of the user's sampler."""
 
     def __init__(self, sampler: Any, number: int) -> None:
         self.sampler = sampler
@@ -128,8 +124,8 @@ class FirstItems:
 class EndlessSampler:
     """The user's sampler, restarted at its end while ``endless`` is set.
 
-    Measuring hands out as many batches as the epoch has, but draws more from the workers; otherwise the workers of a
-    short epoch would run out after a few batches.
+    Measuring hands out as many batches as the epoch has, but draws more from the workers: those of a short epoch would
+    run out of tasks after a few batches.
     """
 
     def __init__(self, sampler: Any, endless: bool = False) -> None:

@@ -1,4 +1,4 @@
-"""Define an injectable clock, so that code that reads the time can be tested exactly."""
+"""Define the clock that timing code gets, so that tests can replace it."""
 
 from __future__ import annotations
 

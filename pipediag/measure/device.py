@@ -9,7 +9,7 @@ import torch
 
 from .evidence import Gpu
 
-#: Ticks of the delay that measures how long a tick is: about a millisecond.
+#: Ticks of the delay that measures the clock: about a millisecond.
 _TICKS = 2_000_000
 
 
@@ -19,7 +19,7 @@ class Device:
     def __init__(self, device: torch.device) -> None:
         self.torch_device = device
         self.is_cpu = device.type == "cpu"
-        self._ticks = 0.0  # per second, of the clock that a delay counts in; 0 before the first delay
+        self._ticks = 0.0  # per second, of the clock of ``torch.cuda._sleep``; 0 before the first delay
         self._module = None if self.is_cpu else torch.get_device_module(device)
 
     def synchronize(self) -> None:
@@ -28,7 +28,7 @@ class Device:
             self._module.synchronize(self.torch_device)
 
     def delay(self, seconds: float) -> None:
-        """Let the device do nothing for ``seconds`` before the work that is queued next; a CPU waits itself."""
+        """Let the device idle for ``seconds`` before the work that is queued next; on the CPU, the host waits."""
         if self.torch_device.type == "cuda":
             self._ticks = self._ticks or self._ticks_per_second()
             torch.cuda._sleep(int(seconds * self._ticks))
@@ -36,7 +36,7 @@ class Device:
             time.sleep(seconds)
 
     def _ticks_per_second(self) -> float:
-        """Measure the clock that ``torch.cuda._sleep`` counts in."""
+        """Measure the clock of ``torch.cuda._sleep``."""
         begins = self.event()
         torch.cuda._sleep(_TICKS)
         ends = self.event()

@@ -29,6 +29,8 @@ from typing import Any, NamedTuple
 
 import psutil
 
+from .machine import allowed_cpus
+
 
 class BatchCost(NamedTuple):
     """Seconds that a worker spent on one batch: wall, on a CPU, waiting for a core, copying cached items, collating."""
@@ -52,7 +54,7 @@ class Evidence:
         own = time.process_time()
         workers = sum(_cpu_seconds(w) for w in self._workers if w.pid != os.getpid())
         disk = sum(map(_disk_bytes, self._workers))
-        return time.perf_counter(), own, own + workers, sum(map(_busy, _allowed_cpus())), disk
+        return time.perf_counter(), own, own + workers, sum(map(_busy, _cpu_times())), disk
 
     def finish(self, steps: int) -> dict[str, float]:
         """Return the figures of the window that ends now."""
@@ -90,13 +92,9 @@ def worker_figures(costs: Sequence[BatchCost]) -> dict[str, float]:
     return {key: round(value, 4) for key, value in figures.items()}
 
 
-def _allowed_cpus() -> list[Any]:
-    """Return the CPU times of each core that this process may run on."""
-    cpus = psutil.cpu_times(percpu=True)
-    try:
-        allowed = os.sched_getaffinity(0)
-    except AttributeError:  # not on this platform
-        return cpus
+def _cpu_times() -> list[Any]:
+    """Return the CPU times of each core that this process may run on; of all cores if the platform does not tell."""
+    cpus, allowed = psutil.cpu_times(percpu=True), allowed_cpus()
     return [times for number, times in enumerate(cpus) if number in allowed] or cpus
 
 

@@ -21,7 +21,7 @@ def environment() -> dict[str, Any]:
         "python": platform.python_version(),
         "platform": platform.platform(terse=True),
         "cpus": cpus(),
-        "affinity": len(_allowed()) or cpus(),
+        "affinity": len(allowed_cpus()) or cpus(),
         "cgroup_quota": cgroup_quota(),
         "cores": cores(),
         "memory_gib": round(psutil.virtual_memory().total / 2**30, 1),
@@ -35,27 +35,27 @@ def cpus() -> int:
 
 def cores() -> float:
     """Return the number of CPUs that the process may use: the minimum of the machine's, the affinity and the quota."""
-    affinity, quota = len(_allowed()) or cpus(), cgroup_quota()
+    affinity, quota = len(allowed_cpus()) or cpus(), cgroup_quota()
     return min(affinity, quota) if quota else affinity
 
 
 def numa_node(root: Path = NODES) -> int | None:
     """Return the NUMA node that holds all CPUs that the process may use, or None if there is not exactly one."""
-    allowed = _allowed()
+    allowed = allowed_cpus()
     nodes = [folder for folder in root.glob("node[0-9]*") if allowed & _listed(folder / "cpulist")]
     return int(nodes[0].name.removeprefix("node")) if len(nodes) == 1 else None
 
 
 def affinity() -> str:
     """Return the numbers of the CPUs that the process may use, as Linux writes them: ``0-3,8``; "" if unknown."""
-    allowed = _allowed()
+    allowed = allowed_cpus()
     firsts = sorted(number for number in allowed if number - 1 not in allowed)
     lasts = sorted(number for number in allowed if number + 1 not in allowed)
     spans = zip(firsts, lasts, strict=True)
     return ",".join(str(first) if first == last else f"{first}-{last}" for first, last in spans)
 
 
-def _allowed() -> set[int]:
+def allowed_cpus() -> set[int]:
     """Return the CPUs that the process may use, empty if the platform does not tell."""
     try:
         return os.sched_getaffinity(0)

@@ -1,4 +1,4 @@
-"""Read how much memory is left, and how much a process uses for itself."""
+"""Read how much memory is free, and how much a process uses for itself."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from .machine import CGROUP
 
 #: Folder through which torch transfers batches between processes on Linux.
 _SHARED = Path("/dev/shm")
-#: Lists the control groups of the process on Linux.
+#: File that lists the control groups of the process on Linux.
 _OWN_GROUPS = Path("/proc/self/cgroup")
 
 

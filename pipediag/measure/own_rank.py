@@ -6,9 +6,9 @@ import os
 import sys
 from typing import Any
 
-#: Variables in which launchers and schedulers tell a process its rank.
+#: Environment variables in which launchers and schedulers pass a process its rank.
 RANK_VARIABLES = ("RANK", "LOCAL_RANK", "SLURM_PROCID", "OMPI_COMM_WORLD_RANK", "PMI_RANK")
-#: Variables in which they tell a process its number on its host, and how many processes there are in all.
+#: Variables for a process's number on its host, and for the number of all processes.
 LOCAL_VARIABLES = (
     ("LOCAL_RANK", "WORLD_SIZE"),
     ("SLURM_LOCALID", "SLURM_NTASKS"),
@@ -39,7 +39,7 @@ def local_rank() -> int | None:
 
 
 def in_a_job() -> bool:
-    """Return whether this process trains together with others, as far as is known yet."""
+    """Return whether this process trains together with others, as far as this is known yet."""
     group = _process_group()
     size = group.get_world_size() if group is not None else _in_environment("WORLD_SIZE", 1)
     return bool(size > 1)

@@ -18,7 +18,7 @@ class Schedule:
 
     ``choose`` returns the rungs of each round from the windows of earlier rounds: some of ``rungs``, and cuts of the
     transform chain found later. The position follows from the session's windows, so a later pass of the script
-    continues where the previous one ended. With ``begins``, the first round follows all rounds so far.
+    continues where the previous one ended; with ``begins``, a new round begins instead.
     """
 
     def __init__(

@@ -28,7 +28,7 @@ from .clock import Clock, SystemClock
 from .synclog import SyncLog
 
 _SYNCHRONISED = "called a synchronizing CUDA operation"
-#: Torch's own message when the warnings are switched on.
+#: Torch's message when its warnings are switched on.
 _PROTOTYPE = "Synchronization debug mode is a prototype feature"
 _WARN, _ERROR = 1, 2
 
@@ -67,7 +67,7 @@ def watch(clock: Clock | None = None) -> Iterator[SyncLog]:
 
 
 class _Watcher:
-    """A converter of one thread's warnings and wrapped calls into log entries.
+    """Turns one thread's warnings and wrapped calls into log entries.
 
     Attributes:
         busy: True during a wrapped call; everything that synchronizes inside belongs to it.

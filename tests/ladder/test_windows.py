@@ -11,7 +11,6 @@ import pytest
 import torch
 
 from pipediag.ladder import settling, switching
-from pipediag.ladder.caveats import OTHER_LOADERS
 from pipediag.ladder.deadline import Deadline
 from pipediag.ladder.delivery import Delivery
 from pipediag.ladder.findings import Findings
@@ -19,7 +18,7 @@ from pipediag.ladder.lockstep import Lockstep
 from pipediag.ladder.loop_side import END, LoopSide
 from pipediag.ladder.loop_side import Loop as TrainingLoop
 from pipediag.ladder.rung_switch import PAUSE
-from pipediag.ladder.windows import Windows
+from pipediag.ladder.windows import OTHER_LOADERS, Windows
 from pipediag.loop.epochs import Epochs
 from pipediag.measure.evidence import BatchCost
 from pipediag.measure.schedule import Schedule

@@ -84,13 +84,13 @@ class TestQuota:
 def test_environment_takes_the_smallest_limit(monkeypatch: pytest.MonkeyPatch) -> None:
     from pipediag.measure import machine
 
-    monkeypatch.setattr(machine, "_allowed", lambda: {*range(8)})
+    monkeypatch.setattr(machine, "allowed_cpus", lambda: {*range(8)})
     monkeypatch.setattr(machine, "cgroup_quota", lambda: 2.5)
     assert environment()["cores"] == 2.5
     monkeypatch.setattr(machine, "cgroup_quota", lambda: 32.0)
     assert environment()["cores"] == 8
     monkeypatch.setattr(machine, "cgroup_quota", lambda: None)
     assert environment()["cores"] == 8
-    monkeypatch.setattr(machine, "_allowed", set)
+    monkeypatch.setattr(machine, "allowed_cpus", set)
     monkeypatch.setattr(os, "cpu_count", lambda: 6)
     assert environment()["cores"] == 6

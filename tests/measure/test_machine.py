@@ -14,7 +14,7 @@ from pipediag.measure.machine import _listed, cores, cpus, numa_node
 def allowed(monkeypatch: pytest.MonkeyPatch) -> set[int]:
     """CPUs that the process may use; tests add to them."""
     cpus: set[int] = set()
-    monkeypatch.setattr(machine, "_allowed", lambda: cpus)
+    monkeypatch.setattr(machine, "allowed_cpus", lambda: cpus)
     return cpus
 
 
@@ -75,5 +75,5 @@ def test_cores(allowed: set[int], monkeypatch: pytest.MonkeyPatch) -> None:
     ("numbers", "text"), [([], ""), ([5], "5"), ([0, 1, 2, 3, 8], "0-3,8"), ([9, 7, 8, 1], "1,7-9")]
 )
 def test_affinity(monkeypatch: pytest.MonkeyPatch, numbers: list[int], text: str) -> None:
-    monkeypatch.setattr(machine, "_allowed", lambda: {*numbers})
+    monkeypatch.setattr(machine, "allowed_cpus", lambda: {*numbers})
     assert machine.affinity() == text
