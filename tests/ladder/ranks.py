@@ -1,4 +1,4 @@
-"""Imagined ranks of a job: they take turns, wait for each other in each step, and share a store and a clock."""
+"""Simulated ranks of a job: they take turns, wait for each other in each step, and share a store and a clock."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 
 
 class Store:
-    """A key-value store in this process. Once its process is ``gone``, it fails as torch's does."""
+    """A key-value store in this process; once ``gone``, it fails as torch's does when its process has ended."""
 
     def __init__(self) -> None:
         self.entries: dict[str, bytes] = {}
@@ -36,22 +36,21 @@ class Store:
 
 
 class Hung(Exception):
-    """Each rank that is left waits for another."""
+    """Error: all remaining ranks wait for each other."""
 
 
 class Job:
     """Ranks as threads of which one runs at a time, so that every run is the same.
 
     It is also their clock: a rank that sleeps lets the others run, and time passes only while all of them sleep. Of the
-    ranks that may run, the first in ``order`` does. Ranks that have ended are
-    waited for as well if they are ``missed``.
+    ranks that may run, the first in ``order`` does. If ``missed``, the others also wait for ranks that have ended.
     """
 
     def __init__(self, order: Sequence[int], missed: bool = True) -> None:
         self.seconds = 0.0
         self._missed = missed
         self._living = len(order)
-        self.waited = dict.fromkeys(order, 0.0)  # asleep, in all
+        self.waited = dict.fromkeys(order, 0.0)  # total seconds asleep
         self._order = order
         self._wakes: dict[int, float] = {}
         self._arrived: list[int] = []
@@ -64,7 +63,7 @@ class Job:
         """Let each rank run to its end.
 
         Raises:
-            Hung: they wait for each other for ever.
+            Hung: they wait for each other forever.
         """
         threads = [threading.Thread(target=self._live, args=(number, ranks[number])) for number in self._order]
         self._wakes = dict.fromkeys(self._order, 0.0)

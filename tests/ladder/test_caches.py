@@ -1,4 +1,4 @@
-"""How much is kept in memory, and that a loop cannot spoil what is kept."""
+"""How much is cached, and that a loop cannot change cached batches."""
 
 from __future__ import annotations
 
@@ -24,21 +24,21 @@ def test_never_above_the_limits(batch_bytes: int, workers: int, on_cpu: bool) ->
 
 
 @given(st.integers(1, 400 * MIB), WORKERS)
-def test_at_least_one_of_each_where_one_of_each_fits(batch_bytes: int, workers: int) -> None:
+def test_one_of_each_if_it_fits(batch_bytes: int, workers: int) -> None:
     plan = plan_caches(batch_bytes, workers, on_cpu=False)
     assert plan.device >= 1
     assert plan.host >= 1
 
 
 @given(st.integers(1, 800 * MIB), WORKERS)
-def test_at_least_one_on_a_cpu_where_one_fits(batch_bytes: int, workers: int) -> None:
+def test_one_on_the_cpu_if_it_fits(batch_bytes: int, workers: int) -> None:
     plan = plan_caches(batch_bytes, workers, on_cpu=True)
     assert plan.device >= 1
     assert plan.host == 0
 
 
 @given(st.integers(1, 40 * MIB), WORKERS, st.booleans())
-def test_eight_distinct_small_ones(batch_bytes: int, workers: int, on_cpu: bool) -> None:
+def test_eight_distinct_small_batches(batch_bytes: int, workers: int, on_cpu: bool) -> None:
     plan = plan_caches(batch_bytes, workers, on_cpu)
     assert plan.device == 8
     assert plan.host == (0 if on_cpu else 8)
@@ -57,7 +57,7 @@ def test_a_batch_that_does_not_fit() -> None:
 
 @given(st.integers(64 * 1024, 64 * MIB), st.integers(1, 16))
 def test_workers_have_room_for_samples(batch_bytes: int, workers: int) -> None:
-    """Enough for two batches' samples over all workers, whatever the other caches took."""
+    """All workers together can keep the samples of two batches, whatever the other caches take."""
     plan = plan_caches(batch_bytes, workers, on_cpu=False)
     assert workers * plan.pool_bytes >= 2 * batch_bytes
 
@@ -72,7 +72,7 @@ def batches(count: int) -> list[Any]:
     return [(torch.full((2,), float(i)), i) for i in range(count)]
 
 
-def test_round_and_round() -> None:
+def test_batches_are_handed_out_cyclically() -> None:
     cache = BatchCache(batches(3))
     assert len(cache) == 3
     assert [cache.next()[1] for _ in range(7)] == [0, 1, 2, 0, 1, 2, 0]
@@ -86,7 +86,7 @@ def test_no_copies_for_a_loop_that_only_reads() -> None:
     assert all(a is kept[i % 2][0] for i, a in enumerate(handed) if i > 0)
 
 
-@pytest.mark.parametrize("known", [True, False], ids=["known before", "found out"])
+@pytest.mark.parametrize("known", [True, False], ids=["known before", "detected"])
 def test_copies_for_a_loop_that_writes(known: bool) -> None:
     kept = batches(3)
     cache = BatchCache(kept, known)
@@ -105,8 +105,8 @@ def test_clones_differ_from_each_other() -> None:
     assert first.data_ptr() != second.data_ptr()
 
 
-def test_a_loop_that_writes_now_and_then() -> None:
-    """Mixing or erasing with a probability changes some batches and not others; changes must not pile up."""
+def test_a_loop_that_writes_sometimes() -> None:
+    """Mixing or erasing with a probability changes only some batches; changes must not accumulate."""
     cache = BatchCache(batches(2))
     for i in range(20):
         tensor, number = cache.next()

@@ -1,4 +1,4 @@
-"""How long a loader takes to start, by a clock that the test moves: until the first batch was made, not taken."""
+"""The startup of a loader, on a clock that the test moves: it lasts until the first batch is made, not taken."""
 
 from __future__ import annotations
 
@@ -52,11 +52,11 @@ def test_from_iter_until_the_first_batch_is_there() -> None:
     clock = Clock(100.0)
     feed = feed_of(clock, 0.5, [2.0, 2.25], ready=1.5)
     assert feed.take() is not None and feed.take() is not None
-    assert feed.findings.startups == [Startup(2.5, launch=0.5, ready=2.0)], "once"
+    assert feed.findings.startups == [Startup(2.5, launch=0.5, ready=2.0)], "only once"
 
 
 def test_a_batch_that_was_ready_before_it_was_asked_for() -> None:
-    """The loop prepares for a minute between ``iter()`` and its first ``next()``: that is not the loader's."""
+    """The loop prepares for a minute between ``iter()`` and ``next()``, which is not part of the startup."""
     clock = Clock(100.0)
     feed = feed_of(clock, 0.5, [2.0], ready=1.5)
     feed.open()
@@ -65,7 +65,7 @@ def test_a_batch_that_was_ready_before_it_was_asked_for() -> None:
     assert feed.findings.startups == [Startup(2.5, launch=0.5, ready=2.0)]
 
 
-def test_clocks_that_disagree_give_no_time_before_the_beginning() -> None:
+def test_clocks_that_disagree_give_no_negative_time() -> None:
     clock = Clock(100.0)
     feed = feed_of(clock, 0.5, [-9.0])
     feed.take()
@@ -88,7 +88,7 @@ def test_without_workers_nothing_is_made_before_it_is_asked_for(pause: float) ->
     assert feed.findings.startups == [Startup(1.0, launch=0.0, ready=0.0)]
 
 
-def test_workers_that_are_kept_begin_anew() -> None:
+def test_persistent_workers_are_renewed() -> None:
     clock = Clock(100.0)
     feed = feed_of(clock, 0.5, [2.0], ready=1.5, persistent_workers=True)
     assert feed.take() is not None
@@ -99,8 +99,8 @@ def test_workers_that_are_kept_begin_anew() -> None:
     assert feed.findings.startups == [Startup(2.5, launch=0.5, ready=2.0), Startup(0.25, renewed=True)]
 
 
-def test_workers_that_are_ended_for_the_next_epoch() -> None:
-    """Ending them takes 3 s, which belong to the next start."""
+def test_workers_that_are_restarted_for_the_next_epoch() -> None:
+    """Ending them takes 3 s, which count for the next startup."""
     clock = Clock(100.0)
     feed = feed_of(clock, 0.5, [2.0], ready=1.5)
     assert feed.take() is not None and feed.take() is None
@@ -122,11 +122,11 @@ def test_waiting() -> None:
 
 
 class TestPausing:
-    """What is done to the cell; what that does to workers is the cell's."""
+    """When the feed pauses and resumes its rung switch."""
 
     @pytest.fixture
     def paused(self, monkeypatch: pytest.MonkeyPatch) -> list[float]:
-        """When the workers were told to pause, since the last time that this was ended."""
+        """The times at which the feed asked for a pause, since it last resumed."""
         told: list[float] = []
         monkeypatch.setattr(RungSwitch, "pause", lambda rung_switch: told.append(self.clock.seconds))
         monkeypatch.setattr(RungSwitch, "resume", lambda rung_switch: told.clear())
@@ -137,7 +137,7 @@ class TestPausing:
         return feed_of(self.clock, 0.5, [2.0, 2.25, 2.5])
 
     def test_is_renewed_long_before_it_ends(self, paused: list[float]) -> None:
-        """The loop asks for that with every batch, which may be a thousand times a second."""
+        """The loop asks for a pause with every batch, perhaps a thousand times per second."""
         feed = self.feed()
         began = self.clock.seconds
         for _ in range(81):
@@ -153,7 +153,7 @@ class TestPausing:
         feed.take()
         assert paused == []
         feed.pause()
-        assert len(paused) == 1, "at once, however short the time since"
+        assert len(paused) == 1, "without delay, however recent the last pause was"
 
     def test_ends_with_the_workers(self, paused: list[float]) -> None:
         feed = self.feed()
@@ -164,7 +164,7 @@ class TestPausing:
         assert paused == [] and feed.at_work == feed.rung_switch.at_work == 0
 
     def test_survives_a_change_of_rungs(self) -> None:
-        """From one cached rung to another in less time than a pause is renewed after."""
+        """The loop may switch from one cached rung to another before the pause is renewed."""
         feed = self.feed()
         feed.take()
         for rung in ("device", "host"):

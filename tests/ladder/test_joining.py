@@ -1,4 +1,4 @@
-"""The way into the lockstep: who is alone, who leads, and who waits for whom, and how long."""
+"""Joining the lockstep: which process is alone, which leads, which waits and how long."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from ..clock import Clock
 
 
 class Place:
-    """This process's place in an imagined job with a store of its own."""
+    """This process's place in a simulated job with its own store."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.rank, self.ranks = 0, 2
@@ -29,7 +29,7 @@ class Place:
         self.number(0)
 
     def number(self, joined: int) -> None:
-        """Let this process have joined so many jobs."""
+        """Set how many jobs this process has joined."""
         self._patch.setattr(module, "_joined", joined)
 
 
@@ -65,13 +65,13 @@ def test_rank_0_and_its_follower(place: Place) -> None:
     assert leader.all_joined()
 
 
-def test_rank_0_is_not_there(place: Place) -> None:
-    """The first look waits a little, later ones not at all."""
+def test_rank_0_is_missing(place: Place) -> None:
+    """The first attempt waits some seconds, later ones do not."""
     place.rank = 1
     clock = Clock()
     joining = Joining(clock)
     assert joining.lockstep() is None
-    assert module._PATIENCE <= clock.seconds <= module._PATIENCE + module._PAUSE
+    assert module._PATIENCE <= clock.seconds <= module._PATIENCE + module._POLL
     waited = clock.seconds
     assert joining.lockstep() is None
     assert clock.seconds == waited
@@ -85,7 +85,7 @@ def test_rank_0_is_not_there(place: Place) -> None:
 
 
 def test_rank_0_has_not_taken_a_step_yet(place: Place) -> None:
-    """Before it has, nobody knows which of its epochs this is."""
+    """Before that, the number of its epoch is unknown."""
     clock = Clock()
     leader = Joining(clock).lockstep()
     place.rank = 1
@@ -102,7 +102,7 @@ def test_a_second_job_does_not_meet_the_first(place: Place) -> None:
     first = Joining(clock).lockstep()
     assert isinstance(first, Leader)
     first.comes_to(0, 0)
-    place.rank = 1  # and has joined one job, as rank 0 has
+    place.rank = 1  # and has joined one job, like rank 0
     assert Joining(clock).lockstep() is None
 
 
@@ -133,8 +133,8 @@ def test_the_store_of_rank_0_cannot_be_reached(place: Place) -> None:
             closed.accept()
 
 
-def test_the_store_of_rank_0_goes_meanwhile(place: Place) -> None:
-    """It has gone between two looks: this rank trains unchanged."""
+def test_the_store_of_rank_0_ends_meanwhile(place: Place) -> None:
+    """It ends between two polls: this rank trains unchanged."""
     clock = Clock()
     leader = Joining(clock).lockstep()
     assert isinstance(leader, Leader)

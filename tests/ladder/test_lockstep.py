@@ -1,4 +1,4 @@
-"""The ranks of a job agree on each step: alone by a store in this process, together as imagined ranks of a job."""
+"""The ranks of a job agree on each step: tested on a store in this process, and in simulated jobs."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ from pipediag.ladder.lockstep import CACHES, Activity, Follower, Leader, Lockste
 from ..clock import Clock
 from .ranks import Hung, Job, Store
 
-#: Seconds that a rank waits for a grant at most, and the step of its waiting.
+#: Maximum seconds that a rank waits for a grant, and seconds between two polls.
 PATIENCE, LATER = module._PATIENCE, module._LATER
-#: Seconds of an imagined step.
+#: Seconds of a simulated step.
 STEP = 0.01
 
 
-@pytest.fixture(params=[Store, dist.HashStore], ids=["imagined", "torch"])
+@pytest.fixture(params=[Store, dist.HashStore], ids=["simulated", "torch"])
 def store(request: pytest.FixtureRequest) -> Any:
-    """What torch's own store does, the imagined one does too."""
+    """The simulated store must behave like torch's."""
     return request.param()
 
 
@@ -38,11 +38,11 @@ def pair(store: Any) -> tuple[Leader, Follower, Clock]:
 
 
 def follow(follower: Follower, epoch: int, position: int) -> Activity:
-    """What the rank does in this step."""
+    """Return what the rank does in this step."""
     try:
         follower.comes_to(epoch, position)
     except Superseded:
-        follower.comes_to(epoch, position)  # it is the current one now
+        follower.comes_to(epoch, position)  # the activity is the current one now
     return follower.activity
 
 
@@ -79,7 +79,7 @@ class TestGrants:
         leader.do("device")
         leader.comes_to(0, 1)
         assert follow(follower, 0, 1).rung == "device"
-        assert clock.seconds == 0.0, "what is granted is not waited for"
+        assert clock.seconds == 0.0, "granted steps need no wait"
 
     def test_all_facts_arrive(self, store: Any) -> None:
         leader, follower, _ = pair(store)
@@ -89,7 +89,7 @@ class TestGrants:
         assert follow(follower, 0, 1) == leader.activity == Activity(1, "device", **facts)
 
     def test_ahead(self, store: Any) -> None:
-        """Four at a time, the next four when the last of them begins, and no more than were reserved."""
+        """Four at a time, the next four when the last one begins, and no more than were reserved."""
         leader, follower, _ = pair(store)
         leader.do("worker", window=10)
         leader.reserve(10, 4)
@@ -100,16 +100,16 @@ class TestGrants:
         assert left == [4, 3, 2, 5, 4, 3, 2, 3, 2, 1]
         assert {follow(follower, 0, position).number for position in range(1, 11)} == {1}
         leader.comes_to(0, 11)
-        assert leader.left(0, 11) == 1, "beyond them one at a time"
+        assert leader.left(0, 11) == 1, "after them one at a time"
 
-    def test_an_epoch_takes_what_was_granted_with_it(self, store: Any) -> None:
+    def test_grants_end_with_the_epoch(self, store: Any) -> None:
         leader, follower, _ = pair(store)
         leader.do("worker", window=9)
         leader.reserve(9, 6)
         leader.comes_to(0, 1)
         assert leader.left(1, 0) == 0
         leader.comes_to(1, 0)
-        assert leader.left(1, 0) == 3, "the steps of the window that were not granted yet"
+        assert leader.left(1, 0) == 3, "the steps of the window that were not granted before"
         assert follow(follower, 0, 1).number == follow(follower, 1, 0).number == 1
 
     def test_a_new_activity_forgets_what_was_reserved(self, store: Any) -> None:
@@ -121,7 +121,7 @@ class TestGrants:
         assert leader.left(0, 1) == 1
 
     def test_the_end_of_an_epoch_of_unknown_length(self, store: Any) -> None:
-        """All ranks end it instead of the step, and go on with what they did."""
+        """All ranks end the epoch instead of taking the step, then continue their activity."""
         leader, follower, _ = pair(store)
         leader.do("worker", window=5)
         leader.reserve(5, 1)
@@ -140,7 +140,7 @@ class TestGrants:
 
 class TestWaiting:
     def test_no_grant_in_time(self, store: Any) -> None:
-        """Rank 0 may wait for this rank: it trains unchanged, and waits no more until a grant is there."""
+        """Rank 0 may be waiting for this rank: it trains unchanged, and does not wait again before the next grant."""
         leader, follower, clock = pair(store)
         leader.do("device")
         leader.comes_to(0, 1)
@@ -160,7 +160,7 @@ class TestWaiting:
         with pytest.raises(Superseded):
             follower.comes_to(0, 5)
         again = clock.seconds - waited
-        assert PATIENCE / 2 <= again <= PATIENCE / 2 + LATER, "it follows again, and so it waits again, half as long"
+        assert PATIENCE / 2 <= again <= PATIENCE / 2 + LATER, "it follows again, so it waits again, half as long"
 
     def test_patience_has_an_end(self, store: Any) -> None:
         leader, follower, clock = pair(store)
@@ -175,7 +175,7 @@ class TestWaiting:
         assert waits == [2.0, 1.0, 0.5, 0.3, 0.1, 0.1, 0.1, 0.1, 0.1]
 
     def test_a_rank_that_joins_late_in_the_epoch(self, store: Any) -> None:
-        """The grants of the steps before are passed over."""
+        """Grants of earlier steps are skipped."""
         leader, _, clock = pair(store)
         leader.do("device")
         for position in range(1, 6):
@@ -185,7 +185,7 @@ class TestWaiting:
         assert clock.seconds == 0.0
 
     def test_a_rank_before_the_first_grant(self, store: Any) -> None:
-        """Rank 0 has begun at step 3: this rank trains unchanged up to it, and does not wait."""
+        """Rank 0 began at step 3: this rank trains unchanged until then, and does not wait."""
         clock = Clock()
         leader = Leader(store, 2, clock)
         leader.do("device")
@@ -194,7 +194,7 @@ class TestWaiting:
         assert [follow(follower, 0, position).rung for position in range(5)[1:4]] == ["baseline", "baseline", "device"]
         assert clock.seconds == 0.0
 
-    def test_each_counts_its_epochs_itself(self, store: Any) -> None:
+    def test_each_rank_counts_its_own_epochs(self, store: Any) -> None:
         clock = Clock()
         leader = Leader(store, 2, clock)
         leader.do("device")
@@ -225,7 +225,7 @@ class TestTheEnd:
     def test_rank_0_waits_until_the_others_know(self, store: Any) -> None:
         leader, _, clock = pair(store)
         leader.stop()
-        assert module._LEAVING <= clock.seconds <= module._LEAVING + LATER, "but not for ever"
+        assert module._LEAVING <= clock.seconds <= module._LEAVING + LATER, "but not forever"
 
     def test_rank_0_is_gone(self) -> None:
         store = Store()
@@ -239,7 +239,7 @@ class TestTheEnd:
         with pytest.raises(Stopped):
             follower.comes_to(0, 3)
 
-    def test_what_a_rank_tells_rank_0_when_it_is_gone(self) -> None:
+    def test_reports_to_rank_0_after_it_has_ended(self) -> None:
         store = Store()
         _, follower, _ = pair(store)
         store.gone = True
@@ -250,7 +250,7 @@ class TestTheEnd:
         follower.leave("a report")  # nobody reads it
 
 
-class TestTold:
+class TestReports:
     def test_what_a_rank_cannot_serve(self, store: Any) -> None:
         leader, follower, _ = pair(store)
         assert leader.unserved("device") == ""
@@ -286,7 +286,7 @@ class TestTold:
 
 @dataclass(frozen=True)
 class Doing:
-    """What rank 0 does for some steps; ``leaves`` are those of which it then lets go, as from a window ended early."""
+    """An activity of some steps; the last ``leaves`` of them are not taken, as of a window that ends early."""
 
     rung: str
     steps: int
@@ -296,8 +296,8 @@ class Doing:
 
 
 @dataclass
-class Imagined:
-    """A job of ranks, with epochs of ``lengths`` in turn, which the ranks know beforehand if they are ``known``.
+class Simulated:
+    """A job whose epochs have ``lengths`` in turn, which the ranks know beforehand if ``known``.
 
     ``sync`` is the number of steps between two all-reduces.
 
@@ -399,7 +399,7 @@ class Imagined:
 
 
 @st.composite
-def jobs(draw: st.DrawFn) -> Imagined:
+def jobs(draw: st.DrawFn) -> Simulated:
     ranks = draw(st.integers(2, 4))
     doings = [
         Doing(
@@ -411,7 +411,7 @@ def jobs(draw: st.DrawFn) -> Imagined:
         )
         for _ in range(draw(st.integers(1, 6)))
     ]
-    return Imagined(
+    return Simulated(
         doings,
         draw(st.lists(st.integers(1, 9), min_size=1, max_size=4)),
         draw(st.permutations(range(ranks))),
@@ -423,18 +423,18 @@ def jobs(draw: st.DrawFn) -> Imagined:
 class TestJobs:
     @given(jobs())
     @settings(max_examples=150)
-    def test_every_rank_does_the_same_in_each_step(self, job: Imagined) -> None:
+    def test_every_rank_does_the_same_in_each_step(self, job: Simulated) -> None:
         ran = job.run()
         for rank in job.order[1:]:
             assert job.took[rank] == job.took[0]
         assert set(job.stopped.values()) == {job.stopped[0]}
         for rank, seconds in ran.waited.items():
-            assert seconds < 2 * STEP * len(job.took[rank]) + PATIENCE, "nobody lost patience"
+            assert seconds < 2 * STEP * len(job.took[rank]) + PATIENCE, "no rank lost patience"
 
     @given(jobs(), st.lists(st.integers(-4, 8), min_size=3, max_size=3))
     @settings(max_examples=100)
-    def test_epochs_of_several_lengths(self, job: Imagined, longer: list[int]) -> None:
-        """The steps that rank 0 has too are under the same rung; for others a rank waits some seconds, in all."""
+    def test_epochs_of_several_lengths(self, job: Simulated, longer: list[int]) -> None:
+        """Steps that rank 0 also has are under the same rung; for the others a rank waits some seconds in total."""
         job.known = True
         job.longer = {rank: max(more, 1 - min(job.lengths)) for rank, more in enumerate(longer, 1) if rank in job.order}
         ran = job.run()
@@ -446,8 +446,8 @@ class TestJobs:
             beside = 2 * STEP * max(len(took) for took in job.took.values())
             assert ran.waited[rank] < beside + 2 * PATIENCE + 2 * module._LEAST_PATIENCE * epochs
 
-    def test_what_hangs_is_found(self) -> None:
-        """The simulation itself: a rank that has ended is missed."""
+    def test_a_hanging_job_is_detected(self) -> None:
+        """This tests the simulation itself: one rank has ended, and the other waits for it."""
         job = Job([0, 1])
         with pytest.raises(Hung):
             job.run([lambda: None, job.all_reduce])

@@ -1,4 +1,4 @@
-"""The loop behind its ``next()``: whose workers may make batches while it works on the one that it was handed."""
+"""Which workers may make batches while the loop works on its batch."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from ..clock import Clock
 
 
 class Workers:
-    """A source of batches that counts how often it is told to pause."""
+    """A source of batches that counts its pauses."""
 
     def __init__(self) -> None:
         self.pauses = 0
@@ -38,7 +38,7 @@ class Workers:
 
 
 class Loop:
-    """The loader's own workers and those of two others beside it."""
+    """A loop with its own workers and those of two other loaders."""
 
     def __init__(self) -> None:
         self.own, self.clone, self.remedied = self.sources = Workers(), Workers(), Workers()
@@ -49,12 +49,12 @@ class Loop:
         self.loop_side.serve("remedied", self.remedied)  # type: ignore[arg-type]
 
     def drive(self, turn: Generator[Any, None, Any]) -> list[Any]:
-        """What the loop gets meanwhile."""
+        """Return what the loop gets meanwhile."""
         return list(turn)
 
     @property
     def pauses(self) -> tuple[int, ...]:
-        """How often each source was told to pause since this was asked last."""
+        """Number of pauses of each source since the last call."""
         found = tuple(source.pauses for source in self.sources)
         for source in self.sources:
             source.pauses = 0
@@ -64,8 +64,8 @@ class Loop:
 @pytest.mark.parametrize(
     "rung, pauses", [("baseline", (0, 1, 1)), ("settings:1", (1, 0, 1)), ("remedied", (1, 1, 0)), (None, (1, 1, 1))]
 )
-def test_all_but_one_are_paused_and_stay_so(rung: str | None, pauses: tuple[int, ...]) -> None:
-    """A pause ends by itself where it is not renewed, so it is with every batch that the loop is handed."""
+def test_all_sources_but_one_stay_paused(rung: str | None, pauses: tuple[int, ...]) -> None:
+    """A pause ends by itself, so it is renewed with every batch that the loop is handed."""
     loop = Loop()
     loop.loop_side.only(None if rung is None else loop.loop_side.source(rung))
     assert loop.pauses == pauses
@@ -74,7 +74,7 @@ def test_all_but_one_are_paused_and_stay_so(rung: str | None, pauses: tuple[int,
         assert loop.pauses == pauses
 
 
-def test_it_is_renewed_before_the_loop_works_on_its_batch() -> None:
+def test_pauses_are_renewed_before_the_loop_works_on_its_batch() -> None:
     loop = Loop()
     loop.loop_side.only(loop.own)  # type: ignore[arg-type]
     assert loop.pauses == (0, 1, 1)
@@ -83,13 +83,13 @@ def test_it_is_renewed_before_the_loop_works_on_its_batch() -> None:
     assert loop.pauses == (0, 1, 1)
 
 
-def test_nobody_is_paused_who_was_not_told_to() -> None:
+def test_no_source_is_paused_unasked() -> None:
     loop = Loop()
     loop.drive(loop.loop_side.hand("batch"))
     assert loop.pauses == (0, 0, 0)
 
 
-def test_the_last_word_counts() -> None:
+def test_the_latest_choice_counts() -> None:
     loop = Loop()
     loop.loop_side.only(None)
     loop.loop_side.only(loop.clone)  # type: ignore[arg-type]
@@ -99,8 +99,8 @@ def test_the_last_word_counts() -> None:
 
 
 @pytest.mark.parametrize("fails", [False, True])
-def test_who_is_asked_for_a_batch_goes_on(fails: bool) -> None:
-    """Else the loop would wait for workers that it keeps from working."""
+def test_a_source_resumes_when_a_batch_is_taken(fails: bool) -> None:
+    """Otherwise the loop would wait for workers that it pauses."""
     loop = Loop()
     loop.loop_side.only(None)
     assert loop.pauses == (1, 1, 1)
@@ -111,7 +111,7 @@ def test_who_is_asked_for_a_batch_goes_on(fails: bool) -> None:
     assert loop.pauses == (0, 1, 1)
 
 
-def test_a_source_that_was_dismissed_is_not_paused_any_more() -> None:
+def test_a_dismissed_source_is_no_longer_paused() -> None:
     loop = Loop()
     loop.loop_side.dismiss("remedied")
     loop.loop_side.only(None)

@@ -1,4 +1,4 @@
-"""What is seen of the loop before anything is cached, on a clock that the test moves: which steps, in which blocks."""
+"""Observed steps of the loop before anything is cached, and their blocks, on a clock that the test moves."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class Loop:
         self.ready = 0
 
     def epoch(self, batches: int, wait: float = 0.25, work: float = 0.5, made: float = 0.75) -> None:
-        """As the loader's iterator tells of it: the first batch is the start-up, and the end is no batch."""
+        """Run an epoch as the loader's iterator reports it: the first batch is startup, and the end is no batch."""
         for number in range(batches):
             self.observer.asks(CPU, self)
             self.clock.seconds += 7.0 if number == 0 else wait
@@ -59,7 +59,7 @@ def test_blocks_of_one_round_without_the_first_batch() -> None:
     loop = Loop(workers=3, attempt=2)
     loop.epoch(8)
     assert loop.observer.take() == [block(3, attempt=2), block(3, attempt=2)]
-    assert loop.observer.take() == [], "each block is given once"
+    assert loop.observer.take() == [], "each block is returned once"
     assert loop.observer.seen == 7
     assert loop.observer.take(last=True) == [block(1, attempt=2)]
 
@@ -78,14 +78,14 @@ def test_from_the_second_step_on() -> None:
 
 
 @pytest.mark.parametrize("batches", [0, 1])
-def test_one_step_tells_nothing(batches: int) -> None:
+def test_too_few_batches_for_a_step(batches: int) -> None:
     loop = Loop()
     loop.epoch(batches)
     assert loop.observer.take(last=True) == []
 
 
-def test_blocks_go_on_over_epochs() -> None:
-    """Validation, and what else happens between epochs, is in none."""
+def test_blocks_continue_over_epochs() -> None:
+    """They include neither validation nor anything else between epochs."""
     loop = Loop(workers=2)
     for wait in (0.25, 0.75):
         loop.epoch(4, wait)
@@ -98,7 +98,7 @@ def test_blocks_go_on_over_epochs() -> None:
 
 
 def test_a_loop_that_is_left() -> None:
-    """It asks for its next batch in a new epoch only: the last step before that was not seen to end."""
+    """It asks for its next batch only in a new epoch: the end of the step before was not seen."""
     loop = Loop(workers=2)
     for _ in range(3):
         for number in range(4):
@@ -109,13 +109,13 @@ def test_a_loop_that_is_left() -> None:
             else:
                 loop.observer.gets(Delivery(None, "baseline", True, BatchCost(wall=0.75), 0))
             loop.clock.seconds += 0.5
-        loop.observer.breaks()  # told when the next epoch begins
+        loop.observer.breaks()  # reported when the next epoch begins
         loop.clock.seconds += 60.0
     assert loop.observer.take(last=True) == [block(2)] * 3
 
 
-def test_batches_that_come_in_another_way_are_in_none() -> None:
-    """While a rung is measured the loop is fed from elsewhere."""
+def test_steps_on_other_batches_are_left_out() -> None:
+    """While a rung is measured, the loop is fed from elsewhere."""
     loop = Loop(workers=2)
     loop.epoch(3)
     for _ in range(10):
@@ -126,7 +126,7 @@ def test_batches_that_come_in_another_way_are_in_none() -> None:
     assert loop.observer.take(last=True) == [block(2)] * 2
 
 
-def test_steps_observed_at_most(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_number_of_steps_is_limited(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(observing, "_MOST", 5)
     loop = Loop(workers=2)
     loop.epoch(20)
@@ -134,14 +134,14 @@ def test_steps_observed_at_most(monkeypatch: pytest.MonkeyPatch) -> None:
     assert loop.observer.seen == 5
 
 
-def test_batches_of_workers_that_tell_nothing() -> None:
+def test_batches_without_reported_cost() -> None:
     loop = Loop(workers=2)
     loop.epoch(3, made=0.0)
     assert loop.observer.take() == [block(2, made=0.0)]
 
 
-def test_the_device_is_waited_for_at_the_end_only(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its events take a second to pass; with the last ones the device is synchronised."""
+def test_the_device_is_synchronized_only_at_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its events take 1 s to complete; at the end the device is synchronized."""
     loop = Loop(workers=2)
     synchronized: list[float] = []
 
@@ -175,7 +175,7 @@ def test_the_device_is_waited_for_at_the_end_only(monkeypatch: pytest.MonkeyPatc
 
 
 def test_the_device_may_become_known_later() -> None:
-    """The first steps are timed by the host's clock; what was open is not mixed with events."""
+    """The first steps are timed by the host's clock; a step is never timed half by events."""
     loop = Loop(workers=2)
     loop.observer.asks(None, loop)
     loop.clock.seconds += 7.0
@@ -185,7 +185,7 @@ def test_the_device_may_become_known_later() -> None:
 
 
 class TestStretches:
-    """Single steps: they are recorded until the first window, on the clock of the workers."""
+    """Single steps, recorded until the first window, on the workers' clock."""
 
     def test_steps_batches_and_queue(self) -> None:
         loop = Loop(attempt=2)
@@ -208,14 +208,14 @@ class TestStretches:
             )
         ]
 
-    def test_each_epoch_is_one(self) -> None:
+    def test_each_epoch_is_a_stretch(self) -> None:
         loop = Loop()
         for _ in range(3):
             loop.epoch(4)
             loop.clock.seconds += 60.0
         assert [len(stretch.asked) for stretch in loop.observer.take_stretches()] == [3, 3, 3]
 
-    def test_none_is_recorded_once_they_are_taken(self) -> None:
+    def test_nothing_is_recorded_after_they_were_taken(self) -> None:
         loop = Loop()
         loop.epoch(4)
         assert len(loop.observer.take_stretches()) == 1
@@ -224,13 +224,13 @@ class TestStretches:
         assert loop.observer.seen == 6
 
     @pytest.mark.parametrize("batches", [0, 1])
-    def test_one_step_is_none(self, batches: int) -> None:
+    def test_too_few_batches_for_a_stretch(self, batches: int) -> None:
         loop = Loop()
         loop.epoch(batches)
         assert loop.observer.take_stretches() == []
 
-    def test_a_batch_that_did_not_come(self) -> None:
-        """The loader raised an error, and the loop goes on."""
+    def test_a_batch_that_did_not_arrive(self) -> None:
+        """The loader raises an error, and the loop continues."""
         loop = Loop()
         loop.epoch(3)
         loop.observer.asks(CPU, loop)

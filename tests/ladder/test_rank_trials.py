@@ -1,4 +1,4 @@
-"""Rank 0 feeds and delays ranks of an imagined job, whose step lasts as long as that of its slowest rank."""
+"""Rank 0 feeds and delays ranks of a simulated job, whose step lasts as long as that of its slowest rank."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from pipediag.session import Rank, RankTrial, Window
 from .ranks import Store
 from .test_windows import Loop
 
-#: Seconds in which rank 0's workers make a batch, together.
+#: Seconds per batch of all workers of rank 0 together.
 OWN_PACE = 1 / 4
 
 
@@ -51,7 +51,7 @@ class Job(Loop):
 
     @property
     def step(self) -> float:
-        """Seconds of the step that rank 0's loop is about to take, if its batch is there."""
+        """Seconds of rank 0's next step, if its batch is ready."""
         activity = self.leader.activity
         return max(
             max(step + activity.delay_of(rank), 0.0 if activity.rung_of(rank) == "device" else pace)
@@ -60,7 +60,7 @@ class Job(Loop):
 
     @step.setter
     def step(self, seconds: float) -> None:
-        """It follows from the ranks."""
+        """Ignored: the step follows from the ranks."""
 
     def run(self) -> list[RankTrial]:
         trials = RankTrials(self.leader, self.loop_side, self.windows)
@@ -74,7 +74,7 @@ class Job(Loop):
 
 @pytest.fixture(autouse=True)
 def no_real_delays(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The imagined step contains the delay of each rank."""
+    """The simulated step includes the delay of each rank."""
     monkeypatch.setattr(Device, "delay", lambda self, seconds: None)
 
 
@@ -96,8 +96,8 @@ class TestInput:
         assert not any(trial.fed and not trial.delayed and len(trial.fed) < 3 for trial in job.run())
         assert job.answer is None
 
-    def test_rank_0_feeds_itself_in_its_turn(self) -> None:
-        """It must be fed if nothing is known of the others' inputs but that they are fast."""
+    def test_rank_0_feeds_itself_too(self) -> None:
+        """It is fed if all that is known of the others' inputs is that they are fast."""
         job = Job([1 / 16] * 3, [1 / 32, 1 / 32])
         assert (0,) in {(*trial.fed,) for trial in job.run()}
         assert (job.answer.ranks, job.answer.kind) == ((0,), "input")
@@ -123,8 +123,8 @@ class TestStep:
 
 
 class TestTheEnd:
-    def test_trials_made_in_time_stay(self) -> None:
-        """The loop is unsettled afterwards: the next window settles anew."""
+    def test_trials_made_in_time_are_kept(self) -> None:
+        """The loop is unsettled afterwards: it settles again before the next window."""
         job = Job([0.5] * 4, [0.25, 2.0, 0.25], seconds=40.0)
         made = job.run()
         assert 1 <= len(made) < len(Job([0.5] * 4, [0.25, 2.0, 0.25]).run())

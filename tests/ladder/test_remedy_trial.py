@@ -1,4 +1,4 @@
-"""The rung ``remedied``: its batches, and that nothing that goes wrong with it is the script's."""
+"""The rungs of the remedies: their batches, and that their errors never reach the script."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ def test_batches_go_on_beyond_the_epoch(workers: int) -> None:
 
 
 def test_its_workers_are_neither_seen_nor_paused_on_a_cpu() -> None:
-    """They fill their queues, and have nothing to do then."""
+    """They fill their queues, and then idle."""
     feed = feed_of(trial(make(1)))
     for _ in range(3):
         assert feed.take() is not None
@@ -113,7 +113,7 @@ def test_the_scripts_generators_are_left_alone() -> None:
     assert torch.equal(generator.get_state(), before[0])
 
 
-def test_what_goes_wrong_is_the_rungs_own(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_error_makes_the_rung_unavailable(monkeypatch: pytest.MonkeyPatch) -> None:
     feed = feed_of(trial(make()))
     assert feed.take() is not None
 
@@ -132,13 +132,13 @@ def through_numpy(image: Tensor) -> Tensor:
     return torch.from_numpy(image.numpy().copy())
 
 
-def test_where_nothing_moves_there_is_no_feed() -> None:
+def test_no_feed_if_nothing_moves() -> None:
     made = trial(make(transform=v2.Compose([v2.RandomHorizontalFlip(), through_numpy])))
     assert made.feed is None and "numpy" in made.remedy.why_not
     assert [kept.name for kept in made.remedy.stayed if kept.name] == ["through_numpy"]
 
 
-def test_what_moves_is_told() -> None:
+def test_the_moved_transforms_are_reported() -> None:
     remedy = trial(make(transform=v2.Compose([through_numpy, v2.RandomHorizontalFlip()]))).remedy
     assert [place.name for place in remedy.moved] == ["RandomHorizontalFlip"] and not remedy.why_not
     assert [(kept.name, "numpy" in kept.why) for kept in remedy.stayed] == [("through_numpy", True)]
@@ -169,7 +169,7 @@ def test_why_the_hand_off_is_not_tried(monkeypatch: pytest.MonkeyPatch, failing:
     assert why in made.remedy.why_not
 
 
-def test_where_the_ladder_says_that_it_cannot_pay_no_batch_is_made(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_batch_is_made_if_the_hand_off_cannot_pay(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("pipediag.remedy.handoff.why_not", lambda loader, device: 1 / 0)
     session = Session(batch=BatchFacts(leaves=[Leaf("", [4], "int64", 8, 32, copied=False)]))
     made = trial(make(1), session=session, rung=HANDED_OVER)
@@ -199,7 +199,7 @@ class TestLoadedOnce:
         assert keeping.nbytes >= 12 * 108 and keeping.fits == 1
         seen = [feed.take() for _ in range(8)]
         labels = [tuple(delivery.batch[1].tolist()) for delivery in seen if delivery is not None]
-        assert len(labels) == 8 and len(set(labels)) == 2, "as many batches as are filled first"
+        assert len(labels) == 8 and len(set(labels)) == 2, "only the batches that were kept at first"
         for delivery in seen:
             assert delivery is not None and delivery.fits(LOADED_ONCE)
             images, numbers = delivery.batch
@@ -222,7 +222,7 @@ class TestLoadedOnce:
         made = trial(make(), rung=LOADED_ONCE)
         assert made.feed is None and "of the samples fit into memory" in made.remedy.why_not
 
-    def test_an_iterable_dataset_keeps_nothing(self) -> None:
+    def test_samples_of_an_iterable_dataset_are_not_kept(self) -> None:
         made = trial(DataLoader(Stream(), batch_size=4), rung=LOADED_ONCE)
         assert made.feed is None and "iterable" in made.remedy.why_not
 

@@ -1,4 +1,4 @@
-"""The switch in shared memory: which rung workers serve, who is at work, and pauses, which end by themselves."""
+"""The switch in shared memory: the rung that workers serve, which workers are busy, and pauses."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from pipediag.measure.clock import SystemClock
 from pipediag.session import cut_rung
 
 ROOT = Path(__file__).resolve().parents[2]
-#: Seconds in which anything may come about that takes a moment.
+#: Maximum seconds to wait for something that takes a moment.
 PATIENCE = 15.0
 
 
@@ -74,7 +74,7 @@ class TestSwitching:
 
 
 class Time:
-    """What the cell knows of time: ``look`` is called whenever somebody waits, and the seconds that it sleeps go by."""
+    """The switch's clock: ``look`` is called whenever somebody waits, and sleeping moves the time."""
 
     def __init__(self) -> None:
         self.seconds = 1000.0
@@ -86,12 +86,12 @@ class Time:
     def sleep(self, seconds: float) -> None:
         self.look()
         self.seconds += seconds
-        assert self.seconds < 1100.0, "it waits for ever"
+        assert self.seconds < 1100.0, "it waits forever"
 
 
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> Time:
-    """Looks at whether a pause is over are a quarter of a second apart, so that sums of them are exact."""
+    """Polls of a pause are 0.25 s apart, so that sums of them are exact."""
     clock = Time()
     monkeypatch.setattr(module, "time", clock)
     monkeypatch.setattr(module, "_LOOK", 1 / 4)
@@ -105,25 +105,25 @@ def begins_after(rung_switch: RungSwitch, worker: int, clock: Time) -> float:
 
 
 class TestPausing:
-    """By a clock that only waiting moves."""
+    """Pauses on a clock that moves only by waiting."""
 
     def test_no_pause(self, clock: Time) -> None:
         assert begins_after(RungSwitch(2), 0, clock) == 0.0
 
-    def test_it_ends_by_itself(self, clock: Time) -> None:
-        """Workers of a training process that has died must not wait for ever."""
+    def test_a_pause_ends_by_itself(self, clock: Time) -> None:
+        """Workers of a dead training process must not wait forever."""
         rung_switch = RungSwitch(2)
         rung_switch.pause()
         assert begins_after(rung_switch, 0, clock) == PAUSE
-        assert begins_after(rung_switch, 1, clock) == 0.0, "it is over for all"
+        assert begins_after(rung_switch, 1, clock) == 0.0, "it is over for all workers"
 
-    def test_it_ends_when_it_is_ended(self, clock: Time) -> None:
+    def test_a_pause_ends_with_resume(self, clock: Time) -> None:
         rung_switch = RungSwitch(2)
         rung_switch.pause()
         clock.look = lambda: clock.seconds >= 1003.0 and rung_switch.resume()
         assert begins_after(rung_switch, 0, clock) == 3.25
 
-    def test_it_is_renewed(self, clock: Time) -> None:
+    def test_a_pause_can_be_renewed(self, clock: Time) -> None:
         rung_switch = RungSwitch(2)
         rung_switch.pause()
         clock.look = lambda: clock.seconds <= 1006.0 and rung_switch.pause()
@@ -138,26 +138,26 @@ class TestPausing:
         assert begins_after(rung_switch, 0, clock) == PAUSE
 
     @pytest.mark.parametrize("rung", ["device", "host", "sample", "remedied"])
-    def test_it_goes_on_when_the_rung_changes(self, clock: Time, rung: str) -> None:
-        """From one cached rung to the next, workers have no batch to begin."""
+    def test_a_pause_continues_when_the_rung_changes(self, clock: Time, rung: str) -> None:
+        """From one cached rung to the next, workers must not begin a batch."""
         rung_switch = RungSwitch(2)
         rung_switch.pause()
         rung_switch.set(rung)
         assert begins_after(rung_switch, 0, clock) == PAUSE
 
     def test_the_training_process_is_never_paused(self, clock: Time) -> None:
-        """It makes a batch when it wants one, and would wait for itself."""
+        """It makes its own batches, and would wait for itself."""
         rung_switch = RungSwitch(2)
         rung_switch.pause()
         assert begins_after(rung_switch, -1, clock) == 0.0
-        assert rung_switch.at_work == 0, "nor is it one of the workers, of which it would be the last"
+        assert rung_switch.at_work == 0, "nor is it counted as the last of the workers"
         rung_switch.end(-1)
         assert begins_after(rung_switch, 1, clock) == PAUSE, "nor does it end a pause"
         rung_switch.end(-1)
         assert rung_switch.at_work == 1
 
-    def test_workers_beyond_those_that_are_counted(self, clock: Time) -> None:
-        """A loop may rebuild its loader with more of them."""
+    def test_more_workers_than_are_counted(self, clock: Time) -> None:
+        """A loop may rebuild its loader with more workers."""
         rung_switch = RungSwitch(2)
         rung_switch.pause()
         assert begins_after(rung_switch, 2, clock) == PAUSE
@@ -178,7 +178,7 @@ class TestAtWork:
             counts.append(rung_switch.at_work)
         assert counts == [1, 2, 1, 2, 2]
 
-    def test_who_waits_is_not_at_work(self, clock: Time) -> None:
+    def test_a_waiting_worker_is_not_at_work(self, clock: Time) -> None:
         rung_switch, counts = RungSwitch(2), []
         rung_switch.begin(1)
         rung_switch.pause()
@@ -186,8 +186,8 @@ class TestAtWork:
         rung_switch.begin(0)
         assert set(counts) == {1} and rung_switch.at_work == 2
 
-    def test_who_sees_no_pause_is_seen_at_work(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        """In this order: else a worker could begin a batch that nobody sees coming."""
+    def test_a_worker_that_sees_no_pause_is_at_work(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        """The order matters: otherwise a worker could begin a batch unseen."""
         rung_switch = RungSwitch(1)
         seen = []
         monkeypatch.setattr(rung_switch, "_is_paused", lambda: seen.append(rung_switch.at_work))
@@ -205,7 +205,7 @@ class TestAtWork:
 
 
 class Counting(Dataset[int]):
-    """Counts the samples that each worker begins, waits while the gate is closed, and takes a moment for each."""
+    """Counts the samples that each worker begins; each waits for the gate and takes a moment."""
 
     def __init__(self, size: int = 4000, fails: bool = False) -> None:
         self.begun = torch.zeros(2, dtype=torch.int64).share_memory_()
@@ -247,14 +247,14 @@ def feeding(data: Counting, streams: bool = False, prefetch: int = 32) -> Iterat
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="workers are forked")
 class TestRealWorkers:
     @pytest.mark.parametrize("streams", [False, True])
-    def test_they_begin_nothing_while_they_are_paused(self, streams: bool) -> None:
+    def test_paused_workers_begin_nothing(self, streams: bool) -> None:
         data = Counting()
         with feeding(data, streams) as feed:
             assert feed.take() is not None
             feed.pause()
             assert eventually(lambda: feed.at_work == 0)
             begun = int(data.begun.sum())
-            assert begun < 2 * feed.backlog, "they have requests left"
+            assert begun < 2 * feed.backlog, "they still have requests"
             time.sleep(0.3)
             assert (feed.at_work, int(data.begun.sum())) == (0, begun)
             feed.rung_switch.set("host")
@@ -262,10 +262,10 @@ class TestRealWorkers:
             time.sleep(0.1)
             assert (feed.at_work, int(data.begun.sum())) == (0, begun)
             assert feed.take() is not None
-            assert eventually(lambda: data.begun.sum() >= begun + 20), "they have gone on with what was left"
+            assert eventually(lambda: data.begun.sum() >= begun + 20), "they have served the remaining requests"
 
-    def test_they_are_seen_at_work(self) -> None:
-        """Neither of them gets beyond its first sample; later both fill their queues, and are idle then."""
+    def test_workers_are_seen_at_work(self) -> None:
+        """Neither gets beyond its first sample; later both fill their queues, and then idle."""
         data = Counting()
         data.gate.zero_()
         with feeding(data, prefetch=2) as feed:
@@ -290,7 +290,7 @@ class TestRealWorkers:
             assert eventually(lambda: feed.at_work == 0 and feed.ready == 2)
             assert data.begun.tolist() == [2, 2], "one batch of two samples each"
 
-    def test_one_that_fails_is_not_at_work(self) -> None:
+    def test_a_worker_that_failed_is_not_at_work(self) -> None:
         data = Counting(fails=True)
         with feeding(data, prefetch=1) as feed:
             with pytest.raises(RuntimeError, match="it fails"):
@@ -299,7 +299,7 @@ class TestRealWorkers:
             assert eventually(lambda: feed.at_work == 0)
 
     @pytest.mark.parametrize("size, last", [(3, [2]), (4, [2, 3])])
-    def test_nor_one_whose_data_has_ended(self, size: int, last: list[int]) -> None:
+    def test_a_worker_whose_data_has_ended_is_not_at_work(self, size: int, last: list[int]) -> None:
         with feeding(Counting(size), streams=True, prefetch=2) as feed:
             batches = []
             while (delivery := feed.take()) is not None:
@@ -320,7 +320,7 @@ class TestRealWorkers:
             assert len(pids) == 2 and not living(pids)
             assert feed.at_work == 0
 
-    def test_workers_that_are_started_anew_are_not_paused(self) -> None:
+    def test_restarted_workers_are_not_paused(self) -> None:
         data = Counting()
         with feeding(data) as feed:
             assert feed.take() is not None
@@ -330,8 +330,8 @@ class TestRealWorkers:
             assert feed.take() is not None
             assert time.monotonic() - began < PAUSE / 2
 
-    def test_they_do_not_outlive_a_training_process_that_is_killed(self) -> None:
-        """Nobody ends their pause then, nor renews it."""
+    def test_paused_workers_do_not_outlive_a_killed_training_process(self) -> None:
+        """Nobody ends or renews their pause then."""
         process = subprocess.Popen(
             [
                 sys.executable,
@@ -350,7 +350,7 @@ class TestRealWorkers:
             assert len(pids) == 2 and living(pids) == pids
             process.kill()
             process.wait()
-            assert eventually(lambda: not living(pids)), "they are still there"
+            assert eventually(lambda: not living(pids)), "they are still alive"
         finally:
             for pid in living([process.pid, *pids]):
                 psutil.Process(pid).kill()
@@ -358,7 +358,7 @@ class TestRealWorkers:
 
 
 def feed_until_killed(pause: float) -> None:
-    """Pause workers, and go on with that until somebody kills this process; prints who they are once they are idle."""
+    """Keep workers paused until somebody kills this process; print their process ids once they are idle."""
     module.PAUSE = pause
     with feeding(Counting()) as feed:
         assert feed.take() is not None
@@ -371,7 +371,7 @@ def feed_until_killed(pause: float) -> None:
 
 
 def living(pids: list[int]) -> list[int]:
-    """Those that still run; one that has ended and waits to be fetched does not."""
+    """Return the processes that still run, without zombies."""
     return [pid for pid in pids if _runs(pid)]
 
 

@@ -1,4 +1,4 @@
-"""The rungs ``settings:k``: clones that disturb nothing, and the race on a running loop, on a clock of its own."""
+"""The rungs ``settings:k``: clones disturb nothing, and they are compared on a running loop with a fake clock."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ TWO = LoaderSettings(2, 4)
 
 
 class Numbers(Dataset[Tensor]):
-    """Costs ``seconds`` for each item on the clock that it is given."""
+    """A dataset whose items take ``seconds`` on ``clock``."""
 
     def __init__(self, length: int = 12, clock: Clock | None = None, seconds: float = 0.0) -> None:
         self.length, self.clock, self.seconds = length, clock, seconds
@@ -58,7 +58,7 @@ def feed_of(loader: DataLoader[Any]) -> Feed:
 
 
 class TestClone:
-    def test_is_set_otherwise(self) -> None:
+    def test_has_other_settings(self) -> None:
         loader = make(pin_memory=False)
         kept = vars(loader).copy()
         twin = cloned(loader, LoaderSettings(2, 4, True), 7.5)
@@ -67,7 +67,7 @@ class TestClone:
         assert vars(loader) == kept
 
     @pytest.mark.parametrize("generator", [None, torch.Generator().manual_seed(1)], ids=["torch's own", "given"])
-    def test_draws_for_itself(self, generator: torch.Generator | None) -> None:
+    def test_draws_from_its_own_generators(self, generator: torch.Generator | None) -> None:
         loader = make(generator=generator)
         before = (random.getstate(), torch.get_rng_state(), generator.get_state() if generator is not None else None)
         feed = ClonedFeed("settings:1", feed_of(loader), TWO, 30.0)
@@ -79,7 +79,7 @@ class TestClone:
             assert torch.equal(generator.get_state(), before[2])
         assert loader.sampler.generator is generator
 
-    def test_batches_go_on_beyond_the_epoch(self) -> None:
+    def test_batches_continue_beyond_the_epoch(self) -> None:
         loader = make()
         feed = ClonedFeed("settings:1", feed_of(loader), TWO, 30.0)
         assert feed.startup is None and feed.worker_pids == []
@@ -95,8 +95,8 @@ class TestClone:
         feed.close()
         assert feed.worker_pids == []
 
-    def test_its_workers_are_its_own_to_pause(self) -> None:
-        """Those of the loader that is measured have a cell of their own."""
+    def test_its_workers_are_paused_separately(self) -> None:
+        """The measured loader's workers have a switch of their own."""
         measured = feed_of(make())
         feed = ClonedFeed("settings:1", measured, TWO, 30.0)
         assert feed.at_work == 0
@@ -113,14 +113,14 @@ class TestClone:
         feed.close()
         assert feed.at_work == 0
 
-    def test_more_workers_than_cores_are_meant(self, recwarn: pytest.WarningsRecorder) -> None:
+    def test_no_warning_about_more_workers_than_cores(self, recwarn: pytest.WarningsRecorder) -> None:
         loader = make()
         feed = ClonedFeed("settings:1", feed_of(loader), LoaderSettings(6, 1), 30.0)
         feed.take()
         feed.close()
         assert not [one for one in recwarn if "worker processes" in str(one.message)]
 
-    def test_what_goes_wrong_is_the_rungs_own_and_final(self) -> None:
+    def test_an_error_makes_the_rung_unavailable_for_good(self) -> None:
         loader = DataLoader(Numbers(), batch_size=4, sampler=[0, 1, 2, 3, 99])
         feed = ClonedFeed("settings:2", feed_of(loader), LoaderSettings(1, 2), 30.0)
         assert feed.take() is not None
@@ -132,7 +132,7 @@ class TestClone:
             feed.renew()
 
     def test_a_worker_that_hangs_is_given_up(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr("torch.utils.data._utils.MP_STATUS_CHECK_INTERVAL", 0.2)  # before it is ended by force
+        monkeypatch.setattr("torch.utils.data._utils.MP_STATUS_CHECK_INTERVAL", 0.2)  # seconds until it is killed
 
         class Stuck(Numbers):
             def __getitem__(self, index: int) -> Tensor:
@@ -146,7 +146,7 @@ class TestClone:
 
 
 def known(*settings: LoaderSettings) -> Session:
-    """A session whose ladder has been climbed; these settings are to be tried."""
+    """Return a session with a finished ladder in which these settings are to be tried."""
     session = Session(loader=Loader(num_workers=0, batch_bytes=48), knobs=Knobs([*settings]) if settings else None)
     session.windows = [Window("baseline", round_, 10, 1.0) for round_ in range(3)]
     return session
@@ -155,7 +155,7 @@ def known(*settings: LoaderSettings) -> Session:
 class TestProposal:
     @pytest.fixture
     def found(self, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Session]:
-        """What is proposed where the run speaks for these settings, with steps of 100 ms now and 50 ms then."""
+        """Return a function that proposes these settings, with steps of 100 ms now and 50 ms predicted."""
 
         def propose(*settings: LoaderSettings, seconds: float = 40.0, why_not: str = "", free: int = 2**40) -> Session:
             candidates = Candidates(settings, 100.0, (50.0,) * len(settings), why_not)
@@ -173,18 +173,18 @@ class TestProposal:
         session = found(LoaderSettings(4, 2), LoaderSettings(2, 2))
         assert session.knobs == Knobs([LoaderSettings(4, 2), LoaderSettings(2, 2)]) and session.rungs == {}
 
-    def test_nothing_where_the_loop_does_not_starve(self, found: Callable[..., Session]) -> None:
+    def test_nothing_if_the_loop_does_not_starve(self, found: Callable[..., Session]) -> None:
         assert found().knobs is None
 
     def test_the_reason_why_there_are_none(self, found: Callable[..., Session]) -> None:
         assert found(why_not="a stream").knobs == Knobs(why_not="a stream")
 
-    def test_none_without_time(self, found: Callable[..., Session]) -> None:
+    def test_no_settings_without_time(self, found: Callable[..., Session]) -> None:
         session = found(LoaderSettings(4, 2), seconds=-3.0)
         assert session.knobs == Knobs(why_not="the ladder left no time for it; give a longer --budget")
 
     def test_as_many_as_there_is_time_for(self, found: Callable[..., Session]) -> None:
-        """A look needs 4 windows of each: 4 x (1 + 4) steps of 100 ms, then 4 x (12 + 4) and 4 x (48 + 16) of 50 ms."""
+        """The first look takes 4 windows each: 4 x (1 + 4) steps of 100 ms, 4 x (12 + 4) and 4 x (48 + 16) of 50 ms."""
         session = found(LoaderSettings(4, 2), LoaderSettings(16, 2), seconds=8.0)
         assert session.rungs == {
             "settings:2": Rung("settings:2", False, "there was no time for it; give a longer --budget")
@@ -195,7 +195,7 @@ class TestProposal:
         assert list(session.rungs) == ["settings:2"] and "16 MiB" in session.rungs["settings:2"].why_not
 
 
-def test_the_time_to_start_workers_is_that_of_the_loaders_own() -> None:
+def test_startup_is_estimated_from_the_loaders_own_workers() -> None:
     session = known()
     assert session.loader is not None
     session.loader.num_workers = 2
@@ -205,19 +205,19 @@ def test_the_time_to_start_workers_is_that_of_the_loaders_own() -> None:
 
 
 class TestTrial:
-    def test_only_of_what_is_in_the_race(self) -> None:
+    def test_only_settings_that_are_still_compared(self) -> None:
         session = known(TWO, LoaderSettings(4, 2))
         session.rungs["settings:1"] = Rung("settings:1", False, "no memory")
         trial = SettingsTrial(feed_of(make()), session, 10.0)
         assert list(trial.feeds) == ["settings:2"] and trial.feeds["settings:2"].workers == 4
-        assert trial.schedule().round == 3, "the first round is none of the ladder's"
+        assert trial.schedule().round == 3, "the first round follows the ladder's"
 
     def test_nothing(self) -> None:
         assert SettingsTrial(feed_of(make()), known(), 10.0).feeds == {}
 
 
-class Race:
-    """A loop of one process on a fake clock, and a race of loaders whose items take so many seconds."""
+class Comparison:
+    """A loop of one process on a fake clock, compared with loaders whose items take ``items`` seconds."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, items: Sequence[float], seconds: float, length: int) -> None:
         self.clock = Clock(100.0)
@@ -238,7 +238,7 @@ class Race:
         return DataLoader(Numbers(self._length, self.clock, seconds), batch_size=1)
 
     def run(self, fails_under: str = "") -> None:
-        """Train until the analysis is over; an item takes 0.09 s as the loader is, a step 0.01 s."""
+        """Train until the analysis is over; an item of the loader itself takes 0.09 s, a step 0.01 s."""
         model = nn.Linear(3, 1)
         optimizer = torch.optim.SGD(model.parameters(), lr=1e-6)
         measurement = Measurement(
@@ -256,62 +256,62 @@ class Race:
 
 
 @pytest.mark.parametrize("length", [100_000, 7], ids=["one epoch", "short epochs"])
-def test_the_race_on_a_running_loop(monkeypatch: pytest.MonkeyPatch, length: int) -> None:
+def test_the_comparison_on_a_running_loop(monkeypatch: pytest.MonkeyPatch, length: int) -> None:
     """Steps of 100 ms, and of 60, 35 and 110 ms under the settings."""
-    race = Race(monkeypatch, [0.05, 0.025, 0.1], 60.0, length)
-    race.run()
-    found = best(race.session)
+    run = Comparison(monkeypatch, [0.05, 0.025, 0.1], 60.0, length)
+    run.run()
+    found = best(run.session)
     assert found is not None and found.rung == "settings:2"
     assert found.speedup is not None and found.speedup.value == pytest.approx(100 / 35, rel=1e-6)
-    rounds = {rung: race.session.windows_of(rung) for rung in ("baseline", *map(settings_rung, (1, 2, 3)))}
+    rounds = {rung: run.session.windows_of(rung) for rung in ("baseline", *map(settings_rung, (1, 2, 3)))}
     assert [len(rounds[settings_rung(n)]) for n in (1, 2, 3)] == [FIRST_LOOK] * 3, "there is no noise"
     for rung, ms in (("settings:1", 60.0), ("settings:2", 35.0), ("settings:3", 110.0)):
         assert [window.ms_per_step for window in rounds[rung]] == pytest.approx([ms] * FIRST_LOOK)
     assert [window.ms_per_step for window in rounds["baseline"][3:]] == pytest.approx([100.0] * FIRST_LOOK)
     assert {window.round for window in rounds["settings:1"]} == {*range(3, 3 + FIRST_LOOK)}
-    recorded = {(stretch.rung, stretch.round) for stretch in race.session.stretches}
+    recorded = {(stretch.rung, stretch.round) for stretch in run.session.stretches}
     assert {(window.rung, window.round) for windows in rounds.values() for window in windows[-FIRST_LOOK:]} <= recorded
-    assert race.session.knobs is not None
-    assert [one.startup for one in race.session.knobs.tried] == pytest.approx([0.05, 0.025, 0.1])
-    assert {*race.closed} == {"settings:1", "settings:2", "settings:3"}, "all workers are ended"
-    assert race.events.count("trying") == 1 and race.events[-1] == "finished"
+    assert run.session.knobs is not None
+    assert [one.startup for one in run.session.knobs.tried] == pytest.approx([0.05, 0.025, 0.1])
+    assert {*run.closed} == {"settings:1", "settings:2", "settings:3"}, "all workers are ended"
+    assert run.events.count("trying") == 1 and run.events[-1] == "finished"
 
 
 def test_the_budget_ends_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Then nothing is decided, and what was measured is kept."""
-    race = Race(monkeypatch, [0.05], 2.0, 100_000)
-    began = race.clock.now()
-    race.run()
-    assert race.clock.now() - began < 2.0 + 0.5
-    assert best(race.session) is None and 0 < len(race.session.windows_of("settings:1")) < FIRST_LOOK
-    assert {*race.closed} == {"settings:1"}
+    """Then nothing is decided, but the windows measured so far are kept."""
+    run = Comparison(monkeypatch, [0.05], 2.0, 100_000)
+    began = run.clock.now()
+    run.run()
+    assert run.clock.now() - began < 2.0 + 0.5
+    assert best(run.session) is None and 0 < len(run.session.windows_of("settings:1")) < FIRST_LOOK
+    assert {*run.closed} == {"settings:1"}
 
 
-def test_a_later_pass_goes_on_with_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    race = Race(monkeypatch, [0.05], 2.0, 100_000)
-    race.run()
-    before = len(race.session.windows_of("settings:1"))
-    race.plan = Plan(budget=60.0, climbed=True, knobs=60.0, attempt=2)
-    race.run()
-    attempts = [window.attempt for window in race.session.windows_of("settings:1")]
+def test_a_later_pass_continues(monkeypatch: pytest.MonkeyPatch) -> None:
+    run = Comparison(monkeypatch, [0.05], 2.0, 100_000)
+    run.run()
+    before = len(run.session.windows_of("settings:1"))
+    run.plan = Plan(budget=60.0, climbed=True, knobs=60.0, attempt=2)
+    run.run()
+    attempts = [window.attempt for window in run.session.windows_of("settings:1")]
     assert 0 < before < FIRST_LOOK
     assert attempts == [1] * before + [2] * (FIRST_LOOK - before)
-    found = best(race.session)
+    found = best(run.session)
     assert found is not None and found.rung == "settings:1"
-    race.run()
-    assert len(race.session.windows_of("settings:1")) == FIRST_LOOK, "it is decided"
+    run.run()
+    assert len(run.session.windows_of("settings:1")) == FIRST_LOOK, "it is decided"
 
 
-def test_nothing_is_tried_where_that_is_switched_off(monkeypatch: pytest.MonkeyPatch) -> None:
-    race = Race(monkeypatch, [0.05], 60.0, 100_000)
-    race.plan.knobs = 0.0
-    race.run()
-    assert race.session.windows_of("settings:1") == [] and race.closed == []
+def test_nothing_is_tried_if_it_is_switched_off(monkeypatch: pytest.MonkeyPatch) -> None:
+    run = Comparison(monkeypatch, [0.05], 60.0, 100_000)
+    run.plan.knobs = 0.0
+    run.run()
+    assert run.session.windows_of("settings:1") == [] and run.closed == []
 
 
-def test_a_script_that_fails_is_seen_to_fail_under_the_rung(monkeypatch: pytest.MonkeyPatch) -> None:
-    race = Race(monkeypatch, [0.05], 60.0, 100_000)
+def test_a_failure_of_the_script_is_attributed_to_the_rung(monkeypatch: pytest.MonkeyPatch) -> None:
+    run = Comparison(monkeypatch, [0.05], 60.0, 100_000)
     with pytest.raises(AssertionError):
-        race.run(fails_under="settings:1")
-    assert {*race.closed} == {"settings:1"}
-    assert race.measurement.summary().rung == "settings:1", "whoever asks afterwards is told"
+        run.run(fails_under="settings:1")
+    assert {*run.closed} == {"settings:1"}
+    assert run.measurement.summary().rung == "settings:1", "also afterwards"

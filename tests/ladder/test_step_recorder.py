@@ -1,4 +1,4 @@
-"""Which steps are recorded, and how many: a session must stay small however long it measures."""
+"""Which steps are recorded, and how many: a session must stay small however long the measurement is."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pipediag.session import Session, Stretch
 
 
 def record(recorder: StepRecorder, steps: int, since: float = 100.0, cost: float = 0.25) -> None:
-    """So many steps of a second each, half of which is waiting, up to a synchronised end."""
+    """Record steps of 1 s each, half of it waiting, up to a synchronized end."""
     recorder.asks(since)
     for number in range(steps):
         now = since + number
@@ -36,8 +36,8 @@ class TestRecording:
         assert (second.asked, second.ended) == ([110.0, 111.0, 112.0], 113.125)
         assert (first.round, second.round) == (4, 4)
 
-    def test_no_more_than_there_is_room_for(self) -> None:
-        """A stretch that is cut short ends where its last step ended."""
+    def test_no_more_steps_than_fit(self) -> None:
+        """A shortened stretch ends with its last recorded step."""
         recorder = StepRecorder("raw", 1, 0.0, 5)
         record(recorder, 3)
         record(recorder, 9, since=200.0)
@@ -55,7 +55,7 @@ class TestRecording:
         record(recorder, 4)
         assert steps_of(recorder.take()) == [4]
 
-    def test_a_stretch_without_a_step_is_none(self) -> None:
+    def test_no_stretch_without_a_step(self) -> None:
         recorder = StepRecorder("raw", 1, 0.0, 4)
         recorder.asks(1.0)
         recorder.ends(2.0)
@@ -71,7 +71,7 @@ class TestRecording:
         assert stretch.worker == []
         json.dumps(vars(stretch), allow_nan=False)
 
-    def test_times_take_few_digits(self) -> None:
+    def test_times_are_rounded(self) -> None:
         recorder = StepRecorder("raw", 1, 1 / 3, 4)
         record(recorder, 2, since=100 / 7, cost=1 / 7)
         (stretch,) = recorder.take()
@@ -81,8 +81,8 @@ class TestRecording:
 
 
 class TestLimits:
-    def test_each_rung_of_a_long_session_has_some(self) -> None:
-        """Twenty rungs of three passes, ten windows each: later ones have fewer steps."""
+    def test_each_rung_of_a_long_session_has_steps(self) -> None:
+        """Twenty rungs in three passes with ten windows each: later rungs have fewer steps."""
         session = Session()
         for attempt in range(1, 4):
             for _ in range(10):

@@ -1,4 +1,4 @@
-"""The time promised is kept: from the first batch on all counts, preparing a remedy too."""
+"""The time limit is kept: everything from the first batch on counts, also preparing a remedy."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class Numbers(Dataset[Tensor]):
 
 
 class Run:
-    """A loop of one process on a fake clock, which is measured until its time is over."""
+    """A loop of one process on a fake clock, measured until the time is over."""
 
     def __init__(self, plan: Plan, first_step: float = 0.01) -> None:
         self.clock, self.session = Clock(100.0), Session()
@@ -72,7 +72,7 @@ class Run:
 
 @pytest.mark.parametrize(("first_step", "most"), [(0.01, 30.0), (10.0, 30.0), (25.0, 25.0 + 15.0)])
 def test_the_budget_begins_with_the_first_batch(first_step: float, most: float) -> None:
-    """A loop that compiles in its first step leaves less for the ladder, but at least half of it."""
+    """A loop that compiles in its first step leaves less for the ladder, but at least half of the budget."""
     run = Run(Plan(budget=30.0, rungs=["device", "baseline"]), first_step)
     run.train()
     assert most - 1.0 < run.time_of("finished") - run.time_of("first-batch") < most + 1.5
@@ -82,7 +82,7 @@ def test_the_budget_begins_with_the_first_batch(first_step: float, most: float) 
 def test_preparing_a_remedy_is_a_part_of_its_time(
     monkeypatch: pytest.MonkeyPatch, preparing: float, most: float
 ) -> None:
-    """At least a quarter of it is left for measuring."""
+    """At least a quarter of that time is left for measuring."""
     run = Run(Plan(budget=10.0, apply=20.0, rungs=["device", "baseline"]))
 
     class Trial:
@@ -106,6 +106,6 @@ def test_preparing_a_remedy_is_a_part_of_its_time(
 
 @pytest.mark.parametrize(("seconds", "samples"), [(60.0, 15), (20.0, 8), (1e9, 30)])
 def test_certifying_takes_a_part_of_the_time(seconds: float, samples: int) -> None:
-    """At half a second a sample, made twice."""
+    """Each sample takes 0.5 s and is made twice."""
     session = Session(inside=inside(load=500.0))
     assert remedy_trial._samples(session, REMEDIED, seconds) == samples

@@ -1,4 +1,4 @@
-"""Settling and timing, by a clock that only batches, steps and waiting move: every take, step and second is known."""
+"""Settling and timing on a clock that moves only with batches, steps and waiting: each step and second is exact."""
 
 from __future__ import annotations
 
@@ -26,24 +26,24 @@ from pipediag.session import REMEDIED, Session, Startup, Window, settings_rung
 
 from ..clock import Clock
 
-#: The rung of a clone of the loader, with settings of its own.
+#: The rung of a clone of the loader with other settings.
 CLONED = settings_rung(1)
 #: Seconds that a worker takes for a batch.
 COSTS = {"baseline": 1.0, "sample": 1 / 16, "worker": 1 / 16, REMEDIED: 1 / 16, CLONED: 1 / 16}
-#: Seconds between two looks at workers that are waited for, and for which nothing may come from them any more.
+#: Seconds between two polls of the workers, and seconds without a batch after which they count as idle.
 POLL, STILL = 1 / 64, 1 / 8
-#: What is waited beyond the batch that was under way last: it was seen under way one look before.
+#: Seconds of waiting after the last batch was finished: the poll before saw it under way.
 QUIET = STILL - POLL
 
-#: What workers make that are not paused while the loop is fed in another way.
+#: The rung that workers serve, if they are not paused, while the loop is fed in another way.
 _WORKERS_DO = dict.fromkeys(("device", "host", "supply", REMEDIED, CLONED), "baseline")
 
 
 class Workers:
-    """A loader's workers: each makes its batches one after another, under the rung that it finds when it begins.
+    """A loader's workers: each makes one batch after another, under the rung that it reads when it begins.
 
-    While they are paused they begin none, and what they were asked for they begin when the pause is over. Those of the
-    remedied loader, as in truth, are neither seen nor paused.
+    Paused workers begin no batch until the pause is over. Workers of the remedied loader can be neither seen nor
+    paused, as in production.
     """
 
     def __init__(self, clock: Clock, workers: int = 2, prefetch: int = 4, own: str = "", startup: float = 0.0) -> None:
@@ -66,11 +66,11 @@ class Workers:
         self.open()
 
     def open(self) -> None:
-        """Begin with new workers, which are asked for all that is to lie ready, and are not paused."""
+        """Start new workers, which are not paused, and request as many batches as the queues hold."""
         self._resume()
         begins = self.clock.now() + self.startup
         self._free = [begins] * self.workers
-        self._asked = [begins] * self.backlog  # when each batch was asked for
+        self._asked = [begins] * self.backlog  # when each batch was requested
         self._made: list[tuple[float, str, bool]] = []
         self._next = 0
 
@@ -96,14 +96,14 @@ class Workers:
         return [rung for since, rung in self._switches if since <= moment][-1]
 
     def _not_paused(self, moment: float) -> float:
-        """The first moment from then on at which a batch may be begun."""
+        """Return the first time from ``moment`` on at which a batch may be begun."""
         for since, until in self._pauses:
             if since <= moment < until and self._own != REMEDIED:
                 moment = until
         return moment
 
     def _work(self, until: int | None = None) -> None:
-        """Make batches: those begun by now, or all up to one that is waited for."""
+        """Make all batches that have begun by now, or those up to number ``until``."""
         while len(self._made) < len(self._asked):
             number = len(self._made)
             worker = number % self.workers
@@ -126,7 +126,7 @@ class Workers:
 
     @property
     def begun(self) -> int:
-        """How many batches they have begun so far."""
+        """Number of batches begun so far."""
         self._work()
         return len(self._made)
 
@@ -149,7 +149,7 @@ class Cache:
 
 
 class Loop:
-    """A training loop over these workers. It takes ``step`` seconds for a batch, and a minute between its epochs."""
+    """A training loop over these workers: ``step`` seconds for a step, and a minute between two epochs."""
 
     def __init__(
         self,
@@ -195,7 +195,7 @@ class Loop:
         self.windows.target = target
 
     def drive(self, measuring: Generator[Any, None, str]) -> tuple[str, int, int, float]:
-        """Train until it is through: what it returns, the steps made, batches taken and seconds gone meanwhile."""
+        """Train until ``measuring`` ends; return its result, and the steps, batches taken and seconds that it took."""
         steps, taken, began = 0, self.feed.taken, self.clock.now()
         while True:
             try:
@@ -216,7 +216,7 @@ class Loop:
                 self.epochs.begin(self.length)
 
     def rest(self) -> None:
-        """Wait until all workers have done what they were asked for."""
+        """Wait until the workers have made all requested batches."""
         self.clock.seconds += 60.0
 
     def settle(self, rung: str) -> tuple[str, int, int, float]:
@@ -232,34 +232,34 @@ class Loop:
 
 @pytest.fixture(autouse=True)
 def no_first_seconds(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Settling takes no longer under a rung that is new, except where that is what is tested."""
+    """Settle no longer under a new rung than under others, except in the tests of that."""
     if request.cls is not TestFirst:
         monkeypatch.setattr(settling, "_FIRST_SECONDS", 0.0)
 
 
 @pytest.fixture(autouse=True)
 def exact_seconds(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Workers are looked at when something may have happened, and sums of such times are exact."""
+    """Poll the workers at times whose sums are exact."""
     monkeypatch.setattr(switching, "_POLL", POLL)
     monkeypatch.setattr(switching, "_STILL", STILL)
 
 
 class TestFirst:
-    """What a step does for the first time under a rung takes longer than it does afterwards."""
+    """One-time work makes the first steps under a rung slower."""
 
-    def test_a_second_of_steps_before_the_first_window(self) -> None:
+    def test_one_second_of_steps_before_the_first_window(self) -> None:
         loop = Loop()
         loop.rest()
         assert loop.settle("device") == ("", 8, 0, STILL + 8 / 8)
         loop.windows.switcher.disturb()
-        assert loop.settle("device") == ("", 2, 0, STILL + 2 / 8), "once"
+        assert loop.settle("device") == ("", 2, 0, STILL + 2 / 8), "only once"
 
-    def test_a_small_budget_gives_less(self) -> None:
+    def test_less_with_a_small_budget(self) -> None:
         loop = Loop(budget=10.0)
         loop.rest()
         assert loop.settle("device") == ("", 4, 0, STILL + 4 / 8)
 
-    def test_a_loop_that_leaves_early_has_no_time_for_that(self) -> None:
+    def test_not_for_a_loop_that_leaves_early(self) -> None:
         loop = Loop(horizon=11)
         loop.rest()
         assert loop.settle("device") == ("", 2, 0, STILL + 2 / 8)
@@ -267,34 +267,34 @@ class TestFirst:
 
 class TestSettling:
     def test_one_round_of_the_workers(self) -> None:
-        """The loop waits 1 s for the first batch; the second is there, and the loop takes its two steps."""
+        """The loop waits 1 s for the first batch; the second is ready too, and the loop takes two steps."""
         assert Loop().settle("baseline") == ("", 2, 2, 1.0 + 2 / 8)
 
-    def test_as_many_steps_as_there_are_workers(self) -> None:
+    def test_one_step_for_each_worker(self) -> None:
         assert Loop(workers=5).settle("baseline") == ("", 5, 5, 1.0 + 5 / 8)
 
-    def test_under_a_cache_two_steps(self) -> None:
+    def test_two_steps_under_a_cached_rung(self) -> None:
         loop = Loop()
         loop.rest()
         assert loop.settle("device") == ("", 2, 0, STILL + 2 / 8)
 
-    def test_what_is_being_made_for_another_rung_is_taken_without_a_step(self) -> None:
-        """The two batches that the workers are at; what they had not begun they make under the new rung."""
+    def test_batches_under_way_for_another_rung_are_dropped(self) -> None:
+        """Two batches are under way; requests that were not begun are served under the new rung."""
         loop = Loop()
         loop.settle("baseline")
         trouble, steps, taken, _ = loop.settle("sample")
         assert (trouble, steps, taken) == ("", 2, 2 + 2)
 
-    def test_what_lies_ready_is_taken_without_a_step(self) -> None:
-        """Eight batches of the baseline lay ready; the ninth was asked for when the first of them was taken."""
+    def test_queued_batches_are_dropped(self) -> None:
+        """Eight batches of the baseline are queued; the ninth is requested when the first of them is taken."""
         loop = Loop()
         loop.settle("device")
         loop.rest()
         trouble, steps, taken, seconds = loop.settle("baseline")
         assert (trouble, steps, taken) == ("", 2, 8 + 2)
-        assert seconds == 1.0 + 2 / 8, "the loop does not live on what lay ready, nor does it wait for as many more"
+        assert seconds == 1.0 + 2 / 8, "the loop neither trains on queued batches nor waits for as many more"
 
-    def test_a_loop_slower_than_its_workers_makes_no_steps_on_what_lies_ready(self) -> None:
+    def test_a_loop_slower_than_its_workers_drops_queued_batches_too(self) -> None:
         loop = Loop(step=4.0)
         loop.settle("sample")
         assert loop.feed.ready == 8
@@ -302,8 +302,8 @@ class TestSettling:
         assert (trouble, steps, taken) == ("", 2, 8 + 2)
         assert seconds == 1.0 + 2 * 4.0
 
-    def test_full_queues_end_it(self) -> None:
-        """Of five workers that keep up, two steps are enough."""
+    def test_full_queues_end_settling(self) -> None:
+        """If five workers keep up, two steps suffice."""
         loop = Loop(step=1.0, workers=5)
         assert loop.settle("sample")[:2] == ("", 2)
         assert loop.windows.switcher.keeps_up
@@ -311,8 +311,8 @@ class TestSettling:
         assert loop.settle("sample")[:2] == ("", 5)
         assert not loop.windows.switcher.keeps_up
 
-    def test_a_round_that_lies_ready_is_no_sign_that_workers_keep_up(self) -> None:
-        """It comes all at once: in 2/16 s two workers make four batches, of which the loop has taken one."""
+    def test_one_queued_round_does_not_mean_that_workers_keep_up(self) -> None:
+        """A round arrives all at once: in 2/16 s two workers make four batches, and the loop takes one of them."""
         loop = Loop(step=1 / 16)
         loop.rest()
         loop.settle("sample")
@@ -324,15 +324,15 @@ class TestSettling:
         assert loop.feed.ready == loop.feed.backlog == 8
         assert loop.windows.switcher.keeps_up
 
-    def test_nor_are_full_queues_where_workers_are_known_to_be_slower(self) -> None:
-        """These filled them in two steps of a second; as a rule such a step takes 1/64 s."""
+    def test_nor_do_full_queues_if_workers_are_known_to_be_slower(self) -> None:
+        """They were filled during two steps of 1 s; the known pace is 1/64 s per step."""
         loop = Loop(step=1.0)
         loop.windows.switcher.pace["device"] = 1 / 64
         loop.settle("sample")
         assert loop.feed.ready == loop.feed.backlog
         assert not loop.windows.switcher.keeps_up
 
-    def test_a_loop_that_is_settled_is_not_settled_again(self) -> None:
+    def test_a_settled_loop_is_not_settled_again(self) -> None:
         loop = Loop()
         loop.settle("baseline")
         assert loop.settle("baseline") == ("", 0, 0, 0.0)
@@ -340,11 +340,11 @@ class TestSettling:
         trouble, steps, taken, _ = loop.settle("baseline")
         assert (trouble, steps) == ("", 2) and taken >= 2
 
-    def test_a_loop_that_leaves_early_has_no_time_for_a_whole_round(self) -> None:
+    def test_less_than_a_round_for_a_loop_that_leaves_early(self) -> None:
         assert Loop(workers=5, horizon=11).settle("baseline")[1] == 3
 
     def test_a_rung_that_cannot_be_served(self) -> None:
-        """Two batches were being made for the rung before; the third says why. No more are asked for."""
+        """Two batches were under way for the previous rung; the third one says why. No more are taken."""
         loop = Loop()
         loop.settle("baseline")
         loop.feed.why_not = "it fails"
@@ -360,53 +360,53 @@ class TestSettling:
 
 
 def beside(loop: Loop, rung: str, prefetch: int = 2) -> Workers:
-    """The loop gets the batches of ``rung`` from other workers."""
+    """Serve the batches of ``rung`` from other workers."""
     loop.loop_side.serve(rung, other := Workers(loop.clock, prefetch=prefetch, own=rung))  # type: ignore[arg-type]
     return other
 
 
 class TestPausing:
-    """Workers share the loop's cores: none but those that feed it may make batches meanwhile."""
+    """Workers share the loop's cores: only those that feed it may make batches."""
 
     @pytest.mark.parametrize("rung", ["device", "host"])
-    def test_under_a_cache_no_batch_is_begun(self, rung: str) -> None:
-        """Two batches are half made; six requests wait, for longer than a pause would last by itself."""
+    def test_no_batch_is_begun_under_a_cached_rung(self, rung: str) -> None:
+        """Two batches are under way; six requests wait for longer than an unrenewed pause would last."""
         loop = Loop(target=3 * PAUSE)
         loop.clock.seconds = 0.5
         assert loop.feed.begun == 2
         assert loop.measure(rung)[:3] == ("", 2 + 240, 0)
         assert (loop.feed.begun, loop.feed.ready) == (2, 2)
 
-    def test_what_is_under_way_is_made_first(self) -> None:
-        """Half a second of a batch is left, and no step is spent on it. Queues are not waited for to fill up."""
+    def test_batches_under_way_are_finished_first(self) -> None:
+        """They need another 0.5 s, and no step is spent on them. Nobody waits for the queues to fill up."""
         loop = Loop()
         loop.clock.seconds = 0.5
         assert loop.settle("device") == ("", 2, 0, 0.5 + QUIET + 2 / 8)
         assert loop.feed.ready == 2 < loop.feed.backlog
 
-    def test_and_is_not_waited_for_too_long(self) -> None:
-        """A twentieth of 5 s."""
+    def test_but_the_wait_for_them_is_limited(self) -> None:
+        """To a twentieth of 5 s."""
         loop = Loop(budget=5.0)
         loop.clock.seconds = 0.25
         assert loop.settle("device") == ("", 2, 0, 0.25 + 2 / 8)
-        assert loop.feed.at_work == 2, "they are at it still"
+        assert loop.feed.at_work == 2, "they are not finished yet"
 
-    def test_from_one_cache_to_the_other_there_is_nothing_to_wait_for(self) -> None:
+    def test_no_wait_from_one_cached_rung_to_the_other(self) -> None:
         loop = Loop()
         loop.clock.seconds = 0.5
         loop.settle("device")
         assert loop.settle("host") == ("", 2, 0, 2 / 8)
         assert loop.feed.begun == 2
 
-    def test_they_go_on_when_a_batch_is_taken(self) -> None:
-        """The two that lay ready are dropped. What was asked for long ago is made now, as what is asked for now."""
+    def test_workers_resume_when_a_batch_is_taken(self) -> None:
+        """Two queued batches are dropped. Old and new requests are served now."""
         loop = Loop()
         loop.clock.seconds = 0.5
         loop.settle("device")
         assert loop.settle("baseline") == ("", 2, 2 + 2, 1.0 + 2 / 8)
 
     @pytest.mark.parametrize("rung", [REMEDIED, CLONED])
-    def test_the_loaders_own_while_another_feeds_the_loop(self, rung: str) -> None:
+    def test_own_workers_pause_while_another_loader_feeds_the_loop(self, rung: str) -> None:
         loop = Loop(target=3 * PAUSE)
         other = beside(loop, rung)
         loop.clock.seconds = 0.5
@@ -414,8 +414,8 @@ class TestPausing:
         assert loop.recorded[-1]["seconds"] >= 3 * PAUSE
         assert loop.feed.begun == 2 < other.begun
 
-    def test_another_loaders_while_its_own_feed_the_loop(self) -> None:
-        """The clone's workers hold the loop up: of the eight batches they were asked for they have begun two."""
+    def test_another_loaders_workers_pause_while_its_own_feed_the_loop(self) -> None:
+        """The loop waits for the clone's workers: they have begun two of the eight requested batches."""
         loop = Loop(step=1 / 64, target=3 * PAUSE)
         clone = beside(loop, CLONED, prefetch=4)
         loop.measure(CLONED)
@@ -424,19 +424,21 @@ class TestPausing:
         loop.measure("baseline")
         assert (clone.begun, clone.ready) == (begun, 2)
         loop.settle(CLONED)
-        assert clone.begun > begun, "they go on where they were"
+        assert clone.begun > begun, "they resume"
 
-    def test_the_other_loaders_are_idle_before_its_own_feed_the_loop(self) -> None:
-        """The loop gets two batches with every whole second and has made two steps of them when it turns to the clone:
-        15/16 s are left of what the workers are at. A clone's batch made since is there 1/16 s after that."""
+    def test_previous_workers_become_idle_before_the_clone_feeds_the_loop(self) -> None:
+        """The loop gets two batches at every whole second, and has taken two steps when it switches to the clone.
+
+        The workers need another 15/16 s for their batches; 1/16 s later the clone has made one since the switch.
+        """
         loop = Loop(step=1 / 32)
         beside(loop, CLONED)
         loop.measure("baseline")
         assert loop.clock.now() % 1 == 2 / 32
         assert loop.settle(CLONED) == ("", 2, 0, 15 / 16 + QUIET + 1 / 16 + 2 / 32)
 
-    def test_workers_that_cannot_be_seen_have_filled_their_queues(self) -> None:
-        """Eight batches of the remedied loader, one every 1/32 s; then one of the baseline takes a second."""
+    def test_workers_that_cannot_be_seen_get_time_to_fill_their_queues(self) -> None:
+        """The remedied loader makes eight batches, one every 1/32 s; then the baseline takes 1 s for one."""
         loop = Loop(step=1 / 32)
         beside(loop, REMEDIED, prefetch=4)
         loop.measure(REMEDIED)
@@ -444,7 +446,7 @@ class TestPausing:
         ready = loop.feed.ready
         assert loop.settle("baseline") == ("", 2, ready + 2, 8 / 32 + 1.0 + 2 / 32)
 
-    def test_a_loop_that_leaves_early_spends_no_step_on_that(self) -> None:
+    def test_waiting_takes_no_step_of_a_loop_that_leaves_early(self) -> None:
         loop = Loop(step=1 / 32, horizon=11)
         beside(loop, CLONED)
         loop.settle("baseline")
@@ -452,10 +454,10 @@ class TestPausing:
 
 
 class TestFilling:
-    """Workers that outpace the loop have their queues full in training; a window begins with them full."""
+    """In training, workers that outpace the loop have full queues; so a window begins with full queues."""
 
     def loop(self, **options: Any) -> Loop:
-        """One that takes 1/8 s a step, as is known from a cached rung; the workers have filled their queues."""
+        """Return a loop whose pace, 1/8 s per step, is known from a cached rung, and whose queues are full."""
         loop = Loop(**options)
         loop.rest()
         loop.measure("device")
@@ -463,56 +465,58 @@ class TestFilling:
         return loop
 
     def test_queues_are_full_before_the_window(self) -> None:
-        """Eight batches of the baseline are dropped, the ninth comes after 1/16 s, and seven more lie ready when the
-        workers have made four each. No step is spent on that; two are, as under any rung."""
+        """Eight batches of the baseline are dropped, the ninth comes after 1/16 s, and seven more are queued once each
+        worker has made four. Filling takes no step; settling takes two, as under any rung."""
         loop = self.loop()
         assert loop.settle("sample") == ("", 2, 8 + 2, 4 / 16 + 2 / 8)
         assert loop.feed.ready == loop.feed.backlog == 8
         loop.measure("sample")
         assert loop.recorded[-1]["evidence"]["stock"] == loop.recorded[-1]["evidence"]["wait_ms"] == 0.0
 
-    def test_not_those_of_workers_that_the_loop_waits_for(self) -> None:
+    def test_not_if_the_loop_waits_for_the_workers(self) -> None:
         loop = self.loop()
         assert loop.settle("baseline") == ("", 2, 8 + 2, 1.0 + 2 / 8)
         assert loop.feed.ready == 0
 
-    def test_nor_of_workers_that_are_hardly_faster(self) -> None:
-        """Two workers make a batch every 1/32 s, which a step takes 1/1024 s longer than."""
+    def test_not_if_workers_are_hardly_faster(self) -> None:
+        """Two workers make a batch every 1/32 s; a step takes 1/1024 s longer."""
         loop = self.loop(step=33 / 1024)
         assert loop.settle("sample") == ("", 2, 8 + 2, 1 / 16 + 2 * 33 / 1024)
 
-    def test_nor_where_it_is_not_known_how_fast_the_loop_is(self) -> None:
+    def test_not_if_the_loops_own_pace_is_unknown(self) -> None:
         loop = Loop()
         loop.rest()
         assert loop.settle("sample") == ("", 2, 8 + 2, 1 / 16 + 2 / 8)
 
-    def test_and_are_not_waited_for_too_long(self) -> None:
-        """A twentieth of 5/8 s. Then the loop makes a round of steps, or those until they are full: that takes two."""
+    def test_the_wait_for_full_queues_is_limited(self) -> None:
+        """To a twentieth of 5/8 s. Then the loop takes steps until the queues are full: two."""
         loop = self.loop(budget=5 / 8, workers=5)
         trouble, steps, _, seconds = loop.settle("sample")
         assert (trouble, steps) == ("", 2)
         assert seconds == 1 / 16 + 1 / 32 + 2 / 8
 
-    def test_queues_that_were_not_full_in_time_are_not_taken_for_full(self) -> None:
-        """In 3/16 s the workers have made six batches, of which the loop has taken two."""
+    def test_queues_that_were_not_filled_in_time_do_not_count_as_full(self) -> None:
+        """In 3/16 s the workers make six batches, and the loop takes two."""
         loop = self.loop(budget=5 / 8, step=3 / 64)
         assert loop.settle("sample") == ("", 2, 8 + 2, 1 / 16 + 1 / 32 + 2 * 3 / 64)
         assert loop.feed.ready == 4
         assert not loop.windows.switcher.keeps_up
 
-    def test_a_window_that_lives_on_full_queues_is_measured_again(self) -> None:
-        """One slow step on a cached batch made the workers look fast enough. Eight queued batches last for the window:
-        8 steps/s, where two workers make two batches per second."""
+    def test_a_window_fed_from_full_queues_is_measured_again(self) -> None:
+        """One slow step on a cached batch made the workers look fast enough.
+
+        Eight queued batches suffice for a window at 8 steps/s, although two workers make two batches per second.
+        """
         loop = self.loop()
         loop.windows.switcher.pace["device"] = 4.0
         loop.measure("baseline")
-        assert len(loop.recorded) == 2, "the first of the two was the cache's"
+        assert len(loop.recorded) == 2, "the first one was the cached rung's"
         assert loop.recorded[-1]["seconds"] / loop.recorded[-1]["steps"] == 0.5
         loop.windows.switcher.disturb()
-        assert loop.settle("baseline")[1] == 2 and not loop.windows.switcher.keeps_up, "it is known from then on"
+        assert loop.settle("baseline")[1] == 2 and not loop.windows.switcher.keeps_up, "from now on it is known"
 
-    def test_the_fastest_batch_of_a_round_does_not_stand_for_the_workers(self) -> None:
-        """In the latest window a batch took 1 s. The first one after the switch took 1/16 s."""
+    def test_the_fastest_batch_of_a_round_does_not_represent_the_workers(self) -> None:
+        """In the latest window a batch took 1 s; the first one after the switch takes 1/16 s."""
         loop = self.loop()
         loop.measure("baseline")
         COSTS["baseline"] = 1 / 16
@@ -523,7 +527,7 @@ class TestFilling:
             COSTS["baseline"] = 1.0
 
     def test_windows_of_an_earlier_pass_count(self) -> None:
-        """In that pass a worker took 1 s for a batch, too long for a loop of 1/8 s. The first one now takes 1/16 s."""
+        """In that pass a worker took 1 s for a batch, too long for steps of 1/8 s; the first one now takes 1/16 s."""
         earlier = [
             Window("device", 0, 8, 1.0, 8),
             Window("sample", 0, 8, 4.0, 8, evidence={"worker_ms": 1000.0}),
@@ -533,7 +537,7 @@ class TestFilling:
         loop = Loop(earlier=earlier[:1])
         assert loop.settle("sample")[0] == "" and loop.windows.switcher.keeps_up
 
-    def test_what_lies_ready_is_no_supply(self) -> None:
+    def test_queued_batches_do_not_count_as_supply(self) -> None:
         """The loader alone makes two batches a second, however slow the loop is."""
         loop = self.loop(step=4.0)
         for _ in range(2):
@@ -541,32 +545,32 @@ class TestFilling:
             assert (loop.recorded[-1]["steps"], loop.recorded[-1]["seconds"]) == (6, 3.0)
             loop.measure("device")
 
-    def test_queues_that_cannot_be_seen_are_not_waited_for(self) -> None:
+    def test_no_wait_for_queues_that_cannot_be_seen(self) -> None:
         loop = self.loop()
         beside(loop, REMEDIED)
         assert loop.settle(REMEDIED) == ("", 2, 0, 1 / 16 + 2 / 8)
 
 
 class TestLength:
-    """How many batches a window has."""
+    """The number of batches in a window."""
 
     def window(self, loop: Loop, rung: str = "baseline") -> dict[str, Any]:
         assert loop.measure(rung)[0] == ""
         return loop.recorded[-1]
 
-    def test_three_rounds_where_the_loop_waits(self) -> None:
-        """A round takes 1 s, as does what the window should last."""
+    def test_three_rounds_if_the_loop_waits(self) -> None:
+        """A round takes 1 s, and so does the target of the window."""
         window = self.window(Loop())
         assert (window["steps"], window["seconds"]) == (6, 3.0)
 
-    def test_rounds_are_fewer_where_they_would_take_too_much_of_the_budget(self) -> None:
-        """15 % of 4 s are less than a round; one there is, four batches at least, and as much as settling took."""
+    def test_fewer_rounds_if_they_would_take_too_much_of_the_budget(self) -> None:
+        """15 % of 4 s are less than a round; a window has at least one, four batches, and the length of settling."""
         assert self.window(Loop(budget=4.0, workers=5))["steps"] == 10
         assert self.window(Loop(budget=80.0, workers=5))["steps"] == 15
         assert self.window(Loop(budget=4.0))["steps"] == 4
 
     def test_at_least_as_long_as_settling_took(self) -> None:
-        """Which is mostly waiting for the workers of the baseline: 37.5 batches of 1/32 s, in whole rounds."""
+        """Settling mostly waits for the workers of the baseline: 37.5 batches of 1/32 s, in whole rounds."""
         loop = Loop(step=1 / 64, target=0.25)
         beside(loop, CLONED)
         loop.measure("baseline")
@@ -575,8 +579,8 @@ class TestLength:
         assert (window["steps"], window["seconds"]) == (38, 38 / 32)
 
     @pytest.mark.parametrize("rung", ["sample", "device"])
-    def test_no_longer_than_asked_for_where_nothing_holds_the_loop_up(self, rung: str) -> None:
-        """However long settling took: such windows are alike. Eight steps are half a second."""
+    def test_the_target_length_if_the_loop_does_not_wait(self, rung: str) -> None:
+        """The length of settling does not matter: such windows are alike. Eight steps take 0.5 s."""
         loop = Loop(step=1 / 16, target=0.5)
         loop.settle("device")
         loop.settle("baseline")
@@ -584,12 +588,12 @@ class TestLength:
         window = self.window(loop, rung)
         assert (window["steps"], window["seconds"]) == (8, 0.5)
 
-    def test_no_rounds_where_the_workers_keep_up(self) -> None:
-        """Seven steps of a sixth of a second for five workers: what was asked for, and no whole round."""
+    def test_no_whole_rounds_if_the_workers_keep_up(self) -> None:
+        """Seven steps of 1/4 s with five workers: the target length, and no whole round."""
         window = self.window(Loop(step=1 / 4, workers=5, target=1.75), "sample")
         assert (window["steps"], window["seconds"]) == (7, 1.75)
 
-    def test_no_rounds_under_a_cache(self) -> None:
+    def test_no_whole_rounds_under_a_cached_rung(self) -> None:
         loop = Loop(step=1 / 4, workers=5, target=1.75)
         loop.rest()
         window = self.window(loop, "device")
@@ -602,13 +606,13 @@ class TestLength:
         window = self.window(loop, "device")
         assert (window["steps"], window["seconds"]) == (2, 3.0)
 
-    def test_what_the_loop_waits(self) -> None:
-        """Two batches come at once, once a second; the loop has used 2/8 of it by then."""
+    def test_time_waited(self) -> None:
+        """Two batches arrive together every second, of which the loop has used 2/8 by then."""
         evidence = self.window(Loop())["evidence"]
         assert evidence["wait_ms"] == 1000 * (1.0 - 2 / 8) / 2
         assert (evidence["worker_ms"], evidence["worker_cpu"]) == (1000.0, 0.0)
 
-    def test_what_lay_ready_is_in_no_window(self) -> None:
+    def test_queued_batches_are_in_no_window(self) -> None:
         loop = Loop()
         self.window(loop, "device")
         loop.rest()
@@ -622,7 +626,7 @@ class TestLength:
 
 
 class TestEpochs:
-    """Windows go on over the ends of epochs, without what lies between them."""
+    """Windows continue over the ends of epochs; time between epochs is left out."""
 
     def test_epochs_of_four_batches(self) -> None:
         loop = Loop(length=4)
@@ -630,21 +634,21 @@ class TestEpochs:
         assert (trouble, steps) == ("", 2 + 6), "the loop is settled once"
         (window,) = loop.recorded
         assert (window["steps"], window["optimizer_steps"]) == (6, 6)
-        # No minute between two epochs is in it. The workers begin anew when the loop asks for its next batch; else they
-        # would have begun while it was working on the two before.
+        # No minute between two epochs is included. The workers begin again when the loop asks for its next batch; within
+        # an epoch they would have begun during its last two steps.
         assert window["seconds"] == 3.0 + 2 / 8
 
-    def test_what_workers_make_between_two_epochs_is_taken_out(self) -> None:
-        """In a minute they make eight batches; a loop that waits for them would live on those."""
+    def test_batches_made_between_two_epochs_are_dropped(self) -> None:
+        """Workers make eight batches in that minute; a loop that otherwise waits for them would train on those."""
         loop = Loop(length=4)
         _, steps, taken, _ = loop.measure("baseline")
-        assert taken - steps == 8, "one end of an epoch is inside the window"
+        assert taken - steps == 8, "one epoch ends within the window"
         loop = Loop(length=4, step=4.0)
         _, steps, taken, _ = loop.measure("sample")
-        assert taken - steps <= 2, "a loop whose queues are full finds them full, as it left them"
+        assert taken - steps <= 2, "full queues stay full"
 
     def test_an_epoch_without_training_is_dropped(self) -> None:
-        """A loop that evaluates on its training data: four batches of the second epoch count for nothing."""
+        """The loop evaluates on its training data: the four batches of the second epoch do not count."""
         loop = Loop(length=4)
         loop.evaluates = {1}
         trouble, steps, _, _ = loop.measure("baseline")
@@ -652,95 +656,95 @@ class TestEpochs:
         assert (trouble, steps) == ("", 2 + 6 + 4)
         assert (window["steps"], window["optimizer_steps"]) == (6, 6)
 
-    def started_anew(self, target: float) -> Loop:
-        """Epochs of eight batches, two of which settling takes. Workers need half a second to start."""
+    def restarted(self, target: float) -> Loop:
+        """Return a loop with epochs of eight batches, two of them for settling. Workers need 0.5 s to start."""
         loop = Loop(length=8, startup=0.5, target=target)
         loop.feed.loader.persistent_workers = False
         del loop.feed.findings.startups[1:]
         return loop
 
-    def test_workers_that_are_started_anew_are_settled_first(self) -> None:
-        """Half a second to start and a second for the first batches are start-up, and no step's.
+    def test_restarted_workers_are_settled_first(self) -> None:
+        """Half a second to start and 1 s for the first batches are startup, and part of no step.
 
-        14 steps are wanted, of which the first epoch gives six: less than half.
+        The window wants 14 steps; the first epoch gives six, less than half.
         """
-        loop = self.started_anew(target=7.0)
+        loop = self.restarted(target=7.0)
         trouble, steps, _, _ = loop.measure("baseline")
         (window,) = loop.recorded
         assert (trouble, steps) == ("", 2 + 6 + 2 + 6), "the loop is settled in each"
         assert (window["steps"], window["optimizer_steps"] - 2) == (12, 12)
         assert window["seconds"] == window["steps"] / 2
 
-    def test_half_a_window_is_enough_where_they_are(self) -> None:
-        """Six steps of twelve: settling anew would take as long as the rest of the window."""
-        loop = self.started_anew(target=6.0)
+    def test_half_a_window_is_enough_with_restarted_workers(self) -> None:
+        """Six steps of twelve: settling again would take as long as the missing steps."""
+        loop = self.restarted(target=6.0)
         assert loop.measure("baseline")[:2] == ("", 2 + 6)
         (window,) = loop.recorded
         assert (window["steps"], window["seconds"]) == (6, 3.0)
         assert loop.measure("baseline")[:2] == ("", 2 + 6), "the loop is settled for the next one"
 
-    def test_it_is_not_where_the_workers_go_on(self) -> None:
+    def test_half_a_window_is_not_enough_with_persistent_workers(self) -> None:
         loop = Loop(length=8, target=6.0)
         assert loop.measure("baseline")[:2] == ("", 2 + 12)
         assert [window["steps"] for window in loop.recorded] == [12]
 
-    def test_nor_where_half_a_window_is_none(self) -> None:
+    def test_half_a_window_must_suffice_for_a_window(self) -> None:
         """Three steps of six are too few to be kept as a window."""
-        loop = self.started_anew(target=0.25)
+        loop = self.restarted(target=0.25)
         loop.epochs.length = loop.length = 5
         loop.measure("baseline")
         assert [window["steps"] for window in loop.recorded] == [6]
 
     def test_a_loop_that_leaves_before_the_end(self) -> None:
-        """After six batches, which is known: the last step before it leaves is in no stretch."""
+        """It is known to leave after six batches: the last step before that is in no stretch."""
         loop = Loop(horizon=6, leaves=6)
         trouble, _, _, _ = loop.measure("baseline")
         (window,) = loop.recorded
         assert trouble == "" and window["steps"] == 6
         assert window["seconds"] == pytest.approx(3.0, rel=0.2)
 
-    def test_a_loop_that_leaves_when_nobody_expects_it(self) -> None:
-        """The stretch whose end was not seen is dropped, and what was kept before stays."""
+    def test_a_loop_that_leaves_unexpectedly(self) -> None:
+        """The stretch whose end was not seen is dropped; earlier stretches are kept."""
         loop = Loop(leaves=6)
         trouble, _, _, _ = loop.measure("baseline")
         (window,) = loop.recorded
         assert trouble == "" and window["steps"] == 6
-        assert window["seconds"] < 6.0, "no minute is in it"
+        assert window["seconds"] < 6.0, "it does not include the minute between epochs"
 
 
 class TestOtherLoaders:
-    """A window in which the script drew from another loader, as for a validation, timed more than the training."""
+    """A window in which the script drew from another loader, as for validation, timed more than the training."""
 
     def test_a_validation_between_two_epochs(self) -> None:
-        """It is between two stretches of the window, as is everything else that the loop does there."""
+        """It is between two stretches of the window, like everything else that the loop does there."""
         loop = Loop(length=4)
         loop.validates_between = True
         assert loop.measure("baseline")[0] == ""
         assert loop.draws == 1
         assert [(window["steps"], window["optimizer_steps"]) for window in loop.recorded] == [(6, 6)]
 
-    def test_one_while_the_loop_is_settled(self) -> None:
+    def test_a_validation_during_settling(self) -> None:
         loop = Loop()
         loop.validates = {1, 2}
         assert loop.measure("baseline")[0] == ""
         assert len(loop.recorded) == 1
 
     @pytest.mark.parametrize("step", [3, 8])
-    def test_one_within_a_stretch(self, step: int) -> None:
+    def test_a_validation_within_a_stretch(self, step: int) -> None:
         """The window's steps are the third to the eighth."""
         loop = Loop()
         loop.validates = {step}
         assert loop.measure("baseline")[0] == "other code ran in every window"
         assert loop.recorded == []
         assert loop.measure("baseline")[0] == ""
-        assert len(loop.recorded) == 1, "the next one is not spoilt"
+        assert len(loop.recorded) == 1, "the next window is not affected"
 
-    def test_one_within_the_first_of_two_stretches(self) -> None:
+    def test_a_validation_within_the_first_of_two_stretches(self) -> None:
         loop = Loop(length=4)
         loop.validates = {3}
         assert loop.measure("baseline")[0] == "other code ran in every window"
 
-    def test_one_in_every_window_is_part_of_the_training(self) -> None:
+    def test_a_validation_in_every_window_is_part_of_the_training(self) -> None:
         loop = Loop()
         loop.validates = set(range(100))
         for _ in range(3):
@@ -751,13 +755,13 @@ class TestOtherLoaders:
 
 
 class TestStretches:
-    """Single steps of the windows that are recorded, and the batches that came meanwhile."""
+    """The single steps recorded with a window, and the batches that arrived meanwhile."""
 
     def stretches(self, loop: Loop) -> list[dict[str, Any]]:
         return [data for kind, data in loop.events if kind == "stretch"]
 
     def test_of_a_window(self) -> None:
-        """Two batches come at once, once a second. They are made while the loop waits and works."""
+        """Two batches arrive together every second. They are made while the loop waits and works."""
         loop = Loop()
         loop.measure("baseline")
         (stretch,) = self.stretches(loop)
@@ -773,7 +777,7 @@ class TestStretches:
 
     @pytest.mark.parametrize("rung", ["device", "host"])
     def test_of_a_cache(self, rung: str) -> None:
-        """The loop never waits, and what lies ready in the queue is not for it."""
+        """The loop never waits, and does not take from the queue."""
         loop = Loop()
         loop.rest()
         loop.measure(rung)
@@ -793,26 +797,26 @@ class TestStretches:
         assert len(stretch["asked"]) == len(stretch["worker"]) == loop.recorded[-1]["steps"]
 
     def test_of_the_loader_alone(self) -> None:
-        """It is waited for all the time."""
+        """The loop waits for it all the time."""
         loop = Loop()
         loop.measure("supply")
         (stretch,) = self.stretches(loop)
         assert stretch["got"] == [*stretch["asked"][1:], stretch["ended"]]
         assert len(stretch["worker"]) == loop.recorded[-1]["steps"]
 
-    def test_epochs_are_apart(self) -> None:
+    def test_each_epoch_has_its_own_stretch(self) -> None:
         loop = Loop(length=4)
         loop.measure("baseline")
         assert [len(stretch["asked"]) for stretch in self.stretches(loop)] == [2, 4]
 
-    def test_a_window_that_is_thrown_away_has_none(self) -> None:
+    def test_a_discarded_window_has_none(self) -> None:
         loop = Loop()
         loop.validates = {3}
         loop.measure("baseline")
         assert self.stretches(loop) == []
 
-    def test_nor_has_a_stretch_whose_end_was_not_seen(self) -> None:
-        """The loop leaves after six batches, two of which settling takes: the last of its step is not known to end."""
+    def test_a_stretch_whose_end_was_not_seen_has_none(self) -> None:
+        """The loop leaves after six batches, two of them for settling: the end of its last step is not seen."""
         loop = Loop(leaves=6)
         loop.measure("baseline")
         steps = [len(stretch["asked"]) for stretch in self.stretches(loop)]
@@ -821,13 +825,13 @@ class TestStretches:
 
 class TestSupply:
     def test_the_loader_alone(self) -> None:
-        """The loop makes no step; two batches a second are what the workers can do."""
+        """The loop takes no step; the workers can make two batches per second."""
         loop = Loop()
         assert loop.measure("supply")[:2] == ("", 0)
         (window,) = loop.recorded
         assert (window["rung"], window["steps"], window["seconds"], window["optimizer_steps"]) == ("supply", 6, 3.0, 0)
 
-    def test_is_not_timed_for_long_where_its_pace_was_guessed_too_fast(self) -> None:
+    def test_ends_early_if_the_pace_was_underestimated(self) -> None:
         loop = Loop()
         loop.windows.switcher.pace["supply"] = 1e-3
         loop.measure("supply")

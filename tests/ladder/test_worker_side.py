@@ -1,4 +1,4 @@
-"""What workers serve under each rung, by direct calls: nothing here starts a process."""
+"""What workers serve under each rung, tested by direct calls: nothing here starts a process."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ class Bench:
         self._next = 0
 
     def batch(self, rung: str | None = None) -> Delivery:
-        """The next batch of a sequential sampler, under ``rung`` from now on."""
+        """Switch to ``rung``, and return the next batch of a sequential sampler."""
         if rung is not None:
             self.rung_switch.set(rung)
         count = self._batch or 1
@@ -66,7 +66,7 @@ class Bench:
         return self._collate(samples)
 
     def stable(self, rung: str, within: int = 40) -> Delivery:
-        """The first batch that was made under ``rung`` from beginning to end, with all caches full."""
+        """Return the first batch that was made under ``rung`` from beginning to end, with all caches full."""
         for _ in range(within):
             delivery = self.batch(rung)
             if delivery.fits(rung):
@@ -74,13 +74,13 @@ class Bench:
         raise AssertionError(f"{rung} never became stable")
 
     def warmed(self, rung: str, batches: int = 10) -> Delivery:
-        """As :meth:`stable`, after plain batches enough to know the dataset by."""
+        """Return :meth:`stable`, after enough plain batches to represent the dataset."""
         for _ in range(batches):
             self.batch("baseline")
         return self.stable(rung)
 
     def counting(self, rung: str, batches: int = 6) -> tuple[list[int], int]:
-        """Indices fetched, and calls of the transform, while that many stable batches are made."""
+        """Return the indices fetched, and the number of transform calls, during ``batches`` stable batches."""
         self.stable(rung)
         self.dataset.fetched.clear()
         before = self.dataset.transform.calls
@@ -102,7 +102,7 @@ def as_second_worker(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 class TestRungs:
-    """What each rung asks of the user's code. ``baseline`` asks for everything, with the indices as they come."""
+    """What each rung runs of the user's code. ``baseline`` runs everything, on the indices requested."""
 
     def test_baseline(self) -> None:
         bench = Bench(Transformed())
@@ -111,7 +111,7 @@ class TestRungs:
         assert transformed == 12
 
     @pytest.mark.parametrize("rung", ["device", "host", "supply"])
-    def test_workers_go_on_loading_while_the_loop_is_fed_from_a_cache(self, rung: str) -> None:
+    def test_workers_keep_loading_while_a_cache_feeds_the_loop(self, rung: str) -> None:
         bench = Bench(Transformed())
         delivery = bench.batch(rung)
         assert delivery.fits("baseline")
@@ -120,24 +120,24 @@ class TestRungs:
     def test_sample_calls_neither(self) -> None:
         assert Bench(Transformed()).counting("sample") == ([], 0)
 
-    def test_raw_calls_the_transforms_only(self) -> None:
+    def test_raw_calls_only_the_transforms(self) -> None:
         assert Bench(Transformed()).counting("raw") == ([], 24)
 
-    def test_warm_fetches_a_few_over_and_over(self) -> None:
+    def test_warm_fetches_a_few_items_repeatedly(self) -> None:
         fetched, transformed = Bench(Transformed(size=1000)).counting("warm", 30)
         assert len(fetched) == transformed == 120
         assert MIN_ITEMS <= len(set(fetched)) <= MAX_ITEMS
 
     @pytest.mark.parametrize("rung", ["sample", "raw", "warm"])
-    def test_batches_look_like_the_users(self, rung: str) -> None:
+    def test_batches_have_the_users_structure(self, rung: str) -> None:
         bench = Bench(Transformed())
         images, labels = bench.stable(rung).batch
         assert images.shape == (4, 2, 3)
         assert same(images[:, 0, 0], 2.0 * labels)
 
     @pytest.mark.parametrize("rung", ["sample", "raw", "warm"])
-    def test_items_go_round(self, rung: str) -> None:
-        """Distinct items, as many as the worker keeps, each as often as the others."""
+    def test_items_are_served_cyclically(self, rung: str) -> None:
+        """All items that the worker keeps are served equally often."""
         bench = Bench(Transformed(size=1000))
         bench.warmed(rung)
         labels = [int(label) for _ in range(16) for label in bench.batch().batch[1]]
@@ -150,9 +150,9 @@ class TestRungs:
         for rung in ("sample", "raw", "warm", "baseline", "raw", "sample"):
             bench.stable(rung)
         for rung in ("raw", "baseline", "sample", "warm", "raw"):
-            assert bench.batch(rung).fits(rung), "what is cached stays cached"
+            assert bench.batch(rung).fits(rung), "cached items stay cached"
 
-    def test_a_batch_is_of_the_rung_it_was_begun_under(self) -> None:
+    def test_a_batch_belongs_to_the_rung_under_which_it_began(self) -> None:
         bench = Bench(Transformed())
         samples = StagedDataset(bench.station).__getitems__([0, 1])
         bench.rung_switch.set("sample")
@@ -165,19 +165,19 @@ class TestRungs:
         first = Bench(Transformed()).batch(rung)
         assert first.rung == rung
         assert not first.stable
-        assert same(first.batch[1], torch.arange(4)), "the loop gets proper batches meanwhile"
+        assert same(first.batch[1], torch.arange(4)), "the loop gets valid batches meanwhile"
 
     @pytest.mark.parametrize("size", [1, 2, 5, 12, 40, 64])
     @pytest.mark.parametrize("rung", ["sample", "raw", "warm"])
     def test_distinct_items_for_any_batch_size(self, rung: str, size: int) -> None:
-        """Never one, never few: also a worker that has seen only a handful of indices waits for more."""
+        """Even a worker that has seen only a handful of indices waits for more."""
         bench = Bench(Transformed(size=1000), batch=size)
         bench.stable(rung)
         labels = {int(label) for _ in range(40) for label in bench.batch().batch[1]}
         assert MIN_ITEMS <= len(labels) <= MAX_ITEMS
 
     @pytest.mark.parametrize("rung", ["sample", "raw", "warm"])
-    def test_a_dataset_of_few_items(self, rung: str) -> None:
+    def test_a_dataset_with_few_items(self, rung: str) -> None:
         bench = Bench(Transformed(size=3), batch=2)
         bench.stable(rung)
         assert {int(label) for _ in range(8) for label in bench.batch().batch[1]} == {0, 1, 2}
@@ -232,7 +232,7 @@ class TestRungs:
 
 
 def counted(samples: list[Any]) -> Any:
-    """As graphs and boxes are collated: each sample's labels are moved by its place in the batch, where they are."""
+    """Shift each sample's labels in place by its position in the batch, as collating graphs and boxes does."""
     for place, (image, marks, _) in enumerate(samples):
         image += place
         marks += place
@@ -240,7 +240,7 @@ def counted(samples: list[Any]) -> Any:
 
 
 def padded(samples: list[Any]) -> Any:
-    """All are padded to the longest, where they are."""
+    """Pad all samples in place to the longest one."""
     longest = max(len(image) for image, _, _ in samples)
     for image, marks, _ in samples:
         image.resize_(longest)
@@ -249,10 +249,10 @@ def padded(samples: list[Any]) -> Any:
 
 
 class TestCollateThatWrites:
-    """Collate functions that write into the samples they get: in training each sample is new, in a cache it is not."""
+    """Collate functions that write into their samples: in training each sample is new, in a cache it is not."""
 
     class Marked(Items):
-        """An image through a transform; marks and a label beside it."""
+        """A transformed image, with marks and a label beside it."""
 
         def __init__(self, vary: bool = False, transform: Callable[[Any], Any] | None = None) -> None:
             super().__init__(1000)
@@ -265,7 +265,7 @@ class TestCollateThatWrites:
             return self.transform(image), np.full(length, index), index
 
     @pytest.mark.parametrize("rung", ["baseline", "sample", "raw", "warm"])
-    def test_labels_stay_right(self, rung: str) -> None:
+    def test_labels_stay_correct(self, rung: str) -> None:
         bench = Bench(self.Marked(), counted)
         for _ in range(40):
             images, marks, labels = bench.batch(rung).batch
@@ -274,12 +274,12 @@ class TestCollateThatWrites:
             assert same(marks[:, 0], labels + places)
 
     @pytest.mark.parametrize("rung", ["sample", "raw"])
-    def test_the_copies_are_told(self, rung: str) -> None:
+    def test_the_cost_of_copying_is_reported(self, rung: str) -> None:
         assert Bench(self.Marked(), counted).stable(rung).cost.copy > 0
 
     @pytest.mark.parametrize("rung", ["sample", "raw"])
     def test_a_transform_that_does_nothing(self, rung: str) -> None:
-        """Then the sample that is made anew holds the cached input itself."""
+        """The sample that is made again then holds the cached input itself."""
         bench = Bench(self.Marked(transform=lambda x: x), counted)
         for _ in range(40):
             images, _, labels = bench.batch(rung).batch
@@ -291,7 +291,7 @@ class TestCollateThatWrites:
         for _ in range(40):
             images, marks, labels = bench.batch(rung).batch
             assert same(images[:, 0], 2.0 * labels) and same(marks[:, 0], labels)
-            assert images.shape[1] == max(1 + int(label) % 3 for label in labels), "no sample has stayed padded"
+            assert images.shape[1] == max(1 + int(label) % 3 for label in labels), "no cached sample was padded"
 
     def test_pictures(self) -> None:
         class Pictures(Items):
@@ -308,7 +308,7 @@ class TestCollateThatWrites:
             assert all(100 <= pixel < 164 for pixel in bench.batch("sample").batch)
 
     def test_transforms_in_collate(self) -> None:
-        """What they gave is kept as it was before the collate function wrote into it."""
+        """Their results are kept as they were before the collate function wrote into them."""
         transform = Double()
 
         def collate(samples: list[Any]) -> Any:
@@ -337,7 +337,7 @@ class TestCollateThatWrites:
 
 
 class Chained(Items):
-    """Three transforms in a row: an image is doubled, moved by one and doubled again."""
+    """Three transforms in a row: double, add one, double again."""
 
     def __init__(self, size: int = 64) -> None:
         super().__init__(size)
@@ -352,7 +352,7 @@ class Chained(Items):
 
 
 class TestCuts:
-    """Samples with their first transforms behind them."""
+    """Rungs that serve samples with their first transforms already applied."""
 
     @pytest.mark.parametrize("links", [1, 2])
     def test_only_the_later_transforms_run(self, links: int) -> None:
@@ -367,14 +367,14 @@ class TestCuts:
         assert bench.dataset.fetched == []
 
     @pytest.mark.parametrize("rung", ["transform:1", "transform:2"])
-    def test_batches_look_like_the_users(self, rung: str) -> None:
+    def test_batches_have_the_users_structure(self, rung: str) -> None:
         bench = Bench(Chained())
         images, labels = bench.stable(rung).batch
         assert images.shape == (4, 2, 3)
         assert same(images[:, 0, 0], 4.0 * labels + 2)
 
     @pytest.mark.parametrize("rung", ["transform:1", "transform:2"])
-    def test_items_go_round(self, rung: str) -> None:
+    def test_items_are_served_cyclically(self, rung: str) -> None:
         bench = Bench(Chained(1000))
         bench.warmed(rung)
         labels = [int(label) for _ in range(16) for label in bench.batch().batch[1]]
@@ -395,7 +395,7 @@ class TestCuts:
         for rung in rungs:
             bench.stable(rung)
         for rung in (*rungs, "baseline", *reversed(rungs)):
-            assert bench.batch(rung).fits(rung), "what is cached stays cached"
+            assert bench.batch(rung).fits(rung), "cached items stay cached"
 
     def test_without_automatic_batching(self) -> None:
         bench = Bench(Chained(), lambda sample: sample, batch=None)
@@ -415,13 +415,13 @@ class TestCuts:
             image.zero_()
 
     @pytest.mark.parametrize("rung", ["transform:3", "transform:9"])
-    def test_a_cut_that_this_chain_has_not(self, rung: str) -> None:
+    def test_a_cut_that_this_chain_lacks(self, rung: str) -> None:
         bench = Bench(Chained())
         for _ in range(4):
             delivery = bench.batch(rung)
         assert delivery.fits(rung)
         assert delivery.why_not == "this worker found another chain of transforms"
-        assert same(delivery.batch[1], torch.arange(12, 16)), "the loop gets its batches all the same"
+        assert same(delivery.batch[1], torch.arange(12, 16)), "the loop gets its batches nevertheless"
 
     def test_samples_through_different_transforms(self) -> None:
         class Odd(Chained):
@@ -441,7 +441,7 @@ class TestCuts:
         assert "pipediag.stage" in delivery.why_not
 
     def test_making_the_cut_fails(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        """Replaying goes other ways than the user's code, and may end in an error: the reason, not the loop's end."""
+        """Replaying may fail where the user's code does not: the error becomes the reason, and the loop continues."""
         bench = Bench(Chained())
         bench.stable("raw")
 
@@ -455,13 +455,13 @@ class TestCuts:
         assert len(delivery.batch[1]) == 4
         assert bench.batch("raw").fits("raw")
 
-    def test_many_cuts_in_little_memory(self) -> None:
+    def test_many_cuts_within_little_memory(self) -> None:
         bench = Bench(Chained(), pool_bytes=0)
         for rung in ("transform:1", "transform:2", "transform:1", "raw", "transform:2"):
             images, labels = bench.stable(rung).batch
             assert same(images[:, 0, 0], 4.0 * labels + 2)
 
-    def test_transforms_in_collate_leave_nothing_to_cut(self) -> None:
+    def test_transforms_in_collate_cannot_be_cut(self) -> None:
         class Changed(Chained):
             def __getitem__(self, index: int) -> Any:
                 return self.transform(self.raw(index)) + 1, index
@@ -486,7 +486,7 @@ class TestCuts:
 
 
 class TestNotes:
-    """What goes with a batch when there is something to tell."""
+    """The findings that accompany a batch."""
 
     def inside(self, bench: Bench, rung: str = "raw") -> Inside:
         found = []
@@ -494,7 +494,7 @@ class TestNotes:
             delivery = bench.batch(rung)
             if delivery.notes is not None and delivery.notes.inside is not None:
                 found.append(delivery.notes.inside)
-        assert len(found) == 1, "told once"
+        assert len(found) == 1, "reported once"
         return found[0]
 
     def test_inside(self) -> None:
@@ -521,21 +521,21 @@ class TestNotes:
         assert inside.lines[0].text == "time.sleep(0.01)"
 
     @pytest.mark.usefixtures("as_second_worker")
-    def test_another_worker_times_samples_too_and_leaves_the_lines_to_the_first(self) -> None:
+    def test_a_second_worker_times_samples_but_traces_no_lines(self) -> None:
         inside = self.inside(Bench(Chained()))
         assert [link.name for link in inside.links] == ["Double", "Shift", "Double"]
         assert (inside.samples, inside.lines) == (TIMED, [])
 
-    def test_samples_that_training_gets_are_timed_and_told_with_each_batch(self) -> None:
-        """Of the worker's first batch of four the last two, as it began with what is loaded once; then all but two."""
+    def test_timings_of_training_samples_accompany_each_batch(self) -> None:
+        """The last two of the worker's first batch of four, which includes one-time loading; then all but two."""
         bench = Bench(Chained())
         told = [bench.batch("baseline").notes for _ in range(20)]
         insides = [notes.inside for notes in told if notes is not None and notes.inside is not None]
         assert [inside.samples for inside in insides] == [*range(2, TIMED + 1, 2)]
         assert {inside.unsplit for inside in insides} == {NOT_YET}
-        assert bench.dataset.fetched == list(range(64)) + list(range(16)), "no sample is made for that alone"
+        assert bench.dataset.fetched == list(range(64)) + list(range(16)), "no additional sample is made"
 
-    def test_what_was_told_before_the_chain_was_taken_apart_is_told_again_with_it(self) -> None:
+    def test_findings_are_reported_again_once_the_chain_is_taken_apart(self) -> None:
         bench = Bench(Chained())
         for _ in range(20):
             bench.batch("baseline")
@@ -543,9 +543,9 @@ class TestNotes:
         inside = self.inside(bench)
         assert (inside.samples, inside.unsplit, len(inside.links)) == (TIMED, "", 3)
         notes = bench.batch("baseline").notes
-        assert notes is None or notes.inside is None, "told once more, and then no more"
+        assert notes is None or notes.inside is None, "reported once more, then no longer"
 
-    def test_samples_that_do_not_stand_the_timers_are_made_without(self) -> None:
+    def test_samples_that_fail_under_timers_are_made_without(self) -> None:
         class Strict(Compose):
             def __call__(self, x: Any) -> Any:
                 assert all(type(part) in (Double, Shift) for part in self.parts)
@@ -560,7 +560,7 @@ class TestNotes:
     def test_known_from_an_earlier_pass(self) -> None:
         assert self.inside(Bench(Chained(), looks_inside=False)).samples == 0
 
-    def test_what_is_not_separable_is_looked_into_all_the_same(self) -> None:
+    def test_a_dataset_that_is_not_separable_is_inspected_nevertheless(self) -> None:
         class Changed(Chained):
             def __getitem__(self, index: int) -> Any:
                 return self.transform(self.raw(index)) + 1, index
@@ -569,7 +569,7 @@ class TestNotes:
         assert inside.samples == TIMED
         assert inside.links
 
-    def test_nothing_to_tell(self) -> None:
+    def test_no_findings(self) -> None:
         bench = Bench(Chained())
         bench.stable("sample")
         assert bench.batch().notes is None
@@ -587,7 +587,7 @@ class TestNotes:
             assert notes is not None
             assert notes.slowest is not None
             assert notes.slowest[1] == slow
-            assert notes.slowest[0] == max(notes.times) >= 0.05  # the wait for a core since the last one is taken off
+            assert notes.slowest[0] == max(notes.times) >= 0.05  # without the wait for a core
             assert len(notes.times) <= 8
 
     @pytest.mark.parametrize("rung", ["sample", "raw", "warm", "transform:1"])
@@ -597,13 +597,13 @@ class TestNotes:
             notes = bench.batch(rung).notes
             assert notes is None or (notes.times, notes.slowest) == ([], None)
 
-    def test_samples_made_together_have_no_times_of_their_own(self) -> None:
+    def test_samples_made_together_have_no_individual_times(self) -> None:
         notes = Bench(Many()).batch("baseline").notes
         assert notes is not None and notes.inside is not None
         assert (notes.times, notes.slowest) == ([], None)
-        assert notes.inside.samples == 4, "but a mean time they have"
+        assert notes.inside.samples == 4, "but they have a mean time"
 
-    def test_ready_goes_with_the_first_batch(self) -> None:
+    def test_the_first_batch_says_when_the_worker_was_ready(self) -> None:
         bench = Bench(Chained())
         before = time.perf_counter()
         bench.station.ready()
@@ -621,10 +621,10 @@ class TestNotes:
         assert pickle.loads(pickle.dumps(Delivery(None, "raw", True, delivery.cost, 0, made=5.0))).made == 5.0
 
 
-class TestLookingInsideIsNoHindrance:
-    """The user's loop never sees what looking inside has led to."""
+class TestInspectionIsHarmless:
+    """The user's loop never sees an effect of the inspection."""
 
-    def test_a_class_that_minds_its_parts_being_replaced(self) -> None:
+    def test_a_class_that_refuses_replaced_parts(self) -> None:
         class Strict(Compose):
             def __call__(self, x: Any) -> Any:
                 for part in self.parts:
@@ -659,7 +659,7 @@ class TestLookingInsideIsNoHindrance:
         assert sys.gettrace() is None
         assert sys.getprofile() is None
 
-    def test_the_transforms_are_the_users_again(self) -> None:
+    def test_the_transforms_are_restored(self) -> None:
         dataset = Chained()
         parts = list(dataset.transform.parts)
         Bench(dataset).stable("transform:1")
@@ -682,7 +682,7 @@ class Many(Transformed):
 
 
 @pytest.mark.parametrize("rung", ["baseline", "sample", "raw", "warm"])
-def test_getitems_is_used_where_there_is_one(rung: str) -> None:
+def test_getitems_is_used_if_it_exists(rung: str) -> None:
     bench = Bench(Many())
     images, labels = bench.stable(rung).batch
     assert same(images[:, 0, 0], 2.0 * labels)
@@ -695,7 +695,7 @@ def test_getitems_is_used_where_there_is_one(rung: str) -> None:
 
 class TestWorkerRung:
     @pytest.mark.usefixtures("as_worker")
-    def test_sends_the_parcel(self) -> None:
+    def test_sends_the_cached_batch(self) -> None:
         batch_queues: Any = [queue.Queue(), queue.Queue()]
         cached_batch = {"x": torch.ones(2)}
         batch_queues[0].put(cached_batch)
@@ -729,7 +729,7 @@ class TestWorkerRung:
 
 
 class TestMemory:
-    """A worker keeps what its allowance permits, and one item at least."""
+    """A worker caches what its allowance permits, and at least one item."""
 
     big = MIB
 
@@ -758,7 +758,7 @@ class TestMemory:
         assert len(self.labels(Bench(Big(), pool_bytes=15 * MIB), "raw")) in (5, 6)
         assert len(self.labels(Bench(Big(), pool_bytes=0), "raw")) == 1
 
-    def test_raw_samples_with_much_beside_the_input(self) -> None:
+    def test_raw_samples_with_large_other_parts(self) -> None:
         class Big(Items):
             def __init__(self) -> None:
                 super().__init__()
@@ -769,7 +769,7 @@ class TestMemory:
 
         assert len(self.labels(Bench(Big(), pool_bytes=15 * MIB), "raw")) in (5, 6)
 
-    def test_objects_of_the_users(self) -> None:
+    def test_objects_of_user_classes(self) -> None:
         class Big(Items):
             def __getitem__(self, index: int) -> Any:
                 return Sample(torch.zeros(TestMemory.big, dtype=torch.uint8), index)
@@ -805,7 +805,7 @@ def test_samples_that_refer_to_each_other(rung: str) -> None:
 
 
 class TestImpossible:
-    """The raw rung says why it cannot be served, and the loop gets its batches all the same."""
+    """The raw rung says why it cannot be served, and the loop gets its batches nevertheless."""
 
     def test_not_separable(self) -> None:
         class Dataset(Transformed):
@@ -822,7 +822,7 @@ class TestImpossible:
         assert bench.stable("sample").why_not == ""
 
     def test_replaying_fails(self) -> None:
-        """A transform that needs what ``__getitem__`` has prepared for it."""
+        """The transform needs state that ``__getitem__`` prepares."""
 
         class Dataset(Transformed):
             prepared = False
@@ -844,7 +844,7 @@ class TestImpossible:
         delivery = Bench(dataset).stable("raw")
         assert "LookupError: not prepared" in delivery.why_not
 
-    def test_errors_of_the_dataset_are_its_own(self) -> None:
+    def test_errors_of_the_dataset_are_passed_on(self) -> None:
         class Dataset(Transformed):
             def __getitem__(self, index: int) -> Any:
                 raise OSError("disk on fire")
@@ -883,14 +883,14 @@ def collate_with(transform: Any) -> Callable[[Any], Any]:
 
 
 class Plain(Items):
-    """No transforms of its own: they are in the collate function."""
+    """A dataset without transforms: they are in the collate function."""
 
     def __getitem__(self, index: int) -> Any:
         return self.raw(index), index
 
 
 class TestTransformsInCollate:
-    def test_raw_runs_them_and_sample_does_not(self) -> None:
+    def test_raw_runs_them_but_sample_does_not(self) -> None:
         transform = Double()
         bench = Bench(Plain(), collate_with(transform))
         for rung, calls in (("raw", 4), ("sample", 0), ("raw", 4), ("baseline", 4)):
@@ -902,7 +902,7 @@ class TestTransformsInCollate:
 
     @pytest.mark.parametrize("kind", ["map", "stream"])
     def test_of_whole_batches(self, kind: str) -> None:
-        """As MixUp is used: eight samples are cached, a batch has four."""
+        """As for MixUp: eight samples are cached, and a batch has four."""
         transform = Double()
 
         def collate(samples: Any) -> Any:
@@ -915,8 +915,8 @@ class TestTransformsInCollate:
         assert len(bench.batch().batch[0]) == 4
         assert transform.calls == before
 
-    def test_an_item_of_a_stream_that_is_no_list(self) -> None:
-        """Without automatic batching the collate function gets one item at a time, which may have no length."""
+    def test_an_item_of_a_stream_that_is_not_a_list(self) -> None:
+        """Without automatic batching the collate function gets single items, which may have no length."""
 
         class Scalars(IterableDataset[Any]):
             def __iter__(self) -> Iterator[Any]:
@@ -927,8 +927,8 @@ class TestTransformsInCollate:
         for _ in range(40):
             assert bench._collate(next(bench._source)).batch.ndim == 0
 
-    def test_whole_batches_that_there_is_no_room_for(self) -> None:
-        """What the collate function does to them counts as collating, then."""
+    def test_whole_batches_that_do_not_fit(self) -> None:
+        """Their transforms then count as collating."""
         transform = Double()
         bench = Bench(Plain(), lambda samples: transform(default_collate([x for x, _ in samples])), pool_bytes=100)
         bench.stable("sample")
@@ -944,7 +944,7 @@ class TestTransformsInCollate:
             bench.batch()
             assert bench.dataset.fetched == []
 
-    def test_the_stubs_are_gone_afterwards(self) -> None:
+    def test_the_stubs_are_removed_afterwards(self) -> None:
         transform = Double()
         collate = collate_with(transform)
         bench = Bench(Plain(), collate)
@@ -1018,7 +1018,7 @@ class TestStream:
         bench = Stream(Numbers())
         assert [bench.batch().batch[1].tolist() for _ in range(2)] == [[0, 1, 2, 3], [4, 5, 6, 7]]
 
-    def test_sample_leaves_the_source_alone(self) -> None:
+    def test_sample_does_not_read_the_source(self) -> None:
         bench = Stream(Numbers())
         assert not bench.batch("sample").stable
         bench.stable("sample")
@@ -1027,7 +1027,7 @@ class TestStream:
         assert bench.dataset.drawn == drawn
         assert len(labels) >= MIN_ITEMS
 
-    def test_the_source_goes_on_where_it_was(self) -> None:
+    def test_the_source_continues_where_it_was(self) -> None:
         bench = Stream(Numbers())
         bench.batch("baseline")
         bench.stable("sample")
@@ -1051,14 +1051,14 @@ class TestStream:
         bench.rung_switch.set("sample")
         assert bench.station.begin().rung == "sample"
 
-    def test_a_cached_rung_has_no_end(self) -> None:
+    def test_a_cached_rung_never_ends(self) -> None:
         bench = Stream(Numbers(20))
         bench.stable("sample")
         for _ in range(50):
             assert bench.batch().fits("sample")
 
-    def looked_into(self, dataset: Any) -> tuple[Inside, list[int], Stream]:
-        """What was found out while the sample cache was filled, and the labels of the batches meanwhile."""
+    def inspected(self, dataset: Any) -> tuple[Inside, list[int], Stream]:
+        """Return the findings made while the sample cache was filled, and the labels of the batches meanwhile."""
         bench, labels, found = Stream(dataset), [], []
         for _ in range(6):
             delivery = bench.batch("sample")
@@ -1070,9 +1070,9 @@ class TestStream:
         assert len(found) == 1
         return found[0], labels, bench
 
-    def test_items_are_looked_into_while_they_are_cached(self) -> None:
-        """What is taken from a stream does not come back: the loop gets every item."""
-        inside, labels, bench = self.looked_into(Numbers())
+    def test_items_are_inspected_while_they_are_cached(self) -> None:
+        """A stream cannot be rewound: the loop gets every item."""
+        inside, labels, bench = self.inspected(Numbers())
         assert labels[:MIN_ITEMS] == list(range(MIN_ITEMS))
         assert bench.dataset.drawn == MIN_ITEMS
         assert 0 < inside.samples < MIN_ITEMS
@@ -1088,13 +1088,13 @@ class TestStream:
                     time.sleep(0.001)
                     yield self.augment(image), label
 
-        inside, _, _ = self.looked_into(Augmented())
+        inside, _, _ = self.inspected(Augmented())
         assert [link.name for link in inside.links] == ["Double"]
         assert inside.load.wall_ms >= 1
         assert inside.lines[0].text == "time.sleep(0.001)"
 
     @pytest.mark.parametrize("size", [1, 3, 6])
-    def test_a_stream_that_ends_while_it_is_looked_into(self, size: int) -> None:
+    def test_a_stream_that_ends_while_it_is_inspected(self, size: int) -> None:
         bench = Stream(Numbers(size))
         labels: list[int] = []
         with pytest.raises(StopIteration):
@@ -1109,19 +1109,19 @@ class TestStream:
         assert notes.slowest[1] == ""
         assert len(notes.times) <= 4
 
-    def test_cuts_are_as_baseline(self) -> None:
+    def test_cuts_serve_the_baseline(self) -> None:
         bench = Stream(Numbers())
         bench.batch("transform:1")
         assert bench.batch().batch[1].tolist() == [4, 5, 6, 7]
 
-    def test_transforms_may_be_anywhere_and_so_raw_is_as_baseline(self) -> None:
+    def test_raw_serves_the_baseline_because_transforms_may_be_anywhere(self) -> None:
         bench = Stream(Numbers())
         bench.batch("raw")
         assert bench.batch().batch[1].tolist() == [4, 5, 6, 7]
 
 
-class TestTravelling:
-    """What a worker gets is a pickle, or a fork; either way it begins with nothing cached."""
+class TestSentToWorkers:
+    """A worker gets a pickled or a forked copy, which begins with empty caches."""
 
     def test_pickled(self) -> None:
         bench = Bench(Transformed(Double()), default_collate)
@@ -1139,7 +1139,7 @@ class TestTravelling:
         for name in Delivery.__slots__:
             assert getattr(twin, name) == getattr(delivery, name)
 
-    def test_delivery_pins_what_it_brings(self) -> None:
+    def test_a_delivery_pins_its_batch(self) -> None:
         class Pinnable:
             pinned = False
 

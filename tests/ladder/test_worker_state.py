@@ -1,4 +1,4 @@
-"""What one worker keeps from batch to batch: cuts within their room, pools, the times of samples."""
+"""What one worker keeps between batches: cuts within their memory, pools, the times of samples."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch.utils.data import default_collate
 
-from pipediag.ladder import worker_state as benches
+from pipediag.ladder import worker_state as module
 from pipediag.ladder.collate_stubs import CollateStubs
 from pipediag.ladder.delivery import Notes
 from pipediag.ladder.worker_state import FILL_SECONDS, MAX_ITEMS, MIN_ITEMS, WorkerState, within
@@ -25,7 +25,7 @@ from ..things import Compose, Double, Items, Shift, same
 
 
 class Clocks:
-    """Clocks that are set by hand."""
+    """Clocks that the test sets."""
 
     def __init__(self) -> None:
         self.wall = self.cpu = self.queued = 0.0
@@ -37,11 +37,11 @@ class Clocks:
 @pytest.fixture
 def clocks(monkeypatch: pytest.MonkeyPatch) -> Clocks:
     found = Clocks()
-    monkeypatch.setattr(benches, "time", found)
+    monkeypatch.setattr(module, "time", found)
     return found
 
 
-def bench(clocks: Clocks | None = None) -> WorkerState:
+def state(clocks: Clocks | None = None) -> WorkerState:
     held = clocks or Clocks()
     return WorkerState(0, lambda: held.cpu, lambda: held.queued, CollateStubs(default_collate))
 
@@ -50,7 +50,7 @@ KIB = 1 << 10
 
 
 class Kilobytes(Items):
-    """Samples of one KiB, through as many transforms."""
+    """Samples of one KiB, through ``links`` transforms."""
 
     def __init__(self, links: int) -> None:
         super().__init__()
@@ -61,7 +61,7 @@ class Kilobytes(Items):
 
 
 def with_cuts(links: int = 5, samples: int = 12) -> WorkerState:
-    found = bench()
+    found = state()
     dataset = Kilobytes(links)
     slots = find_slots(dataset)
     found.chain = chain_of([take_apart(lambda i=i: dataset[i], slots) for i in range(samples)])
@@ -79,7 +79,7 @@ class TestCuts:
         assert own.cut(2, 1000 * KIB) is pool
         assert own.stable
 
-    def test_all_of_them_where_there_is_room(self) -> None:
+    def test_all_cuts_are_kept_if_they_fit(self) -> None:
         own = with_cuts()
         for links in (1, 2, 3, 4):
             own.cut(links, 1000 * KIB)
@@ -91,15 +91,15 @@ class TestCuts:
         assert [len(own.cut(links, 40 * KIB)) for links in (1, 2, 3, 4)] == [10] * 4
         assert list(own.cuts) == [1, 2, 3, 4]
 
-    def test_few_samples_stand_for_nothing_and_so_other_cuts_make_room(self) -> None:
-        """Twenty KiB hold two cuts of the least number of samples."""
+    def test_old_cuts_make_room_for_the_minimum_of_samples(self) -> None:
+        """20 KiB hold two cuts with the minimum number of samples."""
         own = with_cuts()
         for links in (1, 2):
             assert len(own.cut(links, 20 * KIB)) == MIN_ITEMS
         own.cut(3, 20 * KIB)
         assert list(own.cuts) == [2, 3]
 
-    def test_the_one_that_was_not_used_for_longest_goes(self) -> None:
+    def test_the_least_recently_used_cut_is_dropped(self) -> None:
         own = with_cuts()
         own.cut(1, 20 * KIB)
         own.cut(2, 20 * KIB)
@@ -107,14 +107,14 @@ class TestCuts:
         own.cut(3, 20 * KIB)
         assert list(own.cuts) == [1, 3]
 
-    def test_one_sample_at_least(self) -> None:
+    def test_at_least_one_sample(self) -> None:
         own = with_cuts()
         assert len(own.cut(1, 0)) == 1
         assert len(own.cut(2, 0)) == 1
         assert list(own.cuts) == [2]
 
     @given(st.lists(st.integers(1, 4), min_size=1, max_size=8), st.integers(0, 120))
-    def test_never_beyond_its_room_but_for_the_one_sample(self, order: list[int], room: int) -> None:
+    def test_never_more_than_fits_except_for_one_sample(self, order: list[int], room: int) -> None:
         own = with_cuts(samples=10)
         for links in order:
             pool = own.cut(links, room * KIB)
@@ -124,27 +124,27 @@ class TestCuts:
 
 
 class TestWithin:
-    def test_everything_where_there_is_room(self) -> None:
+    def test_everything_if_it_fits(self) -> None:
         assert list(within(iter(range(20)), lambda _: 1, 20)) == list(range(20))
 
-    def test_what_fits(self) -> None:
+    def test_only_what_fits(self) -> None:
         assert list(within(iter([3, 4, 5, 1]), lambda size: size, 8)) == [3, 4]
 
     @pytest.mark.parametrize("room", [0, 2])
-    def test_the_first_always(self, room: int) -> None:
+    def test_the_first_item_always(self, room: int) -> None:
         assert list(within(iter([3, 1]), lambda size: size, room)) == [3]
 
-    def test_of_nothing(self) -> None:
+    def test_no_items(self) -> None:
         assert list(within(iter(()), lambda _: 1, 10)) == []
 
-    def test_no_item_is_made_in_vain(self) -> None:
-        """But for the one that turned out too large."""
+    def test_no_unneeded_item_is_made(self) -> None:
+        """Except the one that turns out too large."""
         source = itertools.count()
         assert list(within(source, lambda _: 1, 3)) == [0, 1, 2]
         assert next(source) == 4
 
     @pytest.mark.parametrize("seconds, made", [(0.0, MAX_ITEMS), (0.125, 17), (1.0, MIN_ITEMS), (50.0, MIN_ITEMS)])
-    def test_slow_ones_are_few_but_enough(self, clocks: Clocks, seconds: float, made: int) -> None:
+    def test_slow_items_are_few_but_enough(self, clocks: Clocks, seconds: float, made: int) -> None:
         def items() -> Iterator[int]:
             for number in range(MAX_ITEMS):
                 clocks.wall += seconds
@@ -155,39 +155,39 @@ class TestWithin:
 
 
 class TestTimes:
-    def test_a_sample_of_the_usual(self) -> None:
-        own = bench()
+    def test_usual_samples(self) -> None:
+        own = state()
         for index in range(3):
             own.timed(0.01, index)
         assert own.note() == Notes(times=[0.01, 0.01, 0.01], slowest=(0.01, "0"))
 
-    def test_the_slowest_by_its_index(self) -> None:
-        own = bench()
+    def test_the_slowest_with_its_index(self) -> None:
+        own = state()
         for index, seconds in enumerate([0.01, 0.05, 0.03]):
             own.timed(seconds, index)
         assert own.note().slowest == (0.05, "1")
 
-    def test_waiting_for_a_core_is_not_the_samples(self) -> None:
+    def test_waiting_for_a_core_is_subtracted(self) -> None:
         clocks = Clocks()
-        own = bench(clocks)
+        own = state(clocks)
         own.begin("baseline")
         own.timed(0.01, 0)
         clocks.queued = 0.04
         own.timed(0.05, 1)
         assert own.note().times == pytest.approx([0.01, 0.01])
 
-    def test_what_was_waited_before_is_not_taken_off_again(self) -> None:
+    def test_earlier_waiting_is_not_subtracted_again(self) -> None:
         clocks = Clocks()
-        own = bench(clocks)
+        own = state(clocks)
         own.begin("baseline")
         clocks.queued = 0.04
         own.timed(0.05, 0)
         own.timed(0.05, 1)
         assert own.note().times == pytest.approx([0.01, 0.05])
 
-    def test_the_clock_is_asked_for_samples_that_stand_out_only(self) -> None:
+    def test_the_clock_is_read_only_for_unusually_slow_samples(self) -> None:
         asked = []
-        own = bench()
+        own = state()
         own.queued = lambda: asked.append(1) or 0.0  # type: ignore[func-returns-value]
         for _ in range(50):
             own.timed(0.01, 0)
@@ -195,15 +195,15 @@ class TestTimes:
         own.timed(0.1, 0)
         assert len(asked) == 2
 
-    def test_never_below_nothing(self) -> None:
+    def test_never_negative(self) -> None:
         clocks = Clocks()
-        own = bench(clocks)
+        own = state(clocks)
         clocks.queued = 9.0
         own.timed(0.05, 0)
         assert own.note().times == [0.0]
 
     def test_long_indices_are_cut(self) -> None:
-        own = bench()
+        own = state()
         own.timed(0.1, "x" * 100)
         slowest = own.note().slowest
         assert slowest is not None
@@ -211,7 +211,7 @@ class TestTimes:
 
 
 def test_cost(clocks: Clocks) -> None:
-    own = bench(clocks)
+    own = state(clocks)
     clocks.wall, clocks.cpu, clocks.queued = 5.0, 2.0, 1.0
     own.begin("raw")
     clocks.wall, clocks.cpu, clocks.queued = 6.0, 2.5, 1.25
@@ -222,13 +222,13 @@ def test_cost(clocks: Clocks) -> None:
     assert own.cost() == BatchCost()
 
 
-def test_draw_goes_round() -> None:
-    own = bench()
+def test_items_are_drawn_cyclically() -> None:
+    own = state()
     assert [own.draw("abc", 2), own.draw("abc", 2), own.draw("abc", 2)] == [["a", "b"], ["c", "a"], ["b", "c"]]
 
 
-def test_a_cached_batch_is_sent_in_new_memory_each_time(clocks: Clocks) -> None:
-    own = bench()
+def test_a_cached_batch_gets_new_memory_each_time(clocks: Clocks) -> None:
+    own = state()
     cached_batch = {"x": torch.arange(6.0).reshape(2, 3).t().share_memory_(), "label": 3}
     one, other = own.fresh(cached_batch), own.fresh(cached_batch)
     assert same(one, cached_batch) and same(other, cached_batch)
@@ -238,26 +238,26 @@ def test_a_cached_batch_is_sent_in_new_memory_each_time(clocks: Clocks) -> None:
 
 
 class TestRemembering:
-    """Which indices stand for the dataset."""
+    """The indices that represent the dataset."""
 
     @pytest.mark.parametrize("size, kept", [(1, MIN_ITEMS), (4, MIN_ITEMS), (12, 12), (100, MAX_ITEMS)])
-    def test_as_many_as_a_batch_within_bounds(self, size: int, kept: int) -> None:
-        own = bench()
+    def test_one_batch_of_indices_within_bounds(self, size: int, kept: int) -> None:
+        own = state()
         for first in range(0, 400, size):
             own.remember(range(first, first + size))
         assert len(own.indices) == kept
         assert own.complete
         assert len(set(own.indices)) == kept
 
-    def test_not_complete_before_there_are_enough(self) -> None:
-        own = bench()
+    def test_not_complete_with_too_few(self) -> None:
+        own = state()
         own.remember([1, 2, 3])
         assert not own.complete
         assert own.indices == [1, 2, 3]
 
-    def test_they_span_what_has_come_by(self) -> None:
-        """A dataset may be sorted: its first items do not stand for the others."""
-        own = bench()
+    def test_they_span_all_indices_seen(self) -> None:
+        """A dataset may be sorted: its first items do not represent the others."""
+        own = state()
         for first in range(0, 1000, 10):
             own.remember(range(first, first + 10))
         assert min(own.indices) < 300
