@@ -634,8 +634,8 @@ class TestEpochs:
         assert (trouble, steps) == ("", 2 + 6), "the loop is settled once"
         (window,) = loop.recorded
         assert (window["steps"], window["optimizer_steps"]) == (6, 6)
-        # No minute between two epochs is included. The workers begin again when the loop asks for its next batch; within
-        # an epoch they would have begun during its last two steps.
+        # No minute between two epochs is included. Workers begin again when the loop asks for its next batch; within an
+        # epoch they would have begun during its last two steps.
         assert window["seconds"] == 3.0 + 2 / 8
 
     def test_batches_made_between_two_epochs_are_dropped(self) -> None:

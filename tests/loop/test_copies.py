@@ -1,4 +1,4 @@
-"""A second loader beside the user's: the same data, and nothing shared that iterating changes."""
+"""Copies of the user's loader: the same data, and nothing shared that iterating changes."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def indices(loader: Any) -> list[list[int]]:
 
 
 class Forever(DataLoader):  # type: ignore[misc,type-arg]
-    """As in the YOLO family: goes round on an iterator of its own."""
+    """Iterates its own endless iterator, as in the YOLO family."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -30,12 +30,12 @@ class Forever(DataLoader):  # type: ignore[misc,type-arg]
         yield next(self.iterator)
 
 
-def test_a_twin_is_iterated_as_torch_does_it() -> None:
+def test_a_twin_has_torchs_own_iterator() -> None:
     loader = Forever(DATA, batch_size=4)
     twin = plain_twin(loader)
     assert type(twin) is DataLoader and twin.dataset is DATA and twin.sampler is loader.sampler
     assert indices(twin) == [[0, 1, 2, 3], [4, 5, 6, 7], [8, 9]]
-    assert indices(loader) == [[0, 1, 2, 3]], "its own iterator has not moved"
+    assert indices(loader) == [[0, 1, 2, 3]], "its own iterator did not move"
 
 
 def test_persistent_workers_are_not_shared() -> None:
@@ -46,7 +46,7 @@ def test_persistent_workers_are_not_shared() -> None:
     assert twin.multiprocessing_context is loader.multiprocessing_context
 
 
-def test_a_detached_twin_draws_for_itself() -> None:
+def test_a_detached_twin_draws_from_its_own_generator() -> None:
     generator = torch.Generator().manual_seed(3)
     loader = DataLoader(DATA, batch_size=4, shuffle=True, generator=generator)
     twin = detached_twin(loader)
@@ -54,7 +54,7 @@ def test_a_detached_twin_draws_for_itself() -> None:
     before = generator.get_state()
     theirs = indices(twin)
     assert torch.equal(generator.get_state(), before)
-    assert indices(loader) == theirs, "it began where the loader's own generator stood"
+    assert indices(loader) == theirs, "it began with the state of the loader's generator"
 
 
 def test_samplers_are_copied_down_to_the_innermost() -> None:
@@ -65,12 +65,12 @@ def test_samplers_are_copied_down_to_the_innermost() -> None:
     assert twin.batch_sampler.sampler.epoch == 0 and twin.batch_sampler.sampler.dataset is DATA
 
 
-def test_a_home_made_sampler_is_shared() -> None:
+def test_a_list_as_sampler_is_shared() -> None:
     own = [[1, 2], [3]]
     assert detached_twin(DataLoader(DATA, batch_sampler=own)).batch_sampler is own
 
 
-def test_wrapping_what_the_indices_come_from() -> None:
+def test_the_sampler_that_gives_the_indices_is_wrapped() -> None:
     loader = DataLoader(DATA, batch_size=4, sampler=RandomSampler(DATA))
     wrapped = wrap_sampler(twin := plain_twin(loader), EndlessSampler)
     assert twin.batch_sampler is wrapped and wrapped.sampler is loader.batch_sampler

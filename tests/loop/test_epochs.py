@@ -17,7 +17,7 @@ def test_whole_epochs() -> None:
 
 
 def test_epochs_left_early() -> None:
-    """The end of the last step before a ``break`` is not seen, so the last chance comes one batch before."""
+    """The end of the last step before a ``break`` is not seen, so the last chance is one batch earlier."""
     epochs = Epochs(length=100)
     epochs.handed = 10
     assert epochs.seen_horizon == 10
@@ -38,7 +38,7 @@ def test_the_farthest_break_counts() -> None:
     assert epochs.horizon == 30
 
 
-def test_an_epoch_without_any_batch_says_nothing() -> None:
+def test_an_epoch_without_batches_does_not_count() -> None:
     epochs = Epochs(length=100)
     epochs.begin(100)
     assert epochs.horizon is None

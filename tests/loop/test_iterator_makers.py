@@ -1,4 +1,4 @@
-"""Which classes make a DataLoader's iterators, and that they are replaced no matter when they are defined."""
+"""The classes that make a DataLoader's iterators are found and hooked, whenever they are defined."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def making() -> type[Any]:
 
 
 class Passing(DataLoader):  # type: ignore[misc,type-arg]
-    """Leads to DataLoader's own method, and runs once around it."""
+    """Calls DataLoader's own method."""
 
     calls = 0
 
@@ -41,7 +41,7 @@ class Passing(DataLoader):  # type: ignore[misc,type-arg]
 
 
 class Generating(DataLoader):  # type: ignore[misc,type-arg]
-    """Yields batches from something that is no iterator of a DataLoader."""
+    """Returns an iterator that is not a DataLoader's."""
 
     def _get_iterator(self) -> Iterator[Any]:  # type: ignore[override]
         return iter(self.dataset)
@@ -52,7 +52,7 @@ class OwnIterator(_BaseDataLoaderIter):  # type: ignore[misc]
 
 
 def seen_by_hook(classes: Callable[[], type[Any]]) -> list[type]:
-    """The classes whose own iterators the hook was asked for while the script iterated a loader of the class."""
+    """Return the makers for which the hook was called while the script iterated a loader of the class."""
     built: list[type] = []
 
     def build(loader: Any, native: Callable[[Any], Any]) -> Any:
@@ -71,7 +71,7 @@ def test_a_class_that_makes_iterators_itself_is_hooked_whether_defined_before_or
     assert after.__name__ == "Making" and after is not before
 
 
-def test_a_class_that_leads_to_the_native_method_is_entered_once() -> None:
+def test_a_class_that_calls_the_native_method_is_hooked_once() -> None:
     Passing.calls = 0
     assert seen_by_hook(lambda: Passing) == [Passing]
     assert Passing.calls == 1
@@ -81,7 +81,7 @@ def test_iterators_of_another_kind_are_left_alone() -> None:
     assert seen_by_hook(lambda: Generating) == []
 
 
-def test_everything_is_put_back() -> None:
+def test_everything_is_restored() -> None:
     own = making()
     before = [vars(cls).get(name) for cls in (DataLoader, own) for name in ("_get_iterator", "__init_subclass__")]
     with get_iterator_replaced(DataLoader, lambda maker: lambda loader: None):

@@ -1,4 +1,4 @@
-"""What a function can reach, without running anything of the user's."""
+"""What a function can reach, found without running the user's code."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def test_libraries_are_not_searched() -> None:
     assert len(list(reachable(lambda: torch.nn.functional.relu(torch.zeros(1))))) < 20
 
 
-def test_a_circle_and_a_closure_without_a_value() -> None:
+def test_a_cycle_and_a_closure_without_a_value() -> None:
     circle: list[Any] = []
     circle.append(circle)
 

@@ -1,4 +1,4 @@
-"""Which loader trains, and where: known by the optimizer's steps."""
+"""Which loader trains and on which device, from the optimizer's steps."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ def optimizer(device: str = "cpu") -> torch.optim.Optimizer:
     return torch.optim.SGD([torch.nn.Parameter(torch.zeros(1, device=device))], lr=0.1)
 
 
-def test_steps_are_counted_inside_only() -> None:
+def test_steps_are_counted_only_within_the_context() -> None:
     training, sgd = Training(), optimizer()
     sgd.step()
     with training.watching():
@@ -25,7 +25,7 @@ def test_steps_are_counted_inside_only() -> None:
     assert training.steps == 3
 
 
-def test_optimizers_of_any_age_are_seen() -> None:
+def test_optimizers_made_before_or_after_are_seen() -> None:
     training, old = Training(), optimizer()
     with training.watching():
         old.step()
@@ -33,7 +33,7 @@ def test_optimizers_of_any_age_are_seen() -> None:
     assert training.steps == 2
 
 
-def test_credit_goes_to_what_was_drawn_since_the_step_before() -> None:
+def test_loaders_drawn_from_since_the_previous_step_are_credited() -> None:
     training, sgd = Training(), optimizer()
     with training.watching():
         training.drew(1)
@@ -60,7 +60,7 @@ def test_validation_before_a_step_is_credited_once() -> None:
     assert training.credits == {1: 4, 2: 1}
 
 
-def test_device_is_that_of_the_first_optimizers_parameters() -> None:
+def test_the_device_of_the_first_optimizers_parameters() -> None:
     training = Training()
     with training.watching():
         optimizer("meta").step()
@@ -68,7 +68,7 @@ def test_device_is_that_of_the_first_optimizers_parameters() -> None:
     assert training.device == torch.device("meta")
 
 
-def test_a_device_that_was_given_stays() -> None:
+def test_a_known_device_stays() -> None:
     training = Training()
     training.device = torch.device("cpu")
     with training.watching():
@@ -76,7 +76,7 @@ def test_a_device_that_was_given_stays() -> None:
     assert training.device == torch.device("cpu")
 
 
-def test_device_of_a_model_that_is_only_called() -> None:
+def test_the_device_of_a_model_that_is_only_called() -> None:
     training = Training()
     with training.watching_models():
         torch.nn.ReLU()(torch.zeros(1))
@@ -86,7 +86,7 @@ def test_device_of_a_model_that_is_only_called() -> None:
     assert training.steps == 0
 
 
-def test_a_failing_step_is_no_step() -> None:
+def test_a_failing_step_does_not_count() -> None:
     training, sgd = Training(), optimizer()
 
     def closure() -> float:
@@ -99,7 +99,7 @@ def test_a_failing_step_is_no_step() -> None:
 
 
 def scaled_step(scaler: GradScaler, sgd: torch.optim.Optimizer, gradient: float) -> float:
-    """One step of mixed-precision training with such a gradient; by how much the parameter has changed."""
+    """Take a step of mixed-precision training with this gradient; return the change of the parameter."""
     (parameter,) = sgd.param_groups[0]["params"]
     before = parameter.item()
     sgd.zero_grad()
@@ -111,7 +111,7 @@ def scaled_step(scaler: GradScaler, sgd: torch.optim.Optimizer, gradient: float)
 
 @pytest.mark.parametrize("gradient, skipped", [(1.0, False), (float("inf"), True)])
 def test_a_step_of_a_scaler_counts_once(gradient: float, skipped: bool) -> None:
-    """It skips those whose gradients overflowed, the first ones as a rule: the loop trains all the same."""
+    """Steps that the scaler skips, usually the first ones, count too: the loop trains nevertheless."""
     training, sgd, scaler = Training(), optimizer(), GradScaler("cpu", init_scale=8.0)
     with training.watching():
         for number in range(1, 4):
@@ -129,7 +129,7 @@ def test_a_scaler_that_does_not_scale() -> None:
     assert training.steps == 1
 
 
-def test_what_a_scaler_returns_and_raises_is_its_own() -> None:
+def test_results_and_errors_of_a_scaler_are_passed_on() -> None:
     training, sgd, scaler = Training(), optimizer(), GradScaler("cpu")
     with training.watching():
         with pytest.raises(AssertionError, match="No inf checks"):
@@ -143,7 +143,7 @@ def test_what_a_scaler_returns_and_raises_is_its_own() -> None:
     assert training.steps == 0
 
 
-def test_scalers_are_themselves_again() -> None:
+def test_scalers_are_restored() -> None:
     training, sgd, scaler, theirs = Training(), optimizer(), GradScaler("cpu", init_scale=8.0), GradScaler.step
     with training.watching():
         assert GradScaler.step is not theirs and GradScaler.step.__doc__ == theirs.__doc__

@@ -1,4 +1,4 @@
-"""Training steps are undone: everything that they change is as it was, in the same objects."""
+"""Training steps are undone: everything that they change is restored in the same objects."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ Step = Callable[[Any], float]
 
 
 class Parts:
-    """A training with everything that a step changes, some steps old: Adam and the scaler have a state."""
+    """A training after some steps, with everything that a step changes: Adam and the scaler have a state."""
 
     def __init__(self, old: int = 3) -> None:
         self.model = nn.Sequential(nn.Linear(4, 8), nn.BatchNorm1d(8), nn.Dropout(), nn.Linear(8, 1))
@@ -49,7 +49,7 @@ class Parts:
         return [*self.model.state_dict(keep_vars=True).values(), *states, *grads, self.average]
 
     def numbers(self) -> Any:
-        """Everything else."""
+        """Return everything else that a step changes."""
         schedule = {
             k: v for k, v in vars(self.scheduler).items() if k not in ("optimizer", "_get_lr_called_within_step")
         }
@@ -66,7 +66,7 @@ def losses(step: Step, loader: DataLoader[Any], number: int = 5) -> list[float]:
 
 @pytest.mark.parametrize("old", [0, 3], ids=["new", "some-steps-old"])
 @pytest.mark.parametrize("ends", [None, ValueError, KeyboardInterrupt])
-def test_everything_is_as_it_was(ends: type[BaseException] | None, old: int) -> None:
+def test_everything_is_restored(ends: type[BaseException] | None, old: int) -> None:
     parts, loader = Parts(old), make_loader(generator=torch.Generator().manual_seed(3))
     was, copies, numbers = parts.tensors(), [t.clone() for t in parts.tensors()], parts.numbers()
     state = TrainingState()
@@ -89,7 +89,7 @@ def test_everything_is_as_it_was(ends: type[BaseException] | None, old: int) -> 
     assert all(module.training for module in parts.model.modules())
     assert all(p.requires_grad and (p.grad is None) == (old == 0) for p in parts.model.parameters())
     assert not state.lost
-    assert losses(parts.step, loader) == seen, "the training does not go on as it would have"
+    assert losses(parts.step, loader) == seen, "the training does not continue as it would have"
 
 
 MODEL = nn.Linear(4, 1)
@@ -158,7 +158,7 @@ def of_a_method_that_names_globals() -> Step:
 
 
 def of_a_generator() -> Step:
-    """Its local variables cannot be seen from outside: what runs first is saved first."""
+    """Its local variables cannot be seen from outside: modules are saved when they first run."""
 
     def run() -> Iterator[Any]:
         model, optimizer, loss = MODEL, OPTIMIZER, 0.0
@@ -228,7 +228,7 @@ def test_a_tensor_that_is_replaced_by_data() -> None:
     assert not hasattr(model, "extra")
 
 
-def test_own_generators_draw_the_same_again() -> None:
+def test_the_users_generators_draw_the_same_again() -> None:
     own = [random.Random(1), numpy.random.default_rng(1), numpy.random.RandomState(1), torch.Generator()]
 
     def draw(batch: Any) -> list[float]:
@@ -248,8 +248,8 @@ def test_the_order_of_a_sampler_with_its_own_generator() -> None:
     assert [float(x) for (x,) in loader] == first
 
 
-def test_lazy_modules_are_without_values_again() -> None:
-    """Afterwards they take another size, and draw the first values that they drew before."""
+def test_lazy_modules_lose_their_values() -> None:
+    """Afterwards they accept another size, and draw the same first values."""
     model = nn.Sequential(nn.LazyLinear(3), nn.LazyBatchNorm1d(), nn.Linear(3, 1))
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     before = model[2].weight.clone()
@@ -275,7 +275,7 @@ def test_lazy_modules_are_without_values_again() -> None:
     assert type(model[0]) is nn.Linear and len(model[0]._forward_pre_hooks) == 0
 
 
-def test_lazy_modules_that_have_values_keep_them() -> None:
+def test_lazy_modules_with_values_keep_them() -> None:
     model = nn.Sequential(nn.LazyLinear(3))
     model(torch.ones(2, 4))
     before = model[0].weight.clone()
@@ -302,7 +302,7 @@ def test_a_large_tensor_is_only_watched(monkeypatch: pytest.MonkeyPatch) -> None
     assert state.lost == ["a large tensor of step_fn"] and not state._tensors
 
 
-def test_modules_made_in_a_step_are_not_held() -> None:
+def test_modules_made_in_a_step_are_not_kept_alive() -> None:
     state = TrainingState()
     with state.kept(lambda batch: None, make_loader()):
         held = len(state._seen)

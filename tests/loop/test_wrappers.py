@@ -1,4 +1,4 @@
-"""The shells around a loader's parts: thin, transparent, and on the loader for a moment only."""
+"""The wrappers of a loader's parts: transparent, and on the loader only for a moment."""
 
 from __future__ import annotations
 
@@ -34,15 +34,15 @@ def take(iterator: Iterator[Any], count: int) -> list[Any]:
 
 
 class TestEndlessSampler:
-    def test_ends_as_ever(self) -> None:
+    def test_ends_by_default(self) -> None:
         assert list(EndlessSampler([1, 2, 3])) == [1, 2, 3]
 
-    def test_begins_anew(self) -> None:
+    def test_restarts(self) -> None:
         sampler = EndlessSampler([1, 2, 3])
         sampler.endless = True
         assert take(iter(sampler), 7) == [1, 2, 3, 1, 2, 3, 1]
 
-    def test_can_be_let_go_on_while_it_runs(self) -> None:
+    def test_can_become_endless_while_it_runs(self) -> None:
         sampler = EndlessSampler([1, 2])
         iterator = iter(sampler)
         assert take(iterator, 2) == [1, 2]
@@ -51,7 +51,7 @@ class TestEndlessSampler:
         sampler.endless = False
         assert list(iterator) == [2]
 
-    def test_draws_anew_each_time(self) -> None:
+    def test_each_round_draws_a_new_order(self) -> None:
         sampler = EndlessSampler(RandomSampler(range(50)))
         sampler.endless = True
         iterator = iter(sampler)
@@ -64,17 +64,17 @@ class TestEndlessSampler:
         sampler.endless = True
         assert take(iter(sampler), 4) == [[0, 1], [2, 3], [4], [0, 1]]
 
-    def test_an_empty_one_ends(self) -> None:
+    def test_an_empty_sampler_ends(self) -> None:
         sampler = EndlessSampler([])
         sampler.endless = True
         assert list(sampler) == []
 
-    def test_one_that_can_be_gone_through_once(self) -> None:
+    def test_an_iterator_ends(self) -> None:
         sampler = EndlessSampler(iter([1, 2]))
         sampler.endless = True
         assert list(sampler) == [1, 2]
 
-    def test_the_rest_is_the_users(self) -> None:
+    def test_other_attributes_are_the_users(self) -> None:
         inner = BatchSampler(SequentialSampler(range(5)), 2, drop_last=False)
         sampler = EndlessSampler(inner)
         assert len(sampler) == 3
@@ -110,14 +110,14 @@ def test_length() -> None:
 
 
 @pytest.mark.parametrize("shell", [StagedDataset, StagedIterable, EndlessSampler])
-def test_shells_can_be_made_without_their_contents(shell: Any) -> None:
-    """As unpickling does; asking such a shell for an attribute must not recurse."""
+def test_wrappers_can_be_made_without_their_contents(shell: Any) -> None:
+    """Unpickling does this; reading an attribute then must not recurse."""
     with pytest.raises(AttributeError):
         _ = shell.__new__(shell).anything
 
 
 def test_the_state_of_a_sampler_is_its_own() -> None:
-    """torchdata takes and restores the state of the iterator; a sampler without state has none here either."""
+    """torchdata saves and restores the iterator's state; a sampler without state has none here either."""
 
     class Counting:
         state_dict = 5
@@ -141,7 +141,7 @@ class TestInitWorker:
         InitWorker(own, lambda worker: seen.append((worker, info.dataset)))(3)
         assert seen == [(3, own.dataset)]
 
-    def test_without_a_function_of_the_users(self, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_without_a_function_of_the_user(self, monkeypatch: pytest.MonkeyPatch) -> None:
         info = SimpleNamespace(dataset="wrapped")
         monkeypatch.setattr(wrappers, "get_worker_info", lambda: info)
         own = worker_side()
@@ -157,7 +157,7 @@ def native(loader: Any) -> Any:
 
 
 def attributes(loader: DataLoader[Any]) -> dict[str, Any]:
-    """What stands on the loader; iterating it notes a few things of torch's own."""
+    """Return the loader's attributes without those that torch sets when it is iterated."""
     return {name: value for name, value in vars(loader).items() if not name.startswith("_")}
 
 
@@ -167,10 +167,10 @@ class Countdown(IterableDataset[Any]):
 
 
 class TestFeed:
-    """The loader's iterator with the shells inside; the loader stays the user's."""
+    """The loader's iterator with the wrappers inside; the loader itself is unchanged."""
 
     @pytest.mark.parametrize("batch_size", [3, None])
-    def test_the_loader_is_the_users_again(self, batch_size: int | None) -> None:
+    def test_the_loader_is_restored(self, batch_size: int | None) -> None:
         loader = DataLoader(Transformed(size=7), batch_size=batch_size)
         before = attributes(loader)
         feed = Feed(loader, native, SystemClock())
@@ -179,7 +179,7 @@ class TestFeed:
         feed.close()
         assert attributes(loader) == before
 
-    def test_the_loader_is_the_users_again_when_it_cannot_be_iterated(self) -> None:
+    def test_the_loader_is_restored_if_it_cannot_be_iterated(self) -> None:
         loader = DataLoader(Transformed(size=7))
         before = attributes(loader)
 

@@ -1,4 +1,4 @@
-"""The device's calls where the device is the CPU."""
+"""The calls of a device that is the CPU."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import torch
 from pipediag.measure.device import Device
 
 
-def test_a_delayed_cpu_waits_itself(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_delay_on_the_cpu_sleeps(monkeypatch: pytest.MonkeyPatch) -> None:
     slept: list[float] = []
     monkeypatch.setattr(time, "sleep", slept.append)
     device = Device(torch.device("cpu"))
@@ -19,7 +19,7 @@ def test_a_delayed_cpu_waits_itself(monkeypatch: pytest.MonkeyPatch) -> None:
     assert slept == [0.25, 0.5]
 
 
-def test_there_is_nothing_else_on_it() -> None:
+def test_a_cpu_has_nothing_else() -> None:
     device = Device(torch.device("cpu"))
     device.synchronize()
     device.forget_peak()

@@ -11,7 +11,7 @@ from pipediag.measure.evidence import BatchCost, Evidence, worker_figures
 from pipediag.measure.machine import cgroup_quota, environment
 
 
-def test_worker_figures_exactly() -> None:
+def test_worker_figures() -> None:
     costs = [BatchCost(0.2, 0.1, 0.02), BatchCost(0.3, 0.2, 0.03)]
     assert worker_figures(costs) == {
         "worker_ms": 250.0,
@@ -32,7 +32,7 @@ def test_worker_figures_with_collating() -> None:
 
 
 def test_worker_figures_of_a_worker_with_threads() -> None:
-    """More CPU than wall time: nothing was blocked, rather than less than nothing."""
+    """More CPU time than wall time: the blocked share is 0, not negative."""
     assert worker_figures([BatchCost(0.1, 0.25)]) == {
         "worker_ms": 100.0,
         "worker_cpu": 2.5,
@@ -42,18 +42,18 @@ def test_worker_figures_of_a_worker_with_threads() -> None:
 
 
 @pytest.mark.parametrize("costs", [[], [BatchCost()]])
-def test_worker_figures_of_nothing(costs: list[BatchCost]) -> None:
+def test_worker_figures_without_batches(costs: list[BatchCost]) -> None:
     assert worker_figures(costs) == {}
 
 
 def test_evidence_of_this_process() -> None:
-    gone = 2**22 + 1  # no process has this number
+    gone = 2**22 + 1  # there is no such process
     evidence = Evidence([os.getpid(), gone], None)
     sum(range(100_000))
     figures = evidence.finish(steps=5)
     assert figures.keys() == {"process_cpu", "cores_used", "cores_busy", "disk_read_mb"}
     assert all(value >= 0 for value in figures.values())
-    assert figures["cores_used"] == figures["process_cpu"], "its own time is counted once"
+    assert figures["cores_used"] == figures["process_cpu"], "its own time counts once"
 
 
 class TestQuota:

@@ -1,4 +1,4 @@
-"""The machine's cores and NUMA nodes, read from made files."""
+"""The machine's cores, quota and NUMA nodes, read from made files."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pipediag.measure.machine import _listed, cores, cpus, numa_node
 
 @pytest.fixture
 def allowed(monkeypatch: pytest.MonkeyPatch) -> set[int]:
-    """CPUs that the process may use; tests add to them."""
+    """The CPUs that the process may use; tests add to them."""
     cpus: set[int] = set()
     monkeypatch.setattr(machine, "allowed_cpus", lambda: cpus)
     return cpus
@@ -41,7 +41,7 @@ def test_no_list_of_cpus(tmp_path: Path) -> None:
 class TestNode:
     @pytest.fixture
     def root(self, tmp_path: Path) -> Path:
-        """A machine of two nodes with four CPUs each, and a node of memory only."""
+        """A machine with two nodes of four CPUs each, and a node with only memory."""
         for node, listed in (("node0", "0-1,4-5"), ("node1", "2-3,6-7"), ("node10", "")):
             (tmp_path / node).mkdir()
             (tmp_path / node / "cpulist").write_text(f"{listed}\n")
@@ -49,17 +49,17 @@ class TestNode:
         return tmp_path
 
     @pytest.mark.parametrize(("own", "node"), [({2, 7}, 1), ({0, 1, 4, 5}, 0), ({0, 2}, None), (set(), None)])
-    def test_that_holds_all(self, root: Path, allowed: set[int], own: set[int], node: int | None) -> None:
+    def test_the_node_that_holds_all_cpus(self, root: Path, allowed: set[int], own: set[int], node: int | None) -> None:
         allowed |= own
         assert numa_node(root) == node
 
-    def test_a_machine_that_does_not_tell(self, tmp_path: Path, allowed: set[int]) -> None:
+    def test_a_machine_without_the_files(self, tmp_path: Path, allowed: set[int]) -> None:
         allowed.add(0)
         assert numa_node(tmp_path) is None
 
 
 def test_cores(allowed: set[int], monkeypatch: pytest.MonkeyPatch) -> None:
-    """The smallest of all limits counts."""
+    """The minimum of all limits counts."""
     monkeypatch.setattr(machine.os, "cpu_count", lambda: 6)
     monkeypatch.setattr(machine, "cgroup_quota", lambda: None)
     assert (cpus(), cores()) == (6, 6)

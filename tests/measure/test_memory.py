@@ -11,7 +11,7 @@ from pipediag.measure.memory import group_folders, limit_of, limits
 V2 = "0::/user.slice/job.scope\n"
 V1 = "9:name=systemd:/\n5:cpuacct,cpu:/elsewhere\n4:memory:/docker/3b89\n0::/\n"
 NESTED = "0::/../other\n"
-#: From a container with version 1, and with version 2.
+#: Recorded in a container with version 1, and in one with version 2.
 STAT_V1 = (
     "cache 200704\ninactive_file 40960\nhierarchical_memory_limit 9223372036854771712\ntotal_inactive_file 81920\n"
 )
@@ -27,7 +27,7 @@ STAT_V2 = "anon 500\nfile 700\ninactive_file 300\nactive_file 400\n"
         ("", [".", "memory"]),
     ],
 )
-def test_folders_of_the_groups_that_limit_memory(groups: str, expected: list[str]) -> None:
+def test_folders_of_groups_that_limit_memory(groups: str, expected: list[str]) -> None:
     assert group_folders(groups, Path("/cg")) == [Path("/cg") / folder for folder in expected]
 
 
@@ -48,7 +48,7 @@ def test_free_bytes_of_a_group(limit: str, used: str, stat: str, expected: tuple
     assert limit_of(limit, used, stat) == expected
 
 
-def test_every_group_from_the_processs_own_to_the_root_counts(tmp_path: Path) -> None:
+def test_all_groups_up_to_the_root_count(tmp_path: Path) -> None:
     root, own = tmp_path / "cgroup", tmp_path / "own"
     own.write_text(V2)
     for folder, limit in (("user.slice", "5000"), ("user.slice/job.scope", "max")):

@@ -1,4 +1,4 @@
-"""Which rank of a job a process is, by the variables of those that start it."""
+"""Which rank of a job a process is, from the variables of launchers and schedulers."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from pipediag.measure.own_rank import LOCAL_VARIABLES, local_rank
         ({"LOCAL_RANK": "1", "WORLD_SIZE": "2"}, 1),
         ({"LOCAL_RANK": "0", "WORLD_SIZE": "2"}, 0),
         ({"LOCAL_RANK": "0", "WORLD_SIZE": "1"}, None),
-        ({"RANK": "1", "WORLD_SIZE": "2"}, None),  # one process a host
+        ({"RANK": "1", "WORLD_SIZE": "2"}, None),  # one process per host
         ({"SLURM_LOCALID": "3", "SLURM_NTASKS": "4"}, 3),
         ({"SLURM_LOCALID": "0", "SLURM_NTASKS": "1"}, None),
         ({"SLURM_LOCALID": "x", "SLURM_NTASKS": "4", "MPI_LOCALRANKID": "2", "PMI_SIZE": "8"}, 2),

@@ -21,12 +21,12 @@ def everything(session: Session) -> list[str]:
 
 
 def nothing(session: Session) -> list[str]:
-    """One round of everything, and no more."""
+    """Choose every rung once, and no further round."""
     return [] if session.windows else ALL
 
 
 def in_turn(*rounds: list[str]) -> Choose:
-    """Everything, then the rungs of the second round, the third, and so on; then no more."""
+    """Return a function that chooses every rung, then the rungs of each further round, then none."""
 
     def choose(session: Session) -> list[str]:
         if not session.windows:
@@ -38,7 +38,7 @@ def in_turn(*rounds: list[str]) -> Choose:
 
 
 def step(schedule: Schedule) -> str | None:
-    """One window of the rung that is next."""
+    """Record a window of the next rung."""
     rung = schedule.next_rung()
     if rung is not None:
         schedule.session.windows.append(Window(rung, schedule.round, 4, 1.0))
@@ -52,7 +52,7 @@ def walk(schedule: Schedule, count: int) -> list[str]:
 
 
 def to_the_end(schedule: Schedule, most: int = 100) -> list[list[str]]:
-    """Every round until the schedule ends, each in alphabetical order."""
+    """Return all rounds until the schedule ends, each in alphabetical order."""
     for _ in range(most):
         if step(schedule) is None:
             break
@@ -69,14 +69,14 @@ def test_every_round_is_a_permutation() -> None:
     assert all(sorted(one) == sorted(ALL) for one in rounds)
 
 
-def test_every_second_round_goes_the_other_way() -> None:
-    """What drifts falls on neighbours alike."""
+def test_every_second_round_is_reversed() -> None:
+    """Drift then affects neighbours equally."""
     rounds = rounds_of(walk(Schedule(ALL, Session(), everything), 4 * len(ALL)), len(ALL))
     assert rounds == [rounds[0], rounds[0][::-1]] * 2
 
 
-def test_what_answers_most_comes_first() -> None:
-    """An early end then leaves the most useful windows: whether it starves, which side, and where."""
+def test_the_most_informative_rungs_come_first() -> None:
+    """An early end then leaves the windows that tell whether the loop starves, on which side, and where."""
     assert walk(Schedule(ALL, Session(), everything), 3) == ["device", "worker", "baseline"]
     assert walk(Schedule(RUNGS, Session(), everything), 7)[3:] == ["host", "sample", "raw", "warm"]
 
@@ -93,34 +93,34 @@ def test_windows_carry_their_round() -> None:
 
 
 class TestChoosing:
-    """Which rungs the rounds hold."""
+    """The rungs of each round."""
 
-    def test_already_the_first_round_is_chosen(self) -> None:
+    def test_the_first_round_is_chosen_too(self) -> None:
         schedule = Schedule(RUNGS, Session(), lambda session: [] if session.windows else ["device", "baseline"])
         assert to_the_end(schedule) == [["baseline", "device"]]
 
     def test_every_rung_has_one_window_before_it_ends(self) -> None:
         assert to_the_end(Schedule(RUNGS, Session(), nothing)) == [sorted(RUNGS)]
 
-    def test_later_rounds_hold_the_chosen_rungs_only(self) -> None:
+    def test_later_rounds_have_only_the_chosen_rungs(self) -> None:
         chosen = [["raw", "sample"], ["baseline"], ["device", "raw", "supply"]]
         assert to_the_end(Schedule(ALL, Session(), in_turn(*chosen))) == [sorted(ALL), *map(sorted, chosen)]
 
-    def test_it_ends_at_the_first_round_that_holds_nothing(self) -> None:
+    def test_it_ends_at_the_first_empty_round(self) -> None:
         rounds = to_the_end(Schedule(ALL, Session(), in_turn(["raw"], [], ["raw"])))
         assert rounds == [sorted(ALL), ["raw"]]
 
-    def test_an_end_is_an_end(self) -> None:
+    def test_it_stays_ended(self) -> None:
         schedule = Schedule(RUNGS, Session(), nothing)
         to_the_end(schedule)
         assert [schedule.next_rung() for _ in range(3)] == [None] * 3
 
-    def test_cuts_may_come_in_later(self) -> None:
+    def test_cuts_may_be_added_later(self) -> None:
         chosen = [["raw", "transform:2"], ["transform:1", "transform:2"]]
         assert to_the_end(Schedule(RUNGS, Session(), in_turn(*chosen)))[1:] == chosen
 
-    def test_other_rungs_may_not(self) -> None:
-        """What was not asked for is not measured because an analysis would like it."""
+    def test_other_rungs_may_not_be_added(self) -> None:
+        """Rungs that were not requested are not measured, even if the analysis chooses them."""
         schedule = Schedule(["device", "baseline"], Session(), in_turn(["raw", "device", "supply"]))
         assert to_the_end(schedule) == [["baseline", "device"], ["device"]]
         assert [schedule.allows(name) for name in ("device", "raw", "supply", "transform:3")] == [
@@ -130,7 +130,7 @@ class TestChoosing:
             True,
         ]
 
-    def test_it_is_asked_once_a_round(self) -> None:
+    def test_each_round_is_chosen_once(self) -> None:
         asked: list[int] = []
 
         def five(session: Session) -> list[str]:
@@ -140,8 +140,8 @@ class TestChoosing:
         assert len(to_the_end(Schedule(RUNGS, Session(), five))) == 5
         assert asked == [i * len(RUNGS) for i in range(6)]
 
-    def test_it_sees_the_rounds_before_and_nothing_else(self) -> None:
-        """Else the round's rungs would change while it is measured."""
+    def test_only_earlier_rounds_are_considered(self) -> None:
+        """Otherwise the round's rungs would change while it is measured."""
         seen: list[set[int]] = []
 
         def choose(session: Session) -> list[str]:
@@ -165,7 +165,7 @@ class TestChoosing:
         assert len(schedule.session.windows) == len(RUNGS)
 
 
-def test_asking_changes_nothing() -> None:
+def test_next_rung_changes_nothing() -> None:
     schedule = Schedule(ALL, Session(), everything)
     walk(schedule, 12)
     assert schedule.next_rung() == schedule.next_rung()
@@ -181,7 +181,7 @@ def test_resumes_where_an_earlier_pass_ended(ended_after: int) -> None:
 
 
 @given(st.integers(0, 14))
-def test_resumes_in_the_middle_of_a_round_of_a_few(ended_after: int) -> None:
+def test_resumes_within_a_round_of_few_rungs(ended_after: int) -> None:
     choose = in_turn(["raw", "transform:1", "sample"], ["transform:1", "transform:2"], ["baseline"])
     expected = walk(Schedule(RUNGS, Session(), choose), 13)
     session = Session()
@@ -191,7 +191,7 @@ def test_resumes_in_the_middle_of_a_round_of_a_few(ended_after: int) -> None:
     assert resumed.next_rung() is None
 
 
-def test_a_rung_that_lags_in_its_round_catches_up() -> None:
+def test_a_rung_that_lags_catches_up() -> None:
     session = Session(windows=[Window(rung, 0, 4, 1.0) for rung in RUNGS if rung != "raw"])
     assert to_the_end(Schedule(RUNGS, session, nothing)) == [sorted(RUNGS)]
 
@@ -205,7 +205,7 @@ def test_withdraw() -> None:
     assert "raw" not in walk(schedule, 30)
 
 
-def test_withdrawn_in_the_middle_of_a_round() -> None:
+def test_withdraw_within_a_round() -> None:
     schedule = Schedule(ALL, Session(), in_turn(["raw", "transform:1", "sample"], ["raw", "transform:1"]))
     walk(schedule, len(ALL))
     for name in ("transform:1", "raw"):
@@ -213,7 +213,7 @@ def test_withdrawn_in_the_middle_of_a_round() -> None:
     assert to_the_end(schedule) == [sorted(ALL), ["sample"]]
 
 
-def test_withdrawing_every_rung_ends_it() -> None:
+def test_withdrawing_every_rung_ends_the_schedule() -> None:
     schedule = Schedule(["raw"], Session(), everything)
     schedule.withdraw("raw")
     assert schedule.next_rung() is None

@@ -1,4 +1,4 @@
-"""Single steps and their waits, exactly: by the host's clock, and by events of a device that is behind the host."""
+"""Single steps and their waits are exact: by the host's clock, and by events of a device that lags behind it."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ class FakeClock:
 
 
 class Event:
-    """Passes when the device gets there; ``at`` is the device's own time of that, in seconds."""
+    """Passes when the device reaches it; ``at`` is the device's time then, in seconds."""
 
     def __init__(self, device: FakeDevice) -> None:
         self._device = device
@@ -30,7 +30,7 @@ class Event:
 
 
 class FakeDevice:
-    """Does what is queued on it, one piece after another."""
+    """Runs queued work, one piece after another."""
 
     def __init__(self, clock: FakeClock) -> None:
         self.clock = clock
@@ -44,7 +44,7 @@ class FakeDevice:
 
 
 def steps(watch: StepClock, clock: FakeClock, count: int, wait: float, work: float) -> None:
-    """So many steps of the loop, up to the question that follows the last of them."""
+    """Run steps of the loop, up to the request that follows the last one."""
     watch.asks()
     for _ in range(count):
         clock.seconds += wait
@@ -59,9 +59,9 @@ class TestHost:
         watch = StepClock(clock)
         steps(watch, clock, 3, wait=0.25, work=0.5)
         assert watch.take() == [(0.75, 0.25)] * 3
-        assert watch.take() == [], "each is given once"
+        assert watch.take() == [], "each is returned once"
 
-    def test_a_step_is_over_when_the_next_batch_is_asked_for(self) -> None:
+    def test_a_step_ends_when_the_next_batch_is_requested(self) -> None:
         clock = FakeClock()
         watch = StepClock(clock)
         watch.asks()
@@ -72,7 +72,7 @@ class TestHost:
         watch.asks()
         assert watch.take() == [(0.75, 0.25)]
 
-    def test_a_batch_that_did_not_come_makes_no_step(self) -> None:
+    def test_no_step_without_a_batch(self) -> None:
         clock = FakeClock()
         watch = StepClock(clock)
         watch.asks()
@@ -82,9 +82,9 @@ class TestHost:
         clock.seconds += 0.25
         watch.gets()
         watch.asks()
-        assert watch.take() == [(0.25, 0.25)], "the wait is counted from the second question"
+        assert watch.take() == [(0.25, 0.25)], "the wait counts from the second request"
 
-    def test_a_batch_that_nobody_asked_for_makes_no_step(self) -> None:
+    def test_no_step_without_a_request(self) -> None:
         clock = FakeClock()
         watch = StepClock(clock)
         watch.gets()
@@ -93,7 +93,7 @@ class TestHost:
         assert watch.take() == []
 
     def test_breaks(self) -> None:
-        """Neither the step under way nor what comes before the next question is one of the loop's."""
+        """Neither the current step nor the time until the next request counts."""
         clock = FakeClock()
         watch = StepClock(clock)
         steps(watch, clock, 2, wait=0.25, work=0.5)
@@ -105,10 +105,10 @@ class TestHost:
 
 
 class TestDevice:
-    """The device is asked for its own times, and never waited for."""
+    """Times come from the device, which is never synchronized."""
 
-    def test_what_the_loop_waits_while_the_device_computes_is_no_wait(self) -> None:
-        """The loop issues steps of a second in no time, then waits 0.5 s for its batch."""
+    def test_waiting_while_the_device_computes_does_not_count(self) -> None:
+        """The loop issues steps of 1 s in no time, then waits 0.5 s for its batch."""
         clock = FakeClock()
         device = FakeDevice(clock)
         watch = StepClock(clock, device)
@@ -119,10 +119,10 @@ class TestDevice:
             device.queue(1.0)
             watch.asks()
         clock.seconds += 60.0
-        assert watch.take() == [(1.5, 0.5), (1.0, 0.0), (1.0, 0.0)], "at first the device had nothing to do"
+        assert watch.take() == [(1.5, 0.5), (1.0, 0.0), (1.0, 0.0)], "at first the device was idle"
 
-    def test_what_the_device_has_nothing_to_do_for_is(self) -> None:
-        """Batches come after 2 s, a step takes the device 0.5 s of them, and the loop 0.25 s to issue."""
+    def test_waiting_while_the_device_idles_counts(self) -> None:
+        """Batches arrive every 2 s; the loop takes 0.25 s to issue a step, and the device 0.5 s to run it."""
         clock = FakeClock()
         device = FakeDevice(clock)
         watch = StepClock(clock, device)
@@ -134,10 +134,10 @@ class TestDevice:
             device.queue(0.5)
             watch.asks()
         clock.seconds += 60.0
-        # The device has its work 0.25 s after the batch, and is done with it 0.5 s later: then it waits.
+        # The device gets its work 0.25 s after the batch, finishes 0.5 s later, and then idles.
         assert watch.take() == [(2.75, 2.0), (2.25, 1.5), (2.25, 1.5)]
 
-    def test_steps_that_the_device_has_not_done_yet_are_kept(self) -> None:
+    def test_steps_that_the_device_has_not_finished_are_held_back(self) -> None:
         clock = FakeClock()
         device = FakeDevice(clock)
         watch = StepClock(clock, device)
@@ -179,7 +179,7 @@ class TestDevice:
         steps(watch, clock, 2, wait=0.25, work=0.5)
         assert watch.take() == [(0.75, 0.25)] * 2
 
-    def test_clocks_of_events_that_go_back_are_no_gain(self) -> None:
+    def test_event_times_that_go_back_count_as_zero(self) -> None:
         clock = FakeClock()
 
         class Backwards(FakeDevice):

@@ -1,4 +1,4 @@
-"""Which synchronising calls a log reports, how often they happen, and in which order: exactly."""
+"""Which synchronizing calls a log reports, how often they happen, and in which order."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def test_several_times_a_step() -> None:
     assert (sync.per_step, sync.ms_per_step) == (1.5, 500.0)
 
 
-def test_nothing_seen() -> None:
+def test_no_calls() -> None:
     assert log_of([], []).report() == []
 
 
@@ -58,7 +58,7 @@ def test_equal_cost_in_the_order_of_places() -> None:
     assert [s.where for s in log_of([(READ, 0.25), (other, 0.25)]).report()] == ["train.py:02", "train.py:10"]
 
 
-def test_one_duration_that_is_not_known_leaves_the_sum_unknown() -> None:
+def test_one_unknown_duration_makes_the_sum_unknown() -> None:
     (sync,) = log_of([(READ, 0.25)], [(READ, None)]).report()
     assert (sync.per_step, sync.ms_per_step) == (1.0, None)
 
@@ -75,7 +75,7 @@ def test_the_same_call_at_two_lines_and_two_calls_at_one_line() -> None:
 
 
 class TestLeast:
-    """One-off calls are left out, however costly or frequent they are when they come."""
+    """Occasional calls are left out, however costly or frequent they are in their step."""
 
     STEPS = ([(READ, 1.0), (READ, 1.0), (READ, 1.0), (READ, 1.0)], [(COPY, 0.125)], [(COPY, 0.125)], [(COPY, 0.125)])
 
@@ -86,7 +86,7 @@ class TestLeast:
         assert [s.call for s in log_of(*self.STEPS).report(least=0.75)] == ["to()"]
         assert log_of(*self.STEPS).report(least=0.76) == []
 
-    def test_none_reports_whatever_happened(self) -> None:
+    def test_a_share_of_zero_reports_everything(self) -> None:
         found = log_of(*self.STEPS).report(least=0)
         assert [(s.call, s.per_step, s.ms_per_step) for s in found] == [("item()", 1.0, 1000.0), ("to()", 0.75, 93.75)]
 

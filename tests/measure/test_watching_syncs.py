@@ -1,6 +1,6 @@
-"""Watching for synchronising calls, on a stand-in for CUDA: who is blamed, what is timed, and that all is undone.
+"""Watch for synchronizing calls on a simulated CUDA: which line is blamed, what is timed, and that all is undone.
 
-The stand-in warns as torch does, from a file that counts as torch's.
+It warns as torch does, from a file that counts as torch's.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from pipediag.usercode.places import short
 
 HERE = Path(__file__)
 
-#: What synchronises in torch, and how: ``warn`` says that a call has synchronised.
+#: Simulated torch functions that synchronize; ``warn`` reports it.
 LIBRARY = """
 import warnings
 
@@ -73,7 +73,7 @@ class Clock:
 
 @pytest.fixture
 def library(monkeypatch: pytest.MonkeyPatch) -> types.SimpleNamespace:
-    """A torch with a device: ``item()`` takes a quarter of a second and warns twice."""
+    """Simulate torch with a device: ``item()`` takes 0.25 s and warns twice."""
     clock, modes, available = Clock(), [0], [True]
     names = {"native": Tensor.item, "clock": clock, "modes": modes, "available": available}
     names["__name__"] = "torch.stand_in"
@@ -88,7 +88,7 @@ def library(monkeypatch: pytest.MonkeyPatch) -> types.SimpleNamespace:
 
 @pytest.fixture(autouse=True)
 def nothing_left_installed() -> Iterator[None]:
-    """Every hook has its undoing: a test that leaves one behind fails."""
+    """Fail a test that leaves a hook behind."""
 
     def installed() -> list[Any]:
         watched = [vars(owner).get(name) for owner, name, _ in suspects.suspects()]
@@ -101,7 +101,7 @@ def nothing_left_installed() -> Iterator[None]:
 
 
 def line_of(text: str) -> str:
-    """``file:line`` of the one line in this file that ends in a comment."""
+    """Return ``file:line`` and text of the one line in this file that ends in this comment."""
     lines = HERE.read_text().splitlines()
     (number,) = [i for i, line in enumerate(lines, 1) if line.endswith(f"  # {text}")]
     return f"{short(str(HERE))}:{number}"
@@ -127,8 +127,8 @@ def test_a_call_with_its_line_and_duration(library: Any) -> None:
     assert "every N steps" in sync.help
 
 
-def test_a_call_that_does_not_synchronise_is_none(library: Any) -> None:
-    """The reading of a tensor in host memory goes through the same functions."""
+def test_a_call_that_does_not_synchronize_is_not_logged(library: Any) -> None:
+    """Reading a tensor in host memory uses the same functions."""
     ready = torch.tensor([1.0, 2.0])
 
     def train() -> None:
@@ -139,7 +139,7 @@ def test_a_call_that_does_not_synchronise_is_none(library: Any) -> None:
 
 
 def test_printing_is_one_call(library: Any) -> None:
-    """Whatever is read for it, element by element."""
+    """Although it reads element by element."""
     losses = torch.tensor([1.0, 2.0])
 
     def train() -> None:
@@ -150,7 +150,7 @@ def test_printing_is_one_call(library: Any) -> None:
     assert [(sync.call, sync.per_step) for sync in found] == [("printing a tensor", 1.0)] * 2
 
 
-def test_a_function_of_torchs_is_named_with_what_synchronises_in_it(library: Any) -> None:
+def test_a_torch_function_is_named_with_the_call_inside_it(library: Any) -> None:
     scaler, found = library.GradScaler(), torch.tensor(0.0)
 
     def train() -> None:
@@ -162,7 +162,7 @@ def test_a_function_of_torchs_is_named_with_what_synchronises_in_it(library: Any
     assert sys.version_info < (3, 11) or "fused=True" in sync.help
 
 
-def test_a_function_of_torchs_that_is_not_watched(library: Any) -> None:
+def test_a_torch_function_that_is_not_wrapped(library: Any) -> None:
     def train() -> None:
         library.clip(torch.ones(2))  # clip
 
@@ -171,7 +171,7 @@ def test_a_function_of_torchs_that_is_not_watched(library: Any) -> None:
 
 
 def test_a_library_between_torch_and_the_user(library: Any) -> None:
-    """The user's line counts, wherever below it a library synchronises."""
+    """The user's line counts, however deep below it a library synchronizes."""
     trainer = in_file("/usr/lib/python3/site-packages/trainer/loop.py", "trainer.loop", "def log(loss): loss.item()")
 
     def train() -> None:
@@ -180,7 +180,7 @@ def test_a_library_between_torch_and_the_user(library: Any) -> None:
     assert [(s.call, s.where) for s in in_three_steps(train)] == [("item() in log()", line_of("trainer"))]
 
 
-def test_a_loop_that_is_a_librarys_altogether(library: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_loop_that_belongs_to_a_library(library: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(syncs, "is_users", lambda file: False)
     where = "/usr/lib/python3/site-packages/trainer/loop.py"
     trainer = in_file(where, "trainer.loop", "def fit(scaler, tensor):\n    scaler.step(tensor)")
@@ -189,13 +189,13 @@ def test_a_loop_that_is_a_librarys_altogether(library: Any, monkeypatch: pytest.
     assert sync.call.endswith("step()")
 
 
-def test_what_pipediag_does_is_not_the_users(library: Any) -> None:
+def test_calls_of_pipediag_are_not_logged(library: Any) -> None:
     ours = in_file(str(Path(frames.__file__).with_name("some.py")), "pipediag.some", "def some(loss): loss.item()")
     assert in_three_steps(lambda: ours["some"](torch.tensor(1.0))) == []
 
 
 def in_file(file: str, name: str, code: str) -> dict[str, Any]:
-    """The globals of a module of that name, as if it came from that file."""
+    """Return the globals of a module of that name, as if it came from that file."""
     names: dict[str, Any] = {"__name__": name}
     exec(compile(code, file, "exec"), names)
     return names
@@ -209,7 +209,7 @@ def test_waiting_counts_without_a_warning(library: Any) -> None:
     assert (sync.call, sync.where, sync.per_step) == ("torch.cuda.synchronize()", line_of("wait"), 1.0)
 
 
-def test_a_call_that_raises_passes_its_error_on(library: Any) -> None:
+def test_an_error_of_a_call_is_passed_on(library: Any) -> None:
     with syncs.watch() as seen:
         with pytest.raises(RuntimeError, match="cannot be converted"):
             torch.ones(2).item()
@@ -226,7 +226,7 @@ def test_everything_is_undone_when_the_loop_raises(library: Any) -> None:
 
 
 def test_other_threads_are_left_alone(library: Any) -> None:
-    """Their warnings do not appear, and are nobody's."""
+    """Their warnings are neither shown nor logged."""
 
     def elsewhere() -> None:
         torch.tensor(1.0).item()
@@ -242,7 +242,7 @@ def test_other_threads_are_left_alone(library: Any) -> None:
     assert shown == []
 
 
-def test_a_watched_function_that_was_kept_does_no_harm_later(library: Any) -> None:
+def test_a_wrapped_function_that_was_kept_is_harmless_later(library: Any) -> None:
     with syncs.watch() as seen:
         kept = torch.cuda.synchronize
         seen.step()
@@ -262,7 +262,7 @@ def test_nothing_is_installed_without_cuda(monkeypatch: pytest.MonkeyPatch) -> N
 
 @contextmanager
 def recorded() -> Iterator[list[str]]:
-    """The texts of the warnings that a program would show."""
+    """Return the texts of the warnings that a program would show."""
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         texts: list[str] = []
@@ -271,9 +271,9 @@ def recorded() -> Iterator[list[str]]:
 
 
 class TestWarnings:
-    """The program's own warnings come as ever, and torch's about the mode never."""
+    """The program's own warnings are shown as usual, torch's about the mode never."""
 
-    def test_none_of_ours_and_all_of_its_own(self, library: Any) -> None:
+    def test_only_the_programs_own_warnings_are_shown(self, library: Any) -> None:
         def train() -> None:
             torch.tensor(1.0).item()
             library.warn()
@@ -305,8 +305,8 @@ class TestWarnings:
         added = warnings.filters[0]
         assert (added[0], added[1].pattern) == ("ignore", "some text")
 
-    def test_seen_although_it_was_shown_before(self, library: Any) -> None:
-        """Python shows a warning once for each line, and remembers that."""
+    def test_logged_although_it_was_shown_before(self, library: Any) -> None:
+        """Python remembers which warnings it has shown, once for each line."""
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("default")
             library.warn()
@@ -314,7 +314,7 @@ class TestWarnings:
             assert len(in_three_steps(lambda: library.warn())) == 1
         assert len(caught) == 1
 
-    def test_a_program_that_asked_for_them_sees_them(self, library: Any) -> None:
+    def test_a_program_that_enabled_the_warnings_sees_them(self, library: Any) -> None:
         library.modes.append(1)
         with recorded() as shown:
             found = in_three_steps(lambda: library.warn())
@@ -322,7 +322,7 @@ class TestWarnings:
         assert [text[:30] for text in shown] == ["called a synchronizing CUDA op"] * 3
         assert library.modes[-1] == 1
 
-    def test_a_program_that_has_them_raised_keeps_that(self, library: Any) -> None:
+    def test_a_program_that_raises_them_as_errors_still_does(self, library: Any) -> None:
         library.modes.append(2)
         with syncs.watch():
             assert library.modes[-1] == 2
@@ -330,7 +330,7 @@ class TestWarnings:
 
 
 class TestStandIns:
-    """What is put in the place of torch's functions passes for them."""
+    """The wrappers behave like torch's own functions."""
 
     def test_a_key_in_a_table_of_handlers(self, library: Any) -> None:
         before = {Tensor.to: "to", torch.tensor: "tensor"}
@@ -340,8 +340,8 @@ class TestStandIns:
             assert Tensor.to != Tensor.cpu
         assert during[Tensor.to] == "to"
 
-    def test_a_subclass_that_knows_its_functions(self, library: Any) -> None:
-        """It is given functions that it recognises, and none more than without us."""
+    def test_a_subclass_that_recognizes_its_functions(self, library: Any) -> None:
+        """It gets functions that it recognizes, and no more than without wrappers."""
         known = {Tensor.to: "to", Tensor.__getitem__: "[]", Tensor.cpu: "cpu"}
         given = []
 
@@ -356,14 +356,14 @@ class TestStandIns:
             listing.to(torch.float64)[1:].cpu()
         assert given == ["to", "[]", "cpu"]
 
-    def test_one_that_travels_is_the_original(self, library: Any) -> None:
+    def test_a_pickled_wrapper_becomes_the_original(self, library: Any) -> None:
         native = torch.as_tensor
         with syncs.watch():
             assert pickle.loads(pickle.dumps(native)) == native
             sent = pickle.dumps(torch.as_tensor)
         assert pickle.loads(sent) is native
 
-    def test_names_and_texts_are_the_originals(self, library: Any) -> None:
+    def test_names_and_docstrings_are_the_originals(self, library: Any) -> None:
         with syncs.watch():
             assert torch.tensor.__name__ == "tensor"
             assert "Constructs a tensor" in torch.tensor.__doc__
@@ -392,7 +392,7 @@ class TestStandIns:
 
 
 class OnGpu(Tensor):
-    """A tensor in host memory that says it is on a GPU."""
+    """A tensor in host memory that claims to be on a GPU."""
 
     is_cuda = property(lambda self: True)
     device = property(lambda self: torch.device("cuda"))
@@ -408,14 +408,14 @@ class Pinned(Tensor):
 
 
 def found(name: str, args: tuple[Any, ...], result: Any, warned: bool = False, **kwargs: Any) -> str | None:
-    """What a call to a method of a tensor's is taken for."""
+    """Return the name and advice for a call of a tensor's method."""
     suspect = next(suspect for owner, known, suspect in suspects.suspects() if (owner, known) == (Tensor, name))
     description = suspect.found(args, kwargs, result, warned)
     return description[0] if description else None
 
 
 class TestCopies:
-    """Those that torch warns of block; of the others it depends on the memory, and how the tensor lies in it."""
+    """Copies that torch warns about block; whether others do depends on the memory and the tensor's layout."""
 
     def test_from_pageable_memory(self) -> None:
         host = torch.ones(4, 4)
@@ -444,20 +444,20 @@ class TestCopies:
 
     def test_to_the_host(self) -> None:
         device, host = on_gpu(torch.ones(4)), torch.ones(4)
-        assert found("to", (device, "cpu"), host.as_subclass(Pinned)) is None  # torch takes pinned memory by itself
+        assert found("to", (device, "cpu"), host.as_subclass(Pinned)) is None  # torch pins the target itself
         assert found("to", (device, "cpu"), host, warned=True) == "to()"
         assert found("copy_", (host, device), host) == "copy_(non_blocking=True) of pageable memory"
         pinned = host.as_subclass(Pinned)
         assert found("copy_", (pinned, device), pinned) is None
 
-    def test_what_crosses_no_bus(self) -> None:
+    def test_copies_on_one_side(self) -> None:
         host = torch.ones(4)
         assert found("to", (host, torch.float64), host.double()) is None
         assert found("to", (on_gpu(host), torch.float64), on_gpu(host.double())) is None
         assert found("to", (host[:0], "cuda"), on_gpu(host[:0])) is None
         assert found("to", (host, "cuda"), "what a subclass of the user's makes of it") is None
 
-    def test_help_depends_on_the_direction(self) -> None:
+    def test_advice_depends_on_the_direction(self) -> None:
         device, host = on_gpu(torch.ones(4)), torch.ones(4)
         to = next(suspect for _, name, suspect in suspects.suspects() if name == "to")
         up, down = to.found((host, "cuda"), {}, device, True), to.found((device, "cpu"), {}, host, True)
@@ -472,22 +472,22 @@ class TestIndexing:
         assert found("__getitem__", (x, (0, mask)), x, warned=True) == "boolean indexing"
         assert found("__setitem__", (x, mask, 0.0), None, warned=True) == "boolean assignment by index"
 
-    def test_without_a_mask_it_is_an_index_from_elsewhere(self) -> None:
+    def test_an_index_without_a_mask(self) -> None:
         x = torch.ones(4)
         assert found("__getitem__", (x, torch.tensor([1])), x, warned=True) == "indexing"
 
-    def test_nothing_without_a_warning(self) -> None:
+    def test_not_logged_without_a_warning(self) -> None:
         x = torch.ones(4)
         assert found("__getitem__", (x, x > 0), x) is None
 
 
-def test_every_suspect_has_a_name_and_help_and_is_there() -> None:
+def test_every_suspect_exists_and_has_a_name_and_advice() -> None:
     for owner, name, suspect in suspects.suspects():
         assert callable(getattr(owner, name))
         assert suspect.call and suspect.help.endswith(".")
 
 
-def test_a_log_is_what_watching_gives(library: Any) -> None:
+def test_watch_yields_a_log(library: Any) -> None:
     with syncs.watch() as seen:
         seen.step()
     assert isinstance(seen, SyncLog)

@@ -1,4 +1,4 @@
-"""Timing with a fake clock, exactly; and the length of a window."""
+"""Exact timing with a fake clock, and the length of a window."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pipediag.measure.window import FEW_STEPS, MAX_STEPS, MIN_STEPS, SLOW, Stopw
 
 
 class FakeDevice:
-    """A clock that only moves when told, and a device that is ``behind`` by some seconds when synchronised."""
+    """A clock that the test moves, and a device that is ``behind`` by some seconds when synchronized."""
 
     def __init__(self) -> None:
         self.time = 1000.0
@@ -50,7 +50,7 @@ def test_one_stretch(device: FakeDevice, watch: Stopwatch) -> None:
     assert (watch.seconds, watch.steps) == (1.0, 4)
 
 
-def test_synchronized_at_the_ends_only(device: FakeDevice, watch: Stopwatch) -> None:
+def test_synchronized_only_at_the_ends(device: FakeDevice, watch: Stopwatch) -> None:
     watch.start()
     assert device.synchronized == 1
     device.steps(watch, 100, 0.25)
@@ -59,7 +59,7 @@ def test_synchronized_at_the_ends_only(device: FakeDevice, watch: Stopwatch) -> 
     assert device.synchronized == 2
 
 
-def test_work_queued_before_does_not_count_and_work_queued_within_does(device: FakeDevice, watch: Stopwatch) -> None:
+def test_only_work_queued_within_counts(device: FakeDevice, watch: Stopwatch) -> None:
     device.behind = 64.0
     watch.start()
     device.steps(watch, 4, 0.25, queued=0.5)

@@ -1,4 +1,4 @@
-"""What is in a batch: found in planted values, and not found where it is not there."""
+"""What a batch holds: planted properties are found, and none that are absent."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from ...things import Encoding, Graphs, Record, Sample
 
 
 def of(*tensors: Tensor) -> Leaf:
-    """The description of a tensor that is a batch by itself; further ones are later batches."""
+    """Return the description of a batch that is a single tensor; further tensors are later batches."""
     (leaf,) = describe_leaves(tensors)
     return leaf
 
@@ -40,10 +40,10 @@ class TestPaths:
             ("no tensor", []),
         ],
     )
-    def test_as_they_are_written(self, batch: Any, paths: list[str]) -> None:
+    def test_paths_as_the_user_writes_them(self, batch: Any, paths: list[str]) -> None:
         assert [path_text(path) for path, _ in leaves_of(batch)] == paths
 
-    def test_a_tensor_that_occurs_twice_is_one(self) -> None:
+    def test_a_tensor_that_occurs_twice_counts_once(self) -> None:
         one = torch.zeros(2)
         assert len(leaves_of([one, one])) == 1
 
@@ -83,7 +83,7 @@ class TestShape:
         ],
         ids=["sparse", "complex", "empty", "meta", "nan", "infinite", "nested"],
     )
-    def test_values_that_cannot_be_looked_at(self, tensor: Tensor) -> None:
+    def test_values_that_cannot_be_examined(self, tensor: Tensor) -> None:
         leaf = describe_leaves([[tensor]])[0] if tensor.is_nested else of(tensor)
         assert (leaf.low, leaf.high, leaf.levels, leaf.padding) == (None, None, None, None)
 
@@ -102,13 +102,13 @@ class TestValues:
         assert (leaf.whole_numbers, leaf.bytes_over_255, leaf.levels) == (False, True, 256)
 
     def test_in_half_precision(self) -> None:
-        """Rounded to so few digits, they are no bytes any more: there is no way back that is exact."""
+        """Half precision rounds them too much: the bytes cannot be restored exactly."""
         leaf = of((pictures().float() / 255).half())
         assert not leaf.bytes_over_255
         assert leaf.levels == 256
 
     def test_normalised(self) -> None:
-        """Every channel has levels of its own."""
+        """Every channel has its own levels."""
         mean, std = torch.tensor([0.485, 0.456, 0.406]), torch.tensor([0.229, 0.224, 0.225])
         leaf = of((pictures().float() / 255 - mean[:, None, None]) / std[:, None, None])
         assert (leaf.bytes_over_255, leaf.levels) == (False, 256)
@@ -118,7 +118,7 @@ class TestValues:
         assert (leaf.whole_numbers, leaf.bytes_over_255, leaf.levels) == (False, False, None)
 
     def test_one_value_among_many(self) -> None:
-        """Not all of them, then."""
+        """So not all values are bytes."""
         images = pictures().float()
         images[3, 1, 5, 5] = 0.5
         assert not of(images).whole_numbers
@@ -130,7 +130,7 @@ class TestValues:
         assert of(pictures(0, 100).float(), pictures(100, 200).float()).levels == 200
         assert of(pictures(0, 200).float(), pictures(200, 400).float()).levels is None
 
-    def test_few_values_say_nothing(self) -> None:
+    def test_too_few_values_to_tell(self) -> None:
         assert of(torch.rand(4, 5)).levels is None
 
     def test_integers(self) -> None:
@@ -146,7 +146,7 @@ class TestValues:
         assert of(torch.nn.functional.one_hot(labels, 10)).one_hot == 10
         assert of(torch.nn.functional.one_hot(labels, 10).float()).one_hot == 10
 
-    def test_one_hot_in_the_second_place(self) -> None:
+    def test_one_hot_in_the_second_dimension(self) -> None:
         masks = torch.nn.functional.one_hot(torch.randint(0, 5, (4, 9, 9)), 5).permute(0, 3, 1, 2)
         assert of(masks.contiguous()).one_hot == 5
 
@@ -165,7 +165,7 @@ class TestValues:
 
 
 def padded(*lengths: int, to: int = 10, value: float = 0.0) -> Tensor:
-    """Rows of so many ones, filled up."""
+    """Return rows with these numbers of ones, padded."""
     batch = torch.full((len(lengths), to), value)
     for row, length in zip(batch, lengths, strict=True):
         row[:length] = torch.arange(1.0, length + 1)
@@ -191,7 +191,7 @@ class TestPadding:
         assert found is not None and found.share == pytest.approx(0.4)
 
     def test_of_pictures(self) -> None:
-        """Filled up to the right and below."""
+        """Padded to the right and below."""
         batch = torch.zeros(4, 3, 10, 10)
         for image, size in zip(batch, (5, 10, 10, 5), strict=True):
             image[:, :size, :size] = torch.rand(3, size, size) + 0.1
@@ -239,7 +239,7 @@ class FakeClock:
 
 
 class Elsewhere(Device):
-    """A device that is none: everything is copied on the CPU."""
+    """A simulated device: everything is copied on the CPU."""
 
     def __init__(self) -> None:
         super().__init__(torch.device("cpu"))
@@ -251,14 +251,14 @@ class Elsewhere(Device):
 
 
 class TestCopies:
-    def test_timed_between_synchronisations(self, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_timed_between_synchronizations(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(batchfacts, "pin_memory", lambda batch: batch)
         device, facts = Elsewhere(), BatchFacts()
         copy_times(facts, (torch.ones(4), "name"), device, FakeClock())
         assert (facts.copy_ms, facts.pinned_copy_ms, facts.device_copy_ms) == (2.0, 2.0, 2.0)
         assert device.synchronized == 3 * 2 * 3
 
-    def test_where_memory_cannot_be_pinned(self, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_memory_that_cannot_be_pinned(self, monkeypatch: pytest.MonkeyPatch) -> None:
         def fails(batch: Any) -> Any:
             raise RuntimeError("no more of it")
 
@@ -268,12 +268,12 @@ class TestCopies:
         assert facts.pinned_copy_ms is None
         assert facts.device_copy_ms is not None
 
-    def test_not_of_a_batch_that_is_too_large(self, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_a_batch_too_large_for_pinning(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(batchfacts, "_PINNED_BYTES", 8)
         facts = BatchFacts()
         copy_times(facts, torch.ones(4), Elsewhere(), FakeClock())
         assert facts.pinned_copy_ms is None
 
-    def test_on_the_cpu_there_is_nothing_to_copy(self) -> None:
+    def test_nothing_to_copy_on_the_cpu(self) -> None:
         facts = describe([torch.ones(4)], Device(torch.device("cpu")), FakeClock())
         assert (facts.copy_ms, len(facts.leaves)) == (None, 1)

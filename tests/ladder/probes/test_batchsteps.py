@@ -1,4 +1,4 @@
-"""Single steps on one cached batch after another, by a loop and a clock that the test moves on."""
+"""Single steps on one cached batch after another, with a loop and a clock that the test moves."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from pipediag.ladder.probes.batchsteps import batch_steps
 class Loop:
     """Loop, clock and device in one: a step on a batch takes as many milliseconds as the batch has elements.
 
-    The step that starts the clock is over only when the device is synchronised. ``leaves`` are the numbers of the
+    A step's time passes only when the device is synchronized. ``leaves`` are the numbers of the
     steps after which the loop does not come back in the same epoch.
     """
 
@@ -56,8 +56,8 @@ def steps(loop: Loop, sizes: list[int], pace: float = 0.001, seconds: float = 3.
             return end.value  # type: ignore[no-any-return]
 
 
-def test_each_batch_by_itself() -> None:
-    """Three steps each, of which the first, that may have to make things ready, is not timed."""
+def test_each_batch_separately() -> None:
+    """Three steps each; the first one may include one-time work and is not timed."""
     loop = Loop()
     found = steps(loop, [5, 9, 2, 7])
     assert loop.handed == [5, 5, 5, 9, 9, 9, 2, 2, 2, 7, 7, 7]
@@ -65,14 +65,14 @@ def test_each_batch_by_itself() -> None:
     assert [one["ms"] for one in found] == [pytest.approx([ms, ms]) for ms in (5, 9, 2, 7)]
 
 
-def test_the_device_is_waited_for_around_each_step() -> None:
+def test_the_device_is_synchronized_around_each_step() -> None:
     loop = Loop()
     steps(loop, [5, 9, 2, 7])
     assert loop.synchronized == 2 * 12
 
 
 def test_a_step_at_the_end_of_an_epoch_is_not_timed() -> None:
-    """What the loop does between two epochs is no part of a step."""
+    """What the loop does between two epochs is not part of a step."""
     found = steps(Loop(leaves=(1, 3)), [5, 9, 2, 7])
     assert [len(one["ms"]) for one in found] == [1, 2, 2, 2]
 
@@ -83,7 +83,7 @@ def test_a_batch_without_any_timed_step_is_left_out() -> None:
 
 
 @pytest.mark.parametrize("sizes", [[], [5], [5, 9, 2]])
-def test_few_batches_tell_nothing(sizes: list[int]) -> None:
+def test_too_few_batches_to_compare(sizes: list[int]) -> None:
     loop = Loop()
     assert steps(loop, sizes) == []
     assert loop.handed == []
@@ -92,9 +92,9 @@ def test_few_batches_tell_nothing(sizes: list[int]) -> None:
 @pytest.mark.parametrize(
     "pace, seconds, batches", [(0.125, 3.0, 8), (0.125, 1.875, 5), (0.125, 1.25, 0), (0.25, 3.0, 4)]
 )
-def test_no_more_than_there_is_time_for(pace: float, seconds: float, batches: int) -> None:
+def test_no_more_batches_than_fit_into_the_time(pace: float, seconds: float, batches: int) -> None:
     assert len(steps(Loop(), [1] * 8, pace, seconds)) == batches
 
 
-def test_at_no_pace_at_all_every_batch_is_compared() -> None:
+def test_at_pace_zero_every_batch_is_compared() -> None:
     assert len(steps(Loop(), [1] * 8, pace=0.0)) == 8

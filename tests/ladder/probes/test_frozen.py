@@ -1,4 +1,4 @@
-"""The frozen modules that a step begins with: which they are, what they take, and that the loop notices nothing."""
+"""The frozen modules at the beginning of a step: which they are, their time, and that the loop is not disturbed."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ ON_CPU = "training runs on the CPU, which has no streams"
 
 
 class Slow(nn.Module):
-    """``inner``, which takes some milliseconds: another number of them at each call, round and round."""
+    """Calls ``inner`` and takes ``ms`` milliseconds, a different number at each call, cyclically."""
 
     def __init__(self, clock: Clock, inner: nn.Module, *ms: float) -> None:
         super().__init__()
@@ -76,7 +76,7 @@ def frozen_(module: nn.Module) -> nn.Module:
 
 
 class Task:
-    """A training step on rows of four numbers: a frozen encoder of 3 ms, a head that is trained, of 5 ms."""
+    """A training step on rows of four numbers: a frozen encoder of 3 ms and a trained head of 5 ms."""
 
     def __init__(self, device: torch.device = CPU) -> None:
         torch.manual_seed(3)
@@ -112,7 +112,7 @@ class Task:
         self.losses.append(loss.item())
 
     def state(self) -> list[Any]:
-        """All that training leaves: weights, statistics, gradients, the optimizer and the random generators."""
+        """Return everything that training changes: weights, statistics, gradients, optimizer, random generators."""
         weights = [value for model in self.models() for value in model.state_dict().values()]
         grads = [weight.grad for model in self.models() for weight in model.parameters() if weight.grad is not None]
         momenta = [one["momentum_buffer"] for one in self.optimizer.state.values()]
@@ -142,7 +142,7 @@ def looked_at(task: Task, loop_side: Any = None, steps: int = MOST_STEPS) -> Pre
 
 
 def known(task: Task, loop_side: Any = None, steps: int = MOST_STEPS) -> tuple[list[str], float, str]:
-    """Modules, milliseconds, and why they cannot run ahead where that is not only the CPU."""
+    """Return modules, milliseconds, and why they cannot run ahead, apart from running on the CPU."""
     found = looked_at(task, loop_side, steps)
     assert found is not None
     return found.modules, pytest.approx(found.ms), found.why_not.replace(ON_CPU, "")
@@ -167,14 +167,14 @@ class Twice(Task):
 
 
 class TwiceAround(Task):
-    """Called once more behind the trained head, which does not count."""
+    """The encoder is called again after the trained head, which does not count."""
 
     def forward(self, rows: Tensor) -> Tensor:
         return self.encoder(self.head(self.encoder(rows)))  # type: ignore[no-any-return]
 
 
 class Shared(Task):
-    """One frozen layer lies in two encoders, and is called by itself, too."""
+    """One frozen layer is part of two encoders, and is also called by itself."""
 
     def make(self) -> None:
         super().make()
@@ -186,7 +186,7 @@ class Shared(Task):
 
 
 class Prompted(Task):
-    """A trained weight that lies in no module; a frozen one is given what depends on it."""
+    """A trained weight belongs to no module; a frozen module gets input that depends on it."""
 
     def make(self) -> None:
         super().make()
@@ -201,7 +201,7 @@ class Prompted(Task):
 
 
 class Keywords(Prompted):
-    """It is given by keyword, which shows in what comes out."""
+    """That input is passed by keyword; only the output shows the dependence."""
 
     def forward(self, rows: Tensor) -> Tensor:
         return self.head(self.judge(input=self.encoder(rows) + self.prompt))  # type: ignore[no-any-return]
@@ -226,7 +226,7 @@ class TestFound:
         (Keywords, ["self.encoder"], 3.0),
         (Shared, ["self.encoder", "self.layer", "self.other"], 6.0),
     ])  # fmt: skip
-    def test_which_calls_count(self, task: type[Task], names: list[str], ms: float) -> None:
+    def test_the_calls_that_count(self, task: type[Task], names: list[str], ms: float) -> None:
         assert known(task()) == (names, ms, "")
 
     def test_the_median_of_the_steps(self) -> None:
@@ -270,7 +270,7 @@ class TestFound:
 
 @pytest.mark.parametrize("autocast", ["", "bfloat16"])
 def test_the_lines_to_paste_run(autocast: str) -> None:
-    """With the arguments of the call filled in, and on the CPU."""
+    """On the CPU, with the arguments of the call filled in."""
     task, rows = Task(), [torch.rand(6, 4), torch.rand(6, 4)]
     lines = lines_to_paste(Prefix(["task.encoder"], 3.0, 7.0), autocast).partition("\n")[2]
     lines = lines.replace("task.encoder(...)", "task.encoder(batch)").replace('"cuda"', '"cpu"')
@@ -304,7 +304,7 @@ class FrozenLast(Task):
 
 
 class Detached(Task):
-    """No gradient, but the weights of the head as they are now."""
+    """The head runs without gradient, but with its current weights."""
 
     def forward(self, rows: Tensor) -> Tensor:
         with torch.no_grad():
@@ -313,7 +313,7 @@ class Detached(Task):
 
 
 class WithAToken(Task):
-    """The model's own trained weight is there before its frozen layers are called."""
+    """The model uses its own trained weight before it calls its frozen layers."""
 
     class Model(nn.Module):
         def __init__(self, first: nn.Module, last: nn.Module) -> None:
@@ -376,9 +376,9 @@ class TestNotAhead:
 
         assert known(Following())[2] == "weights of self.encoder change while the loop trains"
 
-    def test_a_model_that_is_frozen_for_a_part_of_the_step(self) -> None:
+    def test_a_model_that_is_frozen_during_part_of_the_step(self) -> None:
         class Alternating(Task):
-            """As a generator, which the discriminator is trained on first."""
+            """Like a generator while the discriminator is trained."""
 
             def make(self) -> None:
                 self.encoder = self.slow(nn.Linear(4, 4), 3)
@@ -393,7 +393,7 @@ class TestNotAhead:
 
         assert known(Alternating())[2] == "weights of self.encoder change while the loop trains"
 
-    def test_other_modules_from_step_to_step(self) -> None:
+    def test_different_modules_from_step_to_step(self) -> None:
         class Changing(Task):
             def forward(self, rows: Tensor) -> Tensor:
                 return super().forward(self.encoder(rows) if len(self.losses) % 2 else rows)
@@ -401,11 +401,11 @@ class TestNotAhead:
         found = looked_at(Changing())
         assert found == Prefix([], 0.0, 0.0, why_not="the loop calls other modules from step to step")
 
-    def test_other_streams_there_are_none(self) -> None:
+    def test_a_cpu_has_no_other_streams(self) -> None:
         found = looked_at(Task())
         assert found is not None and found.why_not == ON_CPU
 
-    def test_nothing_is_hooked_where_code_is_compiled(self, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_nothing_is_hooked_if_code_is_compiled(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(frozen, "why_unwatched", lambda: "compiled")
         loop_side = LoopSide()
         assert looked_at(Task(), loop_side) is None and not loop_side.handed
@@ -419,8 +419,8 @@ class TestNotAhead:
 
         assert looked_at(Threaded()) is None
 
-    def test_whatever_goes_wrong(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        """The loop trains on, and the reason is told."""
+    def test_an_error_in_a_hook(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        """The loop continues, and the reason is reported."""
 
         def fails(*args: Any) -> None:
             raise torch.cuda.OutOfMemoryError("no room")
@@ -432,7 +432,7 @@ class TestNotAhead:
         assert found.why_not == "a call of Slow could not be watched (OutOfMemoryError: no room)"
         assert len(task.losses) == 2
 
-    def test_whatever_goes_wrong_between_the_steps(self, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_an_error_between_the_steps(self, monkeypatch: pytest.MonkeyPatch) -> None:
         def fails(*args: Any) -> None:
             raise RuntimeError("no such thing")
 
@@ -448,13 +448,13 @@ class TestEpochs:
         assert known(task, loop_side, steps=2) == (["self.encoder"], 1.0, "")
         assert len(loop_side.handed) == 3
 
-    def test_epochs_of_a_step(self) -> None:
+    def test_epochs_of_one_step(self) -> None:
         loop_side = LoopSide(leaves=tuple(range(99)))
         assert looked_at(Task(), loop_side, steps=2) is None
         assert len(loop_side.handed) == 2 * TRIES
 
     def test_the_end_of_an_epoch_is_not_watched(self) -> None:
-        """What the loop does between two epochs comes with the batch before."""
+        """The loop does its work between two epochs after an unwatched batch."""
         loop_side = LoopSide()
         loop_side.epochs.complete = True
         looked_at(Task(), loop_side, steps=2)
@@ -463,7 +463,7 @@ class TestEpochs:
 
 class TestTheLoop:
     @pytest.mark.parametrize("form", [Task, Inside, Twice, TwiceAround, Shared, Keywords, Unfrozen, FrozenLast])
-    def test_it_trains_as_it_does_without(self, form: type[Task]) -> None:
+    def test_it_trains_as_without_watching(self, form: type[Task]) -> None:
         """Losses, weights, statistics, gradients, the optimizer, all draws, and how often each module runs."""
         random.seed(0)
         watched, loop_side = form(), LoopSide()
@@ -487,7 +487,7 @@ class TestTheLoop:
         turning.close()
         assert not modules._has_any_global_hook()
 
-    def test_an_error_in_the_step_is_the_scripts(self) -> None:
+    def test_an_error_in_the_step_reaches_the_script(self) -> None:
         class Failing(Task):
             def forward(self, rows: Tensor) -> Tensor:
                 return super().forward(rows if len(self.losses) < 3 else rows[:, :3])
@@ -519,7 +519,7 @@ class TestTheLoop:
         gc.collect()
         assert found is not None and all(ref() is None for ref in gone)
 
-    def test_the_systems_clock_will_do(self) -> None:
+    def test_with_the_system_clock(self) -> None:
         loop_side: Any = LoopSide()
         loop_side.clock, loop_side.device = SystemClock(), Device(CPU)
         found = driven(frozen_prefix(loop_side, 10.0, 2), Task().step)

@@ -1,4 +1,4 @@
-"""Which lines take the time: a planted one is found, and the tracer is gone afterwards."""
+"""Which lines take the time: a planted line is found, and the tracer is removed afterwards."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ class TestLines:
         assert lines[0].where == f"{HERE}:{line_of('# planted')}"
         assert not [line for line in lines if line.text.endswith("# not the line itself")]
 
-    def test_what_is_charged_nothing_is_not_named(self) -> None:
+    def test_lines_without_time_are_not_named(self) -> None:
         assert [line.text for line in traced(costly)] == ["time.sleep(0.1)  # planted"]
 
     def test_generators(self) -> None:
@@ -94,8 +94,8 @@ class TestLines:
         assert first.where == f"{HERE}:{line_of('# all of it in the library')}"
         assert first.share > 0.8
 
-    def test_without_a_line_of_the_users_library_functions_are_named(self) -> None:
-        """As with a dataset class of a library's."""
+    def test_library_functions_are_named_if_no_users_line_runs(self) -> None:
+        """As with a library's dataset class."""
         lines = traced(functools.partial(textwrap.fill, TEXT))
         assert {line.text for line in lines} & {"_split", "_wrap_chunks", "<method 'split' of 're.Pattern' objects>"}
         assert not [line for line in lines if HERE in line.where]
@@ -104,7 +104,7 @@ class TestLines:
     def test_at_most_five(self) -> None:
         assert len(traced(many)) == 5
 
-    def test_samples_are_handed_on(self) -> None:
+    def test_samples_are_returned(self) -> None:
         lines = HotLines(1)
         assert [lines.trace(costly) for _ in range(4)] == ["sample"] * 4
 
@@ -121,18 +121,18 @@ class TestLines:
 
 
 class TestTracer:
-    def test_is_gone_afterwards(self) -> None:
+    def test_is_removed_afterwards(self) -> None:
         traced(in_a_library)
         assert sys.gettrace() is None
         assert sys.getprofile() is None
 
-    def test_is_gone_between_samples(self) -> None:
+    def test_is_removed_between_samples(self) -> None:
         lines = HotLines()
         lines.trace(costly)
         assert sys.gettrace() is None
 
     @pytest.mark.parametrize("earlier", [0, 2], ids=["traced", "profiled"])
-    def test_is_gone_after_an_error(self, earlier: int) -> None:
+    def test_is_removed_after_an_error(self, earlier: int) -> None:
         def fails() -> None:
             raise OSError("disk on fire")
 
@@ -145,7 +145,7 @@ class TestTracer:
         assert sys.getprofile() is None
 
     @pytest.mark.parametrize("get, put", [(sys.gettrace, sys.settrace), (sys.getprofile, sys.setprofile)])
-    def test_leaves_a_debuggers_place_alone(self, get: Any, put: Any) -> None:
+    def test_does_not_replace_a_debugger(self, get: Any, put: Any) -> None:
         def theirs(*_: Any) -> None:
             return None
 

@@ -45,11 +45,11 @@ def test_libraries(tmp_path: Path) -> None:
     assert figures(read).endings == {".png": 2, ".npy": 2}
 
 
-def test_what_is_written_does_not_count(tmp_path: Path) -> None:
+def test_written_files_do_not_count(tmp_path: Path) -> None:
     assert figures(lambda: (tmp_path / "x").write_text("x")) == Files()
 
 
-def test_descriptors_that_are_open_already_do_not_count(tmp_path: Path) -> None:
+def test_descriptors_opened_before_do_not_count(tmp_path: Path) -> None:
     (tmp_path / "x").write_text("x")
     with (tmp_path / "x").open() as file:
         assert figures(lambda: open(file.fileno(), closefd=False).close()) == Files()
@@ -59,7 +59,7 @@ def test_nothing_opened() -> None:
     assert figures(lambda: None) == Files()
 
 
-def test_undone_also_after_an_error(tmp_path: Path) -> None:
+def test_undone_after_an_error(tmp_path: Path) -> None:
     before = builtins.open, io.open
     with pytest.raises(FileNotFoundError), OpenedFiles().watched():
         assert builtins.open is not before[0]

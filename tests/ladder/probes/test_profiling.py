@@ -1,4 +1,4 @@
-"""Recording a loop's steps with torch's profiler: what is told of them, and that nothing of it is left."""
+"""Record a loop's steps with torch's profiler: what is reported, and that everything is undone."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def device(request: pytest.FixtureRequest) -> torch.device:
 
 @pytest.fixture(autouse=True)
 def nothing_left_on() -> Iterator[None]:
-    gc.collect()  # profilers that an earlier test has made
+    gc.collect()  # profilers of earlier tests
     yield
     assert not autograd_profiler._is_profiler_enabled
     assert not modules._global_forward_hooks and not modules._global_forward_hooks_always_called
@@ -71,7 +71,7 @@ class Loop:
 class Model(nn.Module):
     def __init__(self) -> None:
         super().__init__()
-        # Takes milliseconds, so that no hiccup in the head makes it the smaller part.
+        # Takes milliseconds, so that it outweighs any hiccup in the head.
         self.encoder = nn.Sequential(nn.Conv2d(3, 64, 3), nn.ReLU(), nn.Conv2d(64, 64, 3))
         self.head = nn.Linear(64, 3)
 
@@ -115,7 +115,7 @@ class TestRecorded:
         assert {"aten::convolution", "module: model > encoder > 2"} <= names
         assert sum(str(name).startswith("ProfilerStep#") for name in names) == STEPS
 
-    def test_operators_and_their_share(self, device: torch.device, tmp_path: Path) -> None:
+    def test_operators_and_their_shares(self, device: torch.device, tmp_path: Path) -> None:
         found = profiled(Loop(), device, tmp_path / "trace.json")
         operators = {share.name: share for share in found.operators}
         assert operators["convolution_backward"].calls == 2.0
@@ -128,10 +128,10 @@ class TestRecorded:
     def test_modules_with_their_backward_pass(self, device: torch.device, tmp_path: Path) -> None:
         found = {share.name: share for share in profiled(Loop(), device, tmp_path / "trace.json").modules}
         assert found["model.encoder.0"].calls == found["model.head"].calls == 1.0
-        assert "model.encoder" not in found  # it is shown by what is in it
+        assert "model.encoder" not in found  # it is represented by its parts
 
     def test_a_backward_step_counts_for_its_module(self, device: torch.device, tmp_path: Path) -> None:
-        """A forward pass of microseconds with a backward pass of tens of milliseconds: no hiccup outweighs that."""
+        """A forward pass of microseconds with a backward pass of tens of milliseconds, which outweighs any hiccup."""
         weight = torch.ones(1024, 1024, device=device)
 
         class Once(torch.autograd.Function):
@@ -155,7 +155,7 @@ class TestRecorded:
         found = {share.name: share.ms for share in profiled(Loop(), device, tmp_path / "trace.json", step).modules}
         assert found["heavy"] > found["light"]
 
-    def test_steps_before_those_recorded(self, device: torch.device, tmp_path: Path) -> None:
+    def test_steps_before_the_recorded_ones(self, device: torch.device, tmp_path: Path) -> None:
         loop = Loop()
         profiled(loop, device, tmp_path / "trace.json")
         assert loop.steps == WARM_UP + STEPS
@@ -175,7 +175,7 @@ class TestEpochs:
         assert profiled(loop, CPU, tmp_path / "trace.json").steps == STEPS
         assert loop.steps == 2 * (WARM_UP + STEPS)
 
-    def test_one_that_ends_before_is_no_matter(self, tmp_path: Path) -> None:
+    def test_an_epoch_that_ends_during_warm_up(self, tmp_path: Path) -> None:
         loop = Loop(leaves=(1,))
         profiled(loop, CPU, tmp_path / "trace.json")
         assert loop.steps == WARM_UP + STEPS
@@ -185,7 +185,7 @@ class TestEpochs:
         assert profiled(loop, CPU, tmp_path / "trace.json").steps == STEPS
         assert loop.steps == 3 * (WARM_UP + STEPS)
 
-    def test_what_is_done_between_epochs_is_not_recorded(self, tmp_path: Path) -> None:
+    def test_work_between_epochs_is_not_recorded(self, tmp_path: Path) -> None:
         loop = Loop()
         loop.epochs.complete = True
         profiled(loop, CPU, tmp_path / "trace.json")
@@ -193,7 +193,7 @@ class TestEpochs:
 
 
 class TestNotRecorded:
-    def test_a_profiler_of_the_scripts_at_work(self, tmp_path: Path) -> None:
+    def test_an_active_profiler_of_the_script(self, tmp_path: Path) -> None:
         loop = Loop()
         with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]) as own:
             found = profiled(loop, CPU, tmp_path / "trace.json")
@@ -202,20 +202,20 @@ class TestNotRecorded:
         assert loop.steps == 0 and not (tmp_path / "trace.json").exists()
         assert "aten::sum" in {event.key for event in own.key_averages()}
 
-    def test_the_older_one(self) -> None:
+    def test_the_autograd_profiler(self) -> None:
         with torch.autograd.profiler.profile():
             assert why_unrecorded()
         assert why_unrecorded() == ""
 
-    def test_one_that_waits_for_its_turn(self) -> None:
-        """Between its cycles a scheduled profiler is not at work, and would fail when it comes to it."""
+    def test_a_scheduled_profiler_between_its_cycles(self) -> None:
+        """It is inactive now, but would fail when its next cycle begins."""
         own = torch.profiler.profile(schedule=torch.profiler.schedule(wait=9, warmup=1, active=1))
         assert why_unrecorded()
         del own
         gc.collect()
         assert why_unrecorded() == ""
 
-    def test_ours_are_none_of_the_scripts(self, tmp_path: Path) -> None:
+    def test_our_own_profilers_do_not_count(self, tmp_path: Path) -> None:
         gc.disable()
         try:
             assert profiled(Loop(), CPU, tmp_path / "one.json").why_not == ""
@@ -223,7 +223,7 @@ class TestNotRecorded:
         finally:
             gc.enable()
 
-    def test_a_file_that_cannot_be_written_any_more(self, tmp_path: Path) -> None:
+    def test_a_file_that_can_no_longer_be_written(self, tmp_path: Path) -> None:
         found = profiled(Loop(), CPU, tmp_path / "gone" / "trace.json")
         assert "could not be written" in found.why_not and found.trace == ""
 
@@ -237,8 +237,8 @@ class TestNotRecorded:
         assert not autograd_profiler._is_profiler_enabled
         assert not (tmp_path / "trace.json").exists()
 
-    def test_an_error_of_the_loops(self, tmp_path: Path) -> None:
-        """It is raised in the loop, which then lets go of its iterator; labels of calls that failed are closed."""
+    def test_an_error_in_the_loop(self, tmp_path: Path) -> None:
+        """The loop raises it and then drops its iterator; labels of failed calls are closed."""
         model = nn.Sequential(nn.Linear(2, 2))
         labels = Labels()
         with labels.on(), pytest.raises(RuntimeError):
@@ -274,14 +274,14 @@ class TestNames:
 
         assert Outer().name() == "self.net"
 
-    def test_nobody_holds_it(self) -> None:
+    def test_a_module_without_a_name(self) -> None:
         assert call_site([nn.Linear(1, 1)][0])[0] == "Linear"
 
     @pytest.mark.parametrize("label, path", [("module: net > 0 > bn", ("net", "0", "bn")), ("aten::mm", ())])
     def test_labels(self, label: str, path: tuple[str, ...]) -> None:
         assert path_in(label) == path
 
-    def test_calls_are_counted_when_asked_for(self) -> None:
+    def test_calls_are_counted_only_on_request(self) -> None:
         net, labels = nn.Sequential(nn.ReLU(), nn.ReLU()), Labels()
         with labels.on():
             net(torch.ones(1))

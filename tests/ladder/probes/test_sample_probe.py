@@ -1,4 +1,4 @@
-"""What a sample costs a worker, call by call, by a clock that the transforms themselves move on."""
+"""What a sample costs a worker, call by call, on a clock that the transforms move."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from ...things import Items, Transformed
 
 
 class Clock:
-    """Wall time that stands still unless somebody works."""
+    """A clock that moves only when somebody works."""
 
     def __init__(self) -> None:
         self.wall = 0.0
@@ -49,7 +49,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
 
 
 class Step:
-    """A transform that takes some milliseconds, of which ``cpu`` on a CPU."""
+    """A transform that takes some milliseconds, ``cpu`` of them on a CPU."""
 
     def __init__(self, clock: Clock, ms: float, cpu: float | None = None) -> None:
         self.clock, self.ms, self.cpu = clock, ms, cpu
@@ -83,11 +83,11 @@ class Compose:
 
 
 class Scales(Compose):
-    """A compose of another name: what takes its time is seen by name."""
+    """A compose with another name, since calls are grouped by name."""
 
 
 class Dataset(Items):
-    """Loads for some milliseconds, then transforms: as many ``views`` as are asked for."""
+    """Loads for some milliseconds, then makes ``views`` transformed views."""
 
     def __init__(self, clock: Clock, transform: Any, load: float = 0.0, views: int = 1, size: int = 64) -> None:
         super().__init__(size)
@@ -118,7 +118,7 @@ def costs(inside: Inside) -> dict[str, tuple[float, float]]:
 
 
 class TestByLink:
-    def test_each_link_by_itself(self, clock: Clock) -> None:
+    def test_each_link_separately(self, clock: Clock) -> None:
         dataset = Dataset(clock, Compose(clock, Crop(clock, 2), Blur(clock, 12, cpu=24), Scale(clock, 1, cpu=0)), 5)
         inside = probed(dataset, clock, chain_in(dataset))
         assert costs(inside) == {"Crop": (2, 2), "Blur": (12, 24), "Scale": (1, 0)}
@@ -135,12 +135,12 @@ class TestByLink:
         assert inside.whole.wall_ms == 14
 
     def test_views_are_summed(self, clock: Clock) -> None:
-        """A sample costs what both its views cost."""
+        """The cost of a sample includes both views."""
         dataset = Dataset(clock, Compose(clock, Crop(clock, 2), Blur(clock, 3)), views=2)
         assert costs(probed(dataset, clock, chain_in(dataset))) == {"Crop": (4, 4), "Blur": (6, 6)}
 
     def test_the_same_transform_at_two_places(self, clock: Clock) -> None:
-        """Each place has what the call there takes."""
+        """Each place has the cost of its own call."""
 
         class Growing(Crop):
             def __call__(self, x: Any) -> Any:
@@ -160,7 +160,7 @@ class TestByLink:
         dataset = Dataset(clock, Compose(clock, Compose(clock, Crop(clock, 2), Blur(clock, 3)), Scale(clock, 4)))
         assert costs(probed(dataset, clock, chain_in(dataset))) == {"Crop": (2, 2), "Blur": (3, 3), "Scale": (4, 4)}
 
-    def test_a_link_that_was_not_opened_has_its_parts_inside(self, clock: Clock) -> None:
+    def test_an_unopened_link_includes_its_parts(self, clock: Clock) -> None:
         class Glue(Compose):
             def __call__(self, x: Any) -> Any:
                 return super().__call__(x) + 1
@@ -189,7 +189,7 @@ class TestByLink:
 
 
 class TestUnproven:
-    """Without a chain that can be cut, calls are told apart by their names."""
+    """Without a chain that can be cut, calls are grouped by name."""
 
     def test_by_name(self, clock: Clock) -> None:
         dataset = Dataset(clock, Compose(clock, Crop(clock, 2), Blur(clock, 3), Crop(clock, 5)))
@@ -204,11 +204,11 @@ class TestUnproven:
         assert (inside.load.wall_ms, inside.unsplit) == (3, "")
 
     @pytest.mark.parametrize("own, shown", [(1.0, ["Crop", "Blur"]), (5.0, ["Compose"])])
-    def test_parts_are_shown_where_they_are_most_of_it(self, clock: Clock, own: float, shown: list[str]) -> None:
+    def test_parts_are_shown_if_they_take_most_of_the_time(self, clock: Clock, own: float, shown: list[str]) -> None:
         dataset = Dataset(clock, Compose(clock, Crop(clock, 4), Blur(clock, 5), own=own))
         assert list(costs(probed(dataset, clock))) == shown
 
-    def test_what_decides_at_random_is_shown_as_one(self, clock: Clock) -> None:
+    def test_a_transform_that_decides_at_random_is_shown_as_one(self, clock: Clock) -> None:
         class Choice(Compose):
             def __call__(self, x: Any) -> Any:
                 return self.parts[torch.randint(1, ())](x)
@@ -246,7 +246,7 @@ class TestUnproven:
 
 
 class TestData:
-    """What goes into the links and comes out of them."""
+    """The data that goes into the links and comes out of them."""
 
     def test_bytes(self, clock: Clock) -> None:
         class Smaller(Step):
@@ -272,7 +272,7 @@ class TestData:
             ({"image": 1}, "dict"),
         ],
     )
-    def test_what_is_given(self, clock: Clock, raw: Any, given: str) -> None:
+    def test_the_kind_of_input(self, clock: Clock, raw: Any, given: str) -> None:
         class Identity(Step):
             def __call__(self, x: Any) -> Any:
                 return x
@@ -292,7 +292,7 @@ class TestData:
             "torchvision.transforms.v2._misc",
         ]
 
-    def test_weighing_takes_no_time_of_theirs(self, clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_measuring_sizes_counts_for_no_call(self, clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
         native = probe.tree.nbytes
 
         def slow(data: Any) -> int:
@@ -325,7 +325,7 @@ class TestSamples:
 
         assert probed(Varied(), clock).sizes == [[100, 1], [200, 2], [300, 3], [400, 4]]
 
-    def test_none_yet(self, clock: Clock) -> None:
+    def test_no_samples_yet(self, clock: Clock) -> None:
         dataset = Dataset(clock, Compose(clock, Crop(clock, 2), Blur(clock, 3)))
         chain = chain_in(dataset)
         inside = Probe(find_slots(dataset), clock.cpu_seconds).figures(chain)
@@ -333,17 +333,17 @@ class TestSamples:
         assert Probe([], clock.cpu_seconds).figures(Chain()) == Inside()
 
     def test_slow_samples_are_few(self, clock: Clock) -> None:
-        """Looking inside must not take long: it ends after a few seconds of samples."""
+        """The inspection must not take long: it ends after a few seconds of samples."""
         timing = Probe([], clock.cpu_seconds, most=32)
         for _ in range(3):
             assert not timing.complete
             timing.time(lambda: clock.work(1000))
         assert timing.complete
 
-    def test_the_sample_is_handed_on(self, clock: Clock) -> None:
+    def test_the_sample_is_returned(self, clock: Clock) -> None:
         assert Probe([], clock.cpu_seconds).time(lambda: "sample") == "sample"
 
-    def test_an_error_is_the_datasets(self, clock: Clock) -> None:
+    def test_an_error_of_the_dataset_is_passed_on(self, clock: Clock) -> None:
         def fails() -> Any:
             raise OSError("disk on fire")
 
@@ -351,7 +351,7 @@ class TestSamples:
             Probe([], clock.cpu_seconds).time(fails)
 
     @pytest.mark.xfail(strict=True, reason="timing replaces the parts, with nothing to fall back to")
-    def test_a_class_that_minds_its_parts_being_replaced(self, clock: Clock) -> None:
+    def test_a_class_that_refuses_replaced_parts(self, clock: Clock) -> None:
         class Strict(Compose):
             def __call__(self, x: Any) -> Any:
                 if type(self.parts[0]) is not Crop:
@@ -362,7 +362,7 @@ class TestSamples:
 
 
 class TestInspection:
-    """Timers first, in every worker; then the line tracer, in one; and nothing where all is known."""
+    """Timers first, in every worker; then the line tracer, in one; nothing if all is known."""
 
     def inspect(self, clock: Clock, looks: bool = True, traces: bool = True) -> tuple[int, Inspection]:
         inspection = Inspection([], clock.cpu_seconds, looks, traces, timed=3, traced=2)
@@ -373,7 +373,7 @@ class TestInspection:
         return made, inspection
 
     def test_how_many_samples_it_takes(self, clock: Clock) -> None:
-        """Three timed, two traced, and the one by which the tracer notices that it is through."""
+        """Three timed, two traced, and one by which the tracer notices that it has finished."""
         made, inspection = self.inspect(clock)
         assert made == 6
         assert inspection.figures(Chain()).samples == 3
@@ -389,13 +389,13 @@ class TestInspection:
         assert inspection.time(lambda: "sample") == "sample" and not inspection.news
         assert inspection.figures(Chain(unsplit="why")) == Inside(threads=threads(), unsplit="why")
 
-    def test_samples_made_afterwards_are_not_looked_at(self, clock: Clock) -> None:
+    def test_later_samples_are_not_inspected(self, clock: Clock) -> None:
         _, inspection = self.inspect(clock)
         assert inspection.make(lambda: "sample") == "sample"
         assert inspection.figures(Chain()).samples == 3
 
     def test_samples_that_training_gets(self, clock: Clock) -> None:
-        """Under the timers only, and there is news until it has been told."""
+        """They only run under the timers; there is news until it was reported."""
         inspection = Inspection([], clock.cpu_seconds, True, True, timed=3, traced=2)
         assert not inspection.news
         for timed in (1, 2, 3):
@@ -407,13 +407,13 @@ class TestInspection:
         assert not inspection.times and not inspection.complete
         assert inspection.time(lambda: "sample") == "sample" and not inspection.news
 
-    def test_samples_made_at_once(self, clock: Clock) -> None:
+    def test_samples_made_together(self, clock: Clock) -> None:
         inspection = Inspection([], clock.cpu_seconds, True, True, timed=3, traced=2)
         inspection.time(lambda: clock.work(8), samples=4)
         found = inspection.figures(Chain())
         assert (found.samples, found.whole) == (4, Cost(2, 2)) and not inspection.times
 
-    def test_what_fails_under_the_timers_is_made_without(self, clock: Clock) -> None:
+    def test_samples_that_fail_under_the_timers_are_made_without(self, clock: Clock) -> None:
         inspection = Inspection([], clock.cpu_seconds, True, True)
         outcomes = iter([TypeError("spied upon"), "sample"])
 
@@ -424,16 +424,16 @@ class TestInspection:
             return outcome
 
         assert inspection.time(make) == "sample"
-        assert inspection.complete, "it is not tried again"
+        assert inspection.complete, "the timers are not tried again"
 
-    def test_the_users_own_failure_is_the_users(self, clock: Clock) -> None:
+    def test_the_users_own_error_is_passed_on(self, clock: Clock) -> None:
         def fails() -> Any:
             raise OSError("disk on fire")
 
         with pytest.raises(OSError, match="disk on fire"):
             Inspection([], clock.cpu_seconds, True, True).time(fails)
 
-    def test_a_stream_that_ends_is_not_asked_again(self, clock: Clock) -> None:
+    def test_a_stream_that_ended_is_not_read_again(self, clock: Clock) -> None:
         asked: list[int] = []
 
         def ends() -> Any:

@@ -1,6 +1,6 @@
-"""Watching a loop for calls that wait for the device: how many steps, on what batches, and that it ends with them.
+"""Watch a loop for calls that wait for the device: the number of steps, their batches, and that it always ends.
 
-Calls are noted by the loop itself, in place of CUDA.
+The loop itself logs calls, in place of CUDA.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ def logs(monkeypatch: pytest.MonkeyPatch) -> list[SyncLog]:
 def watched(
     loop: Callable[[Any], None], batches: list[Any] | None = None, pace: float = 0.01, device: str = "cuda"
 ) -> tuple[Syncs, int]:
-    """What comes of it, and the number of batches that the loop got."""
+    """Return the result, and the number of batches that the loop got."""
     loop_side = LoopSide(batches or [torch.zeros(3), torch.ones(3)], device)
     climb = watch_syncs(loop_side, pace)  # type: ignore[arg-type]
     handed = 0
@@ -68,7 +68,7 @@ def watched(
         loop(batch)
 
 
-def test_what_happens_in_every_step(logs: list[SyncLog]) -> None:
+def test_calls_in_every_step(logs: list[SyncLog]) -> None:
     steps = iter(range(100))
 
     def loop(batch: Any) -> None:
@@ -82,12 +82,12 @@ def test_what_happens_in_every_step(logs: list[SyncLog]) -> None:
     assert logs == []
 
 
-def test_nothing_happens(logs: list[SyncLog]) -> None:
+def test_no_calls(logs: list[SyncLog]) -> None:
     assert watched(lambda batch: None)[0] == Syncs(16)
 
 
 @pytest.mark.parametrize(("pace", "steps"), [(0.0, 16), (0.3, 10), (1.0, 4), (60.0, 4)])
-def test_slow_steps_are_fewer(logs: list[SyncLog], pace: float, steps: int) -> None:
+def test_fewer_slow_steps(logs: list[SyncLog], pace: float, steps: int) -> None:
     found, handed = watched(lambda batch: None, pace=pace)
     assert found.steps == handed == steps
 
@@ -106,7 +106,7 @@ def test_batches_are_copies(logs: list[SyncLog]) -> None:
 
 
 @pytest.mark.parametrize("device", ["cpu", "meta"])
-def test_only_cuda_tells(device: str, logs: list[SyncLog], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_only_cuda_reports_waits(device: str, logs: list[SyncLog], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch, "get_device_module", lambda device: None)
     found, handed = watched(lambda batch: None, device=device)
     assert found == Syncs(unwatched=f"only CUDA reports calls that wait for it, and training runs on {device}")

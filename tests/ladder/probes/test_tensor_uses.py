@@ -1,4 +1,4 @@
-"""What a loop does with the tensors of its batches. The device is torch's ``meta``, which computes nothing."""
+"""What a loop does with the tensors of its batches, on torch's ``meta`` device, which computes nothing."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class LoopSide:
 
 
 def watched(loop: Callable[..., Any], *batch: Any, drain: Callable[[], Any] = lambda: None) -> BatchFacts:
-    """What is found out while a loop is called with the tensors of every batch."""
+    """Return what is observed while ``loop`` is called with the tensors of every batch."""
     facts = BatchFacts(describe_leaves([list(batch)]))
     handed = 0
     for one in watch_uses(LoopSide(list(batch)), facts):  # type: ignore[arg-type]
@@ -80,10 +80,10 @@ class TestCopies:
     def test_pageable_memory_makes_the_loop_wait(self) -> None:
         assert not leaf(lambda x: x.to(DEVICE, non_blocking=True) + 1).non_blocking
 
-    def test_another_type_on_arrival(self) -> None:
+    def test_another_dtype_on_arrival(self) -> None:
         assert leaf(lambda x: x.to(DEVICE, torch.bfloat16) + 1).arrives == "bfloat16"
 
-    def test_what_is_made_of_it_on_the_host_is_something_else(self) -> None:
+    def test_a_tensor_computed_on_the_host_is_another_one(self) -> None:
         one = leaf(lambda x: (x / 2).to(DEVICE) + 1)
         assert (one.copied, one.arrives, one.read) == (False, None, None)
 
@@ -115,12 +115,12 @@ class TestReads:
         assert leaf(lambda x: use(x.to(DEVICE))).read is True
 
     def test_in_the_backward_pass(self) -> None:
-        """Which runs in a thread of its own on a device."""
+        """On a device it runs in a thread of its own."""
         weight = torch.ones(4, 6, device=DEVICE, requires_grad=True)
         assert leaf(lambda x: (weight * x.to(DEVICE)).sum().backward()).read is True
 
     def test_a_step_later(self) -> None:
-        """A loop that copies ahead reads each batch when it has the next."""
+        """A loop that copies ahead reads each batch when it already has the next one."""
         before: list[Tensor] = []
 
         def loop(x: Tensor) -> None:
@@ -141,15 +141,15 @@ class TestReads:
 
         assert leaf(loop).read is False
 
-    def test_what_is_kept_may_yet_be_read(self) -> None:
+    def test_a_kept_copy_may_still_be_read(self) -> None:
         kept: list[Tensor] = []
         assert leaf(lambda x: kept.append(x.to(DEVICE))).read is None
 
-    def test_so_may_a_part_of_it(self) -> None:
+    def test_a_kept_part_may_still_be_read(self) -> None:
         kept: list[Tensor] = []
         assert leaf(lambda x: kept.append(x.to(DEVICE)[0])).read is None
 
-    def test_each_tensor_by_itself(self) -> None:
+    def test_each_tensor_separately(self) -> None:
         found = watched(lambda x, y: (x.to(DEVICE) + 1, y.to(DEVICE)), torch.rand(4, 6), torch.rand(3))
         assert [(one.path, one.read) for one in found.leaves] == [("[0]", True), ("[1]", False)]
 
@@ -186,7 +186,7 @@ class TestTurnedInto:
 
 
 class TestHarmless:
-    def test_the_loop_computes_what_it_computes(self) -> None:
+    def test_the_loop_computes_the_same(self) -> None:
         found: list[float] = []
         x = torch.arange(6.0)
         watched(lambda x: found.append(float((x * 2).sum())), x)
@@ -197,7 +197,7 @@ class TestHarmless:
         watched(lambda x: x.add_(1), kept)
         assert kept.tolist() == [0.0] * 3
 
-    def test_errors_are_the_loops(self) -> None:
+    def test_errors_reach_the_loop(self) -> None:
         def loop(x: Tensor) -> None:
             x.to(DEVICE) @ torch.ones(5, 5, device=DEVICE)
 
@@ -205,7 +205,7 @@ class TestHarmless:
             watched(loop, torch.rand(4, 6))
 
     def test_an_operation_that_cannot_be_followed(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        """The loop goes on, and nothing is said."""
+        """The loop continues, and nothing is described."""
 
         def fails(*args: Any) -> None:
             raise ValueError("an odd tensor")
@@ -217,13 +217,13 @@ class TestHarmless:
         assert "an odd tensor" in facts.unwatched
         assert (facts.leaves[0].copied, facts.autocast) == (None, None)
 
-    def test_tensors_without_memory_of_their_own(self) -> None:
+    def test_tensors_without_their_own_memory(self) -> None:
         facts = watched(lambda x, y: x.to(DEVICE) + 1, torch.rand(4), torch.eye(3).to_sparse())
         assert facts.leaves[0].read is True
         assert facts.leaves[1].copied is None
 
     def test_ended_in_another_thread(self) -> None:
-        """Modes belong to threads: one that was switched on elsewhere must not take another's away."""
+        """Modes belong to threads: ending a mode in another thread must not remove that thread's modes."""
         uses = Uses(DEVICE)
         watching = uses.watching()
         watching.__enter__()
@@ -236,7 +236,7 @@ class TestHarmless:
         uses.__exit__(None, None, None)
         assert uses.trouble == ""
 
-    def test_modes_of_the_loops_own(self) -> None:
+    def test_the_loops_own_modes(self) -> None:
         from torch.utils.flop_counter import FlopCounterMode
 
         def loop(x: Tensor) -> None:
@@ -248,7 +248,7 @@ class TestHarmless:
 
 
 class TestCompiled:
-    def test_code_that_is_not_seen(self, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_compiled_code_is_not_watched(self, monkeypatch: pytest.MonkeyPatch) -> None:
         import torch._dynamo.utils as dynamo
 
         monkeypatch.setitem(dynamo.counters, "stats", {"unique_graphs": 2})
