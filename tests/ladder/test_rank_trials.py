@@ -16,7 +16,7 @@ from pipediag.measure.device import Device
 from pipediag.session import Rank, RankTrial, Window
 
 from .ranks import Store
-from .test_windows import Loop
+from .simulated import Loop
 
 #: Seconds per batch of all workers of rank 0 together.
 OWN_PACE = 1 / 4

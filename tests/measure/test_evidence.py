@@ -1,14 +1,12 @@
-"""What is seen beside the clock: worker figures, and the machine's limits."""
+"""Evidence beside the clock: figures of the workers and of this process."""
 
 from __future__ import annotations
 
 import os
-from pathlib import Path
 
 import pytest
 
 from pipediag.measure.evidence import BatchCost, Evidence, worker_figures
-from pipediag.measure.machine import cgroup_quota, environment
 
 
 def test_worker_figures() -> None:
@@ -54,43 +52,3 @@ def test_evidence_of_this_process() -> None:
     assert figures.keys() == {"process_cpu", "cores_used", "cores_busy", "disk_read_mb"}
     assert all(value >= 0 for value in figures.values())
     assert figures["cores_used"] == figures["process_cpu"], "its own time counts once"
-
-
-class TestQuota:
-    def test_version_2(self, tmp_path: Path) -> None:
-        (tmp_path / "cpu.max").write_text("150000 100000\n")
-        assert cgroup_quota(tmp_path) == 1.5
-
-    def test_version_2_unlimited(self, tmp_path: Path) -> None:
-        (tmp_path / "cpu.max").write_text("max 100000\n")
-        assert cgroup_quota(tmp_path) is None
-
-    @pytest.mark.parametrize("quota, cores", [("400000", 4.0), ("50000", 0.5), ("-1", None)])
-    def test_version_1(self, tmp_path: Path, quota: str, cores: float | None) -> None:
-        (tmp_path / "cpu").mkdir()
-        (tmp_path / "cpu/cpu.cfs_quota_us").write_text(quota + "\n")
-        (tmp_path / "cpu/cpu.cfs_period_us").write_text("100000\n")
-        assert cgroup_quota(tmp_path) == cores
-
-    def test_version_1_without_a_period(self, tmp_path: Path) -> None:
-        (tmp_path / "cpu").mkdir()
-        (tmp_path / "cpu/cpu.cfs_quota_us").write_text("400000\n")
-        assert cgroup_quota(tmp_path) is None
-
-    def test_no_control_groups(self, tmp_path: Path) -> None:
-        assert cgroup_quota(tmp_path / "nowhere") is None
-
-
-def test_environment_takes_the_smallest_limit(monkeypatch: pytest.MonkeyPatch) -> None:
-    from pipediag.measure import machine
-
-    monkeypatch.setattr(machine, "allowed_cpus", lambda: {*range(8)})
-    monkeypatch.setattr(machine, "cgroup_quota", lambda: 2.5)
-    assert environment()["cores"] == 2.5
-    monkeypatch.setattr(machine, "cgroup_quota", lambda: 32.0)
-    assert environment()["cores"] == 8
-    monkeypatch.setattr(machine, "cgroup_quota", lambda: None)
-    assert environment()["cores"] == 8
-    monkeypatch.setattr(machine, "allowed_cpus", set)
-    monkeypatch.setattr(os, "cpu_count", lambda: 6)
-    assert environment()["cores"] == 6
