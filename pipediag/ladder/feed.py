@@ -276,7 +276,7 @@ def _batch_queues(loader: DataLoader[Any]) -> list[Any]:
 
 
 def _drain(queue: Any) -> None:
-    """Take out batches that no worker took: this process keeps their shared memory open until somebody does.
+    """Take out batches that no worker took: until then, this process keeps their shared memory open.
 
     A process that has no descriptors left cannot open it, for which Python raises several errors.
     """

@@ -146,7 +146,7 @@ class Trial:
         where, options = device.torch_device, {}
         make: Callable[[], _Made]
         if first is not None:
-            moves = _pays(session, REMEDIED)
+            moves = (result := outcome(session, REMEDIED)) is not None and result.applied
             make = partial(_loaded_once, twin, first, where, moves)
             options = {} if moves else {"transforms": False}
         elif rung == HANDED_OVER:
@@ -164,8 +164,7 @@ class Trial:
 
             self.remedy.edit = edit_for(loader, where, cached=caches, **options)
             offloaded.feed.ahead = fetches_ahead(loader)  # EndlessSampler does not prevent it
-            in_flight = int(loader.num_workers * (loader.prefetch_factor or 1))
-            self.feed = RemediedFeed(rung, offloaded, in_flight + _READY, aside, loop_side.clock)
+            self.feed = RemediedFeed(rung, offloaded, loop_side.feed.backlog + _READY, aside, loop_side.clock)
         device.forget_peak()  # trying the remedy took memory that training does not need
 
     def send(self, send: Callable[[str, dict[str, Any]], None]) -> None:
@@ -177,11 +176,6 @@ class Trial:
         peak = self._device.peak_bytes()
         if peak is not None and self._peak_before is not None:
             self.remedy.memory_bytes = max(0, peak - self._peak_before)
-
-
-def _pays(session: Session, rung: str) -> bool:
-    result = outcome(session, rung)
-    return result is not None and result.applied
 
 
 def _samples(session: Session, rung: str, seconds: float) -> int:

@@ -93,7 +93,7 @@ class _Watched:
     def __init__(self, sample: Any) -> None:
         self._sample = sample
         self.leaves = list(tree.leaves(sample))
-        self._looked = list(tree.leaves(tree.copied(sample)))
+        self._twins = list(tree.leaves(tree.copied(sample)))
         self._versions = list(map(tree.versions, self.leaves))
 
     @property
@@ -103,9 +103,9 @@ class _Watched:
     @property
     def written(self) -> set[type]:
         """Types of the leaves that have changed; a tensor's version counts writes into it."""
-        before = zip(self.leaves, self._looked, self._versions, strict=True)
+        before = zip(self.leaves, self._twins, self._versions, strict=True)
         return {
             type(leaf)
-            for leaf, looked, versions in before
-            if tree.versions(leaf) != versions or same(leaf, looked) is False
+            for leaf, twin, versions in before
+            if tree.versions(leaf) != versions or same(leaf, twin) is False
         }

@@ -170,7 +170,7 @@ def _memory(feed: Feed, session: Session) -> Memory:
 
 
 def _too_long(found: Candidates, session: Session, seconds: float) -> list[int]:
-    """Return the positions of settings for whose first look no time is left after those before them."""
+    """Return the positions of the settings whose first look does not fit into the time left by those before them."""
     assert session.loader is not None, "there are no candidates without a loader"
     now = current(session.loader)
     target = window_seconds(seconds, 1 + len(found.settings))

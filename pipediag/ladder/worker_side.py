@@ -33,7 +33,7 @@ from .worker_state import CUT_SHARE, MIN_ITEMS, RAW_SHARE, WorkerState, queue_cl
 #: Untimed samples at the beginning of a batch.
 _FIRST = 2
 #: Inspected samples per batch: few, so that no batch takes much longer than the others.
-_LOOKED_INTO = 8
+_INSPECTED = 8
 
 
 class WorkerSide:
@@ -156,7 +156,7 @@ class WorkerSide:
             return self._replay(state, state.draw(pool, 1)[0])
         if state.rung == "warm" and state.complete:
             return self.dataset[state.draw(state.indices, 1)[0]]
-        return self._timed(state, index, look=True) if state.rung == "baseline" else self.dataset[index]
+        return self._timed(state, index, inspect=True) if state.rung == "baseline" else self.dataset[index]
 
     def _start_with(self, indices: Sequence[Any]) -> WorkerState:
         """Begin a batch; remember some of its indices until the remembered ones are in use."""
@@ -184,21 +184,21 @@ class WorkerSide:
             # The first samples of a batch are made while the previous batch is still being sent; the first batch of a
             # worker includes one-time loading.
             first = len(indices) // 2 if state.batches == 1 else min(_FIRST, len(indices) - 1)
-            looked = range(first, first + _LOOKED_INTO) if inspection.times else range(0)
+            inspected = range(first, first + _INSPECTED) if inspection.times else range(0)
             timed = state.times_samples
             samples = [
-                self._timed(state, index, n in looked)
-                if n in looked or (timed and n >= _FIRST)
+                self._timed(state, index, n in inspected)
+                if n in inspected or (timed and n >= _FIRST)
                 else self.dataset[index]
                 for n, index in enumerate(indices)
             ]
         self._send_inside(state)
         return samples
 
-    def _timed(self, state: WorkerState, index: Any, look: bool) -> Any:
+    def _timed(self, state: WorkerState, index: Any, inspect: bool) -> Any:
         began = time.perf_counter()
         make = partial(operator.getitem, self.dataset, index)
-        sample = self._inspection(state).time(make) if look else self.dataset[index]
+        sample = self._inspection(state).time(make) if inspect else self.dataset[index]
         state.timed(time.perf_counter() - began, index)
         return sample
 

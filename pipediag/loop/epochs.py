@@ -43,7 +43,7 @@ class Epochs:
 
     @property
     def complete(self) -> bool:
-        """True if the epoch has had all its batches and the loop must be told so."""
+        """True if the epoch has had all its batches and must be ended."""
         return self.length is not None and self.handed >= self.length
 
     @property

@@ -93,7 +93,7 @@ def tried(
 @contextmanager
 def _garbage_left_to_this_process() -> Iterator[None]:
     """Freeze garbage before the fork: collecting a device tensor would crash the forked process."""
-    if gc.get_freeze_count():  # the user's frozen objects could not be told from those frozen here
+    if gc.get_freeze_count():  # unfreezing would include the objects that the user has frozen
         gc.collect()
         yield
         return

@@ -45,7 +45,7 @@ class Training:
         def step(scaler: GradScaler, optimizer: torch.optim.Optimizer, *args: Any, **kwargs: Any) -> Any:
             before = self.steps
             result = scaled(scaler, optimizer, *args, **kwargs)
-            if self.steps == before:  # gradients overflowed: the loop trains all the same
+            if self.steps == before:  # gradients overflowed: the loop trains nevertheless
                 self._stepped(optimizer, args, kwargs)
             return result
 

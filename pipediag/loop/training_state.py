@@ -118,7 +118,7 @@ class TrainingState:
                 waiting.extend(one)
 
     def restore(self) -> None:
-        """Restore everything that was saved. What fails is added to ``lost``; the rest is restored all the same."""
+        """Restore everything that was saved. What fails is added to ``lost``; the rest is restored nevertheless."""
         for container, saved in self._containers:
             _refill(container, saved)
         for one, kind in self._lazy:

@@ -93,7 +93,7 @@ def worker_figures(costs: Sequence[BatchCost]) -> dict[str, float]:
 
 
 def _cpu_times() -> list[Any]:
-    """Return the CPU times of each core that this process may run on; of all cores if the platform does not tell."""
+    """Return the CPU times of each core that this process may run on; of all cores if that is unknown."""
     cpus, allowed = psutil.cpu_times(percpu=True), allowed_cpus()
     return [times for number, times in enumerate(cpus) if number in allowed] or cpus
 

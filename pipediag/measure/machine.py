@@ -56,7 +56,7 @@ def affinity() -> str:
 
 
 def allowed_cpus() -> set[int]:
-    """Return the CPUs that the process may use, empty if the platform does not tell."""
+    """Return the CPUs that the process may use; empty if the platform does not say."""
     try:
         return os.sched_getaffinity(0)
     except AttributeError:

@@ -47,7 +47,7 @@ class Images(Dataset[tuple[Tensor, int]]):
 
 def trial(loader: DataLoader[Any], endless: bool = True, session: Session | None = None, rung: str = REMEDIED) -> Trial:
     loop_side: Any = SimpleNamespace(
-        feed=SimpleNamespace(loader=loader, endless=endless),
+        feed=SimpleNamespace(loader=loader, endless=endless, backlog=loader.num_workers),
         setting=SimpleNamespace(session=session or Session(), aside=contextlib.nullcontext),
         device=Device(torch.device("cpu")),
         clock=SystemClock(),

@@ -76,7 +76,7 @@ def _described(name: str, tensors: list[Tensor]) -> Leaf:
         nbytes=tree.nbytes(first),
         pinned=is_pinned(first),
     )
-    if all(map(_can_be_looked_at, tensors)):
+    if all(map(_can_be_examined, tensors)):
         with torch.no_grad():
             try:
                 _fill_in(leaf, [_part(tensor) for tensor in tensors])
@@ -85,23 +85,23 @@ def _described(name: str, tensors: list[Tensor]) -> Leaf:
     return leaf
 
 
-def _fill_in(leaf: Leaf, looked: list[Tensor]) -> None:
-    low, high = min(float(part.min()) for part in looked), max(float(part.max()) for part in looked)
+def _fill_in(leaf: Leaf, parts: list[Tensor]) -> None:
+    low, high = min(float(part.min()) for part in parts), max(float(part.max()) for part in parts)
     if not (math.isfinite(low) and math.isfinite(high)):
         return
     leaf.low, leaf.high = low, high
-    floating = looked[0].is_floating_point()
-    leaf.whole_numbers = not floating or all(bool((part == part.round()).all()) for part in looked)
+    floating = parts[0].is_floating_point()
+    leaf.whole_numbers = not floating or all(bool((part == part.round()).all()) for part in parts)
     leaf.bytes_over_255 = (
-        floating and not leaf.whole_numbers and low >= 0.0 and high <= 1.0 and all(map(_is_bytes_over_255, looked))
+        floating and not leaf.whole_numbers and low >= 0.0 and high <= 1.0 and all(map(_is_bytes_over_255, parts))
     )
-    leaf.levels = _levels(looked)
+    leaf.levels = _levels(parts)
     if (low, high) == (0.0, 1.0) and leaf.whole_numbers:
-        leaf.one_hot = _classes(looked)
-    leaf.padding = _padding(looked)
+        leaf.one_hot = _classes(parts)
+    leaf.padding = _padding(parts)
 
 
-def _can_be_looked_at(tensor: Tensor) -> bool:
+def _can_be_examined(tensor: Tensor) -> bool:
     if tensor.layout != torch.strided or tensor.device.type != "cpu" or tensor.numel() == 0:
         return False
     return not bool(tensor.is_quantized or tensor.is_complex() or tensor.is_nested)
@@ -130,19 +130,19 @@ def _is_bytes_over_255(part: Tensor) -> bool:
     return bool(((scaled - scaled.round()).abs() <= _ROUNDING).all())
 
 
-def _levels(looked: list[Tensor]) -> int | None:
+def _levels(parts: list[Tensor]) -> int | None:
     """Return the largest number of distinct values per channel over all batches.
 
     A channel is the second dimension of image batches, otherwise the whole tensor. The result is None if a byte cannot
     hold that many values, or if there are too few elements to tell.
     """
-    if sum(part.numel() for part in looked) < _FEW:
+    if sum(part.numel() for part in parts) < _FEW:
         return None
     most = 0
-    channels = looked[0].shape[1] if looked[0].dim() == 4 and looked[0].shape[1] <= _CHANNELS else None
+    channels = parts[0].shape[1] if parts[0].dim() == 4 and parts[0].shape[1] <= _CHANNELS else None
     for number in range(channels or 1):
-        seen = torch.empty(0, dtype=looked[0].dtype)
-        for part in looked:
+        seen = torch.empty(0, dtype=parts[0].dtype)
+        for part in parts:
             values = part.reshape(-1) if channels is None else part[:, number].reshape(-1)
             # A few thousand values nearly always decide it.
             for count in (_FEW, _COUNTED):
@@ -154,35 +154,35 @@ def _levels(looked: list[Tensor]) -> int | None:
     return most
 
 
-def _classes(looked: list[Tensor]) -> int | None:
+def _classes(parts: list[Tensor]) -> int | None:
     """Return the number of classes of a one-hot tensor of zeros and ones, or None if it is not one-hot."""
-    for dim in range(looked[0].dim() - 1, 0, -1):
-        if looked[0].shape[dim] > 2 and all(bool((part.sum(dim) == 1).all()) for part in looked):
-            return int(looked[0].shape[dim])
+    for dim in range(parts[0].dim() - 1, 0, -1):
+        if parts[0].shape[dim] > 2 and all(bool((part.sum(dim) == 1).all()) for part in parts):
+            return int(parts[0].shape[dim])
     return None
 
 
-def _padding(looked: list[Tensor]) -> Padding | None:
+def _padding(parts: list[Tensor]) -> Padding | None:
     """Return the constant that pads the samples of each batch at the end or at the beginning, or None."""
-    if looked[0].dim() < 2 or any(part.dim() != looked[0].dim() for part in looked):
+    if parts[0].dim() < 2 or any(part.dim() != parts[0].dim() for part in parts):
         return None
     found = []
     for leading in (False, True):
-        value = _filler(looked, leading)
+        value = _filler(parts, leading)
         if value is None:
             continue
-        padding, widest = _margin(looked, value, leading)
+        padding, widest = _margin(parts, value, leading)
         # An image's background is on all sides of it; a token that begins every text is only one place wide.
-        background = _margin(looked, value, not leading)[0].share > _OTHER_SIDE
+        background = _margin(parts, value, not leading)[0].share > _OTHER_SIDE
         if padding.share >= _MARGIN and widest > 1 and not background:
             found.append(padding)
     return max(found, key=lambda padding: padding.share, default=None)
 
 
-def _margin(looked: list[Tensor], value: float, leading: bool) -> tuple[Padding, int]:
+def _margin(parts: list[Tensor], value: float, leading: bool) -> tuple[Padding, int]:
     """Return what ``value`` fills at one end of the samples, and the longest run that it fills in any sample."""
     shares, beyond, widest = [], [], 0
-    for part in looked:
+    for part in parts:
         part = part.flip(tuple(range(1, part.dim()))) if leading else part
         used, longest = torch.ones(len(part)), 1.0
         for dim in range(1, part.dim()):
@@ -196,10 +196,10 @@ def _margin(looked: list[Tensor], value: float, leading: bool) -> tuple[Padding,
     return Padding(value, round(statistics.fmean(shares), 4), round(statistics.fmean(beyond), 4)), widest
 
 
-def _filler(looked: list[Tensor], leading: bool) -> float | None:
+def _filler(parts: list[Tensor], leading: bool) -> float | None:
     """Return the value in the corners of at least half of the samples, or None."""
     corner = 0 if leading else -1
-    corners = torch.cat([part[(slice(None), *[corner] * (part.dim() - 1))].reshape(-1) for part in looked])
+    corners = torch.cat([part[(slice(None), *[corner] * (part.dim() - 1))].reshape(-1) for part in parts])
     value = float(corners.to(torch.float64).mode().values)
     return value if float((corners == value).float().mean()) >= 0.5 else None
 

@@ -19,32 +19,32 @@ class Inspection:
     """A sequence of instruments for making samples: first timers, then, if it ``traces``, a line tracer.
 
     Timers cost microseconds, so they run on samples that training gets anyway. Only one worker traces lines: the others
-    run the same code. ``looks`` is False if everything is already known.
+    run the same code. ``needed`` is False if everything is already known.
     """
 
     def __init__(
         self,
         slots: list[Slot],
         clock: Callable[[], float],
-        looks: bool,
+        needed: bool,
         traces: bool,
         timed: int = TIMED,
         traced: int = TRACED,
     ) -> None:
         self._probe = Probe(slots, clock, timed)
         self._lines = HotLines(traced)
-        self._looks = looks
+        self._needed = needed
         self._traces = traces
         self._reported = 0
 
     @property
     def times(self) -> bool:
         """True if further samples are to be timed."""
-        return self._looks and not self._probe.complete
+        return self._needed and not self._probe.complete
 
     @property
     def complete(self) -> bool:
-        return not self._looks or (self._probe.complete and (not self._traces or self._lines.complete))
+        return not self._needed or (self._probe.complete and (not self._traces or self._lines.complete))
 
     @property
     def news(self) -> bool:
@@ -53,7 +53,7 @@ class Inspection:
 
     def give_up(self) -> None:
         """Stop inspecting: the code fails under the instruments."""
-        self._looks = False
+        self._needed = False
 
     def time(self, make: Callable[[], Any], samples: int = 1) -> Any:
         """Make samples that training gets, under the timers if more are needed.

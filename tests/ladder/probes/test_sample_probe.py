@@ -364,8 +364,8 @@ class TestSamples:
 class TestInspection:
     """Timers first, in every worker; then the line tracer, in one; nothing if all is known."""
 
-    def inspect(self, clock: Clock, looks: bool = True, traces: bool = True) -> tuple[int, Inspection]:
-        inspection = Inspection([], clock.cpu_seconds, looks, traces, timed=3, traced=2)
+    def inspect(self, clock: Clock, needed: bool = True, traces: bool = True) -> tuple[int, Inspection]:
+        inspection = Inspection([], clock.cpu_seconds, needed, traces, timed=3, traced=2)
         made = 0
         while not inspection.complete:
             inspection.make(lambda: None)
@@ -384,7 +384,7 @@ class TestInspection:
         assert (inspection.figures(Chain()).samples, inspection.figures(Chain()).lines) == (3, [])
 
     def test_a_worker_that_does_not_look(self, clock: Clock) -> None:
-        made, inspection = self.inspect(clock, looks=False)
+        made, inspection = self.inspect(clock, needed=False)
         assert made == 0 and not inspection.times
         assert inspection.time(lambda: "sample") == "sample" and not inspection.news
         assert inspection.figures(Chain(unsplit="why")) == Inside(threads=threads(), unsplit="why")
