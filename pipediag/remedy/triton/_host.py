@@ -8,8 +8,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-#: Maximum number of channels for per-channel arguments; these are scalars, without a copy to the device.
-MOST_CHANNELS = 4
+#: Maximum number of channels with separate arguments. These are scalars, which need no copy to the device.
+_MOST_CHANNELS = 4
 
 #: Compiler options of every kernel: product and sum are rounded separately, unless the source fuses them.
 OPTIONS = {"enable_fp_fusion": False}
@@ -35,14 +35,14 @@ def per_channel(values: float | Sequence[float], channels: int) -> tuple[float, 
     """Return one number per channel, padded to four kernel arguments; a single number applies to all channels.
 
     Raises:
-        ValueError: the count of numbers is neither 1 nor ``channels``, or there are more than four.
+        ValueError: there are neither one number nor ``channels`` of them, or more than four.
     """
     numbers = [float(v) for v in values] if isinstance(values, Sequence) else [float(values)]
     if len(numbers) == 1:
-        numbers *= MOST_CHANNELS
-    elif len(numbers) != channels or channels > MOST_CHANNELS:
-        raise ValueError(f"{len(numbers)} numbers for {channels} channels; at most {MOST_CHANNELS} can differ")
-    first, second, third, fourth = (numbers + [0.0] * MOST_CHANNELS)[:MOST_CHANNELS]
+        numbers *= _MOST_CHANNELS
+    elif len(numbers) != channels or channels > _MOST_CHANNELS:
+        raise ValueError(f"{len(numbers)} numbers for {channels} channels; at most {_MOST_CHANNELS} can differ")
+    first, second, third, fourth = (numbers + [0.0] * _MOST_CHANNELS)[:_MOST_CHANNELS]
     return first, second, third, fourth
 
 
@@ -71,9 +71,9 @@ def launch_warp(
     size: tuple[int, int],
     **constants: Any,
 ) -> Tensor:
-    """Return the images ``(N, C, *size)`` that a kernel makes of ``x``, with a transform ``(N, numbers)`` for each.
+    """Launch a warp: return ``(N, C, *size)`` for images ``(N, C, H, W)`` and their transforms ``(N, numbers)``.
 
-    ``constants`` are the kernel's own; those of all warps are added.
+    ``constants`` are those of this kernel; the constants of all warps are added.
 
     Raises:
         ValueError: ``transform`` has another shape, or ``fill`` does not match the channels.

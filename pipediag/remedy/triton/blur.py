@@ -1,8 +1,8 @@
 """Apply Gaussian blur to a whole batch in one launch, with separate standard deviations for each sample.
 
 A program loops over the rows that its tile needs, blurs each along x once, and adds the result to all rows of the tile
-that use it. torchvision convolves with the outer product of two kernels instead: ``kx * ky`` multiplications per pixel
-instead of ``kx + ky``, and a result that differs by a few units in the last place of a float32.
+that use it: ``kx + ky`` multiplications per pixel. torchvision convolves with the outer product of two kernels, which
+takes ``kx * ky`` and differs by a few units in the last place of a float32.
 """
 
 # mypy: allow-untyped-defs, allow-incomplete-defs, allow-untyped-calls, allow-untyped-decorators
@@ -39,8 +39,8 @@ def gaussian_blur(
 
     Args:
         x: images ``(N, C, H, W)``, uint8 or float32, of any strides.
-        sigma: ``(N, 2)`` standard deviations, of x and of y, float64.
-        kernel_size: of x and of y, both odd.
+        sigma: ``(N, 2)`` standard deviations along x and y, in pixels, float64.
+        kernel_size: along x and y, both odd.
         mean: of each channel, or one for all, to subtract from the blurred image.
         std: divisor after that; required with ``mean``.
 
