@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, TypeAlias
 
 import torch
 from torch import Tensor
 
 #: Maximum number of channels with separate arguments. These are scalars, which need no copy to the device.
 _MOST_CHANNELS = 4
+
+#: A kernel argument for each channel.
+Channels: TypeAlias = tuple[float, float, float, float]
 
 #: Compiler options of every kernel: product and sum are rounded separately, unless the source fuses them.
 OPTIONS = {"enable_fp_fusion": False}
@@ -31,7 +34,7 @@ def check_images(x: Tensor) -> None:
         raise TypeError(f"images are uint8 or float32 here, not {x.dtype}")
 
 
-def per_channel(values: float | Sequence[float], channels: int) -> tuple[float, float, float, float]:
+def per_channel(values: float | Sequence[float], channels: int) -> Channels:
     """Return one number per channel, padded to four kernel arguments; a single number applies to all channels.
 
     Raises:
@@ -44,6 +47,19 @@ def per_channel(values: float | Sequence[float], channels: int) -> tuple[float, 
         raise ValueError(f"{len(numbers)} numbers for {channels} channels; at most {_MOST_CHANNELS} can differ")
     first, second, third, fourth = (numbers + [0.0] * _MOST_CHANNELS)[:_MOST_CHANNELS]
     return first, second, third, fourth
+
+
+def normalization(
+    mean: Sequence[float] | None, std: Sequence[float] | None, channels: int, dtype: torch.dtype
+) -> tuple[Channels, Channels]:
+    """Return a mean and a standard deviation per channel; None for both stands for no normalization.
+
+    Raises:
+        ValueError: only one of them is given, pixels of ``dtype`` cannot be normalized, or the channels do not match.
+    """
+    if (mean is None) != (std is None) or (mean is not None and not dtype.is_floating_point):
+        raise ValueError("only floating images can be normalized, with a mean and a standard deviation")
+    return per_channel(mean or 0.0, channels), per_channel(std or 1.0, channels)
 
 
 def empty_like(x: Tensor, size: tuple[int, int], dtype: torch.dtype) -> Tensor:

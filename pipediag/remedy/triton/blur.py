@@ -18,7 +18,7 @@ import triton.language as tl
 from torch import Tensor
 
 from ._device import pick, round_half_even
-from ._host import OPTIONS, blocks, check_images, empty_like, per_channel
+from ._host import OPTIONS, blocks, check_images, empty_like, normalization
 
 _TILE = (8, 128)
 _MOST_UNROLLED = 9  # taps; more would take long to compile
@@ -59,9 +59,7 @@ def gaussian_blur(
         raise ValueError(f"deviations of shape {tuple(sigma.shape)}, where {(samples, 2)} is needed")
     if across % 2 == 0 or down % 2 == 0 or across // 2 >= width or down // 2 >= height:
         raise ValueError(f"a kernel of {kernel_size} for images of {width} by {height} pixels")
-    if (mean is None) != (std is None) or (mean is not None and x.dtype == torch.uint8):
-        raise ValueError("only float32 images can be normalized, with a mean and a standard deviation")
-    means, stds = per_channel(mean or 0.0, channels), per_channel(std or 1.0, channels)
+    means, stds = normalization(mean, std, channels, x.dtype)
     out = empty_like(x, (height, width), x.dtype)
     if out.numel() == 0:
         return out

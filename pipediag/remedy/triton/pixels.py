@@ -18,7 +18,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from ._host import OPTIONS, blocks, check_images, per_channel
+from ._host import OPTIONS, blocks, check_images, normalization
 
 _TILE = (4, 128)
 _SUM_BLOCK = 256
@@ -158,9 +158,7 @@ def run(
         raise TypeError(f"operations of Pillow take uint8, not {x.dtype}")
     if dtype != torch.uint8 and not dtype.is_floating_point:
         raise TypeError(f"images become uint8 or floating here, not {dtype}")
-    if (mean is None) != (std is None) or (mean is not None and dtype == torch.uint8):
-        raise ValueError("only floating images can be normalized, with a mean and a standard deviation")
-    means, stds = per_channel(mean or 0.0, channels), per_channel(std or 1.0, channels)
+    means, stds = normalization(mean, std, channels, dtype)
     out = torch.empty(x.shape, dtype=dtype, device=x.device)
     if out.numel() == 0:
         return out
