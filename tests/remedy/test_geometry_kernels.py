@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import pytest
 import torch
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 from torch.nn import functional as nn
@@ -16,13 +15,11 @@ from torchvision.transforms.v2 import functional as tv
 
 from pipediag.remedy.batched import geometry
 
+from .batches import FLOATS, one_by_one, property_settings
 from .waiting import synchronising_forbidden
 
-property_test = settings(
-    deadline=None, max_examples=80, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
-)
+property_test = property_settings(80)
 
-FLOATS = (torch.float32, torch.float64, torch.float16, torch.bfloat16)
 PIXELS = st.integers(1, 40) | st.integers(41, 90)
 #: Largest difference that other roundings of weights and sums make in an image of the range [0, 1].
 ROUNDING = {torch.float32: 1e-5, torch.float64: 1e-14, torch.float16: 2e-3, torch.bfloat16: 1.6e-2}
@@ -81,10 +78,6 @@ def columns(boxes: list[tuple[int, int, int, int]], device: torch.device) -> lis
 def whole(x: Tensor, device: torch.device) -> list[Tensor]:
     """The box of the whole image, for each sample."""
     return columns([(0, 0, x.shape[2], x.shape[3])] * len(x), device)
-
-
-def one_by_one(x: Tensor, kernel: Callable[[Tensor, int], Tensor]) -> Tensor:
-    return torch.stack([kernel(image, i) for i, image in enumerate(x)])
 
 
 def assert_same(result: Tensor, expected: Tensor, exact: bool) -> None:

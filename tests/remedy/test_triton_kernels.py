@@ -1,7 +1,7 @@
 """The Triton kernels against torchvision's one-image kernels on the CPU.
 
-Without a GPU they run in Triton's interpreter, which has to be switched on before triton is imported: a child process
-runs the tests of this file again.
+Without a GPU they run in Triton's interpreter. It must be enabled before triton is imported, so a child process runs
+the tests of this file again.
 """
 
 from __future__ import annotations
@@ -34,12 +34,13 @@ from pipediag.remedy.batched.geometry import uint8_in_fixed_point
 from pipediag.remedy.triton import _host, available, blur, jpeg_colours, levels, pillow_warp, pixels, resample, warp
 from pipediag.remedy.triton.pixels import FLIP_HORIZONTALLY, FLIP_VERTICALLY, PixelOp, encode
 
+from .batches import one_by_one
 from .waiting import synchronising_forbidden
 
 INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"
 CUDA = pytest.param("cuda", marks=[pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU")])
 
-# The interpreter is slow: few examples, and none to find a smaller one that fails.
+# The interpreter is slow: few examples, and no search for a smaller one that fails.
 PHASES = (Phase.explicit, Phase.generate) if INTERPRETED else tuple(Phase)
 examples = settings(max_examples=4 if INTERPRETED else 8, deadline=None, derandomize=True, phases=PHASES)
 dtypes = st.sampled_from((torch.uint8, torch.float32))
@@ -84,18 +85,14 @@ def numbers(rows: Sequence[Sequence[float]], device: torch.device) -> Tensor:
     return torch.tensor(rows, dtype=torch.float64).to(device)
 
 
-def one_by_one(x: Tensor, kernel: Callable[[Tensor, int], Tensor]) -> Tensor:
-    return torch.stack([kernel(image, i) for i, image in enumerate(x)])
-
-
 def assert_equal(actual: Tensor, expected: Tensor) -> None:
-    """Equal for whole numbers, within 1e-5 for others."""
+    """Check that whole numbers are equal, and others within 1e-5."""
     assert actual.dtype == expected.dtype
     torch.testing.assert_close(actual.cpu(), expected, rtol=0, atol=1e-5 if actual.is_floating_point() else 0)
 
 
 def assert_rounded_alike(actual: Tensor, expected: Tensor) -> None:
-    """As ``assert_equal``, but for one value in 1000, which was rounded to the other side."""
+    """Check as :func:`assert_equal`, but let one value in 1000 be rounded to the other side."""
     if actual.is_floating_point():
         assert_equal(actual, expected)
     else:
@@ -109,7 +106,7 @@ def assert_rounded_alike(actual: Tensor, expected: Tensor) -> None:
 
 @st.composite
 def crops(draw: st.DrawFn) -> tuple[tuple[int, int], list[list[int]], tuple[int, int]]:
-    """Height and width of images, two boxes that begin in them and may end outside, and the size to make of those."""
+    """Height and width of images, boxes that overlap them, and the size of the result."""
     edges = draw(st.integers(1, 12)), draw(st.integers(1, 12))
     boxes = []
     for _ in range(2):
@@ -155,7 +152,7 @@ def test_resized_crop(device: torch.device, interpolation: str, antialias: bool)
     check()
 
 
-@pytest.mark.parametrize("size", [(67, 62), (64, 64)])  # either side of where ATen changes its arithmetic
+@pytest.mark.parametrize("size", [(67, 62), (64, 64)])  # above and at ATen's limit for its direct code
 def test_nearest_exact_pixels_of_large_results(device: torch.device, size: tuple[int, int]) -> None:
     x, box = images(0, (1, 1, 37, 41), torch.uint8), [3, 2, 29, 31]
     expected = F.resized_crop(x, *box, size, interpolation=InterpolationMode.NEAREST_EXACT)
@@ -353,7 +350,7 @@ def test_warps_reject_what_they_cannot_do(device: torch.device) -> None:
 
 @pytest.mark.parametrize("interpolation", ["nearest", "bilinear", "bicubic"])
 def test_warps_of_pillow(device: torch.device, interpolation: str) -> None:
-    """As the kernels that are held against Pillow itself."""
+    """They equal the batched kernels, which are tested against Pillow."""
     turn, shift, bend = st.floats(-2, 2) | st.just(0.0), st.floats(-9, 20), st.floats(-0.05, 0.05) | st.just(0.0)
 
     @examples
@@ -569,7 +566,7 @@ def test_each_operation_of_pillow(device: torch.device, channels: int) -> None:
 
 @pytest.mark.parametrize("factor", [-0.5, -0.31, 0.0, 0.004, 0.1, 0.5])
 def test_the_hue_of_every_colour(device: torch.device, factor: float) -> None:
-    """Of each fifth level without a GPU."""
+    """Without a GPU, of every 51st level."""
     levels = torch.arange(0, 256, 51 if INTERPRETED else 1, dtype=torch.uint8)
     colours = torch.cartesian_prod(levels, levels, levels).t().reshape(1, 3, len(levels), -1)
     assert_as_pillow(colours, [[(PixelOp.PILLOW_HUE, factor)]], device)
@@ -727,7 +724,7 @@ def test_codes_can_be_imported_without_triton() -> None:
 
 
 def upsampled(plane: Tensor, sampling: int, height: int, width: int) -> Tensor:
-    """Chroma at every pixel as libjpeg interpolates it: each sample 3/4 of the nearest and 1/4 of the next one."""
+    """Return the chroma of every pixel as libjpeg interpolates it: 3/4 of the nearest sample and 1/4 of the next."""
     wide, high = sampling >> 4, sampling & 15
     if wide == 1 or plane.shape[1] <= 2:
         return plane.repeat_interleave(high, 0).repeat_interleave(wide, 1)[:height, :width]

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from fractions import Fraction
 from typing import Any
 
 import pytest
 import torch
-from hypothesis import HealthCheck, assume, given, settings
+from hypothesis import assume, given
 from hypothesis import strategies as st
 from torch import Tensor
 from torchvision.transforms.v2 import InterpolationMode
@@ -19,11 +18,10 @@ from torchvision.transforms.v2.functional import _geometry as torchvision_geomet
 from pipediag.remedy.batched import warp
 from pipediag.remedy.batched.warp_numbers import affine_numbers, perspective_numbers, rotate_numbers
 
+from .batches import one_by_one, property_settings
 from .waiting import synchronising_forbidden
 
-property_test = settings(
-    deadline=None, max_examples=80, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
-)
+property_test = property_settings(80)
 
 DTYPES = (torch.uint8, torch.float32, torch.float64)
 PIXELS = st.integers(1, 24)
@@ -41,7 +39,7 @@ def images(draw: st.DrawFn) -> Tensor:
 
 @st.composite
 def looks(draw: st.DrawFn, x: Tensor) -> dict[str, Any]:
-    """An interpolation and a fill: none, one of any kind of number, or one for each channel."""
+    """An interpolation and a fill: none, one number, or one for each channel."""
     white = 1.0 if x.is_floating_point() else 255.0
     grey = st.floats(0, white)
     fill = st.one_of(
@@ -58,10 +56,6 @@ def centres(x: Tensor) -> st.SearchStrategy[list[float] | None]:
     return st.none() | st.lists(st.integers(-3, 30) | st.floats(-3, 30), min_size=2, max_size=2)
 
 
-def one_by_one(x: Tensor, kernel: Callable[[Tensor, int], Tensor]) -> Tensor:
-    return torch.stack([kernel(image, i) for i, image in enumerate(x)])
-
-
 def for_torchvision(look: dict[str, Any]) -> dict[str, Any]:
     return {**look, "interpolation": InterpolationMode(look["interpolation"])}
 
@@ -71,10 +65,10 @@ def numbers(rows: list[tuple[float, ...]], device: torch.device) -> Tensor:
 
 
 def assert_same(result: Tensor, expected: Tensor, interpolation: str) -> None:
-    """Bit-equal on the CPU; elsewhere grids have the same bits too, but pixels are blended with other roundings.
+    """Check for equal bits on the CPU. Other devices have the same grids, but blend pixels with other roundings.
 
-    The grids of float64 images are rounded once more there than on a CPU that fuses products and sums, so that a place
-    in the middle between two pixels may take the other one.
+    For float64 images, they round grids once more than a CPU that fuses products and sums, so a position halfway
+    between two pixels may get the other one.
     """
     assert result.dtype == expected.dtype
     assert result.shape == expected.shape
@@ -131,7 +125,7 @@ def test_rotate_and_expand(device: torch.device, data: st.DataObject, x: Tensor,
 
 @property_test
 @given(x=images(), turns=st.integers(0, 3), fill=st.sampled_from([None, 1]))
-def test_quarter_turns_differ_by_roundings_from_those_that_move_pixels(
+def test_quarter_turns_differ_by_roundings_from_moved_pixels(
     device: torch.device, x: Tensor, turns: int, fill: float | None
 ) -> None:
     side = min(x.shape[2:])
@@ -223,7 +217,7 @@ def test_half_precision_is_that_of_torchvision(dtype: torch.dtype, interpolation
 
 @property_test
 @given(size=st.tuples(PIXELS, PIXELS), columns=st.integers(1, 2), seed=st.integers(0, 2**32))
-def test_grids_off_the_cpu_are_those_on_it_but_for_roundings(size: tuple[int, int], columns: int, seed: int) -> None:
+def test_grids_on_other_devices_differ_by_roundings_only(size: tuple[int, int], columns: int, seed: int) -> None:
     generator = torch.Generator().manual_seed(seed)
     factors = torch.randn(2, 3, columns, generator=generator)
     down, across = (torch.linspace(0.5, side - 0.5, side) for side in size)
@@ -250,7 +244,7 @@ def test_an_empty_batch_stays_empty(device: torch.device) -> None:
     assert warp.rotate(x, matrix, interpolation="nearest", fill=1, size=(6, 7)).shape == (0, 3, 6, 7)
 
 
-def test_what_does_not_fit_is_refused() -> None:
+def test_arguments_that_do_not_fit_are_refused() -> None:
     x, matrix = torch.zeros(1, 3, 4, 5), torch.zeros(1, 6, dtype=torch.float64)
     with pytest.raises(ValueError, match="bicubic"):
         warp.affine(x, matrix, interpolation="bicubic", fill=None)  # type: ignore[arg-type]
@@ -285,7 +279,7 @@ def test_nothing_waits_for_the_device(interpolation: Any, fill: Any) -> None:
 
 
 def test_fused_products_round_once() -> None:
-    """Held against fractions: a product and a sum rounded once, then the constant added."""
+    """Compare with exact fractions: product and sum are rounded once, then the constant is added."""
     places = torch.arange(9, dtype=torch.float32) - 4
     factors = torch.tensor([[[0.0311, 0.0097], [-0.0173, 0.0211], [0.0057, -0.0071]]])
     made = warp._plain_products(places, places, factors, fused=True)
