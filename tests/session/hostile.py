@@ -19,8 +19,10 @@ from pipediag.session import (
     HANDED_OVER,
     LOADED_ONCE,
     REMEDIED,
+    Apart,
     BatchStep,
     Edit,
+    Elsewhere,
     Files,
     HotLine,
     Keeping,
@@ -47,7 +49,6 @@ from pipediag.session import (
     Window,
     settings_rung,
 )
-from pipediag.session.facts import Apart, Elsewhere
 
 from ..made import blocks, climbing, cut, inside, job, leaf, make, waits
 
