@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ..session import Session
-from .checks import partial, warnings
+from .checks import missing, warnings
 from .diagnosis import Diagnosis
 from .ladder import LadderView
 from .recommend import recommend
@@ -30,7 +30,7 @@ def diagnose_session(session: Session, price: float | None = None) -> Diagnosis:
         waterfall=pieces,
         verdict=verdict,
         warnings=[*session.warnings, *warnings(ladder, pieces)],
-        partial=partial(ladder),
+        partial=bool(missing(ladder)),
         recommendations=recommendations,
         nothing_to_gain=nothing_to_gain,
         price=price,

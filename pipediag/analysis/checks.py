@@ -7,7 +7,7 @@ import statistics
 from ..session import CONTROLS, Session, Warning_, fed_apart
 from .cores import busy_cores, full
 from .diagnosis import Stage
-from .ladder import LadderView, known
+from .ladder import LadderView
 from .sentences import first_of, number, percent
 from .shared_cores import too_many
 from .thresholds import GATE
@@ -26,17 +26,10 @@ VARIED = 1.5
 DEPENDENT, REPEATABLE = 0.2, 3.0
 
 
-def partial(ladder: LadderView) -> bool:
-    """Return whether a rung that could be measured lacks windows."""
-    return bool(missing(ladder))
-
-
 def missing(ladder: LadderView) -> list[str]:
-    rungs = ladder.session.rungs.values()
-    available = [
-        r.name for r in rungs if r.available and r.name not in CONTROLS and not fed_apart(r.name) and known(r.name)
-    ]
-    return [name for name in available if not ladder.windows(name)]
+    """Return the ladder's rungs that could be measured but have no window."""
+    available = [rung.name for rung in ladder.session.rungs.values() if rung.available]
+    return [name for name in available if name not in CONTROLS and not fed_apart(name) and not ladder.windows(name)]
 
 
 def warnings(ladder: LadderView, pieces: list[Stage]) -> list[Warning_]:

@@ -8,7 +8,7 @@ from run to run, such as other work on the machine.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from ..session import STAGE_OF_RUNG, Session, Warning_, ordered
@@ -113,7 +113,7 @@ class Comparison:
             "rungs": [_published(one) for one in self.rungs],
             "stages": [_published(one) for one in self.stages],
             "settings": [{"name": name, "before": old, "after": new} for name, old, new in self.settings],
-            "warnings": [{"code": w.code, "message": w.message, "help": w.help} for w in self.warnings],
+            "warnings": [asdict(warning) for warning in self.warnings],
         }
 
 

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from ..session import REMEDIES, RUNG_MEANING, SCHEMA_VERSION, Place, Session, Warning_, ordered, settings_of
 from .halving import to_dict as settings_dict
 from .intervals import Interval, plain
-from .ladder import LadderView, known
+from .ladder import LadderView
 from .remedy import to_dict as remedy_dict
 from .savings import Savings, of_remedy
 
@@ -148,9 +148,7 @@ class Diagnosis:
             "device": session.device,
             "loader": raw["loader"],
             "rungs": [
-                self._rung(name)
-                for name in ordered({*RUNG_MEANING, *session.rungs})
-                if settings_of(name) is None and known(name)
+                self._rung(name) for name in ordered({*RUNG_MEANING, *session.rungs}) if settings_of(name) is None
             ],
             "waterfall": [
                 {
@@ -158,7 +156,7 @@ class Diagnosis:
                     "rung": s.rung,
                     "covers": s.covers,
                     "links": s.links,
-                    "culprit": _place(s.culprit),
+                    "culprit": s.culprit and asdict(s.culprit),
                     "ms": s.ms.to_dict(),
                     "share": round(s.share, 4),
                     "without": (
@@ -177,7 +175,7 @@ class Diagnosis:
             },
             "verdict": {
                 "bottleneck": verdict.bottleneck,
-                "culprit": _place(verdict.culprit),
+                "culprit": verdict.culprit and asdict(verdict.culprit),
                 "level": verdict.level or None,
                 "starved": plain(verdict.starved),
                 "band": verdict.band,
@@ -197,7 +195,7 @@ class Diagnosis:
             "straggler": self.straggler.to_dict() if self.straggler else None,
             "no_straggler": self.no_straggler or None,
             **{key: self._remedy(rung) for rung, key in REMEDIES.items()},
-            "warnings": [{"code": w.code, "message": w.message, "help": w.help} for w in self.warnings],
+            "warnings": [asdict(warning) for warning in self.warnings],
             "partial": self.partial,
             "session": raw,
         }
@@ -219,7 +217,3 @@ class Diagnosis:
             "windows": self.ladder.windows(name),
             "evidence": self.ladder.evidence(name) if measured else {},
         }
-
-
-def _place(place: Place | None) -> dict[str, str] | None:
-    return {"name": place.name, "where": place.where} if place else None

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ..session import Loader, LoaderSettings, Session
-from .checks import partial
+from .checks import missing
 from .ladder import LadderView
 from .recommend.workers import irregular
 from .thresholds import GATE, QUEUED
@@ -96,7 +96,7 @@ def makes_way(session: Session) -> bool:
     stages.
     """
     ladder = LadderView(session)
-    if partial(ladder) or judge(ladder, waterfall(ladder)).bottleneck == "inconclusive":
+    if missing(ladder) or judge(ladder, waterfall(ladder)).bottleneck == "inconclusive":
         return False
     return bool(candidates(session).settings)
 
@@ -130,7 +130,7 @@ def _more(ladder: LadderView, numbers: WhatIf) -> list[int]:
     The model reserves the cores that the training process would need at full speed. Only a trial can tell what more
     workers do on cores that the process does not use yet.
     """
-    cores, now = int(ladder.session.environment.get("cores") or 0), numbers.workers
+    cores, now = int(ladder.session.cores or 0), numbers.workers
     wanted = numbers.workers_wanted() or 0
     most = wanted if wanted > now else cores
     middle = round(math.sqrt(max(1, now) * max(1, most)))
@@ -151,8 +151,7 @@ def _ahead(ladder: LadderView, numbers: WhatIf, loader: Loader) -> list[int]:
 
 
 def _pinning_matters(session: Session, loader: Loader) -> bool:
-    on_cpu = session.device.get("type", "cpu") == "cpu"
-    return not on_cpu and not loader.pin_memory and transfer_matters(session, GATE / 2)
+    return session.device_type != "cpu" and not loader.pin_memory and transfer_matters(session, GATE / 2)
 
 
 def _step(numbers: WhatIf, one: LoaderSettings) -> float:

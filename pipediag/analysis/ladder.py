@@ -7,7 +7,6 @@ import statistics
 
 from ..session import (
     CACHED,
-    CONTROLS,
     RUNGS,
     STAGE_OF_RUNG,
     Link,
@@ -19,7 +18,7 @@ from ..session import (
     ordered,
     settings_of,
 )
-from .estimate import PACE, Noise, around, mean_rate, paired_ratio
+from .estimate import PACE, Noise, around, mean_rate, ratio_of_pairs
 from .estimate import share as share_of_sums
 from .intervals import Interval
 
@@ -55,14 +54,15 @@ class LadderView:
         self._ms: dict[str, dict[int, float]] = {}
         trials = {window.round for window in session.windows if fed_apart(window.rung)}
         for window in session.windows:
-            if settings_of(window.rung) is not None or not known(window.rung):  # settings: see halving
+            if settings_of(window.rung) is not None:  # see halving
                 continue
             if not fed_apart(window.rung) and window.round in trials:
                 continue  # the baseline of a trial, not of the ladder
             self._windows.setdefault(window.rung, {})[window.round] = window
             self._ms.setdefault(window.rung, {})[window.round] = window.ms_per_step - _copy_ms(window, session)
         self._leave_out_warm_up()
-        if "baseline" not in self._ms and session.observed:
+        self._only_observed = "baseline" not in self._ms
+        if self._only_observed and session.observed:
             self._windows["baseline"] = {n: _window(one) for n, one in enumerate(session.observed)}
             self._ms["baseline"] = {n: w.ms_per_step for n, w in self._windows["baseline"].items()}
         #: The ladder's measured rungs, fastest first, without the controls.
@@ -116,6 +116,11 @@ class LadderView:
         loader = self.session.loader
         return self.session.device.get("type") == "cpu" and loader is not None and not loader.num_workers
 
+    @property
+    def quiet(self) -> float:
+        """Prior standard deviation of the logarithm of a window without waiting, on this device."""
+        return QUIET_CPU if self.session.device.get("type") == "cpu" else QUIET
+
     def has(self, rung: str) -> bool:
         return rung in self._ms
 
@@ -125,7 +130,7 @@ class LadderView:
 
     def windows(self, rung: str) -> int:
         """Return the number of windows of a rung; observed steps do not count."""
-        return len(self.session.windows_of(rung)) and len(self._ms.get(rung, {}))
+        return 0 if rung == "baseline" and self._only_observed else len(self._ms.get(rung, {}))
 
     def values(self, rung: str) -> list[float]:
         """Return the milliseconds per step of each window of ``rung``."""
@@ -152,14 +157,11 @@ class LadderView:
         """Return the ratio of a step under ``slow`` to a step under ``fast``, from neighbours in time if any exist."""
         one, other = self._noise(slow), self._noise(fast)
         noise = Noise(math.hypot(one.sd, other.sd), min(one.degrees, other.degrees))
-        common = sorted(self._ms[slow].keys() & self._ms[fast].keys())
         value = self.ms(slow).value / self.ms(fast).value
-        if not common or (slow == "baseline" and not self.session.windows_of(slow)):
-            found = around(value, noise)
-        elif len(common) == 1:
-            found = around(self._ms[slow][common[0]] / self._ms[fast][common[0]], noise)
-        else:
-            found = paired_ratio([self._ms[slow][r] for r in common], [self._ms[fast][r] for r in common], noise)
+        unpaired = slow == "baseline" and self._only_observed
+        common = [] if unpaired else sorted(self._ms[slow].keys() & self._ms[fast].keys())
+        pairs = [(self._ms[slow][round_], self._ms[fast][round_]) for round_ in common]
+        found = ratio_of_pairs(pairs, noise) if pairs else around(value, noise)
         return found.times(value / found.value) if found.low <= value <= found.high else found
 
     def share(self, slow: str, fast: str) -> Interval:
@@ -176,8 +178,7 @@ class LadderView:
         parts = [min(w.evidence["wait_ms"], w.ms_per_step) * w.steps for w in seen]
         value = sum(parts) / sum(wholes)
         # The loop's own part of the step has little noise: the step varies with its share of waiting.
-        loader = self.session.loader
-        round_ = max(_FEW, loader.num_workers if loader is not None else 0)
+        round_ = max(_FEW, self.session.workers)
         few = max(1.0, round_ * len(seen) / sum(w.steps for w in seen))
         noise = Noise(LOUD * math.sqrt(_ROUNDS * few) * value * (1 - value), PACE.degrees)
         return share_of_sums(parts, wholes, noise=noise)
@@ -190,7 +191,7 @@ class LadderView:
 
     def _noise(self, rung: str) -> Noise:
         """Return the prior noise of a window: it grows with the share of the step that waits for workers."""
-        quiet = QUIET_CPU if self.session.device.get("type") == "cpu" else QUIET
+        quiet = self.quiet
         if rung in CACHED:
             return Noise(quiet, PACE.degrees)
         waits = [w.evidence["wait_ms"] / w.ms_per_step for w in self._windows[rung].values() if "wait_ms" in w.evidence]
@@ -239,11 +240,6 @@ class LadderView:
         return {key: round(statistics.median(v), 4) for key, v in values.items()}
 
 
-def known(rung: str) -> bool:
-    """Return whether the rung exists in this version; files of other versions may have others, which are ignored."""
-    return rung in RUNGS or rung in CONTROLS or cut_of(rung) is not None or fed_apart(rung)
-
-
 def _window(one: Observed) -> Window:
     """Return a block of observed steps as a window."""
     seen = {"wait_ms": 1000 * one.waited / one.steps}
@@ -266,5 +262,4 @@ def _copy_ms(window: Window, session: Session) -> float:
     Workers copy in parallel, so a step waits only for its share of the copies, and never longer than its wait.
     """
     copy = window.evidence.get("copy_ms", 0.0)
-    workers = max(1, session.loader.num_workers if session.loader else 1)
-    return min(copy / workers, 0.9 * window.ms_per_step, window.evidence.get("wait_ms", math.inf))
+    return min(copy / max(1, session.workers), 0.9 * window.ms_per_step, window.evidence.get("wait_ms", math.inf))

@@ -7,11 +7,10 @@ a session always lead to the same answers, and a new trial only adds to them.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass
 
 from ..session import RankTrial, Session
-from .estimate import Noise, around, paired_ratio
+from .estimate import Noise, ratio_of_pairs
 from .intervals import Interval
 
 #: Largest number of pairs in a comparison.
@@ -69,12 +68,12 @@ class Trials:
         pairs, open_ = self._pairs(plain, changed)
         pairs = pairs[:most]
         for count in range(1, len(pairs) + 1):
-            ratio = _ratio(pairs[:count], noise)
+            ratio = ratio_of_pairs(pairs[:count], noise)
             if count >= least and not ratio.low <= bound <= ratio.high:
                 return Result(ratio, ratio.low > bound)
         if len(pairs) < (1 if self.closed else most):
             raise Needed(self._following(plain, changed, open_))
-        return Result(_ratio(pairs, noise), None)
+        return Result(ratio_of_pairs(pairs, noise), None)
 
     def fed(self) -> list[tuple[int, ...]]:
         """Return the sets of ranks that were fed while others trained unchanged, in the order of their first trials."""
@@ -116,8 +115,3 @@ def _change(trial: RankTrial) -> Change:
 
 def _ms(trial: RankTrial) -> float:
     return 1000.0 * trial.seconds / trial.steps
-
-
-def _ratio(pairs: Iterable[tuple[float, float]], noise: Noise) -> Interval:
-    plain, changed = zip(*pairs, strict=True)
-    return paired_ratio(plain, changed, noise) if len(plain) > 1 else around(plain[0] / changed[0], noise)

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from ..session import CONTROLS, Link, Session, cut_of, cut_rung, ordered
 from .chain import why_unsplit
-from .ladder import LadderView, known
+from .ladder import LadderView
 from .thresholds import GATE, RESOLUTION
 from .verdict import disagreements, judge, starved_share, starves
 from .waterfall import OF_THE_WORKERS, by_stage, sides, waterfall
@@ -38,7 +38,7 @@ def next_round(session: Session) -> list[str]:
     """
     ladder = LadderView(session)
     refused = {rung.name for rung in session.rungs.values() if not rung.available}
-    offered = {name for name in {*session.rungs, *ladder.rungs} if known(name)} - refused
+    offered = {*session.rungs, *ladder.rungs} - refused
     new = {name for name in offered if not ladder.windows(name)}
     for tier in (_WHETHER, _WHERE):
         if new & tier:

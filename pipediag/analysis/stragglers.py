@@ -24,7 +24,7 @@ from typing import Any, Literal
 from ..session import CACHED, Rank, Session
 from .estimate import PACE, Noise
 from .intervals import Interval
-from .ladder import QUIET, QUIET_CPU, LadderView
+from .ladder import LadderView
 from .rank_trials import MOST_PAIRS, Change, Needed, Result, Trials
 from .sentences import number, numbered, percent, times
 from .thresholds import GATE
@@ -229,8 +229,7 @@ def _of_step(ladder: LadderView, trials: Trials, ranks: Sequence[Rank]) -> tuple
     """Return the few ranks whose own step holds the job, else why there are none."""
     step = ladder.ms(ladder.ceiling).value
     delay = trials.delay_ms() or max(DELAY * step, LEAST_DELAY_MS)
-    quiet = QUIET_CPU if ladder.session.device.get("type") == "cpu" else QUIET
-    noise = Noise(math.sqrt(2) * quiet, PACE.degrees)
+    noise = Noise(math.sqrt(2) * ladder.quiet, PACE.degrees)
     everyone = tuple(sorted(rank.rank for rank in ranks))
     grown: dict[tuple[int, ...], Result] = {}
 

@@ -280,14 +280,12 @@ def what_if(ladder: LadderView) -> WhatIf | None:
     rungs, session = ladder.rungs, ladder.session
     if "baseline" not in rungs or len(rungs) < 2:
         return None
-    loader = session.loader
-    workers = loader.num_workers if loader else 0
+    loader, workers = session.loader, session.workers
     loop_rung = next((r for r in ("worker", "host") if r in rungs), rungs[0])
     waiting = ladder.cost("baseline", loop_rung).value
     lost = _lost(ladder, waiting) if workers else NOTHING
     waits = _waits(ladder, loop_rung, waiting, lost.value, workers)
     work, taken = work_of(ladder), _cores_taken(ladder, loop_rung)
-    cores = session.environment.get("cores")
     return WhatIf(
         base=ladder.ms("baseline").value,
         compute=ladder.ms(ladder.ceiling).value,
@@ -301,7 +299,7 @@ def what_if(ladder: LadderView) -> WhatIf | None:
         workers=workers,
         work=work,
         taken=taken,
-        free=max(_LEAST_FREE, cores - taken) if cores else math.inf,
+        free=max(_LEAST_FREE, session.cores - taken) if session.cores else math.inf,
         batch=loader.batch_size if loader else None,
     )
 
@@ -335,10 +333,8 @@ def _handoff(ladder: LadderView) -> Interval | None:
 
 def _lost(ladder: LadderView, waiting: float) -> Interval:
     """Return the loop's slowdown by running workers, if it is certain, but at most what the baseline shows."""
-    found = sides(ladder).lost
-    if found.low <= 0:
-        return NOTHING
-    return found.at_most(max(0.0, waiting))
+    lost = sides(ladder).lost
+    return least(lost, exactly(max(0.0, waiting))) if lost.low > 0 else NOTHING
 
 
 def _cores_taken(ladder: LadderView, loop_rung: str) -> float:

@@ -175,6 +175,26 @@ class Session:
         """The known links of the transform chain."""
         return self.inside.links if self.inside else []
 
+    @property
+    def workers(self) -> int:
+        """Number of the loader's workers; 0 if the loader is unknown."""
+        return self.loader.num_workers if self.loader else 0
+
+    @property
+    def cores(self) -> float | None:
+        """Number of cores that the script may use; None if unknown."""
+        return self.environment.get("cores") or None
+
+    @property
+    def device_type(self) -> str:
+        """The device's name in code, ``cpu`` if unknown."""
+        return str(self.device.get("type", "cpu"))
+
+    @property
+    def steps_seen(self) -> int:
+        """Number of steps seen without intervention, or if there are none, under any rung."""
+        return sum(one.steps for one in self.observed) or sum(window.steps for window in self.windows)
+
     def warn(self, code: str, message: str, help: str = "") -> None:
         """Add a warning, unless one with the same code and message exists."""
         if not any(w.code == code and w.message == message for w in self.warnings):

@@ -77,6 +77,11 @@ class Inside:
     unsplit: str = ""  # why the chain has no rungs of its own; empty if it can
     files: Files | None = None  # None if not examined
 
+    @property
+    def timed(self) -> bool:
+        """True if the time of at least one sample is known."""
+        return self.samples > 0 and self.whole.wall_ms > 0
+
 
 @dataclass
 class Slow:
