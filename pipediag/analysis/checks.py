@@ -99,8 +99,8 @@ def _disagreeing(ladder: LadderView) -> list[Warning_]:
 def _foreign_load(ladder: LadderView) -> Warning_ | None:
     """Warn of other processes that take cores: the verdict holds only for a machine under the same load."""
     seen = ladder.evidence("baseline") if ladder.has("baseline") else {}
-    cores = ladder.session.environment.get("cores")
-    if not cores or "cores_busy" not in seen or ladder.session.environment.get("cgroup_quota"):
+    cores = ladder.session.cores
+    if cores is None or "cores_busy" not in seen or ladder.session.environment.get("cgroup_quota"):
         return None
     others = seen["cores_busy"] - seen.get("cores_used", seen["cores_busy"])
     if others < max(_OTHERS, FOREIGN * cores):
@@ -117,7 +117,7 @@ def _full_cpu(ladder: LadderView, pieces: list[Stage]) -> Warning_ | None:
     """Warn of a full machine, where the stage that exceeds the limit may not be the cause (as in the articles)."""
     if not ladder.has("baseline") or not full(ladder, "baseline"):
         return None
-    cores = ladder.session.environment["cores"]
+    cores = ladder.session.cores
     told = f"{busy_cores(ladder, 'baseline'):.1f} of {cores:g} usable cores are in use while the script runs as it is"
     top = next((piece for piece in input_stages(ladder, pieces) if piece.ms.value > 0), None)
     added_by = next((r for r in ladder.rungs if top is not None and top.stage in ladder.covered(r)), "")

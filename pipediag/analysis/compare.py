@@ -25,7 +25,7 @@ _THE_SAME: tuple[tuple[str, str, Callable[[Session], Any], str], ...] = (
     (
         "other-cores",
         "number of cores",
-        lambda s: s.environment.get("cores"),
+        lambda s: s.cores,
         "run both on the same machine, with the same affinity and quota",
     ),
     ("other-ranks", "number of ranks", lambda s: max(1, len(s.ranks)), "run both with the same number of processes"),

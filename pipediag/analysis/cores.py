@@ -15,8 +15,7 @@ _LIMITS = {"opencv": "cv2.setNumThreads(1)", "torch": "torch.set_num_threads(1)"
 
 def full(ladder: LadderView, rung: str) -> bool:
     """Return whether all cores are in use under a rung: any further work slows other work down."""
-    cores = ladder.session.environment.get("cores") or math.inf
-    return busy_cores(ladder, rung) >= FULL * cores
+    return busy_cores(ladder, rung) >= FULL * (ladder.session.cores or math.inf)
 
 
 def busy_cores(ladder: LadderView, rung: str) -> float:
@@ -62,9 +61,7 @@ class Threads:
 
 def threads(session: Session) -> Threads:
     """Return the threads of the workers and of the training process."""
-    inside, facts = session.inside, session.environment
-    library, each = max((inside.threads if inside else {}).items(), key=lambda item: item[1], default=("", 1))
-    own = int(facts.get("threads", {}).get("torch", 1))
-    return Threads(
-        session.loader.num_workers if session.loader else 0, each, library, own, float(facts.get("cores") or math.inf)
-    )
+    each_of = session.inside.threads if session.inside else {}
+    library, each = max(each_of.items(), key=lambda item: item[1], default=("", 1))
+    own = int(session.environment.get("threads", {}).get("torch", 1))
+    return Threads(session.workers, each, library, own, float(session.cores or math.inf))

@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from ..session import Observed, Rank, Rung, Script, Session, Warning_, Window, fed_apart
+from ..session import REMEDIES, Observed, Rank, Script, Session, Warning_, Window, fed_apart
 from .estimate import WORKERS
 from .ladder import LadderView
 from .sentences import numbered
@@ -59,8 +59,8 @@ def job_session(sessions: Mapping[int, Session]) -> Session:
 def summary(number: int, session: Session, ranks: int) -> Rank:
     """Return what a rank said of itself and what its session shows; ``ranks`` is their number, if it did not say."""
     own = session.ranks[0] if session.ranks else Rank(number, max(ranks, number + 1))
-    ladder, loader = LadderView(session), session.loader
-    workers = loader.num_workers if loader is not None else own.workers
+    ladder = LadderView(session)
+    workers = session.workers if session.loader is not None else own.workers
     found = replace(own, rank=number, workers=workers, ended=own.ended or session.script.error)
     if not ladder.has("baseline"):
         return found
@@ -96,21 +96,13 @@ def _led(own: Session, leading: Session) -> Session:
         return fed_apart(window.rung) or window.round in trials
 
     windows = [window for window in own.windows if not of_trials(window)]
-    rungs: dict[str, Rung] = {name: rung for name, rung in own.rungs.items() if not fed_apart(name)}
+    rungs = {name: rung for name, rung in own.rungs.items() if not fed_apart(name)}
     return replace(
         own,
         windows=[*windows, *filter(of_trials, leading.windows)],
         rungs={**rungs, **{name: rung for name, rung in leading.rungs.items() if fed_apart(name)}},
-        knobs=leading.knobs,
-        remedy=leading.remedy,
-        decoded=leading.decoded,
-        loaded_once=leading.loaded_once,
-        handoff=leading.handoff,
-        batch=own.batch or leading.batch,
-        syncs=own.syncs or leading.syncs,
-        prefix=own.prefix or leading.prefix,
-        profile=own.profile or leading.profile,
-        ended=leading.ended,
+        **{name: getattr(leading, name) for name in ("knobs", *REMEDIES.values(), "ended")},
+        **{name: getattr(own, name) or getattr(leading, name) for name in ("batch", "syncs", "prefix", "profile")},
     )
 
 
@@ -136,8 +128,7 @@ def _share_of_host(job: Session, sharing: Sequence[Session]) -> tuple[list[Windo
             others = max(0.0, seen["cores_busy"] - count * sum(cores) / len(cores))
             seen["cores_busy"] = round(seen["cores_used"] + others / count, 4)
         windows.append(replace(window, evidence=seen))
-    usable = job.environment.get("cores")
-    return windows, {**job.environment, **({"cores": round(usable / count, 2)} if usable else {})}
+    return windows, {**job.environment, **({"cores": round(job.cores / count, 2)} if job.cores else {})}
 
 
 def _longest_waits(windows: Sequence[Window], sessions: Mapping[int, Session]) -> list[Window]:

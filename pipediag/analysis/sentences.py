@@ -53,7 +53,7 @@ def times(gain: Interval) -> str:
 
 
 def listed(names: Sequence[str]) -> str:
-    return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"
+    return " and ".join(filter(None, [", ".join(names[:-1]), *names[-1:]]))
 
 
 def elsewhere(found: Sequence[Elsewhere]) -> str:
@@ -150,9 +150,8 @@ def starved(
 
 def only_observed(ladder: LadderView) -> str:
     """Return the evidence behind a verdict from the loop's own waiting, and what would strengthen it."""
-    steps = sum(one.steps for one in ladder.session.observed) or sum(w.steps for w in ladder.session.windows)
     return (
-        f" This was observed in {steps} steps; the loop ended before it could be fed from a cache. "
+        f" This was observed in {ladder.session.steps_seen} steps; the loop ended before it could be fed from a cache. "
         "Let it train for more steps, and pipediag measures how fast it would be."
     )
 
@@ -252,8 +251,7 @@ def so_far(session: Session) -> str:
     if waited is None:
         return ""
     text = f"the loop waits for data {percent(waited.value)} of each step of {number(ladder.ms('baseline').value)} ms"
-    workers = session.loader.num_workers if session.loader is not None else 0
-    made = ladder.evidence("baseline").get("worker_ms", 0.0)
+    workers, made = session.workers, ladder.evidence("baseline").get("worker_ms", 0.0)
     if workers and made:  # at first the loop consumes batches that were queued during the slow first step
         who = "its worker makes" if workers == 1 else f"its {workers} workers make"
         text += f", {who} a batch every {number(made / workers)} ms"

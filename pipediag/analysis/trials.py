@@ -1,4 +1,4 @@
-"""Decide which remedies are tried, one after the other."""
+"""Decide which remedies are tried, one after the other, and which cannot pay."""
 
 from __future__ import annotations
 
@@ -6,9 +6,11 @@ from statistics import median
 
 from ..session import DECODED, HANDED_OVER, LOADED_ONCE, REMEDIED, Session
 from .estimate import LEAST
+from .intervals import total
 from .ladder import LadderView
 from .remedy import outcomes, remedy_of, sure
-from .thresholds import GATE
+from .sentences import number
+from .thresholds import GATE, RESOLUTION
 from .whatif import Change, what_if
 from .work import saving
 
@@ -76,3 +78,21 @@ def loading_matters(session: Session) -> bool | None:
         return None
     gain = model.faster(Change(work=saving(model.work.load)))
     return None if gain.low <= LEAST < gain.high else gain.low > LEAST
+
+
+def why_no_handoff(session: Session) -> str:
+    """Return why the hand-off alone certainly does not pay in the measured loop; empty if it may.
+
+    At best it hides the hand-off and the copy. If the loop waits for workers, it may also make their collating faster.
+    """
+    leaves = session.batch.leaves if session.batch is not None else []
+    if leaves and all(leaf.copied is False for leaf in leaves):
+        return "the loop copies no part of its batches to the device"
+    model = what_if(LadderView(session))
+    if model is None or model.transfer is None or model.handoff is None:
+        return ""
+    most = total([model.transfer.not_negative(), model.handoff.not_negative()]).high
+    collating = model.work.collate / model.work.run if model.waits and model.work is not None else 0.0
+    if most / model.base + collating > RESOLUTION:
+        return ""
+    return f"handing a batch over and copying it cost at most {number(most)} ms of a {number(model.base)} ms step"

@@ -81,9 +81,9 @@ def _costliest(ladder: LadderView, ranked: list[Stage]) -> Stage | None:
 
     Contention is returned only if it is certain and most of the cost.
     """
-    cost, found, loader = sum(piece.ms.value for piece in ranked), sides(ladder), ladder.session.loader
+    cost, found = sum(piece.ms.value for piece in ranked), sides(ladder)
     gate = GATE * found.step.value
-    late = loader is not None and loader.num_workers > 0 and found.waits.low > gate
+    late = ladder.session.workers > 0 and found.waits.low > gate
     for piece in ranked:
         if piece.stage == "contention":
             if piece.ms.low > gate and piece.ms.value >= CONTENTION * cost:
@@ -97,10 +97,10 @@ def _following(ladder: LadderView, ranked: list[Stage], top: Stage, after: float
     """Return what limits the loop without the costliest stage: the largest other stage of the side that limits then."""
     if best and after > (1 - GATE) * best:
         return "compute"
-    found, loader, left = sides(ladder), ladder.session.loader, 1000.0 / after
+    found, left = sides(ladder), 1000.0 / after
     rest = [p for p in ranked if p is not top]
     late = left > (1 + RESOLUTION) * (found.step.value - found.waits.value)
-    if loader is not None and loader.num_workers:
+    if ladder.session.workers:
         rest = [p for p in rest if (p.stage in OF_THE_WORKERS) == late]
     worth = [p for p in rest if p.ms.value > (0.0 if late else GATE * left)]
     return worth[0].stage if worth else "compute"
@@ -121,18 +121,15 @@ def disagreements(ladder: LadderView) -> list[tuple[str, float, float]]:
     The law for a loop that waits for its workers: a step takes their time for a batch divided by their number, and at
     least the time that the training process needs.
     """
-    loader, seen = ladder.session.loader, ladder.evidence("baseline")
-    found = sides(ladder)
-    if loader is None or not loader.num_workers or seen.get("worker_ms", 0.0) <= 0:
-        return []
-    if found.waits.value <= GATE * found.step.value:
+    took, found = ladder.evidence("baseline").get("worker_ms", 0.0), sides(ladder)
+    if not ladder.session.workers or took <= 0 or found.waits.value <= GATE * found.step.value:
         return []
     apart = []
     for rung in ("sample", "raw"):
         made = ladder.evidence(rung).get("worker_ms") if ladder.has(rung) else None
         if not made:
             continue
-        expected = max(found.ready, found.step.value * made / seen["worker_ms"])
+        expected = max(found.ready, found.step.value * made / took)
         measured = ladder.ms(rung)
         if not measured.low / AGREE <= expected <= measured.high * AGREE:
             apart.append((rung, expected, measured.value))

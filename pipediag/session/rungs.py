@@ -162,8 +162,8 @@ def _number(rung: str, prefix: str) -> int | None:
 
 
 def ordered(names: Iterable[str]) -> list[str]:
-    """Return rung names in ladder order, then controls, then the rungs outside the ladder."""
-    rank = {name: i for i, name in enumerate(RUNGS + CONTROLS)}
+    """Return rung names in ladder order, then controls, remedies and settings."""
+    rank = {name: i for i, name in enumerate((*RUNGS, *CONTROLS, *REMEDIES))}
 
     def place(name: str) -> tuple[int, int]:
         links = cut_of(name)

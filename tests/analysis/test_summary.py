@@ -138,6 +138,10 @@ class TestWhatToDo:
         session = self.remedied(1.0, moved=[Place("Crop")])
         assert not any("Move" in action.title and "measured" in action.gain for action in told(session).actions)
 
+    def test_a_file_whose_remedy_moved_nothing(self) -> None:
+        """Nothing that was measured looks like this, but a damaged file may."""
+        assert told(self.remedied(2.0)).actions[0].title == "Move  to the device"
+
     def test_at_most_three(self) -> None:
         assert len(told(make(climbing(host=20.0, raw=60.0))).actions) <= 3
 

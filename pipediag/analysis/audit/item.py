@@ -74,7 +74,7 @@ class Check:
 
     @property
     def device(self) -> str:
-        return str(self.session.device.get("type", "cpu"))
+        return self.session.device_type
 
     def advice(self, ids: Collection[str]) -> list[Recommendation]:
         """Return the run's recommendations with one of these ids."""
@@ -120,8 +120,7 @@ def at_most(interval: Interval, bound: float, figures: str) -> Result:
 
 def share_of_step(ladder: LadderView, slow: str, fast: str) -> Interval:
     """Return the cost of one rung over the other, as a share of the baseline step."""
-    cost, base = ladder.cost(slow, fast), ladder.ms("baseline").value
-    return Interval(cost.value / base, cost.low / base, cost.high / base)
+    return ladder.cost(slow, fast).times(1 / ladder.ms("baseline").value)
 
 
 def margin(ladder: LadderView) -> Interval:

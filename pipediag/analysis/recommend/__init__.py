@@ -55,8 +55,7 @@ def recommend(ladder: LadderView, pieces: list[Stage], verdict: Verdict) -> tupl
     numbers = what_if(ladder)
     if numbers is None:
         return [], _unknown(verdict)
-    costs = input_stages(ladder, pieces)
-    view = View(ladder.session, ladder, costs, verdict, numbers)
+    view = View(ladder, input_stages(ladder, pieces), verdict, numbers)
     found = [made for rule in RULES if (made := rule(view)) is not None and _worth_it(made)]
     found.sort(key=_rank)
     if any(one.stage != "compute" for one in found):

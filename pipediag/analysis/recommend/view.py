@@ -20,11 +20,14 @@ from ..work import Work
 class View:
     """One run, as every rule sees it; ``costs`` are the stages of the input pipeline, costliest first."""
 
-    session: Session
     ladder: LadderView
     costs: list[Stage]
     verdict: Verdict
     whatif: WhatIf
+
+    @property
+    def session(self) -> Session:
+        return self.ladder.session
 
     @property
     def loader(self) -> Loader:
@@ -50,14 +53,7 @@ class View:
 
     @property
     def device(self) -> str:
-        """The device's name in code."""
-        return str(self.session.device.get("type", "cpu"))
-
-    @property
-    def cores(self) -> float | None:
-        """Number of cores that the script may use; None if unknown."""
-        cores = self.session.environment.get("cores")
-        return float(cores) if cores else None
+        return self.session.device_type
 
     @property
     def seen(self) -> dict[str, float]:

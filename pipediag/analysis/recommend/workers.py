@@ -23,7 +23,7 @@ _BLOCKED = 0.3
 
 def more_workers(view: View) -> Recommendation | None:
     """Recommend more workers, if cores are free for them."""
-    work, cores, model = view.work, view.cores, view.whatif
+    work, cores, model = view.work, view.session.cores, view.whatif
     wanted = model.workers_wanted()
     if work is None or cores is None or wanted is None or wanted <= model.workers or not model.waits:
         return None
@@ -202,7 +202,7 @@ def _in_the_way(view: View) -> str:
 
 def more_cores(view: View) -> Recommendation | None:
     """Recommend a machine with more cores per device, if no number of workers suffices on this one."""
-    work, cores, model = view.work, view.cores, view.whatif
+    work, cores, model = view.work, view.session.cores, view.whatif
     wanted = model.cores_wanted()
     if view.on_cpu or work is None or cores is None or wanted is None:
         return None

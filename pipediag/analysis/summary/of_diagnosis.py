@@ -9,7 +9,7 @@ from dataclasses import replace
 
 from ...session import CACHED, HANDED_OVER, LOADED_ONCE, Place, Session
 from ..diagnosis import Diagnosis, Recommendation, Stage
-from ..intervals import Interval
+from ..intervals import Interval, exactly
 from ..remedy import Outcome, best, commands_to_keep, outcomes, remedy_of
 from ..sentences import counted, few_of, job, number, percent, span
 from ..thresholds import GATE
@@ -85,9 +85,7 @@ def _starved(diagnosis: Diagnosis) -> Interval | None:
 def _certainty(diagnosis: Diagnosis) -> str:
     if diagnosis.verdict.level != OBSERVED:
         return "certain"
-    session = diagnosis.session
-    steps = sum(one.steps for one in session.observed) or sum(window.steps for window in session.windows)
-    return f"seen in {counted(steps, 'step')} only"
+    return f"seen in {counted(diagnosis.session.steps_seen, 'step')} only"
 
 
 def _subject(session: Session) -> str:
@@ -143,7 +141,7 @@ def _with_startup(diagnosis: Diagnosis) -> list[Stage]:
     if start:
         whole = diagnosis.ladder.ms("baseline").value + start
         pieces = [replace(piece, share=piece.ms.value / whole) for piece in pieces]
-        pieces.append(Stage("startup", Interval(start, start, start), start / whole, diagnosis.verdict.culprit))
+        pieces.append(Stage("startup", exactly(start), start / whole, diagnosis.verdict.culprit))
     return ranked(pieces)
 
 
