@@ -1,4 +1,4 @@
-"""Turn a session into a diagnosis with pure functions: no torch, no numpy, no clock."""
+"""Turn a session into a diagnosis with pure functions, without torch, numpy or a clock."""
 
 from __future__ import annotations
 
@@ -25,7 +25,6 @@ def diagnose_session(session: Session, price: float | None = None) -> Diagnosis:
     recommendations, nothing_to_gain = recommend(ladder, pieces, verdict)
     straggler, no_straggler = straggler_or_why_none(session)
     return Diagnosis(
-        session=session,
         ladder=ladder,
         waterfall=pieces,
         verdict=verdict,

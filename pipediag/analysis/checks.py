@@ -5,6 +5,7 @@ from __future__ import annotations
 import statistics
 
 from ..session import CONTROLS, Session, Warning_, fed_apart
+from .chain import parts_of_sample
 from .cores import busy_cores, full
 from .diagnosis import Stage
 from .ladder import LadderView
@@ -124,22 +125,14 @@ def _full_cpu(ladder: LadderView, pieces: list[Stage]) -> Warning_ | None:
     before = ladder.below(added_by) if added_by else None
     if top is None or before is None or not full(ladder, before):
         return Warning_("full-cpu", told, "freeing CPU time anywhere in the workers helps as well")
+    shares = parts_of_sample(ladder.session.inside, lambda cost: cost.cpu_ms)
+    parts = [f"{name} {percent(share)}" for name, share in shares[:4]]
     return Warning_(
         "tipping-over",
         f"{told}, and {busy_cores(ladder, before):.1f} were already before {top.stage} was added: it may not be the "
         "cause, only the stage that filled the machine",
-        f"judge by the workers' CPU time: {_shares(ladder.session) or 'not known'}",
+        f"judge by the workers' CPU time: {', '.join(parts) or 'not known'}",
     )
-
-
-def _shares(session: Session) -> str:
-    """Return the parts of a worker's CPU time as text, largest first."""
-    inside = session.inside
-    if inside is None or inside.whole.cpu_ms <= 0:
-        return ""
-    parts = [("load", inside.load.cpu_ms), *((link.name, link.cost.cpu_ms) for link in inside.links)]
-    ranked = sorted(parts, key=lambda part: part[1], reverse=True)[:4]
-    return ", ".join(f"{name} {percent(ms / inside.whole.cpu_ms)}" for name, ms in ranked)
 
 
 def _heavy_tail(ladder: LadderView) -> Warning_ | None:

@@ -74,10 +74,9 @@ def outcome(session: Session, rung: str = REMEDIED) -> Outcome | None:
         gains = measured.low > LEAST
     if gains:
         return Outcome(rung, True, measured)
+    why = "the loop is slower under it" if measured.high < 1 else "the loop is not faster by enough to matter"
     if gains is None:
         why = "it is open whether the loop is faster under it; a longer --apply-budget may decide it"
-    else:
-        why = "the loop is slower under it" if measured.high < 1 else "the loop is not faster by what is worth a change"
     return Outcome(rung, False, measured, reverted=why)
 
 

@@ -57,12 +57,7 @@ class Straggler:
     sentence: str
 
     def to_dict(self) -> dict[str, Any]:
-        return {
-            "ranks": list(self.ranks),
-            "kind": self.kind,
-            "gain": self.gain.to_dict(),
-            "sentence": self.sentence,
-        }
+        return {**vars(self), "ranks": list(self.ranks), "gain": self.gain.to_dict()}
 
 
 def next_trial(session: Session, ranks: Sequence[Rank]) -> Change | None:
@@ -146,7 +141,7 @@ def _of_input(ladder: LadderView, trials: Trials, ranks: Sequence[Rank]) -> tupl
 
         Where their own paces do not make that likely, a few pairs must be certain.
         """
-        change = Change(fed=tuple(sorted(rank.rank for rank in some)))
+        change = Change(fed=_numbers(some))
         least, most_pairs = (2, MOST_PAIRS) if likely else (1, 2)
         found = trials.compare(Change(), change, bound, PACE, least, most_pairs)
         return found.above is True, found.ratio
@@ -161,7 +156,7 @@ def _of_input(ladder: LadderView, trials: Trials, ranks: Sequence[Rank]) -> tupl
         return None, f"with {_those(ranks[:most])} fed from a cache, the job runs {number(gain.value)}x as fast"
     while count - too_few > 1 and not _needed(paces, count, step, worth):
         middle = (count + too_few) // 2
-        if trials.closed and tuple(sorted(rank.rank for rank in ranks[:middle])) not in tried:
+        if trials.closed and _numbers(ranks[:middle]) not in tried:
             break
         enough, other = fed(ranks[:middle], True)
         count, too_few, gain = (middle, too_few, other) if enough else (count, middle, gain)
@@ -169,7 +164,7 @@ def _of_input(ladder: LadderView, trials: Trials, ranks: Sequence[Rank]) -> tupl
     if math.log(fed(ranks[-count:], False)[1].value) > AS_WELL * math.log(gain.value):
         instead = f"feeding {_those(ranks[-count:])} instead of {_those(late)} helps as well"
         return None, f"{instead}, so they share what limits them"
-    return Straggler(tuple(sorted(rank.rank for rank in late)), "input", gain, _late(late, gain)), ""
+    return Straggler(_numbers(late), "input", gain, _late(late, gain)), ""
 
 
 def _suspects(ranks: Sequence[Rank], trials: Trials) -> list[Rank]:
@@ -230,7 +225,7 @@ def _of_step(ladder: LadderView, trials: Trials, ranks: Sequence[Rank]) -> tuple
     step = ladder.ms(ladder.ceiling).value
     delay = trials.delay_ms() or max(DELAY * step, LEAST_DELAY_MS)
     noise = Noise(math.sqrt(2) * ladder.quiet, PACE.degrees)
-    everyone = tuple(sorted(rank.rank for rank in ranks))
+    everyone = _numbers(ranks)
     grown: dict[tuple[int, ...], Result] = {}
 
     def slack(numbers: Sequence[int]) -> bool | None:
@@ -309,5 +304,9 @@ def _slow(ranks: Sequence[int], delay: float, gain: Interval) -> str:
     )
 
 
+def _numbers(ranks: Sequence[Rank]) -> tuple[int, ...]:
+    return tuple(sorted(rank.rank for rank in ranks))
+
+
 def _those(ranks: Sequence[Rank]) -> str:
-    return numbered(sorted(rank.rank for rank in ranks))
+    return numbered(_numbers(ranks))

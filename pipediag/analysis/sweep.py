@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from ..session import SCHEMA_VERSION
+from ..session import SCHEMA_VERSION, Session
 from .diagnosis import Diagnosis
 from .intervals import Interval, plain
 from .remedy import Outcome, best, why_none
@@ -28,6 +28,11 @@ class Run:
     diagnosis: Diagnosis | None
     exit_code: int = 0
     why_not: str = ""
+
+    @property
+    def session(self) -> Session:
+        """What was measured; empty if nothing was."""
+        return self.diagnosis.session if self.diagnosis is not None else Session()
 
     @property
     def written(self) -> str:
@@ -57,7 +62,7 @@ class Run:
     @property
     def no_remedy(self) -> str:
         """Why there is no remedy, or none that pays; empty if none was requested or it pays."""
-        return why_none(self.diagnosis.session) if self.diagnosis is not None else ""
+        return why_none(self.session)
 
     @property
     def starved(self) -> Interval | None:
@@ -70,14 +75,12 @@ class Run:
 
     def samples(self, rate: Interval | None) -> Interval | None:
         """Return samples per second at ``rate`` steps per second, or None if the rate or the batch size is unknown."""
-        loader = self.diagnosis.session.loader if self.diagnosis is not None else None
-        if rate is None or loader is None or not loader.batch_size:
-            return None
-        return rate.times(loader.batch_size)
+        loader = self.session.loader
+        return rate.times(loader.batch_size) if rate is not None and loader is not None and loader.batch_size else None
 
     @property
     def _outcome(self) -> Outcome | None:
-        return best(self.diagnosis.session) if self.diagnosis is not None else None
+        return best(self.session)
 
     def _rate(self, rung: str) -> Interval | None:
         if self.diagnosis is None or not self.diagnosis.ladder.has(rung):

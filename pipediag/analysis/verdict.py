@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import statistics
+from functools import partial
 
 from ..session import Session
 from . import sentences
 from .diagnosis import Stage, Verdict
 from .intervals import Interval
 from .ladder import LadderView
-from .thresholds import AGREE, CO_BOTTLENECK, CONTENTION, GATE, RESOLUTION, SEVERE
+from .thresholds import AGREE, CO_BOTTLENECK, CONTENTION, GATE, RESOLUTION
 from .waterfall import OF_THE_WORKERS, culprit, input_stages, sides
 
 OBSERVED, INTERVENED, PROVEN = "observed", "intervened", "proven"
@@ -21,35 +22,28 @@ def judge(ladder: LadderView, pieces: list[Stage]) -> Verdict:
     if starved is None:
         return Verdict("inconclusive", sentences.too_little(ladder))
     session, base = ladder.session, ladder.ms("baseline")
+    ranked, now, startup = input_stages(ladder, pieces), 1000.0 / base.value, startup_ms(session)
+    top, starving = _costliest(ladder, ranked), starves(ladder, starved)
     level = INTERVENED if ladder.intervened else OBSERVED
-    band, startup = _band(starved), startup_ms(session)
-    ranked = input_stages(ladder, pieces)
-    top = _costliest(ladder, ranked)
-    starving = starves(ladder, starved)
+    verdict = partial(Verdict, level=level, starved=starved)
     if startup is not None and startup > (top.ms.value if top else 0.0) and startup / (base.value + startup) > GATE:
-        beside = top.stage if top is not None and starving else ""
-        return Verdict(
+        beside = [top.stage] if top is not None and starving else []
+        return verdict(
             "startup",
             sentences.startup(session, startup, base),
-            level,
-            culprit(session, "startup"),
-            starved,
-            band,
-            [beside] if beside else [],
-            (beside or "compute", 1000.0 / base.value),
+            culprit=culprit(session, "startup"),
+            co_bottlenecks=beside,
+            next_ceiling=([*beside, "compute"][0], now),
         )
     if starving is None or (starving and top is None):
-        return Verdict("inconclusive", sentences.undecided(ladder, starved, top), level, None, starved, band)
+        return verdict("inconclusive", sentences.undecided(ladder, starved, top))
     if not starving or top is None:
-        proven = level == INTERVENED and ladder.windows("baseline") > 1
+        proven = ladder.intervened and ladder.windows("baseline") > 1
         sentence = sentences.not_starved(ladder, starved)
-        ceiling = ("compute", 1000.0 / base.value)
-        return Verdict("none", sentence, PROVEN if proven else level, None, starved, band, [], ceiling)
-    if level == INTERVENED and _agrees(ladder, top):
-        level = PROVEN
+        return verdict("none", sentence, level=PROVEN if proven else level, next_ceiling=("compute", now))
     others = [piece.stage for piece in ranked if piece is not top and _rivals(piece, top, base)]
-    best = 1000.0 / (base.value * max(1e-3, 1 - starved.value)) if ladder.intervened else 0.0
-    after = top.without.steps_per_s if top.without is not None else 1000.0 / base.value
+    best = now / max(1e-3, 1 - starved.value) if ladder.intervened else 0.0
+    after = top.without.steps_per_s if top.without is not None else now
     after = min(after, best) if best else after
     following = _following(ladder, ranked, top, after, best)
     if top.stage == "contention":
@@ -58,7 +52,14 @@ def judge(ladder: LadderView, pieces: list[Stage]) -> Verdict:
         sentence = sentences.starved(ladder, starved, top, others, following, after, best)
         sentence += sentences.within(session, top, pieces)
         sentence += "" if best else sentences.only_observed(ladder)
-    return Verdict(top.stage, sentence, level, top.culprit, starved, band, others, (following, after))
+    return verdict(
+        top.stage,
+        sentence,
+        level=PROVEN if ladder.intervened and _agrees(ladder, top) else level,
+        culprit=top.culprit,
+        co_bottlenecks=others,
+        next_ceiling=(following, after),
+    )
 
 
 def starves(ladder: LadderView, starved: Interval) -> bool | None:
@@ -112,7 +113,7 @@ def _agrees(ladder: LadderView, top: Stage) -> bool:
         return False
     if top.stage not in OF_THE_WORKERS:
         return bool(top.rung) or top.stage == "contention"  # rungs measured it
-    return bool(ladder.has("sample") or ladder.has("raw")) and not disagreements(ladder)
+    return (ladder.has("sample") or ladder.has("raw")) and not disagreements(ladder)
 
 
 def disagreements(ladder: LadderView) -> list[tuple[str, float, float]]:
@@ -164,8 +165,9 @@ def startup_ms(session: Session) -> float | None:
         return None
     paid = [s.seconds for s in session.startups if s.renewed or not loader.persistent_workers]
     ended = [s.shutdown for s in session.startups if s.shutdown > 0]
-    each = statistics.median(paid) + (statistics.median(ended) if ended else 0.0) if paid else None
-    return None if each is None else 1000.0 * each / loader.length
+    if not paid:
+        return None
+    return 1000.0 * (statistics.median(paid) + (statistics.median(ended) if ended else 0.0)) / loader.length
 
 
 def _rivals(piece: Stage, top: Stage, base: Interval) -> bool:
@@ -173,9 +175,3 @@ def _rivals(piece: Stage, top: Stage, base: Interval) -> bool:
     large = piece.ms.value >= CO_BOTTLENECK * top.ms.value
     close = piece.ms.high >= top.ms.low
     return (large or close) and piece.ms.value > GATE * base.value
-
-
-def _band(starved: Interval) -> str:
-    if starved.value < GATE:
-        return "none"
-    return "mild" if starved.value < SEVERE else "severe"

@@ -140,7 +140,7 @@ class TestWhatToDo:
 
     def test_a_file_whose_remedy_moved_nothing(self) -> None:
         """Nothing that was measured looks like this, but a damaged file may."""
-        assert told(self.remedied(2.0)).actions[0].title == "Move  to the device"
+        assert told(self.remedied(2.0)).actions[0].title == "Move transforms to the device"
 
     def test_at_most_three(self) -> None:
         assert len(told(make(climbing(host=20.0, raw=60.0))).actions) <= 3

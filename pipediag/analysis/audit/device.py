@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from ...session import Leaf, SyncCall
 from ..recommend.view import batch_text, bytes_text
-from ..sentences import counted, number, percent, span
+from ..sentences import counted, number, percent, percent_of
 from ..thresholds import GATE
 from ..whatif import what_if
 from .item import FAILED, OPEN, PASSED, Check, Result, Unmeasurable, at_most, share_of_step
@@ -20,7 +20,7 @@ def transfer(check: Check) -> Result:
     check.needs_a_device()
     check.needs("baseline", "device", "host")
     share, base = share_of_step(check.ladder, "host", "device"), number(check.ladder.ms("baseline").value)
-    figures = f"{percent(max(0.0, share.value))} ({span(share)}) of {base} ms; {_how(check)}"
+    figures = f"{percent_of('', share)} of {base} ms; {_how(check)}"
     found = at_most(share, GATE, figures)
     if found.status == PASSED:
         return found

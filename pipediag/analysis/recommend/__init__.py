@@ -11,7 +11,7 @@ from collections.abc import Callable
 
 from ..diagnosis import Recommendation, Stage, Verdict
 from ..ladder import LadderView
-from ..sentences import number, percent, span
+from ..sentences import number, percent_of
 from ..thresholds import WORTH
 from ..waterfall import input_stages
 from ..whatif import what_if
@@ -77,8 +77,7 @@ def _unknown(verdict: Verdict) -> str:
     if verdict.bottleneck == "inconclusive" or verdict.starved is None:
         return f"Nothing can be recommended yet. {verdict.sentence}"
     if verdict.bottleneck == "none":
-        share = f"{percent(verdict.starved.value)} of a step ({span(verdict.starved)})"
-        return f"Nothing to gain here, because the loop waits for data {share}."
+        return f"Nothing to gain here, because the loop waits for data {percent_of('a step', verdict.starved)}."
     return "No gain can be predicted: the loop ended before it could be fed from a cache."
 
 
@@ -93,6 +92,6 @@ def _nothing(view: View) -> str:
         most = view.costs[0]
         told += f", and {most.stage} costs most with {number(most.ms.value)} ms"
     if verdict.bottleneck == "none" and verdict.starved is not None:
-        share = f"{percent(max(0.0, verdict.starved.value))} of a step ({span(verdict.starved)})"
+        share = percent_of("a step", verdict.starved)
         return f"Nothing to gain here, because the input pipeline costs {share}: {told}."
     return f"The measurements do not show what would help: {told}."

@@ -9,11 +9,11 @@ from ..diagnosis import Recommendation
 from ..estimate import LEAST
 from ..intervals import Interval
 from ..remedy import outcome
-from ..sentences import listed, number, percent
+from ..sentences import listed, named, number, percent
 from ..whatif import Change
 from ..work import saving
 from . import known
-from .view import HALVED, View, bytes_text, half_at_best, leaf_text, named, s, share_text
+from .view import HALVED, View, bytes_text, half_at_best, leaf_text, s, share_text
 
 #: Maximum share of its input that a crop or resize keeps for its place in the chain to matter.
 _SMALLER = 0.9

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence, Sized
 from dataclasses import dataclass
 
-from ...session import BatchFacts, Inside, Leaf, Link, Loader, Place, Session
+from ...session import BatchFacts, Inside, Leaf, Loader, Session
 from ..diagnosis import Recommendation, Stage, Verdict
 from ..intervals import Interval
 from ..ladder import LadderView
@@ -120,10 +120,6 @@ def bytes_text(nbytes: float) -> str:
         if nbytes >= size:
             return f"{number(nbytes / size)} {unit}"
     return f"{nbytes:.0f} B"
-
-
-def named(one: Link | Place) -> str:
-    return f"{one.name} ({one.where})" if one.where else one.name
 
 
 def s(subjects: Sized) -> str:
