@@ -1,4 +1,4 @@
-"""Find warnings in the numbers that a reader needs before trusting them."""
+"""Find warnings that a reader needs before trusting the numbers."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from .waterfall import input_stages
 
 #: Other processes are reported if they use at least this share of the cores and at least this many cores.
 FOREIGN, _OTHERS = 0.1, 0.4
-#: Most files of the script's that are named.
+#: Largest number of files named in a warning.
 FILES = 4
 #: The tail is heavy if the 99th percentile is at least this many times the median.
 SLOW = 3.0
@@ -76,7 +76,7 @@ def _not_monotone(ladder: LadderView) -> list[Warning_]:
                     f"adding {ladder.stage(slow)} made the step {number(-cost.value)} ms faster, "
                     "which added work cannot do",
                     "something else changed between the two rungs (CPU load, caches, batch contents); "
-                    "read the neighbouring stages together",
+                    "judge the neighbouring stages together",
                 )
             )
     return found
@@ -91,14 +91,14 @@ def _disagreeing(ladder: LadderView) -> list[Warning_]:
             "rungs-disagree",
             f"under the rung {rung} a step takes {number(measured)} ms, but the workers' time for a batch predicts "
             f"{number(expected)} ms",
-            "the workers' stages are charged by the workers' time; full cores or blocked workers make rungs differ",
+            "the workers' stages are costed by the workers' time; full cores or blocked workers make rungs differ",
         )
         for rung, expected, measured in disagreements(ladder)
     ]
 
 
 def _foreign_load(ladder: LadderView) -> Warning_ | None:
-    """Warn of other processes that take cores: the verdict holds only for a machine under the same load."""
+    """Warn of other processes that use cores: the verdict holds only for a machine under the same load."""
     seen = ladder.evidence("baseline") if ladder.has("baseline") else {}
     cores = ladder.session.cores
     if cores is None or "cores_busy" not in seen or ladder.session.environment.get("cgroup_quota"):
@@ -115,7 +115,7 @@ def _foreign_load(ladder: LadderView) -> Warning_ | None:
 
 
 def _full_cpu(ladder: LadderView, pieces: list[Stage]) -> Warning_ | None:
-    """Warn of a full machine, where the stage that exceeds the limit may not be the cause (as in the articles)."""
+    """Warn of a full machine: the stage that exceeds the limit may not be the cause."""
     if not ladder.has("baseline") or not full(ladder, "baseline"):
         return None
     cores = ladder.session.cores
@@ -129,8 +129,8 @@ def _full_cpu(ladder: LadderView, pieces: list[Stage]) -> Warning_ | None:
     parts = [f"{name} {percent(share)}" for name, share in shares[:4]]
     return Warning_(
         "tipping-over",
-        f"{told}, and {busy_cores(ladder, before):.1f} were already before {top.stage} was added: it may not be the "
-        "cause, only the stage that filled the machine",
+        f"{told}, and {busy_cores(ladder, before):.1f} already were before {top.stage} was added: "
+        f"{top.stage} may not be the cause, but only the stage that filled the machine",
         f"judge by the workers' CPU time: {', '.join(parts) or 'not known'}",
     )
 
@@ -194,9 +194,9 @@ def _varying_steps(ladder: LadderView) -> Warning_ | None:
     sized = f" ({_kib(small[2])} against {_kib(large[2])})" if small[2] != large[2] else ""
     return Warning_(
         "varying-steps",
-        f"the model's own step depends on the batch: {number(small[0])} to {number(large[0])} ms with the same "
-        f"batches fed from the device repeatedly{sized}",
-        "the ceiling is an average over the cached batches; batches of similar size would make the steps alike",
+        f"the model's own step depends on the batch: {number(small[0])} to {number(large[0])} ms, with each batch fed "
+        f"from the device several times{sized}",
+        "the ceiling is an average over the cached batches; with batches of similar size, steps would differ less",
     )
 
 
@@ -206,5 +206,5 @@ def _wrote(session: Session) -> Warning_ | None:
     return Warning_(
         "wrote-files",
         f"the analysed script wrote {first_of(session.script.wrote, FILES)}",
-        "it ran for real, and more than once if passes > 1; --workdir DIR runs it in a scratch directory",
+        "the script really runs, once in every pass; --workdir DIR runs it in a scratch directory",
     )

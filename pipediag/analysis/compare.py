@@ -33,7 +33,7 @@ _THE_SAME: tuple[tuple[str, str, Callable[[Session], Any], str], ...] = (
         "other-batch-size",
         "batch size",
         lambda s: s.loader.batch_size if s.loader else None,
-        "steps of batches of another size are other steps",
+        "steps with another batch size do not compare",
     ),
     ("other-dataset", "dataset", lambda s: s.loader.dataset if s.loader else None, "compare runs over the same data"),
     ("other-script", "script", lambda s: s.script.argv[0] if s.script.argv else None, "compare runs of one script"),

@@ -55,8 +55,9 @@ class Threads:
 
     def __str__(self) -> str:
         workers = "1 worker" if self.workers == 1 else f"{self.workers} workers"
-        each = "1 thread" if self.each == 1 else f"{self.each} threads ({self.library})"
-        return f"{workers} of {each} and {self.own} of the training process share {self.cores:g} cores"
+        each = "1 thread" if self.each == 1 else f"{self.each} {self.library} threads"
+        own = "1 thread" if self.own == 1 else f"{self.own} threads"
+        return f"{workers} with {each} each and the training process with {own} share {self.cores:g} cores"
 
 
 def threads(session: Session) -> Threads:

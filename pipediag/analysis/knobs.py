@@ -72,7 +72,7 @@ def candidates(session: Session) -> Candidates:
     if verdict.starved is None or verdict.starved.low <= GATE:
         return Candidates()
     if loader.iterable:
-        return Candidates(why_not="an iterable dataset divides its data among its workers by code of its own")
+        return Candidates(why_not="an iterable dataset's own code divides its data among the workers")
     workers = _workers(ladder, numbers, verdict.bottleneck)
     ahead = [] if workers else _ahead(ladder, numbers, loader)
     pinned = [not loader.pin_memory] if _pinning_matters(session, loader) else []
@@ -85,7 +85,7 @@ def candidates(session: Session) -> Candidates:
     ]
     found = [one for one in made if one != now][:MOST]
     if not found:
-        return Candidates(why_not="nothing that was measured speaks for other settings")
+        return Candidates(why_not="no measurement suggests other settings")
     return Candidates(tuple(found), numbers.base, tuple(_step(numbers, one) for one in found))
 
 
@@ -172,7 +172,7 @@ def left_out(settings: Sequence[LoaderSettings], memory: Memory) -> dict[int, st
             found[position] = f"its workers may take {_text(whole)}, and {_text(memory.free)} of memory are free"
         elif memory.shared is not None and queued + in_flight > MEMORY_SHARE * memory.shared:
             found[position] = (
-                f"{_text(in_flight)} of batches would lie ready, and {_text(memory.shared)} of shared memory are free"
+                f"{_text(in_flight)} of batches would be queued, and {_text(memory.shared)} of shared memory are free"
             )
         else:
             taken, queued = taken + whole, queued + in_flight

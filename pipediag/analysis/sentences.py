@@ -146,8 +146,8 @@ def starved(
     if not best:
         return text
     if after <= (1 + RESOLUTION) * 1000.0 / base.value:
-        text += " Without it alone the loop would be no faster"
-        text += f", limited by {shown(following)}" if following != "compute" else ""
+        text += " Removing it alone would not make the loop faster"
+        text += f", because {shown(following)} limits it too" if following != "compute" else ""
         return text + f"; with no input cost at all, {number(best)} steps/s."
     text += f" Without it the loop would run at about {number(after)} steps/s"
     if following != "compute":
@@ -220,9 +220,9 @@ def _threads(session: Session) -> str:
     if not running.exceed:
         return ""
     if running.each > 1:
-        return f" {running}: {running.limit} in a worker_init_fn leaves one to each worker."
+        return f" {running}: {running.limit} in a worker_init_fn limits each worker to one."
     if running.own > 1:
-        return f" {running}: OMP_NUM_THREADS or torch.set_num_threads({running.own_share}) limits the latter."
+        return f" {running}: OMP_NUM_THREADS or torch.set_num_threads({running.own_share}) limits the training process."
     return f" {running}."
 
 
@@ -241,7 +241,7 @@ def startup(session: Session, amortised: float, base: Interval) -> str:
             f"Of {one.seconds:.2g} s, launching the workers takes {one.launch:.2g} s, their imports and init function "
             f"{max(0.0, one.ready - one.launch):.2g} s, the first batch {max(0.0, one.seconds - one.ready):.2g} s. "
         )
-    return text + "persistent_workers=True pays it once."
+    return text + "persistent_workers=True pays it only once."
 
 
 def too_little(ladder: LadderView) -> str:

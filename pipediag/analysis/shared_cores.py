@@ -56,11 +56,12 @@ def too_many(ranks: Sequence[Rank]) -> Warning_ | None:
     if worst.ranks[0].host and len({rank.host for rank in ranks}) > 1:
         told += f" of {worst.ranks[0].host}"
     told += f": {counted(worst.workers, 'worker')} and the ranks' own processes share them"
-    told += f"; more than their cores have {counted(len(crowded) - 1, 'other group')} of ranks" * (len(crowded) > 1)
+    if others := len(crowded) - 1:
+        told += f"; {counted(others, 'other group')} of ranks also {'has' if others == 1 else 'have'} too few cores"
     fits = int(worst.cores / count) - 1
-    help = f"{counted(fits, 'worker')} for each rank would leave a core to every process"
+    help = f"with {counted(fits, 'worker')} per rank, every process would have a core"
     if fits < 1:
-        help = f"{counted(worst.cores / count, 'core')} for each rank are few: use fewer ranks, or more cores"
+        help = f"{counted(worst.cores / count, 'core')} per rank are too few: use fewer ranks, or more cores"
     return Warning_("more-workers-than-cores", told, help)
 
 

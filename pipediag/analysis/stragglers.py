@@ -86,7 +86,7 @@ def straggler_or_why_none(session: Session) -> tuple[Straggler | None, str]:
         return _search(session, session.ranks, Trials(session, closed=True))
     except Needed:
         tried = "the trials ended before it was clear" if session.rank_trials else "no trials were made"
-        return None, f"It is not known whether one rank holds the others: {tried}."
+        return None, f"It is not known whether one rank holds up the others: {tried}."
 
 
 def input_pace(rank: Rank) -> float | None:
@@ -112,12 +112,12 @@ def _search(session: Session, ranks: Sequence[Rank], trials: Trials) -> tuple[St
     """
     ladder = LadderView(session)
     if len(ranks) < 2 or not ladder.has("baseline") or not any(map(ladder.has, CACHED)):
-        return None, "It is not known whether one rank holds the others: the job was not fed from a cache."
+        return None, "It is not known whether one rank holds up the others: the job was not fed from a cache."
     late, on_time = _of_input(ladder, trials, ranks)
     if late:
         return late, ""
     slow, alike = _of_step(ladder, trials, ranks)
-    return slow, "" if slow else f"No rank holds the others: {on_time}, and {alike}."
+    return slow, "" if slow else f"No rank holds up the others: {on_time}, and {alike}."
 
 
 # Input
@@ -206,7 +206,9 @@ def _saved(paces: Sequence[float | None], count: int, step: float) -> float:
 
 def _late(ranks: Sequence[Rank], gain: Interval) -> str:
     caches = "its cache" if len(ranks) == 1 else "their caches"
-    text = f"{_those(ranks).capitalize()} {'holds' if len(ranks) == 1 else 'hold'} the job: fed from {caches}, the job "
+    text = (
+        f"{_those(ranks).capitalize()} {'holds' if len(ranks) == 1 else 'hold'} up the job: fed from {caches}, the job "
+    )
     text += f"runs {times(gain)} as fast"
     stage, share = max(ranks[0].shares.items(), key=lambda item: item[1], default=("", 0.0))
     if not stage:
@@ -264,13 +266,13 @@ def without_slack(ranks: Sequence[int], slack: Callable[[Sequence[int]], bool | 
                     free, half = free + half, rest
                 group = half
             if free and slack(group) is not False:
-                return [], f"whether {numbered(group)} has slack is not certain"
+                return [], f"it is not certain whether {numbered(group)} has slack"
             critical += group
         unknown = [rank for rank in unknown if rank not in {*critical, *free}]
     if not free:
-        return [], f"delays of {numbered(sorted(critical))} delay the whole job"
+        return [], f"delaying {numbered(sorted(critical))} delays the whole job"
     if not critical:
-        return [], "a delay of any rank delays the job by less"
+        return [], "delaying any rank delays the job by less"
     return ([], "many ranks have no slack") if unknown or len(critical) > most else (sorted(critical), "")
 
 
@@ -296,11 +298,11 @@ def _without(step: float, delay: float, ratio: Interval) -> Interval:
 
 
 def _slow(ranks: Sequence[int], delay: float, gain: Interval) -> str:
-    who, one = numbered(ranks), len(ranks) == 1
+    verb, their, them, they = ("holds", "its", "it", "it") if len(ranks) == 1 else ("hold", "their", "them", "they")
     return (
-        f"{who.capitalize()} {'holds' if one else 'hold'} the job: {'its' if one else 'their'} own step takes longest. "
-        f"Delayed by {number(delay)} ms, {'it delays' if one else 'they delay'} the job, and the other ranks do not; "
-        f"as fast as they are, the job would run at least {number(gain.value)}x as fast."
+        f"{numbered(ranks).capitalize()} {verb} up the job: {their} own step takes longest. Delaying {them} by "
+        f"{number(delay)} ms delays the job, delaying the other ranks does not; if {they} were as fast as those, the "
+        f"job would run at least {number(gain.value)}x as fast."
     )
 
 

@@ -189,8 +189,8 @@ class TestCores:
         one = item(run(environment={"cores": 16, "threads": {"torch": 8}}), "cores")
         assert one.status == PASSED
         assert one.figures == (
-            "4 workers of 1 thread and 8 of the training process share 16 cores; a worker waits for a core 1 % of its "
-            "time"
+            "4 workers with 1 thread each and the training process with 8 threads share 16 cores; a worker waits for a "
+            "core 1 % of its time"
         )
 
     def crowded(self, ladder: Mapping[str, float], queued: float = 0.4, threads: int = 4, cores: float = 8) -> Session:
@@ -205,7 +205,7 @@ class TestCores:
         one = item(self.crowded(STARVED), "cores")
         assert one.status == FAILED
         assert one.figures.startswith(
-            "4 workers of 4 threads (torch) and 1 of the training process share 8 cores; a worker"
+            "4 workers with 4 torch threads each and the training process with 1 thread share 8 cores; a worker"
         )
         assert "threads" in advised(one)
 
@@ -287,12 +287,12 @@ class TestTransfer:
     def test_waiting_costs_nothing(self) -> None:
         one = item(run(leaves=[leaf(), leaf("[1]", non_blocking=False)]), "transfer")
         assert one.status == PASSED
-        assert one.figures.endswith("; the loop waits for batch[1]")
+        assert one.figures.endswith("; the loop waits for the copy of batch[1]")
 
     def test_failed(self) -> None:
         one = item(run(COPYING, leaves=[leaf(non_blocking=False)]), "transfer")
         assert one.status == FAILED
-        assert one.figures == "28 % (28 to 28 %) of 71 ms; the loop waits for batch[0]"
+        assert one.figures == "28 % (28 to 28 %) of 71 ms; the loop waits for the copy of batch[0]"
         assert advised(one) == ["overlap-copies", "pin-memory"]
 
     def test_failed_behind_a_slow_loader(self) -> None:
@@ -331,7 +331,7 @@ class TestTransfer:
 
     def test_made_of_the_batch_on_the_host(self) -> None:
         assert item(run(leaves=[leaf(copied=False)]), "transfer").figures.endswith(
-            "; no tensor of a batch was seen being copied unchanged"
+            "; no tensor of a batch was copied unchanged"
         )
 
 

@@ -112,7 +112,7 @@ class TestFullCpu:
         assert warning is not None
         assert warning.code == "tipping-over"
         assert "3.9 of 4 usable cores" in warning.message
-        assert "3.7 were already before transform was added" in warning.message
+        assert "3.7 already were before transform was added" in warning.message
         assert warning.help.endswith("not known")
 
     def test_what_the_workers_do_with_their_time(self) -> None:

@@ -80,7 +80,7 @@ class TestCandidates:
 
     def test_none_where_all_cores_are_used(self) -> None:
         found = candidates(starved(environment={"cores": 4}))
-        assert found.settings == () and found.why_not == "nothing that was measured speaks for other settings"
+        assert found.settings == () and found.why_not == "no measurement suggests other settings"
 
     def test_a_loader_without_workers(self) -> None:
         session = starved(0, without(STARVED, "worker"), {**BUSY, "worker_ms": 69.0}, absent=["worker"])
@@ -196,8 +196,8 @@ class TestMemory:
     def test_shared_memory_is_small_in_containers(self) -> None:
         found = left_out(self.settings(2, 4), Memory(0, 10 * 2**20, 16 * GIB, 64 * 2**20))
         assert found == {
-            0: "40 MiB of batches would lie ready, and 64 MiB of shared memory are free",
-            1: "80 MiB of batches would lie ready, and 64 MiB of shared memory are free",
+            0: "40 MiB of batches would be queued, and 64 MiB of shared memory are free",
+            1: "80 MiB of batches would be queued, and 64 MiB of shared memory are free",
         }
 
     def test_limit_of_the_control_group(self, tmp_path: Path) -> None:
@@ -256,8 +256,8 @@ class TestRecommended:
         assert one.measured is not None and one.measured.value == pytest.approx(2.2, rel=0.01)
         assert one.predicted is not None and one.predicted.value == pytest.approx(120 / 51, rel=0.01)
         assert one.evidence == [
-            "measured in 8 rounds beside the loader as it is: 18.3 steps/s instead of 8.32",
-            "measured beside it: num_workers=6 1.4x (1.4 to 1.41)",
+            "measured in 8 rounds against the unmodified loader: 18.3 steps/s instead of 8.32",
+            "also measured: num_workers=6 1.4x (1.4 to 1.41)",
         ]
         assert one.how == "num_workers=10 in the DataLoader that is iterated at train.py:10"
 
@@ -355,7 +355,9 @@ class TestRecommended:
         slow = LoaderSettings(10, 2, startup=3.0)
         one = advice(tried([slow], [2.0], length=100))["num-workers"]
         assert one.how.startswith("num_workers=10, persistent_workers=True in the DataLoader")
-        assert one.evidence[-1].startswith("its workers take 3 s to a first batch, 30 ms for each of the 100 steps")
+        assert one.evidence[-1].startswith(
+            "its workers take 3 s until the first batch, 30 ms per step in an epoch of 100"
+        )
         assert "persistent_workers" not in advice(tried([slow], [2.0], length=10_000))["num-workers"].how
         assert "persistent_workers" not in advice(tried([slow], [2.0], length=100, persistent=True))["num-workers"].how
 

@@ -315,7 +315,7 @@ class TestCollate:
         one = advice(self.session(200.0))["collate"]
         assert (one.title, one.stage) == ("Make pad cheaper", "collate")
         assert one.evidence[0].startswith("pad (data.py:60) takes a worker 200 ms a batch, 50 % of its time")
-        assert one.evidence[1] == "the largest tensor that comes of it is batch[0] (float32, 64x4096, 1.05 MB)"
+        assert one.evidence[1] == "the largest tensor that it makes is batch[0] (float32, 64x4096, 1.05 MB)"
         assert one.predicted is not None
         assert one.predicted.value == pytest.approx(400 / 300)
 
@@ -669,10 +669,8 @@ class TestPrefetch:
         session.tail = Tail(400, 3.0, 60.0)
         one = advice(session)["prefetch-factor"]
         assert one.title == "prefetch_factor=4 instead of 2"
-        assert one.evidence[0].startswith(
-            "the loop by itself takes 50.4 ms a step and the loader by itself 30 ms a batch"
-        )
-        assert "15 ms of each step go into a wait for one batch while later ones are ready" in one.evidence
+        assert one.evidence[0].startswith("the loop alone takes 50.4 ms a step and the loader alone 30 ms a batch")
+        assert "the loop waits 15 ms of each step for one batch while later ones are ready" in one.evidence
         assert "a sample takes 3 ms (median) to 60 ms (99th percentile)" in one.evidence
         assert one.predicted is not None
         assert one.predicted.value == pytest.approx(70 / 55)
@@ -708,10 +706,10 @@ class TestPersistentWorkers:
         one = advice(session)["persistent-workers"]
         assert one.stage == "startup"
         assert one.evidence == [
-            "every epoch of 100 batches begins with 5 s until the first batch: 60 ms for each step, beside 100 ms of "
-            "the step itself",
+            "every epoch of 100 batches begins with 5 s until the first batch: 60 ms per step, in addition to 100 ms "
+            "for the step itself",
             "the workers take 4 s of that to get ready",
-            "ending the workers of the epoch before takes 1 s more",
+            "ending the previous epoch's workers takes another 1 s",
             "computed from these times, not tried: no steady window includes the time between epochs",
         ]
         assert one.predicted is not None
@@ -749,7 +747,7 @@ class TestThreads:
         one = advice(self.session())["threads"]
         assert one.stage == "contention"
         assert one.evidence[:2] == [
-            "4 workers of 8 threads (opencv) and 1 of the training process share 8 cores",
+            "4 workers with 8 opencv threads each and the training process with 1 thread share 8 cores",
             "a worker waits for a core 40 % of its time",
         ]
         assert one.how == "cv2.setNumThreads(1) in the worker_init_fn"
@@ -815,8 +813,8 @@ class TestMoreCores:
         one = advice(session)["more-cores"]
         assert one.title == "About 9 CPU cores instead of 5"
         assert one.evidence == [
-            "a batch takes the workers 400 ms of CPU time and the loop can take one every 51 ms: 7.84 cores, beside 1 "
-            "for the training process and others"
+            "a batch takes the workers 400 ms of CPU time and the loop can take one every 51 ms: 7.84 cores, in "
+            "addition to 1 for the training process and others"
         ]
         assert "num_workers=8" in one.how
         assert one.predicted is not None

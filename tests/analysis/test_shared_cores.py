@@ -73,7 +73,7 @@ def test_more_workers_than_cores() -> None:
     assert found is not None
     assert found.code == "more-workers-than-cores"
     assert found.message == "8 ranks x 15 workers on 64 cores: 120 workers and the ranks' own processes share them"
-    assert found.help == "7 workers for each rank would leave a core to every process"
+    assert found.help == "with 7 workers per rank, every process would have a core"
 
 
 def test_as_many_processes_as_cores_are_no_warning() -> None:
@@ -88,8 +88,8 @@ def test_ranks_with_cores_of_their_own() -> None:
     found = too_many(ranks(8, 8, 8.0, apart))
     assert found is not None
     assert found.message == (
-        "1 rank x 8 workers on 8 cores: 8 workers and the ranks' own processes share them; more than their cores have "
-        "7 other groups of ranks"
+        "1 rank x 8 workers on 8 cores: 8 workers and the ranks' own processes share them; 7 other groups of ranks "
+        "also have too few cores"
     )
 
 
@@ -101,7 +101,7 @@ def test_the_host_is_named_if_there_are_several() -> None:
 def test_few_cores() -> None:
     found = too_many(ranks(4, 1, 2.0, ("0-1",)))
     assert found is not None
-    assert found.help == "0.5 cores for each rank are few: use fewer ranks, or more cores"
+    assert found.help == "0.5 cores per rank are too few: use fewer ranks, or more cores"
 
 
 def test_nothing_to_say() -> None:

@@ -85,7 +85,7 @@ def test_no_straggler_in_a_job_of_equals(count: int, pace: float) -> None:
         job = _equal(count, pace, seed)
         trials = job.analyse()
         assert straggler_or_why_none(job.session)[0] is None, seed
-        assert straggler_or_why_none(job.session)[1].startswith("No rank holds the others: ")
+        assert straggler_or_why_none(job.session)[1].startswith("No rank holds up the others: ")
         assert trials <= 40, seed
 
 
@@ -105,7 +105,7 @@ def test_two_of_eight() -> None:
         assert job.analyse() <= 10
         found = straggler_of(job.session)
         assert found is not None and (found.ranks, found.kind) == ((1, 6), "input")
-        assert found.sentence.startswith("Ranks 1 and 6 hold the job: fed from their caches, the job runs ")
+        assert found.sentence.startswith("Ranks 1 and 6 hold up the job: fed from their caches, the job runs ")
 
 
 def test_two_slower_devices_of_eight() -> None:
@@ -169,8 +169,8 @@ def test_an_equal_job_that_starves_needs_one_pair_for_its_input() -> None:
         (every, ()), (every, (0,)), (every, (0,)), (every, ()), (every, (3,)), (every, (3,)), (every, ())
     ]  # fmt: skip
     assert why == (
-        "No rank holds the others: with ranks 0 and 1 fed from a cache, the job runs 1x as fast, and delays of ranks 0 "
-        "and 3 delay the whole job."
+        "No rank holds up the others: with ranks 0 and 1 fed from a cache, the job runs 1x as fast, and delaying "
+        "ranks 0 and 3 delays the whole job."
     )
 
 
@@ -195,8 +195,8 @@ def test_the_gain_of_a_faster_step_is_at_least_the_slack() -> None:
     assert found.gain.value == pytest.approx(45 / (45 - 9))
     assert found.gain.low <= found.gain.value < found.gain.high == float("inf")
     assert found.sentence == (
-        "Rank 1 holds the job: its own step takes longest. Delayed by 9 ms, it delays the job, and the other ranks do "
-        "not; as fast as they are, the job would run at least 1.25x as fast."
+        "Rank 1 holds up the job: its own step takes longest. Delaying it by 9 ms delays the job, delaying the other "
+        "ranks does not; if it were as fast as those, the job would run at least 1.25x as fast."
     )
 
 
@@ -204,7 +204,7 @@ def test_a_delay_that_nobody_notices_proves_nothing() -> None:
     session, ranks, ms = exact([1, 1, 1, 1], [30] * 4, hide=100.0)
     found, why = answered(session, ranks, ms)
     assert found is None
-    assert why.endswith("a delay of any rank delays the job by less.")
+    assert why.endswith("delaying any rank delays the job by less.")
 
 
 @pytest.mark.parametrize("count", [2, 3, 4, 5, 8, 16])
@@ -219,7 +219,7 @@ def test_ranks_without_slack_are_found_whichever_they_are(count: int) -> None:
 
         assert without_slack(range(count), slack) == ([slow], "")
         assert len(asked) <= 3 + 2 * math.log2(count)
-    assert without_slack(range(count), lambda group: False) == ([], "delays of ranks 0 and 1 delay the whole job")
+    assert without_slack(range(count), lambda group: False) == ([], "delaying ranks 0 and 1 delays the whole job")
 
 
 @pytest.mark.parametrize("slow", [{3, 4}, {0, 7}, {5, 6, 7}, {1, 4, 6}])
@@ -233,7 +233,7 @@ def test_half_of_the_ranks_are_no_stragglers() -> None:
 
 def test_what_is_not_certain_names_nobody() -> None:
     assert without_slack(range(4), lambda group: None if 2 in group else True) == (
-        [], "whether rank 2 has slack is not certain"
+        [], "it is not certain whether rank 2 has slack"
     )  # fmt: skip
     assert without_slack(range(4), lambda group: None)[0] == []
 
@@ -279,7 +279,7 @@ def test_trials_that_ended_early_prove_nothing() -> None:
     assert straggler_of(session) is not None
     session.rank_trials = whole[:2]
     assert straggler_or_why_none(session) == (
-        None, "It is not known whether one rank holds the others: the trials ended before it was clear."
+        None, "It is not known whether one rank holds up the others: the trials ended before it was clear."
     )  # fmt: skip
     session.rank_trials = []
     assert straggler_or_why_none(session)[1].endswith("no trials were made.")

@@ -278,8 +278,8 @@ def test_what_others_hide_brings_nothing_alone() -> None:
     assert verdict.bottleneck == "transfer"
     assert verdict.next_ceiling == ("transform", pytest.approx(1000 / 81.0, rel=0.01))
     assert (
-        "Without it alone the loop would be no faster, limited by transform; with no input cost at all, 20 steps/s."
-        in verdict.sentence
+        "Removing it alone would not make the loop faster, because transform limits it too; with no input cost at all, "
+        "20 steps/s." in verdict.sentence
     )
 
 
@@ -464,8 +464,8 @@ class TestContention:
 
     def test_threads_of_opencv(self) -> None:
         assert self.sentence(torch=1, opencv=16) == (
-            "8 workers of 16 threads (opencv) and 1 of the training process share 4 cores: cv2.setNumThreads(1) in "
-            "a worker_init_fn leaves one to each worker."
+            "8 workers with 16 opencv threads each and the training process with 1 thread share 4 cores: "
+            "cv2.setNumThreads(1) in a worker_init_fn limits each worker to one."
         )
 
     def test_threads_of_torch(self) -> None:
@@ -473,13 +473,13 @@ class TestContention:
 
     def test_threads_of_the_training_process(self) -> None:
         assert self.sentence(workers=2, own=4, torch=1) == (
-            "2 workers of 1 thread and 4 of the training process share 4 cores: OMP_NUM_THREADS or "
-            "torch.set_num_threads(2) limits the latter."
+            "2 workers with 1 thread each and the training process with 4 threads share 4 cores: OMP_NUM_THREADS or "
+            "torch.set_num_threads(2) limits the training process."
         )
 
     def test_workers_alone_are_too_many(self) -> None:
         assert self.sentence(workers=8, torch=1) == (
-            "8 workers of 1 thread and 1 of the training process share 4 cores."
+            "8 workers with 1 thread each and the training process with 1 thread share 4 cores."
         )
 
     def test_room_for_all(self) -> None:
@@ -529,7 +529,7 @@ class TestStartup:
         assert "spread over the epoch's 10 batches, starting the loader adds 500 ms to each step" in sentence
         assert sentence.endswith(
             "Of 5 s, launching the workers takes 1 s, their imports and init function 3 s, the first batch 1 s. "
-            "persistent_workers=True pays it once."
+            "persistent_workers=True pays it only once."
         )
 
     def test_the_one_in_the_middle_stands_for_all(self) -> None:

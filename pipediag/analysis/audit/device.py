@@ -38,10 +38,10 @@ def _how(check: Check) -> str:
     copied = [leaf for leaf in batch.leaves if leaf.copied]
     waited = [leaf for leaf in copied if not leaf.non_blocking]
     if not copied:
-        return "no tensor of a batch was seen being copied unchanged"
+        return "no tensor of a batch was copied unchanged"
     if not waited:
         return "from pinned memory, without waiting"
-    return f"the loop waits for {batch_text(waited)}"
+    return f"the loop waits for the copy of {batch_text(waited)}"
 
 
 def syncs(check: Check) -> Result:
@@ -90,7 +90,7 @@ def unread(check: Check) -> Result:
     copied = [leaf for leaf in batch.leaves if leaf.copied] if batch is not None else []
     known = [leaf for leaf in copied if leaf.read is not None]
     if not known:
-        raise Unmeasurable("no watched step showed whether they are read")
+        raise Unmeasurable("no watched step showed whether the tensors are read")
     advice = check.advice({"unread"})
     if advice:
         return Result(FAILED, advice[0].evidence[0], advice)

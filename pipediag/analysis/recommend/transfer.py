@@ -101,8 +101,8 @@ def unread(view: View) -> Recommendation | None:
         f"Leave {batch_text(found)} on the host",
         sum(leaf.nbytes for leaf in found),
         [f"{leaf_text(leaf)} is copied to the device and freed without any operation on it" for leaf in found],
-        "drop the copy in the training loop, or leave it out of the batch where the host does not need it either",
-        "a kernel that gets its address other than through torch's operations would go unnoticed",
+        "drop the copy in the training loop, or leave it out of the batch if the host does not need it either",
+        "a read by a kernel that is not called through torch's operations would go unnoticed",
     )
 
 
@@ -222,9 +222,9 @@ def padding(view: View) -> Recommendation | None:
         "transfer",
         # The model may work on the padding as long as on the rest, or not at all.
         replace(lighter, compute=Interval(0.0, 0.0, most * view.whatif.compute)),
-        [*evidence, "the upper end is for a model whose step takes time in proportion"],
-        f"pad in the collate function{where}, to the longest sample there is; a sampler that sorts within large "
-        "chunks; or samples joined end to end, with their offsets",
+        [*evidence, "the upper end is for a model whose step shrinks in proportion"],
+        f"pad in the collate function{where}, to the longest sample of the batch; or use a sampler that sorts by size "
+        "within large chunks; or join samples end to end, with their offsets",
         "varying shapes make torch.compile and cudnn.benchmark start over; sorted samples are less random",
     )
 

@@ -55,8 +55,8 @@ def offload(view: View) -> Recommendation | None:
         change,
         evidence,
         f'loader = pipediag.offload(loader, "{view.device}"){where}; pipediag analyze --apply measures it first',
-        "the device does this work beside the step, which costs time if it is busy already; loader.certificate says "
-        "how far its pixels differ from the workers'",
+        "the device does this work in addition to the step, which costs time if it is busy already; "
+        "loader.certificate says how far its pixels differ from the workers'",
         came.speedup if came is not None else None,
     )
 
@@ -101,7 +101,7 @@ def _suffix(fits: Sequence[bool]) -> list[int]:
 def _why_it_stays(link: Link) -> str:
     if known.is_torchvisions(link):
         return "it has no kernel on the device"
-    return "it is not torchvision's, and moves only if it proves to give the same there"
+    return "it is not torchvision's, and moves only if it is proven to give the same results there"
 
 
 def reorder(view: View) -> Recommendation | None:
@@ -155,10 +155,10 @@ def precompute(view: View) -> Recommendation | None:
         f"{listed(names)} give{s(names)} the same result for a sample in every epoch, and take{s(names)} "
         f"{view.per_sample(took)}, {share_text(took, work.run)} of a worker's time"
     ]
-    kept, room = 1.0, "what is stored"
+    kept, room = 1.0, ""
     if first.bytes_in > 0 and last.bytes_out > 0:
         kept = last.bytes_out / first.bytes_in
-        room = f"what is stored, {number(kept)} times the data that goes into them,"
+        room = f", {number(kept)} times as large as their input,"
         evidence.append(f"{bytes_text(first.bytes_in)} a sample become {bytes_text(last.bytes_out)}")
     saved = saving(took)
     return view.made(
@@ -168,9 +168,9 @@ def precompute(view: View) -> Recommendation | None:
         # The data to read and decode shrinks too, at best in proportion.
         Change(work=Interval(saved.value, saved.low, saved.high + max(0.0, 1 - kept) * work.load)),
         evidence,
-        f"store the samples with {named(first)}{f' to {named(last)}' if count > 1 else ''} applied, and take that out "
-        "of the list of transforms",
-        f"{room} must be rebuilt when these transforms change",
+        f"store the samples with {named(first)}{f' to {named(last)}' if count > 1 else ''} applied, and remove "
+        "that from the list of transforms",
+        f"the stored samples{room} must be rebuilt when these transforms change",
     )
 
 
@@ -211,7 +211,7 @@ def collate(view: View) -> Recommendation | None:
     ]
     if view.batch.leaves:
         largest = max(view.batch.leaves, key=lambda leaf: leaf.nbytes)
-        evidence.append(f"the largest tensor that comes of it is {leaf_text(largest)}")
+        evidence.append(f"the largest tensor that it makes is {leaf_text(largest)}")
     return view.made(
         "collate",
         f"Make {place.name} cheaper",

@@ -26,7 +26,7 @@ _CHANGES: dict[str, Callable[[LoaderSettings, Loader], bool]] = {
 RISKS = {
     "num-workers": "every worker holds the dataset's objects and prefetch_factor batches in memory",
     "no-workers": "a batch that takes longer to make than usual holds the loop up",
-    "fewer-workers": "less is in reserve when a few samples take longer",
+    "fewer-workers": "fewer batches are in reserve when a few samples take longer",
     "prefetch-factor": "more batches lie in host memory",
     "pin-memory": "pinned memory is not swapped out, and filling it takes a thread of the training process",
 }
@@ -57,7 +57,7 @@ def settings(view: View) -> Recommendation | None:
         stages.get(id, view.workers_stage),
         Change(workers=one.num_workers) if alone else None,
         [
-            f"measured in {arm.rounds} rounds beside the loader as it is: {number(after.value)} steps/s instead of "
+            f"measured in {arm.rounds} rounds against the unmodified loader: {number(after.value)} steps/s instead of "
             f"{number(before.value)}",
             *_others(view, arm),
             *keep,
@@ -122,7 +122,7 @@ def _others(view: View, chosen: Arm) -> list[str]:
     ]
     if not others:
         return []
-    return [f"measured beside it: {listed(others)}"]
+    return [f"also measured: {listed(others)}"]
 
 
 def _keeping(view: View, arm: Arm) -> list[str]:
@@ -136,6 +136,6 @@ def _keeping(view: View, arm: Arm) -> list[str]:
     if each <= GATE * 1000.0 / after.value:
         return []
     return [
-        f"its workers take {number(startup)} s to a first batch, {number(each)} ms for each of the {loader.length} "
-        "steps of an epoch, unless they persist (computed: no window includes this time)"
+        f"its workers take {number(startup)} s until the first batch, {number(each)} ms per step in an epoch of "
+        f"{loader.length} steps, unless they persist (computed: no window includes this time)"
     ]
