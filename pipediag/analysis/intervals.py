@@ -21,6 +21,11 @@ class Interval:
     low: float
     high: float
 
+    @property
+    def arm(self) -> float:
+        """Half of its width."""
+        return (self.high - self.low) / 2
+
     def shifted(self, by: float) -> Interval:
         """Return the interval with ``by`` added."""
         return Interval(self.value + by, self.low + by, self.high + by)

@@ -51,7 +51,6 @@ class LadderView:
     def __init__(self, session: Session) -> None:
         self.session = session
         self._windows: dict[str, dict[int, Window]] = {}
-        self._ms: dict[str, dict[int, float]] = {}
         trials = {window.round for window in session.windows if fed_apart(window.rung)}
         for window in session.windows:
             if settings_of(window.rung) is not None:  # see halving
@@ -59,14 +58,12 @@ class LadderView:
             if not fed_apart(window.rung) and window.round in trials:
                 continue  # the baseline of a trial, not of the ladder
             self._windows.setdefault(window.rung, {})[window.round] = window
-            self._ms.setdefault(window.rung, {})[window.round] = window.ms_per_step - _copy_ms(window, session)
         self._leave_out_warm_up()
-        self._only_observed = "baseline" not in self._ms
+        self._only_observed = "baseline" not in self._windows
         if self._only_observed and session.observed:
             self._windows["baseline"] = {n: _window(one) for n, one in enumerate(session.observed)}
-            self._ms["baseline"] = {n: w.ms_per_step for n, w in self._windows["baseline"].items()}
         #: The ladder's measured rungs, fastest first, without the controls.
-        self.rungs = [name for name in ordered(self._ms) if name in RUNGS or cut_of(name) is not None]
+        self.rungs = [name for name in ordered(self._windows) if name in RUNGS or cut_of(name) is not None]
 
     def _leave_out_warm_up(self) -> None:
         """Drop the first baseline windows if their workers were far slower than later.
@@ -76,24 +73,34 @@ class LadderView:
         """
         for rung, apart in (("baseline", _WARM_UP), ("device", _COLD), ("host", _COLD)):
             windows = self._windows.get(rung, {})
-            took = [
-                (n, w.evidence.get("worker_ms", 0.0) if rung == "baseline" else w.ms_per_step)
-                for n, w in sorted(windows.items())
-            ]
+            took = {
+                round_: window.evidence.get("worker_ms", 0.0) if rung == "baseline" else window.ms_per_step
+                for round_, window in sorted(windows.items())
+            }
             while len(took) > 1:
-                (first, slow), *later = took
-                usual = statistics.median(ms for _, ms in later)
-                if not 0 < apart * usual < slow:
+                first = min(took)
+                slow = took.pop(first)
+                if not 0 < apart * statistics.median(took.values()) < slow:
                     break
-                del self._windows[rung][first], self._ms[rung][first]
-                took = later
+                del windows[first]
+
+    def _seen(self, rung: str, key: str) -> list[Window]:
+        """Return the windows of a rung with a figure of evidence."""
+        return [window for window in self._windows.get(rung, {}).values() if key in window.evidence]
+
+    def _step_ms(self, window: Window) -> float:
+        """Return milliseconds per step, without the copying of cached items that training without pipediag does not do.
+
+        Workers copy in parallel, so a step waits only for its share of the copies, and never longer than its wait.
+        """
+        step, seen = window.ms_per_step, window.evidence
+        copy = seen.get("copy_ms", 0.0) / max(1, self.session.workers)
+        return step - min(copy, 0.9 * step, seen.get("wait_ms", math.inf))
 
     @property
     def steady(self) -> bool:
         """True if the baseline windows agree on the speed of the workers."""
-        made = [
-            w.evidence["worker_ms"] for w in self._windows.get("baseline", {}).values() if "worker_ms" in w.evidence
-        ]
+        made = [window.evidence["worker_ms"] for window in self._seen("baseline", "worker_ms")]
         return len(made) < 2 or max(made) <= _WARM_UP * min(made)
 
     @property
@@ -104,7 +111,7 @@ class LadderView:
     @property
     def ceiling(self) -> str:
         """The rung that gives the loop's speed without input cost: the fastest of those cached in this process."""
-        cached = [rung for rung in CACHED if rung in self._ms]
+        cached = [rung for rung in CACHED if self.has(rung)]
         return min(cached, key=lambda rung: self.ms(rung).value) if cached else self.rungs[0]
 
     @property
@@ -122,7 +129,7 @@ class LadderView:
         return QUIET_CPU if self.session.device.get("type") == "cpu" else QUIET
 
     def has(self, rung: str) -> bool:
-        return rung in self._ms
+        return rung in self._windows
 
     def lacks(self, rung: str) -> bool:
         """Return whether a rung that exists in this pipeline was not measured."""
@@ -130,11 +137,11 @@ class LadderView:
 
     def windows(self, rung: str) -> int:
         """Return the number of windows of a rung; observed steps do not count."""
-        return 0 if rung == "baseline" and self._only_observed else len(self._ms.get(rung, {}))
+        return 0 if rung == "baseline" and self._only_observed else len(self._windows.get(rung, {}))
 
     def values(self, rung: str) -> list[float]:
         """Return the milliseconds per step of each window of ``rung``."""
-        return list(self._ms.get(rung, {}).values())
+        return [self._step_ms(window) for window in self._windows.get(rung, {}).values()]
 
     def ms(self, rung: str) -> Interval:
         """Return milliseconds per step under ``rung``, over all its steps: longer windows weigh more."""
@@ -158,9 +165,10 @@ class LadderView:
         one, other = self._noise(slow), self._noise(fast)
         noise = Noise(math.hypot(one.sd, other.sd), min(one.degrees, other.degrees))
         value = self.ms(slow).value / self.ms(fast).value
+        before, after = self._windows[slow], self._windows[fast]
         unpaired = slow == "baseline" and self._only_observed
-        common = [] if unpaired else sorted(self._ms[slow].keys() & self._ms[fast].keys())
-        pairs = [(self._ms[slow][round_], self._ms[fast][round_]) for round_ in common]
+        common = [] if unpaired else sorted(before.keys() & after.keys())
+        pairs = [(self._step_ms(before[round_]), self._step_ms(after[round_])) for round_ in common]
         found = ratio_of_pairs(pairs, noise) if pairs else around(value, noise)
         return found.times(value / found.value) if found.low <= value <= found.high else found
 
@@ -171,7 +179,7 @@ class LadderView:
 
     def waited(self, rung: str) -> Interval | None:
         """Return the share of a step in which the loop waited for a batch, or None if unknown."""
-        seen = [w for w in self._windows.get(rung, {}).values() if "wait_ms" in w.evidence]
+        seen = self._seen(rung, "wait_ms")
         if not seen:
             return None
         wholes = [w.ms_per_step * w.steps for w in seen]
@@ -185,18 +193,15 @@ class LadderView:
 
     def making(self, rung: str) -> float | None:
         """Return a worker's mean milliseconds for a batch under ``rung``, or None if unknown."""
-        seen = [w for w in self._windows.get(rung, {}).values() if "worker_ms" in w.evidence]
+        seen = self._seen(rung, "worker_ms")
         steps = sum(w.steps for w in seen)
         return sum(w.evidence["worker_ms"] * w.steps for w in seen) / steps if steps else None
 
     def _noise(self, rung: str) -> Noise:
         """Return the prior noise of a window: it grows with the share of the step that waits for workers."""
-        quiet = self.quiet
-        if rung in CACHED:
-            return Noise(quiet, PACE.degrees)
-        waits = [w.evidence["wait_ms"] / w.ms_per_step for w in self._windows[rung].values() if "wait_ms" in w.evidence]
-        part = min(1.0, statistics.median(waits)) if waits else 0.0
-        return Noise(quiet + (LOUD - quiet) * part, PACE.degrees)
+        waits = [window.evidence["wait_ms"] / window.ms_per_step for window in self._seen(rung, "wait_ms")]
+        part = min(1.0, statistics.median(waits)) if waits and rung not in CACHED else 0.0
+        return Noise(self.quiet + (LOUD - self.quiet) * part, PACE.degrees)
 
     def below(self, rung: str) -> str | None:
         """Return the next faster measured rung, or None."""
@@ -221,7 +226,7 @@ class LadderView:
 
     def links(self, rung: str) -> list[Link]:
         """Return the links of the transform chain in that difference; empty if it holds no transforms."""
-        if _base(rung) != _RAW:
+        if rung != "raw" and cut_of(rung) is None:
             return []
         below = self.below(rung)
         behind = cut_of(below) if below is not None else None
@@ -248,18 +253,6 @@ def _window(one: Observed) -> Window:
     return Window("baseline", -1, one.steps, one.seconds, one.steps, one.attempt, seen)
 
 
-_RAW = RUNGS.index("raw")
-
-
 def _base(rung: str) -> int:
     """Return the index of a rung in :data:`RUNGS`; cuts of the transform chain have the index of ``raw``."""
-    return _RAW if cut_of(rung) is not None else RUNGS.index(rung)
-
-
-def _copy_ms(window: Window, session: Session) -> float:
-    """Return the part of a step spent on copying cached items, which training without pipediag does not do.
-
-    Workers copy in parallel, so a step waits only for its share of the copies, and never longer than its wait.
-    """
-    copy = window.evidence.get("copy_ms", 0.0)
-    return min(copy / max(1, session.workers), 0.9 * window.ms_per_step, window.evidence.get("wait_ms", math.inf))
+    return RUNGS.index("raw" if cut_of(rung) is not None else rung)

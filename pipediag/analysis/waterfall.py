@@ -65,13 +65,12 @@ def sides(ladder: LadderView) -> Sides:
     own = [rung for rung in reversed(_OWN_SIDE) if ladder.has(rung)]
     share = ladder.waited("baseline")
     if not own:  # no rung excludes the workers' work
-        below = ladder.rungs[0]
-        if below != "baseline" and share is None:
-            ready = min(step.value, ladder.ms(below).value)
+        fastest = ladder.ms(ladder.rungs[0]).value
+        if share is not None:
+            ready, waits = step.value * (1 - share.value), share.times(step.value)
         else:
-            ready = step.value * (1 - (share.value if share is not None else 0.0))
-        waits = share.times(step.value) if share is not None else ladder.cost("baseline", below).not_negative()
-        return Sides(step, min(ready, ladder.ms(below).value), ready, waits, exactly(0.0))
+            ready, waits = min(step.value, fastest), ladder.cost("baseline", ladder.rungs[0]).not_negative()
+        return Sides(step, min(ready, fastest), ready, waits, exactly(0.0))
     slowest = max(own, key=lambda rung: ladder.ms(rung).value)
     measured = ladder.ms(slowest).value
     loader = ladder.session.loader
@@ -93,9 +92,7 @@ def sides(ladder: LadderView) -> Sides:
     ready = min(measured + late, step.value - waits.value)
     lost = step.value - waits.value - ready
     # The wait is the noisy one of the two; the part beyond both rungs is known as precisely as they are.
-    arm = math.hypot(
-        2 * RESOLUTION * step.value, measured - min(measured, ladder.ms(slowest).low), (waits.high - waits.low) / 2
-    )
+    arm = math.hypot(2 * RESOLUTION * step.value, measured - min(measured, ladder.ms(slowest).low), waits.arm)
     compute = min(ready, ladder.ms(ladder.ceiling).value)
     return Sides(step, compute, ready, waits, Interval(lost, lost - arm, lost + arm), late)
 
@@ -163,7 +160,7 @@ def _of_the_workers(ladder: LadderView, found: Sides) -> list[Stage]:
         share = part.weight / whole if whole > 0 else 1 / len(parts)
         arm = max(min(_SHARE_ARM, share, 1 - share), part.arm / whole if whole > 0 else 0.0)
         value = share * found.waits.value
-        spread = math.hypot(arm * found.waits.value, share * (found.waits.high - found.waits.low) / 2)
+        spread = math.hypot(arm * found.waits.value, share * found.waits.arm)
         ms = Interval(value, max(0.0, value - spread), value + spread)
         pieces.append(_stage(ladder, part.stage, ms, part.rung, part.covers, part.place, part.links))
     return pieces
@@ -237,10 +234,9 @@ def _cold(ladder: LadderView) -> float:
 def _by_rungs(ladder: LadderView) -> list[_Part]:
     """Return each rung's cost over the rung below as a part, for sessions without worker times."""
     parts = []
-    rungs = [rung for rung in ladder.rungs if rung not in _OWN_SIDE]
-    for rung in rungs:
+    for rung in ladder.rungs:
         below = ladder.below(rung)
-        if below is None:
+        if below is None or rung in _OWN_SIDE:
             continue
         cost = ladder.cost(rung, below).not_negative()
         links, stage = ladder.links(rung), ladder.stage(rung)
@@ -252,8 +248,7 @@ def _by_rungs(ladder: LadderView) -> list[_Part]:
         if stage == "load" and "transform" in covers and most is not None and most[1] >= CO_BOTTLENECK:
             place = Place(most[0].name, most[0].where)  # by worker time: the rungs do not separate them
         names = [link.name for link in links] if stage == "transform" else []
-        arm = (cost.high - cost.low) / 2
-        parts.append(_Part(stage, cost.value, covers, rung, place, names, arm))
+        parts.append(_Part(stage, cost.value, covers, rung, place, names, cost.arm))
     return parts or [_Part("load", 1.0, ["collate", "transform", "load", "storage"], "baseline")]
 
 
@@ -268,13 +263,9 @@ def _without(ladder: LadderView, found: Sides, stage: str, ms: float, stored: bo
     own, waits = step - found.waits.value, found.waits.value
     if stage == "load" and ladder.has("raw") and not stored:
         return Without(1000.0 / min(step, ladder.ms("raw").value), True)
-    beside = (
-        ladder.session.workers > 0 and waits > RESOLUTION * step and not found.handed
-    )  # else the workers do not hold it up
-    if stage in OF_THE_WORKERS:
-        left = max(own, step * (1 - ms / waits)) if beside else step - ms
-    else:
-        left = step if beside else step - ms
+    left = step - ms
+    if ladder.session.workers and waits > RESOLUTION * step and not found.handed:  # the workers hold the loop up
+        left = max(own, step * (1 - ms / waits)) if stage in OF_THE_WORKERS else step
     least = min(step, ladder.ms(ladder.rungs[0]).value) if ladder.intervened else 1e-6
     return Without(1000.0 / max(left, least), False)
 
