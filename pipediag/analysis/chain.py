@@ -29,7 +29,7 @@ def why_unsplit(session: Session) -> str:
 
 
 def merged(found: list[Inside]) -> Inside:
-    """Merge the workers' findings: average the costs over all that saw the same chain as the most detailed finding.
+    """Merge the workers' findings: average the costs of those that saw the same chain as the most detailed one.
 
     Raises:
         ValueError: ``found`` is empty.

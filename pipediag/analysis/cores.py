@@ -1,4 +1,4 @@
-"""Say who uses the cores: how many are busy under a rung, and how many threads want to run."""
+"""Find how many cores are busy under a rung, and how many threads want to run."""
 
 from __future__ import annotations
 
@@ -61,7 +61,6 @@ class Threads:
 
 
 def threads(session: Session) -> Threads:
-    """Return the threads of the workers and of the training process."""
     each_of = session.inside.threads if session.inside else {}
     library, each = max(each_of.items(), key=lambda item: item[1], default=("", 1))
     own = int(session.environment.get("threads", {}).get("torch", 1))

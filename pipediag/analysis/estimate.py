@@ -26,7 +26,7 @@ FIRST_LOOKS = (2, 3)
 PER_LOOK = 0.0106
 #: Number of groups into which neighbouring blocks of a share are merged.
 GROUPS = 4
-#: Share of the error probability for the plain t: enough that a quiet host soon decides by its own spread.
+#: Share of the error probability for the plain t: enough for a quiet host to decide soon by its own spread.
 SPLIT = 0.1
 #: Number of standard deviations from the median beyond which a pair is an outlier.
 WILD = 3.5
@@ -38,8 +38,8 @@ LEAST = 1.0 / (1.0 - RESOLUTION)
 class Noise:
     """Prior knowledge of the noise.
 
-    ``sd`` is the standard deviation of the logarithm of the ratio of two neighbouring, equal windows; ``degrees`` is
-    the number of degrees of freedom that this is worth, 0 if nothing is known.
+    ``sd`` is the standard deviation of the logarithm of the ratio of two equal, neighbouring windows; ``degrees`` is
+    its weight in degrees of freedom, 0 if nothing is known.
     """
 
     sd: float
@@ -111,8 +111,8 @@ def share(parts: Sequence[float], wholes: Sequence[float], noise: Noise = UNKNOW
 def sure_gain(slow: Sequence[float], fast: Sequence[float], noise: Noise = PACE, *, last: bool = False) -> bool | None:
     """Return whether ``fast`` is faster than ``slow`` by more than :data:`LEAST`, from the first look that can tell.
 
-    False means certainly slower or not worth a change, None means open. ``last`` adds a look at all pairs, since no
-    more will come.
+    False means certainly slower or not worth a change, None means open. ``last`` adds a look at all pairs, for use when
+    no more will come.
     """
     logs = _logs(slow, fast)
     for n in [*looks(len(logs)), *([len(logs)] if last and logs else [])]:

@@ -1,7 +1,7 @@
 """Choose other loader settings to try on the running loop, from the ladder's results.
 
-No grid search: a setting is tried only if this run gives a reason for it. The reasons are those of the recommendation
-rules; :mod:`pipediag.analysis.halving` evaluates the trial.
+This is no grid search: a setting is tried only if this run gives a reason for it. The reasons are those of the
+recommendation rules; :mod:`pipediag.analysis.halving` evaluates the trial.
 """
 
 from __future__ import annotations
@@ -92,8 +92,8 @@ def candidates(session: Session) -> Candidates:
 def makes_way(session: Session) -> bool:
     """Return whether the ladder leaves the rest of its time to a trial of other settings.
 
-    It does once its verdict is known and speaks for a trial: further windows would only narrow the costs of smaller
-    stages.
+    It does once the verdict is known and there are settings to try: further windows would only narrow the costs of
+    smaller stages.
     """
     ladder = LadderView(session)
     if missing(ladder) or judge(ladder, waterfall(ladder)).bottleneck == "inconclusive":
@@ -118,7 +118,7 @@ def _workers(ladder: LadderView, numbers: WhatIf, bottleneck: str) -> list[int]:
 
 
 def _better_alone(numbers: WhatIf) -> bool:
-    """Return whether the training process makes a batch sooner than it takes one over from a worker."""
+    """Return whether the training process makes a batch faster than it takes one over from a worker."""
     if not numbers.workers or numbers.work is None or numbers.handoff is None:
         return False
     return numbers.handoff.value - numbers.work.run > GATE * numbers.base
@@ -163,7 +163,7 @@ def _step(numbers: WhatIf, one: LoaderSettings) -> float:
 
 
 def left_out(settings: Sequence[LoaderSettings], memory: Memory) -> dict[int, str]:
-    """Return the positions of the settings that do not fit into memory, with the reason, if all before them run too."""
+    """Return the positions of settings that do not fit into memory next to those before them, with the reason."""
     taken, queued, found = 0.0, 0.0, {}
     for position, one in enumerate(settings):
         in_flight = one.num_workers * (one.prefetch_factor or 1) * memory.batch

@@ -68,8 +68,8 @@ class LadderView:
     def _leave_out_warm_up(self) -> None:
         """Drop the first baseline windows if their workers were far slower than later.
 
-        Do the same for the first windows fed from a cache, whose steps do not depend on the host's load. First-touched
-        pages, cold files and clock ramp-up make the start of a training untypical.
+        Also drop the first windows fed from a cache if they were slower, since their steps do not depend on the host's
+        load. First-touched pages, cold files and clock ramp-up make the start of a training untypical.
         """
         for rung, apart in (("baseline", _WARM_UP), ("device", _COLD), ("host", _COLD)):
             windows = self._windows.get(rung, {})
@@ -118,7 +118,7 @@ class LadderView:
     def serial(self) -> bool:
         """True if the CPU makes batches and trains in turn: the wait in a window is then exactly the input cost.
 
-        Rungs are weaker evidence then: they compare windows at different times, and cached batches warm the caches.
+        Rungs are weaker evidence: they compare windows at different times, and cached batches warm the caches.
         """
         loader = self.session.loader
         return self.session.device.get("type") == "cpu" and loader is not None and not loader.num_workers

@@ -1,4 +1,4 @@
-"""Find the heaviest parts of a training step in a profiler's record of some steps. Pure."""
+"""Find the heaviest parts of a training step in a profiler's record of some steps."""
 
 from __future__ import annotations
 

@@ -19,13 +19,8 @@ MOST_PAIRS = 6
 
 @dataclass(frozen=True)
 class Change:
-    """How ranks are treated in a trial.
-
-    Attributes:
-        fed: ranks whose batches come from a cache on their device; the others train unchanged.
-        delayed: ranks whose steps are made longer.
-        delay_ms: milliseconds by which they are.
-    """
+    """How ranks are treated in a trial: ranks in ``fed`` get batches from a cache on their device, the others train
+    unchanged; each step of the ranks in ``delayed`` is made longer by ``delay_ms``."""
 
     fed: tuple[int, ...] = ()
     delayed: tuple[int, ...] = ()
@@ -33,7 +28,7 @@ class Change:
 
 
 class Needed(Exception):
-    """The answer needs another trial, of ``change``."""
+    """The answer needs another trial: one of ``change``."""
 
     def __init__(self, change: Change) -> None:
         super().__init__(change)
@@ -42,15 +37,14 @@ class Needed(Exception):
 
 @dataclass(frozen=True)
 class Result:
-    """``ratio`` is a plain step as a multiple of a changed one; ``above`` is None if it is not certain on which side of
-    the bound it lies."""
+    """Ratio of a plain step to a changed one; ``above`` says whether it exceeds the bound, None if uncertain."""
 
     ratio: Interval
     above: bool | None
 
 
 class Trials:
-    """The trials of a session in the order in which they were made; ``closed`` if no more will come."""
+    """The trials of a session, in order; ``closed`` if no more will come."""
 
     def __init__(self, session: Session, closed: bool = False) -> None:
         made = sorted(session.rank_trials, key=lambda trial: (trial.attempt, trial.round))
@@ -60,10 +54,10 @@ class Trials:
     def compare(
         self, plain: Change, changed: Change, bound: float, noise: Noise, least: int, most: int = MOST_PAIRS
     ) -> Result:
-        """Compare the steps of two ways with ``bound``, after ``least`` to ``most`` pairs.
+        """Compare the ratio of plain to changed steps with ``bound``, after ``least`` to ``most`` pairs.
 
         Raises:
-            Needed: more pairs would decide. If no more will come, only if there are none at all.
+            Needed: more pairs would decide; if no more trials will come, only if there is no pair at all.
         """
         pairs, open_ = self._pairs(plain, changed)
         pairs = pairs[:most]
@@ -84,9 +78,9 @@ class Trials:
         return next((change.delay_ms for change, _ in reversed(self._made) if change.delayed), None)
 
     def _pairs(self, plain: Change, changed: Change) -> tuple[list[tuple[float, float]], bool]:
-        """Return the milliseconds per step of neighbours, and whether the last trial of all is in no pair.
+        """Return the milliseconds per step of neighbouring trials, and whether the very last trial is unpaired.
 
-        Each trial is in one pair at most.
+        Each trial is in at most one pair.
         """
         found, before = [], None
         for change, trial in self._made:
@@ -99,9 +93,9 @@ class Trials:
         return found, before is not None
 
     def _following(self, plain: Change, changed: Change, open_: bool) -> Change:
-        """Return the way to try next: the other one of an open pair, else the same again, to begin the next pair.
+        """Return the treatment to try next: the other one of an open pair, else the last again, to begin a new pair.
 
-        A plain trial that belongs to an earlier comparison opens the first pair of this one.
+        A plain trial of an earlier comparison opens the first pair of this one.
         """
         last = self._made[-1][0] if self._made else None
         if last not in (plain, changed):

@@ -35,7 +35,7 @@ def percent(share: float) -> str:
 
 
 def number(value: float) -> str:
-    """Return three significant digits, never in powers of ten; "0" below a thousandth of the unit."""
+    """Return three significant digits, without an exponent; "0" below a thousandth of the unit."""
     if abs(value) < 0.001:
         return "0"
     return f"{value:.0f}" if abs(value) >= 100 else f"{value:.3g}"
@@ -114,7 +114,7 @@ def job(ranks: Sequence[Rank]) -> str:
 
 
 def device_name(session: Session) -> str:
-    """Return what waits for data, to begin a sentence with: the device, or a job of several."""
+    """Return what waits for data, as the beginning of a sentence: the device, or the job."""
     if len(session.ranks) > 1:
         return f"The job of {counted(len(session.ranks), 'rank')}"
     kind = session.device.get("type", "device")
@@ -159,7 +159,7 @@ def starved(
 
 
 def only_observed(ladder: LadderView) -> str:
-    """Return the evidence behind a verdict from the loop's own waiting, and what would strengthen it."""
+    """Return the evidence behind a verdict from the loop's own waiting, and what would make it stronger."""
     return (
         f" This was observed in {ladder.session.steps_seen} steps; the loop ended before it could be fed from a cache. "
         "Let it train for more steps, and pipediag measures how fast it would be."
@@ -215,7 +215,7 @@ def contention(ladder: LadderView, lost: Interval) -> str:
 
 
 def _threads(session: Session) -> str:
-    """Return the number of threads that want to run, with advice, if it exceeds the number of cores; else empty."""
+    """Return the number of threads that want to run, with advice, if there are more than cores; else empty."""
     running = threads(session)
     if not running.exceed:
         return ""

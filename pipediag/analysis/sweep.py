@@ -1,4 +1,4 @@
-"""Define the result of a sweep: one script analysed under several settings, with each run's rates and bottleneck."""
+"""Define the result of a sweep: one script analysed under several settings."""
 
 from __future__ import annotations
 
@@ -36,7 +36,6 @@ class Run:
 
     @property
     def written(self) -> str:
-        """The setting as text."""
         return " ".join(f"{name}={value}" for name, value in self.setting)
 
     @property
@@ -61,7 +60,7 @@ class Run:
 
     @property
     def no_remedy(self) -> str:
-        """Why there is no remedy, or none that pays; empty if none was requested or it pays."""
+        """Why no remedy pays; empty if one does, or if none was requested."""
         return why_none(self.session)
 
     @property
@@ -125,7 +124,7 @@ class Sweep:
         return max(known, key=lambda pair: pair[0])[1] if len(known) > 1 else None
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the published form. A run's ``report`` is the content that ``pipediag analyze -o x.json`` writes."""
+        """Return the published form. A run's ``report`` is what ``pipediag analyze -o x.json`` writes."""
         return {
             "schema_version": SCHEMA_VERSION,
             "script": self.script,

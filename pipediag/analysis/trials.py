@@ -49,14 +49,14 @@ def following(session: Session, rung: str) -> str | None:
 
 
 def reserved(session: Session, rung: str) -> list[str]:
-    """Return the rungs of the remedies after that of ``rung`` for which time is reserved, whatever comes of it."""
+    """Return the rungs of later remedies for which time is reserved while that of ``rung`` is tried."""
     if rung == DECODED:
         return [REMEDIED]
     return [LOADED_ONCE] if rung == REMEDIED and not at_ceiling(session) and loading_matters(session) is True else []
 
 
 def at_ceiling(session: Session) -> bool:
-    """Return whether the loop loses less than is worth a change under a remedy that pays: no other can gain much."""
+    """Return whether the loop is within the gate of its ceiling under a remedy that pays: no other can gain much."""
     model = LadderView(session)
     if not model.has("device"):
         return False
@@ -68,7 +68,7 @@ def at_ceiling(session: Session) -> bool:
 def loading_matters(session: Session) -> bool | None:
     """Return whether the loop gains if samples are loaded only once, or None if that is open.
 
-    It saves a worker at least what loading takes, but reading a kept sample takes time, too.
+    That saves a worker at least the time for loading, but reading a kept sample takes time too.
     """
     inside, model = session.inside, what_if(LadderView(session))
     least = READ_BACK_MS if inside is None else max(READ_BACK_MS, GATE * inside.whole.wall_ms)

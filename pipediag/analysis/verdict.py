@@ -63,7 +63,7 @@ def judge(ladder: LadderView, pieces: list[Stage]) -> Verdict:
 
 
 def starves(ladder: LadderView, starved: Interval) -> bool | None:
-    """Return whether the loop starves, or None while open. A loop that certainly does not wait needs less certainty."""
+    """Return whether the loop starves, or None while open. Less certainty suffices if it certainly does not wait."""
     waited, known = ladder.waited("baseline"), decided(starved)
     if known is None and waited is not None and waited.high < GATE and starved.value < GATE:
         return False
@@ -95,7 +95,7 @@ def _costliest(ladder: LadderView, ranked: list[Stage]) -> Stage | None:
 
 
 def _following(ladder: LadderView, ranked: list[Stage], top: Stage, after: float, best: float) -> str:
-    """Return what limits the loop without the costliest stage: the largest other stage of the side that limits then."""
+    """Return what limits the loop without the costliest stage: the next largest of the side that limits then."""
     if best and after > (1 - GATE) * best:
         return "compute"
     found, left = sides(ladder), 1000.0 / after
@@ -119,7 +119,7 @@ def _agrees(ladder: LadderView, top: Stage) -> bool:
 def disagreements(ladder: LadderView) -> list[tuple[str, float, float]]:
     """Return rungs whose steps contradict a worker's time: name, milliseconds expected and measured.
 
-    The law for a loop that waits for its workers: a step takes their time for a batch divided by their number, and at
+    The law for a loop that waits for its workers: a step takes their time for a batch divided by their number, but at
     least the time that the training process needs.
     """
     took, found = ladder.evidence("baseline").get("worker_ms", 0.0), sides(ladder)
@@ -140,8 +140,8 @@ def disagreements(ladder: LadderView) -> list[tuple[str, float, float]]:
 def starved_share(ladder: LadderView) -> Interval | None:
     """Return the share of the baseline step that the input pipeline costs, or None if unknown.
 
-    This is ``1 - ceiling / baseline``, and at least the share that the loop was seen to wait. Only the waiting counts
-    if the loop was not fed from a cache, or if the CPU makes batches and trains in turn (:attr:`.LadderView.serial`).
+    This is ``1 - ceiling / baseline``, but at least the share in which the loop waited. Only the waiting counts if the
+    loop was not fed from a cache, or if the CPU makes batches and trains in turn (:attr:`.LadderView.serial`).
     """
     if not ladder.has("baseline"):
         return None
@@ -171,7 +171,7 @@ def startup_ms(session: Session) -> float | None:
 
 
 def _rivals(piece: Stage, top: Stage, base: Interval) -> bool:
-    """Return whether a stage is worth naming next to the largest: of similar size, or not distinguishable from it."""
+    """Return whether a stage is worth naming next to the largest: about as large, or not certainly smaller."""
     large = piece.ms.value >= CO_BOTTLENECK * top.ms.value
     close = piece.ms.high >= top.ms.low
     return (large or close) and piece.ms.value > GATE * base.value

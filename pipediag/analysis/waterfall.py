@@ -48,7 +48,7 @@ class Sides:
         ready: the step with batches ready for the training process, hand-off included.
         waits: waiting for the workers, beyond the hand-off.
         lost: additional time that the training process needs per step while workers run.
-        handed: additional waiting for batches that are made already, compared with the rung ``worker``.
+        handed: additional waiting for batches that are already made, compared with the rung ``worker``.
     """
 
     step: Interval
@@ -85,13 +85,13 @@ def sides(ladder: LadderView) -> Sides:
     if sends is not None:
         waits = waits.minus(sends.times(ladder.ms(own[0]).value)).not_negative()
     if made is not None and "worker" in own:
-        # Workers begin a batch before the loop asks for it: a longer wait than for its making is one for its delivery.
+        # Workers begin a batch before the loop asks for it, so a wait beyond the time to make it is for its delivery.
         late = max(0.0, waits.value - made)
         waits = least(waits, exactly(made))
-    # The training process cannot need more than the step took; a rung measured while the machine was busier may say so.
+    # The training process cannot need more than the step took, even if a rung measured on a busier machine says so.
     ready = min(measured + late, step.value - waits.value)
     lost = step.value - waits.value - ready
-    # The wait is the noisy one of the two; the part beyond both rungs is known as precisely as they are.
+    # The wait is the noisiest term; the part beyond the rungs is known as precisely as they are.
     arm = math.hypot(2 * RESOLUTION * step.value, measured - min(measured, ladder.ms(slowest).low), waits.arm)
     compute = min(ready, ladder.ms(ladder.ceiling).value)
     return Sides(step, compute, ready, waits, Interval(lost, lost - arm, lost + arm), late)
@@ -170,8 +170,8 @@ def _of_the_workers(ladder: LadderView, found: Sides) -> list[Stage]:
 class _Part:
     """Part of the workers' work.
 
-    ``weight`` is milliseconds in the unit common to all parts; ``arm`` is the error of ``weight`` in addition to that
-    of worker-time shares.
+    ``weight`` is in milliseconds, of a worker or of the loop alike for all parts; ``arm`` is its error, in addition to
+    that of shares of a worker's time.
     """
 
     stage: str
@@ -295,7 +295,6 @@ def input_stages(ladder: LadderView, pieces: list[Stage]) -> list[Stage]:
 
 
 def ranked(parts: list[Stage]) -> list[Stage]:
-    """Return the pieces, costliest first."""
     return sorted(parts, key=lambda part: part.ms.value, reverse=True)
 
 

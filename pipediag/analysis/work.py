@@ -10,9 +10,8 @@ from .intervals import Interval
 from .ladder import LadderView
 
 #: Worker time that a change saves, as a fraction of the removed code's time. It can be below 1: the remaining code may
-#: become slower, since it finds other cache and memory contents. When cheaper transforms replaced those of the caching
-#: article on one machine, loading took 1.7 times as long as before, which left 0.58 of the saving
-#: (benchmarks/results/caching_article-h200.json).
+#: become slower, since it finds other cache and memory contents. With cheaper transforms in the caching article,
+#: loading took 1.7 times as long, which left 0.58 of the saving (benchmarks/results/caching_article-h200.json).
 SAVED = Interval(1.0, 0.55, 1.1)
 
 

@@ -12,6 +12,8 @@ from ..intervals import Interval
 from ..ladder import LadderView
 
 PASSED, FAILED, UNMEASURABLE = "passed", "failed", "unmeasurable"
+#: Why an item is unmeasurable if an interval contains the bound.
+OPEN = "too uncertain to tell; a longer --budget narrows the interval"
 
 
 class Unmeasurable(Exception):
@@ -82,8 +84,7 @@ class Check:
 
     def needs(self, *rungs: str) -> None:
         """Raise :class:`Unmeasurable` unless these rungs were measured."""
-        why = self.lacking(*rungs)
-        if why:
+        if why := self.lacking(*rungs):
             raise Unmeasurable(why)
 
     def needs_a_device(self) -> None:
@@ -124,9 +125,5 @@ def share_of_step(ladder: LadderView, slow: str, fast: str) -> Interval:
 
 
 def margin(ladder: LadderView) -> Interval:
-    """Return the batch rate of the loader alone divided by the rate of the loop with batches ready."""
+    """Return the batch rate of the loader alone, divided by that of the loop with batches ready."""
     return ladder.ratio(ladder.ceiling, "supply")
-
-
-#: Message for an interval that contains the bound.
-OPEN = "too uncertain to tell; a longer --budget narrows the interval"

@@ -19,7 +19,7 @@ from .item import FAILED, OPEN, PASSED, Check, Result, Unmeasurable, at_most, ma
 #: Ids of the recommendations that change only the loader's settings.
 KNOBS = frozenset({*tried.IDS, "persistent-workers"})
 _CORES = frozenset({"threads", "fewer-workers", "more-cores"})
-#: Maximum number of recommendations that one item names; the report has them all.
+#: Largest number of recommendations in one item; the report has them all.
 _NAMED = 3
 
 

@@ -47,28 +47,24 @@ RULES: tuple[Callable[[View], Recommendation | None], ...] = (
 
 
 def recommend(ladder: LadderView, pieces: list[Stage], verdict: Verdict) -> tuple[list[Recommendation], str]:
-    """Return the worthwhile changes, largest gain first, and why none concerns the input pipeline if so.
+    """Return the worthwhile changes, largest gain first; and if none concerns the input pipeline, why.
 
-    The gain is the measured one, or the predicted one if it was not measured. A recommendation is left out if its whole
-    interval lies below :data:`WORTH`. Those with an unknown gain come last.
+    A recommendation is left out if the whole interval of its gain lies below :data:`WORTH`. Those with an unknown gain
+    come last.
     """
     numbers = what_if(ladder)
     if numbers is None:
         return [], _unknown(verdict)
     view = View(ladder, input_stages(ladder, pieces), verdict, numbers)
-    found = [made for rule in RULES if (made := rule(view)) is not None and _worth_it(made)]
-    found.sort(key=_rank)
+    made = [one for rule in RULES if (one := rule(view)) is not None]
+    found = sorted((one for one in made if one.gain is None or one.gain.high >= WORTH), key=_rank)
     if any(one.stage != "compute" for one in found):
         return found, ""
     return found, _nothing(view)
 
 
-def _worth_it(one: Recommendation) -> bool:
-    return one.gain is None or one.gain.high >= WORTH
-
-
 def _rank(one: Recommendation) -> float:
-    """Return the sort key: the gain, rounded to 0.01, so that gains at the ceiling keep the order of the rules."""
+    """Return the sort key: the gain rounded to 0.01, so that gains at the ceiling keep the order of the rules."""
     return math.inf if one.gain is None else -round(one.gain.value, 2)
 
 

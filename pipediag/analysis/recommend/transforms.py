@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 
 from ...session import Link
@@ -15,9 +16,9 @@ from ..work import saving
 from . import known
 from .view import HALVED, View, bytes_text, half_at_best, leaf_text, s, share_text
 
-#: Maximum share of its input that a crop or resize keeps for its place in the chain to matter.
+#: The place of a crop or resize in the chain matters if it keeps less than this share of its input.
 _SMALLER = 0.9
-#: Share of a sample's time above which a line is named.
+#: Lines are named from this share of a sample's time on.
 _HOT = 0.2
 
 
@@ -91,7 +92,7 @@ def _movable(view: View) -> tuple[list[int], list[int]]:
 
 
 def _suffix(fits: Sequence[bool]) -> list[int]:
-    """Return the indices of the longest suffix in which everything fits."""
+    """Return the indices of the longest suffix that is all true."""
     first = len(fits)
     while first and fits[first - 1]:
         first -= 1
@@ -143,14 +144,11 @@ def precompute(view: View) -> Recommendation | None:
     links, work = view.session.links, view.work
     if work is None or view.inside.unsplit:
         return None
-    count = 0
-    while count < len(links) and known.is_deterministic(links[count]):
-        count += 1
-    took = sum(work.links[:count])
+    names = [link.name for link in itertools.takewhile(known.is_deterministic, links)]
+    took = sum(work.links[: len(names)])
     if took <= 0:
         return None
-    first, last = links[0], links[count - 1]
-    names = [link.name for link in links[:count]]
+    first, last = links[0], links[len(names) - 1]
     evidence = [
         f"{listed(names)} give{s(names)} the same result for a sample in every epoch, and take{s(names)} "
         f"{view.per_sample(took)}, {share_text(took, work.run)} of a worker's time"
@@ -168,7 +166,7 @@ def precompute(view: View) -> Recommendation | None:
         # The data to read and decode shrinks too, at best in proportion.
         Change(work=Interval(saved.value, saved.low, saved.high + max(0.0, 1 - kept) * work.load)),
         evidence,
-        f"store the samples with {named(first)}{f' to {named(last)}' if count > 1 else ''} applied, and remove "
+        f"store the samples with {named(first)}{f' to {named(last)}' if last is not first else ''} applied, and remove "
         "that from the list of transforms",
         f"the stored samples{room} must be rebuilt when these transforms change",
     )

@@ -111,7 +111,7 @@ class View:
         return made
 
 
-#: Note on a prediction for which only a bound is known.
+#: Note for a prediction from :func:`half_at_best`.
 HALVED = "the prediction assumes that half of it is saved, its upper end all of it"
 
 
@@ -123,7 +123,7 @@ def bytes_text(nbytes: float) -> str:
 
 
 def s(subjects: Sized) -> str:
-    """Return the verb ending for the number of subjects: A take-s, A and B take."""
+    """Return the ending of the verb: "s" for a single subject."""
     return "s" if len(subjects) == 1 else ""
 
 
@@ -139,7 +139,7 @@ def leaf_text(leaf: Leaf) -> str:
 
 
 def half_at_best(saved: Interval) -> Interval:
-    """Return the prediction for a saving of which only the upper end is known; say so with :data:`HALVED`."""
+    """Return the prediction for a saving with a known upper bound only; :data:`HALVED` says so."""
     return Interval(saved.value / 2, 0.0, saved.high)
 
 

@@ -17,7 +17,7 @@ from ..whatif import Change, WhatIf
 from .tried import RISKS, found_best, judged, predicted_only
 from .view import HALVED, View
 
-#: Share of their time that workers are blocked above which CPU time is not their limit.
+#: CPU time does not limit workers that are blocked for more than this share of their time.
 _BLOCKED = 0.3
 
 
@@ -90,7 +90,7 @@ def prefetch(view: View) -> Recommendation | None:
 def irregular(ladder: LadderView, model: WhatIf) -> bool:
     """Return whether batches arrive irregularly: loop and loader are fast enough alone, but slower together.
 
-    False if all cores are in use, since then the two may compete for cores.
+    With all cores in use that is not known, since the two may compete for them.
     """
     if not model.workers or not ladder.has("supply") or full(ladder, "baseline"):
         return False
@@ -182,7 +182,7 @@ def fewer_workers(view: View) -> Recommendation | None:
         "fewer-workers",
         f"num_workers={enough} instead of {model.workers}",
         "contention",
-        # Contention falls with their number, or stays, since as many batches are made as before.
+        # At best contention falls with their number; at worst it stays, since as many batches are made as before.
         Change(workers=enough, loop=Interval(-gone / 2, -gone, 0.0)),
         [
             _in_the_way(view),
