@@ -1,4 +1,4 @@
-"""Every item of the checklist on a run where it is passed, one where it fails, and one where it cannot be told."""
+"""Every item of the checklist on a run where it passes, one where it fails, and one where it is unmeasurable."""
 
 from __future__ import annotations
 
@@ -197,7 +197,7 @@ class TestKnobs:
         assert advised(one) == ["num-workers"]
 
     def tried(self, faster: float) -> Session:
-        """Eight rounds of the loader as it is beside one of twice as many workers."""
+        """Eight rounds of the unmodified loader and of one with twice as many workers."""
         session = run(STARVED)
         session.knobs = Knobs([LoaderSettings(8)])
         session.rungs[settings_rung(1)] = Rung(settings_rung(1))
@@ -238,7 +238,7 @@ class TestTransfer:
         assert advised(one) == ["overlap-copies", "pin-memory"]
 
     def test_failed_behind_a_slow_loader(self) -> None:
-        """The copies cost the ladder something, but mending them would gain nothing yet."""
+        """Copies cost something on the ladder, but removing that cost would gain nothing yet."""
         ladder = {**COPYING, "raw": 300.0, "warm": 300.0, "baseline": 300.0, "supply": 299.0}
         one = item(run(ladder, evidence={}), "transfer")
         assert one.status == FAILED
@@ -408,7 +408,7 @@ class TestRounds:
         assert next_round(run(rounds=3), 0.05) == []
 
     def test_no_cuts(self) -> None:
-        """Where a diagnosis would go on to tell the transforms apart."""
+        """A diagnosis would go on and cut the chain."""
         session = run(STARVED, rounds=3, inside=inside(4.0, 4.0, load=2.0))
         assert next_round(session, 0.05) == []
 

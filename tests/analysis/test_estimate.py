@@ -1,4 +1,4 @@
-"""Estimates over pairs of windows: exact small cases, properties, and the quantiles against scipy's."""
+"""Estimates from pairs of windows: exact small cases, properties, and quantiles compared with scipy's."""
 
 from __future__ import annotations
 
@@ -99,13 +99,13 @@ def test_one_hiccup_does_not_open_the_interval() -> None:
 
 
 def test_wide_noise_is_no_hiccup() -> None:
-    """Where pairs differ more than the record says, none of them is wild."""
+    """If all pairs differ more than recorded runs do, none is an outlier."""
     slow = [1.0, 4.0, 0.25, 2.0, 0.5]
     assert paired_ratio(slow, [1.0] * 5).high > 2
 
 
 def test_a_quiet_host_needs_no_knowledge() -> None:
-    """Eight pairs within 0.1 % are not held to be as loud as the record."""
+    """Eight pairs within 0.1 % outweigh the prior noise."""
     fast = [1.0, 1.001, 0.999, 1.0, 1.001, 1.0, 0.999, 1.0]
     found = paired_ratio([1.05] * 8, fast)
     assert 1.047 < found.low < 1.05 < found.high < 1.053
@@ -123,14 +123,14 @@ def test_share_of_one_block_is_open() -> None:
 
 
 def test_share_of_one_block_with_noise_known() -> None:
-    """Nothing was seen of how blocks differ: it is as uncertain as was known."""
+    """One block does not show how blocks differ: the prior noise alone counts."""
     found = share([1.0], [4.0], noise=Noise(0.02, 4))
     arm = student_t(4) * 0.02
     assert [found.value, found.low, found.high] == pytest.approx([0.25, 0.25 - arm, 0.25 + arm])
 
 
 def test_share_of_two_blocks_with_noise_known() -> None:
-    """Blocks of 0.25 and 0.35: residuals of 0.2 / 4 = 0.05 to either side, on top of four degrees of what is known."""
+    """Blocks of 0.25 and 0.35: residuals of 0.2 / 4 = 0.05 to either side, plus four degrees of prior noise."""
     found = share([1.0, 1.4], [4.0, 4.0], noise=Noise(0.02, 4))
     arm = student_t(5) * math.sqrt((4 * 0.02**2 + 2 * 0.05**2) / 5 / 2)
     assert [found.value, found.low, found.high] == pytest.approx([0.3, 0.3 - arm, 0.3 + arm])
@@ -139,7 +139,7 @@ def test_share_of_two_blocks_with_noise_known() -> None:
 
 
 def test_share_of_many_blocks_with_noise_known() -> None:
-    """A group of five blocks is known to differ by less than a block; what was seen soon outweighs it."""
+    """A group of five blocks has less prior noise than a block; the observed spread soon outweighs it."""
     quiet = share([1.0] * 20, [4.0] * 20, noise=Noise(0.02, 4))
     arm = student_t(7) * math.sqrt(4 * 0.02**2 / 5 / 7 / 4)
     assert [quiet.value, quiet.low, quiet.high] == pytest.approx([0.25, 0.25 - arm, 0.25 + arm])
@@ -151,7 +151,7 @@ def test_share_of_many_blocks_with_noise_known() -> None:
 
 @pytest.mark.parametrize("blocks", [1, 2, 5, 40])
 def test_noise_known_of_shares_covers(blocks: int) -> None:
-    """Blocks as noisy as is known: 95 % of the intervals hold the truth."""
+    """With blocks as noisy as the prior, 95 % of the intervals hold the truth."""
     draw, held, tries = random.Random(5), 0, 400
     for _ in range(tries):
         found = share([4 * (0.3 + draw.gauss(0, 0.05)) for _ in range(blocks)], [4.0] * blocks, noise=Noise(0.05, 4))
@@ -192,7 +192,7 @@ def test_noise_is_no_gain() -> None:
 
 
 def test_a_decision_stands() -> None:
-    """What the first look has said is not looked at again, or the looks would add up."""
+    """The first decision stands, or the errors of all looks would add up."""
     slow = [1.35, 1.38, 1.71, 0.5, 0.5, 0.5]
     assert sure_gain(slow, [1.0] * 6) is True
 

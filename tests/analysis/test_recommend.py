@@ -1,4 +1,4 @@
-"""Every rule on a session where it has to fire, and on one where it must not; what is said, and in which order."""
+"""Every rule on sessions where it must fire and where it must not; texts and order of the recommendations."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def starved(within: Inside | None = None, seen: Mapping[str, float] = BUSY, **mo
 
 
 def advice(session: Session) -> dict[str, Recommendation]:
-    """What is recommended, by id; every rule's words are looked at on the way."""
+    """Return the recommendations by id; check the texts of every rule on the way."""
     diagnosis = diagnose_session(session)
     json.dumps(diagnosis.to_dict(), allow_nan=False)
     for one in diagnosis.recommendations:
@@ -78,7 +78,7 @@ class TestOffload:
         assert one.measured is None
 
     def test_the_end_of_the_chain(self) -> None:
-        """The user's own stays, with all before it."""
+        """The user's own transform stays, with everything before it."""
         found = torchvisions(inside(4.0, 2.0, 2.0, load=2.0), "RandomCrop", "Mine", "Normalize")
         found.links[1].origin = "aug"
         one = advice(starved(found))["offload"]
@@ -96,7 +96,7 @@ class TestOffload:
 
     @pytest.mark.parametrize("name", ["RandomApply", "Lambda", "RandomChoice"])
     def test_what_holds_others_may_stay(self, name: str) -> None:
-        """Both ends of what may happen are in the interval."""
+        """The interval covers both cases."""
         sure = advice(self.chain("RandomAffine", "Normalize"))["offload"].predicted
         one = advice(self.chain(name, "Normalize"))["offload"]
         assert name in one.title
@@ -938,7 +938,7 @@ class TestModel:
 
 
 class TestOrder:
-    """The largest gain first; what is not worth it left out."""
+    """The largest gain comes first; changes that are not worthwhile are left out."""
 
     def gains(self, diagnosis: Diagnosis) -> list[float]:
         told = [one.gain for one in diagnosis.recommendations]
@@ -960,7 +960,7 @@ class TestOrder:
         assert ids[:2] == ["num-workers", "offload"]
 
     def test_below_the_gate_is_left_out(self) -> None:
-        """All that the input pipeline costs is less than what a change is worth."""
+        """The whole input pipeline costs less than a worthwhile change would gain."""
         within = torchvisions(inside(4.0, 4.0), "RandomCrop", "Normalize")
         session = make(climbing(raw=1.0), noise=0.0, evidence={"baseline": BUSY}, inside=within)
         assert set(advice(session)) == {"model"}
@@ -973,7 +973,7 @@ class TestOrder:
         st.integers(0, 20),
     )
     def test_of_anything(self, ladder: dict[str, float], rounds: int, workers: int, seed: int) -> None:
-        """Whatever was measured: recommendations in order, or the reason why there are none."""
+        """For any measurement: recommendations in order, or the reason why there are none."""
         within = torchvisions(inside(4.0, 1.0, 2.0), "Resize", "RandomApply", "Normalize")
         leaves = [leaf(levels=256, low=0.0, high=1.0), leaf("[1]", read=False, padding=Padding(0.0, 0.5))]
         more: dict[str, Any] = {"evidence": {"baseline": BUSY}, "inside": within, "leaves": leaves, "startups": [3.0]}
@@ -997,7 +997,7 @@ class TestNothingToGain:
         )
 
     def test_transforms_are_one_cost(self) -> None:
-        """Each of them costs less than the loading, and all of them more."""
+        """Each transform costs less than loading, all together cost more."""
         seen = waits(1.6, worker_ms=240.0, collate_ms=0.0)
         session = make(climbing(raw=1.0), noise=0.0, evidence=seen, inside=inside(1.0, 1.0, 1.0, load=1.5))
         assert self.told(session).endswith("and transform costs most with 1.07 ms.")

@@ -1,4 +1,4 @@
-"""Which rank holds a job: planted jobs of noisy ranks, and single decisions by hand."""
+"""Which rank holds up a job: simulated jobs of noisy ranks, and single decisions by hand."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def _cores(count: int, late: int, seed: int) -> Job:
 
 
 def _samples(count: int, late: int, seed: int) -> Job:
-    """One rank has samples that take longer, so that the job is slower by four tenths."""
+    """One rank has samples that take longer, so that the job is 40 % slower."""
     return Job([42.0 if n == late else 25.0 for n in range(count)], [STEP] * count, seed=seed)
 
 
@@ -65,7 +65,7 @@ PLANTED: dict[str, tuple[Callable[[int, int, int], Job], str, int]] = {
 @pytest.mark.parametrize("count", [2, 3, 4, 8])
 @pytest.mark.parametrize("name", PLANTED)
 def test_every_planted_straggler_is_found(name: str, count: int) -> None:
-    """In each case with few trials, whichever rank it is."""
+    """Few trials suffice in each case, whichever rank it is."""
     planted, kind, most = PLANTED[name]
     for seed in SEEDS:
         late = (seed * 5 + 1) % count
@@ -80,7 +80,7 @@ def test_every_planted_straggler_is_found(name: str, count: int) -> None:
 @pytest.mark.parametrize("count", [2, 3, 4, 8])
 @pytest.mark.parametrize("pace", [20.0, 34.0, 60.0])
 def test_no_straggler_in_a_job_of_equals(count: int, pace: float) -> None:
-    """Whether its input is fast enough, a little too slow, or far too slow."""
+    """The input is fast enough, a little too slow, or far too slow."""
     for seed in SEEDS:
         job = _equal(count, pace, seed)
         trials = job.analyse()
@@ -91,7 +91,7 @@ def test_no_straggler_in_a_job_of_equals(count: int, pace: float) -> None:
 
 @pytest.mark.parametrize("count", [2, 3, 4, 8])
 def test_ranks_that_share_cores_do_not_hold_each_other(count: int) -> None:
-    """Feeding some of them leaves the others more cores, and so helps as much as feeding others."""
+    """Feeding some ranks leaves more cores to the others, so feeding any of them helps as much."""
     for seed in SEEDS:
         job = _equal(count, 90.0, seed, shared=True)
         job.analyse()
@@ -148,7 +148,7 @@ def answered(session: Session, ranks: Sequence[Rank], ms: Callable[[Change], flo
 
 
 def test_the_first_trials_of_a_slow_input() -> None:
-    """A plain trial, the slowest rank fed, then both in turn; at last the fastest rank fed, as a control."""
+    """A plain trial, the slowest rank fed, then both in turn; finally the fastest rank fed, as a control."""
     session, ranks, ms = exact([20, 60, 21, 22], [30] * 4)
     found, _ = answered(session, ranks, ms)
     assert found is not None and found.ranks == (1,)
@@ -209,7 +209,7 @@ def test_a_delay_that_nobody_notices_proves_nothing() -> None:
 
 @pytest.mark.parametrize("count", [2, 3, 4, 5, 8, 16])
 def test_ranks_without_slack_are_found_whichever_they_are(count: int) -> None:
-    """Of one or a few, each place; in a job of equals none, after two ranks."""
+    """One or a few critical ranks at any place; none in a job of equals, after two ranks."""
     for slow in range(count):
         asked: list[Sequence[int]] = []
 
@@ -239,7 +239,7 @@ def test_what_is_not_certain_names_nobody() -> None:
 
 
 def test_paces_that_mislead_do_not_decide() -> None:
-    """Rank 0 seems slowest, but feeding it brings nothing; with it, rank 1 is fed, and that was the slow one."""
+    """Rank 0 seems slowest, but feeding it brings nothing; feeding rank 1 too does, since that is the slow one."""
     session, ranks, ms = exact([20, 60, 20, 20], [30] * 4, measured=[90, 50, 40, 40])
     found, _ = answered(session, ranks, ms)
     assert session.rank_trials[1].fed == [0]
@@ -260,7 +260,7 @@ def test_paces_that_are_not_known_are_suspects() -> None:
 
 
 def test_the_answer_stands_when_paces_are_measured_anew() -> None:
-    """More windows may change the order of ranks that are alike; the trials were made in the old order."""
+    """More windows may change the order of similar ranks, but the trials were made in the old order."""
     session, ranks, ms = exact([60, 60, 20, 20, 20, 20], [30] * 6)
     first, _ = answered(session, ranks, ms)
     draw = random.Random(1)
@@ -316,7 +316,7 @@ def test_pace() -> None:
 
 
 def test_a_second_pass_goes_on_where_the_first_has_ended() -> None:
-    """Trials of two passes are no neighbours in time, but count for the same answer."""
+    """Trials of two passes are not neighbours in time, but count for the same answer."""
     session, ranks, ms = exact([20, 60], [30, 30])
     first = next_trial(session, ranks)
     assert first == Change()

@@ -52,7 +52,7 @@ class TestAnswer:
         assert found.rates[1].steps_per_s == pytest.approx(20.0)
 
     def test_an_epochs_start_counts_as_waiting(self) -> None:
-        """Steps of 100 ms that wait for nothing, 100 of them after a start of 10 s: half of the time."""
+        """100 steps of 100 ms without waiting after a start of 10 s: half of the time."""
         found = told(make(FLAT, length=100, startups=[Startup(10.0, launch=1.0, ready=9.0)] * 2, noise=0.0))
         assert found.figures == "50 % of every step"
         assert [(cause.name, round(cause.ms), round(cause.share, 2)) for cause in found.causes] == [

@@ -38,7 +38,7 @@ from ..made import climbing, inside, leaf, make, without
 
 
 def measured(session: Session, rung: str, remedy: Remedy, ratio: float, rounds: int = 8, each: float = 1.0) -> Session:
-    """Add the trial of a remedy under which ten steps take ``ratio`` times less than the ``each`` seconds without."""
+    """Add the trial of a remedy that makes ten steps of ``each`` seconds ``ratio`` times as fast."""
     setattr(session, REMEDIES[rung], remedy)
     session.rungs[rung] = Rung(rung)
     begin = 1 + max(w.round for w in session.windows)

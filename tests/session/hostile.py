@@ -1,4 +1,4 @@
-"""A session with something in every field, ways to damage the file of one, and all that is done with what loads."""
+"""A session with something in every field, ways to damage its file, and everything done with a file that loads."""
 
 from __future__ import annotations
 
