@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import statistics
 
 from ..session import CONTROLS, Session, Warning_, fed_apart
@@ -66,20 +67,17 @@ def _not_monotone(ladder: LadderView) -> list[Warning_]:
     if not ladder.has("baseline"):
         return []
     gate = GATE * ladder.ms("baseline").value
-    found = []
-    for slow, fast in zip(ladder.rungs[1:], ladder.rungs, strict=False):
-        cost = ladder.cost(slow, fast)
-        if cost.high < -gate:
-            found.append(
-                Warning_(
-                    "not-monotone",
-                    f"adding {ladder.stage(slow)} made the step {number(-cost.value)} ms faster, "
-                    "which added work cannot do",
-                    "something else changed between the two rungs (CPU load, caches, batch contents); "
-                    "judge the neighbouring stages together",
-                )
-            )
-    return found
+    costs = {slow: ladder.cost(slow, fast) for fast, slow in itertools.pairwise(ladder.rungs)}
+    return [
+        Warning_(
+            "not-monotone",
+            f"adding {ladder.stage(rung)} made the step {number(-cost.value)} ms faster, which added work cannot do",
+            "something else changed between the two rungs (CPU load, caches, batch contents); judge the neighbouring "
+            "stages together",
+        )
+        for rung, cost in costs.items()
+        if cost.high < -gate
+    ]
 
 
 def _disagreeing(ladder: LadderView) -> list[Warning_]:
@@ -140,12 +138,10 @@ def _heavy_tail(ladder: LadderView) -> Warning_ | None:
     tail = ladder.session.tail
     if tail is None or tail.p50_ms <= 0 or tail.p99_ms < SLOW * tail.p50_ms or not ladder.has("baseline"):
         return None
-    seen, base = ladder.evidence("baseline"), ladder.ms("baseline").value
-    stalled = seen.get("stalled_ms", 0.0)
-    named = [slow for slow in tail.slowest if slow.index]
-    if stalled < GATE * base:
+    stalled = ladder.evidence("baseline").get("stalled_ms", 0.0)
+    if stalled < GATE * ladder.ms("baseline").value:
         return None
-    which = ", ".join(f"{slow.index} ({number(slow.ms)} ms)" for slow in named[:4])
+    which = ", ".join(f"{slow.index} ({number(slow.ms)} ms)" for slow in tail.slowest[:4] if slow.index)
     return Warning_(
         "heavy-tail",
         f"some samples take far longer than others (median {number(tail.p50_ms)} ms, 99th percentile "

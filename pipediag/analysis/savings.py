@@ -66,18 +66,15 @@ def savings(
 ) -> Savings:
     """Return what a speedup brings.
 
-    Args:
-        gain: the speedup of a step and of ``startup_ms`` together.
-        step_ms: milliseconds that a step takes today; None if unknown.
-        length: batches in an epoch; None if unknown.
-        startup_ms: milliseconds of an epoch's start for each step.
-        workers, same_machine: see :class:`Savings`.
+    ``gain`` is the speedup of a step of ``step_ms`` milliseconds and its part of an epoch's start, ``startup_ms``,
+    together. ``length`` is the number of batches in an epoch. For ``workers`` and ``same_machine`` see
+    :class:`Savings`.
     """
     if step_ms is None or not length:
-        batches, now = None, _HOUR
+        length, now = None, _HOUR
     else:
-        batches, now = length, length * (step_ms + startup_ms) / 1000
-    return Savings(batches, now, gain.inverse(now), workers, startup_ms > 0, same_machine)
+        now = length * (step_ms + startup_ms) / 1000
+    return Savings(length, now, gain.inverse(now), workers, startup_ms > 0, same_machine)
 
 
 def of_remedy(ladder: LadderView, rung: str) -> Savings | None:

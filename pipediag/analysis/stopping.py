@@ -64,7 +64,7 @@ def next_round(session: Session) -> list[str]:
             wanted |= {"warm", "baseline"}
         costs = {piece.stage: piece.ms.value for piece in by_stage(ladder, pieces)}
         if costs.get("transform", 0.0) > gate:
-            for slow, fast in zip(rungs[1:], rungs, strict=False):
+            for fast, slow in itertools.pairwise(rungs):
                 wanted |= _cuts(ladder, slow, fast, refused)
     return ordered(wanted - refused)
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from ...session import Leaf, SyncCall
 from ..recommend.view import batch_text, bytes_text
 from ..sentences import counted, number, percent, percent_of
@@ -21,12 +19,8 @@ def transfer(check: Check) -> Result:
     check.needs("baseline", "device", "host")
     share, base = share_of_step(check.ladder, "host", "device"), number(check.ladder.ms("baseline").value)
     figures = f"{percent_of('', share)} of {base} ms; {_how(check)}"
-    found = at_most(share, GATE, figures)
-    if found.status == PASSED:
-        return found
-    advice = check.advice(_COPYING)
-    todo = [] if advice else ["nothing until the loader keeps up: the copies wait for its batches"]
-    return replace(found, advice=advice, todo=todo)
+    otherwise = "nothing until the loader keeps up: the copies wait for its batches"
+    return at_most(share, GATE, figures, check.advice(_COPYING), otherwise)
 
 
 def _how(check: Check) -> str:

@@ -14,6 +14,8 @@ from ..ladder import LadderView
 PASSED, FAILED, UNMEASURABLE = "passed", "failed", "unmeasurable"
 #: Why an item is unmeasurable if an interval contains the bound.
 OPEN = "too uncertain to tell; a longer --budget narrows the interval"
+#: Largest number of recommendations in one item; the report has them all.
+_NAMED = 3
 
 
 class Unmeasurable(Exception):
@@ -107,8 +109,8 @@ def exceeds(interval: Interval, bound: float) -> bool | None:
     return None if interval.low <= bound < interval.high else interval.low > bound
 
 
-def at_most(interval: Interval, bound: float, figures: str) -> Result:
-    """Return the result for a cost that must not exceed a bound.
+def at_most(interval: Interval, bound: float, figures: str, advice: list[Recommendation], otherwise: str) -> Result:
+    """Return the result for a cost that must not exceed a bound; ``advice`` and ``otherwise`` are for :func:`failed`.
 
     Raises:
         Unmeasurable: its interval contains the bound.
@@ -116,7 +118,12 @@ def at_most(interval: Interval, bound: float, figures: str) -> Result:
     exceeded = exceeds(interval, bound)
     if exceeded is None:
         raise Unmeasurable(f"{figures}; {OPEN}")
-    return Result(FAILED if exceeded else PASSED, figures)
+    return failed(figures, advice, otherwise) if exceeded else Result(PASSED, figures)
+
+
+def failed(figures: str, advice: list[Recommendation], otherwise: str) -> Result:
+    """Return a failed result with the first of the recommendations, or if there are none, with another remedy."""
+    return Result(FAILED, figures, advice[:_NAMED], [] if advice else [otherwise])
 
 
 def share_of_step(ladder: LadderView, slow: str, fast: str) -> Interval:

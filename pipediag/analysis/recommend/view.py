@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence, Sized
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from ...session import BatchFacts, Inside, Leaf, Loader, Session
 from ..diagnosis import Recommendation, Stage, Verdict
@@ -91,24 +91,15 @@ class View:
         ``change`` may also be the speedup itself, or None if it cannot be predicted. ``startup_ms`` is the part of
         an epoch's start, for each step, that the speedup includes.
         """
-        workers, same_machine = None, True
-        if isinstance(change, Change):
-            predicted: Interval | None = self.whatif.faster(change)
-            workers = self.whatif.workers_needed(change) if measured is None else None
-            same_machine = change.cores is None
-        else:
-            predicted = change
+        predicted = self.whatif.faster(change) if isinstance(change, Change) else change
         made = Recommendation(id, title, stage, predicted, measured, list(evidence), how, risk)
-        if made.gain is not None:
-            made.savings = savings(
-                made.gain,
-                self.whatif.base,
-                self.loader.length,
-                startup_ms=startup_ms,
-                workers=workers,
-                same_machine=same_machine,
-            )
-        return made
+        if made.gain is None:
+            return made
+        model = change if isinstance(change, Change) else Change()
+        workers = self.whatif.workers_needed(model) if measured is None else None
+        here, base, length = model.cores is None, self.whatif.base, self.loader.length
+        saved = savings(made.gain, base, length, startup_ms=startup_ms, workers=workers, same_machine=here)
+        return replace(made, savings=saved)
 
 
 #: Note for a prediction from :func:`half_at_best`.
