@@ -19,7 +19,7 @@ CHILD = """
 import os, sys, time
 from pipediag import lifeline
 if sys.argv[2] == "watched":
-    lifeline._asked_of_the_kernel = lambda: False
+    lifeline.prctl = lambda option, value: False
 lifeline.end_with(int(sys.argv[1]))
 print(os.getpid(), flush=True)
 time.sleep(60)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
 import errno
 import os
 import signal
@@ -17,6 +16,8 @@ from types import FrameType
 from typing import NoReturn
 
 import psutil
+
+from ..lifeline import prctl
 
 _ENTRY = Path(__file__).with_name("entry.py")
 _PR_SET_CHILD_SUBREAPER = 36
@@ -50,7 +51,7 @@ def interpreter(flags: Sequence[str] = ()) -> list[str]:
 @contextmanager
 def no_orphans() -> Iterator[None]:
     """End every process started within the context that still runs at its end, including orphans."""
-    _adopt_orphans()
+    prctl(_PR_SET_CHILD_SUBREAPER, 1)  # orphaned descendants become children, so that they can be found
     before = {p.pid for p in psutil.Process().children(recursive=True)}
     with _interrupting(signal.SIGTERM), _interrupting(signal.SIGHUP):
         try:
@@ -144,16 +145,6 @@ def _end(processes: list[psutil.Process]) -> None:
         except psutil.Error:
             pass
     psutil.wait_procs(alive, timeout=2)
-
-
-def _adopt_orphans() -> None:
-    """Become the parent of orphaned descendants (Linux), so that they can be found."""
-    if sys.platform != "linux":
-        return
-    try:
-        ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
-    except (OSError, AttributeError):
-        pass
 
 
 def exit_code_of(child: subprocess.Popen[bytes]) -> int:
