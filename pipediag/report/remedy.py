@@ -8,8 +8,8 @@ from ..analysis.remedy import BESIDE, DECODING, HAND_OFF, Outcome, best, command
 from ..analysis.savings import of_remedy
 from ..analysis.sentences import elsewhere, number
 from ..session import DECODED, HANDED_OVER, LOADED_ONCE, Apart, Keeping, Kept, Proof, Remedy
+from .advice import savings
 from .document import Block, Code, Listing, Section
-from .savings import sentence
 
 
 def section(diagnosis: Diagnosis) -> Section:
@@ -19,7 +19,7 @@ def section(diagnosis: Diagnosis) -> Section:
         return Section("remedy", [])
     results.sort(key=lambda result: result.rung != kept.rung)
     lines = [line for result in results for line in _findings(diagnosis, result)]
-    if saved := sentence(diagnosis, of_remedy(diagnosis.ladder, kept.rung)):
+    if saved := savings(diagnosis, of_remedy(diagnosis.ladder, kept.rung)):
         lines.insert(1, saved)
     found: list[Block] = [Listing(lines)]
     applied = remedy_of(session, kept.rung)

@@ -8,10 +8,10 @@ import pytest
 
 from pipediag.analysis.intervals import Interval
 from pipediag.report.page import bars, over_time
-from pipediag.report.page.histogram import histogram, position, without_stragglers
 from pipediag.report.page.over_time import Bout, Pace, from_stretches, from_windows, run_over_time
-from pipediag.report.page.svg import Drawn, coordinate, element, log_ticks, place, ticks
-from pipediag.report.page.visible import visible
+from pipediag.report.page.parts import Lane, Lanes, Part
+from pipediag.report.page.sample_times import histogram, position, without_stragglers
+from pipediag.report.page.svg import Drawn, coordinate, element, log_ticks, place, ticks, visible
 from pipediag.session import Session, Stretch, Window
 
 
@@ -65,10 +65,10 @@ class TestBars:
     def test_stack(self) -> None:
         """A small part has a tooltip only, and a gap nothing; the last part ends where the whole does."""
         parts = [
-            bars.Part("<a>", 0.5, "t1", "5 ms"),
-            bars.Part("gap", 0.25, ""),
-            bars.Part("b", 0.05, "t2"),
-            bars.Part("c", 0.9, "t3"),
+            bars.Segment("<a>", 0.5, "t1", "5 ms"),
+            bars.Segment("gap", 0.25, ""),
+            bars.Segment("b", 0.05, "t2"),
+            bars.Segment("c", 0.9, "t3"),
         ]
         assert bars.stack("all", parts, 30) == (
             '<svg role="img" aria-label="all" class="stack" width="100%" height="30">'
@@ -97,7 +97,7 @@ class TestBars:
 
 class TestHistogram:
     def test_bars_of_equal_width(self) -> None:
-        drawn = histogram("times", [1.0, 2.0, 4.0], [10, 5], {"median": 1.5}, "ms")
+        drawn = histogram("times", [1.0, 2.0, 4.0], [10, 5], {"median": 1.5})
         assert "<title>1 to 2 ms: 10</title></rect>" in drawn
         assert 'x="0%" width="50%" y="30" height="130"' in drawn
         assert 'x="50%" width="50%" y="95" height="65"' in drawn
@@ -115,6 +115,13 @@ class TestHistogram:
         assert without_stragglers(edges, apart) == (edges[6:], apart[6:], 2)
         for whole in ([20, *apart[1:]], [2, 0, 0, 0, 0, 3, 30, 40, 5, 1], [30, 40, 5, 0, 0, 0, 0, 0, 0, 1]):
             assert without_stragglers(edges, whole) == (edges, whole, 0)
+
+
+def rows(run: Part | None) -> list[Lane]:
+    assert run is not None
+    (lanes,) = run.blocks
+    assert isinstance(lanes, Lanes)
+    return [*lanes.rows]
 
 
 class TestOverTime:
@@ -148,10 +155,9 @@ class TestOverTime:
     def test_rows(self) -> None:
         session = Session(stretches=[*self.STRETCHES], windows=[Window("device", 0, 2, 1.0)])
         run = run_over_time(session)
-        assert run is not None
-        assert [row.name for row in run.rows] == ["steps/s", "device", "baseline", "batches ready", ""]
-        assert run.notes == ["Pale: steps outside a window."]
-        rates, device, baseline, ready, axis = (row.drawn for row in run.rows)
+        assert [row.name for row in rows(run)] == ["steps/s", "device", "baseline", "batches ready", ""]
+        assert run is not None and run.lead == "Pale: steps outside a window."
+        rates, device, baseline, ready, axis = (row.drawn for row in rows(run))
         # Two steps a second at the top of 200 pixels, one in the middle; the run takes 5 seconds of 1000 units.
         assert '<path class="line neutral" d="M800 8H900V8H1000"></path>' in rates
         assert '<path class="line accent" d="M0 100H200V100H400V100H600"></path>' in rates
@@ -163,16 +169,13 @@ class TestOverTime:
     def test_wide_rates_have_a_logarithmic_scale(self) -> None:
         windows = [Window("device", 0, 100, 1.0), Window("baseline", 0, 1, 1.0)]
         run = run_over_time(Session(windows=windows))
-        assert run is not None
-        assert run.notes[0] == "The scale of steps/s is logarithmic."
-        assert 'd="M0 8H500"' in run.rows[0].drawn
-        assert 'd="M500 192H1000"' in run.rows[0].drawn
+        assert run is not None and run.lead.startswith("The scale of steps/s is logarithmic. ")
+        assert 'd="M0 8H500"' in rows(run)[0].drawn
+        assert 'd="M500 192H1000"' in rows(run)[0].drawn
 
     def test_neighbours_of_one_moment_are_one(self) -> None:
         windows = [Window(rung, n, 10, 0.1) for n in range(2000) for rung in ("device", "baseline")]
-        run = run_over_time(Session(windows=windows))
-        assert run is not None
-        assert all(len(row.drawn) < 20_000 for row in run.rows)
+        assert all(len(row.drawn) < 20_000 for row in rows(run_over_time(Session(windows=windows))))
 
     def test_each_kind_of_rung_has_its_colour(self) -> None:
         rungs = ("device", "supply", "worker", "transform:2", "baseline", "remedied", "settings:1", "unheard of")

@@ -15,8 +15,7 @@ from ...analysis.sentences import number, percent
 from ...analysis.summary import Summary
 from . import bars
 from .parts import Page
-from .svg import Drawn
-from .visible import visible
+from .svg import Drawn, visible
 
 _TEMPLATES = Path(__file__).parent / "templates"
 #: A sign beside each tone, for those who do not see its colour.

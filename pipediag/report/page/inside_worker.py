@@ -25,12 +25,12 @@ def part(diagnosis: Diagnosis) -> Part | None:
     costs = [inside.load, *(link.cost for link in inside.links), inside.between][: len(rows)]
     shares = [cost.wall_ms / whole for cost in costs]
     parts = [
-        bars.Part(name, share, _heat(share), f"{ms} ms, {told}")
+        bars.Segment(name, share, _heat(share), f"{ms} ms, {told}")
         for (name, ms, _, told, _), share in zip(rows, shares, strict=True)
     ]
     places = [where for *_, where in rows]
     lines = under([*zip(places, shares, strict=True)], inside.lines)
-    root = bars.Part(f"a sample: {number(whole)} ms", 1.0, "neutral")
+    root = bars.Segment(f"a sample: {number(whole)} ms", 1.0, "neutral")
     drawings, begin = [], 0.0
     for one, share in zip(parts, shares, strict=True):
         drawings.append(bars.bar(one.note, share, _strength(share), begin))
@@ -47,7 +47,7 @@ def part(diagnosis: Diagnosis) -> Part | None:
     return Part("worker", "Inside a worker", blocks, lead)
 
 
-def under(parts: Sequence[tuple[str, float]], lines: Sequence[HotLine]) -> list[bars.Part]:
+def under(parts: Sequence[tuple[str, float]], lines: Sequence[HotLine]) -> list[bars.Segment]:
     """Return the lines of code as the lowest level of the flame, each below the part that it belongs to.
 
     ``parts`` are places and shares. A line belongs to the part that begins nearest above it in the same file. Lines
@@ -64,7 +64,7 @@ def under(parts: Sequence[tuple[str, float]], lines: Sequence[HotLine]) -> list[
     for (_, share), inner in zip(parts, own, strict=True):
         fits = min(1.0, share / sum(line.share for line in inner)) if inner else 1.0
         found += [_line(line, fits * line.share) for line in inner]
-        found.append(bars.Part("", share - fits * sum(line.share for line in inner), ""))
+        found.append(bars.Segment("", share - fits * sum(line.share for line in inner), ""))
     return found
 
 
@@ -74,11 +74,11 @@ def _split(where: str) -> tuple[str, int]:
     return (file, int(line)) if line.isdecimal() else ("", 0)
 
 
-def _line(line: HotLine, width: float) -> bars.Part:
-    return bars.Part(line.text, width, _heat(line.share), f"{percent(line.share)}, {line.where}")
+def _line(line: HotLine, width: float) -> bars.Segment:
+    return bars.Segment(line.text, width, _heat(line.share), f"{percent(line.share)}, {line.where}")
 
 
-def _told(parts: Sequence[bars.Part]) -> str:
+def _told(parts: Sequence[bars.Segment]) -> str:
     """Return a level of the flame in words."""
     return "; ".join(f"{part.name}: {part.note}" for part in parts if part.colour)
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 
 from ...analysis.sentences import number
 from ...session import CACHED, CONTROLS, REMEDIES, Session, Stretch, Window, ordered, settings_of
+from .parts import Lane, Lanes, Part
 from .svg import WIDTH, Drawn, anchor, coordinate, element, image, log_ticks, place, plot, ticks
 
 #: Most moments along the width; what is closer together is drawn as one.
@@ -46,24 +47,8 @@ class Bout:
     paces: list[Pace] = field(default_factory=list)
 
 
-@dataclass(frozen=True)
-class Lane:
-    """A row of the figure: its name and the drawing beside it."""
-
-    name: str
-    drawn: Drawn
-
-
-@dataclass(frozen=True)
-class Run:
-    """The rows of the figure, all with the same axis of time, and notes to it."""
-
-    rows: list[Lane]
-    notes: list[str]
-
-
-def run_over_time(session: Session) -> Run | None:
-    """Return the figure; without single steps from the windows alone, and None without these."""
+def run_over_time(session: Session) -> Part | None:
+    """Return the figure, from the single steps or, without these, from the windows; None without either."""
     windows = {(window.rung, window.round, window.attempt) for window in session.windows}
     bouts = from_stretches(session.stretches, windows)
     if bouts:
@@ -110,8 +95,8 @@ def from_windows(windows: Iterable[Window]) -> list[Bout]:
     return found
 
 
-def draw(bouts: Sequence[Bout], axis: str, notes: list[str]) -> Run:
-    """Return the rows: rates, a lane for each rung, batches ready if they are known, and the axis of time."""
+def draw(bouts: Sequence[Bout], axis: str, notes: list[str]) -> Part:
+    """Return the figure: rates, a lane for each rung, batches ready if they are known, and the axis of time."""
     begin, end = min(bout.begin for bout in bouts), max(bout.end for bout in bouts)
     scale = _Scale(begin, max(end - begin, 1e-9))
     paces = {rung: _thinned([p for b in bouts if b.rung == rung for p in b.paces], scale) for rung in _rungs(bouts)}
@@ -120,7 +105,8 @@ def draw(bouts: Sequence[Bout], axis: str, notes: list[str]) -> Run:
     if ready := [pace for found in paces.values() for pace in found if pace.ready is not None]:
         rows.append(Lane("batches ready", _ready(sorted(ready, key=lambda pace: pace.begin), scale)))
     rows.append(Lane("", _axis(scale, axis)))
-    return Run(rows, [*(["The scale of steps/s is logarithmic."] if log else []), *notes])
+    lead = ["The scale of steps/s is logarithmic."] * log + notes
+    return Part("run", "The run over time", [Lanes(rows)], " ".join(lead))
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 
 from ...session import Pictured
 from ..document import Block, Table
-from .over_time import Lane
 from .svg import Drawn
 
 
@@ -23,10 +22,7 @@ class Chart:
     """A table with a drawing in each row.
 
     Attributes:
-        caption: what it shows.
-        headers: the names of the columns.
         align: ``l`` or ``r`` for each column, ``g`` for a drawing, ``c`` for a place in code, ``s`` for source code.
-        rows: the cells.
     """
 
     caption: str
@@ -36,8 +32,16 @@ class Chart:
 
 
 @dataclass(frozen=True)
+class Lane:
+    """A row of a figure: its name and the drawing beside it."""
+
+    name: str
+    drawn: Drawn
+
+
+@dataclass(frozen=True)
 class Lanes:
-    """Drawings below each other with one axis, each with its name beside it."""
+    """Rows of a figure, all with the same axis."""
 
     rows: Sequence[Lane]
 

@@ -7,13 +7,16 @@ size on a telephone. Paths cannot have percentages: :func:`plot` stretches them.
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterable, Sequence
 from html import escape
 
-from .visible import visible
-
 #: Units along the width of a :func:`plot`.
 WIDTH = 1000
+#: Control characters but tab and newline, marks that change the direction of text, separators of lines, surrogates.
+_OBEYED = re.compile(
+    "[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200b\u200e\u200f\u2028-\u202e\u2060-\u2069\ufeff\ufff9-\ufffb\ufffe\uffff\ud800-\udfff]"
+)
 
 
 class Drawn(str):
@@ -94,6 +97,16 @@ def log_ticks(low: float, high: float) -> list[float]:
     factors: Sequence[int] = (1, 2, 5) if last - first <= 2 else (1, 3) if last - first <= 4 else (1,)
     found = [factor * 10.0**power for power in range(first, last + 1) for factor in factors]
     return [tick for tick in found if low * 0.999 <= tick <= high * 1.001]
+
+
+def visible(text: str) -> str:
+    """Return text with escapes for what a browser would obey: a right-to-left mark becomes ``\\u200f``."""
+    return _OBEYED.sub(_escape, text)
+
+
+def _escape(match: re.Match[str]) -> str:
+    code = ord(match.group())
+    return f"\\x{code:02x}" if code < 0x100 else f"\\u{code:04x}"
 
 
 def _attribute(value: str | float) -> str:

@@ -17,7 +17,9 @@ def part(diagnosis: Diagnosis) -> Part | None:
     rows = stage_rows(diagnosis)
     if not rows:
         return None
-    stacked = [bars.Part(_short(row), row.bar, _colour(diagnosis, row), f"{row.cost} ms, {row.share}") for row in rows]
+    stacked = [
+        bars.Segment(_short(row), row.bar, _colour(diagnosis, row), f"{row.cost} ms, {row.share}") for row in rows
+    ]
     step = number(diagnosis.ladder.ms("baseline").value)
     label = f"A step of {step} ms: " + "; ".join(f"{row.stage} {row.cost} ms" for row in rows)
     lead = step_line(diagnosis) or f"A step takes {step} ms."
