@@ -67,15 +67,11 @@ def _untried(remedy: Remedy, result: Outcome) -> list[str]:
 
 def _keeping(keeping: Keeping) -> str:
     part = "" if keeping.fits == 1 else f", {keeping.fits:.0%} of the samples"
-    return f"samples are {keeping.what}: {gigabytes(keeping.nbytes)} of {gigabytes(keeping.free)} GB free{part}"
-
-
-def gigabytes(nbytes: int) -> str:
-    return number(nbytes / 1e9)
+    return f"samples are {keeping.what}: {number(keeping.nbytes / 1e9)} of {number(keeping.free / 1e9)} GB free{part}"
 
 
 def _cost(remedy: Remedy, result: Outcome) -> list[str]:
-    """Return how much memory a remedy takes, and why no change of the script is offered, if none is."""
+    """Return how much memory a remedy takes, and why no change of the script is offered if it pays."""
     lines = []
     if remedy.memory_bytes is not None:
         lines.append(f"memory of the device at its peak: {remedy.memory_bytes / 2**20:.0f} MiB more")

@@ -8,7 +8,7 @@ import pytest
 
 from pipediag.analysis.intervals import Interval
 from pipediag.report.page import bars, over_time
-from pipediag.report.page.over_time import Bout, Pace, from_stretches, from_windows, run_over_time
+from pipediag.report.page.over_time import Pace, Span, from_stretches, from_windows, run_over_time
 from pipediag.report.page.parts import Lane, Lanes, Part
 from pipediag.report.page.sample_times import histogram, position, without_stragglers
 from pipediag.report.page.svg import Drawn, coordinate, element, log_ticks, place, ticks, visible
@@ -132,16 +132,16 @@ class TestOverTime:
 
     def test_from_stretches(self) -> None:
         first, second = from_stretches(self.STRETCHES, {("device", 0, 1)})
-        assert first == Bout(
+        assert first == Span(
             "baseline", 0.0, 3.0, False, [Pace(0.0, 1.0, 1, 0.0), Pace(1.0, 2.0, 1, 1.0), Pace(2.0, 3.0, 1, 2.0)]
         )
         assert (second.rung, second.window, [pace.rate for pace in second.paces]) == ("device", True, [2.0, 2.0])
 
     def test_many_steps_are_taken_together(self) -> None:
         asked = [n / 100 for n in range(5000)]
-        (bout,) = from_stretches([Stretch("baseline", 0, 1, asked, asked, [], ended=50.0)], set())
-        assert len(bout.paces) == 500
-        assert bout.paces[0] == Pace(0.0, 0.1, 10)
+        (span,) = from_stretches([Stretch("baseline", 0, 1, asked, asked, [], ended=50.0)], set())
+        assert len(span.paces) == 500
+        assert span.paces[0] == Pace(0.0, 0.1, 10)
 
     def test_from_windows(self) -> None:
         one, other = from_windows([Window("device", 0, 10, 0.5), Window("baseline", 0, 10, 2.0)])

@@ -1,4 +1,4 @@
-"""Define what a page has beside the blocks of a document: drawings, tables with drawings, and what can be folded."""
+"""Define what a page has besides the blocks of a document: drawings, charts, and tables that fold."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class Lanes:
 
 @dataclass(frozen=True)
 class Sortable:
-    """A table of raw numbers, whose columns sort; folded until it is opened."""
+    """A table of raw numbers that sorts by column; folded until it is opened."""
 
     caption: str
     headers: Sequence[str]
@@ -58,10 +58,10 @@ class Sortable:
 
 @dataclass(frozen=True)
 class Pictures:
-    """Samples as the CPU and the device made them, and ``left_out``, how many more there are."""
+    """Samples as the CPU and the device made them; ``left_out`` is how many more there are."""
 
     samples: Sequence[Pictured]
-    left_out: int = 0
+    left_out: int
 
 
 @dataclass(frozen=True)
