@@ -1,8 +1,8 @@
 """Hook into the script's process without importing anything before the script does.
 
-A script may set ``OMP_NUM_THREADS`` and the like before its first ``import torch``; importing torch earlier would make
-that too late. So the hook waits until the script itself imports the data loader's module, and even then only replaces
-one method by a trampoline; the measurement is set up when the first loader is iterated.
+A script may set ``OMP_NUM_THREADS`` and the like before its first ``import torch``, which must not come earlier. So the
+hook waits until the script itself imports the data loader's module, and then only replaces one method. The measurement
+is set up when the first loader is iterated.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _DATALOADER, _OPTIMIZER = "torch.utils.data.dataloader", "torch.optim.optimizer"
 def on_first_iteration(begin: Callable[[], None], may_begin: Callable[[], bool] = lambda: True) -> Iterator[None]:
     """Call ``begin`` when a DataLoader is iterated for the first time; ``begin`` may then hook the class itself.
 
-    It waits until ``may_begin`` returns True. A forked process inherits the hook, but does not begin.
+    Iterations for which ``may_begin`` returns False do not count, nor do those in a forked process.
     """
     patch = ExitStack()
     process = os.getpid()
@@ -123,7 +123,7 @@ class _Loader(importlib.abc.Loader):
         self._action(module)
 
 
-#: Folders whose files are not results of the script.
+#: Beginnings and parts of the paths of files that are not results of the script.
 _SYSTEM = ("/dev/", "/proc/", "/sys/")
 _UNINTERESTING = (
     "__pycache__",
@@ -139,9 +139,9 @@ _WRITING = os.O_WRONLY | os.O_RDWR
 
 
 class Writes:
-    """A recorder of the files that the script writes: the script really runs, possibly several times.
+    """Record the files that the script writes.
 
-    ``report`` gets each file's path once, and whether it overwrites a file last changed before the time ``began``.
+    ``report`` gets each path once, and whether it overwrites a file that was last changed before the time ``began``.
     """
 
     def __init__(self, report: Callable[[str, bool], None], began: float) -> None:
@@ -150,12 +150,12 @@ class Writes:
         self._pid = os.getpid()
 
     def listen(self) -> None:
-        """Start recording. Python's audit hooks cannot be removed; this one ends with the script's process."""
+        """Start recording, until this process ends: Python's audit hooks cannot be removed."""
         sys.addaudithook(self._audit)
 
     @contextmanager
     def torch_saves(self) -> Iterator[None]:
-        """Record the files of ``torch.save``, which opens them outside Python, where no audit event is raised."""
+        """Record the files of ``torch.save`` too, which opens them outside Python, without an audit event."""
         import torch
 
         save = torch.save
@@ -171,7 +171,7 @@ class Writes:
     def _audit(self, event: str, args: tuple[Any, ...]) -> None:
         if event == "open" and isinstance(args[0], str) and isinstance(args[2], int) and args[2] & _WRITING:
             self.note(args[0], appends=bool(args[2] & os.O_APPEND))
-        elif event == "os.rename" and isinstance(args[1], str):  # as of a finished file, to its place
+        elif event == "os.rename" and isinstance(args[1], str):  # such as of a finished file to its place
             self.note(args[1])
 
     def note(self, path: str, appends: bool = False) -> None:

@@ -11,8 +11,7 @@ from ..errors import AnalysisOver
 from ..lifeline import end_with_starter
 from ..measure.own_rank import in_a_job, own_rank
 from .channel import connected
-from .child import Child, code_of, read_order
-from .leaving import leave
+from .child import Child, leave, read_order
 from .locks import locked
 from .script import Target
 from .stacks import stacks_of, write_stacks_on_end
@@ -34,8 +33,7 @@ def host(arguments: list[str], function: Callable[[], Any]) -> Any:
         with member.measuring():
             return function()
     except AnalysisOver as over:
-        leave(code_of(over))
-        sys.exit(code_of(over))
+        sys.exit(leave(over))
 
 
 class Member(Child):

@@ -1,4 +1,4 @@
-"""Watch one process of a pass: take in its events, and know when it should have ended."""
+"""Watch one process of a pass: note its events, and find out when it should have ended."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ from .stacks import stuck_at
 #: Receives each event (see :mod:`pipediag.session.events`) after the session has taken it in.
 Progress = Callable[[object, Session], None]
 
-#: Minimum seconds a script may take before its first batch: reading indices, tokenizing, compiling.
+#: Minimum seconds that a script may take before its first batch, as for reading indices, tokenizing or compiling.
 PROLOGUE = 300.0
-#: Seconds a child has to end by itself after it was told to stop.
+#: Seconds that a child has to end by itself after it was told to stop.
 FAREWELL = 10.0
 #: Seconds beyond the budget after which a child that has not stopped by itself counts as hung.
 OVERDUE = 15.0
@@ -76,7 +76,7 @@ class Outcome:
 
 
 class Watch:
-    """A monitor of one process: notes its events, and knows when it should have ended.
+    """The state and the deadline of one process.
 
     Args:
         session: receives the warnings of the watch.
@@ -104,7 +104,7 @@ class Watch:
         self._was_overdue = False
 
     def note(self, event: object) -> None:
-        """Note one event; ignore one of a kind that only another version knows."""
+        """Note one event; ignore those of unknown kinds."""
         now, outcome = time.monotonic(), self.outcome
         match event:
             case FirstBatch():
@@ -121,7 +121,7 @@ class Watch:
             case Applying(ended="", budget=budget):
                 self._until = now + budget + OVERDUE
             case Applying():
-                self._end_remedy(now)  # one may follow another
+                self._end_remedy(now)  # another remedy may have been under way
                 self._remedy_begun = now
                 self._ladder_over = self._ladder_over or now
                 self._until = now + PROLOGUE
@@ -140,11 +140,11 @@ class Watch:
                 outcome.trainers.append(at)
 
     def hasten(self, seconds: float) -> None:
-        """Leave the process at most so many seconds from now."""
+        """End the wait for the process at most ``seconds`` from now."""
         self._until = min(self._until, time.monotonic() + seconds)
 
     def overdue(self) -> bool:
-        """Return whether the process's time is over; True only once."""
+        """Return whether the process is past its deadline; True only once."""
         if self._was_overdue or time.monotonic() <= self._until:
             return False
         self._was_overdue = True
@@ -155,7 +155,7 @@ class Watch:
         return True
 
     def look_at(self, stacks: str) -> None:
-        """Find out what the script did when it was ended, from the file of its stacks."""
+        """Find out from the file of its stacks what the script did when it was ended."""
         if self.finished:
             return
         self.outcome.stuck = stuck_at(stacks)

@@ -103,7 +103,7 @@ def test_a_rung_is_not_blamed_for_an_error_that_comes_without_it() -> None:
     other = replace(STORY, rung="warm", error="TypeError: no")
     _acquit(session, [ended(exit_code=1, story=one) for one in (*under, other)])
     assert session.rungs["raw"].why_not == (
-        "the script failed in its 1st run, and not on these batches alone: LookupError: 7"
+        "the script failed in its 1st run, and not only on these batches: LookupError: 7"
     )
     assert session.rungs["warm"].why_not == "failed on these batches"
 
@@ -232,7 +232,7 @@ class TestTrouble:
         assert trouble([ended(), ended(**self.FAILED)]) == "failed in its 2nd run: TypeError: no"
         assert trouble([ended(), ended(), ended(exit_code=3)]).endswith("in its 3rd run: it ended with exit code 3")
         assert trouble([ended(), ended(exit_code=137, killed=9)]).endswith(
-            "it was killed by SIGKILL, as by the kernel if memory runs out"
+            "it was killed by SIGKILL, as the kernel does if memory runs out"
         )
 
     @pytest.mark.parametrize(
@@ -240,7 +240,7 @@ class TestTrouble:
         [
             (
                 "DataLoader worker (pid 7) is killed by signal: Killed. ",
-                "worker was killed by SIGKILL, as by the kernel",
+                "worker was killed by SIGKILL, as the kernel does",
             ),
             ("DataLoader worker (pid 7) is killed by signal: Bus error. It", "SIGBUS, as if shared memory (/dev/shm)"),
             ("DataLoader worker (pid(s) 7, 8) exited unexpectedly", "a DataLoader worker was killed, or ended by its"),
