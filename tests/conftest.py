@@ -26,6 +26,7 @@ settings.register_profile("pipediag", derandomize=True, deadline=None)
 settings.load_profile("pipediag")
 
 Main = Callable[..., tuple[int, str, str]]
+Analyzed = Callable[[Session], list[Request]]
 
 
 #: More processes than these take memory and share a GPU, and save little time: the longest files set the pace.
@@ -127,7 +128,7 @@ def script(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def analyzed(monkeypatch: pytest.MonkeyPatch) -> Callable[[Session], list[Request]]:
+def analyzed(monkeypatch: pytest.MonkeyPatch) -> Analyzed:
     """Let the measurement return a given session at once; the requests that came are collected."""
     requests: list[Request] = []
 

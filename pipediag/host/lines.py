@@ -196,7 +196,7 @@ class Lines:
         leader = self.leader
         if self.was_ended:
             return False
-        if leader.watch.finished and leader not in self._open and not any(line.measured for line in self._open):
+        if leader.outcome.stopped and leader not in self._open and not any(line.measured for line in self._open):
             leader.watch.hasten(_AFTERMATH)
         self.was_ended = leader.watch.overdue()
         return self.was_ended

@@ -93,7 +93,6 @@ class Watch:
         started: float | None = None,
     ) -> None:
         self.outcome = outcome
-        self.finished = False
         self._plan, self._session = plan, session
         self._started = time.monotonic() if started is None else started
         self._first_batch: float | None = None
@@ -101,7 +100,6 @@ class Watch:
         self._trial_begun: float | None = None
         self._remedy_begun: float | None = None
         self._until = self._started + max(patience, plan.budget)
-        self._was_overdue = False
 
     def note(self, event: object) -> None:
         """Note one event; ignore those of unknown kinds."""
@@ -129,7 +127,6 @@ class Watch:
             case Looking(seconds=seconds):
                 self._until = max(self._until, now + seconds + OVERDUE)
             case Finished(reason=reason):
-                self.finished = True
                 self._until = now + FAREWELL
                 outcome.reason = reason if reason != "no-training-loader" else ""
                 outcome.stopped = True
@@ -144,11 +141,10 @@ class Watch:
         self._until = min(self._until, time.monotonic() + seconds)
 
     def overdue(self) -> bool:
-        """Return whether the process is past its deadline; True only once."""
-        if self._was_overdue or time.monotonic() <= self._until:
+        """Return whether the process is past its deadline. If it was not told to stop, note that it hung."""
+        if time.monotonic() <= self._until:
             return False
-        self._was_overdue = True
-        if not self.finished:
+        if not self.outcome.stopped:
             self.outcome.reason = "budget"
             self.outcome.hung = time.monotonic() - self._started
             self._session.warn("hung", *self._what_hung())
@@ -156,7 +152,7 @@ class Watch:
 
     def look_at(self, stacks: str) -> None:
         """Find out from the file of its stacks what the script did when it was ended."""
-        if self.finished:
+        if self.outcome.stopped:
             return
         self.outcome.stuck = stuck_at(stacks)
         if self.outcome.stuck:

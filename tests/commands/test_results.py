@@ -16,10 +16,9 @@ import pytest
 from pipediag.host.passes import Request
 from pipediag.session import Session
 
-from ..conftest import Main
+from ..conftest import Analyzed, Main
 from ..made import climbing, make
 
-Analyzed = Callable[[Session], list[Request]]
 SESSION = climbing(raw=30.0)
 
 

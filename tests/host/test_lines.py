@@ -55,13 +55,6 @@ def played(tmp_path: Path) -> Iterator[Pass]:
     played.close()
 
 
-@pytest.fixture
-def clock(monkeypatch: pytest.MonkeyPatch) -> list[float]:
-    now = [0.0]
-    monkeypatch.setattr("time.monotonic", lambda: now[0])
-    return now
-
-
 def trains(sender: Sender, rank: int | None, local_rank: int | None = None) -> None:
     """Send what a process sends once its training loader is known."""
     sender.send("first-batch", {})

@@ -6,7 +6,6 @@ and read the difference.
 
 from __future__ import annotations
 
-import io
 import json
 import os
 import re
@@ -21,6 +20,7 @@ from pipediag.report import RENDERERS, check_output, read, screen_for, write
 from pipediag.session import BatchStep, Files, HotLine, Session, Slow, Startup, Tail
 
 from ..made import DOCUMENTS, FLAT, blocks, climbing, cut, inside, job, leaf, make, torchvisions, without
+from .test_terminal import Stream
 
 render_terminal = RENDERERS[".txt"]
 GOLDEN = Path(__file__).parent / "golden"
@@ -180,19 +180,6 @@ SESSIONS = {
 @pytest.fixture
 def diagnosis() -> Diagnosis:
     return diagnose_session(fixed_session())
-
-
-class Stream(io.StringIO):
-    def __init__(self, encoding: str | None, tty: bool = False) -> None:
-        super().__init__()
-        self._encoding, self._tty = encoding, tty
-
-    @property
-    def encoding(self) -> str | None:  # type: ignore[override]
-        return self._encoding
-
-    def isatty(self) -> bool:
-        return self._tty
 
 
 @pytest.mark.parametrize("ending", DOCUMENTS)

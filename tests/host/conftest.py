@@ -1,0 +1,13 @@
+"""What the tests of this package share."""
+
+from __future__ import annotations
+
+import pytest
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    """The present time, which only the test changes."""
+    now = [0.0]
+    monkeypatch.setattr("time.monotonic", lambda: now[0])
+    return now
