@@ -1,4 +1,4 @@
-"""A process ends with the one that started it, although it would wait for ever by itself."""
+"""A process that would wait for ever ends when its parent does."""
 
 from __future__ import annotations
 

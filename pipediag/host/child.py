@@ -124,11 +124,12 @@ class Child:
             raise
         except SystemExit as leaving:  # the script's own way to end, not a failure of the current rung
             code = leaving.code
-            ending["said"] = _last_line(code) if isinstance(code, str) else ""
-            ending["exit_code"] = code if isinstance(code, int) else int(code is not None)
+            said = code.strip() if isinstance(code, str) else ""
+            exit_code = code if isinstance(code, int) else int(code is not None)
+            ending = {"said": "".join(said.splitlines()[-1:]), "exit_code": exit_code}
             raise
         except NoSuchModule as unusable:
-            ending["said"] = str(unusable)
+            ending = {"said": str(unusable)}
             raise
         except BaseException as crash:
             refused = isinstance(crash, _REFUSALS) or getattr(crash, "errno", None) in _REFUSING_CODES
@@ -192,10 +193,6 @@ class Child:
         """Let a forked worker see the interrupt, as torch expects."""
         if signal.getsignal(signal.SIGINT) == self._interrupted:
             signal.signal(signal.SIGINT, signal.default_int_handler)
-
-
-def _last_line(text: str) -> str:
-    return next(iter(text.strip().splitlines()[-1:]), "")
 
 
 def leave(over: AnalysisOver) -> int:

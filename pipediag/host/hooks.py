@@ -13,7 +13,7 @@ import os
 import stat
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from types import ModuleType
 from typing import Any
 
@@ -29,43 +29,42 @@ def on_first_iteration(begin: Callable[[], None], may_begin: Callable[[], bool] 
 
     Iterations for which ``may_begin`` returns False do not count, nor do those in a forked process.
     """
-    patch = ExitStack()
     process = os.getpid()
 
-    def install(module: ModuleType) -> None:
-        def trampoline(maker: Any) -> Callable[[Any], Any]:
-            native = maker._get_iterator
+    def trampoline(maker: Any) -> Callable[[Any], Any]:
+        native = maker._get_iterator
 
-            def get_iterator(self: Any) -> Any:
-                if os.getpid() != process or not may_begin():
-                    return native(self)
-                patch.close()
-                begin()
-                return maker._get_iterator(self)  # not the instance's: a subclass may have one that led here
+        def get_iterator(self: Any) -> Any:
+            if os.getpid() != process or not may_begin():
+                return native(self)
+            patch.close()
+            begin()
+            return maker._get_iterator(self)  # not the instance's: a subclass may have one that led here
 
-            return get_iterator
+        return get_iterator
 
-        patch.enter_context(get_iterator_replaced(module.DataLoader, trampoline))
-
-    with patch, when_imported(_DATALOADER, install):
+    with _patched(_DATALOADER, lambda module: get_iterator_replaced(module.DataLoader, trampoline)) as patch:
         yield
 
 
 @contextmanager
 def on_optimizer_step(stepped: Callable[[], None]) -> Iterator[None]:
     """Call ``stepped`` after every step of an optimizer in this process."""
-    handles = ExitStack()
     process = os.getpid()
 
     def note(*_: object) -> None:
         if os.getpid() == process:
             stepped()
 
-    def watch(module: ModuleType) -> None:
-        handles.enter_context(hooked(module.register_optimizer_step_post_hook(note)))
-
-    with handles, when_imported(_OPTIMIZER, watch):
+    with _patched(_OPTIMIZER, lambda module: hooked(module.register_optimizer_step_post_hook(note))):
         yield
+
+
+@contextmanager
+def _patched(name: str, patch: Callable[[ModuleType], AbstractContextManager[None]]) -> Iterator[ExitStack]:
+    """Enter ``patch(module)`` once the module is imported; leave it with this context, or by closing the stack."""
+    with ExitStack() as stack, when_imported(name, lambda module: stack.enter_context(patch(module))):
+        yield stack
 
 
 @contextmanager

@@ -58,10 +58,8 @@ class Member(Child):
     def _takes_part(self) -> bool:
         """Return whether this process is measured: every rank of a job is, but only one of independent processes."""
         self._introduce()  # the process group may exist by now
-        return in_a_job() or self._is_first()
-
-    def _is_first(self) -> bool:
-        """Return whether no other independent process is being measured; the lock ends with the process."""
-        if self._lock is None:
+        if in_a_job():
+            return True
+        if self._lock is None:  # another independent process holds it while it is measured
             self._lock = os.open(self._order["lock"], os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         return locked(self._lock)

@@ -9,15 +9,15 @@ from __future__ import annotations
 import inspect
 import os
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from functools import partial
 from importlib import import_module
+from multiprocessing.process import BaseProcess
 from types import FunctionType, MethodType, ModuleType
 from typing import Any
 
 from ..frames import is_users
 from ..patches import replaced
-from .hooks import when_imported
 from .relaunched import hosting_relaunched
 
 #: Maximum number of functions of a process's target that are searched for training.
@@ -62,35 +62,29 @@ def _hosting_trainers(words: Sequence[str], started: Callable[[], None]) -> Iter
 
     Those of ``torch.multiprocessing.spawn`` always count.
     """
-    patch = ExitStack()
+    native = BaseProcess.start
     owner = os.getpid()
 
-    def install(module: ModuleType) -> None:
-        process_class = module.BaseProcess
-        native = process_class.start
+    def start(self: Any) -> None:
+        if os.getpid() != owner or not hasattr(self, "_target"):  # torch or Python says what is wrong with it
+            native(self)
+            return
+        target, args = self._target, self._args
+        if getattr(target, "__module__", "") == _SPAWN and args:
+            # Inside torch's own function, which turns errors into its report.
+            self._args = (Hosted(words, args[0]), *args[1:])
+        elif _trains_in(self):
+            self.run = Hosted(words, partial(type(self).run, self))
+        else:
+            native(self)
+            return
+        started()
+        try:
+            native(self)
+        finally:
+            vars(self).pop("run", None)
 
-        def start(self: Any) -> None:
-            if os.getpid() != owner or not hasattr(self, "_target"):  # torch or Python says what is wrong with it
-                native(self)
-                return
-            target, args = self._target, self._args
-            if getattr(target, "__module__", "") == _SPAWN and args:
-                # Inside torch's own function, which turns errors into its report.
-                self._args = (Hosted(words, args[0]), *args[1:])
-            elif _trains_in(self):
-                self.run = Hosted(words, partial(type(self).run, self))
-            else:
-                native(self)
-                return
-            started()
-            try:
-                native(self)
-            finally:
-                vars(self).pop("run", None)
-
-        patch.enter_context(replaced(process_class, "start", start))
-
-    with patch, when_imported("multiprocessing.process", install):
+    with replaced(BaseProcess, "start", start):
         yield
 
 

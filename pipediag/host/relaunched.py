@@ -6,15 +6,14 @@ import inspect
 import os
 import shlex
 import shutil
+import subprocess
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from functools import wraps
-from types import ModuleType
 from typing import Any
 
 from ..measure.own_rank import RANK_VARIABLES
 from ..patches import replaced
-from .hooks import when_imported
 from .processes import ENTRY
 from .python_commands import PythonCommand, interpreter_of, is_this_python
 
@@ -44,24 +43,17 @@ def hosting_relaunched(
         started: called for each of them.
         missed: called with the command of a rank that cannot be hosted.
     """
-    patch = ExitStack()
+    native = subprocess.Popen.__init__
+    signature = inspect.signature(native)
     process = os.getpid()
 
-    def install(module: ModuleType) -> None:
-        native = module.Popen.__init__
-        signature = inspect.signature(native)
+    @wraps(native)  # keeps its signature, which a forked process that hosts its own reads
+    def initialize(self: Any, *args: Any, **kwargs: Any) -> None:
+        if os.getpid() == process:
+            args, kwargs = rewritten(self, args, kwargs)
+        native(self, *args, **kwargs)
 
-        @wraps(native)  # keeps its signature, which a forked process that hosts its own reads
-        def initialize(self: Any, *args: Any, **kwargs: Any) -> None:
-            if os.getpid() == process:
-                args, kwargs = rewritten(signature, self, args, kwargs)
-            native(self, *args, **kwargs)
-
-        patch.enter_context(replaced(module.Popen, "__init__", initialize))
-
-    def rewritten(
-        signature: inspect.Signature, popen: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
-    ) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    def rewritten(popen: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
         try:
             given = signature.bind(popen, *args, **kwargs).arguments
         except TypeError:  # Popen itself says so
@@ -78,7 +70,7 @@ def hosting_relaunched(
         started()
         return ((hosted, *args[1:]), kwargs) if args else (args, {**kwargs, "args": hosted})
 
-    with patch, when_imported("subprocess", install):
+    with replaced(subprocess.Popen, "__init__", initialize):
         yield
 
 

@@ -147,7 +147,10 @@ class Watch:
         if not self.outcome.stopped:
             self.outcome.reason = "budget"
             self.outcome.hung = time.monotonic() - self._started
-            self._session.warn("hung", *self._what_hung())
+            if self._first_batch is None:
+                self._session.warn("hung", f"the script asked for no batch in {self.outcome.hung:.0f} s")
+            else:
+                self._session.warn("hung", "the script stopped asking for batches and had to be ended", LONGER_BUDGET)
         return True
 
     def look_at(self, stacks: str) -> None:
@@ -157,11 +160,6 @@ class Watch:
         self.outcome.stuck = stuck_at(stacks)
         if self.outcome.stuck:
             self._session.warn("hung", f"when the script was ended, {self.outcome.stuck}")
-
-    def _what_hung(self) -> tuple[str, str]:
-        if self._first_batch is None:
-            return f"the script asked for no batch in {self.outcome.hung:.0f} s", ""
-        return "the script stopped asking for batches and had to be ended", LONGER_BUDGET
 
     def close(self) -> None:
         """Record the seconds of each part of the pass."""

@@ -108,16 +108,13 @@ def _steps(stretch: Stretch) -> Iterator[Event]:
     """Yield the loop's waits and steps, and in the waits the batches that the training process makes itself."""
     args = {"rung": stretch.rung, "round": _round(stretch)}
     made = _own_batches(stretch)
-    for step, (asked, got, until) in enumerate(zip(stretch.asked, stretch.got, _ends(stretch), strict=False)):
+    ends = [*stretch.asked[1:], stretch.ended]
+    for step, (asked, got, until) in enumerate(zip(stretch.asked, stretch.got, ends, strict=False)):
         if got > asked:
             yield _slice(stretch.attempt, _LOOP, "wait", _us(asked), _us(got), args)
             yield from _made(stretch.attempt, _LOOP, made.get(step, []))
         if until > got:
             yield _slice(stretch.attempt, _LOOP, "step", _us(got), _us(until), args)
-
-
-def _ends(stretch: Stretch) -> list[float]:
-    return [*stretch.asked[1:], stretch.ended]
 
 
 def _own_batches(stretch: Stretch) -> dict[int, list[_Batch]]:

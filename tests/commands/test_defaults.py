@@ -17,7 +17,7 @@ Measured = Callable[..., Request]
 
 @pytest.fixture
 def measured(main: Main, script: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, analyzed: Analyzed) -> Measured:
-    """Run a command on a script beside a ``pyproject.toml``; return the request that came."""
+    """Run a command on a script beside a ``pyproject.toml``; return the request."""
     monkeypatch.chdir(tmp_path)
     requests = analyzed(make(climbing()))
 

@@ -1,4 +1,4 @@
-"""What the tests of this package share."""
+"""Fixtures of the tests of this package."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import pytest
 
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> list[float]:
-    """The present time, which only the test changes."""
+    """The time, which only the test changes."""
     now = [0.0]
     monkeypatch.setattr("time.monotonic", lambda: now[0])
     return now

@@ -1,4 +1,4 @@
-"""What the parent makes of one pass over the script: another pass, for what is left to measure, or the end."""
+"""After a pass over the script, the parent starts another one for what is left to measure, or ends."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class TestNext:
         assert (plan.budget, plan.apply, plan.attempt, plan.climbed) == (20.0, 20.0, 2, False)
 
     def test_why_the_script_runs_again(self) -> None:
-        """In words, for the progress."""
+        """The progress display shows it."""
         plan = _next(Plan(budget=30.0), ended(), Session())
         assert plan is not None
         assert plan.why == "the script ended after 40 steps; running it again to measure the remaining rungs"
@@ -119,7 +119,7 @@ def test_a_script_that_fails_under_the_remedy_has_not_failed() -> None:
 
 
 def test_a_script_that_fails_under_other_settings_has_not_failed() -> None:
-    """What is left to try, and the remedy, have their turn."""
+    """The other settings and the remedy are still tried."""
     story = replace(STORY, rung="settings:2", error="TypeError: no")
     outcome = ended(exit_code=1, climbed=True, seconds=22.0, tried=4.0, story=story)
     session = Session()
@@ -194,7 +194,7 @@ class TestWatch:
 
 
 class TestWhetherAnotherPassIsWorthIt:
-    """A pass that gave no window is repeated for something else only; where others gave some, for better luck too."""
+    """A pass without a window is repeated only for another task, or if earlier passes gave windows."""
 
     @pytest.mark.parametrize(
         ("following", "windows", "barren", "worth"),
@@ -304,7 +304,7 @@ class TestFolders:
 
 
 class TestNothing:
-    """Each way to end with nothing has a sentence of its own, with what to do."""
+    """Each way to end without a measurement has its own sentence, which says what to do."""
 
     OTHER = LoaderUse(2, "train.py:9", draws=5, credits=0)
     UNTRAINED = replace(STORY, target=None, optimizer_steps=0)

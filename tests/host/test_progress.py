@@ -1,4 +1,4 @@
-"""What is told while a script is measured, by a fake clock."""
+"""The progress display, with a fake clock."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which commands of a launcher are hosted, and how: ranks of a job and launchers, everything else is left alone."""
+"""Ranks of a job and launchers are hosted; all other commands are left alone."""
 
 from __future__ import annotations
 

@@ -60,7 +60,7 @@ def png(shade: int, side: int = 24) -> str:
 
 
 def stretches(session: Session, steps: int = 10, seed: int = 3) -> list[Stretch]:
-    """Single steps for each window, with a pause of settling before each, and some observed at the begin."""
+    """Single steps for each window, with a pause of settling before each, and some observed steps at the beginning."""
     draw, now, found = random.Random(seed), 0.4, []
 
     def add(rung: str, round_: int, ms: float, count: int) -> None:
@@ -153,7 +153,7 @@ def _round(session: Session, round_: int, ladder: dict[str, float], draw: random
 
 
 def long_session(windows: int = 10_000, steps: int = 4_000) -> Session:
-    """A session of so many windows, and so many single steps."""
+    """A session with many windows and single steps."""
     session = full_session()
     rungs = [window.rung for window in session.windows[:9]]
     draw = random.Random(2)
@@ -176,7 +176,7 @@ _OWN = {"rung", "dtype", "type", "level", "band", "code"}
 
 
 def hostile_session(text: str = HOSTILE) -> Session:
-    """The full session with ``text`` before each string that comes from somebody else."""
+    """The full session with ``text`` in front of each string that comes from outside pipediag."""
 
     def spoiled(value: Any, key: str = "") -> Any:
         if isinstance(value, dict):

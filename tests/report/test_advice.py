@@ -127,7 +127,7 @@ class TestMarkdown:
 
 
 class TestCode:
-    """Lines to be pasted are told as they are."""
+    """Lines of code are shown unchanged."""
 
     def test_in_the_terminal(self) -> None:
         lines = terminal(told(with_code()))

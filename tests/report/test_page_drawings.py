@@ -63,7 +63,7 @@ class TestBars:
         )
 
     def test_stack(self) -> None:
-        """A small part has a tooltip only, and a gap nothing; the last part ends where the whole does."""
+        """A small segment only has a tooltip, and a gap nothing; the last segment ends where the stack does."""
         parts = [
             bars.Segment("<a>", 0.5, "t1", "5 ms"),
             bars.Segment("gap", 0.25, ""),

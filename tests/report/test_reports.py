@@ -1,7 +1,7 @@
-"""Reports against plain files, and what a stream can show.
+"""Reports against golden files, and what a stream can show.
 
-After a change that is meant, write the golden files anew with ``UPDATE_GOLDENS=1 pytest tests/report/test_reports.py``
-and read the difference.
+After an intended change, update the golden files with ``UPDATE_GOLDENS=1 pytest tests/report/test_reports.py`` and read
+the difference.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ def fixed_session() -> Session:
 
 
 def chain_session() -> Session:
-    """A session of a chain of transforms that was cut, with all that is found out beside the ladder."""
+    """A session with a chain of transforms that was cut, and all evidence beside the ladder."""
     costs = (1.0, 0.5, 24.0, 0.75, 6.0)
     ladder = climbing(host=2.0, worker=3.0, sample=1.5, raw=sum(costs), warm=9.0)
     seen = {"process_cpu": 0.9, "cores_used": 7.6, "cores_busy": 7.9}
@@ -347,7 +347,7 @@ class TestStream:
         assert "####" in text
 
     def test_ascii_although_names_are_not(self) -> None:
-        """The user's names may hold anything; the report must still be one that the stream can take."""
+        """Names may hold any character; the stream must still be able to take the report."""
         session = fixed_session()
         session.script.argv = ["entraînement.py"]
         screen_for(diagnose_session(session), Stream("ascii"), 1).encode("ascii")
@@ -410,7 +410,7 @@ class TestTerminal:
     @pytest.mark.parametrize("ending", [".txt", ".md"])
     @pytest.mark.parametrize("factor", [30.0, 0.01], ids=["steps of seconds", "thousands of steps a second"])
     def test_numbers_are_written_for_people(self, factor: float, ending: str) -> None:
-        """1.12e+03 ms is no way to tell of a step that takes a second, nor 1.7e-05 ms of a stage that costs nothing."""
+        """A step of a second is not written as 1.12e+03 ms, nor a stage that costs nothing as 1.7e-05 ms."""
         ladder = {rung: factor * ms for rung, ms in climbing(raw=30.0).items()}
         for session in (make(ladder), make(ladder, startups=[20.0], length=4)):
             text = RENDERERS[ending](diagnose_session(session))

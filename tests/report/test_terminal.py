@@ -1,4 +1,4 @@
-"""What reaches a terminal: a look that suits it, and nothing that it would obey."""
+"""What reaches a terminal: a look that suits it, and no control characters."""
 
 from __future__ import annotations
 
