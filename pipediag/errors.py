@@ -37,14 +37,14 @@ class SessionFileError(PipediagError):
 
 
 class RunOver(BaseException):
-    """Raised into a script that ``pipediag run`` cannot continue; ``reason`` says why.
+    """Raised into a script that ``pipediag run`` cannot continue, with the message and the exit code of ``reason``.
 
     A training loop's ``except Exception`` does not catch a ``BaseException``.
     """
 
     def __init__(self, reason: PipediagError) -> None:
         super().__init__(str(reason))
-        self.reason = reason
+        self.exit_code = reason.exit_code
 
 
 class AnalysisOver(BaseException):

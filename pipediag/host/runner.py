@@ -29,9 +29,7 @@ def main(arguments: list[str]) -> int:
     try:
         with _traceback_of_the_users(), _remedied(arguments[:2]) as work:
             run(Target.of(arguments[2:]))
-    except RunOver as over:
-        return _print_error(over.reason)
-    except (PlanRefused, NoSuchModule) as error:
+    except (RunOver, PlanRefused, NoSuchModule) as error:
         return _print_error(error)
     if not work.found:
         say("nothing was moved: the script iterated no torch DataLoader in its own process")
@@ -43,9 +41,7 @@ def host(arguments: list[str], function: Callable[[], Any]) -> Any:
     try:
         with _remedied(arguments):
             return function()
-    except RunOver as over:
-        sys.exit(_print_error(over.reason))
-    except PlanRefused as error:
+    except (RunOver, PlanRefused) as error:
         sys.exit(_print_error(error))
 
 
@@ -106,7 +102,7 @@ def _print(text: str) -> None:
     print(f"pipediag: {text}", file=sys.stderr, flush=True)
 
 
-def _print_error(error: PipediagError) -> int:
+def _print_error(error: PipediagError | RunOver) -> int:
     sys.stdout.flush()
     warn(str(error))
     return error.exit_code

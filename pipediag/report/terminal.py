@@ -64,12 +64,12 @@ def _printable(character: str) -> str:
     return " " if character.isspace() else character.encode("unicode_escape").decode()
 
 
-def all_printable(value: _T, keep: str = "") -> _T:
+def all_printable(value: _T) -> _T:
     """Return a dataclass, sequence or text with all text in it :func:`printable`. Lines of code keep their tabs."""
-    return _cleaned(value, keep)  # type: ignore[no-any-return]
+    return _cleaned(value, "")  # type: ignore[no-any-return]
 
 
-def _cleaned(value: Any, keep: str = "") -> Any:
+def _cleaned(value: Any, keep: str) -> Any:
     if isinstance(value, str):
         return printable(value, keep)
     if isinstance(value, (list, tuple)):

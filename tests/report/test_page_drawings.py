@@ -81,7 +81,7 @@ class TestBars:
         )
 
     def test_whisker(self) -> None:
-        assert bars.whisker("5", Interval(5.0, 4.0, 7.0), 10.0) == (
+        assert bars.whisker("5", Interval(5.0, 4.0, 7.0), 10.0, "accent") == (
             '<svg role="img" aria-label="5" class="bar" width="100%" height="18">'
             '<line class="rail" x1="0%" x2="100%" y1="9" y2="9"></line>'
             '<line class="whisker accent" x1="40%" x2="70%" y1="9" y2="9"></line>'
@@ -91,7 +91,7 @@ class TestBars:
         )
 
     def test_open_ends_have_no_cap(self) -> None:
-        drawn = bars.whisker("open", Interval(5.0, -math.inf, math.inf), 10.0)
+        drawn = bars.whisker("open", Interval(5.0, -math.inf, math.inf), 10.0, "accent")
         assert '<line class="whisker accent" x1="0%" x2="100%" y1="9" y2="9"></line><circle' in drawn
 
 

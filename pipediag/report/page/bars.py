@@ -31,7 +31,7 @@ class Segment:
 def bar(label: str, share: float, colour: str = "accent", begin: float = 0.0, height: float = _BAR) -> Drawn:
     """Return a bar over its track, from ``begin`` on; all but the height are shares of the width."""
     track = element("rect", class_="track", width="100%", height="100%", rx=2)
-    return image(label, height, [track, _rect(begin, share, colour, height=height)], "bar")
+    return image(label, height, [track, _rect(begin, share, colour, 0.0, height)], "bar")
 
 
 def bars(label: str, shares: Sequence[tuple[float, str]], limit: float | None = None) -> Drawn:
@@ -66,7 +66,7 @@ def _segment(segment: Segment, begin: float, share: float, height: float) -> Dra
     return element("svg", *inside, x=place(begin), width=place(share), height=height)
 
 
-def whisker(label: str, interval: Interval, high: float, colour: str = "accent") -> Drawn:
+def whisker(label: str, interval: Interval, high: float, colour: str) -> Drawn:
     """Return a dot with its interval on a scale from 0 to ``high``; an open end runs to the edge without a cap."""
     middle = _BAR / 2 + 2
     ends = [(interval.low, 0.0), (interval.high, high)]
@@ -83,7 +83,7 @@ def whisker(label: str, interval: Interval, high: float, colour: str = "accent")
     return image(label, 2 * middle, drawn, "bar")
 
 
-def _rect(begin: float, share: float, colour: str, y: float = 0.0, height: float = _BAR) -> Drawn:
+def _rect(begin: float, share: float, colour: str, y: float, height: float) -> Drawn:
     begin = within(begin)
     if share <= 0 or math.isnan(share):
         return Drawn("")
