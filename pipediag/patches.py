@@ -22,7 +22,7 @@ class Handle(Protocol):
 
 @contextmanager
 def replaced(owner: Any, name: str, stand_in: Any) -> Iterator[None]:
-    """Replace an attribute of a class or module within the context; an inherited one is shadowed meanwhile."""
+    """Replace an attribute of a class or module within the context; an inherited one is shadowed."""
     own = name in vars(owner)
     native = vars(owner).get(name)
     setattr(owner, name, stand_in)

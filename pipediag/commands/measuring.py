@@ -49,7 +49,7 @@ def measure(request: passes.Request, results: Results, of_a_sweep: bool = False)
 
 
 def _hint(args: list[str], session: Session) -> None:
-    """Say where an option of ours belongs if the script got it and did not know it."""
+    """Say where an option of pipediag belongs if the script got it and did not know it."""
     context = click.get_current_context(silent=True)
     ours = {name for one in context.command.params for name in one.opts} if context is not None else set()
     for word in args:

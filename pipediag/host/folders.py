@@ -109,6 +109,6 @@ def _lay(source: str, target: str) -> None:
         if stat.S_ISREG(facts.st_mode) and facts.st_size <= _MOST_COPIED:
             shutil.copy2(source, target)
             return
-    except OSError:  # it has gone, or cannot be read
+    except OSError:  # it was removed, or cannot be read
         pass
     os.symlink(source, target)

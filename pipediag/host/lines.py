@@ -129,7 +129,7 @@ class Line:
         return event
 
     def close(self, now: float) -> None:
-        """Note that the process has gone."""
+        """Note that the process has ended."""
         if not self.ended and not self.is_child:
             self.failed, self.error = now, _ABRUPTLY
         self.receiver.close()
@@ -202,12 +202,12 @@ class Lines:
         return self.was_ended
 
     def signal(self, number: int) -> bool:
-        """Send a signal to every process beside the child, as launchers may not pass it on; return if there is one."""
+        """Send a signal to every process beside the child, as launchers may not pass it on; return whether any is."""
         pids = [line.pid for line in self._open if line.pid]
         for pid in pids:
             try:
                 os.kill(pid, number)
-            except OSError:  # it has gone
+            except OSError:  # it has ended
                 pass
         return bool(pids)
 

@@ -84,7 +84,7 @@ def _as_interrupt(signum: int, frame: FrameType | None) -> None:
 
 
 def _leave_lost_terminal() -> None:
-    """Discard output to a terminal that has gone: the report is still written to its files."""
+    """Discard output to a terminal that was closed: the report is still written to its files."""
     for stream in (1, 2):
         try:
             termios.tcgetattr(stream)

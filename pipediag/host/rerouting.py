@@ -205,10 +205,10 @@ class Rerouting:
     def _made(
         self, seen: _Seen, loader: DataLoader[Any], device: torch.device, native: NativeIterator
     ) -> RemediedRun | None:
-        nothing = f"nothing was moved from the loader at {seen.where}"
+        """Return what makes the loader's batches under the remedy; None if nothing changes."""
         kept = seen.kept = _Cache(self._cache_dir) if self._caches else None
+        transforms = self._plan is None or bool(self._plan.moved)
         try:
-            transforms = self._plan is None or bool(self._plan.moved)
             if self._plan is not None:
                 self._plan.check_device(device.type)
                 if not transforms and (kept is None or (device.type == "cuda" and loader.num_workers)):
@@ -221,22 +221,25 @@ class Rerouting:
                 self._plan.check_moved(made.links, made.offloaded.plan.undecoded)
         except PlanRefused as refused:
             raise self._over(refused) from None
-        except UsageError as unusable:  # no torchvision
-            self._warn(f"{nothing}: {unusable}")
-            return None
         except Exception as error:  # the script can train without the remedy
-            self._warn(f"{nothing}: {in_one_line(error)}")
+            why = error if isinstance(error, UsageError) else in_one_line(error)  # such as that torchvision is missing
+            self._warn(f"nothing was moved from the loader at {seen.where}: {why}")
             return None
-        if kept is not None and kept.loader is not None:
-            self._say(f"samples of the loader at {seen.where}: {kept.loader.plan}")
-        if not transforms and kept is None:
-            self._say(f"the loader at {seen.where} gives its batches on {device} by {HAND_OFF}")
-            return made
+        self._say_moved(seen, made, device, transforms)
+        changed = not transforms if kept is None else not kept.why_not
+        return made if made.offloaded.plan.pieces or changed else None
+
+    def _say_moved(self, seen: _Seen, made: RemediedRun, device: torch.device, transforms: bool) -> None:
         plan = made.offloaded.plan
+        if seen.kept is not None and seen.kept.loader is not None:
+            self._say(f"samples of the loader at {seen.where}: {seen.kept.loader.plan}")
         if not plan.pieces:
             if transforms:
-                self._say(f"{nothing}: {'; '.join(plan.reasons) or 'no transforms were found on its dataset'}")
-            return made if kept is not None and not kept.why_not else None
+                why = "; ".join(plan.reasons) or "no transforms were found on its dataset"
+                self._say(f"nothing was moved from the loader at {seen.where}: {why}")
+            elif seen.kept is None:
+                self._say(f"the loader at {seen.where} gives its batches on {device} by {HAND_OFF}")
+            return
         moved = ", ".join([*([DECODING] if plan.decodes else []), *(name for name, _ in made.links)])
         pays = "" if self._plan else "; whether that pays was not measured (pipediag analyze --apply)"
         proof = made.offloaded.certificate
@@ -244,7 +247,6 @@ class Rerouting:
         self._say(f"moved from the loader at {seen.where} to {device}: {moved}{pixels}{pays}")
         if plan.undecoded:
             self._say(f"JPEGs are decoded in the workers: {plan.undecoded}")
-        return made
 
     def _say_news(self, seen: _Seen) -> None:
         news = "" if seen.kept is None else seen.kept.news()

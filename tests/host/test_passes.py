@@ -131,10 +131,18 @@ def test_a_script_that_fails_under_other_settings_has_not_failed() -> None:
 
 
 class TestWatch:
+    def play(self, watch: Watch, clock: list[float], events: list[tuple[str, dict[str, Any], float]]) -> None:
+        """Let the watch note each event at its time, and close it."""
+        for kind, data, at in events:
+            clock[0] = at
+            assert not watch.overdue(), kind
+            watch.note(read(kind, data))
+        watch.close()
+
     def test_each_part_has_its_time(self, clock: list[float]) -> None:
         outcome = Outcome()
         watch = Watch(Plan(budget=30.0, apply=20.0), Session(), outcome)
-        steps: list[tuple[str, dict[str, Any], float]] = [
+        events: list[tuple[str, dict[str, Any], float]] = [
             ("first-batch", {}, 5.0),
             ("applying", {"ended": "settled"}, 40.0),
             ("applying", {"budget": 20.0}, 200.0),
@@ -142,11 +150,7 @@ class TestWatch:
             ("applying", {"budget": 10.0}, 400.0),
             ("finished", {"reason": "settled"}, 420.0),
         ]
-        for kind, data, at in steps:
-            clock[0] = at
-            assert not watch.overdue(), kind
-            watch.note(read(kind, data))
-        watch.close()
+        self.play(watch, clock, events)
         assert outcome.climbed and (outcome.seconds, outcome.applied) == (35.0, 380.0), "preparing it counts"
         clock[0] = 500.0
         assert watch.overdue() and outcome.reason == "settled"
@@ -154,18 +158,14 @@ class TestWatch:
     def test_trying_settings_is_a_part_of_the_budget(self, clock: list[float]) -> None:
         outcome = Outcome()
         watch = Watch(Plan(budget=30.0, knobs=10.0, apply=20.0), Session(), outcome)
-        steps: list[tuple[str, dict[str, Any], float]] = [
+        events: list[tuple[str, dict[str, Any], float]] = [
             ("first-batch", {}, 5.0),
             ("trying", {"budget": 10.0}, 40.0),
             ("applying", {"ended": "settled"}, 60.0),
             ("applying", {"budget": 20.0}, 80.0),
             ("finished", {"reason": "settled"}, 100.0),
         ]
-        for kind, data, at in steps:
-            clock[0] = at
-            assert not watch.overdue(), kind
-            watch.note(read(kind, data))
-        watch.close()
+        self.play(watch, clock, events)
         assert outcome.climbed and (outcome.seconds, outcome.tried, outcome.applied) == (55.0, 20.0, 40.0)
 
     @pytest.mark.parametrize(

@@ -20,6 +20,7 @@ from pipediag.report import RENDERERS, check_output, read, screen_for, write
 from pipediag.session import BatchStep, Files, HotLine, Session, Slow, Startup, Tail
 
 from ..made import DOCUMENTS, FLAT, blocks, climbing, cut, inside, job, leaf, make, torchvisions, without
+from .pages import COSTS, chain
 from .test_terminal import Stream
 
 render_terminal = RENDERERS[".txt"]
@@ -69,11 +70,10 @@ def fixed_session() -> Session:
 
 def chain_session() -> Session:
     """A session with a chain of transforms that was cut, and all evidence beside the ladder."""
-    costs = (1.0, 0.5, 24.0, 0.75, 6.0)
-    ladder = climbing(host=2.0, worker=3.0, sample=1.5, raw=sum(costs), warm=9.0)
+    ladder = climbing(host=2.0, worker=3.0, sample=1.5, raw=sum(COSTS), warm=9.0)
     seen = {"process_cpu": 0.9, "cores_used": 7.6, "cores_busy": 7.9}
     session = make(
-        cut(ladder, costs, 2, 3),
+        cut(ladder, COSTS, 2, 3),
         rounds=4,
         noise=0.004,
         seed=7,
@@ -97,18 +97,10 @@ def chain_session() -> Session:
             },
         },
         environment={"python": "3.11.7", "platform": "Linux", "cpus": 8, "cores": 8, "threads": {"torch": 8}},
-        inside=inside(*(ms / 4 for ms in costs), load=2.5, between=0.4, threads={"torch": 1}),
+        inside=chain(),
     )
     assert session.inside is not None
-    names = ("RandomResizedCrop", "RandomHorizontalFlip", "RandomApply", "ToDtype", "GaussianNoise")
-    for link, name in zip(session.inside.links, names, strict=True):
-        link.name = name
     session.inside.links[2].whole = "it decides at random which of its parts run"
-    session.inside.lines = [
-        HotLine("aug.py:34", "noise = rng.normal(0, self.sigma, image.shape)", 0.58),
-        HotLine("data.py:9", "image = Image.open(path).convert('RGB')", 0.21),
-        HotLine("", "<method 'decode' of 'ImagingDecoder' objects>", 0.07),
-    ]
     session.inside.sizes = [[1024.0 * (60 + 20 * n), 8.0 + n] for n in range(9)]
     session.tail = Tail(2400, 11.0, 47.5, [Slow("4711", 212.0), Slow("17", 96.4)])
     session.batch_steps = [BatchStep(1 << 20, [ms, ms + 0.2]) for ms in (38.0, 50.0, 50.5, 61.0)]

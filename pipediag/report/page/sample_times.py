@@ -13,7 +13,7 @@ from .svg import Drawn, anchor, coordinate, element, image, place
 _HEIGHT, _AXIS, _TOP = 160.0, 20.0, 30.0
 #: Number of edges with a figure.
 _LABELLED = 5
-#: Values far below the others are left out if they are less than this share of all, and so many empty bars lie between.
+#: Values far below the others are not drawn if fewer than this share of all, and at least this many empty bars apart.
 _FEW, _EMPTY = 0.1, 5
 
 
