@@ -11,9 +11,9 @@ import pytest
 
 from pipediag.analysis import diagnose_session
 from pipediag.analysis.sweep import Run, Sweep
+from pipediag.commands.sweep import Setting, Varied, grid, parse, with_setting
 from pipediag.errors import NothingMeasured, UsageError
 from pipediag.host.passes import Request
-from pipediag.host.varying import Setting, Varied, grid, parse, with_setting
 from pipediag.report import RENDERERS
 from pipediag.report.sweep import headers, notes, sentence, table
 from pipediag.session import HANDED_OVER, REMEDIED, Remedy, Session, Window

@@ -146,7 +146,7 @@ def test_runs_of_other_numbers_of_ranks_are_compared_with_a_warning(held: Diagno
 
 
 def test_a_slower_step_is_named_though_the_job_does_not_wait_for_data() -> None:
-    """Trials alone show it: the ranks' inputs are alike, and fast enough."""
+    """Only trials show it: the ranks' inputs are alike, and fast enough."""
     session = job(3, None)
     session.windows = make(FLAT, rounds=4).windows
     session.rank_trials = []
