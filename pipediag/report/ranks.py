@@ -67,7 +67,7 @@ def _row(rank: Rank, apart: _Apart, holds: bool) -> list[str]:
     cores = f"{number(rank.cores)}" if rank.cores else ""
     cores += f" (node {rank.numa_node})" if rank.numa_node is not None else ""
     stage, share = max(rank.shares.items(), key=lambda item: item[1], default=("", 0.0))
-    notes = ["holds the job"] * holds + [f"data on {rank.storage}"] * bool(apart.storage and rank.storage)
+    notes = ["holds up the job"] * holds + [f"data on {rank.storage}"] * bool(apart.storage and rank.storage)
     notes += [f"ended: {rank.ended}"] if rank.ended else []
     return [
         str(rank.rank),

@@ -39,7 +39,7 @@ def numbers(diagnosis: Diagnosis) -> list[int]:
 
 def test_a_row_for_each_rank(held: Diagnosis) -> None:
     assert [row[0] for row in table(held).rows] == ["0", "1", "2", "3"]
-    assert table(held).rows[2] == ["2", "cuda:2", "32", "4", "54.2", "429", "107", "load 86 %", "holds the job"]
+    assert table(held).rows[2] == ["2", "cuda:2", "32", "4", "54.2", "429", "107", "load 86 %", "holds up the job"]
     assert {row[-1] for row in table(held).rows if row[0] != "2"} == {""}
     assert told(held) == ["the step and its stages are those of rank 2"]
 
@@ -89,7 +89,7 @@ def test_one_process_has_no_ranks(ending: str) -> None:
         data = json.loads(written)
         assert (data["ranks"], data["straggler"], data["no_straggler"]) == ([], None, None)
     else:
-        assert "holds the job" not in written and "holds up the" not in written and "anks</h2>" not in written
+        assert "holds up the job" not in written and "holds up the" not in written and "anks</h2>" not in written
 
 
 @pytest.mark.parametrize("ending", [".md", ".txt", ".html"])
@@ -100,7 +100,7 @@ def test_every_document_names_the_straggler(held: Diagnosis, ending: str) -> Non
     assert "Rank 2 holds up the job: fed from its cache, the job runs " in text
     assert "4 ranks on 1 host" in text
     assert ("The job of 4 ranks waits for data" in text) == (ending != ".html"), "a page has figures instead"
-    assert "holds the job" in text.partition("anks")[2]
+    assert "holds up the job" in text.partition("anks")[2]
 
 
 def test_the_published_form(held: Diagnosis) -> None:
@@ -161,4 +161,4 @@ def test_a_slower_step_is_named_though_the_job_does_not_wait_for_data() -> None:
     shown = " ".join(screen.write(summarise(diagnosis)).split())
     assert shown.startswith("YOUR TRAINING DOES NOT WAIT FOR DATA")
     assert "Rank 1 holds up the job: its own step takes longest. Delaying it by 20 ms delays the job" in shown
-    assert [row[-1] for row in table(diagnosis).rows] == ["", "holds the job", ""]
+    assert [row[-1] for row in table(diagnosis).rows] == ["", "holds up the job", ""]
