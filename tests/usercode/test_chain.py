@@ -45,7 +45,7 @@ class Flip:
 
 
 class FlipOrNot:
-    """Hands its input on untouched half of the time, as torchvision's flips do."""
+    """Returns its input untouched half of the time, as torchvision's flips do."""
 
     def __call__(self, x: Any) -> Any:
         return x.flip(0) if torch.rand(()) < 0.5 else x
@@ -108,7 +108,7 @@ def forbidden(one: Apart, numbers: Sequence[int]) -> Iterator[None]:
 
 
 def cuts_replay_to_the_whole(chain: Chain) -> None:
-    """Each cut makes each sample as the whole does under the same draws, again and again, by the later links alone."""
+    """After each cut, the later links alone make each sample as the whole chain does under the same draws."""
     for one in chain.samples:
         for links in chain.cuts():
             before = [number for number, position in enumerate(one.positions) if position < links]
@@ -138,7 +138,7 @@ def opens_into(dataset: Any, *links: str) -> Chain:
 
 
 def stays_whole(transform: Any, why: str) -> None:
-    """The transform is one link with this reason, and is one also inside a chain that is cut."""
+    """The transform is one link with this reason, also inside a chain that is cut."""
     chain = taken(Transformed(transform))
     assert wholes(chain) == [why]
     assert list(chain.cuts()) == []
@@ -343,7 +343,7 @@ class TestWhatLinksDo:
         opens_into(Transformed(Compose(parts)), "<lambda>", "Double", "<lambda>", "<lambda>")
 
     def test_the_same_transform_twice(self) -> None:
-        """Each call is a link of its own, since the other one stands on the far side of a cut."""
+        """Each call is a link of its own: a cut can lie between them."""
         double = Double()
         opens_into(Transformed(Compose([double, Shift(), double])), "Double", "Shift", "Double")
 
@@ -355,7 +355,7 @@ class TestWhatLinksDo:
         opens_into(Transformed(Compose([Flip(), Noise(), Double(), Flip()])), "Flip", "Noise", "Double", "Flip")
 
     def test_a_generator_of_its_own(self) -> None:
-        """No two replays are alike, however it is called; that is no reason not to cut."""
+        """Two replays always differ, which does not prevent a cut."""
 
         class Own:
             def __init__(self) -> None:
@@ -460,7 +460,7 @@ class TestSamplesOfManyParts:
         opens_into(Joint(JointCompose(parts), lambda index: index), *["<lambda>"] * 3)
 
     def test_a_label_that_is_drawn_on_the_way(self) -> None:
-        """A number has no identity: that it comes from the link before is not seen, but found out in the proof."""
+        """A number has no identity, so the proof finds that it comes from the link before."""
         parts = [lambda x, y: (x * 2, y + random.randint(0, 999)), lambda x, y: (x + 1, y)]
         chain = taken(Joint(JointCompose(parts), lambda index: index))
         assert chain.unsplit == "replayed link by link, the transforms give another result"
@@ -600,7 +600,7 @@ def stays_whole_in_images(transform: Any) -> None:
 
 
 class TestOneLink:
-    """What must not be opened is one link, and the reason is given."""
+    """A transform that must not be opened is one link, with the reason."""
 
     @pytest.mark.parametrize("kind", ["RandomApply", "RandomChoice", "RandomOrder"])
     @pytest.mark.parametrize("version", ["v1", "v2"])
@@ -840,7 +840,7 @@ CHAIN = transforms.Compose(
 
 @pytest.fixture
 def script(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], ModuleType]:
-    """A script of the user's, which is the only one there is."""
+    """The user's only script."""
 
     def load(source: str) -> ModuleType:
         file = tmp_path / "users_script.py"
