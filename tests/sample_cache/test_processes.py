@@ -35,8 +35,8 @@ LARGEST = max(range(SAMPLES), key=lambda index: len(value(index)))
 
 
 def got(store: Store, index: int) -> Any:
-    entry = store.get(index)
-    return None if entry is None else decode(entry.head, entry.buffers)
+    record = store.get(index)
+    return None if record is None else decode(record)
 
 
 def check(store: Store) -> int:
