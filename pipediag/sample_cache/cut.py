@@ -20,7 +20,7 @@ from torch.nn import Sequential
 from torch.utils.data import Subset
 
 from ..usercode import randomness
-from ..usercode.dissect import Feed, Hole, NotSeparable, link, with_feeds, with_holes_filled
+from ..usercode.dissect import Feed, Hole, NotSeparable, filled, link, with_feeds
 from ..usercode.links import Link, is_compose, links_of, run
 from ..usercode.paths import private
 from ..usercode.slots import Slot, find_slots
@@ -92,7 +92,7 @@ class Kept(NamedTuple):
         for tail, inputs, feeds in zip(self.tails, self.inputs, self.feeds, strict=True):
             args, kwargs = with_feeds(inputs, feeds, results)
             results.append(tails[tail](*args, **kwargs))
-        return with_holes_filled(self.sample, self.holes, results)
+        return filled(self.sample, self.holes, results)
 
 
 class NotKept(Exception):

@@ -96,15 +96,9 @@ class SampleCache:
             made: list[Any] = self.dataset.__getitems__(indices)
             return made
         entries = [self.store.get(int(index)) for index in indices]
-        if here.due(max(1, self.every // max(1, len(indices)))):
-            missing = list(range(len(indices)))
-        else:
-            missing = [n for n, entry in enumerate(entries) if entry is None]
-        samples: list[Any] = [None] * len(indices)
-        for n in set(range(len(indices))) - set(missing):
-            entry = entries[n]
-            assert entry is not None
-            samples[n] = Kept.decoded(entry).sample
+        anew = here.due(max(1, self.every // max(1, len(indices))))
+        samples = [None if anew or entry is None else Kept.decoded(entry).sample for entry in entries]
+        missing = [n for n, entry in enumerate(entries) if anew or entry is None]
         if not missing:
             return samples
         before = randomness.glance()

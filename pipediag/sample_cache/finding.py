@@ -168,18 +168,15 @@ def _fetches(dataset: Any, indices: list[Any]) -> Iterator[Callable[[], Any]]:
 
 def _heads(first: list[list[_Trace]], second: list[list[_Trace]], transforms: dict[int, Link]) -> dict[int, int]:
     """Return, for each transform that is not deterministic throughout, the number of its first links that are."""
-    usable: dict[int, set[int]] = {}
-    fed: dict[int, set[int]] = {}
-    lengths: dict[int, int] = {}
+    pairs: dict[int, list[tuple[_Trace, _Trace]]] = {}
     for ones, others in zip(first, second, strict=True):
         if [trace.number for trace in ones] != [trace.number for trace in others]:
             raise NoCut("the same sample passes through different transforms from one time to the next")
         for one, other in zip(ones, others, strict=True):
-            found = one.usable(other)
-            usable[one.number] = usable.get(one.number, found) & found
-            fed.setdefault(one.number, set()).update(one.fed)
-            lengths[one.number] = len(one.values) - 1
-    random_ones = {number for number, found in usable.items() if lengths[number] not in found}
+            pairs.setdefault(one.number, []).append((one, other))
+    usable = {number: set.intersection(*(one.usable(other) for one, other in both)) for number, both in pairs.items()}
+    fed = {number: set[int]().union(*(one.fed for one, _ in both)) for number, both in pairs.items()}
+    random_ones = {number for number, both in pairs.items() if len(both[-1][0].values) - 1 not in usable[number]}
     while later := {n for n in usable if n not in random_ones and not fed[n].isdisjoint(random_ones)}:
         random_ones |= later
     heads = {}

@@ -17,7 +17,7 @@ from typing import Any
 from ..session import Link
 from . import randomness, tree
 from .contents import names_in
-from .dissect import NotSeparable, RawSample, link_unchanged, link_what_counts
+from .dissect import NotSeparable, RawSample, filled, link_unchanged, link_what_counts
 from .paths import private, same
 from .places import label, origin, places_of
 from .slots import Slot
@@ -247,7 +247,7 @@ class CutSample:
             results = private(results)
             copying = time.perf_counter() - started
         results, more = self._raw.run(self._after, results)
-        sample = self._raw.filled(results)
+        sample = filled(self._raw.sample, self._raw.holes, results)
         if tree.versions(self._results) != before:  # a link that writes only sometimes
             self.copies = True
             self._results = private(self._first_results())

@@ -47,7 +47,7 @@ class RawSample:
     def replay(self) -> tuple[Any, float]:
         """Return the sample made again, and the seconds of copying inputs, which do not count for the transforms."""
         results, copying = self.run(range(len(self.calls)), {})
-        return self.filled(results), copying
+        return filled(self.sample, self.holes, results), copying
 
     def run(self, numbers: Collection[int], results: dict[int, Any]) -> tuple[dict[int, Any], float]:
         """Return ``results`` with those of the calls ``numbers`` added, and the seconds spent on copying inputs."""
@@ -63,10 +63,6 @@ class RawSample:
             results[number] = call.fn(*args, **kwargs)
         return results, copying
 
-    def filled(self, results: Mapping[int, Any]) -> Any:
-        """Return the sample with the results of all calls in its holes."""
-        return with_holes_filled(self.sample, self.holes, results)
-
     def nbytes(self) -> int:
         """Return the bytes kept: the recorded inputs, and the parts of the sample that no transform makes."""
         return tree.nbytes(self.sample) + sum(tree.nbytes(call.arguments) for call in self.calls)
@@ -79,7 +75,7 @@ def with_feeds(inputs: Any, feeds: Sequence[Feed], results: Results) -> Any:
     return inputs
 
 
-def with_holes_filled(sample: Any, holes: Sequence[Sequence[Hole]], results: Results) -> Any:
+def filled(sample: Any, holes: Sequence[Sequence[Hole]], results: Results) -> Any:
     """Return the sample with the results of all calls in its holes."""
     for number, found in enumerate(holes):
         for path, where in found:

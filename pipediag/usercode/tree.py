@@ -144,14 +144,7 @@ def _shared_leaf(leaf: Any) -> Any:
 
 def versions(batch: Any) -> tuple[int, ...]:
     """Return the version counter of every tensor: it increases when user code writes into the tensor in place."""
-    return tuple(_version(t) for t in tensors(batch))
-
-
-def _version(tensor: torch.Tensor) -> int:
-    try:
-        return int(tensor._version)
-    except RuntimeError:  # inference tensors have no version counter
-        return 0
+    return tuple(0 if t.is_inference() else t._version for t in tensors(batch))  # those of inference mode have none
 
 
 def share_memory(one: Any, other: Any) -> bool:

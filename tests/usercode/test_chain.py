@@ -32,6 +32,7 @@ from pipediag.usercode.places import definition
 from pipediag.usercode.slots import find_slots
 
 from ..things import Compose, Double, DoubleInPlace, Items, Shift, Transformed, same
+from .test_dissect import made_of
 
 AT_RANDOM = "it decides at random which of its parts run"
 OWN_CODE = "its own code changes what its parts return"
@@ -240,15 +241,11 @@ class TestForms:
         assert taken(Transformed(chain), range(12)).unsplit == ""
 
     def test_the_dataset_normalizes_in_place_after_the_chain(self) -> None:
-        class Dataset(Items):
-            def __init__(self) -> None:
-                super().__init__()
-                self.augment, self.normalize = Compose([Double(), Shift()]), DoubleInPlace()
+        def item(self: Any, index: int) -> Any:
+            return self.normalize(self.augment(self.raw(index))), index
 
-            def __getitem__(self, index: int) -> Any:
-                return self.normalize(self.augment(self.raw(index))), index
-
-        opens_into(Dataset(), "Double", "Shift", "DoubleInPlace")
+        dataset = made_of(item, augment=Compose([Double(), Shift()]), normalize=DoubleInPlace())
+        opens_into(dataset, "Double", "Shift", "DoubleInPlace")
 
     def test_nested_too_deep_to_be_looked_for(self) -> None:
         inner: Any = Compose([Double(), Shift()])
@@ -259,15 +256,11 @@ class TestForms:
         cuts_replay_to_the_whole(chain)
 
     def test_transforms_called_one_after_another_by_the_dataset(self) -> None:
-        class Dataset(Items):
-            def __init__(self) -> None:
-                super().__init__()
-                self.resize, self.augment = Double(), Compose([Shift(), Flip()])
+        def item(self: Any, index: int) -> Any:
+            return self.augment(self.resize(self.raw(index))), index
 
-            def __getitem__(self, index: int) -> Any:
-                return self.augment(self.resize(self.raw(index))), index
-
-        opens_into(Dataset(), "Double", "Shift", "Flip")
+        dataset = made_of(item, resize=Double(), augment=Compose([Shift(), Flip()]))
+        opens_into(dataset, "Double", "Shift", "Flip")
 
     def test_lambdas_and_partials(self) -> None:
         def scaled(x: Any, by: float) -> Any:
@@ -691,17 +684,12 @@ class TestOneLink:
     def test_the_dataset_changes_what_the_chain_is_given(self) -> None:
         """The dataset's own code between two chains: then its calls are the links, unopened."""
 
-        class Dataset(Items):
-            def __init__(self) -> None:
-                super().__init__()
-                self.first, self.then = Compose([Double(), Shift()]), Compose([Double(), Shift()])
+        def item(self: Any, index: int) -> Any:
+            x = self.first(self.raw(index))
+            x += 1
+            return self.then(x), index
 
-            def __getitem__(self, index: int) -> Any:
-                x = self.first(self.raw(index))
-                x += 1
-                return self.then(x), index
-
-        chain = taken(Dataset())
+        chain = taken(made_of(item, first=Compose([Double(), Shift()]), then=Compose([Double(), Shift()])))
         assert names(chain) == ["Compose", "Compose"]
         assert wholes(chain) == [OWN_CODE, OWN_CODE]
 
