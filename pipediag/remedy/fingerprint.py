@@ -19,8 +19,16 @@ from typing import Any
 
 import torch
 
-from ..usercode.contents import NAMESPACES, class_values, closed_over, globals_of, is_library, is_record, slot_values
-from ..usercode.slots import names_in
+from ..usercode.contents import (
+    NAMESPACES,
+    class_values,
+    closed_over,
+    globals_of,
+    is_library,
+    is_record,
+    names_in,
+    slot_values,
+)
 
 #: Types whose values are identified by their repr.
 _PLAIN = (
