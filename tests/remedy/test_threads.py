@@ -60,16 +60,16 @@ class Images(Dataset[Tensor]):
 def test_calls_that_workers_have_made_are_repeated_by_one_thread(monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[tuple[str, int]] = []
 
-    def watched(module: Any, name: str) -> None:
-        original = getattr(module, name)
+    def watched(owner: Any, name: str) -> None:
+        original = getattr(owner, name)
 
         def called(*args: Any) -> Any:
             seen.append((name, torch.get_num_threads()))
             return original(*args)
 
-        monkeypatch.setattr(module, name, called)
+        monkeypatch.setattr(owner, name, called)
 
-    watched(certifying, "_called")
+    watched(certifying._Comparison, "_called")
     watched(proof, "check_agreement")
     offloaded = pipediag.offload(DataLoader(Images(), batch_size=4, num_workers=1), "cpu")
     assert [len(piece.moves) for piece in offloaded.plan.pieces] == [3], offloaded.plan

@@ -25,9 +25,10 @@ from torchvision.transforms.v2 import functional as F
 
 from pipediag.loop.separate_process import TrialFailed
 from pipediag.remedy import certificate, kernels, offload
-from pipediag.remedy.certificate_samples import Real, Recorded, Stacked, Told, images, real, recorded, tensor_of
-from pipediag.remedy.certifying import FLOAT_TOLERANCE, Certificate, Difference, Verdict, certify
+from pipediag.remedy.certificate_samples import History, Real, Recorded, Stacked, images, real, recorded, tensor_of
+from pipediag.remedy.certifying import Certificate, Verdict, certify
 from pipediag.remedy.custom import Refused
+from pipediag.remedy.differences import FLOAT_TOLERANCE, Difference
 from pipediag.remedy.plan import Piece, Plan
 from pipediag.remedy.scouting import find, given_to
 from pipediag.remedy.trial import found, reference_at, witnesses
@@ -606,22 +607,22 @@ def test_recording_goes_on_as_for_real_where_it_cannot_be_recorded() -> None:
 
 
 def test_images_of_nested_samples_are_found_in_order() -> None:
-    told = [Told(k, ()) for k in range(5)]
-    kept = {"views": [told[0], told[1]], "label": None, "pair": (told[2], None), "rest": {"x": told[3], "y": [told[4]]}}
+    a, b, c, d, e = (History(k, ()) for k in range(5))
+    kept = {"views": [a, b], "label": None, "pair": (c, None), "rest": {"x": d, "y": [e]}}
     made = {"views": ["a", "b"], "label": 7, "pair": ("c", 8), "rest": {"x": "d", "y": ["e"]}}
     assert [(one.source, image) for one, image in images(kept, made)] == list(zip(range(5), "abcde", strict=True))
 
 
 def test_images_of_stacks_belong_to_their_rows() -> None:
     stack = torch.arange(6).reshape(2, 3)
-    pairs = list(images(Stacked([Told(0, ()), Told(1, ())]), stack))
+    pairs = list(images(Stacked([History(0, ()), History(1, ())]), stack))
     assert [one.source for one, _ in pairs] == [0, 1]
     assert [row.tolist() for _, row in pairs] == [[0, 1, 2], [3, 4, 5]]
 
 
 def test_samples_of_another_structure_are_an_error() -> None:
     with pytest.raises(ValueError, match="zip"):
-        list(images([Told(0, ())], ["a", "b"]))
+        list(images([History(0, ())], ["a", "b"]))
 
 
 def test_pixels_of_any_image() -> None:
@@ -684,8 +685,8 @@ def test_an_infinity_hides_no_other_pixels(monkeypatch: pytest.MonkeyPatch) -> N
 @pytest.mark.parametrize("floating", [True, False])
 def test_as_far_off_as_torchvision_itself(ours: Any, theirs: Any, passed: bool, floating: bool) -> None:
     scale = 1 if floating else 3000  # in levels, beyond what passes by itself
-    made = Difference(ours[0] * scale, 0.0, ours[1], floating)
-    own = Difference(theirs[0] * scale, 0.0, theirs[1], floating)
+    made = Difference(ours[0] * scale, ours[1], floating)
+    own = Difference(theirs[0] * scale, theirs[1], floating)
     assert Verdict("op", 1, made, own).passed is passed
 
 
@@ -694,7 +695,7 @@ def test_as_far_off_as_torchvision_itself(ours: Any, theirs: Any, passed: bool, 
     [(4 / 255, 1e-3, True), (4 / 255, 1.01e-3, False), (4.01 / 255, 1e-3, False)],
 )
 def test_a_level_that_was_rounded_on_the_way(largest: float, off: float, passed: bool) -> None:
-    difference = Difference(largest, 0.0, off)
+    difference = Difference(largest, off)
     assert Verdict("whole batches, float32", 1, difference, rounded=True).passed is passed
     assert not Verdict("whole batches, float32", 1, difference).passed
 
