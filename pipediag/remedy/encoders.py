@@ -12,6 +12,7 @@ values.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
@@ -85,14 +86,17 @@ def crop(state: State, top: int, left: int, height: int, width: int) -> list[Op]
     return prepare_crop(state)(top, left, height, width)
 
 
+_SIZES = 16  # limit on ops without numbers to reuse; most transforms have one output size
+
+
 def prepare_crop(state: State) -> Encode:
-    op = state.op("crop", static=state.size)  # reused while the requested size stays the same; it seldom changes
+    @functools.lru_cache(_SIZES)
+    def sized(*size: int) -> Op:
+        return state.op("crop", static=size, shape=state.resized(*size))
 
     def encode(top: int, left: int, height: int, width: int) -> list[Op]:
-        nonlocal op
-        if op.shape[-2:] != (height, width):
-            op = state.op("crop", static=(height, width), shape=state.resized(height, width))
-        return [] if top == left == 0 and op.shape == state.shape else [op.given(top, left)]
+        whole = top == left == 0 and (height, width) == state.size
+        return [] if whole else [sized(height, width).given(top, left)]
 
     return encode
 
@@ -122,24 +126,19 @@ def _resized(state: State, size: tuple[int, int], interpolation: Any, antialias:
 def prepare_resized_crop(
     state: State, size: Any, interpolation: Any = "bilinear", antialias: bool | None = True
 ) -> Encode:
-    ops: dict[tuple[int, int], Op] = {}  # reused as in prepare_crop
+    @functools.lru_cache(_SIZES)
+    def sized(new: tuple[int, int]) -> Op:
+        return _resampled(state, new, interpolation, antialias)
 
     def encode(top: int, left: int, height: int, width: int) -> list[Op]:
         box = (top, left, height, width)
         new = output_size((height, width), size, None)
         if inside(box, state.size) and new != (height, width):
-            if new not in ops:
-                if len(ops) >= _SIZES:
-                    ops.clear()
-                ops[new] = _resampled(state, new, interpolation, antialias)
-            return [ops[new].given(*box)]
+            return [sized(new).given(*box)]
         cut = state._replace(shape=state.resized(height, width))
         return crop(state, *box) + _resized(cut, new, interpolation, antialias)
 
     return encode
-
-
-_SIZES = 16  # limit on reused ops; most transforms have one output size
 
 
 def _resampled(state: State, size: tuple[int, int], interpolation: Any, antialias: bool | None) -> Op:
@@ -176,19 +175,17 @@ def prepare_affine(state: State, interpolation: Any = "nearest", fill: Any = Non
 def prepare_rotate(
     state: State, interpolation: Any = "nearest", expand: bool = False, center: Any = None, fill: Any = None
 ) -> Encode:
-    op: Op | None = None  # reused as in prepare_crop, while the output size stays the same
+    @functools.lru_cache(_SIZES)
+    def sized(size: tuple[int, int]) -> Op:
+        return state.op("rotate", static=(*size, *_warped(state, interpolation, fill)), shape=state.resized(*size))
 
     def encode(angle: float) -> list[Op]:
-        nonlocal op
         turns = _quarter_turns(state, angle, expand, center)
         if turns is not None:
             height, width = state.size if turns % 2 == 0 else state.size[::-1]
             return [state.op("turn", static=(turns,), shape=state.resized(height, width))] if turns else []
         numbers, size = rotate_numbers(*state.size, angle, expand, center)
-        if op is None or op.shape[-2:] != size:
-            static = (*size, *_warped(state, interpolation, fill))
-            op = state.op("rotate", static=static, shape=state.resized(*size))
-        return [op.given(*numbers)]
+        return [sized(size).given(*numbers)]
 
     return encode
 

@@ -5,8 +5,8 @@ its own order. A conversion joins the resize after it, a normalization the blur 
 images are fused: pixel ops with one or three channels, resize, warps and blur with up to four. Other ops stay for the
 eager kernels.
 
-The result for a track depends on the kinds of its ops and on one more question: whether a crop lies inside the image.
-So the fusion is computed once for all samples that go the same way; per sample only the numbers are assembled.
+The result for a track depends on the kinds of its ops, and on whether a crop lies inside the image. So the fusion is
+computed once for all samples with the same kinds; for each sample only the numbers are assembled.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from .triton.pixels import CONTRASTS, FLIP_HORIZONTALLY, FLIP_VERTICALLY, PixelO
 
 Ops = tuple[Op, ...]
 
-#: Ops with a faster kernel, and the extra static values it takes: a conversion before, a normalization after.
+#: Ops with a fused kernel, and its further static values: for a conversion before, or a normalization after.
 _ALSO_FAST: dict[str, tuple[None, ...]] = {
     "resample": (None,),
     "affine": (),
@@ -36,9 +36,9 @@ _ALSO_FAST: dict[str, tuple[None, ...]] = {
     "equalize": (),
     "pillow_autocontrast": (),
 }
-#: Of these, the ones whose faster kernel takes uint8 only.
+#: Of these, the ones whose fused kernel takes uint8 only.
 _ON_BYTES = frozenset({"equalize", "pillow_autocontrast"})
-#: Fill values and means of up to this many channels are passed as kernel arguments.
+#: Maximum number of channels whose fill values and means are passed as kernel arguments.
 _CHANNELS = 4
 _FLIPS = {"horizontal_flip": FLIP_HORIZONTALLY, "vertical_flip": FLIP_VERTICALLY}
 _CODES = {
@@ -62,15 +62,15 @@ _ON_PIXELS = {*_FLIPS, *_CODES, "to_dtype", "normalize"}
 _TO_FLOAT = {"multiply": (1.0 / 255.0, 1.0), "divide": (1.0, 255.0), "cast": (1.0, 1.0)}
 _TO_UINT8 = {"multiply": (255.0 + 1.0 - 1e-3,), "cast": (1.0,)}
 _DTYPES = (torch.uint8, torch.float32)
-_WAYS = 1024  # limit on cached ways
+_WAYS = 1024  # limit on cached fusions
 
 
 class Codes(NamedTuple):
-    """Program without its operands. These follow it in the numbers of an op, two for each code.
+    """Program without its operands, which follow it in the numbers of an op, two for each code.
 
     Attributes:
         contrasts: the number of codes that need the image's mean.
-        points: indices of the codes that take a table; their first operand is the table itself.
+        points: indices of the codes whose first operand is a table.
         pillow: whether some codes are Pillow's.
     """
 
@@ -85,9 +85,9 @@ class Programs(NamedTuple):
     """Arguments of one launch.
 
     Attributes:
-        numbers: int32: the flips of each sample, then the codes of each, then all tables, four levels in a number.
+        numbers: int32: the flips of each sample, the codes of each sample, and all tables, four levels in a number.
         operands: two for each code.
-        longest: the largest number of codes in a program; shorter ones are padded with the code that ends them.
+        longest: the largest number of codes in a program; shorter programs are padded with the code that ends them.
         contrasts: the largest number of codes in a program that need the image's mean.
         pillow: whether some codes are Pillow's.
     """
@@ -100,7 +100,7 @@ class Programs(NamedTuple):
 
 
 def fused(track: Track, shape: Shape, dtype: torch.dtype) -> Track:
-    """Return the fused ops and their sites for an image of ``shape`` and ``dtype``."""
+    """Return the fused ops and their sites for an image of ``shape`` (channels first) and ``dtype``."""
     ops, sites = track
     return _way(tuple([op.kind for op in ops]), sites, tuple(shape[:-2]), dtype).fused(ops, shape)
 
@@ -110,9 +110,9 @@ class _Part(NamedTuple):
 
     kind: Kind
     site: float
-    at: int  # index of the source op in the unfused track, which has the numbers and the shape
-    cut: Shape = ()  # height and width that replace the shape's, if a crop was moved before the op
-    box: int | None = None  # index of the crop that serves as this resize's box
+    at: int  # index in the unfused track of the op that has the numbers and the shape
+    cut: Shape = ()  # height and width in place of the shape's, if a crop was moved before the op
+    box: int | None = None  # index of the crop that is this resize's box
     run: tuple[_Part, ...] = ()  # the ops that form one program
 
 
@@ -175,8 +175,7 @@ def _fused(parts: Sequence[_Part], channels: Shape, dtype: torch.dtype) -> list[
 
     def end_run() -> None:
         if run:
-            # Offset from the site of the op before, so that samples with one op less before theirs still share the
-            # site.
+            # Half a site after the op before, so that samples with one op less in the run share the site.
             site = (made[-1].site if made else -1) + 0.5
             alone = len(run) == 1 and run[0].kind.name == "to_dtype"
             made.append(run[0]._replace(site=site) if alone else _program(run, site))
@@ -224,7 +223,7 @@ def _fast(kind: Kind, channels: Shape, dtype: torch.dtype) -> Kind:
 
 
 def _is_pillows_alone(kind: Kind) -> bool:
-    """Return whether it is a resize of a Pillow image by a filter for which there is no fused kernel."""
+    """Return whether the op resizes a Pillow image by a filter that has no fused kernel."""
     return kind.name == "resample" and kind.static[-1] is not None and kind.static[2] not in ("bilinear", "bicubic")
 
 
@@ -302,8 +301,7 @@ def _codes(run: Sequence[_Part]) -> Codes:
 
 
 def _code(kind: Kind) -> PixelOp | None:
-    """Return the program code of an op, or None for flips (done when the image is read) and normalization (done at the
-    end)."""
+    """Return the program code of an op; None for flips, made by the read, and normalization, made by the write."""
     if kind.name == "to_dtype":
         return PixelOp.TO_UINT8 if kind.dtype == torch.uint8 else PixelOp.TO_FLOAT
     return _CODES.get(kind.name)
@@ -319,7 +317,7 @@ _WITH_FACTOR = (
 
 
 def _operands(kind: Kind) -> Callable[[Op], tuple[Any, float]]:
-    """Return the function from an op to its two operands, equal to those of :func:`encode`; for POINT, its table."""
+    """Return the function from an op to its two operands, as by :func:`encode`; the first of POINT is its table."""
     code = _code(kind)
     assert code is not None
     if code is PixelOp.POINT:

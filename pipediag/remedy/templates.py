@@ -9,6 +9,7 @@ image, which has no tape.
 from __future__ import annotations
 
 import enum
+import functools
 import inspect
 import operator
 from collections.abc import Callable
@@ -65,17 +66,11 @@ class Template:
 
     def __init__(self, name: str, call: Call) -> None:
         self._call = call
-        self._encoding = _encoding(name, self, call)
-        self._encodes: dict[State, _Encode] = {}
+        self._encoder = functools.lru_cache(_STATES)(_encoding(name, self, call))
 
     def onto(self, tape: Tape, drawn: Drawn) -> None:
         """Write the call to the tape."""
-        encode = self._encodes.get(tape.state)
-        if encode is None:
-            if len(self._encodes) >= _STATES:
-                self._encodes.clear()
-            encode = self._encodes[tape.state] = self._encoding(tape.state)
-        tape.add(encode(drawn), self, drawn)
+        tape.add(self._encoder(tape.state)(drawn), self, drawn)
 
     def __call__(self, drawn: Drawn) -> Call:
         """Return the call with the values in place of the tokens."""

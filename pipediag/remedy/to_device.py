@@ -20,12 +20,12 @@ from .streams.handover import Ready, moved
 from .streams.labels import labelled
 from .worker import PackingSide, Sent, Unrecorded, handed_on, packing
 
-#: Number of a worker's slots in addition to those in transit: for batches that are being copied.
+#: Number of a worker's slots for batches that are being copied, in addition to those in transit.
 _HELD = 3
 
 
 class ToDevice(Feed):
-    """Feed of a loader's batches that runs the moved transforms on the device; with an empty plan, it runs none.
+    """Feed of a loader's batches that runs the moved transforms on the device, if any.
 
     Batches go from workers to a GPU through a ring of page-locked memory, without torch's pinning thread.
 
@@ -81,7 +81,7 @@ class ToDevice(Feed):
 
 
 def _sending(loader: DataLoader[Any], plan: Plan, device: torch.device) -> DataLoader[Any]:
-    """Return a loader with the same sampler, generator and worker settings, whose batches are packed."""
+    """Return a copy of the loader whose batches come packed."""
     ring = None
     if loader.num_workers and device.type == "cuda":
         slots = (loader.prefetch_factor or 2) + _HELD

@@ -737,9 +737,9 @@ def told_by(*ops: Verdict, **settings: Any) -> Certificate:
 def test_the_lines_of_a_certificate() -> None:
     proof = told_by(
         Verdict("crop", 9, Difference()),
-        Verdict("resize", 8, Difference(1e-3, 0.0, 0.25)),
-        Verdict("rotate", 7, Difference(2e-3, 0.0, 0.5), Difference(0.0021, 0.0, 0.5)),
-        Verdict("posterize", 6, Difference(1, 0.0, 5e-4, floating=False)),
+        Verdict("resize", 8, Difference(1e-3, 0.25)),
+        Verdict("rotate", 7, Difference(2e-3, 0.5), Difference(0.0021, 0.5)),
+        Verdict("posterize", 6, Difference(1, 5e-4, floating=False)),
     )
     assert str(proof).splitlines() == [
         "ok   crop (9 samples): equal",
