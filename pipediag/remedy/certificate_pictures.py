@@ -58,28 +58,24 @@ class Pictures:
 
     def _add(self, made: Tensor, want: Tensor) -> None:
         if made.shape != want.shape or made.dtype != want.dtype:
-            raise _NotAnImage
+            raise ValueError("no pair of images")
         made, want = _levels(made.cpu(), want), _levels(want, want)
         largest = float((made - want).abs().max())
         if not math.isfinite(largest):
-            raise _NotAnImage
+            raise ValueError("no finite difference")
         self._number -= 1  # of two that differ as much, the first is kept
         add = heapq.heappush if len(self._kept) < MOST else heapq.heappushpop
         add(self._kept, (largest, self._number, want, made))
 
 
-class _NotAnImage(Exception):
-    """A tensor that cannot be drawn."""
-
-
 def _planes(image: Tensor) -> Tensor:
     """Return an image as CHW."""
     if image.dim() != 3 or not (image.dtype == torch.uint8 or image.is_floating_point()):
-        raise _NotAnImage
+        raise ValueError("no image")
     if image.shape[0] not in (1, 3):
         image = image.permute(2, 0, 1)
     if image.shape[0] not in (1, 3) or min(image.shape) < 1 or min(image.shape[1:]) < 2:
-        raise _NotAnImage
+        raise ValueError("no image")
     return image
 
 
@@ -89,7 +85,7 @@ def _levels(image: Tensor, scale: Tensor) -> Tensor:
         return image.float()
     low, high = (float(end) for end in torch.aminmax(scale.float()))
     if not (math.isfinite(low) and math.isfinite(high)):
-        raise _NotAnImage
+        raise ValueError("no finite range")
     return (image.float() - low) * (255.0 / ((high - low) or 1.0))
 
 

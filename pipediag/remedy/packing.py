@@ -186,33 +186,23 @@ def _boxes(tapes: Sequence[Tape], tracks: Sequence[Any], resized: bool) -> list[
 
 def _needed(tape: Tape, ops: Sequence[Op], resized: bool) -> Box | None:
     """Return the box that the first crop takes, or the first resize if ``resized``; None if that is the whole image."""
-    if is_undecoded(tape.source):
+    op = next((op for op in ops if op.name not in EACH_PIXEL), None)
+    takes_box = op is not None and (op.name == "crop" or (op.name == "resample" and resized))
+    if op is None or not takes_box or is_undecoded(tape.source):
         return None
-    for op in ops:
-        if op.name in EACH_PIXEL:
-            continue
-        if op.name == "crop":
-            box = (*op.numbers, *op.static)
-        elif op.name == "resample" and resized:
-            box = op.numbers
-        else:
-            return None
-        top, left, height, width = (int(number) for number in box)
-        part = inside(box, tape.source_size) and (height, width) != tape.source_size
-        return (top, left, height, width) if part else None
-    return None
+    box = (*op.numbers, *op.static) if op.name == "crop" else op.numbers
+    top, left, height, width = (int(number) for number in box)
+    part = inside(box, tape.source_size) and (height, width) != tape.source_size
+    return (top, left, height, width) if part else None
 
 
 def _trimmed(ops: tuple[Op, ...], sites: tuple[int, ...], box: Box) -> tuple[tuple[Op, ...], tuple[int, ...]]:
     """Return ops and sites for an image of which only ``box`` is sent: without the crop, or with a resize of it all."""
-    before: list[Op] = []
-    for k, op in enumerate(ops):
-        if op.name == "crop":
-            return (*before, *ops[k + 1 :]), (*sites[:k], *sites[k + 1 :])
-        if op.name == "resample":
-            return (*before, op._replace(numbers=(0, 0, *box[2:])), *ops[k + 1 :]), sites
-        before.append(op._replace(shape=(*op.shape[:-2], *box[2:])))
-    raise AssertionError("only a crop or a resize needs a part of an image")
+    k = next(k for k, op in enumerate(ops) if op.name not in EACH_PIXEL)
+    before = [op._replace(shape=(*op.shape[:-2], *box[2:])) for op in ops[:k]]
+    if ops[k].name == "crop":
+        return (*before, *ops[k + 1 :]), (*sites[:k], *sites[k + 1 :])
+    return (*before, ops[k]._replace(numbers=(0, 0, *box[2:])), *ops[k + 1 :]), sites
 
 
 class _Images:

@@ -117,10 +117,6 @@ def undecoded_tensors() -> Iterator[None]:
         yield
 
 
-def _decode_again(original: Callable[..., Any], encoded: bytes, mode: int) -> Any:
-    return original(torch.frombuffer(bytearray(encoded), dtype=torch.uint8), mode)
-
-
 _MODES = (ImageReadMode.UNCHANGED.value, ImageReadMode.RGB.value)
 
 
@@ -130,7 +126,10 @@ def _decoding(original: Callable[..., Any]) -> Callable[..., Any]:
         if usual and mode in _MODES and not apply_exif_orientation:
             encoded = decodable(data.numpy().tobytes())
             if encoded is not None:
-                return UndecodedTensor.of(encoded, partial(_decode_again, original, encoded.data, mode))
+                file = encoded.data
+                return UndecodedTensor.of(
+                    encoded, lambda: original(torch.frombuffer(bytearray(file), dtype=torch.uint8), mode)
+                )
         return original(data, mode, apply_exif_orientation)
 
     return decode
