@@ -13,10 +13,10 @@ from torch import Tensor
 from torch.utils.data import get_worker_info
 
 from .decoding import Files
-from .fuse import programs
 from .kernels import RAGGED
 from .ops import Op, Shape
 from .packed_batch import Launch, Packed, Plain, Result, Section, Selection, Source
+from .pixel_programs import programs
 from .program import Program, Step, Take
 from .ring import Claim, Ring, shared_memory
 from .undecoded import Undecoded, is_undecoded

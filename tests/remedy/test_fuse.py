@@ -15,8 +15,9 @@ from torch import Tensor
 
 from pipediag.remedy import encoders, fuse, kernels, picture_ops
 from pipediag.remedy.batched import colour, pillow_colour, pointwise
-from pipediag.remedy.fuse import Codes, fused, programs
+from pipediag.remedy.fuse import fused
 from pipediag.remedy.ops import Op, Shape, State
+from pipediag.remedy.pixel_programs import Codes, programs
 from pipediag.remedy.triton.pixels import FLIP_HORIZONTALLY, FLIP_VERTICALLY, PixelOp, encode
 
 Track = tuple[tuple[Op, ...], tuple[float, ...]]
