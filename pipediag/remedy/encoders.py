@@ -146,7 +146,7 @@ def _resampled(state: State, size: tuple[int, int], interpolation: Any, antialia
     if mode in ("lanczos", "box", "hamming"):
         raise NotRecordable(f"resizing with interpolation={mode!r} has no kernel on the device")
     if state.dtype == torch.bool and mode in ("bilinear", "bicubic"):
-        raise NotRecordable("truth values are interpolated")
+        raise NotRecordable("boolean pixels are interpolated")
     smooth = mode in ("bilinear", "bicubic") and bool(antialias)
     return state.op("resample", static=(*size, mode, smooth, state.fixed, None), shape=state.resized(*size))
 
@@ -222,11 +222,7 @@ def prepare_perspective(
     state: State, startpoints: Any, endpoints: Any, interpolation: Any = "bilinear", fill: Any = None
 ) -> Encode:
     op = state.op("perspective", static=_warped(state, interpolation, fill))
-
-    def encode(coefficients: Any) -> list[Op]:
-        return [op.given(*perspective_numbers(startpoints, endpoints, coefficients))]
-
-    return encode
+    return lambda coefficients: [op.given(*perspective_numbers(startpoints, endpoints, coefficients))]
 
 
 def elastic(state: State, displacement: Tensor, interpolation: Any = "bilinear", fill: Any = None) -> list[Op]:
@@ -279,10 +275,7 @@ def adjust_gamma(state: State, gamma: float, gain: float = 1) -> list[Op]:
 
 
 def _plain(name: str) -> Callable[..., list[Op]]:
-    def encode(state: State) -> list[Op]:
-        return [_levelled(name, state).op(name)]
-
-    return encode
+    return lambda state: [_levelled(name, state).op(name)]
 
 
 def rgb_to_grayscale(state: State, num_output_channels: int = 1, *, name: str = "grayscale") -> list[Op]:
@@ -319,7 +312,7 @@ def prepare_gaussian_blur(state: State, kernel_size: Any) -> Encode:
 def gaussian_noise(state: State, mean: float = 0.0, sigma: float = 0.1, clip: bool = True) -> list[Op]:
     """Draw the noise here, from the generator that torchvision would use."""
     if state.strided:
-        raise NotRecordable("noise is drawn in the order in which the pixels lie, which is unusual here")
+        raise NotRecordable("noise is drawn in the order of the pixels in memory, which is unusual here")
     drawn = torch.randn(state.shape, dtype=state.dtype if state.dtype.is_floating_point else torch.float32)
     return [state.op("gaussian_noise", static=(float(mean), float(sigma), bool(clip)), bulk=drawn)]
 

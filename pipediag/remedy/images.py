@@ -172,7 +172,7 @@ class RecordingStack(_Unreadable, torch.Tensor):  # type: ignore[misc]
         shape, dtype, *_ = parts[0].tape.state
         for part in parts:
             if not isinstance(part, _Unreadable):
-                raise NotRecordable("images are stacked with what is none that is recorded")
+                raise NotRecordable("images are stacked with something that is no recorded image")
             state = part.tape.state
             if state.shape != shape:
                 raise RuntimeError(f"stack expects each tensor to be equal size, but got {shape} and {state.shape}")
@@ -212,7 +212,7 @@ def _name(func: Any) -> str:
 def _stacked(tensors: Any, dim: int = 0, *, out: Any = None) -> RecordingStack:
     parts = list(tensors)
     if dim not in (0, -1 - parts[0].ndim) or out is not None or not all(isinstance(p, _Unreadable) for p in parts):
-        raise NotRecordable("images are stacked along another dimension than the first, or with what is no image")
+        raise NotRecordable("images are not stacked along the first dimension, or with something that is no image")
     return RecordingStack.made_of(parts)
 
 

@@ -186,7 +186,7 @@ class Packed:
         if not isinstance(self.slot, Lease):
             return None
         if self.slot.ending:
-            raise UsageError("this batch has been released, and its memory may hold another one: use it once, before")
+            raise UsageError("this batch has been released, and its memory may hold another one: use a batch only once")
         return self.slot
 
     def __getstate__(self) -> dict[str, Any]:

@@ -44,7 +44,7 @@ def transform(
     fillcolor: Any = None,
 ) -> list[Op]:
     if data is None or not isinstance(method, int) or 0 in size:
-        raise NotRecordable("a picture is transformed by an object of its own")
+        raise NotRecordable("a picture is transformed by an object, or to nothing")
     width, height = size
     interpolation = encoders.interpolation_name(resample)
     if interpolation not in _INTERPOLATIONS:

@@ -110,7 +110,7 @@ def unhidden() -> Iterator[None]:
     before = NotRecordable.raised
     yield
     if NotRecordable.raised != before:
-        raise NotRecordable("its own code catches that it needs pixels")
+        raise NotRecordable("its own code hides that it needs pixels")
 
 
 def stood_in(value: Any) -> Any:

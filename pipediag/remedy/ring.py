@@ -189,7 +189,7 @@ def _arrived(
     ring = _RINGS.get(token)
     if ring is None:
         raise PipediagError(
-            "a batch arrived for a ring that is gone: the iterator's dataset or collate function has to hold it"
+            "a batch arrived for a ring that is gone: the iterator's dataset or collate function must hold it"
         )
     return ring.lease(worker, number, size, ticket, storage)
 
@@ -242,7 +242,7 @@ class Lease:
         self.release()
 
     def __reduce__(self) -> NoReturn:
-        raise TypeError("a batch in shared memory that is used again cannot be copied or pickled: clone its tensors")
+        raise TypeError("a batch in reused shared memory cannot be copied or pickled: clone its tensors")
 
 
 class _Mapped:

@@ -49,7 +49,7 @@ class ToDevice(Feed):
     def begin(self) -> Iterator[Sent]:
         plan = self._plan
         if any(link.stale() for link in plan.moved.values()):
-            self.why = "code of your own that was moved holds something else than when it was proven"
+            self.why = "your own code that was moved has changed since it was proven"
             plan, self._twin = Plan(), None
         if self._twin is None or not self.single:  # a ring serves the workers of one iterator
             self._twin = _sending(self._loader, plan, self.device)
