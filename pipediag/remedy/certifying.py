@@ -173,7 +173,7 @@ class _Comparison:
         self._faithful = self._draws_equal = True
         self._samples = self._unrecorded = 0
         self._why = ""
-        self._inexact: dict[Elsewhere, None] = {}  # in order
+        self._inexact: dict[Elsewhere, None] = {}  # an ordered set
         self._skipped: set[str] = set()  # links that chance may skip
         self._taken: set[str] = set()  # links that some sample took
         self._pictures = Pictures()

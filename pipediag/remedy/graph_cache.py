@@ -20,7 +20,7 @@ from .streams.capture import captured
 
 #: Number of batches with the same launches before they are captured.
 _SEEN = 3
-#: Limits on captured launch sequences and on counted ones.
+#: Limits on the numbers of captured and of counted launch sequences.
 _MOST, _COUNTED = 2, 64
 
 

@@ -1,7 +1,7 @@
 """Hook functional calls: through torchvision's dispatcher, and by patching the functions that bypass it.
 
-The dispatcher gets kernels for types of our own, permanently. The other functions are patched during a recording, and
-handle other images than recording ones as before.
+The dispatcher gets kernels for types of our own, permanently. The other functions are patched during a recording. They
+handle all other images as before.
 """
 
 from __future__ import annotations
@@ -138,8 +138,8 @@ def _convert_image_dtype(image: Any, dtype: torch.dtype = torch.float) -> Any:
 
 
 def _patches() -> Iterator[tuple[Any, str, _Function | None, _Function | None]]:
-    """Yield owner and name of each function outside the dispatcher, and what records it on tensors and on pictures:
-    None if it handles them itself."""
+    """Yield owner and name of each function outside the dispatcher, and the functions that record it on tensors and on
+    pictures; None if it handles them itself."""
     for name in OLDER:
         if hasattr(older, name):
             encode = None if name in IN_PLACE else FUNCTIONS.get(OLDER[name])  # those in place take tensors only

@@ -217,7 +217,7 @@ def _stacked(tensors: Any, dim: int = 0, *, out: Any = None) -> RecordingStack:
 
 
 def _written(image: Any, index: Any, value: Any) -> None:
-    """Record ``image[:, top:bottom, left:right] = value`` as the erasing of a box, which it is."""
+    """Record ``image[:, top:bottom, left:right] = value`` as erasing a box."""
     shape, dtype, _, mask, *_ = image.tape.state
     box = None if mask else _box(index, shape)  # torchvision erases no masks
     value = value.clone() if isinstance(value, Tensor) else value
@@ -270,7 +270,7 @@ def is_recording(value: Any) -> bool:
 
 
 def stand_in(value: Any) -> Any:
-    """Return a recording image for a tensor ``(C, H, W)``, a mask ``(H, W)`` or a Pillow image; None for all else."""
+    """Return a recording image for a tensor ``(C, H, W)``, a mask ``(H, W)`` too, or a Pillow image; otherwise None."""
     if isinstance(value, PIL.Image.Image):
         if value.mode not in BANDS:
             return None

@@ -60,7 +60,7 @@ def pack(batch: Any, fuse: bool = False, ring: Ring | None = None) -> Packed:
 
     def other(value: Any) -> Any:
         if not is_recording(value):
-            _look_for_images(value)
+            _check_holds_no_image(value)
             return value
         begin = len(tapes)
         tapes.extend(image.tape for image in _images(value))
@@ -139,7 +139,7 @@ def _stride(tensor: Tensor) -> tuple[int, ...] | None:
     return tuple(tensor.stride()) if tensor.permute(outermost_first).is_contiguous() else None
 
 
-def _look_for_images(value: Any) -> None:
+def _check_holds_no_image(value: Any) -> None:
     """Raise if a recorded image is lost: it became an empty tensor, or is inside an object of the user's."""
     if isinstance(value, Tensor):
         if value.is_meta:

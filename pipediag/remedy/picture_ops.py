@@ -221,11 +221,11 @@ def pad(state: State, padding: Any, fill: Any = None, padding_mode: str = "const
     if len(levels) not in (1, state.channels):
         raise NotRecordable(f"{len(levels)} fills for {state.channels} channels")
     if padding_mode != "constant":
-        _look_for_pixels_to_pad_with(state, encoders.paddings(padding), padding_mode)
+        _check_padding(state, encoders.paddings(padding), padding_mode)
     return encoders.pad(state, padding, [min(max(int(level), 0), 255) for level in levels], padding_mode)
 
 
-def _look_for_pixels_to_pad_with(state: State, padding: tuple[int, ...], mode: str) -> None:
+def _check_padding(state: State, padding: tuple[int, ...], mode: str) -> None:
     """Raise for a padding that torchvision leaves to numpy: larger than the image, or negative."""
     most = {"reflect": -1, "symmetric": 0}.get(mode)
     height, width = state.size

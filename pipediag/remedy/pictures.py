@@ -92,7 +92,7 @@ _ENHANCERS: dict[type, str] = {
 
 
 def image_ops() -> Iterator[tuple[str, Callable[..., Any]]]:
-    """Yield the functions of ``PIL.ImageOps`` to patch, by name, and what records each."""
+    """Yield the name of each function of ``PIL.ImageOps`` to patch, and the function that records it."""
     for name, encode in IMAGE_OPS.items():
         yield name, recorded(encode, getattr(ImageOps, name))
     yield "pad", _pad

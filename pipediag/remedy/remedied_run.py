@@ -115,7 +115,7 @@ class RemediedRun:
             try:
                 with self._aside():
                     batches = iter(self.offloaded)
-                # Unlike a generator, a chain goes on after an error of the plain loader.
+                # Unlike a generator, a chain continues after an error of the plain loader.
                 return itertools.chain.from_iterable(self._parts(batches, self._drawn.latest))
             except Exception as error:
                 self.give_up(in_one_line(error))
@@ -266,7 +266,7 @@ class RemediedIterator(_BaseDataLoaderIter):  # type: ignore[misc]
 
 
 class _Reporting:
-    """Iterator that reports each error before it raises it. Unlike a generator, it goes on after an error."""
+    """Iterator that reports each error before it raises it. Unlike a generator, it continues after an error."""
 
     def __init__(self, batches: Iterator[Any], report: Callable[[Exception], None]) -> None:
         self._batches = batches

@@ -268,7 +268,7 @@ class _PageLock:
     def __init__(self, device: torch.device) -> None:
         self._device = -1
         if torch.cuda.is_available():
-            # The device of the thread that makes the ring: another thread's may be one without a CUDA context.
+            # The device of the thread that makes the ring: on another thread's, this would create a needless context.
             self._device = torch.cuda.current_device() if device.index is None else device.index
 
     def lock(self, storage: torch.UntypedStorage) -> bool:

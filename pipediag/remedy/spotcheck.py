@@ -17,7 +17,7 @@ from .trial import witnesses
 EVERY, SAMPLES = 500, 2
 #: Fraction of a run's time that checks may take.
 _SHARE = 0.005
-#: Seconds before the first check, which takes some hundred milliseconds: that fraction.
+#: Seconds before the first check, which takes some hundred milliseconds.
 AFTER = 60.0
 
 

@@ -154,7 +154,7 @@ def _can_be_told(name: str, call: Call) -> bool:
 
 
 def _is_plain(setting: Any) -> bool:
-    """Return whether the setting is the same while the transform's attributes are. Tensors may be written into."""
+    """Return whether the setting can only change with the transform's attributes. A tensor can be written into."""
     if type(setting) in (list, tuple):
         return all(map(_is_plain, setting))
     return setting is None or isinstance(setting, (int, float, str, enum.Enum, torch.dtype))

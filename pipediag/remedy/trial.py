@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from torch.utils.data import DataLoader
 
-from ..loop.separate_process import Collate, Task, tried
+from ..loop.separate_process import Collate, tried
 from .certificate_samples import Real, Recorded, real, recorded
 from .custom import Reference, Refused, reference_of
 from .ops import NotRecordable
@@ -23,6 +23,8 @@ from .scouting import Found, find, given_to
 
 #: Number of samples that :func:`witnesses` makes at a time.
 _TOGETHER = 8
+
+_tried = partial(tried, refusal=NotRecordable)
 
 
 def found(loader: DataLoader[Any], start: Plan, samples: int) -> Found:
@@ -68,9 +70,3 @@ def _reference(dataset: Any, collate: Collate, indices: list[Any], place: Place)
         return reference_of(link_at(dataset, place), images)
     except Refused as refused:
         return Refused(str(refused))
-
-
-def _tried(
-    loader: DataLoader[Any], task: Task, samples: int, together: int | None = None, seed: int = 0
-) -> Iterator[Any]:
-    return tried(loader, task, samples, together, seed, NotRecordable)

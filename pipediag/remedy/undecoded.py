@@ -1,4 +1,4 @@
-"""Define what images have in common whose files the device decodes: Pillow's pictures and torchvision's tensors."""
+"""Provide the base class of images whose files the device decodes: Pillow's pictures and torchvision's tensors."""
 
 from __future__ import annotations
 
