@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import random
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
@@ -61,6 +62,16 @@ def of_any_size(index: int) -> Tensor:
 
 def picture_of_any_size(index: int) -> PIL.Image.Image:
     return PIL.Image.fromarray(of_any_size(index).permute(1, 2, 0).numpy())
+
+
+def jpeg(
+    height: int = 37, width: int = 53, seed: int = 0, mode: str = "RGB", format: str = "JPEG", **options: Any
+) -> bytes:
+    """A file of noise."""
+    noise = np.random.default_rng(seed).integers(0, 256, (height, width, 3), dtype=np.uint8)
+    file = io.BytesIO()
+    PIL.Image.fromarray(noise).convert(mode).save(file, format, **options)
+    return file.getvalue()
 
 
 def draws() -> tuple[Tensor, float, float]:

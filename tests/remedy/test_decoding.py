@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -29,6 +28,7 @@ from pipediag.remedy.plan import Plan
 from pipediag.remedy.replay import replay
 
 from .conftest import GPU
+from .sameness import jpeg
 
 CPU = torch.device("cpu")
 CHAIN = T.Compose([T.RandomResizedCrop(32), T.RandomHorizontalFlip(), T.ToTensor(), T.Normalize([0.5] * 3, [0.3] * 3)])
@@ -46,8 +46,6 @@ KINDS = {
 
 
 def encoded(kind: str, height: int, width: int, seed: int = 0, quality: int = 75) -> bytes:
-    noise = np.random.default_rng(seed).integers(0, 256, (height, width, 3), dtype=np.uint8)
-    picture, file = PIL.Image.fromarray(noise), io.BytesIO()
     options: dict[str, Any] = {
         "4:4:4.jpg": {"subsampling": 0},
         "4:2:2.jpg": {"subsampling": 1},
@@ -57,9 +55,8 @@ def encoded(kind: str, height: int, width: int, seed: int = 0, quality: int = 75
         exif = PIL.Image.Exif()
         exif[0x0112] = 6
         options = {"exif": exif}
-    picture = picture.convert({"grey.jpg": "L", "cmyk.jpg": "CMYK"}.get(kind, "RGB"))
-    picture.save(file, "PNG" if kind == "png.jpg" else "JPEG", quality=quality, **options)
-    return file.getvalue()
+    mode, format = {"grey.jpg": "L", "cmyk.jpg": "CMYK"}.get(kind, "RGB"), "PNG" if kind == "png.jpg" else "JPEG"
+    return jpeg(height, width, seed, mode, format, quality=quality, **options)
 
 
 @pytest.fixture(scope="module")

@@ -24,13 +24,7 @@ from pipediag.remedy.jpeg_header import decodable
 from pipediag.remedy.undecoded import Undecoded, is_undecoded
 from pipediag.remedy.undecoded_pictures import undecoded_pictures
 
-PIXELS = np.random.default_rng(0).integers(0, 256, (37, 53, 3), dtype=np.uint8)
-
-
-def jpeg(mode: str = "RGB", format: str = "JPEG", **options: Any) -> bytes:
-    file = io.BytesIO()
-    PIL.Image.fromarray(PIXELS).convert(mode).save(file, format, **options)
-    return file.getvalue()
+from .sameness import jpeg
 
 
 def undecoded(data: bytes) -> Any:
@@ -80,8 +74,8 @@ def with_byte(marker: int, at: int, value: int) -> bytes:
         pytest.param(with_byte(0xDA, 7, 9), id="a scan of an unknown component"),
         pytest.param(with_byte(0xE0, 3, 0), id="a segment of no length"),
         pytest.param(jpeg(progressive=True), id="progressive"),
-        pytest.param(jpeg("L"), id="grey"),
-        pytest.param(jpeg("CMYK"), id="CMYK"),
+        pytest.param(jpeg(mode="L"), id="grey"),
+        pytest.param(jpeg(mode="CMYK"), id="CMYK"),
         pytest.param(adobe_rgb(), id="RGB without a transform"),
         pytest.param(of_other_precision(), id="12 bits"),
         pytest.param(with_other_sampling(), id="4:1:1"),

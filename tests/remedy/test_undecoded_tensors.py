@@ -27,15 +27,10 @@ from pipediag.remedy.packing import pack
 from pipediag.remedy.undecoded import is_undecoded
 from pipediag.remedy.undecoded_tensors import undecoded_tensors
 
+from .sameness import jpeg
+
 pytestmark = pytest.mark.filterwarnings("ignore:The image decoding and encoding:DeprecationWarning")
 CPU = torch.device("cpu")
-
-
-def jpeg(height: int = 37, width: int = 53, seed: int = 0, mode: str = "RGB", **options: Any) -> bytes:
-    noise = np.random.default_rng(seed).integers(0, 256, (height, width, 3), dtype=np.uint8)
-    file = io.BytesIO()
-    PIL.Image.fromarray(noise).convert(mode).save(file, "JPEG", **options)
-    return file.getvalue()
 
 
 def as_bytes(data: bytes) -> Tensor:
