@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from .batched.warp import affine_numbers, perspective_numbers, rotate_numbers
+from .batched.warp_numbers import affine_numbers, perspective_numbers, rotate_numbers
 from .ops import NotRecordable, Op, State, inside
 
 #: Returns the ops to replay for drawn values.

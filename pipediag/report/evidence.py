@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from ..analysis import Diagnosis
 from ..analysis.chain import why_unsplit
-from ..analysis.ladder import known
 from ..analysis.sentences import number, percent
 from ..session import CONTROLS, RUNG_MEANING, Session, ordered, settings_of
+from ..session import is_rung as known
 from .document import Listing, Section, Table
 
 

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from ..analysis import Diagnosis
-from ..analysis.recommend.view import named
 from ..analysis.remedy import BESIDE, DECODING, HAND_OFF, Outcome, best, commands_to_keep, outcomes, remedy_of
 from ..analysis.savings import of_remedy
-from ..analysis.sentences import elsewhere, number
+from ..analysis.sentences import elsewhere, named, number
 from ..session import DECODED, HANDED_OVER, LOADED_ONCE, Apart, Keeping, Kept, Proof, Remedy
 from .document import Block, Code, Listing, Section
 from .savings import sentence

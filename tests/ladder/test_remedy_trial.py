@@ -166,7 +166,7 @@ def test_where_the_ladder_says_that_it_cannot_pay_no_batch_is_made(monkeypatch: 
     monkeypatch.setattr("pipediag.remedy.handoff.why_not", lambda loader, device: 1 / 0)
     session = Session(batch=BatchFacts(leaves=[Leaf("", [4], "int64", 8, 32, copied=False)]))
     made = trial(make(1), session=session, rung=HANDED_OVER)
-    assert made.feed is None and made.remedy.why_not == "the loop copies nothing of its batches to the device"
+    assert made.feed is None and made.remedy.why_not == "the loop copies no part of its batches to the device"
 
 
 @pytest.mark.parametrize(("ms", "samples"), [(0.1, 64), (400.0, 37), (60_000.0, 8)])

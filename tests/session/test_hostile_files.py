@@ -1,4 +1,4 @@
-"""Files that anybody may have written: a session is read and reported, or refused in one line, soon and in bounds."""
+"""Files from untrusted sources: a session is reported or refused in one line, within bounds of time and memory."""
 
 from __future__ import annotations
 
