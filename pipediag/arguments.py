@@ -1,4 +1,4 @@
-"""Check the numbers that a caller of pipediag's functions gives."""
+"""Check numbers that a caller passes to pipediag's functions."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from .errors import UsageError
 
 
 def positive(name: str, value: Any, unit: str) -> float:
-    """Return the value, a positive and finite number of ``unit``.
+    """Return the value if it is a positive, finite number; ``unit`` is for the message.
 
     Raises:
-        UsageError: it is not; a bool is no number here.
+        UsageError: it is not. A bool is no number here.
     """
     if _is(numbers.Real, value) and math.isfinite(value) and value > 0:
         return float(value)
@@ -21,10 +21,10 @@ def positive(name: str, value: Any, unit: str) -> float:
 
 
 def at_least(least: int, name: str, value: Any) -> int:
-    """Return the value, a whole number of at least ``least``.
+    """Return the value if it is a whole number of at least ``least``.
 
     Raises:
-        UsageError: it is not; a bool is no number here.
+        UsageError: it is not. A bool is no number here.
     """
     if _is(numbers.Integral, value) and value >= least:
         return int(value)

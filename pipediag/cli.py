@@ -1,6 +1,6 @@
 """The command line: the options of every command, and the one place that catches errors.
 
-The work of a command is in its own module in :mod:`pipediag.commands`, imported when the command runs.
+The work of a command is in a module of :mod:`pipediag.commands`, imported when the command runs.
 """
 
 from __future__ import annotations
@@ -22,8 +22,6 @@ if TYPE_CHECKING:
     from .commands.results import Results
     from .host.passes import Request
 
-#: Highest price of an hour.
-_HIGHEST = 1e9
 _FILE = click.Path()
 _SCRIPT = {"ignore_unknown_options": True, "allow_interspersed_args": False}
 _GROUPS = {
@@ -88,7 +86,7 @@ def _all(*options: _Decorator) -> _Decorator:
 
 
 class _Number(click.FloatRange):
-    """A number in a range; neither infinite nor NaN, which no comparison finds out of range."""
+    """A finite number in a range: NaN passes the comparisons of click's own type."""
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
         number = float(super().convert(value, param, ctx))
@@ -98,7 +96,7 @@ class _Number(click.FloatRange):
 
 
 def _delivering(function: _Command) -> _Command:
-    """Give the command one :class:`Results` in place of the options that say where its report goes."""
+    """Give the command one :class:`Results` instead of the options that say where its report goes."""
 
     @wraps(function)
     def command(*given: Any, outputs: tuple[str, ...], json: bool, quiet: bool, verbose: bool, **others: Any) -> int:
@@ -126,16 +124,16 @@ def _results(help: str, of_a_diagnosis: bool = False) -> _Decorator:
     endings = ".json, .md, .txt, .html" + ", or .json.gz for a timeline" * of_a_diagnosis
     return _all(
         click.option("-o", "--output", "outputs", multiple=True, metavar="FILE", callback=checked, type=_FILE,
-                     help=f"{help} ({endings}); repeatable. - is standard output, as JSON."),
-        click.option("--json", is_flag=True, help="Print JSON in place of the report, as -o - does."),
+                     help=f"{help} ({endings}); repeatable. - prints JSON."),
+        click.option("--json", is_flag=True, help="Print JSON instead of the report, as -o - does."),
         click.option("-q", "--quiet", is_flag=True, help="Print only the answer, in one line, and no progress."),
-        click.option("-v", "--verbose", is_flag=True, help="Print the whole report, not one screen of it."),
+        click.option("-v", "--verbose", is_flag=True, help="Print the whole report instead of one screen."),
         _delivering,
     )  # fmt: skip
 
 
-def _file(name: str, help: str) -> _Decorator:
-    return click.option(name, type=_FILE, metavar="FILE", help=help)
+def _file(name: str, help: str, metavar: str = "FILE") -> _Decorator:
+    return click.option(name, type=_FILE, metavar=metavar, help=help)
 
 
 def _seconds(name: str, default: float, help: str) -> _Decorator:
@@ -147,16 +145,19 @@ def _gate(help: str, default: float | None = None) -> _Decorator:
                         show_default=default is not None, help=help)  # fmt: skip
 
 
-_price = click.option("--price", type=_Number(0, _HIGHEST, min_open=True), metavar="PER_HOUR",
-                      help="What an hour of the machine costs, in any currency: say what changes save.")  # fmt: skip
-
-
 def _measuring(default_budget: float, gate: float | None = None, of_a_diagnosis: bool = True) -> _Decorator:
     """The options of every command that measures one script; ``gate`` is the default of ``--fail-over``."""
     return _all(
         _results("Also write a report to this file", of_a_diagnosis),
         _seconds("--budget", default_budget, "Seconds for measuring, from the first batch on."),
         _gate("Exit with code 3 if the input certainly costs more than PCT percent of a step.", gate),
+    )
+
+
+def _remedy(default_budget: float) -> _Decorator:
+    return _all(
+        click.option("--apply", is_flag=True, help="Then move the transforms to the device, and measure the gain."),
+        _seconds("--apply-budget", default_budget, "Seconds for preparing and measuring the remedy, beyond --budget."),
     )
 
 
@@ -173,7 +174,7 @@ def _rung_names(context: click.Context, option: click.Parameter, text: str | Non
 
 
 def _requesting(function: _Command) -> _Command:
-    """Give the command one :class:`Request` in place of the options that describe the measurement."""
+    """Give the command one :class:`Request` instead of the options that describe the measurement."""
 
     @wraps(function)
     def command(
@@ -186,6 +187,9 @@ def _requesting(function: _Command) -> _Command:
         rungs: list[str] | None = None,
         apply: bool = False,
         apply_budget: float = 0.0,
+        approximate: bool = False,
+        no_knobs: bool = True,
+        profile: str | None = None,
         **others: Any,
     ) -> int:
         from .host.passes import Request
@@ -194,18 +198,24 @@ def _requesting(function: _Command) -> _Command:
         target = Target.named(script, list(args), module)
         if workdir is not None:
             target = target.absolute()
-        return function(Request(target, budget, loader, workdir, rungs, apply_budget if apply else 0.0), **others)
+        request = Request(target, budget, loader, workdir, rungs, apply_budget if apply else 0.0, approximate)
+        request.knobs, request.profile = not no_knobs, str(Path(profile).resolve()) if profile is not None else ""
+        return function(request, **others)
 
     return command
 
 
-_DECODES = "decode JPEGs on the GPU too. In tests the pixels were the CPU's; that is not proven."
-_module = click.option("-m", "module", is_flag=True, help="SCRIPT is a module's name, as in python -m.")
+_DECODES = "also decode JPEGs on the GPU. Tests found the same pixels as on the CPU; that is not proven."
+_price = click.option("--price", type=_Number(0, 1e9, min_open=True), metavar="PER_HOUR",
+                      help="Price of one machine hour, in any currency, to say what changes save.")  # fmt: skip
 _rungs = click.option("--rungs", metavar="NAMES", callback=_rung_names,
                       help="Measure only these rungs, separated by commas.")  # fmt: skip
-_script = _all(click.argument("script", type=_FILE), click.argument("args", nargs=-1, type=click.UNPROCESSED))
+_script = _all(
+    click.option("-m", "module", is_flag=True, help="SCRIPT is a module's name, as in python -m."),
+    click.argument("script", type=_FILE),
+    click.argument("args", nargs=-1, type=click.UNPROCESSED),
+)
 _hosted = _all(
-    _module,
     click.option("--loader", type=click.IntRange(min=1), help="Measure SCRIPT's N-th loader, not the one that trains."),
     click.option("--workdir", type=click.Path(exists=True, file_okay=False),
                  help="Run the script in this directory; a pass that cannot run there again gets a folder inside it."),
@@ -217,24 +227,14 @@ _hosted = _all(
 @cli.command(context_settings=_SCRIPT)
 @_measuring(120.0)
 @_rungs
-@click.option("--apply", is_flag=True, help="Then move the transforms to the device and measure whether it pays.")
-@_seconds("--apply-budget", 90.0, "Seconds for preparing and measuring the remedy, in addition to --budget.")
+@_remedy(90.0)
 @click.option("--approximate", is_flag=True, help=f"With --apply: {_DECODES}")
 @_file("--plan", "With --apply: write the plan for pipediag run if the remedy pays.")
 @click.option("--no-knobs", is_flag=True, help="Do not try other loader settings after the ladder.")
 @_file("--profile", "Then record some steps on device batches as a Chrome trace.")
 @_price
 @_hosted
-def analyze(
-    request: Request,
-    approximate: bool,
-    plan: str | None,
-    no_knobs: bool,
-    profile: str | None,
-    results: Results,
-    fail_over: float | None,
-    price: float | None,
-) -> int:
+def analyze(request: Request, plan: str | None, results: Results, fail_over: float | None, price: float | None) -> int:
     """Find the stage of SCRIPT's input pipeline that costs time.
 
     SCRIPT is an unmodified training script, or a command that launches one, as in: pipediag analyze torchrun
@@ -242,9 +242,6 @@ def analyze(
     """
     from .commands import analyze as command
 
-    request.knobs, request.approximate = not no_knobs, approximate
-    if profile is not None:
-        request.profile = str(Path(profile).resolve())
     return command.analyze(request, results, fail_over, plan, price)
 
 
@@ -264,19 +261,12 @@ def audit(request: Request, results: Results, fail_over: float, price: float | N
 
 
 @cli.command(context_settings=_SCRIPT)
-@click.option(
-    "--vary",
-    "varied",
-    multiple=True,
-    required=True,
-    metavar="NAME=VALUES",
-    help="A script argument and its values, as in --vary=--batch-size=16,32. Repeat for a grid.",
-)
+@click.option("--vary", "varied", multiple=True, required=True, metavar="NAME=VALUES",
+              help="A script argument and its values, as in --vary=--batch-size=16,32. Repeat for a grid.")  # fmt: skip
 @_results("Also write the table to this file")
 @_seconds("--budget", 60.0, "Seconds for measuring each run.")
 @_rungs
-@click.option("--apply", is_flag=True, help="Also measure each run with its transforms moved to the device.")
-@_seconds("--apply-budget", 30.0, "Seconds for measuring the remedy in each run.")
+@_remedy(30.0)
 @_hosted
 def sweep(request: Request, varied: tuple[str, ...], results: Results) -> int:
     """Analyse SCRIPT for several values of its arguments.
@@ -292,8 +282,7 @@ def sweep(request: Request, varied: tuple[str, ...], results: Results) -> int:
 @cli.command(context_settings=_SCRIPT)
 @_file("--plan", "The plan written by analyze --apply --plan FILE.")
 @click.option("--approximate", is_flag=True, help=f"Without a plan: {_DECODES}")
-@click.option("--cache-dir", type=_FILE, metavar="DIR", help="Keep what never changes of each sample in files in DIR.")
-@_module
+@_file("--cache-dir", "Keep the deterministic part of each sample in files in DIR.", "DIR")
 @_script
 def run(
     script: str, args: tuple[str, ...], module: bool, plan: str | None, approximate: bool, cache_dir: str | None
@@ -313,8 +302,8 @@ def run(
 @cli.command()
 @_measuring(40.0)
 def demo(results: Results, budget: float, fail_over: float | None) -> int:
-    """Analyse a built-in script; a laptop's CPU will do."""
-    from .commands import demo as command
+    """Analyse a built-in script; no GPU is needed."""
+    from .commands import analyze as command
 
     return command.demo(budget, results, fail_over)
 
@@ -340,13 +329,13 @@ def compare(before: str, after: str, results: Results, fail_over: float | None) 
 
     The comparison says what changed, and whether it is more than chance.
     """
-    from .commands import compare as command
+    from .commands import report as command
 
     return command.compare(before, after, results, fail_over)
 
 
 def main() -> None:
-    """Entry point: turns results and errors into exit codes."""
+    """Run the command line; turn results and errors into exit codes."""
     open_closed()
     try:
         code = cli.main(prog_name="pipediag", standalone_mode=False)
@@ -359,9 +348,9 @@ def main() -> None:
         code = EXIT_INTERRUPTED
     except PipediagError as error:
         code = _failed(str(error), error.exit_code)
-    except OSError as error:  # a full disk, or no room for files of ours
+    except OSError as error:  # such as a full disk
         code = _failed(str(error), EXIT_FAILED)
-    put("", sys.stdout)  # here, since Python's own attempt at its end would be shown
+    put("", sys.stdout)  # flush: Python would print an error of its own if that failed at its end
     sys.exit(code or EXIT_OK)
 
 

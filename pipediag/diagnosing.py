@@ -63,7 +63,7 @@ class Diagnosis(analysis.Diagnosis):
 
     @property
     def stages(self) -> list[StageCost]:
-        """What each stage costs of a step, from the model's own step outwards; together they are the step."""
+        """The cost of each stage, from the model's own step outwards; together they make up a step."""
         return [
             StageCost(_stage_name(piece), piece.ms.value, piece.share, piece.culprit.where if piece.culprit else "")
             for piece in self.waterfall
@@ -94,15 +94,41 @@ class Diagnosis(analysis.Diagnosis):
 
     @classmethod
     def of(cls, session: Session) -> Diagnosis:
-        """Judge a session."""
+        """Return the diagnosis of a session."""
         return cls(**vars(diagnose_session(session)))
 
     def apply(self, loader: DataLoader[Any]) -> DataLoader[Any] | OffloadedLoader:
-        """Return the loader with its transforms on the device, or the loader itself if a measurement shows no gain.
+        """Return :func:`pipediag.offload` of the loader, for the device that the diagnosed loop trains on.
 
-        See :func:`apply_remedy`.
+        Return the loader itself, with a warning that says why, if ``pipediag analyze --apply`` measured no gain or if
+        no transform can move. If it measured a gain of the hand-off alone, no transform is moved. If samples that are
+        loaded once gain most, the loader is given to :func:`pipediag.cache` first. If nothing was measured, the movable
+        transforms are moved.
+
+        Raises:
+            UsageError: ``loader`` is not a ``DataLoader``, torchvision is missing, or the device is not on this
+                machine.
         """
-        return apply_remedy(self, loader)
+        from .remedy import offload
+
+        came = best(self.session)
+        if came is not None and not came.applied:
+            return _as_it_is(loader, why_none(self.session))
+        rung = REMEDIED if came is None else came.rung
+        device = self.session.device.get("type", "cpu")
+        transforms = rung != HANDED_OVER
+        if rung == LOADED_ONCE:
+            from .sample_cache.loader import cache
+
+            loader = cache(loader)
+            kept = remedy_of(self.session, rung)
+            transforms = kept is not None and bool(kept.moved)
+            if not transforms and device == "cpu":
+                return loader
+        offloaded = offload(loader, device, transforms=transforms, approximate=rung == DECODED)
+        if transforms and not offloaded.plan.pieces:
+            return _as_it_is(loader, "; ".join(offloaded.plan.reasons) or "it has no transforms that could be moved")
+        return offloaded
 
 
 def diagnose(
@@ -119,14 +145,14 @@ def diagnose(
 
     ``step_fn`` runs some hundred times, often on the same batches. Afterwards the training is as it was before:
     parameters, buffers, gradients, optimizers, learning rate schedulers, gradient scalers, and the random generators of
-    Python, numpy, torch and the devices. What else ``step_fn`` changes, such as its own counters and logs, stays.
+    Python, numpy, torch and the devices. Other changes of ``step_fn`` stay, such as its own counters and logs.
 
-    In a distributed job, call it in every rank. Rank 0 then returns the diagnosis of the job; the others that of their
-    own loop.
+    In a distributed job, call it in every rank. Rank 0 then returns the diagnosis of the job, and each other rank that
+    of its own loop.
 
-    If ``step_fn`` or the loader raises an exception, it comes out unchanged. Its attribute ``diagnosis`` then holds the
-    diagnosis of what was measured before, and a note says so (Python 3.11 or later). Ctrl-C ends the measurement: the
-    result is the diagnosis of what was measured, if anything was.
+    An exception from ``step_fn`` or the loader propagates. Its attribute ``diagnosis`` then holds the diagnosis of what
+    was measured before, and a note says so (Python 3.11 or later). Ctrl-C ends the measurement and returns the
+    diagnosis of what was measured, if anything was.
 
     Args:
         loader: the ``DataLoader`` that the loop uses; it stays unchanged.
@@ -177,7 +203,7 @@ def diagnose(
             raise
         session.ended = "interrupted"
     except Exception as error:
-        _tell(error, measurement, session)
+        _attach(error, measurement, session)
         raise
     if measurement.training.device is None:
         session.device.setdefault("type", default_device().type)
@@ -202,14 +228,14 @@ def _train(
     except BaseException:
         try:
             measurement.conclude()
-        except Exception:  # of a device that has failed: the user's own exception says more
+        except Exception:  # as from a device that has failed: the loop's own exception says more
             pass
         raise
     measurement.conclude()
 
 
 def _note_restored(state: TrainingState, session: Session) -> None:
-    """Say in the session what was restored after the training steps, and what could not be."""
+    """Warn in the session of what was restored after the training steps, and of what could not be."""
     if state.lost:
         session.warn(
             "training-not-restored",
@@ -225,8 +251,8 @@ def _note_restored(state: TrainingState, session: Session) -> None:
         )
 
 
-def _tell(error: Exception, measurement: Measurement, session: Session) -> None:
-    """Attach what was measured to the exception that ended the loop, and say under which rung it was raised."""
+def _attach(error: Exception, measurement: Measurement, session: Session) -> None:
+    """Attach the diagnosis to the exception that ended the loop, and add a note with the rung under way."""
     rung = measurement.summary().rung or "baseline"
     under = "" if rung == "baseline" else f" under the rung {rung} ({RUNG_MEANING.get(rung, 'other loader settings')})"
     session.ended = "script-failed"
@@ -243,46 +269,13 @@ def _tell(error: Exception, measurement: Measurement, session: Session) -> None:
 
 
 def _stage_name(piece: analysis.diagnosis.Stage) -> str:
-    """Return the name of a piece of the step, with the stages and transforms in it."""
+    """Return the name of a piece of the step, with the other stages and the transforms in it."""
     name = f"{piece.stage} (with {', '.join(piece.others)})" if piece.others else piece.stage
     return f"{name}: {', '.join(piece.links)}" if piece.links else name
 
 
-def apply_remedy(diagnosis: analysis.Diagnosis, loader: DataLoader[Any]) -> DataLoader[Any] | OffloadedLoader:
-    """Return :func:`pipediag.offload` of the loader, for the device that the diagnosed loop trains on.
-
-    Return the loader itself, with a warning that says why, if ``pipediag analyze --apply`` measured no gain or if no
-    transform can move. If it measured a gain of the hand-off alone, no transform is moved. If samples that are loaded
-    once gain most, the loader is given to :func:`pipediag.cache` first. If nothing was measured, the movable transforms
-    are moved.
-
-    Raises:
-        UsageError: ``loader`` is not a ``DataLoader``, torchvision is missing, or the device is not on this machine.
-    """
-    from .remedy import offload
-
-    came = best(diagnosis.session)
-    if came is not None and not came.applied:
-        return _as_it_is(loader, why_none(diagnosis.session))
-    rung = REMEDIED if came is None else came.rung
-    device = diagnosis.session.device.get("type", "cpu")
-    transforms = rung != HANDED_OVER
-    if rung == LOADED_ONCE:
-        from .sample_cache.loader import cache
-
-        loader = cache(loader)
-        kept = remedy_of(diagnosis.session, rung)
-        transforms = kept is not None and bool(kept.moved)
-        if not transforms and device == "cpu":
-            return loader
-    offloaded = offload(loader, device, transforms=transforms, approximate=rung == DECODED)
-    if transforms and not offloaded.plan.pieces:
-        return _as_it_is(loader, "; ".join(offloaded.plan.reasons) or "it has no transforms that could be moved")
-    return offloaded
-
-
 def _as_it_is(loader: DataLoader[Any], why: str) -> DataLoader[Any]:
-    warnings.warn(f"the loader is left as it is: {why}", stacklevel=4)  # the caller of Diagnosis.apply
+    warnings.warn(f"the loader is left as it is: {why}", stacklevel=3)  # the caller of Diagnosis.apply
     return loader
 
 

@@ -1,4 +1,4 @@
-"""Define pipediag's errors. Each has an exit code for the command line and a message that says what to do next."""
+"""Define pipediag's errors: each has an exit code, and a message that says what to do next."""
 
 from __future__ import annotations
 
@@ -37,18 +37,15 @@ class SessionFileError(PipediagError):
 
 
 class RunOver(BaseException):
-    """An exception raised into a script that ``pipediag run`` cannot continue; ``reason`` says why.
+    """Raised into a script that ``pipediag run`` cannot continue, with the message and the exit code of ``reason``.
 
-    It is a ``BaseException`` so that a training loop's ``except Exception`` does not catch it.
+    A training loop's ``except Exception`` does not catch a ``BaseException``.
     """
 
     def __init__(self, reason: PipediagError) -> None:
         super().__init__(str(reason))
-        self.reason = reason
+        self.exit_code = reason.exit_code
 
 
 class AnalysisOver(BaseException):
-    """An exception raised out of ``next()`` when the measurement is complete.
-
-    It is a ``BaseException`` so that a training loop's ``except Exception`` does not catch it.
-    """
+    """Raised out of ``next()`` when the measurement is complete. A ``BaseException`` for the same reason."""

@@ -18,17 +18,12 @@ _FRAME = re.compile(r'^  File "(?P<file>[^"]*)", line \d+, in .*\n(?:    .*\n)*'
 
 def is_ours(file: str) -> bool:
     """Return whether a source file belongs to pipediag; the demo script counts as user code."""
-    return file.startswith(_ROOT) and not is_demo(file)
-
-
-def is_demo(file: str) -> bool:
-    """Return whether a source file is the demo script, which counts as user code wherever it is installed."""
-    return file.startswith(_DEMO)
+    return file.startswith(_ROOT) and not file.startswith(_DEMO)
 
 
 def is_users(file: str) -> bool:
     """Return whether a source file belongs to the user rather than to Python, an installed package, or pipediag."""
-    if is_demo(file):
+    if file.startswith(_DEMO):  # wherever it is installed
         return True
     if file.startswith("<") or is_installed(file) or is_ours(file) or is_torchs(file):
         return False
@@ -41,21 +36,21 @@ def is_installed(file: str) -> bool:
 
 
 def is_torchs(file: str) -> bool:
-    """Return whether a source file belongs to torch, which may be built in a folder of the user's."""
+    """Return whether a source file belongs to torch, which may have been built in one of the user's folders."""
     torch = sys.modules.get("torch")
     root = getattr(torch, "__file__", None)
     return root is not None and file.startswith(os.path.dirname(root) + os.sep)
 
 
 def users_part(error: BaseException) -> BaseException:
-    """Return the error without pipediag's frames in its traceback, and in those of the errors that led to it."""
+    """Remove pipediag's frames from the tracebacks of the error and of its causes, and return it."""
     chain, seen = [error], set[int]()
     while chain:
         one = chain.pop()
         if id(one) not in seen:
             seen.add(id(one))
             one.__traceback__ = _users_frames(one.__traceback__)
-            chain += [led for led in (one.__cause__, one.__context__) if led is not None]
+            chain += filter(None, (one.__cause__, one.__context__))
     return error
 
 
@@ -72,25 +67,24 @@ def _users_frames(tb: TracebackType | None) -> TracebackType | None:
 
 
 def users_text(error: Exception) -> Exception:
-    """Return the error without pipediag's frames in its message, where torch puts a worker's whole traceback."""
+    """Remove pipediag's frames from the message, where torch puts a worker's traceback, and return the error."""
     if error.args and isinstance(error.args[0], str) and _ROOT in error.args[0]:
         text = _FRAME.sub(lambda frame: "" if is_ours(frame["file"]) else frame[0], error.args[0])
-        # torch wraps a KeyError's message in a str subclass of its own, so that its line breaks are printed; keep
-        # that class.
+        # Keep the class: torch wraps a KeyError's message in a subclass of str, so that line breaks are printed.
         error.args = (type(error.args[0])(text), *error.args[1:])
     return error
 
 
 def in_one_line(error: BaseException) -> str:
-    """Return the error's type and the first line of its message; of a worker's error, those of the original."""
+    """Return the type and the first line of the message; for an error from a worker, those of the original error."""
     lines = [line for line in "".join(traceback.format_exception_only(error)).splitlines() if line.strip()]
-    if any("in DataLoader worker process" in line for line in lines[:1]):
+    if "in DataLoader worker process" in lines[0]:
         return lines[-1].strip()
     return next((line for line in lines if not line.startswith(" ")), lines[-1]).strip()
 
 
 def raised_by_ours(error: BaseException) -> bool:
-    """Return whether the user's code called pipediag's, or torch's that calls ours, and that raised the error."""
+    """Return whether pipediag's code raised the error after the user's code had called it, directly or by torch."""
     tb, inside = error.__traceback__, False
     while tb is not None:
         file = tb.tb_frame.f_code.co_filename

@@ -1,6 +1,6 @@
-"""Mark, with ``pipediag.stage``, a call inside ``__getitem__`` that pipediag cannot find by itself.
+"""Implement ``pipediag.stage``, which marks a call inside ``__getitem__`` that pipediag cannot find by itself.
 
-Pure Python. Outside an analysis each call costs one global look-up.
+Outside an analysis each call costs one global look-up.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ class CallRecorder(Protocol):
     def call(self, name: str, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any: ...
 
 
-#: The active recorder, in the worker that is dissecting a sample; None at all other times.
+#: The active recorder in a worker that dissects a sample; otherwise None.
 recorder: CallRecorder | None = None
 
 

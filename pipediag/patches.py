@@ -1,7 +1,7 @@
-"""Replace attributes of other people's classes and modules for a while, and hold hooks on them.
+"""Replace attributes of other people's classes and modules, and hold hooks on them, within a context.
 
-Every global patch of pipediag is a context manager and is listed here, so one check sees them all: :data:`LIVE` is
-empty whenever no analysis and no remedy is running.
+Every global patch of pipediag is listed in :data:`LIVE`, so that one check sees them all: it is empty whenever no
+analysis and no remedy is running.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ class Handle(Protocol):
 
 @contextmanager
 def replaced(owner: Any, name: str, stand_in: Any) -> Iterator[None]:
-    """Replace an attribute of a class or module within the context; an inherited one is shadowed meanwhile."""
+    """Replace an attribute of a class or module within the context; an inherited one is shadowed."""
     own = name in vars(owner)
     native = vars(owner).get(name)
     setattr(owner, name, stand_in)
@@ -48,7 +48,7 @@ def hooked(handle: Handle) -> Iterator[None]:
 
 @contextmanager
 def live(what: str) -> Iterator[None]:
-    """List ``what`` as patched within the context, for a module with a cached table of patches of its own."""
+    """List ``what`` as patched within the context, for a module that patches in its own way."""
     LIVE.append(what)
     try:
         yield

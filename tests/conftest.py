@@ -1,4 +1,4 @@
-"""What holds for every test: none is told by another what happened in their process. Torch may not be loaded here."""
+"""Fixtures of all tests, which keep tests of one process apart. Torch must not be imported here."""
 
 from __future__ import annotations
 
@@ -26,6 +26,7 @@ settings.register_profile("pipediag", derandomize=True, deadline=None)
 settings.load_profile("pipediag")
 
 Main = Callable[..., tuple[int, str, str]]
+Analyzed = Callable[[Session], list[Request]]
 
 
 #: More processes than these take memory and share a GPU, and save little time: the longest files set the pace.
@@ -33,7 +34,7 @@ MOST_PROCESSES = 4
 
 
 def processes(config: pytest.Config) -> int:
-    """One a core: more would disturb the tests that measure throughput. None for a single file, a GPU or a debugger."""
+    """Return one a core, as more would disturb tests of throughput; none for a single file, a GPU or a debugger."""
     chosen = {argument.partition("::")[0] for argument in config.args}
     if (len(chosen) == 1 and chosen.pop().endswith(".py")) or config.option.markexpr == "gpu" or config.option.usepdb:
         return 0
@@ -42,7 +43,7 @@ def processes(config: pytest.Config) -> int:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_cmdline_main(config: pytest.Config) -> None:
-    """Spread the tests over processes, file by file: where pytest-xdist is installed, unless ``-n`` says otherwise."""
+    """Spread the tests over processes, file by file, if pytest-xdist is installed and ``-n`` is not given."""
     option = config.option
     if not config.pluginmanager.hasplugin("xdist") or hasattr(config, "workerinput"):
         return
@@ -53,12 +54,12 @@ def pytest_cmdline_main(config: pytest.Config) -> None:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Whole scripts come first: what is short then fills the gaps that their long files leave at the end."""
+    """Put tests of whole scripts first: short ones then fill the gaps at the end."""
     items.sort(key=lambda item: "integration" not in item.path.parts)
 
 
 def installed() -> list[Any]:
-    """Everything of the process that pipediag ever hooks; of torch's nothing where torch is not loaded."""
+    """Return everything in this process that pipediag may hook; nothing of torch if torch is not loaded."""
     if "torch.utils.data.dataloader" not in sys.modules:
         return [list(sys.meta_path), marker.recorder]
     import torch
@@ -76,14 +77,14 @@ def installed() -> list[Any]:
 
 @pytest.fixture(scope="session", autouse=True)
 def interruptible() -> None:
-    """A shell ignores Ctrl-C in what it starts in the background, and processes inherit that."""
+    """Allow Ctrl-C: a shell lets background processes ignore it, and their children inherit that."""
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture(autouse=True)
 def nothing_left_installed() -> Iterator[None]:
-    """Every patch and hook has its undoing: a test that leaves one behind fails."""
+    """Fail a test that leaves a patch or hook behind."""
     before = installed()
     yield
     assert patches.LIVE == []
@@ -92,7 +93,7 @@ def nothing_left_installed() -> Iterator[None]:
 
 @pytest.fixture(autouse=True)
 def torch_as_it_was() -> Iterator[None]:
-    """Tests of one process share torch's seed and its counts of what was compiled."""
+    """Reset torch's seed and its counts of compilations, which tests of one process share."""
     if "torch" in sys.modules:
         sys.modules["torch"].default_generator.manual_seed(0)
     yield
@@ -127,8 +128,8 @@ def script(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def analyzed(monkeypatch: pytest.MonkeyPatch) -> Callable[[Session], list[Request]]:
-    """Let the measurement return a given session at once; the requests that came are collected."""
+def analyzed(monkeypatch: pytest.MonkeyPatch) -> Analyzed:
+    """Let the measurement return a given session at once, and collect the requests."""
     requests: list[Request] = []
 
     def prepare(session: Session) -> list[Request]:

@@ -1,4 +1,4 @@
-"""Sessions made up from a table of milliseconds per step, for the tests of everything that reads a session."""
+"""Make sessions from a table of milliseconds per step."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ DOCUMENTS = (".json", ".md", ".txt")
 
 
 def climbing(**costs: float) -> dict[str, float]:
-    """A whole ladder from 50 ms of compute on; ``costs`` are milliseconds by rung, 0.2 where none is given."""
+    """A whole ladder above 50 ms of compute; ``costs`` are milliseconds by rung, by default 0.2."""
     ladder, ms = {}, 50.0
     for rung in RUNGS:
         ms += costs.get(rung, 0.0 if rung == "device" else 0.2)
@@ -46,10 +46,10 @@ def climbing(**costs: float) -> dict[str, float]:
 
 
 def cut(ladder: Mapping[str, float], costs: Sequence[float], *places: int) -> dict[str, float]:
-    """A ladder cut after so many links (everywhere, if no places are given) of a chain that costs training ``costs``.
+    """A ladder in which a chain of transforms is cut after the links in ``places``, by default after each.
 
-    These are milliseconds by link, in the order in which a sample passes through; what the stages beside them cost
-    stays as it is.
+    ``costs`` are milliseconds of the loop by link, in the order in which a sample passes through. Other stages cost as
+    much as before.
     """
     more = ladder["sample"] + sum(costs) - ladder["raw"]
     rungs = {name: ms + (more if name in ("raw", "warm", "baseline") else 0.0) for name, ms in ladder.items()}
@@ -66,7 +66,7 @@ def inside(*costs: float, load: float = 2.0, between: float = 0.0, samples: int 
 
 
 def torchvisions(found: Inside, *names: str, given: str = "tensor", new: bool = True, first: int = 0) -> Inside:
-    """The links from ``first`` on renamed, and torchvision's own: of its newer version, or of the older."""
+    """Rename the links from ``first`` on, and let them be torchvision's: of v2, or of v1 if not ``new``."""
     origin = "torchvision.transforms.v2._geometry" if new else "torchvision.transforms.transforms"
     for link, name in zip(found.links[first:], names, strict=False):
         link.name, link.origin, link.given = name, origin, given
@@ -81,9 +81,9 @@ def leaf(path: str = "[0]", dtype: str = "float32", nbytes: int = 1 << 20, items
 
 
 def waits(baseline: float, worker: float | None = None, **more: float) -> dict[str, dict[str, float]]:
-    """Evidence of what the loop waits for batches, milliseconds a step, as it is and under the rung ``worker``.
+    """Evidence of how long the loop waits for batches, in ms a step, in the baseline and under the rung ``worker``.
 
-    ``more`` is of the baseline too: ``worker_ms``, ``collate_ms`` and so on.
+    ``more`` is other evidence of the baseline: ``worker_ms``, ``collate_ms`` and so on.
     """
     seen = {"baseline": {"wait_ms": baseline, **more}}
     return seen if worker is None else {**seen, "worker": {"wait_ms": worker}}
@@ -92,7 +92,7 @@ def waits(baseline: float, worker: float | None = None, **more: float) -> dict[s
 def blocks(
     count: int, ms: float, wait_ms: float, worker_ms: float = 0.0, *, steps: int = 4, noise: float = 0.0, seed: int = 1
 ) -> list[Observed]:
-    """So many blocks of the loop's own steps, as they were observed: of a step's ``ms`` it waited ``wait_ms``."""
+    """Return ``count`` blocks of observed steps of the unchanged loop, which waits ``wait_ms`` of a step's ``ms``."""
     draw, found = random.Random(seed), []
     for _ in range(count):
         longer = max(0.0, wait_ms * (1 + draw.gauss(0, noise)))
@@ -121,7 +121,7 @@ def make(
 ) -> Session:
     """A session in which each rung of ``ladder`` has one window a round, ``noise`` being the relative deviation.
 
-    ``absent`` rungs have no place in the pipeline at all; ``unavailable`` ones could not be measured.
+    ``absent`` rungs do not exist in the pipeline; ``unavailable`` ones could not be measured.
     """
     draw = random.Random(seed)
     session = Session(
@@ -166,7 +166,7 @@ def without(ladder: Mapping[str, float], *rungs: str) -> dict[str, float]:
 
 
 def tried(session: Session, ranks: Sequence[Rank], ms: Callable[[Change], float], most: int = 200) -> int:
-    """Make the trials of ranks that are asked for, with ``ms`` milliseconds a step; return how many there were."""
+    """Make the trials of ranks that the analysis asks for, with ``ms`` milliseconds a step; return their number."""
     for count in range(most):
         change = next_trial(session, ranks)
         if change is None:
@@ -177,9 +177,9 @@ def tried(session: Session, ranks: Sequence[Rank], ms: Callable[[Change], float]
 
 
 def job(count: int, late: int | None = 2, *, hosts: int = 1, cores: int = 32, **more: Any) -> Session:
-    """A job of so many ranks, in which the input of the rank ``late`` takes twice as long as that of the others.
+    """A job of ``count`` ranks, in which the input of the rank ``late`` takes twice as long as that of the others.
 
-    If that is none, all ranks' input is as slow.
+    If ``late`` is None, the input of all ranks is as slow.
     """
     ladder = climbing(host=2.0, worker=1.0, raw=12.0, warm=33.0, baseline=9.0)
     step, ready, sessions = ladder["baseline"], ladder["worker"], {}

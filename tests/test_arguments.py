@@ -1,4 +1,4 @@
-"""Numbers that make no sense are refused, whatever way they are wrong."""
+"""Numbers that make no sense are refused."""
 
 from __future__ import annotations
 

@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from pipediag import __version__
 from pipediag.cli import _GROUPS, cli
-from pipediag.host.passes import Request
 from pipediag.session import Session
 
-from .conftest import Main
+from .conftest import Analyzed, Main
 from .made import climbing, make
 
 GOLDEN = Path(__file__).parent / "report" / "golden"
@@ -182,9 +180,7 @@ def test_report_converts(main: Main, tmp_path: Path, ending: str) -> None:
 
 
 class TestAnalyze:
-    def test_what_stands_after_the_script_is_the_scripts(
-        self, main: Main, script: Path, analyzed: Callable[[Session], list[Request]]
-    ) -> None:
+    def test_what_stands_after_the_script_is_the_scripts(self, main: Main, script: Path, analyzed: Analyzed) -> None:
         requests = analyzed(make(climbing()))
         theirs = ["--epochs", "3", "-o", "x", "--help", "--", "-m", "--budget"]
         code, _, _ = main("analyze", "--budget", "7", script, *theirs)
@@ -195,7 +191,7 @@ class TestAnalyze:
         assert not request.target.module
         assert request.budget == 7
 
-    def test_module(self, main: Main, analyzed: Callable[[Session], list[Request]]) -> None:
+    def test_module(self, main: Main, analyzed: Analyzed) -> None:
         requests = analyzed(make(climbing()))
         code, _, _ = main("analyze", "--loader", "2", "-m", "pkg.train", "-m", "x")
         assert code == 0
@@ -203,16 +199,12 @@ class TestAnalyze:
         assert request.target.argv == ["-m", "pkg.train", "-m", "x"]
         assert request.loader == 2
 
-    def test_rungs_are_put_in_order(
-        self, main: Main, script: Path, analyzed: Callable[[Session], list[Request]]
-    ) -> None:
+    def test_rungs_are_put_in_order(self, main: Main, script: Path, analyzed: Analyzed) -> None:
         requests = analyzed(make(climbing()))
         main("analyze", "--rungs", "supply, baseline,device", script)
         assert requests[0].rungs == ["device", "baseline", "supply"]
 
-    def test_reports_are_shown_and_written(
-        self, main: Main, script: Path, tmp_path: Path, analyzed: Callable[[Session], list[Request]]
-    ) -> None:
+    def test_reports_are_shown_and_written(self, main: Main, script: Path, tmp_path: Path, analyzed: Analyzed) -> None:
         analyzed(make(climbing(raw=30.0)))
         code, out, _ = main("analyze", "-o", tmp_path / "a.json", "-o", tmp_path / "b.md", script)
         assert code == 0
@@ -221,36 +213,25 @@ class TestAnalyze:
         assert (tmp_path / "b.md").read_text().startswith("# YOUR TRAINING WAITS FOR DATA")
 
     @pytest.mark.parametrize("command", ["analyze", "audit"])
-    def test_price(
-        self, main: Main, script: Path, tmp_path: Path, analyzed: Callable[[Session], list[Request]], command: str
-    ) -> None:
+    def test_price(self, main: Main, script: Path, tmp_path: Path, analyzed: Analyzed, command: str) -> None:
         analyzed(make(climbing(raw=30.0, warm=30.0)))
         code, _, _ = main(command, "--fail-over", "90", "--price", "3", "-o", tmp_path / "a.json", script)
         assert code == 0
         assert json.loads((tmp_path / "a.json").read_text())["price"] == 3.0
 
     @pytest.mark.parametrize("percent, code", [(10, 3), (60, 0)])
-    def test_gate(
-        self,
-        main: Main,
-        script: Path,
-        analyzed: Callable[[Session], list[Request]],
-        percent: int,
-        code: int,
-    ) -> None:
+    def test_gate(self, main: Main, script: Path, analyzed: Analyzed, percent: int, code: int) -> None:
         analyzed(make(climbing(raw=30.0)))
         found, _, err = main("analyze", "--fail-over", percent, script)
         assert found == code
         assert ("more than 10 %" in err) == (code == 3)
 
-    def test_gate_wants_certainty(self, main: Main, script: Path, analyzed: Callable[[Session], list[Request]]) -> None:
+    def test_gate_wants_certainty(self, main: Main, script: Path, analyzed: Analyzed) -> None:
         """Eleven percent of a step, or a few more or less."""
         analyzed(make(climbing(raw=5.0), rounds=1))
         assert main("analyze", "--fail-over", "10", script)[0] == 0
 
-    def test_exit_code_of_the_script_passes_through(
-        self, main: Main, script: Path, analyzed: Callable[[Session], list[Request]]
-    ) -> None:
+    def test_exit_code_of_the_script_passes_through(self, main: Main, script: Path, analyzed: Analyzed) -> None:
         session = make(climbing(raw=30.0))
         session.script.exit_code = 7
         analyzed(session)
@@ -258,7 +239,7 @@ class TestAnalyze:
         assert code == 7
         assert "transform" in out
 
-    def test_interrupted(self, main: Main, script: Path, analyzed: Callable[[Session], list[Request]]) -> None:
+    def test_interrupted(self, main: Main, script: Path, analyzed: Analyzed) -> None:
         session = make(climbing(raw=30.0))
         session.ended = "interrupted"
         analyzed(session)
@@ -266,9 +247,7 @@ class TestAnalyze:
         assert code == 130
         assert "transform" in out
 
-    def test_interrupted_before_anything_was_measured(
-        self, main: Main, script: Path, analyzed: Callable[[Session], list[Request]]
-    ) -> None:
+    def test_interrupted_before_anything_was_measured(self, main: Main, script: Path, analyzed: Analyzed) -> None:
         analyzed(Session(ended="interrupted"))
         code, out, _ = main("analyze", script)
         assert (code, out) == (130, "")

@@ -1,4 +1,4 @@
-"""Importing pipediag is cheap: what needs no torch loads none, and neither do these tests."""
+"""Importing pipediag is cheap: modules that need no torch do not load it, nor do their tests."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def test_names_of_the_package_resolve_lazily() -> None:
 
 
 def test_no_module_hides_a_name_of_the_package() -> None:
-    """Importing a submodule sets an attribute of the package: none may have the name of something public."""
+    """Importing a submodule sets an attribute of the package, which must not hide a public name."""
     modules = {path.stem for path in Path(pipediag.__file__).parent.iterdir()}
     assert not modules & {*pipediag.__all__}
 

@@ -1,4 +1,4 @@
-"""A process ends with the one that started it, although it would wait for ever by itself."""
+"""A process that would wait for ever ends when its parent does."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ CHILD = """
 import os, sys, time
 from pipediag import lifeline
 if sys.argv[2] == "watched":
-    lifeline._asked_of_the_kernel = lambda: False
+    lifeline.prctl = lambda option, value: False
 lifeline.end_with(int(sys.argv[1]))
 print(os.getpid(), flush=True)
 time.sleep(60)

@@ -1,4 +1,4 @@
-"""Samples, transforms and datasets that the ladder's tests share; and when two samples are the same."""
+"""Samples, transforms and datasets that tests share, and a comparison of samples."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class Sample:
 
 
 class Encoding(UserDict[str, Any]):
-    """As a tokenizer's output: moves in place and returns itself."""
+    """Like a tokenizer's output: moves in place and returns itself."""
 
     def to(self, device: torch.device) -> Encoding:
         for key in self.data:
@@ -56,7 +56,7 @@ class Encoding(UserDict[str, Any]):
 
 
 class Graphs:
-    """As a batch of graphs: an object that is no mapping, and moves in place."""
+    """Like a batch of graphs: an object that is no mapping, and moves in place."""
 
     def __init__(self, x: torch.Tensor, edges: torch.Tensor) -> None:
         self.x, self.edges = x, edges

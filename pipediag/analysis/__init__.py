@@ -1,9 +1,9 @@
-"""Turn a session into a diagnosis with pure functions: no torch, no numpy, no clock."""
+"""Turn a session into a diagnosis with pure functions, without torch, numpy or a clock."""
 
 from __future__ import annotations
 
 from ..session import Session
-from .checks import partial, warnings
+from .checks import missing, warnings
 from .diagnosis import Diagnosis
 from .ladder import LadderView
 from .recommend import recommend
@@ -25,12 +25,11 @@ def diagnose_session(session: Session, price: float | None = None) -> Diagnosis:
     recommendations, nothing_to_gain = recommend(ladder, pieces, verdict)
     straggler, no_straggler = straggler_or_why_none(session)
     return Diagnosis(
-        session=session,
         ladder=ladder,
         waterfall=pieces,
         verdict=verdict,
         warnings=[*session.warnings, *warnings(ladder, pieces)],
-        partial=partial(ladder),
+        partial=bool(missing(ladder)),
         recommendations=recommendations,
         nothing_to_gain=nothing_to_gain,
         price=price,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 
 from ..session import NOT_YET, Cost, Inside, Link, Place, Session
@@ -28,7 +29,7 @@ def why_unsplit(session: Session) -> str:
 
 
 def merged(found: list[Inside]) -> Inside:
-    """Merge the workers' findings: average the costs over all that saw the same chain as the most detailed finding.
+    """Merge the workers' findings: average the costs of those that saw the same chain as the most detailed one.
 
     Raises:
         ValueError: ``found`` is empty.
@@ -87,3 +88,15 @@ def heaviest(inside: Inside | None) -> tuple[Link, float] | None:
         return None
     link = max(inside.links, key=lambda link: link.cost.wall_ms)
     return link, link.cost.wall_ms / inside.whole.wall_ms
+
+
+def parts_of_sample(inside: Inside | None, ms: Callable[[Cost], float]) -> list[tuple[str, float]]:
+    """Return loading and each transform with its share of a worker's time for a sample, largest first.
+
+    ``ms`` picks wall or CPU time. The list is empty if that time is unknown.
+    """
+    if inside is None or ms(inside.whole) <= 0:
+        return []
+    parts = [("load", inside.load), *((link.name, link.cost) for link in inside.links)]
+    shares = [(name, ms(cost) / ms(inside.whole)) for name, cost in parts]
+    return sorted(shares, key=lambda part: part[1], reverse=True)

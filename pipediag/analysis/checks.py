@@ -1,13 +1,15 @@
-"""Find warnings in the numbers that a reader needs before trusting them."""
+"""Find warnings that a reader needs before trusting the numbers."""
 
 from __future__ import annotations
 
+import itertools
 import statistics
 
 from ..session import CONTROLS, Session, Warning_, fed_apart
+from .chain import parts_of_sample
 from .cores import busy_cores, full
 from .diagnosis import Stage
-from .ladder import LadderView, known
+from .ladder import LadderView
 from .sentences import first_of, number, percent
 from .shared_cores import too_many
 from .thresholds import GATE
@@ -16,7 +18,7 @@ from .waterfall import input_stages
 
 #: Other processes are reported if they use at least this share of the cores and at least this many cores.
 FOREIGN, _OTHERS = 0.1, 0.4
-#: Most files of the script's that are named.
+#: Largest number of files named in a warning.
 FILES = 4
 #: The tail is heavy if the 99th percentile is at least this many times the median.
 SLOW = 3.0
@@ -26,17 +28,10 @@ VARIED = 1.5
 DEPENDENT, REPEATABLE = 0.2, 3.0
 
 
-def partial(ladder: LadderView) -> bool:
-    """Return whether a rung that could be measured lacks windows."""
-    return bool(missing(ladder))
-
-
 def missing(ladder: LadderView) -> list[str]:
-    rungs = ladder.session.rungs.values()
-    available = [
-        r.name for r in rungs if r.available and r.name not in CONTROLS and not fed_apart(r.name) and known(r.name)
-    ]
-    return [name for name in available if not ladder.windows(name)]
+    """Return the ladder's rungs that could be measured but have no window."""
+    available = [rung.name for rung in ladder.session.rungs.values() if rung.available]
+    return [name for name in available if name not in CONTROLS and not fed_apart(name) and not ladder.windows(name)]
 
 
 def warnings(ladder: LadderView, pieces: list[Stage]) -> list[Warning_]:
@@ -72,20 +67,17 @@ def _not_monotone(ladder: LadderView) -> list[Warning_]:
     if not ladder.has("baseline"):
         return []
     gate = GATE * ladder.ms("baseline").value
-    found = []
-    for slow, fast in zip(ladder.rungs[1:], ladder.rungs, strict=False):
-        cost = ladder.cost(slow, fast)
-        if cost.high < -gate:
-            found.append(
-                Warning_(
-                    "not-monotone",
-                    f"adding {ladder.stage(slow)} made the step {number(-cost.value)} ms faster, "
-                    "which added work cannot do",
-                    "something else changed between the two rungs (CPU load, caches, batch contents); "
-                    "read the neighbouring stages together",
-                )
-            )
-    return found
+    costs = {slow: ladder.cost(slow, fast) for fast, slow in itertools.pairwise(ladder.rungs)}
+    return [
+        Warning_(
+            "not-monotone",
+            f"adding {ladder.stage(rung)} made the step {number(-cost.value)} ms faster, which added work cannot do",
+            "something else changed between the two rungs (CPU load, caches, batch contents); judge the neighbouring "
+            "stages together",
+        )
+        for rung, cost in costs.items()
+        if cost.high < -gate
+    ]
 
 
 def _disagreeing(ladder: LadderView) -> list[Warning_]:
@@ -97,17 +89,17 @@ def _disagreeing(ladder: LadderView) -> list[Warning_]:
             "rungs-disagree",
             f"under the rung {rung} a step takes {number(measured)} ms, but the workers' time for a batch predicts "
             f"{number(expected)} ms",
-            "the workers' stages are charged by the workers' time; full cores or blocked workers make rungs differ",
+            "the workers' stages are costed by the workers' time; full cores or blocked workers make rungs differ",
         )
         for rung, expected, measured in disagreements(ladder)
     ]
 
 
 def _foreign_load(ladder: LadderView) -> Warning_ | None:
-    """Warn of other processes that take cores: the verdict holds only for a machine under the same load."""
+    """Warn of other processes that use cores: the verdict holds only for a machine under the same load."""
     seen = ladder.evidence("baseline") if ladder.has("baseline") else {}
-    cores = ladder.session.environment.get("cores")
-    if not cores or "cores_busy" not in seen or ladder.session.environment.get("cgroup_quota"):
+    cores = ladder.session.cores
+    if cores is None or "cores_busy" not in seen or ladder.session.environment.get("cgroup_quota"):
         return None
     others = seen["cores_busy"] - seen.get("cores_used", seen["cores_busy"])
     if others < max(_OTHERS, FOREIGN * cores):
@@ -121,32 +113,24 @@ def _foreign_load(ladder: LadderView) -> Warning_ | None:
 
 
 def _full_cpu(ladder: LadderView, pieces: list[Stage]) -> Warning_ | None:
-    """Warn of a full machine, where the stage that exceeds the limit may not be the cause (as in the articles)."""
+    """Warn of a full machine: the stage that exceeds the limit may not be the cause."""
     if not ladder.has("baseline") or not full(ladder, "baseline"):
         return None
-    cores = ladder.session.environment["cores"]
+    cores = ladder.session.cores
     told = f"{busy_cores(ladder, 'baseline'):.1f} of {cores:g} usable cores are in use while the script runs as it is"
     top = next((piece for piece in input_stages(ladder, pieces) if piece.ms.value > 0), None)
     added_by = next((r for r in ladder.rungs if top is not None and top.stage in ladder.covered(r)), "")
     before = ladder.below(added_by) if added_by else None
     if top is None or before is None or not full(ladder, before):
         return Warning_("full-cpu", told, "freeing CPU time anywhere in the workers helps as well")
+    shares = parts_of_sample(ladder.session.inside, lambda cost: cost.cpu_ms)
+    parts = [f"{name} {percent(share)}" for name, share in shares[:4]]
     return Warning_(
         "tipping-over",
-        f"{told}, and {busy_cores(ladder, before):.1f} were already before {top.stage} was added: it may not be the "
-        "cause, only the stage that filled the machine",
-        f"judge by the workers' CPU time: {_shares(ladder.session) or 'not known'}",
+        f"{told}, and {busy_cores(ladder, before):.1f} already were before {top.stage} was added: "
+        f"{top.stage} may not be the cause, but only the stage that filled the machine",
+        f"judge by the workers' CPU time: {', '.join(parts) or 'not known'}",
     )
-
-
-def _shares(session: Session) -> str:
-    """Return the parts of a worker's CPU time as text, largest first."""
-    inside = session.inside
-    if inside is None or inside.whole.cpu_ms <= 0:
-        return ""
-    parts = [("load", inside.load.cpu_ms), *((link.name, link.cost.cpu_ms) for link in inside.links)]
-    ranked = sorted(parts, key=lambda part: part[1], reverse=True)[:4]
-    return ", ".join(f"{name} {percent(ms / inside.whole.cpu_ms)}" for name, ms in ranked)
 
 
 def _heavy_tail(ladder: LadderView) -> Warning_ | None:
@@ -154,12 +138,10 @@ def _heavy_tail(ladder: LadderView) -> Warning_ | None:
     tail = ladder.session.tail
     if tail is None or tail.p50_ms <= 0 or tail.p99_ms < SLOW * tail.p50_ms or not ladder.has("baseline"):
         return None
-    seen, base = ladder.evidence("baseline"), ladder.ms("baseline").value
-    stalled = seen.get("stalled_ms", 0.0)
-    named = [slow for slow in tail.slowest if slow.index]
-    if stalled < GATE * base:
+    stalled = ladder.evidence("baseline").get("stalled_ms", 0.0)
+    if stalled < GATE * ladder.ms("baseline").value:
         return None
-    which = ", ".join(f"{slow.index} ({number(slow.ms)} ms)" for slow in named[:4])
+    which = ", ".join(f"{slow.index} ({number(slow.ms)} ms)" for slow in tail.slowest[:4] if slow.index)
     return Warning_(
         "heavy-tail",
         f"some samples take far longer than others (median {number(tail.p50_ms)} ms, 99th percentile "
@@ -208,9 +190,9 @@ def _varying_steps(ladder: LadderView) -> Warning_ | None:
     sized = f" ({_kib(small[2])} against {_kib(large[2])})" if small[2] != large[2] else ""
     return Warning_(
         "varying-steps",
-        f"the model's own step depends on the batch: {number(small[0])} to {number(large[0])} ms with the same "
-        f"batches fed from the device repeatedly{sized}",
-        "the ceiling is an average over the cached batches; batches of similar size would make the steps alike",
+        f"the model's own step depends on the batch: {number(small[0])} to {number(large[0])} ms, with each batch fed "
+        f"from the device several times{sized}",
+        "the ceiling is an average over the cached batches; with batches of similar size, steps would differ less",
     )
 
 
@@ -220,5 +202,5 @@ def _wrote(session: Session) -> Warning_ | None:
     return Warning_(
         "wrote-files",
         f"the analysed script wrote {first_of(session.script.wrote, FILES)}",
-        "it ran for real, and more than once if passes > 1; --workdir DIR runs it in a scratch directory",
+        "the script really runs, once in every pass; --workdir DIR runs it in a scratch directory",
     )

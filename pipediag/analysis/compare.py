@@ -1,14 +1,14 @@
 """Compare two runs: which rungs and stages changed, and which changes exceed chance.
 
 The runs are separate, so nothing is paired: rungs and stages are compared by their two independent intervals.
-Differences below the instrument's resolution are not significant either. The windows of one run do not show what varies
-from run to run, such as other work on the machine.
+Differences below the instrument's resolution are never significant. The windows of one run do not show what varies from
+run to run, such as other work on the machine.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from ..session import STAGE_OF_RUNG, Session, Warning_, ordered
@@ -25,7 +25,7 @@ _THE_SAME: tuple[tuple[str, str, Callable[[Session], Any], str], ...] = (
     (
         "other-cores",
         "number of cores",
-        lambda s: s.environment.get("cores"),
+        lambda s: s.cores,
         "run both on the same machine, with the same affinity and quota",
     ),
     ("other-ranks", "number of ranks", lambda s: max(1, len(s.ranks)), "run both with the same number of processes"),
@@ -33,7 +33,7 @@ _THE_SAME: tuple[tuple[str, str, Callable[[Session], Any], str], ...] = (
         "other-batch-size",
         "batch size",
         lambda s: s.loader.batch_size if s.loader else None,
-        "steps of batches of another size are other steps",
+        "steps with another batch size do not compare",
     ),
     ("other-dataset", "dataset", lambda s: s.loader.dataset if s.loader else None, "compare runs over the same data"),
     ("other-script", "script", lambda s: s.script.argv[0] if s.script.argv else None, "compare runs of one script"),
@@ -42,10 +42,7 @@ _THE_SAME: tuple[tuple[str, str, Callable[[Session], Any], str], ...] = (
 
 @dataclass(frozen=True)
 class RungChange:
-    """A rung before and after, in steps per second; None if not measured.
-
-    ``speedup`` is the rate after divided by the rate before.
-    """
+    """A rung before and after, in steps per second, None if not measured; ``speedup`` is after divided by before."""
 
     rung: str
     before: Interval | None
@@ -90,13 +87,12 @@ class Comparison:
         return next((one for one in self.rungs if one.rung == "baseline" and one.speedup is not None), None)
 
     def certainly_slower(self, share: float) -> bool:
-        """Return whether the loop is significantly slower: its speedup's whole interval lies below ``1 - share``."""
+        """Return whether the loop is significantly slower, with the speedup's whole interval below ``1 - share``."""
         loop = self.loop
         return loop is not None and loop.speedup is not None and loop.significant and loop.speedup.high < 1 - share
 
     @property
     def sentence(self) -> str:
-        """The result in words."""
         loop = self.loop
         if loop is None or loop.speedup is None:
             return "The two runs cannot be compared: one of them has no baseline."
@@ -113,12 +109,11 @@ class Comparison:
             "rungs": [_published(one) for one in self.rungs],
             "stages": [_published(one) for one in self.stages],
             "settings": [{"name": name, "before": old, "after": new} for name, old, new in self.settings],
-            "warnings": [{"code": w.code, "message": w.message, "help": w.help} for w in self.warnings],
+            "warnings": [asdict(warning) for warning in self.warnings],
         }
 
 
 def compare(before: Diagnosis, after: Diagnosis) -> Comparison:
-    """Compare one run with another."""
     return Comparison(
         before, after, _rungs(before, after), _stages(before, after), _settings(before, after), _warnings(before, after)
     )
@@ -139,11 +134,9 @@ def _rung(name: str, before: Diagnosis, after: Diagnosis) -> RungChange:
 
 def _stages(before: Diagnosis, after: Diagnosis) -> list[StageChange]:
     costs = [{p.stage: p for p in by_stage(side.ladder, side.waterfall)} for side in (before, after)]
-    names = [*costs[0], *(name for name in costs[1] if name not in costs[0])]
     resolution = RESOLUTION * max((s.ladder.ms("baseline").value for s in (before, after) if s.waterfall), default=0.0)
-    return [
-        _stage(name, costs[0].get(name), costs[1].get(name), resolution) for name in sorted(names, key=_ORDER.index)
-    ]
+    found = sorted({*costs[0], *costs[1]}, key=_ORDER.index)
+    return [_stage(name, costs[0].get(name), costs[1].get(name), resolution) for name in found]
 
 
 _ORDER = [*STAGE_OF_RUNG.values(), "contention"]

@@ -1,4 +1,4 @@
-"""Say who uses the cores: how many are busy under a rung, and how many threads want to run."""
+"""Find how many cores are busy under a rung, and how many threads want to run."""
 
 from __future__ import annotations
 
@@ -15,8 +15,7 @@ _LIMITS = {"opencv": "cv2.setNumThreads(1)", "torch": "torch.set_num_threads(1)"
 
 def full(ladder: LadderView, rung: str) -> bool:
     """Return whether all cores are in use under a rung: any further work slows other work down."""
-    cores = ladder.session.environment.get("cores") or math.inf
-    return busy_cores(ladder, rung) >= FULL * cores
+    return busy_cores(ladder, rung) >= FULL * (ladder.session.cores or math.inf)
 
 
 def busy_cores(ladder: LadderView, rung: str) -> float:
@@ -56,15 +55,13 @@ class Threads:
 
     def __str__(self) -> str:
         workers = "1 worker" if self.workers == 1 else f"{self.workers} workers"
-        each = "1 thread" if self.each == 1 else f"{self.each} threads ({self.library})"
-        return f"{workers} of {each} and {self.own} of the training process share {self.cores:g} cores"
+        each = "1 thread" if self.each == 1 else f"{self.each} {self.library} threads"
+        own = "1 thread" if self.own == 1 else f"{self.own} threads"
+        return f"{workers} with {each} each and the training process with {own} share {self.cores:g} cores"
 
 
 def threads(session: Session) -> Threads:
-    """Return the threads of the workers and of the training process."""
-    inside, facts = session.inside, session.environment
-    library, each = max((inside.threads if inside else {}).items(), key=lambda item: item[1], default=("", 1))
-    own = int(facts.get("threads", {}).get("torch", 1))
-    return Threads(
-        session.loader.num_workers if session.loader else 0, each, library, own, float(facts.get("cores") or math.inf)
-    )
+    each_of = session.inside.threads if session.inside else {}
+    library, each = max(each_of.items(), key=lambda item: item[1], default=("", 1))
+    own = int(session.environment.get("threads", {}).get("torch", 1))
+    return Threads(session.workers, each, library, own, float(session.cores or math.inf))

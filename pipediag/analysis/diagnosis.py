@@ -1,16 +1,17 @@
-"""Hold the meaning of the measurements as plain dataclasses, and produce the published JSON form."""
+"""Hold the results of an analysis as plain dataclasses, and produce the published JSON form."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from ..session import REMEDIES, RUNG_MEANING, SCHEMA_VERSION, Place, Session, Warning_, ordered, settings_of
 from .halving import to_dict as settings_dict
 from .intervals import Interval, plain
-from .ladder import LadderView, known
+from .ladder import LadderView
 from .remedy import to_dict as remedy_dict
 from .savings import Savings, of_remedy
+from .thresholds import GATE, SEVERE
 
 if TYPE_CHECKING:
     from .stragglers import Straggler
@@ -61,9 +62,17 @@ class Verdict:
     level: str = ""
     culprit: Place | None = None
     starved: Interval | None = None
-    band: str = "unknown"  # none, mild, severe
     co_bottlenecks: list[str] = field(default_factory=list)
     next_ceiling: tuple[str, float] | None = None  # the stage that limits next, and steps/s then
+
+    @property
+    def band(self) -> str:
+        """Severity of starvation: ``none``, ``mild``, ``severe`` or ``unknown``."""
+        if self.starved is None:
+            return "unknown"
+        if self.starved.value < GATE:
+            return "none"
+        return "mild" if self.starved.value < SEVERE else "severe"
 
 
 @dataclass
@@ -71,7 +80,7 @@ class Recommendation:
     """A change that would make the loop faster.
 
     Attributes:
-        id: the same in every report.
+        id: never changes.
         title: the change in one line.
         stage: the pipeline stage that the change improves.
         predicted: speedup predicted from this run's numbers; None if it cannot be predicted.
@@ -116,12 +125,10 @@ class Diagnosis:
     """A session with its waterfall, verdict, warnings and recommendations.
 
     ``nothing_to_gain`` says why no recommendation concerns the input pipeline, if none does. ``straggler`` is the rank
-    that holds a distributed job, ``no_straggler`` says why none is named. ``price`` is what an hour
-    of training costs, in any currency; None if unknown.
-    :func:`pipediag.analysis.diagnose_session` makes it.
+    that holds up a distributed job; ``no_straggler`` says why none is named. ``price`` is what an hour of training
+    costs, in any currency; None if unknown. :func:`pipediag.analysis.diagnose_session` makes it.
     """
 
-    session: Session
     ladder: LadderView
     waterfall: list[Stage]
     verdict: Verdict
@@ -132,6 +139,10 @@ class Diagnosis:
     price: float | None = None
     straggler: Straggler | None = None
     no_straggler: str = ""
+
+    @property
+    def session(self) -> Session:
+        return self.ladder.session
 
     def to_dict(self) -> dict[str, Any]:
         """Return the published JSON: times in milliseconds, rates in steps per second, intervals as value, low, high.
@@ -148,9 +159,7 @@ class Diagnosis:
             "device": session.device,
             "loader": raw["loader"],
             "rungs": [
-                self._rung(name)
-                for name in ordered({*RUNG_MEANING, *session.rungs})
-                if settings_of(name) is None and known(name)
+                self._rung(name) for name in ordered({*RUNG_MEANING, *session.rungs}) if settings_of(name) is None
             ],
             "waterfall": [
                 {
@@ -158,7 +167,7 @@ class Diagnosis:
                     "rung": s.rung,
                     "covers": s.covers,
                     "links": s.links,
-                    "culprit": _place(s.culprit),
+                    "culprit": s.culprit and asdict(s.culprit),
                     "ms": s.ms.to_dict(),
                     "share": round(s.share, 4),
                     "without": (
@@ -170,14 +179,13 @@ class Diagnosis:
                 for s in self.waterfall
             ],
             "startup": [round(s.seconds, 4) for s in session.startups],
-            # Findings outside the ladder: a worker's inside, slow samples, steps, batches and the model.
             "evidence": {
                 "worker": raw["inside"],
                 **{name: raw[name] for name in ("tail", "batch_steps", "batch", "prefix", "profile")},
             },
             "verdict": {
                 "bottleneck": verdict.bottleneck,
-                "culprit": _place(verdict.culprit),
+                "culprit": verdict.culprit and asdict(verdict.culprit),
                 "level": verdict.level or None,
                 "starved": plain(verdict.starved),
                 "band": verdict.band,
@@ -197,7 +205,7 @@ class Diagnosis:
             "straggler": self.straggler.to_dict() if self.straggler else None,
             "no_straggler": self.no_straggler or None,
             **{key: self._remedy(rung) for rung, key in REMEDIES.items()},
-            "warnings": [{"code": w.code, "message": w.message, "help": w.help} for w in self.warnings],
+            "warnings": [asdict(warning) for warning in self.warnings],
             "partial": self.partial,
             "session": raw,
         }
@@ -219,7 +227,3 @@ class Diagnosis:
             "windows": self.ladder.windows(name),
             "evidence": self.ladder.evidence(name) if measured else {},
         }
-
-
-def _place(place: Place | None) -> dict[str, str] | None:
-    return {"name": place.name, "where": place.where} if place else None

@@ -16,7 +16,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
-from .intervals import CONFIDENCE, Interval, student_t
+from .intervals import CONFIDENCE, Interval
 from .thresholds import RESOLUTION, WORTH
 
 #: Numbers of pairs at the first two looks at a trial; the later looks double them in turn.
@@ -24,7 +24,9 @@ FIRST_LOOKS = (2, 3)
 #: Two-sided error probability per look, for 5 % in all: Pocock, "Group sequential methods in the design and analysis of
 #: clinical trials" (Biometrika 64(2), 1977), for ten looks: 2 to 48 pairs.
 PER_LOOK = 0.0106
-#: Share of the error probability for the plain t: enough that a quiet host soon decides by its own spread.
+#: Number of groups into which neighbouring blocks of a share are merged.
+GROUPS = 4
+#: Share of the error probability for the plain t: enough for a quiet host to decide soon by its own spread.
 SPLIT = 0.1
 #: Number of standard deviations from the median beyond which a pair is an outlier.
 WILD = 3.5
@@ -36,8 +38,8 @@ LEAST = 1.0 / (1.0 - RESOLUTION)
 class Noise:
     """Prior knowledge of the noise.
 
-    ``sd`` is the standard deviation of the logarithm of the ratio of two neighbouring, equal windows; ``degrees`` is
-    the number of degrees of freedom that this is worth, 0 if nothing is known.
+    ``sd`` is the standard deviation of the logarithm of the ratio of two equal, neighbouring windows; ``degrees`` is
+    its weight in degrees of freedom, 0 if nothing is known.
     """
 
     sd: float
@@ -62,8 +64,14 @@ def paired_ratio(slow: Sequence[float], fast: Sequence[float], noise: Noise = PA
     return _interval(_tamed(_logs(slow, fast), noise), noise, 1 - CONFIDENCE)
 
 
+def ratio_of_pairs(pairs: Sequence[tuple[float, float]], noise: Noise) -> Interval:
+    """Return :func:`paired_ratio`, but the 95 % interval of a single pair from the prior noise alone."""
+    slow, fast = zip(*pairs, strict=True)
+    return paired_ratio(slow, fast, noise) if len(pairs) > 1 else around(slow[0] / fast[0], noise)
+
+
 def around(value: float, noise: Noise) -> Interval:
-    """Return the 95 % interval around one value, or the ratio of one pair, from the prior noise alone."""
+    """Return the 95 % interval around one value, from the prior noise alone."""
     arm = student_t(noise.degrees) * noise.sd
     return Interval(value, value * math.exp(-arm), value * math.exp(arm))
 
@@ -79,20 +87,15 @@ def mean_rate(values: Sequence[float], noise: Noise = PACE) -> Interval:
     return _interval([math.log(value) for value in values], single, 1 - CONFIDENCE)
 
 
-def share(parts: Sequence[float], wholes: Sequence[float], groups: int = 4, noise: Noise = UNKNOWN) -> Interval:
+def share(parts: Sequence[float], wholes: Sequence[float], noise: Noise = UNKNOWN) -> Interval:
     """Return ``sum(parts) / sum(wholes)`` over blocks in time order, with its 95 % interval, within 0 and 1.
 
     This is the ratio estimator with its linearised variance: Cochran, "Sampling Techniques" (3rd edition, 1977, section
-    6.4). Neighbouring blocks are correlated, so they are merged into ``groups``. ``noise`` is prior knowledge of a
-    block's share; the variance is shrunk towards it.
-
-    Raises:
-        ValueError: the sum of ``wholes`` is not positive.
+    6.4). Neighbouring blocks are correlated, so they are merged into :data:`GROUPS`. ``noise`` is prior knowledge of a
+    block's share; the variance is shrunk towards it. The sum of ``wholes`` must be positive.
     """
     pairs, whole = [*zip(parts, wholes, strict=True)], sum(wholes)
-    if whole <= 0:
-        raise ValueError("a share of nothing")
-    n, value = min(groups, len(pairs)), sum(parts) / whole
+    n, value = min(GROUPS, len(pairs)), sum(parts) / whole
     degrees = noise.degrees + n - 1
     if not degrees:
         return Interval(value, 0.0, 1.0)
@@ -105,19 +108,17 @@ def share(parts: Sequence[float], wholes: Sequence[float], groups: int = 4, nois
     return Interval(value, max(0.0, value - arm), min(1.0, value + arm))
 
 
-def sure_gain(
-    slow: Sequence[float], fast: Sequence[float], noise: Noise = PACE, *, least: float = LEAST, last: bool = False
-) -> bool | None:
-    """Return whether ``fast`` is faster than ``slow`` by more than ``least``, from the first look that can tell.
+def sure_gain(slow: Sequence[float], fast: Sequence[float], noise: Noise = PACE, *, last: bool = False) -> bool | None:
+    """Return whether ``fast`` is faster than ``slow`` by more than :data:`LEAST`, from the first look that can tell.
 
-    False means certainly slower or not worth a change, None means open. ``last`` adds a look at all pairs, since no
-    more will come.
+    False means certainly slower or not worth a change, None means open. ``last`` adds a look at all pairs, for use when
+    no more will come.
     """
     logs = _logs(slow, fast)
     for n in [*looks(len(logs)), *([len(logs)] if last and logs else [])]:
         gain = _interval(_tamed(logs[:n], noise), noise, PER_LOOK)
-        if gain.low > least or gain.high < WORTH:
-            return gain.low > least
+        if gain.low > LEAST or gain.high < WORTH:
+            return gain.low > LEAST
     return None
 
 
@@ -151,13 +152,13 @@ def _interval(logs: Sequence[float], noise: Noise, error: float) -> Interval:
         degrees = known.degrees + n - 1
         if n > 1:
             variance = (known.degrees * known.sd**2 + squares) / degrees
-            arm = min(arm, _quantile(part * error, degrees) * math.sqrt(variance / n))
+            arm = min(arm, student_t(degrees, part * error) * math.sqrt(variance / n))
     high = math.exp(centre + arm) if centre + arm < 700 else math.inf
     return Interval(math.exp(centre), math.exp(centre - arm), high)
 
 
 @lru_cache(maxsize=256)
-def _quantile(error: float, degrees: int) -> float:
+def student_t(degrees: int, error: float = 1 - CONFIDENCE) -> float:
     """Return the value that Student's t exceeds, to either side, with probability ``error``.
 
     Bisection of the distribution in Abramowitz and Stegun, "Handbook of Mathematical Functions" (1964), 26.7.3 and

@@ -85,12 +85,12 @@ def _low(speedup: Interval, rivals: int) -> float:
 
 
 def arms(session: Session) -> list[Arm]:
-    """Return all settings to try, most promising first."""
+    """Return all settings to try with their results, most promising first."""
     return [_arm(session, number) for number, _ in enumerate(_rungs(session), 1)]
 
 
 def _arm(session: Session, number: int, rounds: Sequence[int] | None = None) -> Arm:
-    """Return one of the settings to try, judged only by ``rounds`` if given."""
+    """Return the result of the ``number``-th settings, judged only by ``rounds`` if given."""
     assert session.knobs is not None
     rung = settings_rung(number)
     unmodified, other = paired(session, "baseline", rung, rounds)
@@ -114,12 +114,11 @@ def best(session: Session) -> Arm | None:
 
     None if none certainly pays.
     """
-    paying = [arm for arm in arms(session) if arm.pays]
-    return _ranked(paying)[0] if paying else None
+    return next(iter(_ranked([arm for arm in arms(session) if arm.pays])), None)
 
 
 def next_settings(session: Session) -> list[str]:
-    """Return the rungs of the next round: the baseline and the settings still in the race; empty once it is decided."""
+    """Return the rungs of the next round, the baseline and the settings still in the race; empty once it is decided."""
     rounds, look = _rounds(session), FIRST_LOOK
     running = [number for number, rung in enumerate(_rungs(session), 1) if not _why_not(session, rung)]
     while running and look <= len(rounds):
@@ -138,7 +137,7 @@ def _rungs(session: Session) -> list[str]:
 
 
 def _rounds(session: Session) -> list[int]:
-    """Return the rounds of the race: those with windows of the baseline and of some other settings."""
+    """Return the rounds of the race: those with windows of the baseline and of other settings."""
     others = {window.round for rung in _rungs(session) for window in session.windows_of(rung)}
     return sorted(others & {window.round for window in session.windows_of("baseline")})
 
@@ -160,7 +159,7 @@ def _may_win(session: Session, arm: Arm, first: Arm, rounds: Sequence[int]) -> b
 
 
 def _ranked(found: Sequence[Arm]) -> list[Arm]:
-    """Return the fastest first, but before it the cheapest of those that are about as fast."""
+    """Return the arms by gain, but those about as fast as the fastest by price, cheapest first."""
     order = sorted(found, key=lambda arm: -_gain(arm))
     near = [arm for arm in order if _gain(order[0]) < WORTH * _gain(arm)]
     return sorted(near, key=_price) + order[len(near) :]

@@ -7,18 +7,10 @@ second and hundreds of threads' worth of memory.
 from __future__ import annotations
 
 import math
-import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 CONFIDENCE = 0.95
-_Z = statistics.NormalDist().inv_cdf(0.5 + CONFIDENCE / 2)
-#: Student's t at 0.975 for 1, 2, 3, ... degrees of freedom.
-_T = (
-    12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228,
-    2.201, 2.179, 2.160, 2.145, 2.131, 2.120, 2.110, 2.101, 2.093, 2.086,
-    2.080, 2.074, 2.069, 2.064, 2.060, 2.056, 2.052, 2.048, 2.045, 2.042,
-)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -28,6 +20,11 @@ class Interval:
     value: float
     low: float
     high: float
+
+    @property
+    def arm(self) -> float:
+        """Half of its width."""
+        return (self.high - self.low) / 2
 
     def shifted(self, by: float) -> Interval:
         """Return the interval with ``by`` added."""
@@ -44,18 +41,14 @@ class Interval:
         above = math.hypot(self.high - self.value, other.value - other.low)
         return Interval(value, value - below, value + above)
 
-    def at_most(self, limit: float) -> Interval:
-        """Return the interval of a quantity that cannot exceed ``limit``."""
-        return Interval(min(self.value, limit), min(self.low, limit), min(self.high, limit))
-
     def scaled(self, by: Interval) -> Interval:
         """Return the product with another quantity; neither value is negative."""
         ends = [a * b for a in (self.low, self.high) for b in (by.low, by.high)]
         return Interval(self.value * by.value, min(ends), max(ends))
 
     def not_negative(self) -> Interval:
-        """Return the interval of a cost, which is no less than zero: below that there is only noise."""
-        return Interval(max(0.0, self.value), max(0.0, self.low), max(0.0, self.high))
+        """Return the interval of a cost, which cannot be negative: below zero there is only noise."""
+        return largest(self, exactly(0.0))
 
     def inverse(self, numerator: float = 1.0) -> Interval:
         """Return ``numerator / self``, with the ends exchanged: milliseconds to steps per second, for example."""
@@ -77,11 +70,6 @@ class Interval:
 def plain(interval: Interval | None) -> dict[str, float | None] | None:
     """Return the JSON form, or None if there is no interval."""
     return interval.to_dict() if interval is not None else None
-
-
-def student_t(degrees: int) -> float:
-    """Return the 0.975 quantile of Student's t, within 0.3 % of the exact value."""
-    return _T[degrees - 1] if degrees <= len(_T) else _Z * (1 + (_Z**2 + 1) / (4 * degrees))
 
 
 def total(parts: Sequence[Interval]) -> Interval:

@@ -1,7 +1,7 @@
 """Choose other loader settings to try on the running loop, from the ladder's results.
 
-No grid search: a setting is tried only if this run gives a reason for it. The reasons are those of the recommendation
-rules; :mod:`pipediag.analysis.halving` evaluates the trial.
+This is no grid search: a setting is tried only if this run gives a reason for it. The reasons are those of the
+recommendation rules; :mod:`pipediag.analysis.halving` evaluates the trial.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ..session import Loader, LoaderSettings, Session
-from .checks import partial
+from .checks import missing
 from .ladder import LadderView
 from .recommend.workers import irregular
 from .thresholds import GATE, QUEUED
@@ -72,7 +72,7 @@ def candidates(session: Session) -> Candidates:
     if verdict.starved is None or verdict.starved.low <= GATE:
         return Candidates()
     if loader.iterable:
-        return Candidates(why_not="an iterable dataset divides its data among its workers by code of its own")
+        return Candidates(why_not="an iterable dataset's own code divides its data among the workers")
     workers = _workers(ladder, numbers, verdict.bottleneck)
     ahead = [] if workers else _ahead(ladder, numbers, loader)
     pinned = [not loader.pin_memory] if _pinning_matters(session, loader) else []
@@ -85,18 +85,18 @@ def candidates(session: Session) -> Candidates:
     ]
     found = [one for one in made if one != now][:MOST]
     if not found:
-        return Candidates(why_not="nothing that was measured speaks for other settings")
+        return Candidates(why_not="no measurement suggests other settings")
     return Candidates(tuple(found), numbers.base, tuple(_step(numbers, one) for one in found))
 
 
 def makes_way(session: Session) -> bool:
     """Return whether the ladder leaves the rest of its time to a trial of other settings.
 
-    It does once its verdict is known and speaks for a trial: further windows would only narrow the costs of smaller
-    stages.
+    It does once the verdict is known and there are settings to try: further windows would only narrow the costs of
+    smaller stages.
     """
     ladder = LadderView(session)
-    if partial(ladder) or judge(ladder, waterfall(ladder)).bottleneck == "inconclusive":
+    if missing(ladder) or judge(ladder, waterfall(ladder)).bottleneck == "inconclusive":
         return False
     return bool(candidates(session).settings)
 
@@ -118,7 +118,7 @@ def _workers(ladder: LadderView, numbers: WhatIf, bottleneck: str) -> list[int]:
 
 
 def _better_alone(numbers: WhatIf) -> bool:
-    """Return whether the training process makes a batch sooner than it takes one over from a worker."""
+    """Return whether the training process makes a batch faster than it takes one over from a worker."""
     if not numbers.workers or numbers.work is None or numbers.handoff is None:
         return False
     return numbers.handoff.value - numbers.work.run > GATE * numbers.base
@@ -130,7 +130,7 @@ def _more(ladder: LadderView, numbers: WhatIf) -> list[int]:
     The model reserves the cores that the training process would need at full speed. Only a trial can tell what more
     workers do on cores that the process does not use yet.
     """
-    cores, now = int(ladder.session.environment.get("cores") or 0), numbers.workers
+    cores, now = int(ladder.session.cores or 0), numbers.workers
     wanted = numbers.workers_wanted() or 0
     most = wanted if wanted > now else cores
     middle = round(math.sqrt(max(1, now) * max(1, most)))
@@ -151,8 +151,7 @@ def _ahead(ladder: LadderView, numbers: WhatIf, loader: Loader) -> list[int]:
 
 
 def _pinning_matters(session: Session, loader: Loader) -> bool:
-    on_cpu = session.device.get("type", "cpu") == "cpu"
-    return not on_cpu and not loader.pin_memory and transfer_matters(session, GATE / 2)
+    return session.device_type != "cpu" and not loader.pin_memory and transfer_matters(session, GATE / 2)
 
 
 def _step(numbers: WhatIf, one: LoaderSettings) -> float:
@@ -164,7 +163,7 @@ def _step(numbers: WhatIf, one: LoaderSettings) -> float:
 
 
 def left_out(settings: Sequence[LoaderSettings], memory: Memory) -> dict[int, str]:
-    """Return the positions of the settings that do not fit into memory, with the reason, if all before them run too."""
+    """Return the positions of settings that do not fit into memory next to those before them, with the reason."""
     taken, queued, found = 0.0, 0.0, {}
     for position, one in enumerate(settings):
         in_flight = one.num_workers * (one.prefetch_factor or 1) * memory.batch
@@ -173,7 +172,7 @@ def left_out(settings: Sequence[LoaderSettings], memory: Memory) -> dict[int, st
             found[position] = f"its workers may take {_text(whole)}, and {_text(memory.free)} of memory are free"
         elif memory.shared is not None and queued + in_flight > MEMORY_SHARE * memory.shared:
             found[position] = (
-                f"{_text(in_flight)} of batches would lie ready, and {_text(memory.shared)} of shared memory are free"
+                f"{_text(in_flight)} of batches would be queued, and {_text(memory.shared)} of shared memory are free"
             )
         else:
             taken, queued = taken + whole, queued + in_flight

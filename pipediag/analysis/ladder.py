@@ -7,7 +7,6 @@ import statistics
 
 from ..session import (
     CACHED,
-    CONTROLS,
     RUNGS,
     STAGE_OF_RUNG,
     Link,
@@ -19,7 +18,7 @@ from ..session import (
     ordered,
     settings_of,
 )
-from .estimate import PACE, Noise, around, mean_rate, paired_ratio
+from .estimate import PACE, Noise, around, mean_rate, ratio_of_pairs
 from .estimate import share as share_of_sums
 from .intervals import Interval
 
@@ -52,48 +51,56 @@ class LadderView:
     def __init__(self, session: Session) -> None:
         self.session = session
         self._windows: dict[str, dict[int, Window]] = {}
-        self._ms: dict[str, dict[int, float]] = {}
         trials = {window.round for window in session.windows if fed_apart(window.rung)}
         for window in session.windows:
-            if settings_of(window.rung) is not None or not known(window.rung):  # settings: see halving
+            if settings_of(window.rung) is not None:  # see halving
                 continue
             if not fed_apart(window.rung) and window.round in trials:
                 continue  # the baseline of a trial, not of the ladder
             self._windows.setdefault(window.rung, {})[window.round] = window
-            self._ms.setdefault(window.rung, {})[window.round] = window.ms_per_step - _copy_ms(window, session)
         self._leave_out_warm_up()
-        if "baseline" not in self._ms and session.observed:
+        self._only_observed = "baseline" not in self._windows
+        if self._only_observed and session.observed:
             self._windows["baseline"] = {n: _window(one) for n, one in enumerate(session.observed)}
-            self._ms["baseline"] = {n: w.ms_per_step for n, w in self._windows["baseline"].items()}
         #: The ladder's measured rungs, fastest first, without the controls.
-        self.rungs = [name for name in ordered(self._ms) if name in RUNGS or cut_of(name) is not None]
+        self.rungs = [name for name in ordered(self._windows) if name in RUNGS or cut_of(name) is not None]
 
     def _leave_out_warm_up(self) -> None:
         """Drop the first baseline windows if their workers were far slower than later.
 
-        Do the same for the first windows fed from a cache, whose steps do not depend on the host's load. First-touched
-        pages, cold files and clock ramp-up make the start of a training untypical.
+        Also drop the first windows fed from a cache if they were slower, since their steps do not depend on the host's
+        load. First-touched pages, cold files and clock ramp-up make the start of a training untypical.
         """
         for rung, apart in (("baseline", _WARM_UP), ("device", _COLD), ("host", _COLD)):
             windows = self._windows.get(rung, {})
-            took = [
-                (n, w.evidence.get("worker_ms", 0.0) if rung == "baseline" else w.ms_per_step)
-                for n, w in sorted(windows.items())
-            ]
+            took = {
+                round_: window.evidence.get("worker_ms", 0.0) if rung == "baseline" else window.ms_per_step
+                for round_, window in sorted(windows.items())
+            }
             while len(took) > 1:
-                (first, slow), *later = took
-                usual = statistics.median(ms for _, ms in later)
-                if not 0 < apart * usual < slow:
+                first = min(took)
+                slow = took.pop(first)
+                if not 0 < apart * statistics.median(took.values()) < slow:
                     break
-                del self._windows[rung][first], self._ms[rung][first]
-                took = later
+                del windows[first]
+
+    def _seen(self, rung: str, key: str) -> list[Window]:
+        """Return the windows of a rung with a figure of evidence."""
+        return [window for window in self._windows.get(rung, {}).values() if key in window.evidence]
+
+    def _step_ms(self, window: Window) -> float:
+        """Return milliseconds per step, without the copying of cached items that training without pipediag does not do.
+
+        Workers copy in parallel, so a step waits only for its share of the copies, and never longer than its wait.
+        """
+        step, seen = window.ms_per_step, window.evidence
+        copy = seen.get("copy_ms", 0.0) / max(1, self.session.workers)
+        return step - min(copy, 0.9 * step, seen.get("wait_ms", math.inf))
 
     @property
     def steady(self) -> bool:
         """True if the baseline windows agree on the speed of the workers."""
-        made = [
-            w.evidence["worker_ms"] for w in self._windows.get("baseline", {}).values() if "worker_ms" in w.evidence
-        ]
+        made = [window.evidence["worker_ms"] for window in self._seen("baseline", "worker_ms")]
         return len(made) < 2 or max(made) <= _WARM_UP * min(made)
 
     @property
@@ -104,20 +111,25 @@ class LadderView:
     @property
     def ceiling(self) -> str:
         """The rung that gives the loop's speed without input cost: the fastest of those cached in this process."""
-        cached = [rung for rung in CACHED if rung in self._ms]
+        cached = [rung for rung in CACHED if self.has(rung)]
         return min(cached, key=lambda rung: self.ms(rung).value) if cached else self.rungs[0]
 
     @property
     def serial(self) -> bool:
         """True if the CPU makes batches and trains in turn: the wait in a window is then exactly the input cost.
 
-        Rungs are weaker evidence then: they compare windows at different times, and cached batches warm the caches.
+        Rungs are weaker evidence: they compare windows at different times, and cached batches warm the caches.
         """
         loader = self.session.loader
         return self.session.device.get("type") == "cpu" and loader is not None and not loader.num_workers
 
+    @property
+    def quiet(self) -> float:
+        """Prior standard deviation of the logarithm of a window without waiting, on this device."""
+        return QUIET_CPU if self.session.device.get("type") == "cpu" else QUIET
+
     def has(self, rung: str) -> bool:
-        return rung in self._ms
+        return rung in self._windows
 
     def lacks(self, rung: str) -> bool:
         """Return whether a rung that exists in this pipeline was not measured."""
@@ -125,11 +137,11 @@ class LadderView:
 
     def windows(self, rung: str) -> int:
         """Return the number of windows of a rung; observed steps do not count."""
-        return len(self.session.windows_of(rung)) and len(self._ms.get(rung, {}))
+        return 0 if rung == "baseline" and self._only_observed else len(self._windows.get(rung, {}))
 
     def values(self, rung: str) -> list[float]:
         """Return the milliseconds per step of each window of ``rung``."""
-        return list(self._ms.get(rung, {}).values())
+        return [self._step_ms(window) for window in self._windows.get(rung, {}).values()]
 
     def ms(self, rung: str) -> Interval:
         """Return milliseconds per step under ``rung``, over all its steps: longer windows weigh more."""
@@ -152,14 +164,12 @@ class LadderView:
         """Return the ratio of a step under ``slow`` to a step under ``fast``, from neighbours in time if any exist."""
         one, other = self._noise(slow), self._noise(fast)
         noise = Noise(math.hypot(one.sd, other.sd), min(one.degrees, other.degrees))
-        common = sorted(self._ms[slow].keys() & self._ms[fast].keys())
         value = self.ms(slow).value / self.ms(fast).value
-        if not common or (slow == "baseline" and not self.session.windows_of(slow)):
-            found = around(value, noise)
-        elif len(common) == 1:
-            found = around(self._ms[slow][common[0]] / self._ms[fast][common[0]], noise)
-        else:
-            found = paired_ratio([self._ms[slow][r] for r in common], [self._ms[fast][r] for r in common], noise)
+        before, after = self._windows[slow], self._windows[fast]
+        unpaired = slow == "baseline" and self._only_observed
+        common = [] if unpaired else sorted(before.keys() & after.keys())
+        pairs = [(self._step_ms(before[round_]), self._step_ms(after[round_])) for round_ in common]
+        found = ratio_of_pairs(pairs, noise) if pairs else around(value, noise)
         return found.times(value / found.value) if found.low <= value <= found.high else found
 
     def share(self, slow: str, fast: str) -> Interval:
@@ -169,33 +179,29 @@ class LadderView:
 
     def waited(self, rung: str) -> Interval | None:
         """Return the share of a step in which the loop waited for a batch, or None if unknown."""
-        seen = [w for w in self._windows.get(rung, {}).values() if "wait_ms" in w.evidence]
+        seen = self._seen(rung, "wait_ms")
         if not seen:
             return None
         wholes = [w.ms_per_step * w.steps for w in seen]
         parts = [min(w.evidence["wait_ms"], w.ms_per_step) * w.steps for w in seen]
         value = sum(parts) / sum(wholes)
         # The loop's own part of the step has little noise: the step varies with its share of waiting.
-        loader = self.session.loader
-        round_ = max(_FEW, loader.num_workers if loader is not None else 0)
+        round_ = max(_FEW, self.session.workers)
         few = max(1.0, round_ * len(seen) / sum(w.steps for w in seen))
         noise = Noise(LOUD * math.sqrt(_ROUNDS * few) * value * (1 - value), PACE.degrees)
         return share_of_sums(parts, wholes, noise=noise)
 
     def making(self, rung: str) -> float | None:
         """Return a worker's mean milliseconds for a batch under ``rung``, or None if unknown."""
-        seen = [w for w in self._windows.get(rung, {}).values() if "worker_ms" in w.evidence]
+        seen = self._seen(rung, "worker_ms")
         steps = sum(w.steps for w in seen)
         return sum(w.evidence["worker_ms"] * w.steps for w in seen) / steps if steps else None
 
     def _noise(self, rung: str) -> Noise:
         """Return the prior noise of a window: it grows with the share of the step that waits for workers."""
-        quiet = QUIET_CPU if self.session.device.get("type") == "cpu" else QUIET
-        if rung in CACHED:
-            return Noise(quiet, PACE.degrees)
-        waits = [w.evidence["wait_ms"] / w.ms_per_step for w in self._windows[rung].values() if "wait_ms" in w.evidence]
-        part = min(1.0, statistics.median(waits)) if waits else 0.0
-        return Noise(quiet + (LOUD - quiet) * part, PACE.degrees)
+        waits = [window.evidence["wait_ms"] / window.ms_per_step for window in self._seen(rung, "wait_ms")]
+        part = min(1.0, statistics.median(waits)) if waits and rung not in CACHED else 0.0
+        return Noise(self.quiet + (LOUD - self.quiet) * part, PACE.degrees)
 
     def below(self, rung: str) -> str | None:
         """Return the next faster measured rung, or None."""
@@ -220,7 +226,7 @@ class LadderView:
 
     def links(self, rung: str) -> list[Link]:
         """Return the links of the transform chain in that difference; empty if it holds no transforms."""
-        if _base(rung) != _RAW:
+        if rung != "raw" and cut_of(rung) is None:
             return []
         below = self.below(rung)
         behind = cut_of(below) if below is not None else None
@@ -239,11 +245,6 @@ class LadderView:
         return {key: round(statistics.median(v), 4) for key, v in values.items()}
 
 
-def known(rung: str) -> bool:
-    """Return whether the rung exists in this version; files of other versions may have others, which are ignored."""
-    return rung in RUNGS or rung in CONTROLS or cut_of(rung) is not None or fed_apart(rung)
-
-
 def _window(one: Observed) -> Window:
     """Return a block of observed steps as a window."""
     seen = {"wait_ms": 1000 * one.waited / one.steps}
@@ -252,19 +253,6 @@ def _window(one: Observed) -> Window:
     return Window("baseline", -1, one.steps, one.seconds, one.steps, one.attempt, seen)
 
 
-_RAW = RUNGS.index("raw")
-
-
 def _base(rung: str) -> int:
     """Return the index of a rung in :data:`RUNGS`; cuts of the transform chain have the index of ``raw``."""
-    return _RAW if cut_of(rung) is not None else RUNGS.index(rung)
-
-
-def _copy_ms(window: Window, session: Session) -> float:
-    """Return the part of a step spent on copying cached items, which training without pipediag does not do.
-
-    Workers copy in parallel, so a step waits only for its share of the copies, and never longer than its wait.
-    """
-    copy = window.evidence.get("copy_ms", 0.0)
-    workers = max(1, session.loader.num_workers if session.loader else 1)
-    return min(copy / workers, 0.9 * window.ms_per_step, window.evidence.get("wait_ms", math.inf))
+    return RUNGS.index("raw" if cut_of(rung) is not None else rung)

@@ -1,9 +1,9 @@
-"""Find the heaviest parts of a training step in a profiler's record of some steps. Pure."""
+"""Find the heaviest parts of a training step in a profiler's record of some steps."""
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 from ..session import Share
@@ -28,42 +28,38 @@ class Piece:
 
 def heaviest(pieces: Iterable[Piece], steps: int) -> list[Share]:
     """Return the names that take most time, heaviest first, with calls and milliseconds per step."""
-    calls: Counter[str] = Counter()
-    times: Counter[str] = Counter()
+    calls, times = Counter[str](), defaultdict[str, float](float)
     for piece in pieces:
         calls[piece.name] += 1
-        times[piece.name] += piece.ms  # type: ignore[assignment]
-    return [Share(name, calls[name] / steps, ms / steps) for name, ms in times.most_common(MOST) if ms > 0]
+        times[piece.name] += piece.ms
+    ranked = sorted(times.items(), key=lambda row: -row[1])
+    return [Share(name, calls[name] / steps, ms / steps) for name, ms in ranked[:MOST] if ms > 0]
 
 
 def heaviest_modules(pieces: Iterable[Piece], calls: Mapping[Path, int], steps: int) -> list[Share]:
     """Return the modules that take most time, heaviest first; they do not overlap.
 
-    The search begins with the outermost modules and opens every module with a large share, so a model appears as its
-    blocks. The time that an opened module spends outside its submodules is a row of its own.
+    The outermost modules come first, and every module with a large share is replaced by its submodules, so a model
+    appears as its blocks. The time that such a module spends outside its submodules is a row of its own.
     """
-    own: Counter[Path] = Counter()
+    own, whole = defaultdict[Path, float](float), defaultdict[Path, float](float)
     for piece in pieces:
-        if piece.module and piece.ms > 0:
-            own[piece.module] += piece.ms  # type: ignore[assignment]
-    whole: Counter[Path] = Counter()
-    for path, ms in own.items():
-        for depth in range(1, len(path) + 1):
-            whole[path[:depth]] += ms
-    rows: dict[Path, float] = {path: ms for path, ms in whole.items() if len(path) == 1}
-    enough = _OPENED * sum(rows.values())
-    pending = [path for path, ms in rows.items() if ms >= enough]
-    while pending:
-        path = pending.pop()
-        inside = [other for other in whole if len(other) == len(path) + 1 and other[: len(path)] == path]
-        if not inside:
-            continue
-        del rows[path]
+        if piece.ms > 0:
+            own[piece.module] += piece.ms
+            for depth in range(1, len(piece.module) + 1):
+                whole[piece.module[:depth]] += piece.ms
+    outermost = [path for path in whole if len(path) == 1]
+    enough = _OPENED * sum(whole[path] for path in outermost)
+
+    def rows(path: Path) -> Iterator[tuple[Path, float]]:
+        inside = [other for other in whole if other[:-1] == path]
+        if not inside or whole[path] < enough:
+            yield path, whole[path]
+            return
         if own[path] > 0:
-            rows[path] = own[path]
+            yield path, own[path]
         for child in inside:
-            rows[child] = whole[child]
-            if whole[child] >= enough:
-                pending.append(child)
-    ordered = sorted(rows.items(), key=lambda row: -row[1])[:MOST]
-    return [Share(".".join(path), calls.get(path, 0) / steps, ms / steps) for path, ms in ordered]
+            yield from rows(child)
+
+    ranked = sorted((row for path in outermost for row in rows(path)), key=lambda row: -row[1])
+    return [Share(".".join(path), calls.get(path, 0) / steps, ms / steps) for path, ms in ranked[:MOST]]

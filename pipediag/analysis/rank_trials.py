@@ -7,11 +7,10 @@ a session always lead to the same answers, and a new trial only adds to them.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass
 
 from ..session import RankTrial, Session
-from .estimate import Noise, around, paired_ratio
+from .estimate import Noise, ratio_of_pairs
 from .intervals import Interval
 
 #: Largest number of pairs in a comparison.
@@ -20,13 +19,8 @@ MOST_PAIRS = 6
 
 @dataclass(frozen=True)
 class Change:
-    """How ranks are treated in a trial.
-
-    Attributes:
-        fed: ranks whose batches come from a cache on their device; the others train unchanged.
-        delayed: ranks whose steps are made longer.
-        delay_ms: milliseconds by which they are.
-    """
+    """How ranks are treated in a trial: ranks in ``fed`` get batches from a cache on their device, the others train
+    unchanged; each step of the ranks in ``delayed`` is made longer by ``delay_ms``."""
 
     fed: tuple[int, ...] = ()
     delayed: tuple[int, ...] = ()
@@ -34,7 +28,7 @@ class Change:
 
 
 class Needed(Exception):
-    """The answer needs another trial, of ``change``."""
+    """The answer needs another trial: one of ``change``."""
 
     def __init__(self, change: Change) -> None:
         super().__init__(change)
@@ -43,15 +37,14 @@ class Needed(Exception):
 
 @dataclass(frozen=True)
 class Result:
-    """``ratio`` is a plain step as a multiple of a changed one; ``above`` is None if it is not certain on which side of
-    the bound it lies."""
+    """Ratio of a plain step to a changed one; ``above`` says whether it exceeds the bound, None if uncertain."""
 
     ratio: Interval
     above: bool | None
 
 
 class Trials:
-    """The trials of a session in the order in which they were made; ``closed`` if no more will come."""
+    """The trials of a session, in order; ``closed`` if no more will come."""
 
     def __init__(self, session: Session, closed: bool = False) -> None:
         made = sorted(session.rank_trials, key=lambda trial: (trial.attempt, trial.round))
@@ -61,20 +54,20 @@ class Trials:
     def compare(
         self, plain: Change, changed: Change, bound: float, noise: Noise, least: int, most: int = MOST_PAIRS
     ) -> Result:
-        """Compare the steps of two ways with ``bound``, after ``least`` to ``most`` pairs.
+        """Compare the ratio of plain to changed steps with ``bound``, after ``least`` to ``most`` pairs.
 
         Raises:
-            Needed: more pairs would decide. If no more will come, only if there are none at all.
+            Needed: more pairs would decide; if no more trials will come, only if there is no pair at all.
         """
         pairs, open_ = self._pairs(plain, changed)
         pairs = pairs[:most]
         for count in range(1, len(pairs) + 1):
-            ratio = _ratio(pairs[:count], noise)
+            ratio = ratio_of_pairs(pairs[:count], noise)
             if count >= least and not ratio.low <= bound <= ratio.high:
                 return Result(ratio, ratio.low > bound)
         if len(pairs) < (1 if self.closed else most):
             raise Needed(self._following(plain, changed, open_))
-        return Result(_ratio(pairs, noise), None)
+        return Result(ratio_of_pairs(pairs, noise), None)
 
     def fed(self) -> list[tuple[int, ...]]:
         """Return the sets of ranks that were fed while others trained unchanged, in the order of their first trials."""
@@ -85,9 +78,9 @@ class Trials:
         return next((change.delay_ms for change, _ in reversed(self._made) if change.delayed), None)
 
     def _pairs(self, plain: Change, changed: Change) -> tuple[list[tuple[float, float]], bool]:
-        """Return the milliseconds per step of neighbours, and whether the last trial of all is in no pair.
+        """Return the milliseconds per step of neighbouring trials, and whether the very last trial is unpaired.
 
-        Each trial is in one pair at most.
+        Each trial is in at most one pair.
         """
         found, before = [], None
         for change, trial in self._made:
@@ -100,9 +93,9 @@ class Trials:
         return found, before is not None
 
     def _following(self, plain: Change, changed: Change, open_: bool) -> Change:
-        """Return the way to try next: the other one of an open pair, else the same again, to begin the next pair.
+        """Return the treatment to try next: the other one of an open pair, else the last again, to begin a new pair.
 
-        A plain trial that belongs to an earlier comparison opens the first pair of this one.
+        A plain trial of an earlier comparison opens the first pair of this one.
         """
         last = self._made[-1][0] if self._made else None
         if last not in (plain, changed):
@@ -116,8 +109,3 @@ def _change(trial: RankTrial) -> Change:
 
 def _ms(trial: RankTrial) -> float:
     return 1000.0 * trial.seconds / trial.steps
-
-
-def _ratio(pairs: Iterable[tuple[float, float]], noise: Noise) -> Interval:
-    plain, changed = zip(*pairs, strict=True)
-    return paired_ratio(plain, changed, noise) if len(plain) > 1 else around(plain[0] / changed[0], noise)

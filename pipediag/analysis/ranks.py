@@ -1,8 +1,8 @@
-"""Make one session of the sessions of a job's ranks, and summarise each rank.
+"""Merge the sessions of a job's ranks into one, and summarise each rank.
 
 All ranks of a job take the same time for a step, since they wait for each other. The job's session is that of the rank
-whose input limits the job: of the others, none waits for its own loader. With equal inputs chance decides in each step
-which rank waits for its loader and which of them wait for that rank, within their training step. So the job waits at
+whose input limits the job; the others do not wait for their own loaders. With equal inputs, chance decides in each step
+which rank waits for its loader, while the others wait for that rank within their training step. So the job waits at
 least as long as the rank that waits longest.
 """
 
@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from ..session import Observed, Rank, Rung, Script, Session, Warning_, Window, fed_apart
+from ..session import REMEDIES, Observed, Rank, Script, Session, Warning_, Window, fed_apart
 from .estimate import WORKERS
 from .ladder import LadderView
 from .sentences import numbered
@@ -23,16 +23,16 @@ from .waterfall import worker_shares
 
 #: An input is slower than the leading rank's if it takes this many times as long: windows of equal ones differ by less.
 _SLOWER = 1 + 2 * WORKERS.sd
-#: Most ranks whose own warnings of one kind are kept.
+#: Largest number of warnings of one kind kept from other ranks.
 _MOST_WARNINGS = 2
 
 
 def job_session(sessions: Mapping[int, Session]) -> Session:
-    """Return the session of a job, given each rank's own by its number. A single session is returned as it is.
+    """Return the session of a job, given the ranks' sessions by rank. A single session is returned as it is.
 
-    It is that of the rank whose input limits the job, with all ``ranks`` summarised. What concerns the whole job comes
-    from the leading rank: the script, the trials of settings, remedies and ranks, the end. Where several ranks share
-    cores, the machine counts as large as the rank's share of it.
+    It is the session of the rank whose input limits the job, with all ``ranks`` summarised. What concerns the whole job
+    comes from the leading rank: the script, how the measurement ended, the trials of settings, remedies and ranks. If
+    several ranks share cores, the session has the rank's part of them.
     """
     if len(sessions) == 1:
         return next(iter(sessions.values()))
@@ -57,10 +57,13 @@ def job_session(sessions: Mapping[int, Session]) -> Session:
 
 
 def summary(number: int, session: Session, ranks: int) -> Rank:
-    """Return what a rank said of itself and what its session shows; ``ranks`` is their number, if it did not say."""
+    """Return a rank's description of itself with the figures of its session.
+
+    ``ranks`` is the number of ranks, for a rank that did not say.
+    """
     own = session.ranks[0] if session.ranks else Rank(number, max(ranks, number + 1))
-    ladder, loader = LadderView(session), session.loader
-    workers = loader.num_workers if loader is not None else own.workers
+    ladder = LadderView(session)
+    workers = session.workers if session.loader is not None else own.workers
     found = replace(own, rank=number, workers=workers, ended=own.ended or session.script.error)
     if not ladder.has("baseline"):
         return found
@@ -96,29 +99,21 @@ def _led(own: Session, leading: Session) -> Session:
         return fed_apart(window.rung) or window.round in trials
 
     windows = [window for window in own.windows if not of_trials(window)]
-    rungs: dict[str, Rung] = {name: rung for name, rung in own.rungs.items() if not fed_apart(name)}
+    rungs = {name: rung for name, rung in own.rungs.items() if not fed_apart(name)}
     return replace(
         own,
         windows=[*windows, *filter(of_trials, leading.windows)],
         rungs={**rungs, **{name: rung for name, rung in leading.rungs.items() if fed_apart(name)}},
-        knobs=leading.knobs,
-        remedy=leading.remedy,
-        decoded=leading.decoded,
-        loaded_once=leading.loaded_once,
-        handoff=leading.handoff,
-        batch=own.batch or leading.batch,
-        syncs=own.syncs or leading.syncs,
-        prefix=own.prefix or leading.prefix,
-        profile=own.profile or leading.profile,
-        ended=leading.ended,
+        **{name: getattr(leading, name) for name in ("knobs", *REMEDIES.values(), "ended")},
+        **{name: getattr(own, name) or getattr(leading, name) for name in ("batch", "syncs", "prefix", "profile")},
     )
 
 
 def _share_of_host(job: Session, sharing: Sequence[Session]) -> tuple[list[Window], dict[str, Any]]:
     """Return the windows and the machine's facts as one of the ranks ``sharing`` cores has them.
 
-    It has an equal part of the cores. Other ranks are no foreign load: of the cores in use, it counts its own, and its
-    part of what processes outside the job use.
+    Each rank has an equal part of the cores. Other ranks are no foreign load: the cores in use are its own and its part
+    of those that processes outside the job use.
     """
     count = len(sharing)
     if count < 2:
@@ -132,16 +127,15 @@ def _share_of_host(job: Session, sharing: Sequence[Session]) -> tuple[list[Windo
     for window in job.windows:
         seen, cores = dict(window.evidence), used.get(_which(window), [])
         if "cores_busy" in seen and "cores_used" in seen:
-            # A rank that did not say what it uses is held to use as much as the others.
+            # Assume that a rank with unknown use uses as much as the others.
             others = max(0.0, seen["cores_busy"] - count * sum(cores) / len(cores))
             seen["cores_busy"] = round(seen["cores_used"] + others / count, 4)
         windows.append(replace(window, evidence=seen))
-    usable = job.environment.get("cores")
-    return windows, {**job.environment, **({"cores": round(usable / count, 2)} if usable else {})}
+    return windows, {**job.environment, **({"cores": round(job.cores / count, 2)} if job.cores else {})}
 
 
 def _longest_waits(windows: Sequence[Window], sessions: Mapping[int, Session]) -> list[Window]:
-    """Return the windows with the wait of the rank that waits longest in each."""
+    """Return the windows, each with the wait of the rank that waits longest in it."""
     longest: dict[tuple[int, str, int], float] = {}
     for window in (window for session in sessions.values() for window in session.windows):
         if "wait_ms" in window.evidence:
@@ -155,7 +149,7 @@ def _longest_waits(windows: Sequence[Window], sessions: Mapping[int, Session]) -
 
 
 def _waiting(observed: Sequence[Observed]) -> float:
-    """Return the share of the observed steps that was spent waiting for batches; less than 0 without any."""
+    """Return the share of the observed steps spent waiting for batches; negative if none were observed."""
     return sum(one.waited for one in observed) / sum(one.seconds for one in observed) if observed else -1.0
 
 
@@ -173,7 +167,7 @@ def _script(sessions: Mapping[int, Session], leading: Script) -> Script:
 
 
 def _warnings(sessions: Mapping[int, Session], lead: int) -> list[Warning_]:
-    """Return the leading rank's warnings, then those that only other ranks gave, with their ranks."""
+    """Return the leading rank's warnings, then those of other ranks alone, with their ranks."""
     told = {(one.code, one.message): one for one in sessions[lead].warnings}
     others: dict[tuple[str, str], tuple[Warning_, list[int]]] = {}
     for rank in sorted(sessions):

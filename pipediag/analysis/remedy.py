@@ -1,8 +1,8 @@
 """Decide whether a remedy pays: compare the loop under it with the unmodified loop, in rounds of their own.
 
 There are four: the offload, which moves transforms; the offload that decodes JPEGs on the device too, if that is
-allowed; a cache of samples, with the offload if that pays; and the hand-off alone, which is tried if none of these
-applies.
+allowed; a cache of samples, with the offload if that pays; and the hand-off alone, which is tried if none of the others
+pays.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from ..session import DECODED, HANDED_OVER, LOADED_ONCE, REMEDIED, REMEDIES, Rem
 from .estimate import FIRST_LOOKS, LEAST, paired_ratio, sure_gain
 from .intervals import Interval, plain
 
-#: The last remedy in words.
+#: The hand-off alone, in words.
 HAND_OFF = "hand-off: batches through re-used page-locked memory, copied ahead of the loop"
-#: Name of the decoding among what moves.
+#: Name of the decoding in the list of what moves.
 DECODING = "JPEG decoding"
-#: The others after the first, as text before their result.
+#: The remedies other than the offload, as text before their result.
 BESIDE = {
     DECODED: "with JPEGs decoded there too",
     LOADED_ONCE: "samples loaded once",
@@ -74,10 +74,9 @@ def outcome(session: Session, rung: str = REMEDIED) -> Outcome | None:
         gains = measured.low > LEAST
     if gains:
         return Outcome(rung, True, measured)
+    why = "the loop is slower under it" if measured.high < 1 else "the loop is not faster by enough to matter"
     if gains is None:
         why = "it is open whether the loop is faster under it; a longer --apply-budget may decide it"
-    else:
-        why = "the loop is slower under it" if measured.high < 1 else "the loop is not faster by what is worth a change"
     return Outcome(rung, False, measured, reverted=why)
 
 
@@ -91,13 +90,13 @@ def best(session: Session) -> Outcome | None:
 
     A cache of samples takes memory and gains nothing in the first epoch, so it must certainly pay more than the others.
     """
-    results = outcomes(session)
-    gains = {result.rung: result.speedup for result in results if result.applied and result.speedup is not None}
-    cached = gains.pop(LOADED_ONCE, None)
-    rung = max(gains, key=lambda rung: gains[rung].value) if gains else next((one.rung for one in results), "")
-    if cached is not None and (not gains or cached.low > gains[rung].value):
-        rung = LOADED_ONCE
-    return next((result for result in results if result.rung == rung), None)
+
+    def gain(result: Outcome) -> float:
+        if not result.applied or result.speedup is None:
+            return 0.0
+        return result.speedup.low if result.rung == LOADED_ONCE else result.speedup.value
+
+    return max(outcomes(session), key=gain, default=None)
 
 
 def why_none(session: Session) -> str:
@@ -154,7 +153,7 @@ def _rounds(session: Session, rung: str) -> int:
 def paired(
     session: Session, before: str, after: str, rounds: Sequence[int] | None = None
 ) -> tuple[list[float], list[float]]:
-    """Return the milliseconds per batch under two rungs in each round that has both, only of ``rounds`` if given."""
+    """Return the milliseconds per batch under two rungs in each round that has both; only in ``rounds`` if given."""
     one, other = ({w.round: w.ms_per_batch for w in session.windows_of(rung)} for rung in (before, after))
     both = [round_ for round_ in sorted(one.keys() & other.keys()) if rounds is None or round_ in rounds]
     return [one[round_] for round_ in both], [other[round_] for round_ in both]

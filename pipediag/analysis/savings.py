@@ -1,4 +1,4 @@
-"""Express a speedup as training time and money, and say how many workers still keep up."""
+"""Express a speedup as training time and money, and find how many workers still keep up."""
 
 from __future__ import annotations
 
@@ -66,18 +66,15 @@ def savings(
 ) -> Savings:
     """Return what a speedup brings.
 
-    Args:
-        gain: the speedup of a step and of ``startup_ms`` together.
-        step_ms: milliseconds that a step takes today; None if unknown.
-        length: batches in an epoch; None if unknown.
-        startup_ms: milliseconds of an epoch's start for each step.
-        workers, same_machine: see :class:`Savings`.
+    ``gain`` is the speedup of a step of ``step_ms`` milliseconds and its part of an epoch's start, ``startup_ms``,
+    together. ``length`` is the number of batches in an epoch. For ``workers`` and ``same_machine`` see
+    :class:`Savings`.
     """
     if step_ms is None or not length:
-        batches, now = None, _HOUR
+        length, now = None, _HOUR
     else:
-        batches, now = length, length * (step_ms + startup_ms) / 1000
-    return Savings(batches, now, gain.inverse(now), workers, startup_ms > 0, same_machine)
+        now = length * (step_ms + startup_ms) / 1000
+    return Savings(length, now, gain.inverse(now), workers, startup_ms > 0, same_machine)
 
 
 def of_remedy(ladder: LadderView, rung: str) -> Savings | None:
@@ -85,19 +82,17 @@ def of_remedy(ladder: LadderView, rung: str) -> Savings | None:
     came = outcome(ladder.session, rung)
     if came is None or not came.applied or came.speedup is None:
         return None
-    step_ms = ladder.ms("baseline").value if ladder.has("baseline") else None
-    loader = ladder.session.loader
-    length = loader.length if loader else None
-    return savings(came.speedup, step_ms, length, workers=workers_needed(ladder, rung))
+    step_ms, loader = ladder.ms("baseline").value if ladder.has("baseline") else None, ladder.session.loader
+    return savings(came.speedup, step_ms, loader.length if loader else None, workers=workers_needed(ladder, rung))
 
 
 def workers_needed(ladder: LadderView, rung: str) -> int | None:
     """Return the fewest workers that keep up with the loop under a remedy; None if unknown or if all are needed.
 
     This is the number of workers that are busy at a time: the cores that they use under the remedy, plus a worker's
-    blocked time for a batch, divided by the step. The blocked time is today's: the remedy changes nothing about how
-    data is read. The careful end of each interval counts, and :data:`AGREE` on top. It is unknown if the loop still
-    waits for batches.
+    blocked time for a batch divided by the step. The blocked time is today's, since the remedy does not change how data
+    is read. The upper end of each interval counts, times :data:`AGREE`. The number is unknown if the loop still waits
+    for batches.
     """
     loader, windows = ladder.session.loader, ladder.session.windows_of(rung)
     today = ladder.evidence("baseline")

@@ -1,12 +1,12 @@
-"""Write verdicts as sentences for newcomers, each with its numbers."""
+"""Write verdicts as sentences that a newcomer understands, each with its numbers."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
 
-from ..session import LADDER, Elsewhere, Rank, Session
-from .chain import heaviest
+from ..session import LADDER, Elsewhere, Link, Place, Rank, Session
+from .chain import heaviest, parts_of_sample
 from .cores import threads
 from .diagnosis import Stage
 from .intervals import Interval
@@ -35,25 +35,35 @@ def percent(share: float) -> str:
 
 
 def number(value: float) -> str:
-    """Return three significant digits, never in powers of ten; "0" below a thousandth of the unit."""
+    """Return three significant digits, without an exponent; "0" below a thousandth of the unit."""
     if abs(value) < 0.001:
         return "0"
     return f"{value:.0f}" if abs(value) >= 100 else f"{value:.3g}"
 
 
-def span(interval: Interval) -> str:
-    """Return the interval of a share as text."""
-    return f"{max(0.0, 100 * interval.low):.0f} to {min(100.0, max(0.0, 100 * interval.high)):.0f} %"
+def span(share: Interval) -> str:
+    """Return the interval of a share as text: 87 to 91 %."""
+    return f"{max(0.0, 100 * share.low):.0f} to {min(100.0, max(0.0, 100 * share.high)):.0f} %"
+
+
+def percent_of(whole: str, share: Interval) -> str:
+    """Return a share of something with its interval as text: 89 % of a step (87 to 91 %)."""
+    return f"{percent(max(0.0, share.value))}{whole and f' of {whole}'} ({span(share)})"
+
+
+def named(one: Link | Place) -> str:
+    """Return a piece of code with its line as text: Blur (aug.py:3)."""
+    return f"{one.name} ({one.where})" if one.where else one.name
 
 
 def times(gain: Interval) -> str:
-    """Return a speedup with its interval as text."""
+    """Return a speedup with its interval as text: 1.9x (1.7 to 2.2)."""
     high = "more" if math.isinf(gain.high) else number(gain.high)
     return f"{number(gain.value)}x ({number(gain.low)} to {high})"
 
 
 def listed(names: Sequence[str]) -> str:
-    return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"
+    return " and ".join(filter(None, [", ".join(names[:-1]), *names[-1:]]))
 
 
 def elsewhere(found: Sequence[Elsewhere]) -> str:
@@ -64,12 +74,12 @@ def elsewhere(found: Sequence[Elsewhere]) -> str:
 
 
 def few(names: Sequence[str]) -> str:
-    """Names in a row, of many only the first and the last."""
+    """Return modules in a row; of many, only the first and the last."""
     return f"{names[0]} to {names[-1]} ({len(names)} modules)" if len(names) > _FEW else listed(names)
 
 
 def few_of(names: Sequence[str]) -> str:
-    """Return names in a row: of many, the first two and how many more there are."""
+    """Return names in a row; of many, the first two and how many more there are."""
     return listed(names) if len(names) <= _FEW else first_of(names, 2)
 
 
@@ -104,7 +114,7 @@ def job(ranks: Sequence[Rank]) -> str:
 
 
 def device_name(session: Session) -> str:
-    """Return what waits for data, to begin a sentence with: the device, or a job of several."""
+    """Return what waits for data, as the beginning of a sentence: the device, or the job."""
     if len(session.ranks) > 1:
         return f"The job of {counted(len(session.ranks), 'rank')}"
     kind = session.device.get("type", "device")
@@ -127,7 +137,7 @@ def starved(
     """
     base = ladder.ms("baseline")
     text = (
-        f"{device_name(ladder.session)} waits for data {percent(share.value)} of each step ({span(share)}): "
+        f"{device_name(ladder.session)} waits for data {percent_of('each step', share)}: "
         f"{what(top)} costs {number(top.ms.value)} of {number(base.value)} ms."
     )
     if others:
@@ -136,8 +146,8 @@ def starved(
     if not best:
         return text
     if after <= (1 + RESOLUTION) * 1000.0 / base.value:
-        text += " Without it alone the loop would be no faster"
-        text += f", limited by {shown(following)}" if following != "compute" else ""
+        text += " Removing it alone would not make the loop faster"
+        text += f", because {shown(following)} limits it too" if following != "compute" else ""
         return text + f"; with no input cost at all, {number(best)} steps/s."
     text += f" Without it the loop would run at about {number(after)} steps/s"
     if following != "compute":
@@ -149,10 +159,9 @@ def starved(
 
 
 def only_observed(ladder: LadderView) -> str:
-    """Return the evidence behind a verdict from the loop's own waiting, and what would strengthen it."""
-    steps = sum(one.steps for one in ladder.session.observed) or sum(w.steps for w in ladder.session.windows)
+    """Return the evidence behind a verdict from the loop's own waiting, and what would make it stronger."""
     return (
-        f" This was observed in {steps} steps; the loop ended before it could be fed from a cache. "
+        f" This was observed in {ladder.session.steps_seen} steps; the loop ended before it could be fed from a cache. "
         "Let it train for more steps, and pipediag measures how fast it would be."
     )
 
@@ -163,7 +172,7 @@ def within(session: Session, top: Stage, pieces: list[Stage]) -> str:
     if top.stage == "transform" and len(parts) > 1:
         parts = ranked(parts)
         told = [
-            f"{_named(p.culprit.name, p.culprit.where)} costs {number(p.ms.value)} ms"
+            f"{named(p.culprit)} costs {number(p.ms.value)} ms"
             for p in parts[:3]
             if p.culprit is not None and p.ms.value >= CO_BOTTLENECK * parts[0].ms.value
         ]
@@ -171,23 +180,19 @@ def within(session: Session, top: Stage, pieces: list[Stage]) -> str:
     most = heaviest(session.inside)
     if top.stage == "load" and "transform" in top.covers and most is not None and most[1] >= CO_BOTTLENECK:
         link, share = most
-        return f" {percent(share)} of the time a worker spends on a sample goes into {_named(link.name, link.where)}."
+        return f" {percent(share)} of the time a worker spends on a sample goes into {named(link)}."
     return ""
-
-
-def _named(name: str, where: str) -> str:
-    return f"{name} ({where})" if where else name
 
 
 def not_starved(ladder: LadderView, share: Interval) -> str:
     base = ladder.ms("baseline")
     if not ladder.intervened:
-        text = f"Not starved: the loop waits for data {percent(share.value)} of a {number(base.value)} ms step"
-        return f"{text} ({span(share)}).{only_observed(ladder)}"
+        share_text = percent_of(f"a {number(base.value)} ms step", share)
+        return f"Not starved: the loop waits for data {share_text}.{only_observed(ladder)}"
     best = ladder.ms(ladder.ceiling)
     return (
         f"Not starved: a step takes {number(base.value)} ms with the loader and {number(best.value)} ms with cached "
-        f"batches, so the input pipeline costs {max(0.0, 100 * share.value):.0f} % ({span(share)}). "
+        f"batches, so the input pipeline costs {percent_of('', share)}. "
         "To train faster, work on the model's own step."
     )
 
@@ -195,8 +200,8 @@ def not_starved(ladder: LadderView, share: Interval) -> str:
 def undecided(ladder: LadderView, share: Interval, top: Stage | None) -> str:
     most = f" Most of it would be {shown(top.stage)}." if top is not None else ""
     return (
-        f"It is not yet certain whether the loop starves: the input pipeline costs {percent(max(0.0, share.value))} of "
-        f"the step ({span(share)}).{most} A longer --budget narrows the interval."
+        f"It is not yet certain whether the loop starves: the input pipeline costs {percent_of('the step', share)}."
+        f"{most} A longer --budget narrows the interval."
     )
 
 
@@ -210,14 +215,14 @@ def contention(ladder: LadderView, lost: Interval) -> str:
 
 
 def _threads(session: Session) -> str:
-    """Return the number of threads that want to run, with advice, if it exceeds the number of cores; else empty."""
+    """Return the number of threads that want to run, with advice, if there are more than cores; else empty."""
     running = threads(session)
     if not running.exceed:
         return ""
     if running.each > 1:
-        return f" {running}: {running.limit} in a worker_init_fn leaves one to each worker."
+        return f" {running}: {running.limit} in a worker_init_fn limits each worker to one."
     if running.own > 1:
-        return f" {running}: OMP_NUM_THREADS or torch.set_num_threads({running.own_share}) limits the latter."
+        return f" {running}: OMP_NUM_THREADS or torch.set_num_threads({running.own_share}) limits the training process."
     return f" {running}."
 
 
@@ -236,7 +241,7 @@ def startup(session: Session, amortised: float, base: Interval) -> str:
             f"Of {one.seconds:.2g} s, launching the workers takes {one.launch:.2g} s, their imports and init function "
             f"{max(0.0, one.ready - one.launch):.2g} s, the first batch {max(0.0, one.seconds - one.ready):.2g} s. "
         )
-    return text + "persistent_workers=True pays it once."
+    return text + "persistent_workers=True pays it only once."
 
 
 def too_little(ladder: LadderView) -> str:
@@ -252,15 +257,10 @@ def so_far(session: Session) -> str:
     if waited is None:
         return ""
     text = f"the loop waits for data {percent(waited.value)} of each step of {number(ladder.ms('baseline').value)} ms"
-    workers = session.loader.num_workers if session.loader is not None else 0
-    made = ladder.evidence("baseline").get("worker_ms", 0.0)
+    workers, made = session.workers, ladder.evidence("baseline").get("worker_ms", 0.0)
     if workers and made:  # at first the loop consumes batches that were queued during the slow first step
         who = "its worker makes" if workers == 1 else f"its {workers} workers make"
         text += f", {who} a batch every {number(made / workers)} ms"
-    inside = session.inside
-    if inside is None or inside.whole.wall_ms <= 0:
-        return text
-    parts = [("load", inside.load.wall_ms), *((link.name, link.cost.wall_ms) for link in inside.links)]
-    parts.sort(key=lambda part: part[1], reverse=True)
-    named = ", ".join(f"{name} {percent(ms / inside.whole.wall_ms)}" for name, ms in parts[:3] if ms > 0)
-    return f"{text}; time per sample: {named}"
+    parts = parts_of_sample(session.inside, lambda cost: cost.wall_ms)
+    named_parts = ", ".join(f"{name} {percent(share)}" for name, share in parts[:3] if share > 0)
+    return f"{text}; time per sample: {named_parts}" if parts else text

@@ -1,4 +1,4 @@
-"""Say which ranks of a job share cores, and whether they start more processes than there are cores."""
+"""Find the ranks of a job that share cores, and warn if they start more processes than they have cores."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Group:
 def groups(ranks: Iterable[Rank]) -> list[Group]:
     """Return the ranks in groups that share cores: on one host, with a core in common.
 
-    Without their cores' numbers, ranks are held to share all cores if the host has not enough for each to have its own.
+    If the cores' numbers are unknown, ranks are assumed to share all cores unless the host has enough for each.
     """
     hosts: dict[str, list[Rank]] = {}
     for rank in ranks:
@@ -42,7 +42,7 @@ def groups(ranks: Iterable[Rank]) -> list[Group]:
 
 
 def too_many(ranks: Sequence[Rank]) -> Warning_ | None:
-    """Warn of the group of ranks with most processes for each of its cores, if these are more than one."""
+    """Warn of the group of ranks with the most processes per core, if these are more than one."""
     if len(ranks) < 2:
         return None
     crowded = [group for group in groups(ranks) if group.processes > group.cores > 0 and group.workers]
@@ -56,11 +56,12 @@ def too_many(ranks: Sequence[Rank]) -> Warning_ | None:
     if worst.ranks[0].host and len({rank.host for rank in ranks}) > 1:
         told += f" of {worst.ranks[0].host}"
     told += f": {counted(worst.workers, 'worker')} and the ranks' own processes share them"
-    told += f"; more than their cores have {counted(len(crowded) - 1, 'other group')} of ranks" * (len(crowded) > 1)
+    if others := len(crowded) - 1:
+        told += f"; {counted(others, 'other group')} of ranks also {'has' if others == 1 else 'have'} too few cores"
     fits = int(worst.cores / count) - 1
-    help = f"{counted(fits, 'worker')} for each rank would leave a core to every process"
+    help = f"with {counted(fits, 'worker')} per rank, every process would have a core"
     if fits < 1:
-        help = f"{counted(worst.cores / count, 'core')} for each rank are few: use fewer ranks, or more cores"
+        help = f"{counted(worst.cores / count, 'core')} per rank are too few: use fewer ranks, or more cores"
     return Warning_("more-workers-than-cores", told, help)
 
 
@@ -106,7 +107,7 @@ def _overlapping(ranks: list[Rank], numbers: dict[str, list[tuple[int, int]]]) -
 
 
 def _ranges(affinity: str) -> list[tuple[int, int]]:
-    """Return the first and the last number of each range; none if the text is something else."""
+    """Return the first and last number of each range; empty if the text is not a list of ranges."""
     if not _RANGES.fullmatch(affinity):
         return []
     ends = [part.split("-") for part in affinity.split(",")]

@@ -1,4 +1,4 @@
-"""Decide what to measure next and when to stop: first whether the loop starves, then where."""
+"""Decide what to measure next and when to stop: first whether the loop starves, then where the time goes."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from collections.abc import Sequence
 
 from ..session import CONTROLS, Link, Session, cut_of, cut_rung, ordered
 from .chain import why_unsplit
-from .ladder import LadderView, known
+from .ladder import LadderView
 from .thresholds import GATE, RESOLUTION
 from .verdict import disagreements, judge, starved_share, starves
 from .waterfall import OF_THE_WORKERS, by_stage, sides, waterfall
 
-#: A link with at least this share of its range's worker time is cut out at once; otherwise ranges are halved.
+#: A link with at least this share of its range's worker time is cut out at once; other ranges are halved.
 _DOMINANT = 0.5
 #: The starved share is known well enough if its interval is no wider than this.
 _WIDE = 0.25
@@ -33,12 +33,12 @@ def next_round(session: Session) -> list[str]:
     locate the cost: each other rung gets a window, and the baseline and the ``device`` rung get another, since a
     machine may need time to become stable. A stage of the training process is decided if its whole interval lies on one
     side of ``GATE`` times the baseline step, or is no wider than half of that: a cost of 4.5 to 6.5 % is known well
-    enough. Rungs that contradict the workers' time are measured again, and a range of transforms that costs more than
-    the gate is cut.
+    enough. Rungs that contradict the workers' time are measured again. If the transforms cost more than the gate, their
+    chain is cut.
     """
     ladder = LadderView(session)
     refused = {rung.name for rung in session.rungs.values() if not rung.available}
-    offered = {name for name in {*session.rungs, *ladder.rungs} if known(name)} - refused
+    offered = {*session.rungs, *ladder.rungs} - refused
     new = {name for name in offered if not ladder.windows(name)}
     for tier in (_WHETHER, _WHERE):
         if new & tier:
@@ -64,7 +64,7 @@ def next_round(session: Session) -> list[str]:
             wanted |= {"warm", "baseline"}
         costs = {piece.stage: piece.ms.value for piece in by_stage(ladder, pieces)}
         if costs.get("transform", 0.0) > gate:
-            for slow, fast in zip(rungs[1:], rungs, strict=False):
+            for fast, slow in itertools.pairwise(rungs):
                 wanted |= _cuts(ladder, slow, fast, refused)
     return ordered(wanted - refused)
 

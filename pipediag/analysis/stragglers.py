@@ -1,17 +1,17 @@
-"""Find the rank that holds a distributed job, by treating single ranks differently and timing the whole job.
+"""Find the rank that holds up a distributed job, by treating single ranks differently and timing the whole job.
 
 All ranks take the same time for a step, since they wait for each other in the all-reduce. So no rank's own step says
-which of them the others wait for. Two kinds of trials do:
+which rank the others wait for. Two kinds of trials do:
 
-- An *input* straggler. Some ranks are fed from a cache on their device, the others train unchanged. If the job gains
-  much of what it gains with all ranks fed, those ranks' input holds it, unless feeding as many others helps as well:
-  then the ranks compete for something they share, such as cores. The ranks' own input paces, a worker's time for a
-  batch divided by the number of workers, say whom to feed first. They do not decide.
-- A straggler of the *step*, such as a slower GPU. All ranks are fed, and the steps of some are made longer. If the job
+- An *input* straggler: some ranks are fed from a cache on their device, the others train unchanged. If the job gains
+  much of what it gains with all ranks fed, the input of those ranks holds it up, unless feeding as many other ranks
+  helps as well: then the ranks compete for something they share, such as cores. The ranks' input paces (a worker's time
+  for a batch, divided by the number of workers) say which ranks to feed first. They do not decide.
+- A straggler of the *step*, such as a slower GPU: all ranks are fed, and the steps of some are made longer. If the job
   becomes slower by as much, one of them is among the slowest; if it does not, they all have slack. In a job of equal
-  ranks none has slack. Sets of ranks are delayed at once and halved, as in group testing.
+  ranks, none has slack. Sets of ranks are delayed together and halved, as in group testing.
 
-Nothing here measures. :func:`next_trial` names the next trial, :func:`straggler_of` reads the answer.
+Nothing here measures: :func:`next_trial` names the next trial, :func:`straggler_of` reads the answer.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from typing import Any, Literal
 from ..session import CACHED, Rank, Session
 from .estimate import PACE, Noise
 from .intervals import Interval
-from .ladder import QUIET, QUIET_CPU, LadderView
+from .ladder import LadderView
 from .rank_trials import MOST_PAIRS, Change, Needed, Result, Trials
 from .sentences import number, numbered, percent, times
 from .thresholds import GATE
@@ -32,23 +32,23 @@ from .verdict import decided
 
 __all__ = ["Change", "Straggler", "input_pace", "next_trial", "straggler_of", "straggler_or_why_none"]
 
-#: Share of what feeding all ranks brings that feeding an input straggler alone brings at least.
+#: Feeding an input straggler alone brings at least this share of what feeding all ranks brings.
 HALF = 0.5
-#: Share of the logarithm of its gain from which on feeding as many others helps as well.
+#: Feeding as many other ranks helps as well from this share of the logarithm of the straggler's gain on.
 AS_WELL = 0.5
-#: Length of a delay as a share of the step with all ranks fed, and its least in milliseconds. Slack shorter than half
-#: of the delay is not found, so the least is only what a sleeping process can keep.
+#: Length of a delay as a share of the step with all ranks fed, and the shortest in milliseconds that a sleeping process
+#: can keep. Slack shorter than half of the delay is not found.
 DELAY, LEAST_DELAY_MS = 0.2, 2.0
-#: Number of ranks that delay the whole job, one by one, after which all are held to be equally fast.
+#: Once this many ranks, delayed one by one, delay the whole job, all count as equally fast.
 _EQUAL = 2
 
 
 @dataclass(frozen=True)
 class Straggler:
-    """The ranks that hold a job.
+    """The ranks that hold up a job.
 
     ``kind`` is ``input`` if their batches come late, ``step`` if their own steps take longer. ``gain`` is the speedup
-    of the job without that: as measured with the ranks fed, or for a step, what it is at least.
+    of the job without that: measured with the ranks fed, or a lower bound for a step.
     """
 
     ranks: tuple[int, ...]
@@ -57,19 +57,14 @@ class Straggler:
     sentence: str
 
     def to_dict(self) -> dict[str, Any]:
-        return {
-            "ranks": list(self.ranks),
-            "kind": self.kind,
-            "gain": self.gain.to_dict(),
-            "sentence": self.sentence,
-        }
+        return {**vars(self), "ranks": list(self.ranks), "gain": self.gain.to_dict()}
 
 
 def next_trial(session: Session, ranks: Sequence[Rank]) -> Change | None:
     """Return how to treat the ranks in the next trial, or None if the answer is known or no trial can give it.
 
-    ``session`` is the leading rank's own, with the windows of the ladder and the trials so far. ``ranks`` are what is
-    known of all ranks: at least ``workers``, and ``worker_ms`` or ``wait_ms``.
+    ``session`` is the leading rank's own, with the windows of the ladder and the trials so far. ``ranks`` need at least
+    ``workers``, and ``worker_ms`` or ``wait_ms``.
     """
     try:
         _search(session, ranks, Trials(session))
@@ -79,19 +74,19 @@ def next_trial(session: Session, ranks: Sequence[Rank]) -> Change | None:
 
 
 def straggler_of(session: Session) -> Straggler | None:
-    """Return the ranks that hold the job, as proven by trials; None if none do, or if it is not known."""
+    """Return the ranks that hold up the job, as proven by trials; None if none do or if that is unknown."""
     return straggler_or_why_none(session)[0]
 
 
 def straggler_or_why_none(session: Session) -> tuple[Straggler | None, str]:
-    """Return the straggler, or in a sentence why none is named: nothing at all of a job of one process."""
+    """Return the straggler, or a sentence that says why none is named; it is empty for a single process."""
     if len(session.ranks) < 2:
         return None, ""
     try:
         return _search(session, session.ranks, Trials(session, closed=True))
     except Needed:
         tried = "the trials ended before it was clear" if session.rank_trials else "no trials were made"
-        return None, f"It is not known whether one rank holds the others: {tried}."
+        return None, f"It is not known whether one rank holds up the others: {tried}."
 
 
 def input_pace(rank: Rank) -> float | None:
@@ -105,7 +100,7 @@ def input_pace(rank: Rank) -> float | None:
 
 
 def by_pace(ranks: Sequence[Rank]) -> list[Rank]:
-    """Return the ranks, slowest input first; those with an unknown pace lead, since nothing speaks for them."""
+    """Return the ranks, slowest input first; those with an unknown pace lead."""
     return sorted(ranks, key=lambda rank: (-(math.inf if (pace := input_pace(rank)) is None else pace), rank.rank))
 
 
@@ -117,19 +112,19 @@ def _search(session: Session, ranks: Sequence[Rank], trials: Trials) -> tuple[St
     """
     ladder = LadderView(session)
     if len(ranks) < 2 or not ladder.has("baseline") or not any(map(ladder.has, CACHED)):
-        return None, "It is not known whether one rank holds the others: the job was not fed from a cache."
+        return None, "It is not known whether one rank holds up the others: the job was not fed from a cache."
     late, on_time = _of_input(ladder, trials, ranks)
     if late:
         return late, ""
     slow, alike = _of_step(ladder, trials, ranks)
-    return slow, "" if slow else f"No rank holds the others: {on_time}, and {alike}."
+    return slow, "" if slow else f"No rank holds up the others: {on_time}, and {alike}."
 
 
 # Input
 
 
 def _of_input(ladder: LadderView, trials: Trials, ranks: Sequence[Rank]) -> tuple[Straggler | None, str]:
-    """Return the ranks whose input holds the job, else why there are none."""
+    """Return the ranks whose input holds up the job, or why there are none."""
     loses = decided(ladder.share("baseline", ladder.ceiling))
     if not loses:
         return None, "the job does not wait for its input" if loses is False else "it is open whether the job waits"
@@ -144,9 +139,9 @@ def _of_input(ladder: LadderView, trials: Trials, ranks: Sequence[Rank]) -> tupl
     def fed(some: Sequence[Rank], likely: bool) -> tuple[bool, Interval]:
         """Return whether the job certainly gains enough with these ranks fed, and how much.
 
-        Where their own paces do not make that likely, a few pairs must be certain.
+        Unless their paces make that ``likely``, only one or two pairs are spent on it.
         """
-        change = Change(fed=tuple(sorted(rank.rank for rank in some)))
+        change = Change(fed=_numbers(some))
         least, most_pairs = (2, MOST_PAIRS) if likely else (1, 2)
         found = trials.compare(Change(), change, bound, PACE, least, most_pairs)
         return found.above is True, found.ratio
@@ -161,7 +156,7 @@ def _of_input(ladder: LadderView, trials: Trials, ranks: Sequence[Rank]) -> tupl
         return None, f"with {_those(ranks[:most])} fed from a cache, the job runs {number(gain.value)}x as fast"
     while count - too_few > 1 and not _needed(paces, count, step, worth):
         middle = (count + too_few) // 2
-        if trials.closed and tuple(sorted(rank.rank for rank in ranks[:middle])) not in tried:
+        if trials.closed and _numbers(ranks[:middle]) not in tried:
             break
         enough, other = fed(ranks[:middle], True)
         count, too_few, gain = (middle, too_few, other) if enough else (count, middle, gain)
@@ -169,14 +164,14 @@ def _of_input(ladder: LadderView, trials: Trials, ranks: Sequence[Rank]) -> tupl
     if math.log(fed(ranks[-count:], False)[1].value) > AS_WELL * math.log(gain.value):
         instead = f"feeding {_those(ranks[-count:])} instead of {_those(late)} helps as well"
         return None, f"{instead}, so they share what limits them"
-    return Straggler(tuple(sorted(rank.rank for rank in late)), "input", gain, _late(late, gain)), ""
+    return Straggler(_numbers(late), "input", gain, _late(late, gain)), ""
 
 
 def _suspects(ranks: Sequence[Rank], trials: Trials) -> list[Rank]:
-    """Return the ranks, slowest input first, as far as the trials have not begun with other ranks.
+    """Return the ranks, slowest input first, in an order that agrees with the trials so far.
 
-    Paces change as more is measured; the sets that were fed must stay the first ranks, and those that were fed instead
-    of them the last.
+    Paces change as more is measured, but sets that were fed must stay the first ranks, and sets fed instead of them the
+    last.
     """
     suspected, instead = dict[int, int](), set[int]()
     for some in trials.fed():
@@ -199,19 +194,21 @@ def _predicted(paces: Sequence[float | None], most: int, step: float, worth: flo
 
 
 def _needed(paces: Sequence[float | None], count: int, step: float, worth: float) -> bool:
-    """Return whether the paces say that fewer than ``count`` ranks would not do, and that so many will."""
+    """Return whether ``count`` ranks suffice by their paces, and fewer do not."""
     return _saved(paces, count, step) >= worth > _saved(paces, count - 1, step)
 
 
 def _saved(paces: Sequence[float | None], count: int, step: float) -> float:
-    """Return the milliseconds of a step that the job saves if its ``count`` slowest inputs are fed, by the paces."""
+    """Return the milliseconds of a step that the job saves, by the paces, if its ``count`` slowest inputs are fed."""
     slowest, left = paces[0], paces[count]
     return step * (1 - left / slowest) if slowest and left is not None else 0.0
 
 
 def _late(ranks: Sequence[Rank], gain: Interval) -> str:
     caches = "its cache" if len(ranks) == 1 else "their caches"
-    text = f"{_those(ranks).capitalize()} {'holds' if len(ranks) == 1 else 'hold'} the job: fed from {caches}, the job "
+    text = (
+        f"{_those(ranks).capitalize()} {'holds' if len(ranks) == 1 else 'hold'} up the job: fed from {caches}, the job "
+    )
     text += f"runs {times(gain)} as fast"
     stage, share = max(ranks[0].shares.items(), key=lambda item: item[1], default=("", 0.0))
     if not stage:
@@ -226,16 +223,15 @@ def _late(ranks: Sequence[Rank], gain: Interval) -> str:
 
 
 def _of_step(ladder: LadderView, trials: Trials, ranks: Sequence[Rank]) -> tuple[Straggler | None, str]:
-    """Return the few ranks whose own step holds the job, else why there are none."""
+    """Return the few ranks whose own step holds up the job, or why there are none."""
     step = ladder.ms(ladder.ceiling).value
     delay = trials.delay_ms() or max(DELAY * step, LEAST_DELAY_MS)
-    quiet = QUIET_CPU if ladder.session.device.get("type") == "cpu" else QUIET
-    noise = Noise(math.sqrt(2) * quiet, PACE.degrees)
-    everyone = tuple(sorted(rank.rank for rank in ranks))
+    noise = Noise(math.sqrt(2) * ladder.quiet, PACE.degrees)
+    everyone = _numbers(ranks)
     grown: dict[tuple[int, ...], Result] = {}
 
     def slack(numbers: Sequence[int]) -> bool | None:
-        """Return whether the job is delayed by less than half if these ranks are, or None if it is not certain."""
+        """Return whether delaying these ranks delays the job by less than half of that; None if uncertain."""
         group = tuple(sorted(numbers))
         change = Change(everyone, group, delay)
         grown[group] = trials.compare(Change(everyone), change, step / (step + delay / 2), noise, 2)
@@ -252,8 +248,8 @@ def _of_step(ladder: LadderView, trials: Trials, ranks: Sequence[Rank]) -> tuple
 def without_slack(ranks: Sequence[int], slack: Callable[[Sequence[int]], bool | None]) -> tuple[list[int], str]:
     """Return the few ranks without slack, if all others certainly have it, or why there are none.
 
-    ``slack`` says whether all of some ranks have slack, and None if it is not certain. Of a set of which one at least
-    has none, halves are asked for; a rank counts as one without slack only if that is certain for it alone.
+    ``slack`` says whether all ranks of a set have slack, None if uncertain. A set in which at least one has none is
+    halved. A rank counts as one without slack only if that is certain for the rank alone.
     """
     critical: list[int] = []
     free: list[int] = []
@@ -270,28 +266,28 @@ def without_slack(ranks: Sequence[int], slack: Callable[[Sequence[int]], bool | 
                     free, half = free + half, rest
                 group = half
             if free and slack(group) is not False:
-                return [], f"whether {numbered(group)} has slack is not certain"
+                return [], f"it is not certain whether {numbered(group)} has slack"
             critical += group
         unknown = [rank for rank in unknown if rank not in {*critical, *free}]
     if not free:
-        return [], f"delays of {numbered(sorted(critical))} delay the whole job"
+        return [], f"delaying {numbered(sorted(critical))} delays the whole job"
     if not critical:
-        return [], "a delay of any rank delays the job by less"
+        return [], "delaying any rank delays the job by less"
     return ([], "many ranks have no slack") if unknown or len(critical) > most else (sorted(critical), "")
 
 
 def _spread(ranks: Sequence[Rank]) -> list[int]:
-    """Return the numbers of the ranks; the second is as unlike the first as there is, on another host or device."""
+    """Return the ranks' numbers; the second is as unlike the first as possible, on another host or device."""
     first, *others = ranks
     unlike = max(others, key=lambda rank: (rank.host != first.host, rank.device != first.device, rank.rank))
     return [first.rank, unlike.rank, *(rank.rank for rank in others if rank is not unlike)]
 
 
 def _without(step: float, delay: float, ratio: Interval) -> Interval:
-    """Return the speedup of the job if its slowest ranks were as fast as the next ones: at least their slack.
+    """Return the speedup of the job if its slowest ranks were as fast as the others: at least the others' slack.
 
-    ``ratio`` is a step as a multiple of the same with others delayed. Their slack is the part of the delay that the job
-    did not show, or more.
+    ``ratio`` is the plain step divided by the step with others delayed. Their slack is at least the part of the delay
+    that the job did not show.
     """
 
     def speedup(plain: float) -> float:
@@ -302,13 +298,17 @@ def _without(step: float, delay: float, ratio: Interval) -> Interval:
 
 
 def _slow(ranks: Sequence[int], delay: float, gain: Interval) -> str:
-    who, one = numbered(ranks), len(ranks) == 1
+    verb, their, them, they = ("holds", "its", "it", "it") if len(ranks) == 1 else ("hold", "their", "them", "they")
     return (
-        f"{who.capitalize()} {'holds' if one else 'hold'} the job: {'its' if one else 'their'} own step takes longest. "
-        f"Delayed by {number(delay)} ms, {'it delays' if one else 'they delay'} the job, and the other ranks do not; "
-        f"as fast as they are, the job would run at least {number(gain.value)}x as fast."
+        f"{numbered(ranks).capitalize()} {verb} up the job: {their} own step takes longest. Delaying {them} by "
+        f"{number(delay)} ms delays the job, delaying the other ranks does not; if {they} were as fast as those, the "
+        f"job would run at least {number(gain.value)}x as fast."
     )
 
 
+def _numbers(ranks: Sequence[Rank]) -> tuple[int, ...]:
+    return tuple(sorted(rank.rank for rank in ranks))
+
+
 def _those(ranks: Sequence[Rank]) -> str:
-    return numbered(sorted(rank.rank for rank in ranks))
+    return numbered(_numbers(ranks))

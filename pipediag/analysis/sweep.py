@@ -1,11 +1,11 @@
-"""Define the result of a sweep: one script analysed under several settings, with each run's rates and bottleneck."""
+"""Define the result of a sweep: one script analysed under several settings."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import Any
 
-from ..session import SCHEMA_VERSION
+from ..session import SCHEMA_VERSION, Session
 from .diagnosis import Diagnosis
 from .intervals import Interval, plain
 from .remedy import Outcome, best, why_none
@@ -30,8 +30,12 @@ class Run:
     why_not: str = ""
 
     @property
+    def session(self) -> Session:
+        """What was measured; empty if nothing was."""
+        return self.diagnosis.session if self.diagnosis is not None else Session()
+
+    @property
     def written(self) -> str:
-        """The setting as text."""
         return " ".join(f"{name}={value}" for name, value in self.setting)
 
     @property
@@ -56,8 +60,8 @@ class Run:
 
     @property
     def no_remedy(self) -> str:
-        """Why there is no remedy, or none that pays; empty if none was requested or it pays."""
-        return why_none(self.diagnosis.session) if self.diagnosis is not None else ""
+        """Why no remedy pays; empty if one does, or if none was requested."""
+        return why_none(self.session)
 
     @property
     def starved(self) -> Interval | None:
@@ -70,14 +74,12 @@ class Run:
 
     def samples(self, rate: Interval | None) -> Interval | None:
         """Return samples per second at ``rate`` steps per second, or None if the rate or the batch size is unknown."""
-        loader = self.diagnosis.session.loader if self.diagnosis is not None else None
-        if rate is None or loader is None or not loader.batch_size:
-            return None
-        return rate.times(loader.batch_size)
+        loader = self.session.loader
+        return rate.times(loader.batch_size) if rate is not None and loader is not None and loader.batch_size else None
 
     @property
     def _outcome(self) -> Outcome | None:
-        return best(self.diagnosis.session) if self.diagnosis is not None else None
+        return best(self.session)
 
     def _rate(self, rung: str) -> Interval | None:
         if self.diagnosis is None or not self.diagnosis.ladder.has(rung):
@@ -122,7 +124,7 @@ class Sweep:
         return max(known, key=lambda pair: pair[0])[1] if len(known) > 1 else None
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the published form. A run's ``report`` is the content that ``pipediag analyze -o x.json`` writes."""
+        """Return the published form. A run's ``report`` is what ``pipediag analyze -o x.json`` writes."""
         return {
             "schema_version": SCHEMA_VERSION,
             "script": self.script,

@@ -1,4 +1,4 @@
-"""Decide which remedies are tried, one after the other."""
+"""Decide which remedies are tried, one after the other, and which cannot pay."""
 
 from __future__ import annotations
 
@@ -6,9 +6,11 @@ from statistics import median
 
 from ..session import DECODED, HANDED_OVER, LOADED_ONCE, REMEDIED, Session
 from .estimate import LEAST
+from .intervals import total
 from .ladder import LadderView
 from .remedy import outcomes, remedy_of, sure
-from .thresholds import GATE
+from .sentences import number
+from .thresholds import GATE, RESOLUTION
 from .whatif import Change, what_if
 from .work import saving
 
@@ -47,14 +49,14 @@ def following(session: Session, rung: str) -> str | None:
 
 
 def reserved(session: Session, rung: str) -> list[str]:
-    """Return the rungs of the remedies after that of ``rung`` for which time is reserved, whatever comes of it."""
+    """Return the rungs of later remedies for which time is reserved while that of ``rung`` is tried."""
     if rung == DECODED:
         return [REMEDIED]
     return [LOADED_ONCE] if rung == REMEDIED and not at_ceiling(session) and loading_matters(session) is True else []
 
 
 def at_ceiling(session: Session) -> bool:
-    """Return whether the loop loses less than is worth a change under a remedy that pays: no other can gain much."""
+    """Return whether the loop is within the gate of its ceiling under a remedy that pays: no other can gain much."""
     model = LadderView(session)
     if not model.has("device"):
         return False
@@ -66,7 +68,7 @@ def at_ceiling(session: Session) -> bool:
 def loading_matters(session: Session) -> bool | None:
     """Return whether the loop gains if samples are loaded only once, or None if that is open.
 
-    It saves a worker at least what loading takes, but reading a kept sample takes time, too.
+    That saves a worker at least the time for loading, but reading a kept sample takes time too.
     """
     inside, model = session.inside, what_if(LadderView(session))
     least = READ_BACK_MS if inside is None else max(READ_BACK_MS, GATE * inside.whole.wall_ms)
@@ -76,3 +78,21 @@ def loading_matters(session: Session) -> bool | None:
         return None
     gain = model.faster(Change(work=saving(model.work.load)))
     return None if gain.low <= LEAST < gain.high else gain.low > LEAST
+
+
+def why_no_handoff(session: Session) -> str:
+    """Return why the hand-off alone certainly does not pay in the measured loop; empty if it may.
+
+    At best it hides the hand-off and the copy. If the loop waits for workers, it may also make their collating faster.
+    """
+    leaves = session.batch.leaves if session.batch is not None else []
+    if leaves and all(leaf.copied is False for leaf in leaves):
+        return "the loop copies no part of its batches to the device"
+    model = what_if(LadderView(session))
+    if model is None or model.transfer is None or model.handoff is None:
+        return ""
+    most = total([model.transfer.not_negative(), model.handoff.not_negative()]).high
+    collating = model.work.collate / model.work.run if model.waits and model.work is not None else 0.0
+    if most / model.base + collating > RESOLUTION:
+        return ""
+    return f"handing a batch over and copying it cost at most {number(most)} ms of a {number(model.base)} ms step"

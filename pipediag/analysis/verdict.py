@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import statistics
+from functools import partial
 
 from ..session import Session
 from . import sentences
 from .diagnosis import Stage, Verdict
 from .intervals import Interval
 from .ladder import LadderView
-from .thresholds import AGREE, CO_BOTTLENECK, CONTENTION, GATE, RESOLUTION, SEVERE
+from .thresholds import AGREE, CO_BOTTLENECK, CONTENTION, GATE, RESOLUTION
 from .waterfall import OF_THE_WORKERS, culprit, input_stages, sides
 
 OBSERVED, INTERVENED, PROVEN = "observed", "intervened", "proven"
@@ -21,35 +22,28 @@ def judge(ladder: LadderView, pieces: list[Stage]) -> Verdict:
     if starved is None:
         return Verdict("inconclusive", sentences.too_little(ladder))
     session, base = ladder.session, ladder.ms("baseline")
+    ranked, now, startup = input_stages(ladder, pieces), 1000.0 / base.value, startup_ms(session)
+    top, starving = _costliest(ladder, ranked), starves(ladder, starved)
     level = INTERVENED if ladder.intervened else OBSERVED
-    band, startup = _band(starved), startup_ms(session)
-    ranked = input_stages(ladder, pieces)
-    top = _costliest(ladder, ranked)
-    starving = starves(ladder, starved)
+    verdict = partial(Verdict, level=level, starved=starved)
     if startup is not None and startup > (top.ms.value if top else 0.0) and startup / (base.value + startup) > GATE:
-        beside = top.stage if top is not None and starving else ""
-        return Verdict(
+        beside = [top.stage] if top is not None and starving else []
+        return verdict(
             "startup",
             sentences.startup(session, startup, base),
-            level,
-            culprit(session, "startup"),
-            starved,
-            band,
-            [beside] if beside else [],
-            (beside or "compute", 1000.0 / base.value),
+            culprit=culprit(session, "startup"),
+            co_bottlenecks=beside,
+            next_ceiling=([*beside, "compute"][0], now),
         )
     if starving is None or (starving and top is None):
-        return Verdict("inconclusive", sentences.undecided(ladder, starved, top), level, None, starved, band)
+        return verdict("inconclusive", sentences.undecided(ladder, starved, top))
     if not starving or top is None:
-        proven = level == INTERVENED and ladder.windows("baseline") > 1
+        proven = ladder.intervened and ladder.windows("baseline") > 1
         sentence = sentences.not_starved(ladder, starved)
-        ceiling = ("compute", 1000.0 / base.value)
-        return Verdict("none", sentence, PROVEN if proven else level, None, starved, band, [], ceiling)
-    if level == INTERVENED and _agrees(ladder, top):
-        level = PROVEN
+        return verdict("none", sentence, level=PROVEN if proven else level, next_ceiling=("compute", now))
     others = [piece.stage for piece in ranked if piece is not top and _rivals(piece, top, base)]
-    best = 1000.0 / (base.value * max(1e-3, 1 - starved.value)) if ladder.intervened else 0.0
-    after = top.without.steps_per_s if top.without is not None else 1000.0 / base.value
+    best = now / max(1e-3, 1 - starved.value) if ladder.intervened else 0.0
+    after = top.without.steps_per_s if top.without is not None else now
     after = min(after, best) if best else after
     following = _following(ladder, ranked, top, after, best)
     if top.stage == "contention":
@@ -58,11 +52,18 @@ def judge(ladder: LadderView, pieces: list[Stage]) -> Verdict:
         sentence = sentences.starved(ladder, starved, top, others, following, after, best)
         sentence += sentences.within(session, top, pieces)
         sentence += "" if best else sentences.only_observed(ladder)
-    return Verdict(top.stage, sentence, level, top.culprit, starved, band, others, (following, after))
+    return verdict(
+        top.stage,
+        sentence,
+        level=PROVEN if ladder.intervened and _agrees(ladder, top) else level,
+        culprit=top.culprit,
+        co_bottlenecks=others,
+        next_ceiling=(following, after),
+    )
 
 
 def starves(ladder: LadderView, starved: Interval) -> bool | None:
-    """Return whether the loop starves, or None while open. A loop that certainly does not wait needs less certainty."""
+    """Return whether the loop starves, or None while open. Less certainty suffices if it certainly does not wait."""
     waited, known = ladder.waited("baseline"), decided(starved)
     if known is None and waited is not None and waited.high < GATE and starved.value < GATE:
         return False
@@ -81,9 +82,9 @@ def _costliest(ladder: LadderView, ranked: list[Stage]) -> Stage | None:
 
     Contention is returned only if it is certain and most of the cost.
     """
-    cost, found, loader = sum(piece.ms.value for piece in ranked), sides(ladder), ladder.session.loader
+    cost, found = sum(piece.ms.value for piece in ranked), sides(ladder)
     gate = GATE * found.step.value
-    late = loader is not None and loader.num_workers > 0 and found.waits.low > gate
+    late = ladder.session.workers > 0 and found.waits.low > gate
     for piece in ranked:
         if piece.stage == "contention":
             if piece.ms.low > gate and piece.ms.value >= CONTENTION * cost:
@@ -94,13 +95,13 @@ def _costliest(ladder: LadderView, ranked: list[Stage]) -> Stage | None:
 
 
 def _following(ladder: LadderView, ranked: list[Stage], top: Stage, after: float, best: float) -> str:
-    """Return what limits the loop without the costliest stage: the largest other stage of the side that limits then."""
+    """Return what limits the loop without the costliest stage: the next largest of the side that limits then."""
     if best and after > (1 - GATE) * best:
         return "compute"
-    found, loader, left = sides(ladder), ladder.session.loader, 1000.0 / after
+    found, left = sides(ladder), 1000.0 / after
     rest = [p for p in ranked if p is not top]
     late = left > (1 + RESOLUTION) * (found.step.value - found.waits.value)
-    if loader is not None and loader.num_workers:
+    if ladder.session.workers:
         rest = [p for p in rest if (p.stage in OF_THE_WORKERS) == late]
     worth = [p for p in rest if p.ms.value > (0.0 if late else GATE * left)]
     return worth[0].stage if worth else "compute"
@@ -112,27 +113,24 @@ def _agrees(ladder: LadderView, top: Stage) -> bool:
         return False
     if top.stage not in OF_THE_WORKERS:
         return bool(top.rung) or top.stage == "contention"  # rungs measured it
-    return bool(ladder.has("sample") or ladder.has("raw")) and not disagreements(ladder)
+    return (ladder.has("sample") or ladder.has("raw")) and not disagreements(ladder)
 
 
 def disagreements(ladder: LadderView) -> list[tuple[str, float, float]]:
     """Return rungs whose steps contradict a worker's time: name, milliseconds expected and measured.
 
-    The law for a loop that waits for its workers: a step takes their time for a batch divided by their number, and at
+    The law for a loop that waits for its workers: a step takes their time for a batch divided by their number, but at
     least the time that the training process needs.
     """
-    loader, seen = ladder.session.loader, ladder.evidence("baseline")
-    found = sides(ladder)
-    if loader is None or not loader.num_workers or seen.get("worker_ms", 0.0) <= 0:
-        return []
-    if found.waits.value <= GATE * found.step.value:
+    took, found = ladder.evidence("baseline").get("worker_ms", 0.0), sides(ladder)
+    if not ladder.session.workers or took <= 0 or found.waits.value <= GATE * found.step.value:
         return []
     apart = []
     for rung in ("sample", "raw"):
         made = ladder.evidence(rung).get("worker_ms") if ladder.has(rung) else None
         if not made:
             continue
-        expected = max(found.ready, found.step.value * made / seen["worker_ms"])
+        expected = max(found.ready, found.step.value * made / took)
         measured = ladder.ms(rung)
         if not measured.low / AGREE <= expected <= measured.high * AGREE:
             apart.append((rung, expected, measured.value))
@@ -142,8 +140,8 @@ def disagreements(ladder: LadderView) -> list[tuple[str, float, float]]:
 def starved_share(ladder: LadderView) -> Interval | None:
     """Return the share of the baseline step that the input pipeline costs, or None if unknown.
 
-    This is ``1 - ceiling / baseline``, and at least the share that the loop was seen to wait. Only the waiting counts
-    if the loop was not fed from a cache, or if the CPU makes batches and trains in turn (:attr:`.LadderView.serial`).
+    This is ``1 - ceiling / baseline``, but at least the share in which the loop waited. Only the waiting counts if the
+    loop was not fed from a cache, or if the CPU makes batches and trains in turn (:attr:`.LadderView.serial`).
     """
     if not ladder.has("baseline"):
         return None
@@ -167,18 +165,13 @@ def startup_ms(session: Session) -> float | None:
         return None
     paid = [s.seconds for s in session.startups if s.renewed or not loader.persistent_workers]
     ended = [s.shutdown for s in session.startups if s.shutdown > 0]
-    each = statistics.median(paid) + (statistics.median(ended) if ended else 0.0) if paid else None
-    return None if each is None else 1000.0 * each / loader.length
+    if not paid:
+        return None
+    return 1000.0 * (statistics.median(paid) + (statistics.median(ended) if ended else 0.0)) / loader.length
 
 
 def _rivals(piece: Stage, top: Stage, base: Interval) -> bool:
-    """Return whether a stage is worth naming next to the largest: of similar size, or not distinguishable from it."""
+    """Return whether a stage is worth naming next to the largest: about as large, or not certainly smaller."""
     large = piece.ms.value >= CO_BOTTLENECK * top.ms.value
     close = piece.ms.high >= top.ms.low
     return (large or close) and piece.ms.value > GATE * base.value
-
-
-def _band(starved: Interval) -> str:
-    if starved.value < GATE:
-        return "none"
-    return "mild" if starved.value < SEVERE else "severe"

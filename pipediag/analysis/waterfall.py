@@ -21,9 +21,10 @@ from ..session import RUNGS, STAGE_OF_RUNG, Place, Session
 from .chain import dominant, heaviest, joined
 from .diagnosis import Stage, Without
 from .estimate import WORKERS
-from .intervals import Interval, total
+from .intervals import Interval, exactly, least, total
 from .ladder import LadderView
 from .thresholds import CO_BOTTLENECK, RESOLUTION
+from .work import collating_apart, divided
 
 #: Rungs that measure the training process's own side, fastest first. The stages of the others are the workers'.
 _OWN_SIDE = RUNGS[: RUNGS.index("worker") + 1]
@@ -47,7 +48,7 @@ class Sides:
         ready: the step with batches ready for the training process, hand-off included.
         waits: waiting for the workers, beyond the hand-off.
         lost: additional time that the training process needs per step while workers run.
-        handed: additional waiting for batches that are made already, compared with the rung ``worker``.
+        handed: additional waiting for batches that are already made, compared with the rung ``worker``.
     """
 
     step: Interval
@@ -64,43 +65,36 @@ def sides(ladder: LadderView) -> Sides:
     own = [rung for rung in reversed(_OWN_SIDE) if ladder.has(rung)]
     share = ladder.waited("baseline")
     if not own:  # no rung excludes the workers' work
-        below = ladder.rungs[0]
-        if below != "baseline" and share is None:
-            ready = min(step.value, ladder.ms(below).value)
+        fastest = ladder.ms(ladder.rungs[0]).value
+        if share is not None:
+            ready, waits = step.value * (1 - share.value), share.times(step.value)
         else:
-            ready = step.value * (1 - (share.value if share is not None else 0.0))
-        waits = share.times(step.value) if share is not None else ladder.cost("baseline", below).not_negative()
-        return Sides(step, min(ready, ladder.ms(below).value), ready, waits, Interval(0.0, 0.0, 0.0))
+            ready, waits = min(step.value, fastest), ladder.cost("baseline", ladder.rungs[0]).not_negative()
+        return Sides(step, min(ready, fastest), ready, waits, exactly(0.0))
     slowest = max(own, key=lambda rung: ladder.ms(rung).value)
     measured = ladder.ms(slowest).value
     loader = ladder.session.loader
     if share is None or (loader is not None and not loader.num_workers):  # no workers, no contention
         beyond = ladder.cost("baseline", slowest).not_negative()
         part = beyond if share is None else share.times(step.value)
-        waits = part if ladder.serial else _at_least(beyond, part)
+        waits = part if ladder.serial else max(beyond, part, key=lambda cost: cost.value)
         ready = step.value - waits.value
-        return Sides(step, min(ready, ladder.ms(ladder.ceiling).value), ready, waits, Interval(0.0, 0.0, 0.0))
+        return Sides(step, min(ready, ladder.ms(ladder.ceiling).value), ready, waits, exactly(0.0))
     sends, made, late = ladder.waited(own[0]), ladder.making("baseline"), 0.0
     waits = share.times(step.value)
     if sends is not None:
         waits = waits.minus(sends.times(ladder.ms(own[0]).value)).not_negative()
     if made is not None and "worker" in own:
-        # Workers begin a batch before the loop asks for it: a longer wait than for its making is one for its delivery.
+        # Workers begin a batch before the loop asks for it, so a wait beyond the time to make it is for its delivery.
         late = max(0.0, waits.value - made)
-        waits = waits.at_most(made)
-    # The training process cannot need more than the step took; a rung measured while the machine was busier may say so.
+        waits = least(waits, exactly(made))
+    # The training process cannot need more than the step took, even if a rung measured on a busier machine says so.
     ready = min(measured + late, step.value - waits.value)
     lost = step.value - waits.value - ready
-    # The wait is the noisy one of the two; the part beyond both rungs is known as precisely as they are.
-    arm = math.hypot(
-        2 * RESOLUTION * step.value, measured - min(measured, ladder.ms(slowest).low), (waits.high - waits.low) / 2
-    )
+    # The wait is the noisiest term; the part beyond the rungs is known as precisely as they are.
+    arm = math.hypot(2 * RESOLUTION * step.value, measured - min(measured, ladder.ms(slowest).low), waits.arm)
     compute = min(ready, ladder.ms(ladder.ceiling).value)
     return Sides(step, compute, ready, waits, Interval(lost, lost - arm, lost + arm), late)
-
-
-def _at_least(one: Interval, other: Interval) -> Interval:
-    return other if other.value > one.value else one
 
 
 def waterfall(ladder: LadderView) -> list[Stage]:
@@ -166,7 +160,7 @@ def _of_the_workers(ladder: LadderView, found: Sides) -> list[Stage]:
         share = part.weight / whole if whole > 0 else 1 / len(parts)
         arm = max(min(_SHARE_ARM, share, 1 - share), part.arm / whole if whole > 0 else 0.0)
         value = share * found.waits.value
-        spread = math.hypot(arm * found.waits.value, share * (found.waits.high - found.waits.low) / 2)
+        spread = math.hypot(arm * found.waits.value, share * found.waits.arm)
         ms = Interval(value, max(0.0, value - spread), value + spread)
         pieces.append(_stage(ladder, part.stage, ms, part.rung, part.covers, part.place, part.links))
     return pieces
@@ -176,14 +170,14 @@ def _of_the_workers(ladder: LadderView, found: Sides) -> list[Stage]:
 class _Part:
     """Part of the workers' work.
 
-    ``weight`` is milliseconds in the unit common to all parts; ``arm`` is the error of ``weight`` in addition to that
-    of worker-time shares.
+    ``weight`` is in milliseconds, of a worker or of the loop alike for all parts; ``arm`` is its error, in addition to
+    that of shares of a worker's time.
     """
 
     stage: str
     weight: float
-    rung: str
     covers: list[str]
+    rung: str = ""
     place: Place | None = None
     links: list[str] | None = None
     arm: float = 0.0
@@ -191,30 +185,25 @@ class _Part:
 
 def _by_time(ladder: LadderView) -> list[_Part]:
     """Return the parts of a worker's time for a batch under the baseline; empty if it was not probed."""
-    session, seen = ladder.session, ladder.evidence("baseline")
-    inside = session.inside
-    if inside is None or not inside.samples or inside.whole.wall_ms <= 0 or "worker_ms" not in seen:
+    inside, seen = ladder.session.inside, ladder.evidence("baseline")
+    if inside is None or not inside.timed or "worker_ms" not in seen:
         return []
     batch, collating = seen["worker_ms"], seen.get("collate_ms", collating_apart(ladder))
-    collate = min(batch, collating or 0.0)
-    each = (batch - collate) / inside.whole.wall_ms
-    storage = min(each * inside.load.wall_ms, _cold(ladder) * batch)
+    work = divided(batch, batch, collating or 0.0, inside)
+    storage = min(work.samples * inside.load.wall_ms / inside.whole.wall_ms, _cold(ladder) * batch)
+    transforms = sum(work.links)
+    more = 1 + work.between / transforms if transforms > 0 else 1.0  # the code that applies the links goes with them
     links = [
-        _Part("transform", each * link.cost.wall_ms, "", ["transform"], Place(link.name, link.where), [link.name])
-        for link in inside.links
+        _Part("transform", more * ms, ["transform"], "", Place(link.name, link.where), [link.name])
+        for link, ms in zip(inside.links, work.links, strict=True)
     ]
-    between = inside.between.wall_ms * each
-    if links and between > 0:  # divide the code that applies them among the links
-        own = sum(part.weight for part in links) or 1.0
-        links = [_Part(p.stage, p.weight * (1 + between / own), p.rung, p.covers, p.place, p.links) for p in links]
-    transforms = sum(part.weight for part in links)
-    loading = max(0.0, batch - collate - transforms - storage)
+    loading = max(0.0, work.samples - more * transforms - storage)
     hidden = not links and not ladder.has("raw")
     covers = ["collate"] * (collating is None) + ["transform"] * hidden + ["load"]
-    parts = [*reversed(links), _Part("load", loading, "warm", covers)]
+    parts = [*reversed(links), _Part("load", loading, covers, "warm")]
     if collating is not None:
-        parts.insert(0, _Part("collate", collate, "sample", ["collate"]))
-    return [*parts, _Part("storage", storage, "baseline", ["storage"])] if storage > 0 else parts
+        parts.insert(0, _Part("collate", work.collate, ["collate"], "sample"))
+    return [*parts, _Part("storage", storage, ["storage"], "baseline")] if storage > 0 else parts
 
 
 def worker_shares(ladder: LadderView) -> dict[str, float]:
@@ -225,17 +214,6 @@ def worker_shares(ladder: LadderView) -> dict[str, float]:
     for part in parts:
         stages[part.stage] += part.weight / whole if whole > 0 else 0.0
     return stages
-
-
-def collating_apart(ladder: LadderView) -> float | None:
-    """Return a worker's milliseconds for a batch of ready samples under the rung ``sample``, or None if unknown.
-
-    It replaces the collate time if the workers did not report that.
-    """
-    seen = ladder.evidence("sample") if ladder.has("sample") else {}
-    if "worker_ms" not in seen:
-        return None
-    return max(0.0, seen["worker_ms"] * (1 - seen.get("worker_queued", 0.0)) - seen.get("copy_ms", 0.0))
 
 
 def _cold(ladder: LadderView) -> float:
@@ -256,10 +234,9 @@ def _cold(ladder: LadderView) -> float:
 def _by_rungs(ladder: LadderView) -> list[_Part]:
     """Return each rung's cost over the rung below as a part, for sessions without worker times."""
     parts = []
-    rungs = [rung for rung in ladder.rungs if rung not in _OWN_SIDE]
-    for rung in rungs:
+    for rung in ladder.rungs:
         below = ladder.below(rung)
-        if below is None:
+        if below is None or rung in _OWN_SIDE:
             continue
         cost = ladder.cost(rung, below).not_negative()
         links, stage = ladder.links(rung), ladder.stage(rung)
@@ -271,11 +248,8 @@ def _by_rungs(ladder: LadderView) -> list[_Part]:
         if stage == "load" and "transform" in covers and most is not None and most[1] >= CO_BOTTLENECK:
             place = Place(most[0].name, most[0].where)  # by worker time: the rungs do not separate them
         names = [link.name for link in links] if stage == "transform" else []
-        arm = (cost.high - cost.low) / 2
-        parts.append(_Part(stage, cost.value, rung, covers, place, names, arm))
-    if parts:
-        return parts
-    return [_Part("load", 1.0, "baseline", ["collate", "transform", "load", "storage"])]
+        parts.append(_Part(stage, cost.value, covers, rung, place, names, cost.arm))
+    return parts or [_Part("load", 1.0, ["collate", "transform", "load", "storage"], "baseline")]
 
 
 def _without(ladder: LadderView, found: Sides, stage: str, ms: float, stored: bool) -> Without:
@@ -289,13 +263,9 @@ def _without(ladder: LadderView, found: Sides, stage: str, ms: float, stored: bo
     own, waits = step - found.waits.value, found.waits.value
     if stage == "load" and ladder.has("raw") and not stored:
         return Without(1000.0 / min(step, ladder.ms("raw").value), True)
-    loader = ladder.session.loader
-    workers = loader.num_workers if loader is not None else 0
-    beside = workers > 0 and waits > RESOLUTION * step and not found.handed  # else the workers do not hold it up
-    if stage in OF_THE_WORKERS:
-        left = max(own, step * (1 - ms / waits)) if beside else step - ms
-    else:
-        left = step if beside else step - ms
+    left = step - ms
+    if ladder.session.workers and waits > RESOLUTION * step and not found.handed:  # the workers hold the loop up
+        left = max(own, step * (1 - ms / waits)) if stage in OF_THE_WORKERS else step
     least = min(step, ladder.ms(ladder.rungs[0]).value) if ladder.intervened else 1e-6
     return Without(1000.0 / max(left, least), False)
 
@@ -325,7 +295,6 @@ def input_stages(ladder: LadderView, pieces: list[Stage]) -> list[Stage]:
 
 
 def ranked(parts: list[Stage]) -> list[Stage]:
-    """Return the pieces, costliest first."""
     return sorted(parts, key=lambda part: part.ms.value, reverse=True)
 
 
@@ -334,12 +303,10 @@ def culprit(session: Session, stage: str) -> Place | None:
     loader = session.loader
     if loader is None:
         return None
-    if stage == "transform":
-        return loader.transform
-    if stage in ("load", "storage"):
-        return loader.dataset_code
-    if stage == "collate":
-        return loader.collate
-    if stage in ("startup", "ipc", "transfer", "contention"):
-        return Place("DataLoader", loader.where)
-    return None
+    places = {
+        **dict.fromkeys(("startup", "transfer", "ipc", "contention"), Place("DataLoader", loader.where)),
+        **dict.fromkeys(("load", "storage"), loader.dataset_code),
+        "collate": loader.collate,
+        "transform": loader.transform,
+    }
+    return places.get(stage)

@@ -11,8 +11,8 @@ the work of the other. The ladder measures both sides:
 
 ``loop``    the rung ``worker`` (or ``host``, or the fastest measured): compute, transfer, hand-off; plus the time that
             the loop loses to running workers, if that is certain (:class:`.waterfall.Sides`)
-``supply``  the baseline step if the loop waits for batches, since the supply alone decides it then; else the loader
-            alone (the rung ``supply``)
+``supply``  the baseline step if the loop waits for batches, since the supply alone decides it then; otherwise the
+            loader alone (the rung ``supply``)
 
 A worker's time per batch (:class:`.work.Work`) scales the supply in proportion. The number of workers and of cores
 scales it by the machine's :func:`.work.capacity`. All times are milliseconds per batch or step.
@@ -86,7 +86,7 @@ class WhatIf:
         ceiling: speedup of the latter over the former, paired round by round.
         loop, supply: the two sides of the pipeline at present.
         transfer, handoff: cost of copying and of handing over to the loop; None if not measured.
-        lost: the loop's slowdown by running workers in addition to that, to the extent that the baseline shows it.
+        lost: the loop's additional slowdown by running workers, as far as the baseline shows it.
         waits: true if the loop waits because the workers are late.
         workers: number of workers.
         work: a worker's time for a batch; None if unknown.
@@ -153,12 +153,12 @@ class WhatIf:
         """Return the change that moves the transforms ``links`` to the device; at least those in ``sure`` will move.
 
         ``sent`` is the number of bytes that the workers then send per sample, relative to the present number. Collating
-        moves each of these bytes, into reused memory (:data:`IN_A_SLOT`). A ratio above 1 counts as 1, because of a
-        crop's input only the part that it keeps is sent. The code between the transforms moves with them.
+        moves each of these bytes, into reused memory (:data:`IN_A_SLOT`). A ratio above 1 counts as 1, because only the
+        part of its input that a crop keeps is sent. The code between the transforms moves with them.
 
         The workers pay for recording (:data:`RECORDING`) ``recorded`` transforms, by default as many as move. The
-        device makes between one pass over the batch in all and two passes per transform, where a pass takes as long as
-        a device-to-device copy of the batch; launching kernels comes on top (:data:`LAUNCHING`).
+        device makes between one pass over the batch in all and two passes per transform. A pass takes as long as a
+        device-to-device copy of the batch; launching kernels comes on top (:data:`LAUNCHING`).
 
         A thread fetches batches and copies them on a stream of their own. This hides hand-off and transfer, unless the
         loop leaves the thread no time or the device's memory is busy. If the hand-off limited the supply, batches then
@@ -201,7 +201,8 @@ class WhatIf:
     def workers_wanted(self) -> int | None:
         """Return the fewest workers whose supply keeps up with the loop, or that fill the cores.
 
-        From ``supply * capacity / capacity' <= loop``. None if the workers' work or the number of cores is unknown.
+        The condition is ``supply * capacity / capacity' <= loop``. None if the workers' work or the number of cores is
+        unknown.
         """
         if self.work is None or math.isinf(self.free):
             return None
@@ -280,14 +281,12 @@ def what_if(ladder: LadderView) -> WhatIf | None:
     rungs, session = ladder.rungs, ladder.session
     if "baseline" not in rungs or len(rungs) < 2:
         return None
-    loader = session.loader
-    workers = loader.num_workers if loader else 0
+    loader, workers = session.loader, session.workers
     loop_rung = next((r for r in ("worker", "host") if r in rungs), rungs[0])
     waiting = ladder.cost("baseline", loop_rung).value
     lost = _lost(ladder, waiting) if workers else NOTHING
     waits = _waits(ladder, loop_rung, waiting, lost.value, workers)
     work, taken = work_of(ladder), _cores_taken(ladder, loop_rung)
-    cores = session.environment.get("cores")
     return WhatIf(
         base=ladder.ms("baseline").value,
         compute=ladder.ms(ladder.ceiling).value,
@@ -301,7 +300,7 @@ def what_if(ladder: LadderView) -> WhatIf | None:
         workers=workers,
         work=work,
         taken=taken,
-        free=max(_LEAST_FREE, cores - taken) if cores else math.inf,
+        free=max(_LEAST_FREE, session.cores - taken) if session.cores else math.inf,
         batch=loader.batch_size if loader else None,
     )
 
@@ -334,11 +333,9 @@ def _handoff(ladder: LadderView) -> Interval | None:
 
 
 def _lost(ladder: LadderView, waiting: float) -> Interval:
-    """Return the loop's slowdown by running workers, if it is certain, but at most what the baseline shows."""
-    found = sides(ladder).lost
-    if found.low <= 0:
-        return NOTHING
-    return found.at_most(max(0.0, waiting))
+    """Return the loop's slowdown by running workers, if certain, and at most what the baseline shows."""
+    lost = sides(ladder).lost
+    return least(lost, exactly(max(0.0, waiting))) if lost.low > 0 else NOTHING
 
 
 def _cores_taken(ladder: LadderView, loop_rung: str) -> float:

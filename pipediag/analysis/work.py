@@ -1,18 +1,17 @@
-"""Say what one worker's time for a batch consists of, and how fast workers make batches."""
+"""Divide one worker's time for a batch, and say how fast workers make batches."""
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass
 
+from ..session import Inside
 from .intervals import Interval
 from .ladder import LadderView
-from .waterfall import collating_apart
 
 #: Worker time that a change saves, as a fraction of the removed code's time. It can be below 1: the remaining code may
-#: become slower, since it finds other cache and memory contents. When cheaper transforms replaced those of the caching
-#: article on one machine, loading took 1.7 times as long as before, which left 0.58 of the saving
-#: (benchmarks/results/caching_article-h200.json).
+#: become slower, since it finds other cache and memory contents. With cheaper transforms in the caching article,
+#: loading took 1.7 times as long, which left 0.58 of the saving (benchmarks/results/caching_article-h200.json).
 SAVED = Interval(1.0, 0.55, 1.1)
 
 
@@ -45,32 +44,43 @@ def work_of(ladder: LadderView) -> Work | None:
     where samples are ready. The rest is divided by the shares that loading and each transform took of a probed sample.
     """
     inside, loader = ladder.session.inside, ladder.session.loader
-    known = inside is not None and inside.samples > 0 and inside.whole.wall_ms > 0
     seen = ladder.evidence("baseline")
     if seen.get("worker_ms", 0.0) > 0:
         run = seen["worker_ms"] * max(0.0, 1 - seen.get("worker_queued", 0.0))
         cpu = seen["worker_ms"] * seen.get("worker_cpu", 1.0)
-    elif known and inside is not None and loader is not None and loader.batch_size:
+    elif inside is not None and inside.timed and loader is not None and loader.batch_size:
         run, cpu = inside.whole.wall_ms * loader.batch_size, inside.whole.cpu_ms * loader.batch_size
     else:
         return None
     if run <= 0:
         return None
-    collate = min(_collating(ladder), run)
-    if not known or inside is None:
+    if "collate_ms" in seen:
+        collate = seen["collate_ms"] * max(0.0, 1 - seen.get("worker_queued", 0.0))
+    else:
+        collate = collating_apart(ladder) or 0.0
+    return divided(run, cpu, collate, inside)
+
+
+def divided(run: float, cpu: float, collate: float, inside: Inside | None) -> Work:
+    """Return ``run`` milliseconds divided: ``collate`` of them, the rest by the shares of a probed sample's time."""
+    collate = min(collate, run)
+    if inside is None or not inside.timed:
         return Work(run, cpu, collate, run - collate)
-    share = (run - collate) / inside.whole.wall_ms
-    links = tuple(link.cost.wall_ms * share for link in inside.links)
-    between = inside.between.wall_ms * share
+    each = (run - collate) / inside.whole.wall_ms
+    links = tuple(each * link.cost.wall_ms for link in inside.links)
+    between = each * inside.between.wall_ms
     return Work(run, cpu, collate, max(0.0, run - collate - between - sum(links)), between, links)
 
 
-def _collating(ladder: LadderView) -> float:
-    """Return the collate milliseconds within ``run``: the workers' own figure, or their time for ready samples."""
-    seen = ladder.evidence("baseline")
-    if "collate_ms" in seen:
-        return seen["collate_ms"] * max(0.0, 1 - seen.get("worker_queued", 0.0))
-    return collating_apart(ladder) or 0.0
+def collating_apart(ladder: LadderView) -> float | None:
+    """Return a worker's milliseconds for a batch of ready samples under the rung ``sample``, or None if unknown.
+
+    It replaces the collate time if the workers did not report that.
+    """
+    seen = ladder.evidence("sample") if ladder.has("sample") else {}
+    if "worker_ms" not in seen:
+        return None
+    return max(0.0, seen["worker_ms"] * (1 - seen.get("worker_queued", 0.0)) - seen.get("copy_ms", 0.0))
 
 
 def capacity(work: Work, workers: int, free: float) -> float:

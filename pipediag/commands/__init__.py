@@ -1,1 +1,1 @@
-"""Implement the commands of the command line, one module each."""
+"""Implement the commands of the command line."""

@@ -1,16 +1,26 @@
-"""Implement ``pipediag analyze``: measure a script, report the diagnosis, and save the plan of a remedy that pays."""
+"""Implement ``pipediag analyze`` and ``pipediag demo``: measure a script, and save the plan of a remedy that pays."""
 
 from __future__ import annotations
+
+from pathlib import Path
 
 from ..analysis import diagnose_session
 from ..analysis.remedy import best, remedy_of, why_none
 from ..errors import SessionFileError, UsageError
 from ..host.passes import Request
+from ..host.script import Target
 from ..remedy import saved
 from ..report.files import check_writable
 from ..session import Session
-from .measuring import exit_code, gated, measure, say_how_it_failed
+from .measuring import exit_code, gated, measure
 from .results import Results, say
+
+_DEMO = Path(__file__).parents[1] / "demo" / "train.py"
+
+
+def demo(budget: float, results: Results, fail_over: float | None) -> int:
+    """Analyze the built-in script for ``budget`` seconds; return the exit code."""
+    return analyze(Request(Target(str(_DEMO)), budget, knobs=True), results, fail_over)
 
 
 def analyze(
@@ -40,23 +50,20 @@ def analyze(
     if request.profile:
         check_writable("--profile", request.profile)
     session = measure(request, results)
-    code = exit_code(session)
     if not session.anything_seen:
-        say_how_it_failed(session)
-        return code
+        return exit_code(session)
     if plan is not None:
         try:
             _save_plan(session, plan)
         except SessionFileError as error:
-            results.failed.add(plan)
-            say(str(error))
+            results.fail(plan, str(error))
     diagnosis = diagnose_session(session, price)
     results.deliver(diagnosis)
-    return results.code(gated(code, diagnosis, fail_over))
+    return results.code(gated(diagnosis, fail_over))
 
 
 def _save_plan(session: Session, path: str) -> None:
-    """Write the plan of a remedy that pays; for any other, say why none is written."""
+    """Write the plan of a remedy that pays; otherwise say why none is written."""
     result = best(session)
     remedy = remedy_of(session, result.rung) if result is not None else None
     if result is None or not result.applied or remedy is None or result.speedup is None:

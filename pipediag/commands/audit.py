@@ -7,11 +7,11 @@ from dataclasses import replace
 from ..analysis import diagnose_session
 from ..analysis.audit import audit as run_checklist
 from ..host.passes import Request
-from .measuring import exit_code, gated, measure, say_how_it_failed
+from .measuring import exit_code, gated, measure
 from .results import Results
 
 
-def audit(request: Request, results: Results, percent: float, price: float | None = None) -> int:
+def audit(request: Request, results: Results, percent: float, price: float | None) -> int:
     """Measure what the checklist needs, show and write it; return the exit code.
 
     Args:
@@ -23,10 +23,8 @@ def audit(request: Request, results: Results, percent: float, price: float | Non
         NothingMeasured, UsageError: see :func:`pipediag.host.passes.analyze_script`.
     """
     session = measure(replace(request, audit=percent / 100, knobs=True), results)
-    code = exit_code(session)
     if not session.anything_seen:
-        say_how_it_failed(session)
-        return code
+        return exit_code(session)
     diagnosis = diagnose_session(session, price)
     results.deliver(run_checklist(diagnosis, percent / 100))
-    return results.code(gated(code, diagnosis, percent))
+    return results.code(gated(diagnosis, percent))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -13,10 +13,10 @@ from ..errors import UsageError
 
 
 def defaults(cli: click.Group, folder: Path) -> dict[str, dict[str, Any]]:
-    """Return the defaults for each command by the names of its parameters, from ``folder`` or the next one above it.
+    """Return the defaults of each command by parameter, from the nearest table in ``folder`` or a folder above it.
 
-    The keys of the table are names of options, for all commands that have them; a table named like a command holds its
-    own.
+    The keys of the table are option names, for all commands that have the option. A table named after a command holds
+    that command's own.
 
     Raises:
         UsageError: a key is no option, or its value does not fit.
@@ -32,7 +32,7 @@ def defaults(cli: click.Group, folder: Path) -> dict[str, dict[str, Any]]:
 
 
 def _table(file: Path) -> dict[str, Any] | None:
-    """Return the table of pipediag, or None if the file has none."""
+    """Return the table of pipediag, or None if the file has none or cannot be read."""
     try:
         text = file.read_text(encoding="utf-8")
     except (OSError, ValueError):
@@ -54,24 +54,24 @@ def _table(file: Path) -> dict[str, Any] | None:
 
 
 def _by_command(cli: click.Group, table: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
-    found: dict[str, dict[str, Any]] = {name: {} for name in cli.commands}
+    options = {name: _options(command) for name, command in cli.commands.items()}
+    found: dict[str, dict[str, Any]] = {name: {} for name in options}
     for key, value in table.items():
         if isinstance(value, dict):
             if key not in found:
                 raise UsageError(f"[tool.pipediag.{key}]: no such command; known: {', '.join(sorted(found))}")
             continue
-        having = {name: option for name in found if (option := _options(cli.commands[name]).get(_name(key)))}
+        having = {name: option for name, known in options.items() if (option := known.get(_name(key)))}
         if not having:
             raise UsageError(f"[tool.pipediag]: no command has the option {key}")
         for name, option in having.items():
             found[name][str(option.name)] = _fitting(option, key, value)
-    for command, inner in found.items():  # the command's own table wins
-        for key, value in table.get(command, {}).items():
-            known = _options(cli.commands[command])
-            if _name(key) not in known:
-                raise UsageError(f"[tool.pipediag.{command}]: no option {key}; known: {', '.join(sorted(known))}")
-            option = known[_name(key)]
-            inner[str(option.name)] = _fitting(option, key, value)
+    for name, known in options.items():  # the command's own table wins
+        for key, value in table.get(name, {}).items():
+            option = known.get(_name(key))
+            if option is None:
+                raise UsageError(f"[tool.pipediag.{name}]: no option {key}; known: {', '.join(sorted(known))}")
+            found[name][str(option.name)] = _fitting(option, key, value)
     return found
 
 
@@ -81,20 +81,15 @@ def _name(key: str) -> str:
 
 def _options(command: click.Command) -> dict[str, click.Option]:
     """Return the options of a command by their long names, without dashes."""
-
-    def named() -> Iterator[tuple[str, click.Option]]:
-        for option in command.params:
-            if isinstance(option, click.Option):
-                yield from ((name[2:], option) for name in option.opts if name.startswith("--"))
-
-    return dict(named())
+    options = [option for option in command.params if isinstance(option, click.Option)]
+    return {name[2:]: option for option in options for name in option.opts if name.startswith("--")}
 
 
 def _fitting(option: click.Option, key: str, value: Any) -> Any:
     """Return the value of a key.
 
     Raises:
-        UsageError: it is none that the option takes.
+        UsageError: the option does not take it.
     """
     if option.multiple:
         values = [value] if isinstance(value, str) else value

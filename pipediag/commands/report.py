@@ -1,20 +1,38 @@
-"""Implement ``pipediag report``: show a saved session again, or convert it."""
+"""Implement ``pipediag report`` and ``pipediag compare``: show, convert and compare saved sessions."""
 
 from __future__ import annotations
 
-from .. import report as reports
-from ..errors import EXIT_OK
-from .results import Results
+from ..analysis.compare import compare as compare_diagnoses
+from ..errors import EXIT_GATE, EXIT_OK
+from ..report import read
+from .results import Results, say
 
 
 def report(session: str, results: Results, price: float | None = None) -> int:
     """Write the report of a saved session to the files of ``results``, or show it; return the exit code.
 
-    ``price`` is what an hour of training costs, in any currency.
+    Args:
+        price: what an hour of training costs, in any currency.
 
     Raises:
         SessionFileError: the file holds no session.
     """
-    diagnosis = reports.read(session, price)
-    results.convert(diagnosis)
+    results.convert(read(session, price))
+    return results.code(EXIT_OK)
+
+
+def compare(before: str, after: str, results: Results, fail_over: float | None) -> int:
+    """Write the comparison of two saved sessions to the files of ``results``, or show it; return the exit code.
+
+    Args:
+        fail_over: percentage of steps per second that the loop may lose; the exit code is 3 if it certainly loses more.
+
+    Raises:
+        SessionFileError: a file holds no session.
+    """
+    comparison = compare_diagnoses(read(before), read(after))
+    results.convert(comparison)
+    if fail_over is not None and comparison.certainly_slower(fail_over / 100):
+        say(f"the loop makes over {fail_over:g} % fewer steps/s than before")
+        return EXIT_GATE
     return results.code(EXIT_OK)

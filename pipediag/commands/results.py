@@ -1,4 +1,4 @@
-"""Deliver the result of a command: into files first, then to standard output."""
+"""Deliver the result of a command: write its files first, then print."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from ..report.terminal import printable
 
 @dataclass
 class Results:
-    """What the user asked for.
+    """The outputs that the user asked for.
 
     Attributes:
         files: files to write; the ending of each chooses its format.
         json: print JSON in place of the screen.
         verbosity: negative for the answer alone, positive for the whole report.
-        failed: files that could not be written the last time.
+        failed: outputs whose last attempt failed.
     """
 
     files: Sequence[str] = ()
@@ -29,22 +29,25 @@ class Results:
     failed: set[str] = field(default_factory=set)
 
     def write(self, subject: report.Subject) -> None:
-        """Write all files, also if one of them cannot be written."""
+        """Write each file, even if another cannot be written."""
         for path in self.files:
             try:
                 report.write(subject, path)
                 self.failed.discard(path)
             except SessionFileError as error:
-                self.failed.add(path)
-                say(str(error))
+                self.fail(path, str(error))
 
     def show(self, subject: report.Subject) -> None:
-        """Print the screen, or JSON. A reader who leaves early takes nothing from the analysis."""
+        """Print the screen, or JSON. A reader that leaves early, as ``head`` does, is no failure."""
         shown = report.render_json(subject) if self.json else report.screen_for(subject, sys.stdout, self.verbosity)
         error = put(shown, sys.stdout)
         if error is not None and not isinstance(error, BrokenPipeError):
-            self.failed.add("standard output")
-            say(f"standard output could not be written ({error.strerror})")
+            self.fail("standard output", f"standard output could not be written ({error.strerror})")
+
+    def fail(self, path: str, why: str) -> None:
+        """Say why a file could not be written, and let the command fail at its end."""
+        self.failed.add(path)
+        say(why)
 
     def deliver(self, subject: report.Subject) -> None:
         """Write all files, then print."""
@@ -58,12 +61,12 @@ class Results:
             self.show(subject)
 
     def note(self, text: str) -> None:
-        """Print a line about the progress, unless only the answer is asked for."""
+        """Print a line about the progress, unless only the answer was asked for."""
         if self.verbosity >= 0:
             say(text)
 
     def code(self, code: int) -> int:
-        """Return the exit code: ``code``, or that of a failure if a file could not be written."""
+        """Return ``code``, or that of a failure if it is 0 and a file could not be written."""
         return code or (EXIT_FAILED if self.failed else EXIT_OK)
 
 

@@ -12,12 +12,12 @@ from ..host.script import Target
 from ..remedy import saved
 
 
-def run(target: Target, plan: str | None, approximate: bool = False, cache_dir: str | None = None) -> NoReturn:
-    """Check the script and the file of its plan, if there is one, and replace this process.
+def run(target: Target, plan: str | None, approximate: bool, cache_dir: str | None) -> NoReturn:
+    """Check the script and its plan, if there is one, and replace this process.
 
     Raises:
-        UsageError: there is no such script, the plan does not fit it, it is given besides ``approximate``, or
-            ``cache_dir`` is given although it keeps no samples.
+        UsageError: there is no such script, the plan does not fit it or is given with ``approximate``, or ``cache_dir``
+            is given with a plan that keeps no samples.
     """
     target.check()
     if plan is not None:

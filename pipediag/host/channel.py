@@ -30,7 +30,7 @@ class Sender:
         self._members = members
         self._pid = os.getpid()
         self._take(fd)
-        # The parent sees that this process has gone only if no worker holds a copy.
+        # The parent notices the end of this process only if no worker holds a copy.
         os.register_at_fork(after_in_child=self.close)
 
     def _take(self, fd: int) -> None:
@@ -148,7 +148,7 @@ def _connection(path: str) -> int:
 
 
 def wait_for_any(fds: Sequence[int], seconds: float) -> None:
-    """Wait until one of the descriptors can be read, or for so many seconds."""
+    """Wait until one of the descriptors can be read, at most ``seconds``."""
     poll = select.poll()  # select() takes no descriptor above 1023
     for fd in fds:
         poll.register(fd, select.POLLIN)
@@ -157,7 +157,7 @@ def wait_for_any(fds: Sequence[int], seconds: float) -> None:
 
 @contextmanager
 def _short(path: str) -> Iterator[str]:
-    """Provide a name of the socket that fits into an address, which has room for about a hundred bytes."""
+    """Provide a name of the socket that fits into an address, which takes about a hundred bytes."""
     if len(os.fsencode(path)) < 100 or not os.path.isdir("/proc/self/fd"):
         yield path
         return

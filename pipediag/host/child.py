@@ -1,7 +1,8 @@
-"""Run the user's script in the child interpreter as if alone, and measure it. See :mod:`pipediag.host.entry`."""
+"""Run the user's script in the child interpreter as if it ran alone, and measure it. See :mod:`pipediag.host.entry`."""
 
 from __future__ import annotations
 
+import atexit
 import errno
 import json
 import os
@@ -11,24 +12,24 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from functools import partial
+from multiprocessing import util
 from types import FrameType
 from typing import TYPE_CHECKING, Any
 
 from ..analysis.audit.rounds import next_round as next_audit_round
 from ..analysis.stopping import next_round
 from ..analysis.trials import next_trial
-from ..errors import EXIT_INTERRUPTED, AnalysisOver
+from ..errors import EXIT_INTERRUPTED, EXIT_OK, AnalysisOver
 from ..frames import in_one_line, raised_by_ours
 from ..lifeline import end_with
-from ..measure.own_rank import own_rank
+from ..measure.own_rank import in_a_job, own_rank
 from ..session import Session
 from ..session.events import Story
 from .channel import Sender
 from .dead_workers import cause_of
 from .hooks import Writes, on_first_iteration, on_optimizer_step
-from .leaving import leave
 from .members import hosting_members
 from .script import NoSuchModule, Target, run
 from .stacks import write_stacks_on_end
@@ -38,11 +39,11 @@ from .tracebacks import script_hook
 if TYPE_CHECKING:
     from ..ladder.measurement import Measurement
 
-#: Errors that show that a script cannot run twice, rather than that it cannot use its batches: its output exists
-#: already, its input is exhausted, its lock or port is taken.
+#: Errors that show that a script cannot run twice, not that it cannot use its batches: its output exists already, its
+#: input is exhausted, its lock or port is taken.
 _REFUSALS = (FileExistsError, EOFError, BlockingIOError)
 _REFUSING_CODES = (errno.EEXIST, errno.ENOTEMPTY, errno.EADDRINUSE)
-#: A script that has trained for so many steps and seconds, or for the budget if that is shorter, has no loader.
+#: A script that has trained for this long without a loader has none: steps, and seconds or the budget if shorter.
 _NO_LOADER_STEPS, _NO_LOADER_SECONDS, _LEAST_SECONDS = 20, 60.0, 5.0
 
 
@@ -57,7 +58,7 @@ def main(arguments: list[str]) -> int:
 
 
 def read_order(path: str) -> dict[str, Any]:
-    """Return the parent's order for one pass; its members get the order at ``path`` too."""
+    """Return the parent's order for one pass, with the ``path`` that members read it from."""
     with open(path, encoding="utf-8") as file:
         return {**json.load(file), "path": path}
 
@@ -66,7 +67,7 @@ class Child:
     """One pass over the script, in the child itself or in a process that it started for training.
 
     Args:
-        may_measure: asked when a loader is iterated; until it returns True, the process runs untouched.
+        may_measure: called when a loader is iterated; the process is not measured until it returns True.
     """
 
     def __init__(self, order: dict[str, Any], sender: Sender, may_measure: Callable[[], bool] = lambda: True) -> None:
@@ -87,8 +88,7 @@ class Child:
             with self.measuring():
                 run(target)
         except AnalysisOver as over:
-            leave(code_of(over))
-            return code_of(over)
+            return leave(over)
         except NoSuchModule as unusable:
             print(f"pipediag: {unusable}", file=sys.stderr)
             return unusable.exit_code
@@ -110,8 +110,7 @@ class Child:
         if threading.current_thread() is threading.main_thread():
             signal.signal(signal.SIGINT, self._interrupted)
             os.register_at_fork(after_in_child=self._leave_interrupts_to_python)
-        error: BaseException | None = None
-        said, exit_code, making = "", 0, False
+        ending: dict[str, Any] = {}
         try:
             with self._stack:
                 self._stack.enter_context(on_first_iteration(self._begin, self._iterates))
@@ -124,17 +123,21 @@ class Child:
         except AnalysisOver:
             raise
         except SystemExit as leaving:  # the script's own way to end, not a failure of the current rung
-            said = leaving.code if isinstance(leaving.code, str) else ""
-            exit_code = leaving.code if isinstance(leaving.code, int) else int(leaving.code is not None)
+            code = leaving.code
+            said = code.strip() if isinstance(code, str) else ""
+            exit_code = code if isinstance(code, int) else int(code is not None)
+            ending = {"said": "".join(said.splitlines()[-1:]), "exit_code": exit_code}
             raise
         except NoSuchModule as unusable:
-            said = str(unusable)
+            ending = {"said": str(unusable)}
             raise
         except BaseException as crash:
-            error, making = crash, raised_by_ours(crash)
+            refused = isinstance(crash, _REFUSALS) or getattr(crash, "errno", None) in _REFUSING_CODES
+            ending = {"error": in_one_line(cause_of(crash)), "making": raised_by_ours(crash), "refused": refused}
             raise
         finally:
-            self._send_end(error, said, exit_code, making)
+            story = Story(optimizer_steps=self._steps) if self._measurement is None else self._measurement.conclude()
+            self._sender.send("ended", asdict(replace(story, **ending)))
 
     def _send_trainer(self, at: str) -> None:
         self._sender.send("trainer", {"at": at})
@@ -143,7 +146,7 @@ class Child:
         self._sender.send("wrote", {"path": path, "overwrote": overwrote})
 
     def _stepped_without_loader(self) -> None:
-        """End a script that trains, but from no DataLoader: there is nothing to wait for."""
+        """End a script that trains without a DataLoader: there is nothing to measure."""
         now = time.monotonic()
         self._steps += 1
         if self._steps == 1:
@@ -191,21 +194,22 @@ class Child:
         if signal.getsignal(signal.SIGINT) == self._interrupted:
             signal.signal(signal.SIGINT, signal.default_int_handler)
 
-    def _send_end(self, error: BaseException | None, said: str, exit_code: int, making: bool) -> None:
-        """Send how the script ended: by ``error``, or with its own message on standard error and exit code.
 
-        ``making`` is true if the error came out of a loader.
-        """
-        story = Story(optimizer_steps=self._steps) if self._measurement is None else self._measurement.conclude()
-        story.exit_code = exit_code
-        if said.strip():
-            story.said = said.strip().splitlines()[-1]
-        if error is not None:
-            story.error, story.making = in_one_line(cause_of(error)), making
-            story.refused = isinstance(error, _REFUSALS) or getattr(error, "errno", None) in _REFUSING_CODES
-        self._sender.send("ended", asdict(story))
+def leave(over: AnalysisOver) -> int:
+    """Return the exit code of a process that the analysis has stopped; end it now if it is a rank of a job.
 
-
-def code_of(over: AnalysisOver) -> int:
-    """Return the exit code of a process that the analysis has stopped."""
-    return EXIT_INTERRUPTED if str(over) == "interrupted" else 0
+    The other ranks wait in their collectives until it has gone. Taking down torch and its process group would keep them
+    waiting for seconds.
+    """
+    code = EXIT_INTERRUPTED if str(over) == "interrupted" else EXIT_OK
+    if not in_a_job():
+        return code
+    threading._shutdown()  # type: ignore[attr-defined]
+    atexit._run_exitfuncs()
+    util._exit_function()  # type: ignore[attr-defined]
+    for stream in (sys.stdout, sys.stderr):
+        try:
+            stream.flush()
+        except (OSError, ValueError):
+            pass
+    os._exit(code)

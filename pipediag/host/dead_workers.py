@@ -9,15 +9,15 @@ from typing import Any
 
 #: The method of torch's iterator in which it waits for its workers' batches, and reads them.
 _READS = "_try_get_data"
-#: Seconds for the processes to end whose connections are already closed.
+#: Seconds that workers have to end once their connections are closed.
 _ENDING = 1.0
 
 
 def cause_of(error: BaseException) -> BaseException:
     """Return the error that says how a worker died, if one did; otherwise ``error`` itself.
 
-    torch raises another from it. If a worker dies while its batch is read, it raises whatever the reading came to, such
-    as EOFError, and then the worker says how it ended.
+    torch raises another error from that one. If a worker dies while its batch is read, torch raises what the reading
+    failed with, such as EOFError; the worker's exit code then says how it died.
     """
     cause = error.__cause__
     if "exited unexpectedly" in str(error):
@@ -33,7 +33,7 @@ def cause_of(error: BaseException) -> BaseException:
 
 
 def _death(worker: Any) -> str:
-    """Return how a worker has died, in torch's words; "" if it lives or has ended in order."""
+    """Return how a worker died, in torch's words; "" if it lives or ended normally."""
     if not worker.exitcode:
         return ""
     if worker.exitcode < 0:

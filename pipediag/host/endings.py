@@ -1,4 +1,4 @@
-"""Say how the script ended: why a pass failed, or why nothing could be measured, and what to do about it."""
+"""Say why a pass over the script failed, or why nothing could be measured, and what to do about it."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from .watch import LONGER_BUDGET, Outcome
 
 #: Number of optimizer steps up to which no step can be timed.
 _FEW_STEPS = 2
-#: torch's words for a worker that was killed, with the system's name of the signal, or for one that has ended.
+#: torch's messages about a worker that was killed, with the system's name of the signal, or that has ended.
 _WORKER_KILLED = re.compile(r"DataLoader worker \(pid \d+\) is killed by signal: ([^.]*)\.")
 _WORKER_EXITED = re.compile(r"DataLoader worker \(pid \d+\) exited unexpectedly with exit code (\d+)")
 _WORKER_ENDED = re.compile(r"DataLoader worker \(pid\(s\) [\d, ]+\) exited unexpectedly")
 _RANK = re.compile(r"rank \d+: ")
 _SIGNALS = {signal.strsignal(number): number.name for number in signal.Signals}
 _CAUSES = {
-    "SIGKILL": "as by the kernel if memory runs out",
-    "SIGBUS": "as if shared memory (/dev/shm) runs out",
+    "SIGKILL": "as the kernel does if memory runs out",
+    "SIGBUS": "as if shared memory (/dev/shm) ran out",
     "SIGSEGV": "by an error in native code",
 }
 
@@ -52,7 +52,7 @@ def _signal(name: str) -> str:
 
 
 def files_written(script: Script) -> str:
-    """Return which files the script has written, to follow what happened to it; "" if there are none."""
+    """Return which files the script has written, as the end of a sentence; "" if there are none."""
     made = [path for path in script.wrote if path not in script.overwrote]
     parts = [f"it wrote {first_of(made, FILES)}"] if made else []
     if script.overwrote:
@@ -67,7 +67,7 @@ def nth(number: int) -> str:
 
 
 def trouble(history: list[Outcome]) -> str:
-    """Return how the last pass failed although an earlier one had not, to follow "your script"; otherwise "".
+    """Return how the last pass failed although an earlier one had not, to continue "your script"; otherwise "".
 
     An earlier pass that failed in the same way, after training, does not count.
     """
@@ -92,7 +92,7 @@ def warn_of_trouble(history: list[Outcome], session: Session, workdir: str | Non
         session.warn("later-pass-failed", f"your script {trouble(history)}", help)
         return
     gave = sorted({window.attempt for window in session.windows}) or [1]
-    passes = f"pass{'es' * (len(gave) > 1)} {', '.join(map(str, gave))}"
+    passes = f"{'pass' if len(gave) == 1 else 'passes'} {', '.join(map(str, gave))}"
     kept = f" ({passes} gave the reported results)" if session.anything_seen else ""
     session.warn("later-pass-failed", f"your script {trouble(history)}{kept}", _how_to_run_twice(history[-1], workdir))
 
@@ -109,7 +109,7 @@ def nothing_measured(history: list[Outcome], budget: float, loader: int | None) 
 
     Args:
         budget: seconds that the user gave for measuring.
-        loader: ordinal of the loader that the user named, if any.
+        loader: number of the loader that the user named, if any.
     """
     if problem := trouble(history):
         return (
@@ -178,7 +178,7 @@ def _no_batch(outcome: Outcome) -> str:
 
 
 def _not_that_loader(asked: int, drawn: list[LoaderUse]) -> str:
-    """Return why ``--loader`` cannot be followed, or ""."""
+    """Return why the loader of ``--loader`` cannot be measured, or ""."""
     chosen = next((loader for loader in drawn if loader.ordinal == asked), None)
     if chosen is None:
         known = ", ".join(f"{loader.ordinal} at {loader.where}" for loader in drawn)

@@ -1,4 +1,4 @@
-"""Choose the folder of each pass over the script, and hold a scratch folder for the whole run."""
+"""Choose the folder of each pass over the script, and provide a scratch folder for the whole run."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _MOST_COPIED = 256 << 20
 
 @contextmanager
 def scratch_folder() -> Iterator[str]:
-    """Hold a temporary folder for files; remove those that runs left which were killed."""
+    """Provide a temporary folder within the context; remove the folders of runs that were killed."""
     root = tempfile.gettempdir()
     _sweep(root)
     with tempfile.TemporaryDirectory(prefix=_PREFIX, dir=root) as folder:
@@ -34,7 +34,7 @@ def scratch_folder() -> Iterator[str]:
 
 
 def _sweep(root: str) -> None:
-    """Remove the scratch folders of this user's runs that have ended without doing so."""
+    """Remove the scratch folders that this user's ended runs have left."""
     try:
         names = [name for name in os.listdir(root) if name.startswith(_PREFIX)]
     except OSError:
@@ -50,7 +50,7 @@ def _sweep(root: str) -> None:
                 for file in os.listdir(folder):
                     os.unlink(file, dir_fd=folder)
                 os.rmdir(path)
-        except OSError:  # it holds what we did not put there, or another run sweeps too
+        except OSError:  # it holds other things than ours, or another run removes it too
             pass
         finally:
             os.close(folder)
@@ -109,6 +109,6 @@ def _lay(source: str, target: str) -> None:
         if stat.S_ISREG(facts.st_mode) and facts.st_size <= _MOST_COPIED:
             shutil.copy2(source, target)
             return
-    except OSError:  # it has gone, or cannot be read
+    except OSError:  # it was removed, or cannot be read
         pass
     os.symlink(source, target)

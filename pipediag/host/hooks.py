@@ -1,8 +1,8 @@
 """Hook into the script's process without importing anything before the script does.
 
-A script may set ``OMP_NUM_THREADS`` and the like before its first ``import torch``; importing torch earlier would make
-that too late. So the hook waits until the script itself imports the data loader's module, and even then only replaces
-one method by a trampoline; the measurement is set up when the first loader is iterated.
+A script may set ``OMP_NUM_THREADS`` and the like before its first ``import torch``, which must not come earlier. So the
+hook waits until the script itself imports the data loader's module, and then only replaces one method. The measurement
+is set up when the first loader is iterated.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import os
 import stat
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from types import ModuleType
 from typing import Any
 
@@ -27,45 +27,44 @@ _DATALOADER, _OPTIMIZER = "torch.utils.data.dataloader", "torch.optim.optimizer"
 def on_first_iteration(begin: Callable[[], None], may_begin: Callable[[], bool] = lambda: True) -> Iterator[None]:
     """Call ``begin`` when a DataLoader is iterated for the first time; ``begin`` may then hook the class itself.
 
-    It waits until ``may_begin`` returns True. A forked process inherits the hook, but does not begin.
+    Iterations for which ``may_begin`` returns False do not count, nor do those in a forked process.
     """
-    patch = ExitStack()
     process = os.getpid()
 
-    def install(module: ModuleType) -> None:
-        def trampoline(maker: Any) -> Callable[[Any], Any]:
-            native = maker._get_iterator
+    def trampoline(maker: Any) -> Callable[[Any], Any]:
+        native = maker._get_iterator
 
-            def get_iterator(self: Any) -> Any:
-                if os.getpid() != process or not may_begin():
-                    return native(self)
-                patch.close()
-                begin()
-                return maker._get_iterator(self)  # not the instance's: a subclass may have one that led here
+        def get_iterator(self: Any) -> Any:
+            if os.getpid() != process or not may_begin():
+                return native(self)
+            patch.close()
+            begin()
+            return maker._get_iterator(self)  # not the instance's: a subclass may have one that led here
 
-            return get_iterator
+        return get_iterator
 
-        patch.enter_context(get_iterator_replaced(module.DataLoader, trampoline))
-
-    with patch, when_imported(_DATALOADER, install):
+    with _patched(_DATALOADER, lambda module: get_iterator_replaced(module.DataLoader, trampoline)) as patch:
         yield
 
 
 @contextmanager
 def on_optimizer_step(stepped: Callable[[], None]) -> Iterator[None]:
     """Call ``stepped`` after every step of an optimizer in this process."""
-    handles = ExitStack()
     process = os.getpid()
 
     def note(*_: object) -> None:
         if os.getpid() == process:
             stepped()
 
-    def watch(module: ModuleType) -> None:
-        handles.enter_context(hooked(module.register_optimizer_step_post_hook(note)))
-
-    with handles, when_imported(_OPTIMIZER, watch):
+    with _patched(_OPTIMIZER, lambda module: hooked(module.register_optimizer_step_post_hook(note))):
         yield
+
+
+@contextmanager
+def _patched(name: str, patch: Callable[[ModuleType], AbstractContextManager[None]]) -> Iterator[ExitStack]:
+    """Enter ``patch(module)`` once the module is imported; leave it with this context, or by closing the stack."""
+    with ExitStack() as stack, when_imported(name, lambda module: stack.enter_context(patch(module))):
+        yield stack
 
 
 @contextmanager
@@ -123,7 +122,7 @@ class _Loader(importlib.abc.Loader):
         self._action(module)
 
 
-#: Folders whose files are not results of the script.
+#: Beginnings and parts of the paths of files that are not results of the script.
 _SYSTEM = ("/dev/", "/proc/", "/sys/")
 _UNINTERESTING = (
     "__pycache__",
@@ -139,9 +138,9 @@ _WRITING = os.O_WRONLY | os.O_RDWR
 
 
 class Writes:
-    """A recorder of the files that the script writes: the script really runs, possibly several times.
+    """Record the files that the script writes.
 
-    ``report`` gets each file's path once, and whether it overwrites a file last changed before the time ``began``.
+    ``report`` gets each path once, and whether it overwrites a file that was last changed before the time ``began``.
     """
 
     def __init__(self, report: Callable[[str, bool], None], began: float) -> None:
@@ -150,12 +149,12 @@ class Writes:
         self._pid = os.getpid()
 
     def listen(self) -> None:
-        """Start recording. Python's audit hooks cannot be removed; this one ends with the script's process."""
+        """Start recording, until this process ends: Python's audit hooks cannot be removed."""
         sys.addaudithook(self._audit)
 
     @contextmanager
     def torch_saves(self) -> Iterator[None]:
-        """Record the files of ``torch.save``, which opens them outside Python, where no audit event is raised."""
+        """Record the files of ``torch.save`` too, which opens them outside Python, without an audit event."""
         import torch
 
         save = torch.save
@@ -171,7 +170,7 @@ class Writes:
     def _audit(self, event: str, args: tuple[Any, ...]) -> None:
         if event == "open" and isinstance(args[0], str) and isinstance(args[2], int) and args[2] & _WRITING:
             self.note(args[0], appends=bool(args[2] & os.O_APPEND))
-        elif event == "os.rename" and isinstance(args[1], str):  # as of a finished file, to its place
+        elif event == "os.rename" and isinstance(args[1], str):  # such as of a finished file to its place
             self.note(args[1])
 
     def note(self, path: str, appends: bool = False) -> None:

@@ -1,7 +1,7 @@
 """Keep the connections of one pass: the child's, and one for each process that it has started for training.
 
-Each has its own session. Rank 0 of a distributed job leads: its story says whether another pass is needed, and its
-progress is shown. In any other script that is the one process that is measured.
+Each process has its own session. One leads: its story says whether another pass is needed, and its progress is shown.
+In a distributed job that is rank 0, in any other script the one process that is measured.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from .watch import Outcome, Progress, Watch
 
 #: Seconds that the child has to end once every process that was measured has.
 _AFTERMATH = 2.0
-_ABRUPTLY = "it ended without a word, as a process does that is killed"
+_ABRUPTLY = "it ended without a word, as a killed process does"
 
 
 @dataclass
@@ -42,7 +42,7 @@ class Job:
         return Session(tool_version=main.tool_version, began=main.began, script=main.script)
 
     def whole(self) -> Session:
-        """Return the session of the whole job, with all that the leading one says of the script."""
+        """Return the session of the whole job, with the script and the warnings of the leading one."""
         whole = job_session(self.sessions or {0: self.session})
         whole.script = self.session.script
         for warning in self.session.warnings:
@@ -58,15 +58,15 @@ class Job:
 class Line:
     """One process that sends events.
 
-    Until it is known which session they belong to, events wait: a process is nothing but a launcher, a rank, or trains
+    Events wait until it is known which session they belong to: the process may only launch others, be a rank, or train
     by itself.
 
     Attributes:
         pid: 0 for the child.
-        rank: in a distributed job, as far as it is known.
+        rank: its number in a distributed job, if known.
         failed: when the process ended with an error or abruptly; None if it did not.
-        error: how, in words.
-        ended: True if it has said how it ended.
+        error: how it failed, in words.
+        ended: True if it has reported its end.
     """
 
     def __init__(self, receiver: Receiver, watch: Watch, job: Job, is_child: bool) -> None:
@@ -89,14 +89,14 @@ class Line:
 
     @property
     def precedence(self) -> tuple[int, int]:
-        """The lowest leads: the first rank, else a process that trains by itself, else one that comes nearest to it."""
+        """The lowest leads: the first rank, else a process that trains by itself, else the one closest to training."""
         if self.measured is not None:
             return 0, self.measured.rank
         nearness = 2 if self.outcome.batches else 1 if self.outcome.story.optimizer_steps else 0
         return (1 if self.trains else 4 - nearness), 0 if self.is_child else 1
 
     def take(self, kind: str, data: dict[str, Any], claimed: bool, now: float) -> object:
-        """Take in one event and return it; ``claimed``: another process is measured already.
+        """Take in one event and return it. ``claimed`` is true if another process is measured already.
 
         Raises:
             TypeError, ValueError: the data is not of the kind.
@@ -114,7 +114,7 @@ class Line:
                 self.trains = True
                 self.settle()
             case Wrote():
-                self._job.session.enter(kind, event)  # all share the facts of the script
+                self._job.session.enter(kind, event)  # all processes share the facts of the script
             case Story():
                 self.ended = True
                 self.error = event.error
@@ -129,7 +129,7 @@ class Line:
         return event
 
     def close(self, now: float) -> None:
-        """Note that the process has gone."""
+        """Note that the process has ended."""
         if not self.ended and not self.is_child:
             self.failed, self.error = now, _ABRUPTLY
         self.receiver.close()
@@ -168,7 +168,7 @@ class Lines:
         return min(self._all, key=lambda line: line.precedence)
 
     def take(self, seconds: float) -> None:
-        """Take in what the processes send, and wait for it at most so many seconds."""
+        """Take in what the processes send, and wait for it at most ``seconds``."""
         wait_for_any([self._listener.fd, *(line.receiver.fd for line in self._open)], seconds)
         for receiver in self._listener.accepted():
             line = self._line(receiver, is_child=False)
@@ -196,30 +196,30 @@ class Lines:
         leader = self.leader
         if self.was_ended:
             return False
-        if leader.watch.finished and leader not in self._open and not any(line.measured for line in self._open):
+        if leader.outcome.stopped and leader not in self._open and not any(line.measured for line in self._open):
             leader.watch.hasten(_AFTERMATH)
         self.was_ended = leader.watch.overdue()
         return self.was_ended
 
     def signal(self, number: int) -> bool:
-        """Send a signal to every process beside the child: their launcher may not pass it on. Return whether any is."""
+        """Send a signal to every process beside the child, as launchers may not pass it on; return whether any is."""
         pids = [line.pid for line in self._open if line.pid]
         for pid in pids:
             try:
                 os.kill(pid, number)
-            except OSError:  # it has gone
+            except OSError:  # it has ended
                 pass
         return bool(pids)
 
     def without_a_rank(self) -> float:
-        """Return for how many seconds a rank has been gone that failed and was not started anew."""
+        """Return the seconds since a rank failed that was not restarted; 0 if there is none."""
         failed = [line.failed for line in self._all if line.failed is not None and line.rank is not None]
         if not failed or self._joined > min(failed):
             return 0.0
         return time.monotonic() - min(failed)
 
     def close(self) -> Outcome:
-        """Return what the leading process has come to."""
+        """Return the outcome of the leading process."""
         if not any(line.trains or line.measured for line in self._all):
             self._all[0].settle()
         leader = self.leader
@@ -230,15 +230,15 @@ class Lines:
     def cause(self, story: Story) -> Story:
         """Return the story with the error of the process that failed first.
 
-        A launcher only says that one of its processes has failed. Of several that fail at once, one was killed and the
-        others have lost it.
+        A launcher only reports that one of its processes failed. If several fail at once, one was killed and the others
+        lost their connection to it.
         """
         failed = [line for line in self._all[1:] if line.failed is not None]
         first = min(failed, key=lambda line: (line.failed, bool(line.outcome.story.error)), default=None)
         if first is None:
             return replace(story, error=story.error or self._all[0].outcome.story.error)
         own = first.outcome.story
-        # No rung is blamed for what killed a process.
+        # A rung is not blamed for a process that was killed.
         rung = (own.rung or story.rung) if own.error else None
         error = first.error if first.rank is None else f"rank {first.rank}: {first.error}"
         return replace(story, error=error, refused=own.refused, making=own.making, rung=rung)

@@ -11,8 +11,7 @@ from ..errors import AnalysisOver
 from ..lifeline import end_with_starter
 from ..measure.own_rank import in_a_job, own_rank
 from .channel import connected
-from .child import Child, code_of, read_order
-from .leaving import leave
+from .child import Child, leave, read_order
 from .locks import locked
 from .script import Target
 from .stacks import stacks_of, write_stacks_on_end
@@ -34,8 +33,7 @@ def host(arguments: list[str], function: Callable[[], Any]) -> Any:
         with member.measuring():
             return function()
     except AnalysisOver as over:
-        leave(code_of(over))
-        sys.exit(code_of(over))
+        sys.exit(leave(over))
 
 
 class Member(Child):
@@ -60,10 +58,8 @@ class Member(Child):
     def _takes_part(self) -> bool:
         """Return whether this process is measured: every rank of a job is, but only one of independent processes."""
         self._introduce()  # the process group may exist by now
-        return in_a_job() or self._is_first()
-
-    def _is_first(self) -> bool:
-        """Return whether no other independent process is being measured; the lock ends with the process."""
-        if self._lock is None:
+        if in_a_job():
+            return True
+        if self._lock is None:  # another independent process holds it while it is measured
             self._lock = os.open(self._order["lock"], os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         return locked(self._lock)

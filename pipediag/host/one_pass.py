@@ -1,4 +1,4 @@
-"""Run one pass over the script in a fresh child, take in what its processes send, and end it when its time is over."""
+"""Run one pass over the script in a fresh child, take in what its processes send, and end it at its deadline."""
 
 from __future__ import annotations
 
@@ -8,18 +8,18 @@ import signal
 import subprocess
 from typing import Any
 
-from ..errors import EXIT_FAILED
+from ..errors import EXIT_BY_SIGNAL, EXIT_FAILED
 from ..ladder.plan import Plan
 from ..session.events import Pass, Tick
 from .channel import Listener, Receiver
 from .lines import Job, Lines
-from .processes import Terminated, end_child, exit_code_of, start_child, wait_quietly
+from .processes import end_child, exit_code_of, interpreter, signal_of, wait_quietly
 from .scheduled import announce
 from .script import Target
 from .stacks import stacks_of
 from .watch import FAREWELL, Outcome, Progress
 
-#: Seconds that a job may go on after one of its ranks has failed: the others may wait for it for ever.
+#: Seconds that a job may continue after one of its ranks has failed: the others may wait for it for ever.
 _WITHOUT_A_RANK = 8.0
 #: Seconds that a launcher has to end by itself once its ranks have ended or were told to.
 _SHORT_FAREWELL = 3.0
@@ -51,7 +51,8 @@ def one_pass(
     lines = Lines(Receiver(reading), Listener(members), plan, job, progress, patience)
     try:
         announce(order, target, folder)
-        child = start_child([order, str(writing), *target.argv], writing, folder, target.flags)
+        command = [*interpreter(target.flags), "child", order, str(writing), *target.argv]
+        child = subprocess.Popen(command, pass_fds=[writing], cwd=folder)
         os.close(writing)
         hanging = False
         interrupted = 0
@@ -68,7 +69,7 @@ def one_pass(
                     hanging = True
                     end_child(child, _SHORT_FAREWELL)
         except KeyboardInterrupt as interrupt:
-            interrupted = interrupt.signum if isinstance(interrupt, Terminated) else signal.SIGINT
+            interrupted = signal_of(interrupt)
             # A terminal interrupts a launcher too. A second interrupt would break into its own way out.
             launches = lines.signal(signal.SIGINT)
             if not (launches and wait_quietly(child, _SHORT_FAREWELL, lines.take)):
@@ -95,11 +96,16 @@ def _end_all(child: subprocess.Popen[bytes], lines: Lines, stacks: str) -> None:
 def _note_end(
     outcome: Outcome, child: subprocess.Popen[bytes], interrupted: int, was_ended: bool, hanging: bool
 ) -> None:
-    """Record how the child ended; ``was_ended``: for its time, ``hanging``: because a rank had gone."""
+    """Record how the child ended.
+
+    Args:
+        was_ended: it was ended at its deadline.
+        hanging: it was ended because one of its ranks had failed.
+    """
     outcome.interrupted = interrupted or (signal.SIGINT if outcome.reason == "interrupted" else 0)
     outcome.exit_code = exit_code_of(child)
     if outcome.interrupted:
-        outcome.exit_code = 128 + outcome.interrupted
+        outcome.exit_code = EXIT_BY_SIGNAL + outcome.interrupted
     elif outcome.reason or was_ended:
         # We stopped the script, so the exit code is not its own.
         outcome.exit_code = 0

@@ -1,7 +1,7 @@
 """Run passes over the script, each in a fresh child, until every rung has its windows.
 
-This module imports no torch. Windows arrive while they are measured, so they are kept even if a child fails. A script
-may refuse to run again; the results of its first run are still reported.
+This module imports no torch. Windows arrive while they are measured, so they are kept even if a child fails. If a
+script cannot run again, the results of its first run are reported.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from .processes import no_orphans
 from .script import Target
 from .watch import PROLOGUE, Outcome, Progress
 
-#: Maximum seconds of a later pass before its first batch, or this multiple of the first pass's time if that is longer.
+#: Maximum seconds of a later pass before its first batch, or this multiple of the first pass's if that is longer.
 PROLOGUE_AGAIN, PROLOGUE_TIMES = 60.0, 4.0
 MAX_PASSES = 40
 #: Maximum number of rungs given up because the script failed under them; a further failure is the script's own.
@@ -62,9 +62,15 @@ def analyze_script(request: Request, progress: Progress) -> Session:
     session = Session(tool_version=__version__, began=time.perf_counter())
     session.script.argv = request.target.argv
     job = Job(session)
-    plan = Plan(budget=request.budget, loader=request.loader, apply=request.apply, audit=request.audit)
-    plan.approximate = request.approximate
-    plan.profile, plan.knobs = request.profile, KNOBS_SHARE * request.budget if request.knobs else 0.0
+    plan = Plan(
+        budget=request.budget,
+        loader=request.loader,
+        apply=request.apply,
+        approximate=request.approximate,
+        knobs=KNOBS_SHARE * request.budget if request.knobs else 0.0,
+        audit=request.audit,
+        profile=request.profile,
+    )
     if request.rungs:
         plan.rungs = request.rungs
     history: list[Outcome] = []
@@ -112,12 +118,12 @@ def _close(session: Session, history: list[Outcome], folders: Folders, request: 
 
 
 def _acquit(session: Session, history: list[Outcome]) -> None:
-    """Blame no rung for an error that the script raised under others too, or as it is."""
+    """Do not blame a rung for an error that the script also raised under another one, or as it is."""
     for number, outcome in enumerate(history, 1):
         rung, error = outcome.failed_under, outcome.story.error
         again = any(one.story.error == error and one.failed_under != rung for one in history)
         if rung in session.rungs and again:
-            why = f"the script failed in its {nth(number)} run, and not on these batches alone: {error}"
+            why = f"the script failed in its {nth(number)} run, and not only on these batches: {error}"
             session.rungs[rung] = Rung(rung, False, why)
 
 
@@ -181,8 +187,8 @@ def _next(plan: Plan, outcome: Outcome, session: Session) -> Plan | None:
 def _worth_it(plan: Plan, following: Plan, session: Session, barren: int) -> bool:
     """Return whether another pass can add a window: the last one did, or the next one asks for something else.
 
-    A script without any window gives none if asked for the same again: it is too short. One with some windows may have
-    had bad luck. The first pass observes the unchanged loop before it measures; a second one need not.
+    A script that gave no window at all is too short: the same again gives none either. One that gave some may have had
+    bad luck. The first pass observes the unchanged loop before it measures, which a second one need not do.
     """
     if barren == 0 or (plan.attempt == 1 and session.observed):
         return True
@@ -195,12 +201,12 @@ def _asked(plan: Plan) -> Plan:
 
 
 def _patience(history: list[Outcome]) -> float:
-    """Return the maximum seconds of the next pass before its first batch: one that waits for a lock would never end."""
+    """Return the maximum seconds of the next pass before its first batch. It could wait for a lock for ever."""
     return max(PROLOGUE_AGAIN, PROLOGUE_TIMES * history[0].prologue) if history else PROLOGUE
 
 
 def _elsewhere(plan: Plan, outcome: Outcome, folders: Folders) -> Plan | None:
-    """Return a plan to repeat a refused pass in its own folder, or None if that is impossible or already so."""
+    """Return a plan to repeat a refused pass in its own folder; None if it had one, or none can be made."""
     if folders.apart or not outcome.refused or not folders.renew(plan.attempt + 1):
         return None
     again = _repeated(plan)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
 import errno
 import os
 import signal
@@ -18,39 +17,31 @@ from typing import NoReturn
 
 import psutil
 
-_ENTRY = Path(__file__).with_name("entry.py")
+from ..errors import EXIT_BY_SIGNAL
+from ..lifeline import prctl
+
+#: The file that a fresh interpreter runs for a user's script.
+ENTRY = str(Path(__file__).with_name("entry.py"))
 _PR_SET_CHILD_SUBREAPER = 36
 
 
-def start_child(
-    arguments: Sequence[str], fd: int, cwd: str | None, flags: Sequence[str] = ()
-) -> subprocess.Popen[bytes]:
-    """Start a fresh interpreter with these flags; it inherits input, output, terminal and environment."""
-    return subprocess.Popen([*interpreter(flags), "child", *arguments], pass_fds=[fd], cwd=cwd)
-
-
-def become_runner(arguments: Sequence[str], flags: Sequence[str] = ()) -> NoReturn:
+def become_runner(arguments: Sequence[str], flags: Sequence[str]) -> NoReturn:
     """Replace this process by a fresh interpreter: signals, terminal and exit code are then the script's own."""
     sys.stdout.flush()
     sys.stderr.flush()
     os.execv(sys.executable, [*interpreter(flags), "runner", *arguments])
 
 
-def entry() -> str:
-    """Return the file that a fresh interpreter runs for a user's script."""
-    return str(_ENTRY)
-
-
-def interpreter(flags: Sequence[str] = ()) -> list[str]:
-    """Return the command that starts an interpreter for a user's script, with this one's flags and these."""
+def interpreter(flags: Sequence[str]) -> list[str]:
+    """Return the command that starts an interpreter for a user's script, with this one's flags and ``flags``."""
     own = subprocess._args_from_interpreter_flags()  # type: ignore[attr-defined]
-    return [sys.executable, *own, *flags, entry()]
+    return [sys.executable, *own, *flags, ENTRY]
 
 
 @contextmanager
 def no_orphans() -> Iterator[None]:
     """End every process started within the context that still runs at its end, including orphans."""
-    _adopt_orphans()
+    prctl(_PR_SET_CHILD_SUBREAPER, 1)  # orphaned descendants become children, so that they can be found
     before = {p.pid for p in psutil.Process().children(recursive=True)}
     with _interrupting(signal.SIGTERM), _interrupting(signal.SIGHUP):
         try:
@@ -60,14 +51,16 @@ def no_orphans() -> Iterator[None]:
 
 
 class Terminated(KeyboardInterrupt):
-    """The error raised on SIGTERM, and on SIGHUP as of a lost connection: treated as Ctrl-C.
-
-    The child ends, and what was measured is reported.
-    """
+    """Raised on SIGTERM, and on SIGHUP as after a lost connection: treated as Ctrl-C, so that a report is made."""
 
     def __init__(self, signum: int) -> None:
         super().__init__()
         self.signum = signum
+
+
+def signal_of(interrupt: KeyboardInterrupt) -> int:
+    """Return the number of the signal that interrupted this process."""
+    return interrupt.signum if isinstance(interrupt, Terminated) else signal.SIGINT
 
 
 @contextmanager
@@ -91,7 +84,7 @@ def _as_interrupt(signum: int, frame: FrameType | None) -> None:
 
 
 def _leave_lost_terminal() -> None:
-    """Let output to a terminal that has gone go nowhere: the report is still written to its files."""
+    """Discard output to a terminal that was closed: the report is still written to its files."""
     for stream in (1, 2):
         try:
             termios.tcgetattr(stream)
@@ -122,12 +115,12 @@ def wait_quietly(child: subprocess.Popen[bytes], seconds: float, meanwhile: Call
     """Wait for the child to end; return whether it has. Further interrupts are ignored.
 
     Args:
-        meanwhile: called again and again, with the seconds that it may take.
+        meanwhile: called repeatedly, with the seconds that it may take.
     """
     until = time.monotonic() + seconds
     over = False
     while not over and time.monotonic() < until:
-        over = child.poll() is not None  # before the last of what it has sent is read
+        over = child.poll() is not None  # first, so that all it has sent is read after its end
         try:
             meanwhile(0.0 if over else 0.05)
         except KeyboardInterrupt:
@@ -136,7 +129,7 @@ def wait_quietly(child: subprocess.Popen[bytes], seconds: float, meanwhile: Call
 
 
 def _end(processes: list[psutil.Process]) -> None:
-    # Helpers that end by themselves after their parent, such as the resource tracker, get a moment to do so.
+    # Helpers such as the resource tracker end by themselves shortly after their parent.
     _, alive = psutil.wait_procs(processes, timeout=0.5)
     for process in alive:
         try:
@@ -146,17 +139,7 @@ def _end(processes: list[psutil.Process]) -> None:
     psutil.wait_procs(alive, timeout=2)
 
 
-def _adopt_orphans() -> None:
-    """Become the parent of orphaned descendants (Linux), so that they can be found."""
-    if sys.platform != "linux":
-        return
-    try:
-        ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
-    except (OSError, AttributeError):
-        pass
-
-
 def exit_code_of(child: subprocess.Popen[bytes]) -> int:
     """Return the child's exit code as a shell does: 128 plus the signal's number if a signal ended it."""
     code = child.returncode
-    return code if code >= 0 else 128 - code
+    return code if code >= 0 else EXIT_BY_SIGNAL - code

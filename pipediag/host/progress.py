@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 import time
 from typing import TYPE_CHECKING, TextIO
 
@@ -40,27 +39,26 @@ def really_runs(request: Request) -> str:
 
 
 def opening(request: Request) -> str:
-    """Return what will happen to a single script, and how long it can take."""
+    """Return what will happen to a script that is measured alone, and how long it can take."""
     longest = duration(request.budget + request.apply) + " and a profile" * bool(request.profile)
     return f"{_RUNS}: {really_runs(request)}; measuring takes {longest} at most, plus its own start-up"
 
 
 class ProgressLine:
-    """The progress display: what is being done, the share of the time used, and the best answer so far.
+    """The progress display: the present activity, the share of the time used, and the best answer so far.
 
     Args:
-        stream: standard error if None.
-        seconds: the longest that measuring can take, from the first batch on; 0 if unknown.
+        seconds: maximum time for measuring, from the first batch on; 0 if unknown.
         quiet: show nothing.
 
     Attributes:
         first_words: what to say when the script begins to run.
     """
 
-    def __init__(self, stream: TextIO | None = None, seconds: float = 0.0, quiet: bool = False) -> None:
+    def __init__(self, stream: TextIO, seconds: float = 0.0, quiet: bool = False) -> None:
         self.first_words = _RUNS
-        self._stream = stream or sys.stderr
-        self._live = self._stream.isatty()
+        self._stream = stream
+        self._live = stream.isatty()
         self._quiet = quiet
         self._seconds = seconds
         self._began = self._said = self._drawn = time.monotonic()
@@ -109,7 +107,7 @@ class ProgressLine:
         self._refresh(0.0)
 
     def _refresh(self, every: float) -> None:
-        """Show what is being done; on a terminal not more often than ``every`` so many seconds."""
+        """Show the present activity; on a terminal at most once in ``every`` seconds."""
         now = time.monotonic()
         if self._live and now - self._drawn >= every:
             self._drawn = now
@@ -145,7 +143,7 @@ class ProgressLine:
 
 
 def _named(rung: str, session: Session) -> str:
-    """Return a readable name of a rung: a settings rung is named by its settings."""
+    """Return the name of a rung for readers: the settings for a rung that tries some."""
     number = settings_of(rung)
     return rung if number is None or session.knobs is None else session.knobs.tried[number - 1].written
 

@@ -31,7 +31,7 @@ class PythonCommand:
 
     @classmethod
     def of(cls, words: Sequence[str]) -> PythonCommand | None:
-        """Return the command that the words are, or None if they run no script or module."""
+        """Return the command that the words form; None if it runs no script or module."""
         flags = 1
         while flags < len(words) and words[flags].startswith("-") and words[flags] != "-":
             word = words[flags]
@@ -81,7 +81,7 @@ def interpreter_of(script: str) -> str | None:
 
 @cache
 def _installation(interpreter: str) -> str:
-    """Return what tells an interpreter's packages from those of others: its virtual environment, or its real file."""
+    """Return what identifies an interpreter's packages: its virtual environment, or its real file."""
     folder = os.path.dirname(os.path.abspath(interpreter))
     environment = os.path.dirname(folder)
     if os.path.exists(os.path.join(environment, "pyvenv.cfg")):

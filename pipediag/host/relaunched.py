@@ -6,16 +6,15 @@ import inspect
 import os
 import shlex
 import shutil
+import subprocess
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from functools import wraps
-from types import ModuleType
 from typing import Any
 
 from ..measure.own_rank import RANK_VARIABLES
 from ..patches import replaced
-from .hooks import when_imported
-from .processes import entry
+from .processes import ENTRY
 from .python_commands import PythonCommand, interpreter_of, is_this_python
 
 #: Modules that start the ranks of a job: their own environment names no rank yet.
@@ -27,7 +26,7 @@ LAUNCHERS = (
     "deepspeed.launcher.runner",
 )
 _LAUNCHER_COMMANDS = ("torchrun", "accelerate", "accelerate-launch", "deepspeed")
-#: Variables whose new value says that the process is one of a job. accelerate sets the last one for a single process.
+#: Variables whose new value shows that a process is part of a job. accelerate sets the last one for a single process.
 _TELLING = (*RANK_VARIABLES, "ACCELERATE_MIXED_PRECISION")
 #: Commands that run another one, which follows their options.
 _WRAPPERS = ("numactl",)
@@ -44,30 +43,23 @@ def hosting_relaunched(
         started: called for each of them.
         missed: called with the command of a rank that cannot be hosted.
     """
-    patch = ExitStack()
+    native = subprocess.Popen.__init__
+    signature = inspect.signature(native)
     process = os.getpid()
 
-    def install(module: ModuleType) -> None:
-        native = module.Popen.__init__
-        signature = inspect.signature(native)
+    @wraps(native)  # keeps its signature, which a forked process that hosts its own reads
+    def initialize(self: Any, *args: Any, **kwargs: Any) -> None:
+        if os.getpid() == process:
+            args, kwargs = rewritten(self, args, kwargs)
+        native(self, *args, **kwargs)
 
-        @wraps(native)  # with its signature, for a forked process that hosts its own
-        def initialize(self: Any, *args: Any, **kwargs: Any) -> None:
-            if os.getpid() == process:
-                args, kwargs = rewritten(signature, self, args, kwargs)
-            native(self, *args, **kwargs)
-
-        patch.enter_context(replaced(module.Popen, "__init__", initialize))
-
-    def rewritten(
-        signature: inspect.Signature, popen: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
-    ) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    def rewritten(popen: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
         try:
             given = signature.bind(popen, *args, **kwargs).arguments
         except TypeError:  # Popen itself says so
             return args, kwargs
         command, env = given.get("args"), given.get("env")
-        environment = os.environ if env is None else _as_text(env)
+        environment = os.environ if env is None else {os.fsdecode(k): os.fsdecode(v) for k, v in env.items()}
         is_rank = names_a_rank(environment)
         plain = not given.get("shell") and given.get("executable") is None
         hosted = hosted_command(command, environment, is_rank, words) if plain else None
@@ -78,7 +70,7 @@ def hosting_relaunched(
         started()
         return ((hosted, *args[1:]), kwargs) if args else (args, {**kwargs, "args": hosted})
 
-    with patch, when_imported("subprocess", install):
+    with replaced(subprocess.Popen, "__init__", initialize):
         yield
 
 
@@ -98,30 +90,15 @@ def hosted_command(
     path = environment.get("PATH")
     script = PythonCommand.of(inner)
     if script is not None and is_this_python(script.interpreter, path):
-        if not (is_rank or _starts_ranks(script.target)) or _is_hosted(script.target):
+        launches = script.target[0] == "-m" and script.target[1] in LAUNCHERS
+        if not (is_rank or launches) or script.target[0] == ENTRY:
             return None
-        return [*wrapper, script.interpreter, *script.flags, entry(), *words, *script.target]
-    if os.path.basename(inner[0]) in _LAUNCHER_COMMANDS:
-        return _hosted_console_script(wrapper, inner, path, words)
-    return None
-
-
-def _hosted_console_script(
-    wrapper: list[str], inner: list[str], path: str | None, words: Sequence[str]
-) -> list[str] | None:
-    found = shutil.which(inner[0], path=path)
+        return [*wrapper, script.interpreter, *script.flags, ENTRY, *words, *script.target]
+    found = shutil.which(inner[0], path=path) if os.path.basename(inner[0]) in _LAUNCHER_COMMANDS else None
     python = interpreter_of(found) if found is not None else None
     if found is None or python is None or not is_this_python(python, path):
         return None
-    return [*wrapper, python, entry(), *words, found, *inner[1:]]
-
-
-def _starts_ranks(target: Sequence[str]) -> bool:
-    return target[0] == "-m" and target[1] in LAUNCHERS
-
-
-def _is_hosted(target: Sequence[str]) -> bool:
-    return target[0] == entry()
+    return [*wrapper, python, ENTRY, *words, found, *inner[1:]]
 
 
 def _unwrapped(command: list[str]) -> tuple[list[str], list[str]]:
@@ -129,23 +106,15 @@ def _unwrapped(command: list[str]) -> tuple[list[str], list[str]]:
     if os.path.basename(command[0]) not in _WRAPPERS:
         return [], command
     inner = 1
-    while inner < len(command) - 1 and (command[inner].startswith("-") or not _names_command(command[inner])):
+    while inner < len(command) - 1 and (command[inner].startswith("-") or shutil.which(command[inner]) is None):
         inner += 1
     return command[:inner], command[inner:]
 
 
-def _names_command(word: str) -> bool:
-    return shutil.which(word) is not None
-
-
 def _words(command: object) -> list[str]:
-    """Return the words of a command that is given as a list; nothing for one that is not."""
+    """Return the words of a command given as a list; none for any other."""
     if isinstance(command, (str, bytes, os.PathLike)) or not isinstance(command, Sequence):
         return []
     if not all(isinstance(word, (str, bytes, os.PathLike)) for word in command):  # Popen itself says so
         return []
     return [os.fsdecode(word) for word in command]
-
-
-def _as_text(env: Mapping[Any, Any]) -> dict[str, str]:
-    return {os.fsdecode(name): os.fsdecode(value) for name, value in env.items()}

@@ -1,10 +1,10 @@
 """Find which of a script's loaders trains, and run it under the remedy, without measuring.
 
-With a plan, it is the loader that the plan names. Without one, a loader is moved from its first batch on if it is
-clearly about to train: gradients are enabled, and there is an optimizer whose parameters belong to modules in training
-mode. Any other loader is moved from its next epoch on once the optimizer has stepped on its batches. A moved loader is
-released from its next epoch on if another one proves to train. Nothing is switched within an epoch: the workers' random
-numbers would differ from those without the remedy.
+With a plan, it is the loader that the plan names. Without one, a loader moves from its first batch on if it is clearly
+about to train: gradients are enabled, and there is an optimizer whose parameters belong to modules in training mode.
+Any other loader moves from its next epoch on once the optimizer has stepped on its batches. A moved loader is released
+from its next epoch on if another one proves to train. Nothing is switched within an epoch: the workers' random numbers
+would differ from those without the remedy.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from ..usercode.places import caller
 
 
 class _Cache:
-    """What is kept of the samples of a loader, and of those that the script makes in its place later."""
+    """The kept samples of a loader, and of the loaders that the script makes in its place later."""
 
     def __init__(self, folder: str | None) -> None:
         self._folder = folder
@@ -47,7 +47,7 @@ class _Cache:
         return self.loader
 
     def news(self) -> str:
-        """Return what became of the samples since the last call, in words; empty if nothing is to be said."""
+        """Return what happened to the samples since the last call, as text; empty if nothing did."""
         store = None if self.loader is None else self.loader.store
         if self.loader is None or store is None or not store.entries:
             return ""
@@ -59,12 +59,12 @@ class _Cache:
 
     @property
     def why_not(self) -> str:
-        """Why nothing is kept; empty if something is."""
+        """Why no samples are kept; empty if they are."""
         return "" if self.loader is None or self.loader.store is not None else self.loader.plan
 
 
 class _Seen:
-    """A loader of the script, or several that it has built over one dataset, one after the other."""
+    """A loader of the script, or several that it makes for the same dataset, one after the other."""
 
     def __init__(self, loader: DataLoader[Any], where: str) -> None:
         self.where = where
@@ -109,8 +109,8 @@ class Rerouting:
         plan: SavedPlan | None,
         say: Callable[[str], None],
         warn: Callable[[str], None],
-        approximate: bool = False,
-        cache_dir: str | None = None,
+        approximate: bool,
+        cache_dir: str | None,
     ) -> None:
         self._plan = plan
         self._approximate = approximate if plan is None else plan.decodes
@@ -129,7 +129,7 @@ class Rerouting:
                 yield
         except Exception as error:
             if not any(seen.stand_in and seen.stand_in.raised == id(error) for seen in self._seen):
-                self._warn_unmeasured()  # the loop failed, not what makes its batches
+                self._warn_unmeasured()  # the loop failed, not the making of its batches
             raise
         finally:
             for seen in self._seen:
@@ -141,10 +141,12 @@ class Rerouting:
         if self._plan is not None:
             return "the plan's loader was not iterated"
         streams = [seen for seen in self._seen if seen.credits and seen.is_a_stream]
-        return f"{streams[0].dataset}{_A_STREAM}" if streams else _NONE_TRAINS
+        if streams:
+            return f"{streams[0].dataset} is an iterable dataset, whose samples cannot be made apart from it"
+        return "no loader trains from its first batch on, or for a second epoch"
 
     def _warn_unmeasured(self) -> None:
-        """Warn that no analysis has shown that the script works with batches on the device."""
+        """Warn that the script may not work with batches on the device: no analysis has tested it."""
         moved = [seen.where for seen in self._seen if seen.stand_in is not None and not seen.stand_in.given_up]
         if self._plan is None and moved:
             self._warn(
@@ -153,7 +155,7 @@ class Rerouting:
             )
 
     def _iterator_for(self, loader: DataLoader[Any], native: NativeIterator) -> Any:
-        if self._refused is not None:  # a script may have swallowed it
+        if self._refused is not None:  # the script has caught it
             raise self._refused
         seen = self._record(loader)
         stand_in = self._stand_in(seen, loader, native)
@@ -176,7 +178,7 @@ class Rerouting:
         if seen.kept is not None and not seen.kept.said:  # an epoch has filled it
             self._say_news(seen)
         if seen.stand_in is not None:
-            # Without gradients it is evaluated, not trained on; that code is not known to work with device batches.
+            # Without gradients the loop evaluates; that code was not shown to work with batches on the device.
             if seen.stand_in.given_up or seen.with_gradients != torch.is_grad_enabled():
                 return None
             seen.stand_in.take_over(loader)
@@ -203,10 +205,10 @@ class Rerouting:
     def _made(
         self, seen: _Seen, loader: DataLoader[Any], device: torch.device, native: NativeIterator
     ) -> RemediedRun | None:
-        nothing = f"nothing was moved from the loader at {seen.where}"
+        """Return what makes the loader's batches under the remedy; None if nothing changes."""
         kept = seen.kept = _Cache(self._cache_dir) if self._caches else None
+        transforms = self._plan is None or bool(self._plan.moved)
         try:
-            transforms = self._plan is None or bool(self._plan.moved)
             if self._plan is not None:
                 self._plan.check_device(device.type)
                 if not transforms and (kept is None or (device.type == "cuda" and loader.num_workers)):
@@ -219,22 +221,25 @@ class Rerouting:
                 self._plan.check_moved(made.links, made.offloaded.plan.undecoded)
         except PlanRefused as refused:
             raise self._over(refused) from None
-        except UsageError as unusable:  # no torchvision
-            self._warn(f"{nothing}: {unusable}")
+        except Exception as error:  # the script can train without the remedy
+            why = error if isinstance(error, UsageError) else in_one_line(error)  # such as that torchvision is missing
+            self._warn(f"nothing was moved from the loader at {seen.where}: {why}")
             return None
-        except Exception as error:  # whatever it is, the script can train without the remedy
-            self._warn(f"{nothing}: {in_one_line(error)}")
-            return None
-        if kept is not None and kept.loader is not None:
-            self._say(f"samples of the loader at {seen.where}: {kept.loader.plan}")
-        if not transforms and kept is None:
-            self._say(f"the loader at {seen.where} gives its batches on {device} by {HAND_OFF}")
-            return made
+        self._say_moved(seen, made, device, transforms)
+        changed = not transforms if kept is None else not kept.why_not
+        return made if made.offloaded.plan.pieces or changed else None
+
+    def _say_moved(self, seen: _Seen, made: RemediedRun, device: torch.device, transforms: bool) -> None:
         plan = made.offloaded.plan
+        if seen.kept is not None and seen.kept.loader is not None:
+            self._say(f"samples of the loader at {seen.where}: {seen.kept.loader.plan}")
         if not plan.pieces:
             if transforms:
-                self._say(f"{nothing}: {'; '.join(plan.reasons) or _NO_TRANSFORMS}")
-            return made if kept is not None and not kept.why_not else None
+                why = "; ".join(plan.reasons) or "no transforms were found on its dataset"
+                self._say(f"nothing was moved from the loader at {seen.where}: {why}")
+            elif seen.kept is None:
+                self._say(f"the loader at {seen.where} gives its batches on {device} by {HAND_OFF}")
+            return
         moved = ", ".join([*([DECODING] if plan.decodes else []), *(name for name, _ in made.links)])
         pays = "" if self._plan else "; whether that pays was not measured (pipediag analyze --apply)"
         proof = made.offloaded.certificate
@@ -242,7 +247,6 @@ class Rerouting:
         self._say(f"moved from the loader at {seen.where} to {device}: {moved}{pixels}{pays}")
         if plan.undecoded:
             self._say(f"JPEGs are decoded in the workers: {plan.undecoded}")
-        return made
 
     def _say_news(self, seen: _Seen) -> None:
         news = "" if seen.kept is None else seen.kept.news()
@@ -261,8 +265,3 @@ class Rerouting:
     def _over(self, reason: PipediagError) -> RunOver:
         self._refused = RunOver(reason)
         return self._refused
-
-
-_NONE_TRAINS = "no loader trains from its first batch on, or for a second epoch"
-_A_STREAM = " is an iterable dataset, whose samples cannot be made apart from it"
-_NO_TRANSFORMS = "no transforms were found on its dataset"

@@ -1,7 +1,7 @@
-"""Implement ``pipediag run``: run the user's script as if alone, with its training loader under the remedy, unmeasured.
+"""Implement ``pipediag run``: run the user's script as if alone, with its training loader under the remedy.
 
-There is no parent: this interpreter has replaced the command's process, so that signals, terminal and exit code are the
-script's own. See :mod:`pipediag.host.entry`.
+Nothing is measured, and there is no parent: this interpreter has replaced the command's process, so that signals,
+terminal and exit code are the script's own. See :mod:`pipediag.host.entry`.
 """
 
 from __future__ import annotations
@@ -9,32 +9,29 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
 from typing import Any
 
 from ..errors import PipediagError, PlanRefused, RunOver
 from ..measure.own_rank import own_rank
 from ..remedy import saved
 from .hooks import on_first_iteration
-from .members import Members, hosting_members
+from .members import hosting_members
 from .script import NoSuchModule, Target, run
 from .tracebacks import script_hook
 
-#: Arguments in place of a plan's file: find out what can move, without or with the decoding of JPEGs. The first also
-#: stands in place of a folder for samples.
+#: Arguments instead of a plan's file: find out what can move, without or with the decoding of JPEGs. The first one also
+#: stands for no folder of samples.
 NO_PLAN, APPROXIMATELY = "-", "-approximate"
 
 
 def main(arguments: list[str]) -> int:
-    """Run the script; return its exit code. Its exceptions propagate and are shown as Python would show them."""
+    """Run the script; return its exit code. Its exceptions propagate, and Python shows them."""
     try:
         with _traceback_of_the_users(), _remedied(arguments[:2]) as work:
             run(Target.of(arguments[2:]))
-    except RunOver as over:
-        return _print_error(over.reason)
-    except (PlanRefused, NoSuchModule) as error:
+    except (RunOver, PlanRefused, NoSuchModule) as error:
         return _print_error(error)
-    if not work.iterated and not work.members.count:
+    if not work.found:
         say("nothing was moved: the script iterated no torch DataLoader in its own process")
     return 0
 
@@ -44,18 +41,17 @@ def host(arguments: list[str], function: Callable[[], Any]) -> Any:
     try:
         with _remedied(arguments):
             return function()
-    except RunOver as over:
-        sys.exit(_print_error(over.reason))
-    except PlanRefused as error:
+    except (RunOver, PlanRefused) as error:
         sys.exit(_print_error(error))
 
 
-@dataclass
 class _Work:
-    """What has happened in this process: whether it iterated a loader, and the processes that it has started."""
+    """Whether this process iterated a loader or started a process that may."""
 
-    members: Members
-    iterated: bool = False
+    found = False
+
+    def find(self) -> None:
+        self.found = True
 
 
 @contextmanager
@@ -63,25 +59,25 @@ def _remedied(arguments: list[str]) -> Iterator[_Work]:
     """Put the training loader of this process, and of those that it starts for training, under the remedy.
 
     Args:
-        arguments: the plan's file and the folder for samples, or what stands in place of them.
+        arguments: the plan's file and the folder for samples, or what stands for their absence.
 
     Raises:
         PlanRefused: the file is not a plan of this version.
     """
     file, folder = arguments
     plan = None if file in (NO_PLAN, APPROXIMATELY) else saved.read(file)
+    work = _Work()
     with ExitStack() as stack:
-        members = stack.enter_context(hosting_members(["runner", *arguments], _warn_of_missed))
-        work = _Work(members)
 
         def begin() -> None:
             from .rerouting import Rerouting
 
-            work.iterated = True
+            work.find()
             cache_dir = None if folder == NO_PLAN else folder
             rerouting = Rerouting(plan, say, warn, file == APPROXIMATELY, cache_dir)
             stack.enter_context(rerouting.installed())
 
+        stack.enter_context(hosting_members(["runner", *arguments], _warn_of_missed, work.find))
         stack.enter_context(on_first_iteration(begin))
         yield work
 
@@ -91,13 +87,13 @@ def _warn_of_missed(command: str) -> None:
 
 
 def say(text: str) -> None:
-    """Print one line for the user on standard error; of the ranks of a job, only the first does."""
+    """Print one line for the user on standard error, in a job only from the first rank."""
     if not own_rank():
         _print(text)
 
 
 def warn(text: str) -> None:
-    """Print one line about what went wrong, with the rank if this process is not the first of a job."""
+    """Print one line about a problem, with the rank if this process is not the first of a job."""
     rank = own_rank()
     _print(f"rank {rank}: {text}" if rank else text)
 
@@ -106,7 +102,7 @@ def _print(text: str) -> None:
     print(f"pipediag: {text}", file=sys.stderr, flush=True)
 
 
-def _print_error(error: PipediagError) -> int:
+def _print_error(error: PipediagError | RunOver) -> int:
     sys.stdout.flush()
     warn(str(error))
     return error.exit_code
@@ -114,7 +110,7 @@ def _print_error(error: PipediagError) -> int:
 
 @contextmanager
 def _traceback_of_the_users() -> Iterator[None]:
-    """Hide the frames that started the script from tracebacks of exceptions raised within the context."""
+    """Hide pipediag's frames from the traceback of an exception raised within the context."""
     try:
         yield
     except (SystemExit, RunOver, NoSuchModule):

@@ -1,9 +1,9 @@
 """Measure a job whose scheduler starts pipediag in front of every rank, as ``srun`` does, in one analysis a host.
 
-The pipediag of a host's first rank leads: it measures as always and reports the host's ranks. The others follow: each
+The pipediag of a host's first rank leads: it measures as usual and reports the host's ranks. The others follow: each
 runs the script whenever the leader does, as a member of that pass (see :mod:`.member`), and reports nothing. They find
-the leader by a file in the temporary folder, whose name is made of what the ranks of a job have in common. The leader
-holds a lock on it until it ends, and writes there which pass has begun.
+the leader by a file in the temporary folder, whose name is derived from what the ranks of a job have in common. The
+leader holds a lock on the file until it ends, and writes into it which pass has begun.
 """
 
 from __future__ import annotations
@@ -19,20 +19,20 @@ import tempfile
 import time
 from typing import Any
 
-from ..errors import UsageError
+from ..errors import EXIT_BY_SIGNAL, UsageError
 from ..measure.own_rank import local_rank
 from .locks import locked
-from .processes import Terminated, end_child, exit_code_of, interpreter, no_orphans, wait_quietly
+from .processes import end_child, exit_code_of, interpreter, no_orphans, signal_of, wait_quietly
 from .script import Target
 from .watch import FAREWELL
 
 #: Variables that the ranks of one job have in common, and no other job on the host at the same time.
 _OF_JOB = ("MASTER_ADDR", "MASTER_PORT", "TORCHELASTIC_RUN_ID", "SLURM_JOB_ID", "SLURM_STEP_ID", "PMIX_NAMESPACE")
-#: Seconds that a follower waits for the leader's first pass, and that its script may go on after the leader's pass.
+#: Seconds that a follower waits for the leader's first pass, and that its script may outlast the leader's pass.
 _PATIENCE, _AFTERMATH = 120.0, 10.0
-#: Seconds between two looks at the leader's file.
+#: Seconds between two checks of the leader's file.
 _POLL = 0.05
-#: Attempts to lock the file while others look whether it is locked.
+#: Attempts to lock the file, which others lock briefly to check it.
 _TRIES = 40
 
 
@@ -119,7 +119,7 @@ def _run(begun: dict[str, Any], path: str) -> int:
         member.send_signal(signal.SIGINT)
         if not wait_quietly(member, FAREWELL, time.sleep):
             end_child(member, 1.0)
-        return 128 + (interrupt.signum if isinstance(interrupt, Terminated) else signal.SIGINT)
+        return EXIT_BY_SIGNAL + signal_of(interrupt)
     return exit_code_of(member)
 
 

@@ -20,7 +20,7 @@ from .python_commands import PythonCommand, interpreter_of, is_named_python, is_
 
 
 class NoSuchModule(UsageError):
-    """The error raised if there is no runnable module of the given name."""
+    """There is no runnable module of the given name."""
 
 
 @dataclass(frozen=True)
@@ -41,7 +41,7 @@ class Target:
         """
         if module or (os.path.isfile(name) and not is_named_python(name)):
             return cls(name, args, module)
-        # An environment that is used without being activated is not on PATH.
+        # An environment that is not activated is not on PATH.
         found = shutil.which(name) or shutil.which(name, path=os.path.dirname(sys.executable))
         if found is None or os.path.isdir(name):
             return cls(name, args)

@@ -1,4 +1,4 @@
-"""See where a script hangs: Python writes its stacks to a file when the parent ends it."""
+"""Find out where a script hangs: Python writes its stacks to a file when the parent ends it."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ def stacks_of(path: str, pid: int) -> str:
 
 
 def write_stacks_on_end(path: str) -> None:
-    """Let SIGTERM write this process's stacks to ``path`` before it does what it does otherwise."""
+    """Let SIGTERM write this process's stacks to ``path`` before its usual effect."""
     file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
     faulthandler.register(signal.SIGTERM, file=file, all_threads=True, chain=True)
-    # torch ends workers that way too.
+    # torch ends workers with SIGTERM too.
     os.register_at_fork(after_in_child=_leave_alone)
 
 
@@ -37,7 +37,7 @@ def _leave_alone() -> None:
 
 
 def stuck_at(path: str) -> str:
-    """Return what the main thread waited for, and where in the user's code, to follow "when it was ended"; or ""."""
+    """Return what the main thread did or waited for when it was ended, and where in the user's code; "" if unknown."""
     try:
         text = Path(path).read_text(encoding="utf-8", errors="replace")
     except OSError:

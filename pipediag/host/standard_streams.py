@@ -1,4 +1,4 @@
-"""Keep standard streams from ending an analysis: one that is closed, on a full disk, or that nobody reads."""
+"""Keep standard streams from ending an analysis if they are closed, on a full disk, or no longer read."""
 
 from __future__ import annotations
 
@@ -14,20 +14,20 @@ if TYPE_CHECKING:
 
 
 def open_closed() -> None:
-    """Open what was closed when this process began: else the next file opened takes its number, and gets the output."""
+    """Open the streams that were closed when this process began; the next file opened would get their output."""
     for descriptor, name in enumerate(("stdin", "stdout", "stderr")):
         try:
             os.fstat(descriptor)
         except OSError:
-            os.set_inheritable(os.open(os.devnull, os.O_RDWR), True)  # the lowest number that is free: this one
+            os.set_inheritable(os.open(os.devnull, os.O_RDWR), True)  # takes the lowest free number: this one
         if getattr(sys, name) is None:
             setattr(sys, name, os.fdopen(descriptor, "r" if name == "stdin" else "w", closefd=False))
 
 
 def put(text: str, stream: TextIO) -> OSError | None:
-    """Write text at once; return the error if the stream does not take it. It then takes everything and keeps nothing.
+    """Write text at once. If that fails, return the error and let the stream discard everything from then on.
 
-    Python would otherwise try again when it ends, and fail.
+    Otherwise Python would try again when it ends, and fail.
     """
     try:
         stream.write(text)
@@ -51,7 +51,7 @@ def _silence(stream: TextIO) -> None:
 
 @contextmanager
 def output_beside() -> Iterator[None]:
-    """Let what is printed within the context, by child processes too, go to standard error."""
+    """Send what is printed within the context to standard error, also by child processes."""
     sys.stdout.flush()
     try:
         own = os.dup(1)
@@ -67,7 +67,7 @@ def output_beside() -> Iterator[None]:
 
 
 class _Untroubled(io.FileIO):
-    """A file that takes what it cannot write and forgets it."""
+    """A file that discards what it cannot write."""
 
     def write(self, data: ReadableBuffer, /) -> int:
         try:
@@ -77,7 +77,7 @@ class _Untroubled(io.FileIO):
 
 
 def keep_printing() -> None:
-    """Let the script print on after the reader of its output has left: the failure would be taken for the rung's."""
+    """Let the script print on after its reader has left: a rung would be blamed for the error."""
     for name in ("stdout", "stderr"):
         stream = getattr(sys, name)
         if not isinstance(stream, io.TextIOWrapper) or stream.isatty():

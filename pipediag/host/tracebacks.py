@@ -12,7 +12,7 @@ Hook = Callable[[type[BaseException], BaseException, TracebackType | None], obje
 
 
 def script_hook() -> Hook:
-    """Return a hook that hides pipediag's frames and calls what is ``sys.excepthook`` now.
+    """Return a hook that hides pipediag's frames and calls the present ``sys.excepthook``.
 
     If that is missing or fails, the hook says so and shows the exception, as Python does.
     """

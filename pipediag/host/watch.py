@@ -1,4 +1,4 @@
-"""Watch one process of a pass: take in its events, and know when it should have ended."""
+"""Watch one process of a pass: note its events, and find out when it should have ended."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ from .stacks import stuck_at
 #: Receives each event (see :mod:`pipediag.session.events`) after the session has taken it in.
 Progress = Callable[[object, Session], None]
 
-#: Minimum seconds a script may take before its first batch: reading indices, tokenizing, compiling.
+#: Minimum seconds that a script may take before its first batch, as for reading indices, tokenizing or compiling.
 PROLOGUE = 300.0
-#: Seconds a child has to end by itself after it was told to stop.
+#: Seconds that a child has to end by itself after it was told to stop.
 FAREWELL = 10.0
 #: Seconds beyond the budget after which a child that has not stopped by itself counts as hung.
 OVERDUE = 15.0
@@ -76,7 +76,7 @@ class Outcome:
 
 
 class Watch:
-    """A monitor of one process: notes its events, and knows when it should have ended.
+    """The state and the deadline of one process.
 
     Args:
         session: receives the warnings of the watch.
@@ -93,7 +93,6 @@ class Watch:
         started: float | None = None,
     ) -> None:
         self.outcome = outcome
-        self.finished = False
         self._plan, self._session = plan, session
         self._started = time.monotonic() if started is None else started
         self._first_batch: float | None = None
@@ -101,10 +100,9 @@ class Watch:
         self._trial_begun: float | None = None
         self._remedy_begun: float | None = None
         self._until = self._started + max(patience, plan.budget)
-        self._was_overdue = False
 
     def note(self, event: object) -> None:
-        """Note one event; ignore one of a kind that only another version knows."""
+        """Note one event; ignore those of unknown kinds."""
         now, outcome = time.monotonic(), self.outcome
         match event:
             case FirstBatch():
@@ -121,7 +119,7 @@ class Watch:
             case Applying(ended="", budget=budget):
                 self._until = now + budget + OVERDUE
             case Applying():
-                self._end_remedy(now)  # one may follow another
+                self._end_remedy(now)  # another remedy may have been under way
                 self._remedy_begun = now
                 self._ladder_over = self._ladder_over or now
                 self._until = now + PROLOGUE
@@ -129,7 +127,6 @@ class Watch:
             case Looking(seconds=seconds):
                 self._until = max(self._until, now + seconds + OVERDUE)
             case Finished(reason=reason):
-                self.finished = True
                 self._until = now + FAREWELL
                 outcome.reason = reason if reason != "no-training-loader" else ""
                 outcome.stopped = True
@@ -140,32 +137,29 @@ class Watch:
                 outcome.trainers.append(at)
 
     def hasten(self, seconds: float) -> None:
-        """Leave the process at most so many seconds from now."""
+        """End the wait for the process at most ``seconds`` from now."""
         self._until = min(self._until, time.monotonic() + seconds)
 
     def overdue(self) -> bool:
-        """Return whether the process's time is over; True only once."""
-        if self._was_overdue or time.monotonic() <= self._until:
+        """Return whether the process is past its deadline. If it was not told to stop, note that it hung."""
+        if time.monotonic() <= self._until:
             return False
-        self._was_overdue = True
-        if not self.finished:
+        if not self.outcome.stopped:
             self.outcome.reason = "budget"
             self.outcome.hung = time.monotonic() - self._started
-            self._session.warn("hung", *self._what_hung())
+            if self._first_batch is None:
+                self._session.warn("hung", f"the script asked for no batch in {self.outcome.hung:.0f} s")
+            else:
+                self._session.warn("hung", "the script stopped asking for batches and had to be ended", LONGER_BUDGET)
         return True
 
     def look_at(self, stacks: str) -> None:
-        """Find out what the script did when it was ended, from the file of its stacks."""
-        if self.finished:
+        """Find out from the file of its stacks what the script did when it was ended."""
+        if self.outcome.stopped:
             return
         self.outcome.stuck = stuck_at(stacks)
         if self.outcome.stuck:
             self._session.warn("hung", f"when the script was ended, {self.outcome.stuck}")
-
-    def _what_hung(self) -> tuple[str, str]:
-        if self._first_batch is None:
-            return f"the script asked for no batch in {self.outcome.hung:.0f} s", ""
-        return "the script stopped asking for batches and had to be ended", LONGER_BUDGET
 
     def close(self) -> None:
         """Record the seconds of each part of the pass."""

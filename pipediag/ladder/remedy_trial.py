@@ -18,9 +18,9 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch.utils.data import DataLoader
 
-from ..analysis.handoff import why_no_handoff
 from ..analysis.remedy import outcome, remedy_of
 from ..analysis.thresholds import GATE
+from ..analysis.trials import why_no_handoff
 from ..errors import UsageError
 from ..loop.copies import detached_twin, require_no_state, wrap_sampler
 from ..loop.wrappers import EndlessSampler, FirstItems

@@ -16,8 +16,7 @@ from torch import nn
 from torch.utils.data import DataLoader, Dataset, Sampler
 
 from ..frames import is_installed
-from ..usercode.contents import NAMESPACES, closed_over, is_library, package, slot_values
-from ..usercode.slots import names_in
+from ..usercode.contents import NAMESPACES, closed_over, is_library, names_in, package, slot_values
 
 #: Maximum number of objects in all, and of items of one container.
 _MOST, _MOST_ITEMS = 50_000, 1000

@@ -36,5 +36,5 @@ def __getattr__(name: str) -> Any:
             raise
         raise UsageError("moving transforms replays those of torchvision: install torchvision first") from error
     value = getattr(module, name)
-    globals()[name] = value  # the function, even if the submodule of the same name has been imported
+    globals()[name] = value
     return value

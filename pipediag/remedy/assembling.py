@@ -1,7 +1,7 @@
 """Follow a collate function that copies images into the rows of a batch tensor, as timm's ``fast_collate`` does.
 
-A recording image has no pixels to copy. Which image goes into which row is noted instead, and a complete tensor counts
-as the stack of its images. Nothing else may read such a tensor: its memory does not hold the images.
+A recording image has no pixels to copy. Instead, the image of each row is noted, and a complete tensor counts as the
+stack of its images. Other code may not read such a tensor, whose memory does not hold the images.
 """
 
 from __future__ import annotations
@@ -46,11 +46,11 @@ def assembled(collate: Callable[[Any], Any], samples: Any) -> Any:
 
 
 class _Rows(TorchFunctionMode):  # type: ignore[misc]
-    """Note of the images written into rows: for each tensor, by its id, the tensor and its images by row."""
+    """Record of the images written into rows of tensors."""
 
     def __init__(self) -> None:
         super().__init__()
-        self.tensors: dict[int, tuple[Tensor, dict[int, Any]]] = {}
+        self.tensors: dict[int, tuple[Tensor, dict[int, Any]]] = {}  # by id: each tensor, and its images by row
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         image = _WRITES.get(func)
@@ -59,8 +59,7 @@ class _Rows(TorchFunctionMode):  # type: ignore[misc]
             self._write(into, args[image], adds=func in _ADDS)
             return args[0]
         if self.tensors and func not in _HARMLESS and not self._writes_back(func, args):
-            self._check(args)
-            self._check(tuple((kwargs or {}).values()))
+            self._check((args, *(kwargs or {}).values()))
         return func(*args, **kwargs or {})
 
     def stack_for(self, leaf: Any) -> Any:
@@ -88,7 +87,7 @@ class _Rows(TorchFunctionMode):  # type: ignore[misc]
         images[row] = image
 
     def _writes_back(self, func: Any, args: Any) -> bool:
-        """Return whether a row is written to its own place, which ends ``batch[row] += image``."""
+        """Return whether a row is written to its own place, the last step of ``batch[row] += image``."""
         if func is not Tensor.__setitem__ or not isinstance(args[2], Tensor) or id(args[0]) not in self.tensors:
             return False
         here, there = args[0][args[1]], args[2]
@@ -105,7 +104,7 @@ class _Rows(TorchFunctionMode):  # type: ignore[misc]
 
 
 def _row(view: Tensor) -> tuple[Tensor, int] | None:
-    """Return the tensor of which ``view`` is exactly one row, with the number of the row; None if there is none."""
+    """Return the tensor of which ``view`` is exactly one row, and the row's number; None if there is none."""
     whole = view._base
     if whole is None or not whole.is_contiguous() or view.shape != whole.shape[1:] or not view.is_contiguous():
         return None
@@ -114,5 +113,5 @@ def _row(view: Tensor) -> tuple[Tensor, int] | None:
 
 
 _ADDS = frozenset({Tensor.__iadd__, Tensor.add_})
-#: Methods that write, and which of their arguments they write.
+#: Methods that write, and the position of the argument that they write.
 _WRITES = {Tensor.copy_: 1, Tensor.__setitem__: 2, **dict.fromkeys(_ADDS, 1)}

@@ -1,4 +1,4 @@
-"""Draw a few samples of a certificate: as the CPU made them, as the device made them, and the difference."""
+"""Draw a few samples of a certificate: the CPU's pixels, the device's, and their difference."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ from torch.nn.functional import adaptive_max_pool2d
 
 from ..session import Pictured
 
-#: Pictures of one certificate: how many at most, and their bytes in base64; a session holds up to three certificates.
+#: Limits on the pictures of one certificate: their number, and their bytes in base64. A session holds up to three.
 MOST, NBYTES = 4, 20_000
-#: Sides to try in pixels: the largest at which at least so many pictures have room.
+#: Sides in pixels, of which the largest is chosen that has room for this many pictures.
 _SIDES, _ENOUGH = (96, 72, 48), 2
-#: A palette of so many colours makes a picture a quarter as large; the difference is drawn without one.
+#: Number of colours in a picture's palette, with which it takes a quarter of the bytes. Differences have no palette.
 _COLOURS = 64
 
 
 class Pictures:
-    """A collector of the samples that are images and differ the most; equal ones in order if too few differ."""
+    """Collector of the images that differ the most, and of the first equal ones if too few differ."""
 
     def __init__(self) -> None:
         self._kept: list[tuple[float, int, Tensor, Tensor]] = []  # a heap, the least different first
@@ -33,14 +33,14 @@ class Pictures:
     def add(self, made: Tensor, want: Tensor) -> None:
         """Take in a tensor of a batch as the device made it, and as the CPU made it.
 
-        Images are ``uint8`` or floating, CHW or HWC, of 1 or 3 channels, as a batch or a single one. All else, and what
-        cannot be drawn, is left out.
+        Images are ``uint8`` or floating, CHW or HWC, of 1 or 3 channels, as a batch or a single one. Other tensors are
+        left out.
         """
         pairs = zip(made, want, strict=False) if want.dim() == 4 else [(made, want)]
         try:
             for one, other in pairs:
                 self._add(_planes(one.as_subclass(Tensor)), _planes(other.as_subclass(Tensor)))
-        except Exception:  # a certificate does not depend on its pictures
+        except Exception:  # a certificate does not need pictures
             pass
 
     def drawn(self) -> tuple[Pictured, ...]:
@@ -58,38 +58,34 @@ class Pictures:
 
     def _add(self, made: Tensor, want: Tensor) -> None:
         if made.shape != want.shape or made.dtype != want.dtype:
-            raise _NotAnImage
+            raise ValueError("no pair of images")
         made, want = _levels(made.cpu(), want), _levels(want, want)
         largest = float((made - want).abs().max())
         if not math.isfinite(largest):
-            raise _NotAnImage
+            raise ValueError("no finite difference")
         self._number -= 1  # of two that differ as much, the first is kept
         add = heapq.heappush if len(self._kept) < MOST else heapq.heappushpop
         add(self._kept, (largest, self._number, want, made))
 
 
-class _NotAnImage(Exception):
-    """A tensor that cannot be drawn."""
-
-
 def _planes(image: Tensor) -> Tensor:
     """Return an image as CHW."""
     if image.dim() != 3 or not (image.dtype == torch.uint8 or image.is_floating_point()):
-        raise _NotAnImage
+        raise ValueError("no image")
     if image.shape[0] not in (1, 3):
         image = image.permute(2, 0, 1)
     if image.shape[0] not in (1, 3) or min(image.shape) < 1 or min(image.shape[1:]) < 2:
-        raise _NotAnImage
+        raise ValueError("no image")
     return image
 
 
 def _levels(image: Tensor, scale: Tensor) -> Tensor:
-    """Return an image in levels from 0 to 255; a floating one by the range of ``scale``."""
+    """Return an image in levels; the range of ``scale`` becomes 0 to 255 if it is floating-point."""
     if image.dtype == torch.uint8:
         return image.float()
     low, high = (float(end) for end in torch.aminmax(scale.float()))
     if not (math.isfinite(low) and math.isfinite(high)):
-        raise _NotAnImage
+        raise ValueError("no finite range")
     return (image.float() - low) * (255.0 / ((high - low) or 1.0))
 
 
@@ -99,7 +95,7 @@ def _pictured(want: Tensor, made: Tensor, largest: float, side: int) -> Pictured
     height, width = want.shape[1:]
     shrunk = max(1.0, max(height, width) / side)
     size = (max(1, int(height / shrunk)), max(1, int(width / shrunk)))
-    # The largest of the pixels that share one: a single pixel that differs stays visible.
+    # A pixel shows the largest of its differences, so that a single one stays visible.
     difference = adaptive_max_pool2d(scaled, size)
     return Pictured(_png(_small(want, size)), _png(_small(made, size)), _base64(_image(difference)), round(largest, 4))
 

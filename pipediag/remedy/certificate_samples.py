@@ -1,8 +1,8 @@
 """Make samples twice from one random state, with pixels and recorded, as input for a certificate.
 
 This half of the proof runs the user's code. Each of the two ways has its own process, which starts with the same
-dataset and the same random state, so objects that keep state from sample to sample keep the same state in both. The
-device's half is in :mod:`pipediag.remedy.certifying`.
+dataset and the same random state, so objects that keep state from sample to sample do the same in both.
+:mod:`pipediag.remedy.certifying` is the device's half.
 """
 
 from __future__ import annotations
@@ -31,14 +31,13 @@ class Step(NamedTuple):
 
     call: Call | None  # None if the step is the user's own link at ``own``
     own: Place | None
-    name: str
+    name: str  # of the function
     ops: tuple[Op, ...]
     site: int  # index of the link of the user's chain
 
 
-class Told:
-    """Record of one image: its source and the steps called on it. It is not a container type, so that tree functions
-    take it for a leaf."""
+class History:
+    """Source of one image and the calls on it. Tree functions take it for a leaf, since it is not a container type."""
 
     def __init__(self, source: Any, steps: tuple[Step, ...]) -> None:
         self.source = source
@@ -46,7 +45,7 @@ class Told:
 
 
 class Stacked:
-    """Stack of :class:`Told` or :class:`Stacked` parts. It is not a container type either."""
+    """Stack of :class:`History` or :class:`Stacked` parts. It is not a container type either."""
 
     def __init__(self, parts: list[Any]) -> None:
         self.parts = parts
@@ -65,7 +64,7 @@ class Recorded(NamedTuple):
 
     number: int
     packed: Packed | None  # None if recording failed; ``why`` holds the reason
-    samples: Any  # with Told in place of images
+    samples: Any  # with histories in place of images
     random_state: tuple[Any, ...]
     why: str = ""
     by_chance: frozenset[str] = frozenset()  # names of the links that chance may skip
@@ -77,8 +76,7 @@ def real(dataset: Any, collate: Callable[[Any], Any], indices: Sequence[Any]) ->
 
 
 def recorded(dataset: Any, collate: Callable[[Any], Any], indices: Sequence[Any], plan: Plan) -> Recorded:
-    """Record the samples as a worker does. If that fails, make them with pixels, so that the random state after them is
-    right."""
+    """Record the samples as a worker does. If that fails, make them with pixels, which draws the same."""
     before = randomness.state()
     try:
         recorders = plan.recorders(dataset)
@@ -92,8 +90,8 @@ def recorded(dataset: Any, collate: Callable[[Any], Any], indices: Sequence[Any]
         why = f"{type(error).__name__}: {error}"
     else:
         owners = {id(shapes.fn): place for place, shapes in plan.own.items()}
-        told = [_told(sample, owners) for sample in samples]
-        return Recorded(len(indices), packed, told, randomness.state(), by_chance=by_chance)
+        histories = [_histories(sample, owners) for sample in samples]
+        return Recorded(len(indices), packed, histories, randomness.state(), by_chance=by_chance)
     randomness.restore(before)
     collate(fetched(dataset, indices))
     return Recorded(len(indices), None, None, randomness.state(), why)
@@ -104,36 +102,38 @@ def _may_be_skipped(link: Any) -> bool:
     return isinstance(probability, float) and 0 < probability < 1
 
 
-def _told(sample: Any, owners: dict[int, Place]) -> Any:
+def _histories(sample: Any, owners: dict[int, Place]) -> Any:
+    """Return the sample with histories in place of images; ``owners`` gives the user's own links by the id of each."""
+
     def leaf(value: Any) -> Any:
         if isinstance(value, RecordingStack):
             return Stacked([leaf(part) for part in value.parts])
-        return _story(value.tape, owners) if is_recording(value) else None
+        return _history(value.tape, owners) if is_recording(value) else None
 
     return tree.map_leaves(sample, leaf)
 
 
-def _story(tape: Tape, owners: dict[int, Place]) -> Told:
+def _history(tape: Tape, owners: dict[int, Place]) -> History:
     ops = iter(tape.ops)
     steps = []
     for call in tape.calls:
         place = owners.get(id(call.fn))
         mine = tuple(next(ops) for _ in range(call.ops))
         steps.append(Step(call if place is None else None, place, call.name, mine, call.site))
-    return Told(tape.source, tuple(steps))
+    return History(tape.source, tuple(steps))
 
 
-def images(told: Any, samples: Any) -> Iterator[tuple[Told, Any]]:
-    """Yield each :class:`Told` with the real image that belongs to it."""
-    for one, sample in zip(tree.leaves(told), tree.leaves(samples), strict=True):
-        yield from _images(one, sample)
+def images(recorded: Any, real: Any) -> Iterator[tuple[History, Any]]:
+    """Yield each history in the recorded samples with its image in the real ones."""
+    for one, other in zip(tree.leaves(recorded), tree.leaves(real), strict=True):
+        yield from _images(one, other)
 
 
-def _images(told: Any, sample: Any) -> Iterator[tuple[Told, Any]]:
-    if isinstance(told, Told):
-        yield told, sample
-    elif isinstance(told, Stacked):
-        for part, image in zip(told.parts, sample, strict=True):
+def _images(leaf: Any, real: Any) -> Iterator[tuple[History, Any]]:
+    if isinstance(leaf, History):
+        yield leaf, real
+    elif isinstance(leaf, Stacked):
+        for part, image in zip(leaf.parts, real, strict=True):
             yield from _images(part, image)
 
 

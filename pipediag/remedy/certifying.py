@@ -1,19 +1,20 @@
 """Prove on the user's own samples that a replay gives the same pixels as the CPU.
 
-Each sample was made twice under one random state, with pixels and recorded
-(:mod:`pipediag.remedy.certificate_samples`). The recording must cover every change to the sample. Each op is compared
-with torchvision's own call on the CPU with the same parameters, and the whole batch with the batch of real samples.
+Each sample was made twice from one random state, with pixels and recorded (:mod:`pipediag.remedy.certificate_samples`).
+The recording must cover every change to the sample. Each call's ops are compared with the call itself on the CPU, and
+the whole batch with the batch of real samples.
 """
 
 from __future__ import annotations
 
-import math
+from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import torch
 from torch import Tensor
+from torch.utils._pytree import tree_map_only
 from torchvision.transforms import functional as older
 
 from ..analysis.remedy import DECODING
@@ -22,62 +23,31 @@ from ..session import Elsewhere, Pictured
 from ..usercode import tree
 from ..usercode.randomness import moved
 from .certificate_pictures import Pictures
-from .certificate_samples import Real, Recorded, Step, Told, images, tensor_of
+from .certificate_samples import History, Real, Recorded, Step, images, tensor_of
 from .decoding import both_ways
+from .differences import INTEGER_SHARE, Difference, Total, equal
 from .exactness import ONE_LEVEL, UNBOUNDED, Input, deviations
-from .packed_batch import Packed
 from .packing import pack_ops
 from .plan import Plan
 from .replay import replay, replay_on
 from .threads import as_in_a_worker
 
-#: Largest allowed difference of floating-point results, as a fraction of their range.
-FLOAT_TOLERANCE = 1e-5
-#: Half-precision results may differ by two units in the last place.
-_HALF_ULPS = 2
-#: Integer results may differ by one level on this fraction of the pixels.
-INTEGER_SHARE = 1e-3
-#: Limit for a one-level error of an integer op after later ops have amplified it, on the same few pixels.
+#: Limit on an integer op's error of one level once later ops have amplified it, as a fraction of the range.
 _GROWN = 4 / 255
-#: Two measurements of how often torchvision's results differ between devices agree to this fraction of the pixels.
+#: Fraction of the pixels by which two measurements of torchvision's own difference between devices may disagree.
 _SAMPLING = 1e-4
 
 
 @dataclass(frozen=True)
-class Difference:
-    """Difference between results and the CPU's results.
+class Verdict:
+    """Result for one function, or for whole batches, over all samples that took it.
 
     Attributes:
-        largest: maximum over all elements; a fraction of the range for floating-point results, levels for integers.
-        mean: mean over all elements, in the same unit.
-        off: fraction of elements that differ by more than the tolerance (floats) or at all (integers).
-    """
-
-    largest: float = 0.0
-    mean: float = 0.0
-    off: float = 0.0
-    floating: bool = True
-    tolerance: float = FLOAT_TOLERANCE
-
-    @property
-    def equal(self) -> bool:
-        return self.largest == 0
-
-    @property
-    def within(self) -> bool:
-        if self.floating:
-            return self.largest <= self.tolerance
-        return self.largest <= 1 and self.off <= INTEGER_SHARE
-
-
-@dataclass(frozen=True)
-class Verdict:
-    """Result for one op, or for the whole chain, over all samples that took it.
-
-    ``torchvision`` is the difference between torchvision's own results on the CPU and on the device. It is measured if
-    the replay's difference exceeds the tolerance; a replay that differs no more than torchvision itself passes.
-    ``rounded`` is True if an integer op of the chain differed within its own tolerance; the chain then inherits that
-    tolerance.
+        samples: number of samples.
+        difference: between the replay and the CPU.
+        torchvision: the difference between torchvision's own results on the CPU and on the device, measured if the
+            replay's exceeds the tolerance: a replay that differs no more than torchvision itself passes.
+        rounded: True if an integer op of the batches differed within its tolerance, which later ops may amplify.
     """
 
     name: str
@@ -104,16 +74,17 @@ class Verdict:
 
 @dataclass(frozen=True)
 class Certificate:
-    """Measurements for one loader on one device.
+    """Comparison of one loader's moved transforms on one device with the CPU.
 
     Attributes:
         ops: one verdict for each replayed function.
         whole: one verdict for each dtype in the batches.
-        faithful: True if the recorded calls, run on the CPU, reproduce the real samples exactly.
+        faithful: True if the recorded calls, run on the CPU, give exactly the real samples.
         draws_equal: True if the random generators end in the same state both ways.
         samples: number of samples made both ways.
-        unrecorded: number of these samples that could not be recorded; ``why`` gives one reason. In training the
-            workers make them with pixels.
+        unrecorded: number of these samples that could not be recorded. In training the workers make them with pixels.
+        why: one reason for that.
+        device: its name.
         elsewhere: the moved transforms that are not exact by construction (:mod:`pipediag.remedy.exactness`), or that
             chance skipped in all samples, and how far their pixels may be off on other samples.
         pictured: a few samples that are images, the most different first.
@@ -146,12 +117,12 @@ class Certificate:
 
     @property
     def pixels(self) -> str:
-        """How far the pixels are the CPU's, in words: "equal" if all samples were and all functions are exact."""
+        """How equal the pixels are, in words: "equal" if all samples were and all functions are exact."""
         compared = self.samples - self.unrecorded
-        equal = all(verdict.difference.equal for verdict in (*self.ops, *self.whole))
-        if equal and compared and not self.elsewhere:
+        all_equal = all(verdict.difference.equal for verdict in (*self.ops, *self.whole))
+        if all_equal and compared and not self.elsewhere:
             return "equal"
-        measured = "equal" if equal else "within the tolerances" if self._within else "too far off"
+        measured = "equal" if all_equal else "within the tolerances" if self._within else "too far off"
         return "; ".join(filter(None, [f"{measured} on {compared} samples", elsewhere(self.elsewhere)]))
 
     def __str__(self) -> str:
@@ -169,126 +140,18 @@ class Certificate:
 @as_in_a_worker()
 def certify(witnesses: Iterable[tuple[Real, Recorded]], plan: Plan, device: torch.device) -> Certificate:
     """Replay the recorded samples on ``device`` and compare them with the real ones."""
-    ops: dict[str, _Compared] = {}
-    whole: dict[torch.dtype, _Compared] = {}
-    pictures = Pictures()
-    faithful = draws_equal = True
-    samples, unrecorded, why = 0, 0, ""
-    inexact: dict[Elsewhere, None] = {}  # in order
-    skipped: set[str] = set()
-    taken: set[str] = set()
+    comparison = _Comparison(plan, device)
     for real, recorded in witnesses:
-        samples += recorded.number
-        draws_equal = draws_equal and moved(real.random_state, recorded.random_state) is None
-        if recorded.packed is None:
-            unrecorded, why = unrecorded + recorded.number, recorded.why
-            continue
-        packed = recorded.packed
-        if packed.files is not None:
-            decoding = ops.setdefault(DECODING, _Compared())
-            for pixels, users in both_ways(packed.memory, packed.files, device):
-                decoding.ours.add(pixels, users.cpu())
-            inexact[Elsewhere(DECODING, ONE_LEVEL)] = None
-        made = replay(packed.decoded_on_cpu(device), device, plan.moved)
-        skipped |= recorded.by_chance
-        off = False
-        for ours, reference in zip(_tensors(made), _tensors(real.batch), strict=True):
-            off = not whole.setdefault(reference.dtype, _Compared()).ours.add(ours, reference) or off
-            pictures.add(ours, reference)
-        for told, image in images(recorded.samples, real.samples):
-            want = _by_op(told, device, plan, ops, inexact)
-            taken |= {_link(step, plan) for step in told.steps}
-            faithful = faithful and _equal(want, tensor_of(image))
-            if off:
-                whole.setdefault(want.dtype, _Compared()).theirs.add(_by_torchvision(told, device, plan), want)
-    verdicts = tuple(compared.verdict(name) for name, compared in ops.items())
-    kernels = [verdict for verdict in verdicts if verdict.name != DECODING]  # whole batches are compared without it
-    rounded = any(not v.difference.floating and not v.difference.equal and v.passed for v in kernels)
-    batches = [compared.verdict(f"whole batches, {str(dtype)[6:]}") for dtype, compared in whole.items()]
-    overall = tuple(replace(verdict, samples=samples - unrecorded, rounded=rounded) for verdict in batches)
-    inexact |= {Elsewhere(name, UNBOUNDED): None for name in sorted(skipped - taken)}
-    return Certificate(
-        verdicts,
-        overall,
-        faithful,
-        draws_equal,
-        samples,
-        unrecorded,
-        why,
-        str(device),
-        tuple(inexact),
-        pictures.drawn(),
-    )
-
-
-def _equal(made: Tensor, want: Tensor) -> bool:
-    if made.shape != want.shape or made.dtype != want.dtype:
-        return False
-    return torch.equal(made, want) or bool(_equal_elements(made, want).all())
-
-
-def _equal_elements(one: Tensor, other: Tensor) -> Tensor:
-    """Return a mask of the elements that are equal, infinities and NaN included."""
-    return (one == other) | (one.isnan() & other.isnan())
-
-
-class _Sum:
-    """Sum of differences, with the number of elements of each."""
-
-    def __init__(self) -> None:
-        self._parts: list[tuple[Difference, int]] = []
-
-    @property
-    def samples(self) -> int:
-        return len(self._parts)
-
-    def add(self, ours: Tensor, reference: Tensor) -> bool:
-        """Add a pair of results, and return whether they agree within the tolerance."""
-        one = _difference(ours.as_subclass(Tensor).cpu(), reference.as_subclass(Tensor))
-        self._parts.append((one, reference.numel()))
-        return one.within
-
-    @property
-    def difference(self) -> Difference:
-        elements = max(1, sum(number for _, number in self._parts))
-        return Difference(
-            largest=max((one.largest for one, _ in self._parts), default=0.0),
-            mean=sum(one.mean * number for one, number in self._parts) / elements,
-            off=sum(one.off * number for one, number in self._parts) / elements,
-            floating=any(one.floating for one, _ in self._parts),
-            tolerance=max((one.tolerance for one, _ in self._parts), default=FLOAT_TOLERANCE),
-        )
-
-
-def _difference(ours: Tensor, reference: Tensor) -> Difference:
-    floating = reference.is_floating_point()
-    tolerance = max(FLOAT_TOLERANCE, _HALF_ULPS * torch.finfo(reference.dtype).eps) if floating else FLOAT_TOLERANCE
-    if ours.shape != reference.shape or ours.dtype != reference.dtype:
-        return Difference(math.inf, math.inf, 1.0, floating, tolerance)
-    if torch.equal(ours, reference):  # usually true, and the comparison below takes a hundred times as long
-        return Difference(floating=floating, tolerance=tolerance)
-    want, got = reference.double(), ours.double()
-    apart = (got - want).abs_().masked_fill_(_equal_elements(got, want), 0)
-    if floating:
-        apart /= _range(want)
-    off = apart > (tolerance if floating else 0)
-    largest = float(apart.nan_to_num(math.inf).max())
-    return Difference(largest, float(apart.mean()), float(off.double().mean()), floating, tolerance)
-
-
-def _range(values: Tensor) -> float:
-    """Return the span from the lowest to the highest finite value, at least 1."""
-    infinite = ~values.isfinite()
-    extent = float(values.masked_fill(infinite, -math.inf).max() - values.masked_fill(infinite, math.inf).min())
-    return max(1.0, extent)
+        comparison.add(real, recorded)
+    return comparison.certificate()
 
 
 class _Compared:
     """Our differences from the CPU, and torchvision's own for the samples where ours exceed the tolerance."""
 
     def __init__(self) -> None:
-        self.ours = _Sum()
-        self.theirs = _Sum()
+        self.ours = Total()
+        self.theirs = Total()
 
     def verdict(self, name: str) -> Verdict:
         ours, theirs = self.ours.difference, self.theirs.difference
@@ -296,79 +159,132 @@ class _Compared:
             return Verdict(name, self.ours.samples, ours)
         # Samples within our tolerance count as equal for torchvision.
         share = self.theirs.samples / self.ours.samples
-        return Verdict(name, self.ours.samples, ours, replace(theirs, mean=theirs.mean * share, off=theirs.off * share))
+        return Verdict(name, self.ours.samples, ours, replace(theirs, off=theirs.off * share))
 
 
-def _by_op(
-    told: Told, device: torch.device, plan: Plan, compared: dict[str, _Compared], inexact: dict[Elsewhere, None]
-) -> Tensor:
-    """Run the calls one by one on the CPU, compare each call's ops on the device with it, and note which are not exact
-    by construction. Return the last CPU result."""
-    image = told.source
-    for step in told.steps:
-        result = _called(step, image, plan)
-        if step.ops:
-            one = compared.setdefault(step.name, _Compared())
-            start, want = tensor_of(image), tensor_of(result)
-            given = Input(tuple(start.shape), start.dtype, _made_by(step, image))
-            inexact |= {Elsewhere(_transform(step, plan), how): None for how in deviations(step.ops, given)}
-            packed = pack_ops([(step.ops, (0,) * len(step.ops))], tuple(start.shape), start.dtype, plan.fuse)
-            made = _replayed(packed, start.to(device)[None], plan)
-            made = made.reshape(want.shape) if made.numel() == want.numel() else made
-            if not one.ours.add(made, want) and isinstance(image, Tensor):
-                one.theirs.add(_on_device(step, image, device, plan), want)
-        image = result
-    return tensor_of(image)
+class _Comparison:
+    """Comparison of all samples so far."""
+
+    def __init__(self, plan: Plan, device: torch.device) -> None:
+        self._plan = plan
+        self._device = device
+        self._ops: dict[str, _Compared] = defaultdict(_Compared)
+        self._whole: dict[torch.dtype, _Compared] = defaultdict(_Compared)
+        self._faithful = self._draws_equal = True
+        self._samples = self._unrecorded = 0
+        self._why = ""
+        self._inexact: dict[Elsewhere, None] = {}  # an ordered set
+        self._skipped: set[str] = set()  # links that chance may skip
+        self._taken: set[str] = set()  # links that some sample took
+        self._pictures = Pictures()
+
+    def add(self, real: Real, recorded: Recorded) -> None:
+        self._samples += recorded.number
+        self._draws_equal = self._draws_equal and moved(real.random_state, recorded.random_state) is None
+        packed, device = recorded.packed, self._device
+        if packed is None:
+            self._unrecorded += recorded.number
+            self._why = recorded.why
+            return
+        if packed.files is not None:
+            for pixels, users in both_ways(packed.memory, packed.files, device):
+                self._ops[DECODING].ours.add(pixels, users.cpu())
+            self._inexact[Elsewhere(DECODING, ONE_LEVEL)] = None
+        made = replay(packed.decoded_on_cpu(device), device, self._plan.moved)
+        self._skipped |= recorded.by_chance
+        agree = True
+        for ours, reference in zip(_tensors(made), _tensors(real.batch), strict=True):
+            agree = self._whole[reference.dtype].ours.add(ours, reference) and agree
+            self._pictures.add(ours, reference)
+        for history, image in images(recorded.samples, real.samples):
+            want = self._by_op(history)
+            self._taken |= {self._link(step) for step in history.steps}
+            self._faithful = self._faithful and equal(want, tensor_of(image))
+            if not agree:
+                self._whole[want.dtype].theirs.add(self._by_torchvision(history), want)
+
+    def certificate(self) -> Certificate:
+        ops = tuple(compared.verdict(name) for name, compared in self._ops.items())
+        kernels = [verdict for verdict in ops if verdict.name != DECODING]  # whole batches are compared without it
+        rounded = any(not v.difference.floating and not v.difference.equal and v.passed for v in kernels)
+        whole = [compared.verdict(f"whole batches, {str(dtype)[6:]}") for dtype, compared in self._whole.items()]
+        never_taken = [Elsewhere(name, UNBOUNDED) for name in sorted(self._skipped - self._taken)]
+        return Certificate(
+            ops=ops,
+            whole=tuple(replace(one, samples=self._samples - self._unrecorded, rounded=rounded) for one in whole),
+            faithful=self._faithful,
+            draws_equal=self._draws_equal,
+            samples=self._samples,
+            unrecorded=self._unrecorded,
+            why=self._why,
+            device=str(self._device),
+            elsewhere=tuple(dict.fromkeys((*self._inexact, *never_taken))),
+            pictured=self._pictures.drawn(),
+        )
+
+    def _by_op(self, history: History) -> Tensor:
+        """Run the calls one by one on the CPU, compare each call's ops on the device with it, and note which are not
+        exact by construction. Return the last CPU result."""
+        image = history.source
+        for step in history.steps:
+            result = self._called(step, image)
+            if step.ops:
+                one = self._ops[step.name]
+                start, want = tensor_of(image), tensor_of(result)
+                given = Input(tuple(start.shape), start.dtype, _made_by(step, image))
+                self._inexact |= {Elsewhere(self._transform(step), how): None for how in deviations(step.ops, given)}
+                made = self._replayed(step, start)
+                made = made.reshape(want.shape) if made.numel() == want.numel() else made
+                if not one.ours.add(made, want) and isinstance(image, Tensor):
+                    one.theirs.add(self._on_device(step, image), want)
+            image = result
+        return tensor_of(image)
+
+    def _link(self, step: Step) -> str:
+        """Return the name of the user's transform that made a call, or of the function if two transforms could have."""
+        names = {piece.links[step.site] for piece in self._plan.pieces if step.site < len(piece.links)}
+        return names.pop() if len(names) == 1 else step.name
+
+    def _transform(self, step: Step) -> str:
+        """Return the name of the user's transform that made a call, with that of the function if it differs."""
+        name = self._link(step)
+        return name if step.name.replace("_", "") in (name.lower(), name) else f"{name} ({step.name})"
+
+    def _replayed(self, step: Step, image: Tensor) -> Tensor:
+        """Return the result of one call's ops on the device, or an empty tensor if the device has no such kernel; that
+        fails the comparison."""
+        track = (step.ops, (0,) * len(step.ops))
+        packed = pack_ops([track], tuple(image.shape), image.dtype, self._plan.fuse)
+        images = image.to(self._device)[None]
+        try:
+            return replay_on(packed, images, self._plan.moved)
+        except (RuntimeError, TypeError, ValueError):
+            return images[:0]
+
+    def _called(self, step: Step, image: Any) -> Any:
+        return step.call(image) if step.call is not None else self._plan.own[step.own].fn(image)  # type: ignore[index]
+
+    def _by_torchvision(self, history: History) -> Tensor:
+        """Run all calls through torchvision itself, on the device from the first tensor on."""
+        image = history.source
+        for step in history.steps:
+            image = self._on_device(step, image) if isinstance(image, Tensor) else self._called(step, image)
+        return tensor_of(image)
+
+    def _on_device(self, step: Step, image: Tensor) -> Tensor:
+        """Run one call on the device, through torchvision itself or the user's own code."""
+        device = self._device
+        if step.call is None:
+            return self._plan.moved[step.own].apply(image.to(device)[None])[0]  # type: ignore[index]
+        args, kwargs = tree_map_only(Tensor, lambda value: value.to(device), (step.call.args, step.call.kwargs))
+        own: Tensor = step.call._replace(args=args, kwargs=kwargs)(image.to(device))
+        return own
 
 
 def _made_by(step: Step, image: Any) -> Literal["v2", "v1", "pillow"]:
     if not isinstance(image, Tensor):
         return "pillow"
     return "v1" if step.call is not None and step.call.fn.__module__ == older.__name__ else "v2"
-
-
-def _link(step: Step, plan: Plan) -> str:
-    """Return the name of the user's transform that made a call, or of the function if two transforms could have."""
-    names = {piece.links[step.site] for piece in plan.pieces if step.site < len(piece.links)}
-    return names.pop() if len(names) == 1 else step.name
-
-
-def _transform(step: Step, plan: Plan) -> str:
-    """Return the name of the user's transform that made a call, with that of the function if it differs."""
-    name = _link(step, plan)
-    return name if step.name.replace("_", "") in (name.lower(), name) else f"{name} ({step.name})"
-
-
-def _replayed(packed: Packed, images: Tensor, plan: Plan) -> Tensor:
-    """Return the result of one function's kernel, or an empty tensor if the device has no such kernel; that fails the
-    comparison."""
-    try:
-        return replay_on(packed, images, plan.moved)
-    except (RuntimeError, TypeError, ValueError):
-        return images[:0]
-
-
-def _called(step: Step, image: Any, plan: Plan) -> Any:
-    return step.call(image) if step.call is not None else plan.own[step.own].fn(image)  # type: ignore[index]
-
-
-def _by_torchvision(told: Told, device: torch.device, plan: Plan) -> Tensor:
-    """Run the whole record through torchvision's own calls, on the device from the first tensor on."""
-    image = told.source
-    for step in told.steps:
-        image = _on_device(step, image, device, plan) if isinstance(image, Tensor) else _called(step, image, plan)
-    return tensor_of(image)
-
-
-def _on_device(step: Step, image: Tensor, device: torch.device, plan: Plan) -> Tensor:
-    """Run one call on the device, through torchvision itself or the user's own code."""
-    if step.call is None:
-        return plan.moved[step.own].apply(image.to(device)[None])[0]  # type: ignore[index]
-    call = step.call
-    args = tuple(value.to(device) if isinstance(value, Tensor) else value for value in call.args)
-    kwargs = {key: value.to(device) if isinstance(value, Tensor) else value for key, value in call.kwargs.items()}
-    own: Tensor = call._replace(args=args, kwargs=kwargs)(image.to(device))
-    return own
 
 
 def _tensors(batch: Any) -> Iterator[Tensor]:

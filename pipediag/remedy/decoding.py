@@ -1,6 +1,6 @@
 """Decode the JPEGs of a batch into the batch's own memory on the device.
 
-The GPU's JPEG engines decode them. Files that they do not know are decoded on the CPU, as the worker would have done.
+The GPU's JPEG engines decode them. The CPU decodes files that they do not know, as the worker would have done.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ _ALIGNED = 16
 
 
 class Files(NamedTuple):
-    """JPEGs that the device decodes. They are sent as files, and their pixels go to a gap in the batch's addresses.
+    """JPEGs that the device decodes. They are sent as files, and their pixels fill a gap in the batch's memory there.
 
     Attributes:
-        begin: first address of the gap, which is also the end of the memory before it.
-        nbytes: size of the gap. Addresses after it are larger by this than offsets in the memory that is sent.
-        rows: int64 ``(N, 7)``: for each file its offset in the sent memory, its size, the address, height and width of
+        begin: offset of the gap, in bytes.
+        nbytes: size of the gap, which is not sent: offsets after it are smaller by this in the memory that is sent.
+        rows: int64 ``(N, 7)``: for each file its offset in the sent memory, its size, the offset, height and width of
             its pixels ``(height, width, 3)``, its sampling (:class:`~pipediag.remedy.jpeg_header.Jpeg`), and 1 if the
             user's code read it with torchvision, 0 if with Pillow.
     """
@@ -42,7 +42,7 @@ class Files(NamedTuple):
 
 
 def why_not(device: torch.device) -> str:
-    """Return why a device cannot decode JPEGs; the empty string if it can."""
+    """Return why a device cannot decode JPEGs; empty if it can."""
     if device.type != "cuda":
         return f"the device {device.type} has no JPEG engine"
     if not available(device):
@@ -56,17 +56,16 @@ def why_not(device: torch.device) -> str:
 
 
 def with_pixels(memory: Tensor, files: Files, device: torch.device, on_cpu: bool = False) -> Tensor:
-    """Return a batch's memory on ``device``, with the pixels of its files in their gap. With ``on_cpu``,
-    the user's own decoder makes them all.
+    """Return a batch's memory on ``device``, with the pixels of its files in their gap.
 
-    It runs on the current stream. A slot of a ring as ``memory`` must not be reused until that stream has done this
-    work.
+    With ``on_cpu`` the user's own decoder makes them all. The work runs on the current stream; until it is done, a slot
+    of a ring that holds ``memory`` must not be reused.
 
     Raises:
         OSError, RuntimeError: Pillow or torchvision cannot decode a file either.
     """
     if device.type == "cuda":
-        memory = memory.pin_memory()  # itself if it is; torch then keeps it until the stream has read it
+        memory = memory.pin_memory()  # itself if it is pinned; torch keeps it until the stream has read it
     end = files.begin + files.nbytes
     total = memory.numel() + files.nbytes
     whole = _empty(total, device)
@@ -84,7 +83,7 @@ def with_pixels(memory: Tensor, files: Files, device: torch.device, on_cpu: bool
 
 
 def _decode(memory: Tensor, rows: Table, whole: Tensor) -> npt.NDArray[np.bool_]:
-    """Decode files in ``memory`` on the device of ``whole``, to their places there; return which of them it knows."""
+    """Decode files in ``memory`` to their places in ``whole``, on its device; return which of them it can decode."""
     from .triton.jpeg_colours import to_rgb
 
     sizes, sampling = rows[:, 3:5], rows[:, 5:6]
@@ -103,7 +102,7 @@ def _decode(memory: Tensor, rows: Table, whole: Tensor) -> npt.NDArray[np.bool_]
 
 
 def _empty(nbytes: int, device: torch.device) -> Tensor:
-    """Return memory of a size that torch's allocator can give to the next batch again, which is not quite as large."""
+    """Return memory of a rounded size, which torch's allocator can reuse for a batch of a slightly different size."""
     return torch.empty(-(-nbytes // _ROUNDED) * _ROUNDED, dtype=torch.uint8, device=device)[:nbytes]
 
 

@@ -1,12 +1,12 @@
 """Run one recording image through a chain of torchvision transforms by the shortest path.
 
-A transform's own ``__call__`` searches its input for images. With a single image as input, the search is unnecessary:
-``make_params`` draws and ``transform`` records. Both are the transform's own methods, so the draws are unchanged. Only
-classes that keep torchvision's ``forward`` take the short path; all others are called.
+A transform's own ``__call__`` searches its input for images. With one image as its input the search is unnecessary: the
+transform's own ``make_params`` draws, and its own ``transform`` records. Only classes that keep torchvision's
+``forward`` take this path; all others are called.
 
 If the calls that ``transform`` makes can be derived (:mod:`pipediag.remedy.templates`), they are derived once and then
-written to the tape directly. The user's own subclasses, and transforms with hooks, run in full. If an attribute of a
-transform, a method of its class or a functional changes, the calls are derived again.
+written to the tape directly. They are derived again if an attribute of the transform, a method of its class or a
+functional changes. The user's own subclasses, and transforms with hooks, always run in full.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from torchvision.transforms.v2._transform import _RandomApplyTransform
 from torchvision.transforms.v2._utils import check_type
 
 from .encoders import ENCODERS
-from .images import TENSORS, after_calls, is_recording
+from .images import TENSORS, is_recording
 from .tape import session
 from .templates import Drawn, Template, fact, templates_of
 
@@ -33,8 +33,7 @@ _MOST = 256  # limit on cached paths through one body
 
 
 def direct(link: Any) -> Draw:
-    """Return the function to call with a recording image in place of ``link``; valid while its :func:`code_of` stays
-    the same."""
+    """Return the function to call with a recording image in place of ``link``, until its :func:`code_of` changes."""
     cls: Any = type(link)
     if not _is_called_plainly(link):
         return _called(link)
@@ -43,7 +42,7 @@ def direct(link: Any) -> Draw:
         return (lambda image: image if _skips(link.p) else draw(image)) if cls is v2.RandomApply else draw
     if isinstance(link, v2.Transform) and cls.forward in (v2.Transform.forward, _RandomApplyTransform.forward):
         known = _is_torchs(cls, link.check_inputs, link.transform, link._call_kernel)
-        known = known and not any(map(callable, vars(link).values()))  # the user's own code, which may do anything
+        known = known and not any(map(callable, vars(link).values()))  # user code, which may do anything
         return _Known(link) if known else _Shortened(link)
     return _called(link)
 
@@ -82,7 +81,7 @@ def _is_torchs(*methods: Any) -> bool:
 
 
 def _called(link: Any) -> Draw:
-    """Return a function that calls the link itself, which may keep the image that it is given."""
+    """Return a function that calls the link itself, which may keep the image."""
 
     def draw(image: Any) -> Any:
         if is_recording(image):
@@ -102,15 +101,15 @@ def _in_turn(draws: list[Draw]) -> Draw:
 
 
 def _skips(p: Any) -> bool:
-    """Draw ``torch.rand(1)`` and return whether it is ``>= p``, as torchvision's classes decide. Comparing numbers
-    takes a third of the time of comparing tensors."""
+    """Return whether ``torch.rand(1) >= p``, as torchvision's classes decide. Numbers are compared in a third of the
+    time of tensors."""
     drawn = torch.rand(1)
     value = drawn.item()
     return bool(value >= p if abs(value - p) > 0.01 else drawn >= p)  # a tensor rounds p to its own dtype first
 
 
 class _Shortened:
-    """Transform called with one image as its only input."""
+    """Transform that gets one image as its only input."""
 
     def __init__(self, link: Any) -> None:
         self._link = link
@@ -146,7 +145,7 @@ def _has_own(link: Any, method: str) -> bool:
 
 
 class _Known(_Shortened):
-    """One of torchvision's own transforms, whose body is skipped once its calls are known."""
+    """One of torchvision's own transforms. Its body is skipped once its calls are known."""
 
     def __init__(self, link: Any) -> None:
         super().__init__(link)
@@ -186,7 +185,7 @@ class _Known(_Shortened):
         if not tape.open:
             tape = tape.copy()
             tape.open = True
-            image = after_calls(image, tape)
+            image = image.of(tape)
         for template in templates:
             template.onto(tape, drawn)
         return image

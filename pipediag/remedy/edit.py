@@ -1,7 +1,7 @@
 """Write the two lines that keep a remedy in the user's script: an import, and a call that wraps the loader.
 
-The statement must be certain. While the loop waits for a batch, the user's functions are on the stack, and a name that
-holds the loader there is found by identity. The edit is made only if exactly one statement assigns this name.
+The loader's statement must be certain. While the loop waits for a batch, the user's functions are on the stack, and the
+name that holds the loader there is found by identity. The edit is made only if exactly one statement assigns this name.
 """
 
 from __future__ import annotations
@@ -28,16 +28,17 @@ _NOBODY = "no variable of the script holds the loader while it trains"
 
 
 class NotCertain(Exception):
-    """Error: no single statement certainly makes the loader, for the given reason."""
+    """Error: the script cannot be edited with certainty; the message is the reason."""
 
 
 @dataclass(frozen=True)
 class Holder:
-    """Name by which the user's code knows the loader.
+    """Name that holds the loader in the user's code.
 
     Attributes:
         file: the source file.
-        function: the function whose variable it is, or ``<module>`` for a global variable. ``line`` is its first line.
+        function: the function whose variable it is, or ``<module>`` for a global variable.
+        line: the function's first line.
         name: the variable, or the attribute of the function's first argument (``self.loader``).
         devices: variables of the function and of the module that hold the device.
     """
@@ -52,8 +53,8 @@ class Holder:
 def edit_for(loader: Any, device: torch.device, cached: bool = False, **options: bool) -> Edit:
     """Return the change as a unified diff, for a loader that the user's code further up the stack is iterating.
 
-    With ``cached``, the loader is given to :func:`pipediag.cache` first. ``options`` are those of
-    :func:`pipediag.offload` that differ from the default.
+    With ``cached``, the loader goes through :func:`pipediag.cache` first. ``options`` are those of
+    :func:`pipediag.offload` that are not the default.
     """
     why = _NOBODY
     for holder in holders(loader, device):
@@ -94,7 +95,7 @@ def _holding(names: Mapping[str, Any], loader: Any) -> list[str]:
 
 
 def _holding_device(names: Mapping[str, Any], device: torch.device) -> tuple[str, ...]:
-    """Return the names of variables that hold the device; a variable called ``device`` comes first."""
+    """Return the variables that hold the device, one called ``device`` first."""
     found = [name for name, value in list(names.items()) if isinstance(value, torch.device) and _same(value, device)]
     return tuple(sorted(found, key=lambda name: (name != "device", name)))
 
@@ -113,16 +114,16 @@ def wrapped(
     """Return the source with the import and the wrapping line added.
 
     Raises:
-        NotCertain: several statements may make the loader, no statement does, or no line can be added after the one
-            that does.
+        NotCertain: not exactly one statement makes the loader, or no line can be added after it.
         SyntaxError: the source is not valid Python.
     """
     module = ast.parse(source)
     scope = _scope(module, holder)
     statement = _only_assignment(scope, holder)
     lines = source.splitlines(keepends=True)
-    first, last = lines[statement.lineno - 1], lines[(statement.end_lineno or statement.lineno) - 1]
-    indent = first.encode()[: statement.col_offset].decode()
+    after = statement.end_lineno or statement.lineno
+    first, last = lines[statement.lineno - 1], lines[after - 1]
+    indent = first.encode()[: statement.col_offset].decode()  # offsets are in bytes
     rest = last.encode()[statement.end_col_offset :].decode().strip()
     if indent.strip() or (rest and not rest.startswith("#")):
         raise NotCertain(f"line {statement.lineno} of {short(holder.file)} holds more than the loader's assignment")
@@ -132,12 +133,10 @@ def wrapped(
     loader = f"pipediag.cache({holder.name})" if cached else holder.name
     on_device = device_type != "cpu" or options.get("transforms", True)
     call = f"pipediag.offload({loader}, {device or literal}{more})" if on_device or not cached else loader
-    line = f"{indent}{holder.name} = {call}"
     end = "\r\n" if last.endswith("\r\n") else "\n"
-    after = statement.end_lineno or statement.lineno
-    if not lines[after - 1].endswith("\n"):
+    if not last.endswith("\n"):
         lines[after - 1] += end
-    lines.insert(after, line + end)
+    lines.insert(after, f"{indent}{holder.name} = {call}{end}")
     place = _import_place(module)
     if place is not None:
         lines.insert(place, "import pipediag" + end)
@@ -145,7 +144,7 @@ def wrapped(
 
 
 def _scope(module: ast.Module, holder: Holder) -> ast.AST:
-    """Return the function that the holder's name belongs to, its class for an attribute, or the module."""
+    """Return the module or function whose variable holds the loader; for an attribute, the function's class."""
     if holder.function == _MODULE:
         return module
     for node in ast.walk(module):
@@ -156,7 +155,7 @@ def _scope(module: ast.Module, holder: Holder) -> ast.AST:
 
 
 def _begin(function: ast.FunctionDef | ast.AsyncFunctionDef) -> int:
-    """Return the function's first line as Python counts it: that of its first decorator, if it has any."""
+    """Return the first line of a function's code object: that of its first decorator, if it has any."""
     return min([function.lineno, *(decorator.lineno for decorator in function.decorator_list)])
 
 
@@ -176,26 +175,23 @@ def _only_assignment(scope: ast.AST, holder: Holder) -> ast.Assign | ast.AnnAssi
 
 def _stores(scope: ast.AST, name: str, statement: ast.stmt | None = None) -> Iterator[ast.stmt]:
     """Yield the statements in this scope that assign ``name``; for an attribute, also those in its methods."""
-    owner, _, attribute = name.rpartition(".")
+    is_attribute = "." in name
     for node in ast.iter_child_nodes(scope):
         inside = node if isinstance(node, ast.stmt) else statement
-        if isinstance(node, ast.Name) and not owner and node.id == name and isinstance(node.ctx, ast.Store):
-            assert inside is not None, "names stand in statements"
-            yield inside
-        elif isinstance(node, ast.Attribute) and owner and isinstance(node.ctx, ast.Store):
-            if node.attr == attribute and isinstance(node.value, ast.Name) and node.value.id == owner:
+        if isinstance(node, (ast.Name, ast.Attribute)):
+            if isinstance(node.ctx, ast.Store) and ast.unparse(node) == name:
                 assert inside is not None, "names stand in statements"
                 yield inside
         elif isinstance(node, (ast.Global, ast.Nonlocal)) and name in node.names:
             yield node
-        if not isinstance(node, _OWN_SCOPE) or (owner and isinstance(node, _FUNCTIONS)):
+        if not isinstance(node, _OWN_SCOPE) or (is_attribute and isinstance(node, _FUNCTIONS)):
             yield from _stores(node, name, inside)
         elif isinstance(node, _FUNCTIONS) and _declares_global(node, name):
             yield node
 
 
 def _declares_global(function: ast.AST, name: str) -> bool:
-    """Return whether a nested function, at any depth, may assign a variable of an outer scope."""
+    """Return whether a nested function, or one inside it, may assign an outer variable of this name."""
     return any(isinstance(node, (ast.Global, ast.Nonlocal)) and name in node.names for node in ast.walk(function))
 
 
@@ -213,8 +209,7 @@ def _is_set_before(name: str, module: ast.Module, scope: ast.AST, statement: ast
 
 
 def _import_place(module: ast.Module) -> int | None:
-    """Return the line after which ``import pipediag`` goes (the end of the leading imports), or None if it is already
-    there."""
+    """Return the line after which ``import pipediag`` goes, the last of the leading imports; None if it is there."""
     place = 0
     for number, node in enumerate(module.body):
         is_import = isinstance(node, (ast.Import, ast.ImportFrom))
@@ -228,6 +223,6 @@ def _import_place(module: ast.Module) -> int | None:
 
 
 def unified(before: str, after: str, name: str) -> str:
-    """Return a diff for ``patch -p0``; it also handles files whose last line has no newline."""
+    """Return a diff for ``patch -p0``, also of files whose last line has no newline."""
     lines = difflib.unified_diff(before.splitlines(keepends=True), after.splitlines(keepends=True), name, name, n=3)
     return "".join(line if line.endswith("\n") else f"{line}\n\\ No newline at end of file\n" for line in lines)

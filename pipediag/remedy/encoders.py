@@ -2,8 +2,8 @@
 
 Each function of :data:`ENCODERS` takes the state of a recording image (its shape and dtype) and the arguments of the
 functional of that name in ``torchvision.transforms.v2.functional``. It returns the ops to replay, an empty list if the
-call changes nothing. It reads no pixels. The arithmetic that torchvision does on Python floats before it touches a
-pixel (matrices, output sizes, anchors) is done here, in the worker, so that a replay only needs numbers.
+call changes nothing. It reads no pixels. The worker also does torchvision's arithmetic on Python floats here (matrices,
+output sizes, anchors), so that a replay only needs numbers.
 
 A transform calls its functional many times with the same settings and different drawn values. The functions of
 :data:`PREPARED` do the work that depends on the state and the settings only, once; they return a function of the drawn
@@ -12,23 +12,23 @@ values.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
-from .batched.warp import affine_numbers, perspective_numbers, rotate_numbers
-from .ops import NotRecordable, Op, Shape, State, inside
+from .batched.warp_numbers import affine_numbers, perspective_numbers, rotate_numbers
+from .ops import NotRecordable, Op, State, inside
 
-Interpolation = str
 #: Returns the ops to replay for drawn values.
 Encode = Callable[..., list[Op]]
 
 INTERPOLATIONS = {0: "nearest", 1: "lanczos", 2: "bilinear", 3: "bicubic", 4: "box", 5: "hamming"}  # Pillow's numbers
 
 
-def interpolation_name(given: Any) -> Interpolation:
+def interpolation_name(given: Any) -> str:
     """Return the name of a mode given as a string, an ``InterpolationMode`` or Pillow's number."""
     if isinstance(given, int):
         return INTERPOLATIONS[given]
@@ -61,7 +61,7 @@ def pair(given: Any) -> tuple[Any, Any]:
 
 
 def paddings(padding: Any) -> tuple[int, int, int, int]:
-    """Return (left, top, right, bottom)."""
+    """Return (left, top, right, bottom) in pixels."""
     given = [padding] if isinstance(padding, int) else list(padding)
     left, top, right, bottom = {1: given * 4, 2: given * 2, 4: given}[len(given)]
     return int(left), int(top), int(right), int(bottom)
@@ -74,48 +74,29 @@ def fills(fill: Any) -> tuple[float, ...] | None:
     return tuple(float(v) for v in fill) if isinstance(fill, Sequence) else (float(fill),)
 
 
-def _one(
-    name: str,
-    state: State,
-    *numbers: float,
-    static: tuple[Any, ...] = (),
-    shape: Shape | None = None,
-    dtype: torch.dtype | None = None,
-) -> list[Op]:
-    return [Op(name, static, numbers, state.shape if shape is None else shape, dtype or state.dtype)]
-
-
-def _op(
-    name: str,
-    state: State,
-    static: tuple[Any, ...] = (),
-    shape: Shape | None = None,
-    dtype: torch.dtype | None = None,
-) -> Op:
-    """Return an op without numbers, to be completed by :meth:`Op.given`."""
-    return Op(name, static, (), state.shape if shape is None else shape, dtype or state.dtype)
-
-
 def horizontal_flip(state: State) -> list[Op]:
-    return _one("horizontal_flip", state)
+    return [state.op("horizontal_flip")]
 
 
 def vertical_flip(state: State) -> list[Op]:
-    return _one("vertical_flip", state)
+    return [state.op("vertical_flip")]
 
 
 def crop(state: State, top: int, left: int, height: int, width: int) -> list[Op]:
     return prepare_crop(state)(top, left, height, width)
 
 
+_SIZES = 16  # limit on ops without numbers to reuse; most transforms have one output size
+
+
 def prepare_crop(state: State) -> Encode:
-    op = _op("crop", state, state.size)  # reused while the requested size stays the same; it seldom changes
+    @functools.lru_cache(_SIZES)
+    def sized(*size: int) -> Op:
+        return state.op("crop", static=size, shape=state.resized(*size))
 
     def encode(top: int, left: int, height: int, width: int) -> list[Op]:
-        nonlocal op
-        if op.shape[-2:] != (height, width):
-            op = _op("crop", state, (height, width), state.resized(height, width))
-        return [] if top == left == 0 and op.shape == state.shape else [op.given(top, left)]
+        whole = top == left == 0 and (height, width) == state.size
+        return [] if whole else [sized(height, width).given(top, left)]
 
     return encode
 
@@ -126,8 +107,7 @@ def center_crop(state: State, output_size: Any) -> list[Op]:
 
 
 def _anchor(old: int, new: int) -> int:
-    """Return where a central crop begins. It is negative if the crop is larger than the image, which is padded with
-    zeros."""
+    """Return where a central crop begins, in pixels; negative if the crop is larger than the image."""
     return -((new - old) // 2) if new > old else round((old - new) / 2.0)
 
 
@@ -146,24 +126,19 @@ def _resized(state: State, size: tuple[int, int], interpolation: Any, antialias:
 def prepare_resized_crop(
     state: State, size: Any, interpolation: Any = "bilinear", antialias: bool | None = True
 ) -> Encode:
-    ops: dict[tuple[int, int], Op] = {}  # reused as in prepare_crop
+    @functools.lru_cache(_SIZES)
+    def sized(new: tuple[int, int]) -> Op:
+        return _resampled(state, new, interpolation, antialias)
 
     def encode(top: int, left: int, height: int, width: int) -> list[Op]:
         box = (top, left, height, width)
         new = output_size((height, width), size, None)
         if inside(box, state.size) and new != (height, width):
-            if new not in ops:
-                if len(ops) >= _SIZES:
-                    ops.clear()
-                ops[new] = _resampled(state, new, interpolation, antialias)
-            return [ops[new].given(*box)]
+            return [sized(new).given(*box)]
         cut = state._replace(shape=state.resized(height, width))
         return crop(state, *box) + _resized(cut, new, interpolation, antialias)
 
     return encode
-
-
-_SIZES = 16  # limit on reused ops; few results have more sizes than one
 
 
 def _resampled(state: State, size: tuple[int, int], interpolation: Any, antialias: bool | None) -> Op:
@@ -171,9 +146,9 @@ def _resampled(state: State, size: tuple[int, int], interpolation: Any, antialia
     if mode in ("lanczos", "box", "hamming"):
         raise NotRecordable(f"resizing with interpolation={mode!r} has no kernel on the device")
     if state.dtype == torch.bool and mode in ("bilinear", "bicubic"):
-        raise NotRecordable("truth values are interpolated")
+        raise NotRecordable("boolean pixels are interpolated")
     smooth = mode in ("bilinear", "bicubic") and bool(antialias)
-    return _op("resample", state, (*size, mode, smooth, state.fixed, None), state.resized(*size))
+    return state.op("resample", static=(*size, mode, smooth, state.fixed, None), shape=state.resized(*size))
 
 
 def pad(state: State, padding: Any, fill: Any = None, padding_mode: str = "constant") -> list[Op]:
@@ -183,11 +158,11 @@ def pad(state: State, padding: Any, fill: Any = None, padding_mode: str = "const
     height, width = state.size
     shape = state.resized(height + top + bottom, width + left + right)
     static = ((left, top, right, bottom), fills(fill), padding_mode)
-    return _one("pad", state, static=static, shape=shape)
+    return [state.op("pad", static=static, shape=shape)]
 
 
 def prepare_affine(state: State, interpolation: Any = "nearest", fill: Any = None, center: Any = None) -> Encode:
-    op = _op("affine", state, _warped(state, interpolation, fill))
+    op = state.op("affine", static=_warped(state, interpolation, fill))
 
     def encode(angle: float, translate: Any, scale: float, shear: Any) -> list[Op]:
         shears = (float(shear), 0.0) if isinstance(shear, (int, float)) else tuple(float(s) for s in shear)
@@ -200,18 +175,17 @@ def prepare_affine(state: State, interpolation: Any = "nearest", fill: Any = Non
 def prepare_rotate(
     state: State, interpolation: Any = "nearest", expand: bool = False, center: Any = None, fill: Any = None
 ) -> Encode:
-    op: Op | None = None  # reused as in prepare_crop, while the output size stays the same
+    @functools.lru_cache(_SIZES)
+    def sized(size: tuple[int, int]) -> Op:
+        return state.op("rotate", static=(*size, *_warped(state, interpolation, fill)), shape=state.resized(*size))
 
     def encode(angle: float) -> list[Op]:
-        nonlocal op
         turns = _quarter_turns(state, angle, expand, center)
         if turns is not None:
             height, width = state.size if turns % 2 == 0 else state.size[::-1]
-            return _one("turn", state, static=(turns,), shape=state.resized(height, width)) if turns else []
+            return [state.op("turn", static=(turns,), shape=state.resized(height, width))] if turns else []
         numbers, size = rotate_numbers(*state.size, angle, expand, center)
-        if op is None or op.shape[-2:] != size:
-            op = _op("rotate", state, (*size, *_warped(state, interpolation, fill)), state.resized(*size))
-        return [op.given(*numbers)]
+        return [sized(size).given(*numbers)]
 
     return encode
 
@@ -247,12 +221,8 @@ def perspective(
 def prepare_perspective(
     state: State, startpoints: Any, endpoints: Any, interpolation: Any = "bilinear", fill: Any = None
 ) -> Encode:
-    op = _op("perspective", state, _warped(state, interpolation, fill))
-
-    def encode(coefficients: Any) -> list[Op]:
-        return [op.given(*perspective_numbers(startpoints, endpoints, coefficients))]
-
-    return encode
+    op = state.op("perspective", static=_warped(state, interpolation, fill))
+    return lambda coefficients: [op.given(*perspective_numbers(startpoints, endpoints, coefficients))]
 
 
 def elastic(state: State, displacement: Tensor, interpolation: Any = "bilinear", fill: Any = None) -> list[Op]:
@@ -260,7 +230,7 @@ def elastic(state: State, displacement: Tensor, interpolation: Any = "bilinear",
     if tuple(displacement.shape) != (1, height, width, 2):
         raise NotRecordable(f"a displacement of shape {tuple(displacement.shape)} does not fit the image")
     static = _warped(state, interpolation, fill)
-    return [Op("elastic", static, (), state.shape, state.dtype, displacement[0].to(torch.float32))]
+    return [state.op("elastic", static=static, bulk=displacement[0].to(torch.float32))]
 
 
 def five_crop(state: State, size: Any) -> tuple[list[Op], ...]:
@@ -276,14 +246,14 @@ def five_crop(state: State, size: Any) -> tuple[list[Op], ...]:
 
 def ten_crop(state: State, size: Any, vertical_flip: bool = False) -> tuple[list[Op], ...]:
     """Return the ops of :func:`five_crop`, and the same for the flipped image."""
-    flipped = _one("vertical_flip" if vertical_flip else "horizontal_flip", state)
+    flipped = state.op("vertical_flip" if vertical_flip else "horizontal_flip")
     five = five_crop(state, size)
-    return (*five, *(flipped + cut for cut in five))
+    return (*five, *([flipped, *cut] for cut in five))
 
 
 def _prepare_factor(name: str) -> Callable[[State], Encode]:
     def prepare(state: State) -> Encode:
-        op = _op(name, _levelled(name, state))
+        op = _levelled(name, state).op(name)
         return lambda factor: [op.given(float(factor))]
 
     return prepare
@@ -301,23 +271,19 @@ def _levelled(name: str, state: State) -> State:
 
 
 def adjust_gamma(state: State, gamma: float, gain: float = 1) -> list[Op]:
-    return _one("adjust_gamma", _levelled("gamma", state), float(gamma), static=(float(gain),))
+    return [_levelled("gamma", state).op("adjust_gamma", float(gamma), static=(float(gain),))]
 
 
 def _plain(name: str) -> Callable[..., list[Op]]:
-    def encode(state: State) -> list[Op]:
-        return _one(name, _levelled(name, state))
-
-    return encode
+    return lambda state: [_levelled(name, state).op(name)]
 
 
-def rgb_to_grayscale(state: State, num_output_channels: int = 1) -> list[Op]:
+def rgb_to_grayscale(state: State, num_output_channels: int = 1, *, name: str = "grayscale") -> list[Op]:
     if num_output_channels not in (1, 3):
         raise NotRecordable("a grey image has one channel or three")
-    shape = (num_output_channels, *state.shape[-2:])
     if state.channels == num_output_channels == 1:
         return []
-    return _one("grayscale", state, static=(num_output_channels,), shape=shape)
+    return [state.op(name, static=(num_output_channels,), shape=(num_output_channels, *state.size))]
 
 
 def grayscale_to_rgb(state: State) -> list[Op]:
@@ -325,7 +291,7 @@ def grayscale_to_rgb(state: State) -> list[Op]:
 
 
 def permute_channels(state: State, permutation: Any) -> list[Op]:
-    return _one("permute_channels", state, *(int(i) for i in permutation))
+    return [state.op("permute_channels", *(int(i) for i in permutation))]
 
 
 def gaussian_blur(state: State, kernel_size: Any, sigma: Any = None) -> list[Op]:
@@ -334,7 +300,7 @@ def gaussian_blur(state: State, kernel_size: Any, sigma: Any = None) -> list[Op]
 
 def prepare_gaussian_blur(state: State, kernel_size: Any) -> Encode:
     kernel = pair(kernel_size)
-    op = _op("gaussian_blur", state, kernel)
+    op = state.op("gaussian_blur", static=kernel)
 
     def encode(sigma: Any = None) -> list[Op]:
         across, down = pair([side * 0.15 + 0.35 for side in kernel] if sigma is None else sigma)
@@ -346,9 +312,9 @@ def prepare_gaussian_blur(state: State, kernel_size: Any) -> Encode:
 def gaussian_noise(state: State, mean: float = 0.0, sigma: float = 0.1, clip: bool = True) -> list[Op]:
     """Draw the noise here, from the generator that torchvision would use."""
     if state.strided:
-        raise NotRecordable("noise is drawn in the order in which the pixels lie, which is unusual here")
+        raise NotRecordable("noise is drawn in the order of the pixels in memory, which is unusual here")
     drawn = torch.randn(state.shape, dtype=state.dtype if state.dtype.is_floating_point else torch.float32)
-    return [Op("gaussian_noise", (float(mean), float(sigma), bool(clip)), (), state.shape, state.dtype, drawn)]
+    return [state.op("gaussian_noise", static=(float(mean), float(sigma), bool(clip)), bulk=drawn)]
 
 
 def erase(state: State, i: int, j: int, h: int, w: int, v: Tensor, inplace: bool = False) -> list[Op]:
@@ -356,16 +322,16 @@ def erase(state: State, i: int, j: int, h: int, w: int, v: Tensor, inplace: bool
     if v.numel() in (1, state.channels) and v.shape[-1] == v.shape[-2] == 1:
         values = v.flatten().tolist()
         values = values * state.channels if len(values) == 1 else values
-        return _one("erase", state, i, j, h, w, *values)
+        return [state.op("erase", i, j, h, w, *values)]
     drawn = v.to(torch.float32).expand(state.channels, h, w)
-    return [Op("erase_drawn", (), (i, j, h, w), state.shape, state.dtype, drawn)]
+    return [state.op("erase_drawn", i, j, h, w, bulk=drawn)]
 
 
 def normalize(state: State, mean: Any, std: Any, inplace: bool = False) -> list[Op]:
     means, stds = tuple(map(float, mean)), tuple(map(float, std))
     if {len(means), len(stds)} - {1, state.channels}:
         raise NotRecordable(f"{len(means)} means for {state.channels} channels")
-    return _one("normalize", state, static=(means, stds))
+    return [state.op("normalize", static=(means, stds))]
 
 
 def to_dtype(state: State, dtype: torch.dtype = torch.float, scale: bool = False) -> list[Op]:
@@ -373,7 +339,7 @@ def to_dtype(state: State, dtype: torch.dtype = torch.float, scale: bool = False
 
 
 def _converted(state: State, dtype: torch.dtype, how: str) -> list[Op]:
-    return [] if state.dtype == dtype else _one("to_dtype", state, static=(dtype, how), dtype=dtype)
+    return [] if state.dtype == dtype else [state.op("to_dtype", static=(dtype, how), dtype=dtype)]
 
 
 def convert_image_dtype(state: State, dtype: torch.dtype = torch.float) -> list[Op]:

@@ -1,9 +1,9 @@
 """Say of each op whether it gives the CPU's pixels by construction, or how far they may be off.
 
-A certificate compares samples. For other samples only the construction counts: an op is exact if it copies pixels,
-computes in integers, or rounds each step once, in the order of torchvision's function on the CPU or of Pillow's. The
-others take sums in an order that the CPU's library chooses, or call its power function. A sum that lies between two
-levels may then be rounded to the other one, and a warp may pick the neighbour of a pixel.
+A certificate only compares samples. On other samples an op is exact if it copies pixels, computes in integers, or
+rounds each step once, in the order of torchvision's function on the CPU or of Pillow's. The other ops call the CPU's
+power function, or take sums whose order the CPU's library chooses. Such a sum may be rounded to the next level, and a
+warp may pick the neighbour of a pixel.
 
 ``tests/remedy/test_exactness.py`` compares every op that is called exact here with torchvision, on random images.
 """
@@ -29,12 +29,14 @@ UNBOUNDED = "without a known bound"
 
 
 class Input(NamedTuple):
-    """What an op is applied to: an image of this shape and dtype, by Pillow, or by a function of torchvision's v1 or
-    v2."""
+    """Image to which an op is applied."""
 
     shape: Shape
     dtype: torch.dtype
-    by: Literal["v2", "v1", "pillow"] = "v2"
+    by: Literal["v2", "v1", "pillow"] = "v2"  # whose function the op replays: torchvision's, or Pillow's
+
+
+Rule: TypeAlias = Callable[[Op, Input], Deviation]
 
 
 def deviations(ops: Sequence[Op], given: Input) -> list[str]:
@@ -48,20 +50,16 @@ def deviations(ops: Sequence[Op], given: Input) -> list[str]:
     return found
 
 
-def _unbounded(op: Op, given: Input) -> Deviation:
-    return UNBOUNDED
+def _always(deviation: Deviation) -> Rule:
+    return lambda op, given: deviation
 
 
-def _neighbour(op: Op, given: Input) -> Deviation:
-    return NEIGHBOUR
-
-
-def _exact(op: Op, given: Input) -> Deviation:
-    return None
+_exact = _always(None)
+_unbounded = _always(UNBOUNDED)
 
 
 def _rounded_once(op: Op, given: Input) -> Deviation:
-    """Half precision and float64 were not compared."""
+    """Return exact, except for half precision and float64, which were not compared."""
     return None if given.dtype in (torch.uint8, torch.float32) else LAST_DIGITS
 
 
@@ -70,7 +68,7 @@ def _approximate(op: Op, given: Input) -> Deviation:
 
 
 def _blended(op: Op, given: Input) -> Deviation:
-    """Kernels fuse a product and a sum, as vectorized code does on the CPU."""
+    """Return exact if the CPU rounds a product and a sum once, as the kernels do."""
     return _rounded_once(op, given) if _cpu_fuses(alike=False) else _approximate(op, given)
 
 
@@ -82,7 +80,7 @@ def _blended_with_mean(op: Op, given: Input) -> Deviation:
 
 
 def _sharpened(op: Op, given: Input) -> Deviation:
-    """The smoothed bytes are whole numbers for any order of the sum."""
+    """Return exact for bytes: their smoothed sum is a whole number in any order."""
     return _blended(op, given) if given.dtype == torch.uint8 else _approximate(op, given)
 
 
@@ -96,8 +94,8 @@ def _warped(op: Op, given: Input) -> Deviation:
     return NEIGHBOUR if "nearest" in op.static else _approximate(op, given)
 
 
-#: By the name of the op. All others are without a known bound, such as the user's own code.
-RULES: dict[str, Callable[[Op, Input], Deviation]] = {
+#: By the name of the op. No bound is known for any other, such as the user's own code.
+RULES: dict[str, Rule] = {
     # pixels are copied
     "horizontal_flip": _exact,
     "vertical_flip": _exact,
@@ -138,7 +136,7 @@ RULES: dict[str, Callable[[Op, Input], Deviation]] = {
     "adjust_contrast": _blended_with_mean,
     "adjust_sharpness": _sharpened,
     "resample": _resized,
-    # other orders of a sum, other libraries
+    # sums in another order, functions of another library
     "adjust_gamma": _approximate,
     "gaussian_blur": _approximate,
     "affine": _warped,
@@ -147,9 +145,9 @@ RULES: dict[str, Callable[[Op, Input], Deviation]] = {
     "elastic": _warped,
 }
 
-#: Where the functions of v1 round otherwise than those of v2, whose arithmetic the kernels repeat.
-RULES_OF_V1: dict[str, Callable[[Op, Input], Deviation]] = {
-    "turn": _neighbour,
+#: Functions of v1 that round differently from those of v2, whose arithmetic the kernels repeat.
+RULES_OF_V1: dict[str, Rule] = {
+    "turn": _always(NEIGHBOUR),
     "grayscale": _approximate,
     "autocontrast": _approximate,
     "adjust_hue": _approximate,
@@ -158,14 +156,14 @@ RULES_OF_V1: dict[str, Callable[[Op, Input], Deviation]] = {
     "adjust_sharpness": _approximate,
 }
 
-#: Vectorized code of the CPU takes two vectors of up to 16 numbers at a time; the rest is computed one by one.
+#: Vectorized code on the CPU takes two vectors of up to 16 numbers at a time, and the rest one by one.
 _VECTOR = 32
 
 
 @functools.cache
 def _cpu_fuses(alike: bool) -> bool:
-    """Return whether torch on this CPU rounds ``x + factor * y`` only once, up to the last of a number of pixels that
-    fills no vector. It depends on the release if ``y`` is one number for all pixels (``alike``)."""
+    """Return whether torch on this CPU rounds ``x + factor * y`` only once, also for the last pixels, which fill no
+    vector. If ``y`` is one number for all pixels (``alike``), that depends on the release."""
     generator = torch.Generator().manual_seed(0)
     for _ in range(16):
         x, y = torch.rand(2, 3, 5, 19, generator=generator)

@@ -1,8 +1,8 @@
 """Compute a short digest of a transform that changes with its code and with the values it holds.
 
-Equal digests do not prove equal behaviour: other code, in a library for example, may have changed. Before the
-transforms are tried again, the digests are compared with those of a saved plan. The user's own code moves to the device
-only if its digest is the same after the calls that prove it.
+Equal digests do not prove equal behaviour: other code, in a library for example, may have changed. A saved plan holds
+digests, which must be the same when its transforms are tried again. The user's own code moves to the device only if the
+calls that prove it leave its digest the same.
 """
 
 from __future__ import annotations
@@ -19,8 +19,16 @@ from typing import Any
 
 import torch
 
-from ..usercode.contents import NAMESPACES, class_values, closed_over, globals_of, is_library, is_record, slot_values
-from ..usercode.slots import names_in
+from ..usercode.contents import (
+    NAMESPACES,
+    class_values,
+    closed_over,
+    globals_of,
+    is_library,
+    is_record,
+    names_in,
+    slot_values,
+)
 
 #: Types whose values are identified by their repr.
 _PLAIN = (
@@ -34,16 +42,15 @@ _BUILTIN = (
 )
 _CONTAINERS = (list, tuple, dict, set, frozenset)
 _WRAPPERS = (functools.partial, types.MethodType, staticmethod, classmethod, property)
-#: A generator's state is not part of a transform's behaviour.
+#: Types whose state is not part of a transform's behaviour.
 _GENERATORS = (random.Random, torch.Generator)
 
 
 def digest(obj: Any, meet: Callable[[Any], None] = lambda value: None, named_only: bool = False) -> str:
     """Return sixteen hexadecimal digits, the same in every process with the same code and values.
 
-    ``meet`` is called with every object inside before it is read, and may raise. With ``named_only``, a namespace of
-    settings that a function reads, such as parsed arguments, counts by the attributes that the function names: a plan
-    should survive another number of epochs.
+    ``meet`` is called with every object before it is read, and may raise. With ``named_only``, only those settings in a
+    namespace count, such as parsed arguments, that a function names: another number of epochs should change no digest.
     """
     hashed = hashlib.sha256()
     seen: dict[int, int] = {}
@@ -57,14 +64,14 @@ def digest(obj: Any, meet: Callable[[Any], None] = lambda value: None, named_onl
             continue
         seen[id(value)] = len(seen)
         meet(value)
-        word, inside = _told(value, value is obj, named_only)
+        word, inside = _described(value, value is obj, named_only)
         hashed.update(f"{type(value).__qualname__} {len(inside)} ".encode() + word + b";")
         pending.extend(reversed(inside))
     return hashed.hexdigest()[:16]
 
 
 def shows_changes(value: Any) -> bool:
-    """Return whether every change of an object changes the digest, changes of the objects inside it aside."""
+    """Return whether every change of an object changes the digest, apart from changes of the objects inside it."""
     numpy = sys.modules.get("numpy")
     if numpy is not None and isinstance(value, (numpy.ndarray, numpy.generic)):
         return not value.dtype.hasobject and not getattr(value, "__dict__", None)
@@ -78,9 +85,11 @@ def shows_changes(value: Any) -> bool:
     return isinstance(value, (enum.Enum, *code)) or is_record(value)
 
 
-def _told(value: Any, outermost: bool, named_only: bool) -> tuple[bytes, list[Any]]:
-    """Return the bytes that describe one object, and the objects inside it; inside a library's function, only those it
-    closes over, which may be the user's, unless it is the ``outermost`` object."""
+def _described(value: Any, outermost: bool, named_only: bool) -> tuple[bytes, list[Any]]:
+    """Return the bytes that describe one object, and the objects inside it.
+
+    Inside a library's function these are only what it closes over, which may be the user's, unless it is ``outermost``.
+    """
     if isinstance(value, _PLAIN):
         return repr(value).encode(), []
     if isinstance(value, enum.Enum):
@@ -108,8 +117,10 @@ def _told(value: Any, outermost: bool, named_only: bool) -> tuple[bytes, list[An
     if isinstance(value, types.CodeType):
         return value.co_code, [value.co_names, value.co_consts]
     if isinstance(value, type):
-        own = [] if is_library(value) else [*sorted(class_values(value).items(), key=lambda item: item[0])]
-        return _name(value).encode(), [*own, *([] if is_library(value) else value.__bases__)]
+        if is_library(value):
+            return _name(value).encode(), []
+        values = sorted(class_values(value).items(), key=lambda item: item[0])
+        return _name(value).encode(), [*values, *value.__bases__]
     if isinstance(value, (types.BuiltinFunctionType, types.MethodWrapperType)):
         return value.__name__.encode(), [value.__self__]
     if isinstance(value, (*_GENERATORS, *_BUILTIN)):
@@ -140,9 +151,8 @@ def _is_readable(tensor: torch.Tensor) -> bool:
 
 
 def _inside_function(fn: types.FunctionType, named_only: bool) -> Iterator[Any]:
-    """Yield the code and the values that it uses in addition to its arguments."""
-    # Not the source, which changes when the user edits the script while it runs.
-    yield fn.__code__
+    """Yield the function's code and the values that it uses in addition to its arguments."""
+    yield fn.__code__  # not the source, which the user may edit while the script runs
     yield from (fn.__defaults__, fn.__kwdefaults__, *sorted(fn.__dict__.items()))
     names = set(names_in(fn.__code__))
     for name, value in sorted({**globals_of(fn), **closed_over(fn)}.items()):

@@ -1,30 +1,28 @@
 """Fuse a sample's ops for the device's fused kernels: fewer launches, and each image is read and written less often.
 
-Colour ops on the same pixels become one op, ``pixels``: a small program that one launch runs for all samples, each in
-its own order. A conversion joins the resize after it, a normalization the blur before it. Only ops on uint8 and float32
-images are fused: pixel ops with one or three channels, resize, warps and blur with up to four. Other ops stay for the
-eager kernels.
+Colour ops and flips that follow each other become one op, ``pixels`` (:mod:`.pixel_programs`). A conversion joins the
+resize after it, a normalization the blur before it. Only ops on uint8 and float32 images are fused: colour ops with one
+or three channels, resize, warps and blur with up to four. Other ops stay for the eager kernels.
 
-The result for a track depends on the kinds of its ops and on one more question: whether a crop lies inside the image.
-So the fusion is computed once for all samples that go the same way; per sample only the numbers are assembled.
+The result for a track depends on the kinds of its ops, and on whether a crop lies inside the image. So the fusion is
+computed once for all samples with the same kinds; for each sample only the numbers are assembled.
 """
 
 from __future__ import annotations
 
 import functools
 import operator
-from array import array
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import torch
 
 from .ops import EACH_PIXEL, Kind, Op, Shape, Track, inside, op_of
-from .triton.pixels import CONTRASTS, FLIP_HORIZONTALLY, FLIP_VERTICALLY, PixelOp, encode
+from .pixel_programs import DTYPES, Codes, codes_of, is_pixel_op, operands_of
 
 Ops = tuple[Op, ...]
 
-#: Ops with a faster kernel, and the extra static values it takes: a conversion before, a normalization after.
+#: Ops with a fused kernel, and its further static values: for a conversion before, or a normalization after.
 _ALSO_FAST: dict[str, tuple[None, ...]] = {
     "resample": (None,),
     "affine": (),
@@ -36,71 +34,15 @@ _ALSO_FAST: dict[str, tuple[None, ...]] = {
     "equalize": (),
     "pillow_autocontrast": (),
 }
-#: Of these, the ones whose faster kernel takes uint8 only.
+#: Of these, the ones whose fused kernel takes uint8 only.
 _ON_BYTES = frozenset({"equalize", "pillow_autocontrast"})
-#: Fill values and means of up to this many channels are passed as kernel arguments.
+#: Maximum number of channels whose fill values and means are passed as kernel arguments.
 _CHANNELS = 4
-_FLIPS = {"horizontal_flip": FLIP_HORIZONTALLY, "vertical_flip": FLIP_VERTICALLY}
-_CODES = {
-    "adjust_brightness": PixelOp.BRIGHTNESS,
-    "adjust_contrast": PixelOp.CONTRAST,
-    "adjust_saturation": PixelOp.SATURATION,
-    "adjust_hue": PixelOp.HUE,
-    "adjust_gamma": PixelOp.GAMMA,
-    "grayscale": PixelOp.GRAYSCALE,
-    "invert": PixelOp.INVERT,
-    "solarize": PixelOp.SOLARIZE,
-    "posterize": PixelOp.POSTERIZE,
-    "pillow_adjust_brightness": PixelOp.BRIGHTNESS,  # the same arithmetic
-    "pillow_adjust_contrast": PixelOp.PILLOW_CONTRAST,
-    "pillow_adjust_saturation": PixelOp.PILLOW_SATURATION,
-    "pillow_adjust_hue": PixelOp.PILLOW_HUE,
-    "pillow_grayscale": PixelOp.PILLOW_GRAYSCALE,
-    "pillow_point": PixelOp.POINT,
-}
-_ON_PIXELS = {*_FLIPS, *_CODES, "to_dtype", "normalize"}
-_TO_FLOAT = {"multiply": (1.0 / 255.0, 1.0), "divide": (1.0, 255.0), "cast": (1.0, 1.0)}
-_TO_UINT8 = {"multiply": (255.0 + 1.0 - 1e-3,), "cast": (1.0,)}
-_DTYPES = (torch.uint8, torch.float32)
-_WAYS = 1024  # limit on cached ways
-
-
-class Codes(NamedTuple):
-    """Program without its operands. These follow it in the numbers of an op, two for each code.
-
-    Attributes:
-        contrasts: the number of codes that need the image's mean.
-        points: indices of the codes that take a table; their first operand is the table itself.
-        pillow: whether some codes are Pillow's.
-    """
-
-    flips: int
-    contrasts: int
-    codes: tuple[int, ...]
-    points: tuple[int, ...]
-    pillow: bool
-
-
-class Programs(NamedTuple):
-    """Arguments of one launch.
-
-    Attributes:
-        numbers: int32: the flips of each sample, then the codes of each, then all tables, four levels in a number.
-        operands: two for each code.
-        longest: the largest number of codes in a program; shorter ones are padded with the code that ends them.
-        contrasts: the largest number of codes in a program that need the image's mean.
-        pillow: whether some codes are Pillow's.
-    """
-
-    numbers: array[int]
-    operands: array[float]
-    longest: int
-    contrasts: int
-    pillow: bool
+_WAYS = 1024  # limit on cached fusions
 
 
 def fused(track: Track, shape: Shape, dtype: torch.dtype) -> Track:
-    """Return the fused ops and their sites for an image of ``shape`` and ``dtype``."""
+    """Return the fused ops and their sites for an image of ``shape`` (channels first) and ``dtype``."""
     ops, sites = track
     return _way(tuple([op.kind for op in ops]), sites, tuple(shape[:-2]), dtype).fused(ops, shape)
 
@@ -110,10 +52,14 @@ class _Part(NamedTuple):
 
     kind: Kind
     site: float
-    at: int  # index of the source op in the unfused track, which has the numbers and the shape
-    cut: Shape = ()  # height and width that replace the shape's, if a crop was moved before the op
-    box: int | None = None  # index of the crop that serves as this resize's box
+    at: int  # index in the unfused track of the op that has the numbers and the shape
+    cut: Shape = ()  # height and width in place of the shape's, if a crop was moved before the op
+    box: int | None = None  # index of the crop that is this resize's box
     run: tuple[_Part, ...] = ()  # the ops that form one program
+
+    @property
+    def codes(self) -> Codes:
+        return codes_of([part.kind for part in self.run])
 
 
 class _Way:
@@ -175,8 +121,7 @@ def _fused(parts: Sequence[_Part], channels: Shape, dtype: torch.dtype) -> list[
 
     def end_run() -> None:
         if run:
-            # Offset from the site of the op before, so that samples with one op less before theirs still share the
-            # site.
+            # Half a site after the op before, so that samples with one op less in the run share the site.
             site = (made[-1].site if made else -1) + 0.5
             alone = len(run) == 1 and run[0].kind.name == "to_dtype"
             made.append(run[0]._replace(site=site) if alone else _program(run, site))
@@ -184,7 +129,7 @@ def _fused(parts: Sequence[_Part], channels: Shape, dtype: torch.dtype) -> list[
             run.clear()
 
     for part in parts:
-        if _is_pixel_op(part.kind, *before):
+        if is_pixel_op(part.kind, *before):
             begun = begun if run else before[1]
             run.append(part)
             if part.kind.name == "normalize":  # must be last
@@ -199,15 +144,6 @@ def _fused(parts: Sequence[_Part], channels: Shape, dtype: torch.dtype) -> list[
     return _joined(made, taken)
 
 
-def _is_pixel_op(kind: Kind, channels: Shape, dtype: torch.dtype) -> bool:
-    if kind.name not in _ON_PIXELS or dtype not in _DTYPES or channels not in ((1,), (3,)) or kind.channels != channels:
-        return False
-    if kind.name == "to_dtype":
-        known: dict[str, Any] = _TO_UINT8 if kind.dtype == torch.uint8 else _TO_FLOAT
-        return bool(kind.dtype in _DTYPES and kind.static[1] in known)
-    return bool(kind.name != "normalize" or dtype == torch.float32)
-
-
 def _program(run: Sequence[_Part], site: float) -> _Part:
     last = run[-1]
     normalized = last.kind.static if last.kind.name == "normalize" else (None, None)
@@ -217,14 +153,14 @@ def _program(run: Sequence[_Part], site: float) -> _Part:
 
 def _fast(kind: Kind, channels: Shape, dtype: torch.dtype) -> Kind:
     few = not channels or channels[0] <= _CHANNELS
-    known = (torch.uint8,) if kind.name in _ON_BYTES else _DTYPES
+    known = (torch.uint8,) if kind.name in _ON_BYTES else DTYPES
     if kind.name in _ALSO_FAST and dtype in known and kind.dtype == dtype and few and not _is_pillows_alone(kind):
         return Kind(f"fast_{kind.name}", kind.static + _ALSO_FAST[kind.name], kind.channels, dtype)
     return kind
 
 
 def _is_pillows_alone(kind: Kind) -> bool:
-    """Return whether it is a resize of a Pillow image by a filter for which there is no fused kernel."""
+    """Return whether the op resizes a Pillow image by a filter that has no fused kernel."""
     return kind.name == "resample" and kind.static[-1] is not None and kind.static[2] not in ("bilinear", "bicubic")
 
 
@@ -254,7 +190,7 @@ def _only_blurs(kind: Kind) -> bool:
 
 
 def _only_normalizes(part: _Part) -> bool:
-    return bool(part.run) and part.kind.static[1] is not None and _codes(part.run)[:3] == (0, 0, ())
+    return bool(part.run) and part.kind.static[1] is not None and part.codes[:3] == (0, 0, ())
 
 
 # ---- the ops of a sample
@@ -276,9 +212,9 @@ def _made(part: _Part, track: Sequence[_Part]) -> Callable[[Ops], Op]:
 
 
 def _made_program(part: _Part) -> Callable[[Ops], Op]:
-    kind, at, codes = part.kind, part.at, _codes(part.run)
+    kind, at, codes = part.kind, part.at, part.codes
     cut = (*kind.channels, *part.cut) if part.cut else None
-    steps = [(one.at, _operands(one.kind)) for one in part.run if _code(one.kind) is not None]
+    steps = [(one.at, operands) for one in part.run if (operands := operands_of(one.kind)) is not None]
 
     def make(ops: Ops) -> Op:
         numbers: list[Any] = [codes]
@@ -287,75 +223,3 @@ def _made_program(part: _Part) -> Callable[[Ops], Op]:
         return op_of((kind, cut or ops[at].shape, tuple(numbers), None))
 
     return make
-
-
-def _codes(run: Sequence[_Part]) -> Codes:
-    flips, codes = 0, []
-    for part in run:
-        code = _code(part.kind)
-        if code is not None:
-            codes.append(int(code))
-        flips ^= _FLIPS.get(part.kind.name, 0)
-    contrasts = sum(code in CONTRASTS for code in codes)
-    points = tuple([k for k, code in enumerate(codes) if code == PixelOp.POINT])
-    return Codes(flips, contrasts, tuple(codes), points, max(codes, default=0) >= PixelOp.PILLOW_CONTRAST)
-
-
-def _code(kind: Kind) -> PixelOp | None:
-    """Return the program code of an op, or None for flips (done when the image is read) and normalization (done at the
-    end)."""
-    if kind.name == "to_dtype":
-        return PixelOp.TO_UINT8 if kind.dtype == torch.uint8 else PixelOp.TO_FLOAT
-    return _CODES.get(kind.name)
-
-
-_WITH_FACTOR = (
-    PixelOp.BRIGHTNESS,
-    PixelOp.HUE,
-    PixelOp.SOLARIZE,
-    PixelOp.PILLOW_CONTRAST,
-    PixelOp.PILLOW_SATURATION,
-)
-
-
-def _operands(kind: Kind) -> Callable[[Op], tuple[Any, float]]:
-    """Return the function from an op to its two operands, equal to those of :func:`encode`; for POINT, its table."""
-    code = _code(kind)
-    assert code is not None
-    if code is PixelOp.POINT:
-        return lambda op: (op.bulk, 0.0)
-    if code in (PixelOp.CONTRAST, PixelOp.SATURATION):
-        return lambda op: (op.numbers[0], 1.0 - op.numbers[0])
-    if code in _WITH_FACTOR:
-        return lambda op: (op.numbers[0], 0.0)
-    if code in (PixelOp.GAMMA, PixelOp.POSTERIZE, PixelOp.PILLOW_HUE):
-        return lambda op: encode(code, op.numbers[0], *kind.static)[1:]
-    parameters: tuple[float, ...] = ()
-    if kind.name == "to_dtype":
-        parameters = _TO_FLOAT[kind.static[1]] if code is PixelOp.TO_FLOAT else _TO_UINT8[kind.static[1]]
-    always = encode(code, *parameters)[1:]
-    return lambda op: always
-
-
-def programs(ops: Sequence[Op]) -> Programs:
-    """Return the arguments of the launch that runs the programs of ``ops``. Equal tables are sent once."""
-    made: list[Codes] = [op.numbers[0] for op in ops]
-    longest = max(1, max([len(one.codes) for one in made]))
-    codes = [one.flips for one in made]
-    operands: list[float] = []
-    tables: dict[bytes, int] = {}
-    for op, one in zip(ops, made, strict=True):
-        codes += one.codes
-        begin = len(operands)
-        operands += op.numbers[1:]
-        for k in one.points:
-            table = op.numbers[1 + 2 * k].numpy().tobytes()
-            operands[begin + 2 * k] = tables.setdefault(table, len(tables))
-        missing = longest - len(one.codes)
-        if missing:
-            codes += (0,) * missing
-            operands += (0.0, 0.0) * missing
-    numbers = array("i", codes)
-    numbers.frombytes(b"".join(tables))
-    contrasts, pillow = max([one.contrasts for one in made]), any(one.pillow for one in made)
-    return Programs(numbers, array("d", operands), longest, contrasts, pillow)

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import Any
+
 import torch
 from torch import Tensor
 
 from .batched import colour, pillow_colour
-from .kernels import Static, Table, in_fixed_point, pillow_warps, warps
+from .kernels import Static, Table, resizing, warped, warped_to_size
 from .triton import blur, levels, pillow_warp, resample, warp
 from .triton import pixels as programs
 
 
 def _pixels(x: Tensor, numbers: Tensor, static: Static, bulk: Tensor) -> Tensor:
-    """Run the ``pixels`` programs: ``numbers`` as in :class:`~pipediag.remedy.fuse.Programs`, ``bulk`` their
+    """Run the ``pixels`` programs: ``numbers`` as in :class:`~pipediag.remedy.pixel_programs.Programs`, ``bulk`` their
     operands."""
     dtype, mean, std, longest, contrasts, pillow = static
     samples = len(x)
@@ -32,50 +35,30 @@ def _pixels(x: Tensor, numbers: Tensor, static: Static, bulk: Tensor) -> Tensor:
 
 
 def _resample(x: Tensor, numbers: Tensor, static: Static, bulk: Tensor) -> Tensor:
-    height, width, interpolation, antialias, fixed, pillow, converted, *largest = static
-    top, left, box_height, box_width = numbers
-    return resample.resized_crop(
-        x,
-        top,
-        left,
-        box_height,
-        box_width,
-        size=(height, width),
-        interpolation=interpolation,
-        antialias=antialias,
-        out_dtype=torch.float32 if converted else None,
-        scale=converted == "multiply",
-        fixed_point=pillow is not None or in_fixed_point(interpolation, fixed),
-        pillow=pillow,
-        largest=tuple(largest) if largest else None,
-    )
+    *settings, converted, height, width = static
+    return resample.resized_crop(x, *numbers, **_converting(settings, converted), largest=(height, width))
 
 
 def resample_ragged(memory: Tensor, numbers: Tensor, static: Static) -> Tensor:
     """Resize images of different sizes, all with the same number of channels, at the offsets in ``memory`` that
     ``numbers`` gives."""
-    height, width, interpolation, antialias, fixed, pillow, converted, *largest, channels, layout = static
-    top, left, box_height, box_width, offset, image_height, image_width = numbers
+    *settings, converted, height, width, channels, layout = static
+    box, image = numbers[:4], numbers[4:]
     return resample.resized_crop_ragged(
         memory,
-        offset,
-        image_height,
-        image_width,
-        top,
-        left,
-        box_height,
-        box_width,
+        *image,
+        *box,
+        **_converting(settings, converted),
+        largest=(height, width),
         channels=channels,
         layout=layout,
-        size=(height, width),
-        largest=(largest[0], largest[1]),
-        interpolation=interpolation,
-        antialias=antialias,
-        out_dtype=torch.float32 if converted else None,
-        scale=converted == "multiply",
-        fixed_point=pillow is not None or in_fixed_point(interpolation, fixed),
-        pillow=pillow,
     )
+
+
+def _converting(settings: Sequence[Any], converted: str | None) -> dict[str, Any]:
+    """Return the settings of a resize that also converts its input, in the way that ``converted`` names."""
+    out_dtype = torch.float32 if converted else None
+    return {**resizing(tuple(settings)), "out_dtype": out_dtype, "scale": converted == "multiply"}
 
 
 def _gaussian_blur(x: Tensor, numbers: Tensor, static: Static, bulk: Tensor) -> Tensor:
@@ -91,16 +74,15 @@ def _autocontrast(x: Tensor, numbers: Tensor, static: Static, bulk: Tensor) -> T
     return levels.mapped(x, pillow_colour.stretching(x))
 
 
-_WARPS: Table = {
-    **warps(warp.affine, warp.affine, warp.perspective),
-    **pillow_warps(pillow_warp.affine, pillow_warp.perspective),
-}
-
 KERNELS: Table = {
     "pixels": _pixels,
     "fast_resample": _resample,
     "fast_gaussian_blur": _gaussian_blur,
     "fast_equalize": _equalize,
     "fast_pillow_autocontrast": _autocontrast,
-    **{f"fast_{name}": kernel for name, kernel in _WARPS.items()},
+    "fast_affine": warped(warp.affine),
+    "fast_rotate": warped_to_size(warp.affine),
+    "fast_perspective": warped(warp.perspective),
+    "fast_pillow_affine": warped_to_size(pillow_warp.affine),
+    "fast_pillow_perspective": warped_to_size(pillow_warp.perspective),
 }

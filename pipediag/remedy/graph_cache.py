@@ -1,6 +1,6 @@
-"""Replay repeating batches with one CUDA graph: if every batch takes the same launches, a graph does them all.
+"""Replay batches that take the same launches with one CUDA graph.
 
-Batches of such a loader differ only in memory contents: pixels, numbers, indices. The launches and their offsets in
+Such batches differ only in the contents of their memory: pixels, numbers, indices. The launches and their offsets in
 that memory are the same, so the host need not issue them one by one. A chain whose samples skip steps at random takes
 different launches for every batch and is replayed without a graph.
 """
@@ -20,16 +20,16 @@ from .streams.capture import captured
 
 #: Number of batches with the same launches before they are captured.
 _SEEN = 3
-#: Limits on captured launch sequences and on counted ones.
+#: Limits on the numbers of captured and of counted launch sequences.
 _MOST, _COUNTED = 2, 64
 
 
 class GraphCache:
     """CUDA graphs of one loader's replays.
 
-    Batches arrive in a separate thread, but capture must happen in the loop's: during a capture the device's random
-    generator is in a special state, and the loop may draw from it. So :meth:`results` notes a sequence that repeats,
-    and :meth:`capture` captures it when the loop next asks for a batch.
+    Batches arrive in a separate thread, but the loop's thread must capture: a capture puts the device's random
+    generator in a special state, and the loop may draw from it. So :meth:`results` notes a sequence of launches that
+    repeats, and :meth:`capture` captures it when the loop next asks for a batch.
     """
 
     def __init__(self, device: torch.device) -> None:
@@ -40,10 +40,8 @@ class GraphCache:
         self._refused = False
 
     def results(self, there: Packed) -> list[Tensor] | None:
-        """Return the results for a batch whose memory is on the device, or None if there is no graph for it."""
-        if self._refused:
-            return None
-        key = kind_of(there)
+        """Return the results for a batch whose memory is on the device; None if there is no graph for it."""
+        key = None if self._refused else kind_of(there)
         if key is None:
             return None
         graph = self._graphs.get(key)
@@ -56,7 +54,7 @@ class GraphCache:
         return None
 
     def capture(self) -> None:
-        """Capture the noted launch sequence, if any. The training thread calls this."""
+        """Capture the noted sequence of launches, if any. Only the loop's thread may call this."""
         if self._wanted is None:
             return
         key, there = self._wanted
@@ -94,9 +92,8 @@ class _Graph:
 
 
 def kind_of(there: Packed) -> Any:
-    """Return a key that is equal for batches with the same launches at the same offsets, or None if no graph is
-    possible."""
+    """Return a key, equal for batches with the same launches at the same offsets; None if no graph is possible."""
     own = any(launch.name == "custom" for launch in there.launches)  # the user's code may do anything
-    return (
-        None if own or not there.launches else (there.memory.numel(), *there.sources, *there.launches, *there.results)
-    )
+    if own or not there.launches:
+        return None
+    return there.memory.numel(), *there.sources, *there.launches, *there.results

@@ -1,7 +1,7 @@
-"""Find out whether a loader can do with the hand-off alone, which moves no transform.
+"""Find out whether the hand-off alone, which moves no transform, is possible for a loader.
 
-Workers write their batches into reused page-locked memory, and a thread copies them to the device ahead of the loop.
-The batches are the loader's own, so no pixels are certified: some batches are made both ways and compared.
+Workers write their batches into reused page-locked memory, and a thread copies them to the device ahead of the loop. No
+pixels change, so there is no certificate: a few batches are made both ways and compared.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ from .streams.feed import with_settings
 from .streams.handover import moved
 from .worker import PackedCollate
 
-#: Number of batches to compare: the second comes in a slot that is in use, beside the first.
+#: Number of batches to compare: the second arrives while the first is still in its slot.
 _COMPARED = 2
 
 
 def why_not(loader: DataLoader[Any], device: torch.device) -> str:
-    """Return why the hand-off alone is impossible or brings nothing for this loader; empty if it may.
+    """Return why the hand-off alone is impossible or useless for this loader; empty if it is neither.
 
-    A worker makes some batches for this; the loader and the process's random numbers do not change.
+    A worker makes some batches. The loader and this process's random numbers do not change.
     """
     if device.type != "cuda":
         return f"it is for a GPU, and the loop trains on {device}"
@@ -70,7 +70,7 @@ def _objection(loader: DataLoader[Any], device: torch.device) -> str:
 
 
 class _BothWays:
-    """Collate function that returns the batch as it is and as it is packed."""
+    """Collate function that returns a batch twice: plain, and packed."""
 
     def __init__(self, collate: Callable[[Any], Any], ring: Ring) -> None:
         self._collate = collate
@@ -84,7 +84,7 @@ class _BothWays:
 
 
 def _difference(one: Any, other: Any, at: str) -> str:
-    """Return where two batches differ in containers, dtypes, strides or values; empty if they do not."""
+    """Return where two batches differ in containers, dtypes, strides or values; empty if they do not differ."""
     if type(one) is not type(other):
         return f"{at} would be of type {type(other).__name__}, not {type(one).__name__}"
     pairs: list[tuple[str, Any, Any]] = []
@@ -108,5 +108,5 @@ def _difference(one: Any, other: Any, at: str) -> str:
 
 
 def _bits(tensor: Tensor) -> Tensor:
-    """Return the tensor's bytes: values that are not numbers are equal too."""
+    """Return the tensor's bytes, in which equal NaN compare as equal."""
     return tensor.contiguous().view(-1).view(torch.uint8) if tensor.numel() else tensor

@@ -1,7 +1,7 @@
 """Hook functional calls: through torchvision's dispatcher, and by patching the functions that bypass it.
 
-The dispatcher gets kernels for types of our own, permanently. The other functions are patched during a recording; the
-patched ones handle recording images and pass any other image to the original.
+The dispatcher gets kernels for types of our own, permanently. The other functions are patched during a recording. They
+handle all other images as before.
 """
 
 from __future__ import annotations
@@ -9,9 +9,10 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, NoReturn
 
 import torch
+from PIL import ImageOps
 from torch import Tensor
 from torch.utils.data._utils.collate import default_collate, default_collate_fn_map
 from torchvision import tv_tensors
@@ -21,7 +22,6 @@ from torchvision.transforms.v2 import functional as F
 from torchvision.transforms.v2.functional import _utils as dispatch
 
 from ..patches import live
-from . import picture_hooks
 from .encoders import ENCODERS, OLDER, SEVERAL, convert_image_dtype
 from .images import (
     IN_PLACE,
@@ -30,15 +30,17 @@ from .images import (
     RecordingMask,
     RecordingStack,
     RecordingTensor,
-    after_calls,
     is_recording,
     record,
 )
 from .ops import NotRecordable
 from .picture_ops import FUNCTIONS
-from .pictures import RecordingPicture, recorded
+from .pictures import RecordingPicture, enhancers, image_ops, recorded
 from .tape import session
 
+_Function = Callable[..., Any]
+
+#: Replacements for torchvision's functions that read metadata only.
 _META = {
     "get_size": lambda image: list(image.tape.state.size),
     "get_dimensions": lambda image: [image.tape.state.channels, *image.tape.state.size],
@@ -46,7 +48,7 @@ _META = {
 }
 
 
-def _kernel(name: str) -> Callable[..., Any]:
+def _kernel(name: str) -> _Function:
     functional = getattr(F, name)
 
     return lambda image, *args, **kwargs: record(image, name, functional, args, kwargs)
@@ -106,23 +108,18 @@ def _to_image(image: Any) -> Any:
     return RecordingImage.of(image.tape.then([], _ORIGINAL["to_image"]))
 
 
-_ORIGINAL = {"to_tensor": older.to_tensor, "pil_to_tensor": older.pil_to_tensor, "to_image": F.to_image}
+_ORIGINAL = {name: getattr(older, name) for name in ("to_tensor", "pil_to_tensor", "convert_image_dtype")}
+_ORIGINAL["to_image"] = F.to_image
 
 
-def _refused(what: str) -> Callable[..., Any]:
-    def refuse(*args: Any, **kwargs: Any) -> Any:
-        raise NotRecordable(what)
-
-    return refuse
+def _to_picture(*args: Any, **kwargs: Any) -> NoReturn:
+    raise NotRecordable("an image is turned into a picture")
 
 
-_TO_PICTURE = _refused("an image is turned into a picture")
-
-
-def _older(name: str) -> Callable[..., Any]:
+def _older(name: str) -> _Function:
     original = getattr(older, name)
 
-    def written_down(image: Any, *args: Any, **kwargs: Any) -> Any:
+    def call(image: Any, *args: Any, **kwargs: Any) -> Any:
         if name not in IN_PLACE and isinstance(image, (RecordingImage, RecordingMask)):
             # These functions know plain tensors only, and return one unless they return the image itself.
             made = record(image.as_subclass(Tensor), OLDER[name], original, args, kwargs, fixed=False)
@@ -130,24 +127,18 @@ def _older(name: str) -> Callable[..., Any]:
             return image if same else made
         return record(image, OLDER[name], original, args, kwargs, fixed=False)
 
-    return written_down
+    return call
 
 
 def _convert_image_dtype(image: Any, dtype: torch.dtype = torch.float) -> Any:
     ops = convert_image_dtype(image.tape.state, dtype)
     plain = ops and isinstance(image, (RecordingImage, RecordingMask))
     image = image.as_subclass(Tensor) if plain else image
-    return after_calls(image, image.tape.then(ops, _CONVERT, (dtype,)))
-
-
-_CONVERT = older.convert_image_dtype
-
-
-_Function = Callable[..., Any]
+    return image.of(image.tape.then(ops, _ORIGINAL["convert_image_dtype"], (dtype,)))
 
 
 def _patches() -> Iterator[tuple[Any, str, _Function | None, _Function | None]]:
-    """Yield each function outside the dispatcher with its replacements for recording tensors and for recording
+    """Yield owner and name of each function outside the dispatcher, and the functions that record it on tensors and on
     pictures; None if it handles them itself."""
     for name in OLDER:
         if hasattr(older, name):
@@ -160,13 +151,14 @@ def _patches() -> Iterator[tuple[Any, str, _Function | None, _Function | None]]:
     for module in (older, F):
         yield module, "to_tensor", None, _to_tensor
         yield module, "pil_to_tensor", None, _pil_to_tensor
-        yield module, "to_pil_image", _TO_PICTURE, None
+        yield module, "to_pil_image", _to_picture, None
     yield F, "to_image", _to_image, _to_image
-    for owner, name, of_picture in picture_hooks.image_ops():
-        yield owner, name, None, of_picture
+    for name, of_picture in image_ops():
+        yield ImageOps, name, None, of_picture
 
 
 def _guarded(original: _Function, of_tensor: _Function | None, of_picture: _Function | None) -> _Function:
+    """Return the original with the other functions in its place for recording images."""
     functions: dict[type, _Function | None] = dict.fromkeys((*TENSORS, RecordingStack), of_tensor)
     functions[RecordingPicture] = of_picture
 
@@ -182,13 +174,13 @@ def _stood_for(image: Any) -> Any:
     return getattr(image, "stands_for", image)
 
 
-def _fill_of(original: Callable[..., Any]) -> Callable[..., Any]:
+def _fill_of(original: _Function) -> _Function:
     """Look up fill values by the type that a recording image stands for; they are keyed by image type."""
     return lambda fills, image_type: original(fills, _stood_for(image_type))
 
 
-def _dtype_of(original: Callable[..., Any]) -> Callable[..., Any]:
-    """Look up ``ToDtype``'s dtype by the type that a recording image stands for, if it has a dtype per image type."""
+def _dtype_of(original: _Function) -> _Function:
+    """Look up the dtype of a ``ToDtype`` with a dtype per image type by the type that a recording image stands for."""
 
     @functools.wraps(original)
     def transform(self: Any, image: Any, params: Any) -> Any:
@@ -202,8 +194,8 @@ def _dtype_of(original: Callable[..., Any]) -> Callable[..., Any]:
     return transform
 
 
-def _mixing(original: Callable[..., Any], how: str, value: str) -> Callable[..., Any]:
-    """Record MixUp or CutMix, which use one weight or box for the whole batch; the labels are mixed directly."""
+def _mixing(original: _Function, how: str, value: str) -> _Function:
+    """Record MixUp or CutMix on a batch of recording images. Labels are mixed as before."""
 
     def transform(self: Any, batch: Any, params: Any) -> Any:
         if not isinstance(batch, RecordingStack):
@@ -219,7 +211,7 @@ def _replacements() -> list[tuple[Any, str, Any, Any]]:
     """Return owner, name, original and replacement of every patched function."""
     made = [(owner, name, _guarded(getattr(owner, name), *instead)) for owner, name, *instead in _patches()]
     made += [(module, "_get_fill", _fill_of(module._get_fill)) for module in (_geometry, _auto_augment)]
-    made += picture_hooks.enhancers()
+    made += enhancers()
     made.append((_misc.ToDtype, "transform", _dtype_of(_misc.ToDtype.transform)))
     made.append((_augment.MixUp, "transform", _mixing(_augment.MixUp.transform, "mixup", "lam")))
     made.append((_augment.CutMix, "transform", _mixing(_augment.CutMix.transform, "cutmix", "box")))
@@ -228,12 +220,11 @@ def _replacements() -> list[tuple[Any, str, Any, Any]]:
 
 @contextmanager
 def recording(refused: frozenset[str] = frozenset(), copies: bool = False) -> Iterator[None]:
-    """Make the functions of torchvision and Pillow handle recording images inside the context; they treat other images
-    as before.
+    """Make the functions of torchvision and Pillow record calls on recording images inside the context.
 
     Args:
         refused: names of functions that are not recorded.
-        copies: keep a copy of each image, for a dataset that overwrites its memory.
+        copies: whether to copy each image, for a dataset that overwrites it.
     """
     register()
     before = session.active

@@ -1,10 +1,10 @@
 """Provide recording images, which pass through the user's own transforms in place of pixels and record the calls.
 
-A recording image has a shape, a dtype and a type that torchvision's dispatcher and the user's ``isinstance`` accept as
-the type it stands for: a tensor, a ``tv_tensors.Image``, a ``tv_tensors.Mask`` or a Pillow image (:mod:`.pictures`). It
-has no pixels. A functional call on it is recorded with the parameters that the user's own code drew; any other
-operation that needs pixels raises :class:`NotRecordable`, so nothing is ever guessed. Outside a recording, a recording
-image that user code has kept behaves as the real image.
+A recording image has a shape and a dtype, but no pixels. torchvision's dispatcher and the user's ``isinstance`` accept
+it as the type that it stands for: a tensor, a ``tv_tensors.Image``, a ``tv_tensors.Mask`` or a Pillow image
+(:mod:`.pictures`). A functional call on it is recorded with the parameters that the user's own code drew. Any other
+operation that needs pixels raises :class:`NotRecordable`. Outside a recording, a recording image that user code has
+kept behaves as the real image.
 """
 
 from __future__ import annotations
@@ -34,7 +34,14 @@ _subclass = torch.Tensor._make_subclass
 
 
 class _Unreadable:
-    """Base class of recording images: they know their shape and dtype, and raise if their pixels are needed."""
+    """Base class of recording images except pictures.
+
+    Attributes:
+        tape: the calls so far.
+        stands_for: the type of the real image.
+        dimensions: possible numbers of dimensions.
+        mixes: see :class:`RecordingStack`.
+    """
 
     tape: Tape
     stands_for: ClassVar[type]
@@ -97,7 +104,7 @@ class _Unreadable:
         return self
 
     def contiguous(self, *args: Any, **kwargs: Any) -> Any:
-        """Return the image as a plain tensor, as most methods of torchvision's types do."""
+        """Return a plain tensor, as most methods of torchvision's types do."""
         return self if isinstance(self, RecordingStack) else self.as_subclass(Tensor)
 
     cpu = contiguous
@@ -106,7 +113,7 @@ class _Unreadable:
         return self.contiguous().to(torch.float32)
 
     def pixels(self) -> Tensor:
-        """Return the real image, for code that kept a recording image and reads it after the recording."""
+        """Return the real image, for code that kept a recording image beyond the recording."""
         with session.idle():
             image: Tensor = self.tape.pixels()
             return image
@@ -154,7 +161,7 @@ class RecordingMask(_Unreadable, tv_tensors.Mask):  # type: ignore[misc]
 class RecordingStack(_Unreadable, torch.Tensor):  # type: ignore[misc]
     """Result of ``torch.stack`` on recording images or such stacks: a batch, or the crops of one image.
 
-    ``mixes`` holds the batch-level ops applied since: MixUp or CutMix, with its weight or box.
+    ``mixes`` holds the functions of :mod:`pipediag.remedy.batched.mixing` applied since, with their weight or box.
     """
 
     stands_for = torch.Tensor
@@ -165,7 +172,7 @@ class RecordingStack(_Unreadable, torch.Tensor):  # type: ignore[misc]
         shape, dtype, *_ = parts[0].tape.state
         for part in parts:
             if not isinstance(part, _Unreadable):
-                raise NotRecordable("images are stacked with what is none that is recorded")
+                raise NotRecordable("images are stacked with something that is no recorded image")
             state = part.tape.state
             if state.shape != shape:
                 raise RuntimeError(f"stack expects each tensor to be equal size, but got {shape} and {state.shape}")
@@ -188,7 +195,7 @@ class RecordingStack(_Unreadable, torch.Tensor):  # type: ignore[misc]
         return stack
 
     def mixed(self, how: str, value: Any) -> RecordingStack:
-        """Return the batch after ``how``, a function of :mod:`pipediag.remedy.batched.mixing`."""
+        """Return the batch after one more mix."""
         return self._with(self.parts, self.tape.state.shape, self.dtype, (*self.mixes, (how, value)))
 
 
@@ -205,12 +212,12 @@ def _name(func: Any) -> str:
 def _stacked(tensors: Any, dim: int = 0, *, out: Any = None) -> RecordingStack:
     parts = list(tensors)
     if dim not in (0, -1 - parts[0].ndim) or out is not None or not all(isinstance(p, _Unreadable) for p in parts):
-        raise NotRecordable("images are stacked along another dimension than the first, or with what is no image")
+        raise NotRecordable("images are not stacked along the first dimension, or with something that is no image")
     return RecordingStack.made_of(parts)
 
 
 def _written(image: Any, index: Any, value: Any) -> None:
-    """Record ``image[:, top:bottom, left:right] = value`` as the erasing of a box, which it is."""
+    """Record ``image[:, top:bottom, left:right] = value`` as erasing a box."""
     shape, dtype, _, mask, *_ = image.tape.state
     box = None if mask else _box(index, shape)  # torchvision erases no masks
     value = value.clone() if isinstance(value, Tensor) else value
@@ -222,7 +229,7 @@ def _written(image: Any, index: Any, value: Any) -> None:
 
 
 def _box(index: Any, shape: tuple[int, ...]) -> tuple[int, int, int, int] | None:
-    """Return top, left, height and width of the box that an index selects in all channels, or None."""
+    """Return the box (top, left, height, width) that an index selects in all channels, or None."""
     if not isinstance(index, tuple) or len(index) != 3 or not all(isinstance(part, slice) for part in index):
         return None
     channels, rows, columns = (range(*part.indices(side)) for part, side in zip(index, shape, strict=True))
@@ -250,12 +257,11 @@ _ANSWERS: dict[Any, Callable[..., Any]] = {
     torch.Tensor.layout.__get__: lambda image, *_: torch.strided,
 }
 
-RECORDING = (RecordingTensor, RecordingImage, RecordingMask, RecordingPicture)
 TENSORS = (RecordingTensor, RecordingImage, RecordingMask)
 
 
 def itself(image: Any) -> Any:
-    """Return the image unchanged; recorded for a call that changes only the image's type."""
+    """Return the image: recorded in place of a call that changes only the type."""
     return image
 
 
@@ -264,8 +270,7 @@ def is_recording(value: Any) -> bool:
 
 
 def stand_in(value: Any) -> Any:
-    """Return a recording image for a tensor ``(C, H, W)`` (a mask also ``(H, W)``) or a Pillow image, or None for
-    anything else."""
+    """Return a recording image for a tensor ``(C, H, W)``, a mask ``(H, W)`` too, or a Pillow image; otherwise None."""
     if isinstance(value, PIL.Image.Image):
         if value.mode not in BANDS:
             return None
@@ -290,17 +295,10 @@ _STANDING_FOR: dict[type, type[_Unreadable]] = {
 
 
 def _seen(value: Any, copied: Callable[[], Any]) -> Any:
-    """Return the image for the tape to keep: the value or a copy of it."""
+    """Return the source for the tape: the value, or a copy if the dataset overwrites it."""
     if session.seen is not None:
         session.seen.append((value, copied()))
     return copied() if session.copies else value
-
-
-def after_calls(image: Any, tape: Tape) -> Any:
-    """Return a recording tensor of the same type with another tape."""
-    again = blank(type(image))
-    again.tape = tape
-    return again
 
 
 def blank(cls: type) -> Any:
@@ -319,13 +317,13 @@ def record(
     several = SEVERAL.get(name)
     if several is not None:
         parts = several(tape.state, *args, **kwargs)
-        return tuple(after_calls(image, tape.then(ops, fn, args, kwargs, k)) for k, ops in enumerate(parts))
+        return tuple(image.of(tape.then(ops, fn, args, kwargs, k)) for k, ops in enumerate(parts))
     drawn_from = torch.get_rng_state() if name == "gaussian_noise" else None
     ops = ENCODERS[name](tape.state if fixed else tape.state._replace(fixed=False), *args, **kwargs)
     after = tape.then(ops, fn, args, kwargs, drawn_from=drawn_from)
     last = args[IN_PLACE[name] :] if name in IN_PLACE else ()
     if not (kwargs.get("inplace", False) or any(last)):
-        return after_calls(image, after)
+        return image.of(after)
     if not tape.ops:
         raise NotRecordable("the dataset's own image is written into")
     image.tape = after

@@ -14,11 +14,11 @@ _MOST_PIXELS = 1 << 25
 
 _SOI, _EOI = b"\xff\xd8", b"\xff\xd9"
 _BASELINE, _HUFFMAN, _ARITHMETIC, _SCAN, _JFIF, _ADOBE = 0xC0, 0xC4, 0xCC, 0xDA, 0xE0, 0xEE
-#: Segments that begin a frame: the second half of each range and C1 to C3 are other kinds of JPEG than baseline.
+#: Segments that begin a frame; all but one are other kinds of JPEG than baseline.
 _FRAMES = frozenset(range(0xC0, 0xD0)) - {_HUFFMAN, 0xC8, _ARITHMETIC}
 #: Segments of applications, and comments.
 _METADATA = frozenset({*range(0xE0, 0xF0), 0xFE})
-#: Height and width of 16, for a picture that is quick to decode.
+#: Height and width of 16 pixels, for a picture that is quick to decode.
 _SMALL = b"\x00\x10\x00\x10"
 #: Sampling factors of luminance that the decoder knows (4:4:4, 4:2:2, 4:2:0), with chroma at 1 x 1.
 _SAMPLINGS = frozenset({0x11, 0x21, 0x22})
@@ -30,6 +30,7 @@ class Jpeg(NamedTuple):
     """File that the device decodes as the CPU does.
 
     Attributes:
+        height, width: of its pixels.
         sampling: luminance samples for one of chroma, horizontally in the upper four bits, vertically in the lower.
     """
 
@@ -42,8 +43,8 @@ class Jpeg(NamedTuple):
 def decodable(data: bytes) -> Jpeg | None:
     """Return the JPEG if the device decodes it as the CPU does, or None for any other file.
 
-    Such a file is baseline, 8 bits, YCbCr with 4:4:4, 4:2:2 or 4:2:0 sampling, in one complete scan. A file for which
-    the CPU's decoder raises is none: the user's code must meet the error.
+    Such a file is baseline, 8 bits, YCbCr with 4:4:4, 4:2:2 or 4:2:0 sampling, in one complete scan. If the CPU's
+    decoder raises for a file, the result is None, so that the user's code gets the error.
     """
     if data[:2] != _SOI:
         return None
@@ -83,7 +84,7 @@ def decodable(data: bytes) -> Jpeg | None:
 
 @lru_cache(maxsize=256)
 def _is_sound(segments: bytes) -> bool:
-    """Return whether the CPU's decoder accepts tables, frame and scan. It does not check the data after them."""
+    """Return whether the CPU's decoder accepts the tables, frame and scan header; it does not check the data."""
     try:
         with JpegImageFile(io.BytesIO(_SOI + segments + _EOI)) as picture:
             picture.load()

@@ -1,7 +1,7 @@
 """Map each op to the batched kernel that replays it.
 
-Each entry takes a batch ``(N, C, H, W)``, the samples' numbers ``(N, k)`` in float64, the static part of the op that
-all samples share, and its drawn tensors (bulk); it returns the batch after the op.
+Each kernel takes a batch ``(N, C, H, W)``, the samples' numbers ``(N, k)`` in float64, the op's static part, which all
+samples share, and its drawn tensors (bulk, N first). It returns the batch after the op.
 """
 
 from __future__ import annotations
@@ -35,21 +35,23 @@ def _crop(x: Tensor, numbers: Tensor, static: Static, bulk: Tensor) -> Tensor:
 
 
 def _resample(x: Tensor, numbers: Tensor, static: Static, bulk: Tensor) -> Tensor:
+    return geometry.resized_crop(x, *numbers[:, :4].unbind(1), **resizing(static))
+
+
+def resizing(static: Static) -> dict[str, Any]:
+    """Return the settings of a resize, as its kernels name them."""
     height, width, interpolation, antialias, fixed, pillow = static
-    return geometry.resized_crop(
-        x,
-        *numbers[:, :4].unbind(1),
-        size=(height, width),
-        interpolation=interpolation,
-        antialias=antialias,
-        fixed_point=pillow is not None or in_fixed_point(interpolation, fixed),
-        pillow=pillow,
-    )
+    return {
+        "size": (height, width),
+        "interpolation": interpolation,
+        "antialias": antialias,
+        "fixed_point": pillow is not None or in_fixed_point(interpolation, fixed),
+        "pillow": pillow,
+    }
 
 
 def in_fixed_point(interpolation: str, fixed: bool) -> bool:
-    """Return whether uint8 images are resized in fixed point on this machine. Functions of v1 (``fixed`` is False)
-    never do."""
+    """Return whether uint8 images are resized in fixed point on this machine; v1 (``fixed`` is False) never does."""
     return fixed and (interpolation == "bicubic" or geometry.uint8_in_fixed_point())
 
 
@@ -63,51 +65,29 @@ def _pad(x: Tensor, numbers: Tensor, static: Static, bulk: Tensor) -> Tensor:
     return torch.cat(channels, 1)
 
 
-def warps(affine: Callable[..., Tensor], rotate: Callable[..., Tensor], perspective: Callable[..., Tensor]) -> Table:
-    """Return the table entries for the given warp functions; ``rotate`` also takes the size of the result."""
+def warped(kernel: Callable[..., Tensor]) -> Kernel:
+    """Wrap a warp whose result has the size of its input."""
 
-    def affine_(x: Tensor, numbers: Tensor, static: Static, bulk: Tensor) -> Tensor:
+    def call(x: Tensor, numbers: Tensor, static: Static, bulk: Tensor) -> Tensor:
         interpolation, fill = static
-        return affine(x, numbers, interpolation=interpolation, fill=fill)
+        return kernel(x, numbers, interpolation=interpolation, fill=fill)
 
-    def rotate_(x: Tensor, numbers: Tensor, static: Static, bulk: Tensor) -> Tensor:
+    return call
+
+
+def warped_to_size(kernel: Callable[..., Tensor]) -> Kernel:
+    """Wrap a warp whose result has a size of its own."""
+
+    def call(x: Tensor, numbers: Tensor, static: Static, bulk: Tensor) -> Tensor:
         height, width, interpolation, fill = static
-        return rotate(x, numbers, interpolation=interpolation, fill=fill, size=(height, width))
+        return kernel(x, numbers, size=(height, width), interpolation=interpolation, fill=fill)
 
-    def perspective_(x: Tensor, numbers: Tensor, static: Static, bulk: Tensor) -> Tensor:
-        interpolation, fill = static
-        return perspective(x, numbers, interpolation=interpolation, fill=fill)
-
-    return {"affine": affine_, "rotate": rotate_, "perspective": perspective_}
+    return call
 
 
 def _elastic(x: Tensor, numbers: Tensor, static: Static, bulk: Tensor) -> Tensor:
     interpolation, fill = static
     return warp.elastic(x, bulk, interpolation=interpolation, fill=fill)
-
-
-def _turn(x: Tensor, numbers: Tensor, static: Static, bulk: Tensor) -> Tensor:
-    return torch.rot90(x, k=static[0], dims=(-2, -1))
-
-
-def _adjust_gamma(x: Tensor, numbers: Tensor, static: Static, bulk: Tensor) -> Tensor:
-    return colour.adjust_gamma(x, numbers[:, 0], gain=static[0])
-
-
-def _grayscale(x: Tensor, numbers: Tensor, static: Static, bulk: Tensor) -> Tensor:
-    return colour.grayscale(x, channels=static[0])
-
-
-def _pillow_grayscale(x: Tensor, numbers: Tensor, static: Static, bulk: Tensor) -> Tensor:
-    return pillow_colour.grayscale(x, channels=static[0])
-
-
-def _pillow_point(x: Tensor, numbers: Tensor, static: Static, bulk: Tensor) -> Tensor:
-    return pillow_colour.point(x, bulk)
-
-
-def _pillow_box_blur(x: Tensor, numbers: Tensor, static: Static, bulk: Tensor) -> Tensor:
-    return pillow_blur.box_blur(x, numbers, passes=static[0])
 
 
 def _pillow_pick(x: Tensor, numbers: Tensor, static: Static, bulk: Tensor) -> Tensor:
@@ -118,27 +98,6 @@ def _pillow_pick(x: Tensor, numbers: Tensor, static: Static, bulk: Tensor) -> Te
 def _pillow_affine_in_fixed_point(x: Tensor, numbers: Tensor, static: Static, bulk: Tensor) -> Tensor:
     height, width, fill = static
     return pillow_warp.affine_in_fixed_point(x, numbers, size=(height, width), fill=fill)
-
-
-def pillow_warps(affine: Callable[..., Tensor], perspective: Callable[..., Tensor]) -> Table:
-    """Return the table entries for the given functions that warp as Pillow does."""
-
-    def entry(warp: Callable[..., Tensor]) -> Kernel:
-        def call(x: Tensor, numbers: Tensor, static: Static, bulk: Tensor) -> Tensor:
-            height, width, interpolation, fill = static
-            return warp(x, numbers, size=(height, width), interpolation=interpolation, fill=fill)
-
-        return call
-
-    return {"pillow_affine": entry(affine), "pillow_perspective": entry(perspective)}
-
-
-def _permute_channels(x: Tensor, numbers: Tensor, static: Static, bulk: Tensor) -> Tensor:
-    return colour.permute_channels(x, numbers.long())
-
-
-def _gaussian_blur(x: Tensor, numbers: Tensor, static: Static, bulk: Tensor) -> Tensor:
-    return filters.gaussian_blur(x, numbers, kernel_size=static)
 
 
 def _gaussian_noise(x: Tensor, numbers: Tensor, static: Static, bulk: Tensor) -> Tensor:
@@ -156,11 +115,6 @@ def _erase_drawn(x: Tensor, numbers: Tensor, static: Static, bulk: Tensor) -> Te
     return erasing.erase_packed(x, top, left, height, width, bulk, numbers[:, 4].long())
 
 
-def _normalize(x: Tensor, numbers: Tensor, static: Static, bulk: Tensor) -> Tensor:
-    mean, std = static
-    return pointwise.normalize(x, mean, std)
-
-
 def _to_dtype(x: Tensor, numbers: Tensor, static: Static, bulk: Tensor) -> Tensor:
     dtype, how = static
     if how == "divide":
@@ -174,52 +128,55 @@ KERNELS: Table = {
     "crop": _crop,
     "resample": _resample,
     "pad": _pad,
-    **warps(warp.affine, warp.rotate, warp.perspective),
+    "affine": warped(warp.affine),
+    "rotate": warped_to_size(warp.rotate),
+    "perspective": warped(warp.perspective),
     "elastic": _elastic,
-    "turn": _turn,
+    "turn": lambda x, numbers, static, bulk: torch.rot90(x, k=static[0], dims=(-2, -1)),
     "adjust_brightness": _factor(colour.adjust_brightness),
     "adjust_contrast": _factor(colour.adjust_contrast),
     "adjust_saturation": _factor(colour.adjust_saturation),
     "adjust_hue": _factor(colour.adjust_hue),
-    "adjust_gamma": _adjust_gamma,
+    "adjust_gamma": lambda x, numbers, static, bulk: colour.adjust_gamma(x, numbers[:, 0], gain=static[0]),
     "adjust_sharpness": _factor(filters.adjust_sharpness),
     "posterize": _factor(colour.posterize),
     "solarize": _factor(colour.solarize),
     "invert": _alike(colour.invert),
     "autocontrast": _alike(colour.autocontrast),
     "equalize": _alike(colour.equalize),
-    "grayscale": _grayscale,
+    "grayscale": lambda x, numbers, static, bulk: colour.grayscale(x, channels=static[0]),
     "pillow_adjust_brightness": _factor(pillow_colour.adjust_brightness),
     "pillow_adjust_contrast": _factor(pillow_colour.adjust_contrast),
     "pillow_adjust_saturation": _factor(pillow_colour.adjust_saturation),
     "pillow_adjust_hue": _factor(pillow_colour.adjust_hue),
     "pillow_adjust_sharpness": _factor(pillow_colour.adjust_sharpness),
     "pillow_autocontrast": _alike(pillow_colour.autocontrast),
-    "pillow_grayscale": _pillow_grayscale,
-    "pillow_point": _pillow_point,
+    "pillow_grayscale": lambda x, numbers, static, bulk: pillow_colour.grayscale(x, channels=static[0]),
+    "pillow_point": lambda x, numbers, static, bulk: pillow_colour.point(x, bulk),
     "pillow_smooth": _alike(pillow_colour.smooth),
-    "pillow_box_blur": _pillow_box_blur,
+    "pillow_box_blur": lambda x, numbers, static, bulk: pillow_blur.box_blur(x, numbers, passes=static[0]),
     "pillow_pick": _pillow_pick,
     "pillow_affine_in_fixed_point": _pillow_affine_in_fixed_point,
-    **pillow_warps(pillow_warp.affine, pillow_warp.perspective),
-    "permute_channels": _permute_channels,
-    "gaussian_blur": _gaussian_blur,
+    "pillow_affine": warped_to_size(pillow_warp.affine),
+    "pillow_perspective": warped_to_size(pillow_warp.perspective),
+    "permute_channels": lambda x, numbers, static, bulk: colour.permute_channels(x, numbers.long()),
+    "gaussian_blur": lambda x, numbers, static, bulk: filters.gaussian_blur(x, numbers, kernel_size=static),
     "gaussian_noise": _gaussian_noise,
     "erase": _erase,
     "erase_drawn": _erase_drawn,
-    "normalize": _normalize,
+    "normalize": lambda x, numbers, static, bulk: pointwise.normalize(x, *static),
     "to_dtype": _to_dtype,
 }
 
 
-#: The op that resizes images of different sizes in place in a batch's memory; only a fused kernel exists.
+#: The op that resizes images of different sizes, read where they lie in a batch's memory. Only a fused kernel exists.
 RAGGED = "fast_resample_ragged"
 
 
 def apply(name: str, parts: Sequence[Tensor], numbers: Tensor, static: Static, bulk: Tensor) -> Tensor:
-    """Replay one op on images that lie in several tensors; their rows correspond to those of ``numbers``.
+    """Replay one op on images in several tensors, whose rows together are those of ``numbers``.
 
-    Only resizing takes images of different sizes; its results have one size.
+    Images of different sizes are possible for an op whose results have one size.
     """
     if len({part.shape[1:] for part in parts}) == 1:
         kernel = KERNELS.get(name) or _fast().KERNELS[name]
@@ -233,7 +190,7 @@ def apply(name: str, parts: Sequence[Tensor], numbers: Tensor, static: Static, b
 
 
 def apply_ragged(memory: Tensor, numbers: Tensor, static: Static) -> Tensor:
-    """Replay :data:`RAGGED`: ``numbers`` gives the box, offset in ``memory`` and size of each image."""
+    """Replay :data:`RAGGED`; ``numbers`` gives the box of each image, its offset in ``memory`` and its size."""
     made: Tensor = _fast().resample_ragged(memory, numbers, static)
     return made
 

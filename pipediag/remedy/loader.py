@@ -1,4 +1,4 @@
-"""Run a loader's movable transforms on the device, one batch at a time, with the draws that the workers make."""
+"""Run a loader's movable transforms on the device, a batch at a time, with the parameters that the workers draw."""
 
 from __future__ import annotations
 
@@ -26,9 +26,7 @@ from .trial import found, reference_at, witnesses
 from .triton import available
 
 #: Numbers of samples for the trial of a plan, and for the proof of the user's own code.
-_TRIED = 8
-_PROVEN = 32
-
+_TRIED, _PROVEN = 8, 32
 #: Maximum number of batches ready on the device in addition to the one that the loop has.
 _DEPTH = 3
 
@@ -43,8 +41,8 @@ class OffloadedLoader(LoaderOnDevice):
         plan: what is moved, and why the rest is not.
         certificate: how its batches compare with the workers'; None if nothing is moved.
         unrecorded: number of batches so far that the workers had to make with pixels.
-        why: the reason for the last of them, or the reason why the workers alone make an epoch: the user's own code
-            that was moved has changed since.
+        why: the reason for the last of them; or why the workers make whole epochs, because the user's own code that
+            was moved has changed.
     """
 
     def __init__(self, loader: DataLoader[Any], plan: Plan, device: torch.device) -> None:
@@ -74,10 +72,10 @@ def offload(
 ) -> OffloadedLoader:
     """Wrap a loader so that its movable transforms run on ``device``.
 
-    The workers run the user's own transforms on images without pixels, which draw their parameters as before. The
-    device applies them to a whole batch at once, each sample with its own parameters. This is first tested on some of
-    its samples: a function whose pixels differ stays in the workers. ``certificate`` says whether the batches equal the
-    loader's own for the same seed, or which transforms may differ on other samples.
+    The workers run the user's own transforms on images without pixels, and draw the same parameters as before. The
+    device applies the transforms to a whole batch at once, each sample with its own parameters. This is first tested on
+    some of the loader's samples: a function whose pixels differ stays in the workers. ``certificate`` says whether the
+    batches equal the loader's own for the same seed, or which transforms may differ on other samples.
 
     Args:
         loader: any ``DataLoader``; it is not changed.
@@ -144,7 +142,7 @@ def certificate(
 def _plan(
     loader: DataLoader[Any], device: torch.device, approximate: bool, refused: frozenset[str] = frozenset()
 ) -> Plan:
-    """Return the plan for a loader, tried on a few of its samples. The user's own links move if a proof allows it."""
+    """Return the plan for a loader, tried on a few of its samples. The user's own links move if that is proven."""
     plan = Plan(fuse=available(device), refused=refused)
     if approximate:
         why = "they would differ from Pillow's by more than one level" if DECODING in refused else why_not(device)

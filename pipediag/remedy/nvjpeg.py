@@ -1,8 +1,8 @@
 """Decode JPEGs with the GPU's own JPEG engines, through NVIDIA's nvJPEG library.
 
-nvJPEG gives the planes of luminance and chroma as the file holds them; :mod:`.triton.jpeg_colours` makes pixels of
-them. Its own conversion would differ from the CPU's by a level here and there. It takes a third of the host's time of
-the packages built on it.
+nvJPEG gives the planes of luminance and chroma as the file holds them, and :mod:`.triton.jpeg_colours` converts them to
+pixels: nvJPEG's own conversion differs from the CPU's by a level here and there. Calling the library directly takes a
+third of the host's time of the packages built on it.
 """
 
 from __future__ import annotations
@@ -23,12 +23,11 @@ import torch
 from ..errors import PipediagError
 
 _HARDWARE = 3  # NVJPEG_BACKEND_HARDWARE
-#: NVJPEG_FLAGS_HW_DECODE_NO_PIPELINE. With its pipeline, the library waits for ever on an H200 now and then, if
-#: something else runs on the GPU: for an event that no work reaches.
+#: NVJPEG_FLAGS_HW_DECODE_NO_PIPELINE. With its pipeline the library now and then hangs on an H200 that has other work.
 _NO_PIPELINE = 1
 _PLANES = 1  # NVJPEG_OUTPUT_YUV
 _CHANNELS = 4  # NVJPEG_MAX_COMPONENT
-_LAST_SUFFIXED = 12  # last release of CUDA whose packages name it
+_LAST_SUFFIXED = 12  # last release of CUDA that is part of its packages' names
 
 Table: TypeAlias = npt.NDArray[np.int64]
 
@@ -54,7 +53,7 @@ class Decoder:
         self._call("nvjpegJpegStateCreate", self._handle, ctypes.byref(self._state))
 
     def decode(self, files: Table) -> npt.NDArray[np.bool_]:
-        """Launch the decoding on the stream, and return which files the engine knows; the others are left out.
+        """Launch the decoding on the stream, and return which files the engine decodes.
 
         Args:
             files: int64 ``(N, 8)``: for each file its address and size in host memory, the addresses of its three
@@ -97,7 +96,7 @@ class Decoder:
             return False
         finally:
             self._library.nvjpegJpegStreamDestroy(stream)
-        return supported.value == 0  # the library's way: 0 means that it is
+        return supported.value == 0  # 0 means yes
 
     def _call(self, name: str, *args: object) -> None:
         status = getattr(self._library, name)(*args)  # releases Python's lock meanwhile
@@ -107,7 +106,7 @@ class Decoder:
     def __del__(self) -> None:
         if sys.is_finalizing():
             return
-        self._stream.synchronize()  # what is destroyed may still be in use there
+        self._stream.synchronize()  # its work may still use the state
         if getattr(self, "_state", None):
             self._library.nvjpegJpegStateDestroy(self._state)
         if getattr(self, "_handle", None):
@@ -116,7 +115,7 @@ class Decoder:
 
 @cache
 def _library(release: int) -> ctypes.CDLL:
-    """Return nvJPEG for this release of CUDA, from the package ``nvidia-nvjpeg`` or the CUDA toolkit."""
+    """Load nvJPEG for this release of CUDA, from the package ``nvidia-nvjpeg`` or the CUDA toolkit."""
     name = f"libnvjpeg.so.{release}"
     for path in (*_packaged(name), name):
         try:

@@ -1,4 +1,4 @@
-"""Define the ops that replay recorded calls: a name, a static part that a batch shares, and per-sample numbers."""
+"""Define the ops that replay recorded calls: a name, a static part that samples share, and numbers for each sample."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ Shape = tuple[int, ...]
 
 
 class NotRecordable(PipediagError):
-    """Error: user code read pixels or made a call that cannot be replayed, so it must run in the worker.
+    """Error: user code needs pixels or makes a call that cannot be replayed, so it must run in the worker.
 
-    ``raised`` counts all instances: user code that catches every exception hides the exception, but not the count.
+    ``raised`` counts all instances, because user code may catch and hide the error.
     """
 
     raised = 0
@@ -29,10 +29,9 @@ class NotRecordable(PipediagError):
 
 
 class Kind:
-    """Part of an op that samples of one path share: its name and static part, and the channels and dtype of its result.
+    """Part of an op that samples share: its name and static part, and the channels and dtype of its result.
 
-    Height and width are per sample. Equal kinds are one object while anything references it, because they are compared
-    and looked up for every sample.
+    Equal kinds are one object, because every sample compares them and looks them up.
     """
 
     __slots__ = ("__weakref__", "channels", "dtype", "name", "static")
@@ -74,8 +73,7 @@ class _Op(NamedTuple):
 
 
 class Op(_Op):
-    """One step of a replay. One launch replays it for all samples with the same kind and the same image shape before
-    it."""
+    """One step of a replay. One launch replays it for all samples with the same kind and the same input shape."""
 
     __slots__ = ()
 
@@ -110,11 +108,11 @@ class Op(_Op):
         return op_of, (tuple(self),)
 
 
-#: Builds an op from a kind, a shape, numbers and bulk, the parts that vary per sample.
+#: Builds an op from its four parts, faster than the class.
 op_of: Callable[[tuple[Kind, Shape, tuple[Any, ...], Tensor | None]], Op] = functools.partial(tuple.__new__, Op)
 
 
-#: A sample's ops, and for each op the link of the user's chain that it came from.
+#: A sample's ops, and for each op its site: the index of the link in the user's chain that made it.
 Track = tuple[tuple[Op, ...], tuple[float, ...]]
 
 
@@ -125,11 +123,11 @@ class State(NamedTuple):
     dtype: torch.dtype
     mask: bool = False
     strided: bool = False  # its pixels are not contiguous in memory
-    fixed: bool = True  # uint8 is resized in fixed point, as the v2 functions do
+    fixed: bool = True  # uint8 is resized in fixed point, as the functions of v2 do; those of v1 do not
 
     @property
     def size(self) -> tuple[int, int]:
-        """Pair (height, width)."""
+        """Height and width in pixels."""
         return self.shape[-2], self.shape[-1]
 
     @property
@@ -138,6 +136,18 @@ class State(NamedTuple):
 
     def resized(self, height: int, width: int) -> Shape:
         return (*self.shape[:-2], height, width)
+
+    def op(
+        self,
+        name: str,
+        *numbers: Any,
+        static: tuple[Any, ...] = (),
+        shape: Shape | None = None,
+        dtype: torch.dtype | None = None,
+        bulk: Tensor | None = None,
+    ) -> Op:
+        """Return an op on the image; its result has the image's shape and dtype unless others are given."""
+        return Op(name, static, numbers, self.shape if shape is None else shape, dtype or self.dtype, bulk)
 
 
 #: Builds a state from all its parts, faster than the class.
@@ -167,6 +177,6 @@ EACH_PIXEL = frozenset(
 
 
 def inside(box: Sequence[float], size: tuple[int, int]) -> bool:
-    """Return whether a box (top, left, height, width) lies inside an image of ``size``."""
+    """Return whether a box (top, left, height, width) lies inside an image of ``size`` (height, width)."""
     top, left, height, width = box
     return top >= 0 and left >= 0 and top + height <= size[0] and left + width <= size[1]

@@ -1,7 +1,7 @@
 """Carry a batch from a worker to the device: one block of memory, and the ops to apply to it.
 
-The memory holds the original images, the numbers of all ops, drawn noise, row indices and the batch's other tensors, so
-a single copy transfers everything; the copy is asynchronous if the memory is page-locked.
+The memory holds the original images, the numbers of all ops, drawn noise, row indices and the batch's other tensors. A
+single copy transfers it, asynchronously if the memory is page-locked.
 """
 
 from __future__ import annotations
@@ -47,8 +47,7 @@ class Selection(NamedTuple):
 class Launch(NamedTuple):
     """One step of the replay, ready for the device.
 
-    ``takes`` is empty if the images have different sizes and lie in the memory as they came; ``numbers`` then holds
-    their offsets.
+    For images of different sizes, read where they lie in the memory, ``takes`` is empty and ``numbers`` holds offsets.
     """
 
     name: str
@@ -79,7 +78,7 @@ class Source(NamedTuple):
 class Leaf:
     """Placeholder in the batch for a tensor: result ``number``, viewed as ``shape``, then mixed and wrapped.
 
-    It is not a dataclass or named tuple, because those count as containers of a batch and are traversed.
+    It is no dataclass or named tuple, which tree functions would take for containers.
     """
 
     __slots__ = ("mixes", "number", "shape", "wrap")
@@ -116,8 +115,7 @@ class Result(NamedTuple):
 
 @dataclass
 class Packed:
-    """Everything that belongs to one batch. It supports what loaders do with a batch: pinning, and moving between
-    processes.
+    """One batch, which loaders can pin and send to another process.
 
     If its memory is a slot of a ring, it can be used once: the slot is returned as soon as the batch is on the device,
     or when the batch is discarded.
@@ -128,11 +126,11 @@ class Packed:
     launches: list[Launch]
     results: list[Result]
     batch: Any
-    slot: Claim | Lease | None = None  # of a ring: a Claim in a worker, a Lease in the training process
+    slot: Claim | Lease | None = None  # the memory's slot of a ring: a lease in the training process
     files: Files | None = None  # to be decoded
 
     def pin_memory(self, device: Any = None) -> Packed:
-        """Pin the batch when the loader's pinning thread asks for it. A slot that is page-locked is not copied.
+        """Return the batch in page-locked memory; a slot that is page-locked is not copied.
 
         Raises:
             UsageError: the batch has been released, or copied to a device.
@@ -146,11 +144,10 @@ class Packed:
         return pinned
 
     def on_device(self, device: torch.device) -> Packed:
-        """Return the batch with its memory on ``device``, JPEGs decoded; for the CPU, the batch itself unless it has
-        JPEGs. The copy and the decoding run on the current stream.
+        """Return the batch with its memory on ``device`` and its JPEGs decoded. Values outside the memory stay.
 
-        The slot is returned when they are complete, without waiting here. Values outside the memory stay where they
-        are.
+        The copy and the decoding run on the current stream. The slot is returned when they are complete, without
+        waiting here. On the CPU, a batch without JPEGs is returned itself and keeps its slot.
 
         Raises:
             UsageError: the batch has been released, or copied to a device.
@@ -170,19 +167,18 @@ class Packed:
         return replace(self, memory=memory, slot=None, files=None)
 
     def decoded_on_cpu(self, device: torch.device) -> Packed:
-        """Return the batch with its memory on ``device`` and its JPEGs as the user's decoder reads them, to compare it
-        with."""
+        """Return the batch with its memory on ``device`` and its JPEGs decoded by the user's own decoder."""
         if self.files is None:
             return self
         return replace(self, memory=with_pixels(self.memory, self.files, device, on_cpu=True), files=None)
 
     def release(self) -> None:
-        """Return the slot now. No one, including a device, may still read the memory."""
+        """Return the slot now. Neither a device nor other code may still read the memory."""
         if isinstance(self.slot, Lease):
             self.slot.release()
 
     def _to_be_read(self) -> Lease | None:
-        """Return the slot if the batch came in one that may still be read, or None if it came in none.
+        """Return the slot in which the batch came, or None if it came in none.
 
         Raises:
             UsageError: the slot has been released.
@@ -190,7 +186,7 @@ class Packed:
         if not isinstance(self.slot, Lease):
             return None
         if self.slot.ending:
-            raise UsageError("this batch has been released, and its memory may hold another one: use it once, before")
+            raise UsageError("this batch has been released, and its memory may hold another one: use a batch only once")
         return self.slot
 
     def __getstate__(self) -> dict[str, Any]:

@@ -1,7 +1,7 @@
 """Pack a batch in a worker for transfer to the device.
 
-Images of one shape are stored together as a group, followed by the batch's other tensors. Values other than plain
-tensors stay in the batch's own structure, which keeps its containers.
+Images of one shape are stored together as a group, and the batch's other plain tensors beside them. All other values
+stay in the batch's own containers.
 """
 
 from __future__ import annotations
@@ -44,11 +44,11 @@ def pack(batch: Any, fuse: bool = False, ring: Ring | None = None) -> Packed:
     """Pack a collated batch that contains recording images.
 
     Args:
-        batch: any structure; stacks of recording images and single ones become :class:`Leaf`, plain tensors and
+        batch: any structure. Stacks of recording images and single ones become :class:`Leaf`; plain tensors and
             :class:`Parts` become :class:`Plain`.
-        fuse: True if the device has the fused kernels. These also resize images of different sizes in one launch, so
-            that only the part of an image that a random crop needs is sent.
-        ring: the ring to write the batch to, if it has a free slot.
+        fuse: True if the device has the fused kernels. They resize images of different sizes in one launch, so only the
+            part of an image that a random crop needs is sent.
+        ring: written to if it has a free slot.
 
     Raises:
         NoneRecorded: the batch holds no recorded image.
@@ -60,7 +60,7 @@ def pack(batch: Any, fuse: bool = False, ring: Ring | None = None) -> Packed:
 
     def other(value: Any) -> Any:
         if not is_recording(value):
-            _look_for_images(value)
+            _check_holds_no_image(value)
             return value
         begin = len(tapes)
         tapes.extend(image.tape for image in _images(value))
@@ -82,13 +82,13 @@ def pack(batch: Any, fuse: bool = False, ring: Ring | None = None) -> Packed:
     kinds = images.kinds
     if fuse:
         tracks = [_fused(track, kinds[group]) for track, (group, _) in zip(tracks, places, strict=True)]
-    # Images of a group with the default layout and images made on the device may be taken together.
+    # The layout counts only if channels are last: other originals may be taken together with images made on the device.
     program = merge(tracks, places, [kind if kind[2] else kind[:2] for kind in kinds], members)
     return Writer(memory, images.groups, kinds, program).packed(structure, ring)
 
 
 def pack_plain(batch: Any, ring: Ring | None = None) -> Packed:
-    """Pack a batch without recorded images: its plain tensors in one memory, and no launches."""
+    """Pack a batch without recorded images: no launches, only plain tensors in one memory."""
     memory = Memory()
     structure = _placed(batch, memory, lambda value: value)
     written, claim = memory.written(ring)
@@ -96,7 +96,7 @@ def pack_plain(batch: Any, ring: Ring | None = None) -> Packed:
 
 
 def pack_ops(tracks: Sequence[Any], shape: Shape, dtype: torch.dtype, fuse: bool = False) -> Packed:
-    """Pack the ops for a batch of images that is already on the device: ops and sites for each row."""
+    """Pack only the ops for a batch of images ``shape`` on the device: ``tracks`` holds ops and sites for each."""
     kind = (shape, dtype, False)
     rows = range(len(tracks))
     program = merge(
@@ -106,9 +106,9 @@ def pack_ops(tracks: Sequence[Any], shape: Shape, dtype: torch.dtype, fuse: bool
 
 
 def _placed(obj: Any, memory: Memory, other: Callable[[Any], Any]) -> Any:
-    """Return the batch with its plain tensors moved into ``memory`` and every other leaf replaced by ``other(leaf)``.
+    """Return the batch with its plain tensors placed in ``memory`` and ``other(leaf)`` in place of every other leaf.
 
-    Values inside the user's own container types are not moved: such a container might inspect the placeholders.
+    Tensors inside containers of the user's own types stay, because such a container might look at its items.
     """
     if isinstance(obj, Parts):
         return memory.plain(obj.tensors, obj.shape, obj.dtype)
@@ -132,25 +132,25 @@ def _placed(obj: Any, memory: Memory, other: Callable[[Any], Any]) -> Any:
 
 
 def _stride(tensor: Tensor) -> tuple[int, ...] | None:
-    """Return the strides of a dense tensor whose dimensions are permuted in memory, or None for any other tensor."""
+    """Return the strides of a dense tensor whose dimensions are permuted in memory; None for any other tensor."""
     if tensor.is_contiguous():
         return None
     outermost_first = sorted(range(tensor.ndim), key=lambda dim: (-tensor.stride(dim), dim))
     return tuple(tensor.stride()) if tensor.permute(outermost_first).is_contiguous() else None
 
 
-def _look_for_images(value: Any) -> None:
-    """Raise if a recorded image is lost: turned into an empty tensor, or inside an object of the user's."""
+def _check_holds_no_image(value: Any) -> None:
+    """Raise if a recorded image is lost: it became an empty tensor, or is inside an object of the user's."""
     if isinstance(value, Tensor):
         if value.is_meta:
             raise NotRecordable("an image was turned into another tensor")
     elif not isinstance(value, (int, float, str, bytes, type(None), np.ndarray, np.generic)):
         try:
-            pickle.dumps(value)  # a recorded image raises NotRecordable
-        except NotRecordable:
+            pickle.dumps(value)
+        except NotRecordable:  # raised by a recorded image
             raise
         except Exception:
-            return
+            pass
 
 
 def _images(value: Any) -> Iterator[Any]:
@@ -172,7 +172,10 @@ def _fused(track: Any, kind: tuple[Any, ...]) -> Any:
 
 
 def _boxes(tapes: Sequence[Tape], tracks: Sequence[Any], resized: bool) -> list[Box | None]:
-    """Return for each image the box to send, or None for the whole image if its views together need more than that."""
+    """Return the box of each image to send, or None to send the whole image.
+
+    The whole image is sent once if the boxes of all its views together are larger.
+    """
     boxes = [_needed(tape, ops, resized) for tape, (ops, _) in zip(tapes, tracks, strict=True)]
     needed: dict[int, float] = {}
     for tape, box in zip(tapes, boxes, strict=True):
@@ -182,40 +185,30 @@ def _boxes(tapes: Sequence[Tape], tracks: Sequence[Any], resized: bool) -> list[
 
 
 def _needed(tape: Tape, ops: Sequence[Op], resized: bool) -> Box | None:
-    if is_undecoded(tape.source):
+    """Return the box that the first crop takes, or the first resize if ``resized``; None if that is the whole image."""
+    op = next((op for op in ops if op.name not in EACH_PIXEL), None)
+    takes_box = op is not None and (op.name == "crop" or (op.name == "resample" and resized))
+    if op is None or not takes_box or is_undecoded(tape.source):
         return None
-    for op in ops:
-        if op.name in EACH_PIXEL:
-            continue
-        if op.name == "crop":
-            box = (*op.numbers, *op.static)
-        elif op.name == "resample" and resized:
-            box = op.numbers
-        else:
-            return None
-        top, left, height, width = (int(number) for number in box)
-        part = inside(box, tape.source_size) and (height, width) != tape.source_size
-        return (top, left, height, width) if part else None
-    return None
+    box = (*op.numbers, *op.static) if op.name == "crop" else op.numbers
+    top, left, height, width = (int(number) for number in box)
+    part = inside(box, tape.source_size) and (height, width) != tape.source_size
+    return (top, left, height, width) if part else None
 
 
 def _trimmed(ops: tuple[Op, ...], sites: tuple[int, ...], box: Box) -> tuple[tuple[Op, ...], tuple[int, ...]]:
-    """Adapt ops and sites to an image of which only ``box`` is sent: drop the crop, or let the resize take the whole
-    input."""
-    before: list[Op] = []
-    for k, op in enumerate(ops):
-        if op.name == "crop":
-            return (*before, *ops[k + 1 :]), (*sites[:k], *sites[k + 1 :])
-        if op.name == "resample":
-            return (*before, op._replace(numbers=(0, 0, *box[2:])), *ops[k + 1 :]), sites
-        before.append(op._replace(shape=(*op.shape[:-2], *box[2:])))
-    raise AssertionError("a part of an image is sent only where an op needs no more")
+    """Return ops and sites for an image of which only ``box`` is sent: without the crop, or with a resize of it all."""
+    k = next(k for k, op in enumerate(ops) if op.name not in EACH_PIXEL)
+    before = [op._replace(shape=(*op.shape[:-2], *box[2:])) for op in ops[:k]]
+    if ops[k].name == "crop":
+        return (*before, *ops[k + 1 :]), (*sites[:k], *sites[k + 1 :])
+    return (*before, ops[k]._replace(numbers=(0, 0, *box[2:])), *ops[k + 1 :]), sites
 
 
 class _Images:
-    """Images of a batch in groups of one shape, dtype and layout; an image that several views share is stored once.
+    """Images of a batch in groups of one shape, dtype and layout. An image that several views share is stored once.
 
-    An image that the device decodes is stored as the bytes of its file, in groups of such images only.
+    Images that the device decodes have groups of their own, stored as the bytes of their files.
     """
 
     def __init__(self) -> None:
@@ -230,7 +223,7 @@ class _Images:
         return [kind[:3] for kind in self._groups]
 
     def place(self, source: Any, box: Box | None) -> tuple[int, int]:
-        """Return (group, row) of the image, or of its part."""
+        """Add the image, or its part, unless it is there already; return its group and row."""
         known = (id(source), box)
         if known not in self._known:
             if is_undecoded(source):

@@ -1,4 +1,4 @@
-"""Apply any torchvision transform to a batch on the device, with separate draws for every sample."""
+"""Apply a torchvision transform to a batch on the device, with separate draws for every sample."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from .hooks import recording
-from .images import RECORDING, stand_in
+from .images import RecordingStack, is_recording, stand_in
 from .ops import NotRecordable
 from .packing import pack_ops
 from .recorder import Recorder
@@ -19,8 +19,8 @@ from .triton import available
 class PerSample(nn.Module):  # type: ignore[misc]
     """Module that applies a transform to a batch ``(N, C, H, W)`` as if to each image separately.
 
-    torchvision's transforms accept a batch, but draw once for all of it. Here each image has its own draws, made on the
-    CPU by the transform itself in the order of the batch, and the pixels are transformed for the whole batch at once:
+    torchvision's transforms accept a batch, but draw once for all of it. Here the transform draws for each image on its
+    own, on the CPU and in the order of the batch. The pixels are transformed for the whole batch at once:
 
         augment = PerSample(v2.Compose([v2.RandomResizedCrop(224), v2.RandomHorizontalFlip(), v2.GaussianBlur(9)]))
         images = augment(images)
@@ -46,7 +46,7 @@ class PerSample(nn.Module):  # type: ignore[misc]
         like.tape.state = like.tape.state._replace(strided=not images[0].is_contiguous())
         with recording():
             made = [recorder(like) for _ in range(len(images))]
-        if not all(isinstance(one, RECORDING) for one in made):
+        if not all(is_recording(one) and not isinstance(one, RecordingStack) for one in made):
             raise NotRecordable("the transform gives something else than one image")
         if len({(tuple(one.shape), one.dtype) for one in made}) > 1:
             raise ValueError("the transform gives images of different sizes: end it with a crop or a resizing")

@@ -1,11 +1,9 @@
 """Encode calls of Pillow's own methods on images of mode L and RGB as ops.
 
-Each function of :data:`METHODS` takes the state of a recording picture and the arguments of the method of that name of
-``PIL.Image.Image``, those of :data:`IMAGE_OPS` the arguments of the function of that name of ``PIL.ImageOps``. They
-return the ops that repeat Pillow's pixels bit by bit, and raise :class:`NotRecordable` for what has no such op.
-
-torchvision's functions call these methods and functions on a picture. Those of :data:`FUNCTIONS` are recorded
-themselves, with the arguments of torchvision.
+Each function takes the state of a recording picture and the arguments of the call of that name: a method of
+``PIL.Image.Image`` (:data:`METHODS`), a function of ``PIL.ImageOps`` (:data:`IMAGE_OPS`) or a function of torchvision
+(:data:`FUNCTIONS`). It returns the ops that repeat Pillow's pixels bit by bit, and raises :class:`NotRecordable` if
+there are none.
 """
 
 from __future__ import annotations
@@ -46,7 +44,7 @@ def transform(
     fillcolor: Any = None,
 ) -> list[Op]:
     if data is None or not isinstance(method, int) or 0 in size:
-        raise NotRecordable("a picture is transformed by an object of its own")
+        raise NotRecordable("a picture is transformed by an object, or to nothing")
     width, height = size
     interpolation = encoders.interpolation_name(resample)
     if interpolation not in _INTERPOLATIONS:
@@ -54,17 +52,15 @@ def transform(
     numbers = tuple([float(number) for number in data])
     if method == PIL.Image.Transform.EXTENT:
         left, top, right, bottom = numbers
-        method, numbers = (
-            PIL.Image.Transform.AFFINE,
-            ((right - left) / width, 0.0, left, 0.0, (bottom - top) / height, top),
-        )
+        method = PIL.Image.Transform.AFFINE
+        numbers = ((right - left) / width, 0.0, left, 0.0, (bottom - top) / height, top)
     colour = colour_of(fillcolor, state.channels)
     if method == PIL.Image.Transform.AFFINE:
         return _affine(state, numbers[:6], (height, width), interpolation, colour)
     if method != PIL.Image.Transform.PERSPECTIVE:
         raise NotRecordable(f"a picture is transformed by the method {PIL.Image.Transform(method).name}")
     static = (height, width, interpolation, colour)
-    return [Op("pillow_perspective", static, numbers[:8], state.resized(height, width), state.dtype)]
+    return [state.op("pillow_perspective", *numbers[:8], static=static, shape=state.resized(height, width))]
 
 
 def _affine(
@@ -76,12 +72,12 @@ def _affine(
 ) -> list[Op]:
     shape = state.resized(*size)
     if interpolation != "nearest":
-        return [Op("pillow_affine", (*size, interpolation, colour), matrix, shape, state.dtype)]
+        return [state.op("pillow_affine", *matrix, static=(*size, interpolation, colour), shape=shape)]
     way = affine_way(matrix, state.size, size)
     if way is None:
         raise NotRecordable("a picture is warped by a matrix that Pillow's fixed-point arithmetic cannot hold")
     name = "pillow_affine_in_fixed_point" if way.positions is None else "pillow_pick"
-    return [Op(name, (*size, colour), way.numbers, shape, state.dtype, way.positions)]
+    return [state.op(name, *way.numbers, static=(*size, colour), shape=shape, bulk=way.positions)]
 
 
 def resize(
@@ -118,7 +114,7 @@ def _resampled(state: State, box: tuple[int, int, int, int], size: tuple[int, in
     mode = encoders.interpolation_name(interpolation)
     mode = "nearest" if mode == "nearest-exact" else mode
     static = (*size, mode, True, True, pillow.first_pass(box[2:], size))
-    return [Op("resample", static, box, state.resized(*size), state.dtype)]
+    return [state.op("resample", *box, static=static, shape=state.resized(*size))]
 
 
 def resized_crop(
@@ -147,25 +143,19 @@ def crop(state: State, box: Sequence[float] | None = None) -> list[Op]:
 
 
 def transpose(state: State, method: int) -> list[Op]:
-    names: tuple[str | int, ...] = _TRANSPOSED[method]
-    made: list[Op] = []
-    for name in names:
-        shape = made[-1].shape if made else state.shape
-        if isinstance(name, int):
-            turned = (*shape[:-2], shape[-1], shape[-2]) if name % 2 else shape
-            made.append(Op("turn", (name,), (), turned, state.dtype))
-        else:
-            made.append(Op(name, (), (), shape, state.dtype))
-    return made
+    turns, flip = _TRANSPOSED[method]
+    shape = state.resized(*(state.size[::-1] if turns % 2 else state.size))
+    turned = [state.op("turn", static=(turns,), shape=shape)] if turns else []
+    return [*turned, state.op(flip, shape=shape)] if flip else turned
 
 
-#: Flips, and numbers of counterclockwise quarter turns.
-_TRANSPOSED: dict[int, tuple[str | int, ...]] = {
-    PIL.Image.Transpose.FLIP_LEFT_RIGHT: ("horizontal_flip",),
-    PIL.Image.Transpose.FLIP_TOP_BOTTOM: ("vertical_flip",),
-    PIL.Image.Transpose.ROTATE_90: (1,),
-    PIL.Image.Transpose.ROTATE_180: (2,),
-    PIL.Image.Transpose.ROTATE_270: (3,),
+#: Number of counterclockwise quarter turns, and the flip after them.
+_TRANSPOSED: dict[int, tuple[int, str]] = {
+    PIL.Image.Transpose.FLIP_LEFT_RIGHT: (0, "horizontal_flip"),
+    PIL.Image.Transpose.FLIP_TOP_BOTTOM: (0, "vertical_flip"),
+    PIL.Image.Transpose.ROTATE_90: (1, ""),
+    PIL.Image.Transpose.ROTATE_180: (2, ""),
+    PIL.Image.Transpose.ROTATE_270: (3, ""),
     PIL.Image.Transpose.TRANSPOSE: (1, "vertical_flip"),
     PIL.Image.Transpose.TRANSVERSE: (1, "horizontal_flip"),
 }
@@ -180,17 +170,12 @@ def convert(state: State, mode: str | None = None, matrix: Any = None, *unused: 
 
 
 def rgb_to_grayscale(state: State, num_output_channels: int = 1) -> list[Op]:
-    if num_output_channels not in (1, 3):
-        raise NotRecordable("a grey picture has one channel or three")
-    if state.channels == num_output_channels == 1:
-        return []
-    shape = (num_output_channels, *state.size)
-    return [Op("pillow_grayscale", (num_output_channels,), (), shape, state.dtype)]
+    return encoders.rgb_to_grayscale(state, num_output_channels, name="pillow_grayscale")
 
 
 def adjusted(what: str, state: State, factor: float) -> list[Op]:
-    """Encode the function of torchvision of the name ``adjust_{what}``."""
-    return [Op(f"pillow_adjust_{what}", (), (float(factor),), state.shape, state.dtype)]
+    """Encode torchvision's function ``adjust_{what}``."""
+    return [state.op(f"pillow_adjust_{what}", float(factor))]
 
 
 def adjust_hue(state: State, hue_factor: float) -> list[Op]:
@@ -202,13 +187,13 @@ def point(state: State, lut: Sequence[float], mode: str | None = None) -> list[O
     if mode is not None or len(levels) != 256 * state.channels:
         raise NotRecordable("a picture is mapped to another mode")
     tables = torch.from_numpy(levels).view(state.channels, 256)
-    return [Op("pillow_point", (), (), state.shape, state.dtype, tables)]
+    return [state.op("pillow_point", bulk=tables)]
 
 
 def filtered(state: State, filter: Any) -> list[Op]:
     kind = type(filter)
     if kind is PIL.ImageFilter.SMOOTH:
-        return [Op("pillow_smooth", (), (), state.shape, state.dtype)]
+        return [state.op("pillow_smooth")]
     if kind not in (PIL.ImageFilter.GaussianBlur, PIL.ImageFilter.BoxBlur):
         raise NotRecordable(f"the filter {kind.__name__} of Pillow has no kernel on the device")
     radii = encoders.pair(filter.radius)
@@ -219,8 +204,8 @@ def filtered(state: State, filter: Any) -> list[Op]:
         across, down = radii
         radii = pillow_blur.gaussian_radius(across), pillow_blur.gaussian_radius(down)
         passes = pillow_blur.PASSES
-    numbers = tuple([number for radius in radii for number in pillow_blur.box_numbers(radius)])
-    return [Op("pillow_box_blur", (passes,), numbers, state.shape, state.dtype)]
+    numbers = [number for radius in radii for number in pillow_blur.box_numbers(radius)]
+    return [state.op("pillow_box_blur", *numbers, static=(passes,))]
 
 
 def copy(state: State) -> list[Op]:
@@ -236,12 +221,12 @@ def pad(state: State, padding: Any, fill: Any = None, padding_mode: str = "const
     if len(levels) not in (1, state.channels):
         raise NotRecordable(f"{len(levels)} fills for {state.channels} channels")
     if padding_mode != "constant":
-        _look_for_pixels_to_pad_with(state, encoders.paddings(padding), padding_mode)
+        _check_padding(state, encoders.paddings(padding), padding_mode)
     return encoders.pad(state, padding, [min(max(int(level), 0), 255) for level in levels], padding_mode)
 
 
-def _look_for_pixels_to_pad_with(state: State, padding: tuple[int, ...], mode: str) -> None:
-    """Raise if numpy, which torchvision uses to pad pictures, pads by more than the image has, or by less than zero."""
+def _check_padding(state: State, padding: tuple[int, ...], mode: str) -> None:
+    """Raise for a padding that torchvision leaves to numpy: larger than the image, or negative."""
     most = {"reflect": -1, "symmetric": 0}.get(mode)
     height, width = state.size
     for side, sides in ((width, padding[::2]), (height, padding[1::2])):
@@ -254,16 +239,15 @@ def autocontrast(
 ) -> list[Op]:
     if cutoff or ignore is not None or mask is not None or preserve_tone:
         raise NotRecordable("autocontrast with options has no kernel on the device")
-    return [Op("pillow_autocontrast", (), (), state.shape, state.dtype)]
+    return [state.op("pillow_autocontrast")]
 
 
 def equalize(state: State, mask: Any = None) -> list[Op]:
     if mask is not None:
         raise NotRecordable("equalize with a mask has no kernel on the device")
-    return [Op("equalize", (), (), state.shape, state.dtype)]
+    return [state.op("equalize")]
 
 
-#: Encoders by the name of the method.
 METHODS: dict[str, Callable[..., list[Op]]] = {
     "transform": transform,
     "resize": resize,
@@ -275,15 +259,14 @@ METHODS: dict[str, Callable[..., list[Op]]] = {
     "copy": copy,
 }
 
-#: Encoders of the functions of ``PIL.ImageOps`` that read pixels themselves; all others call methods.
+#: Those that read pixels themselves; all others call methods.
 IMAGE_OPS: dict[str, Callable[..., list[Op]]] = {
     "autocontrast": autocontrast,
     "equalize": equalize,
     "expand": expand,
 }
 
-#: Encoders of torchvision's functions on pictures that read pixels themselves, and of ``resized_crop``,
-#: which is one op.
+#: Those that read pixels themselves, and ``resized_crop``, which is one op.
 FUNCTIONS: dict[str, Callable[..., list[Op]]] = {
     "resized_crop": resized_crop,
     "pad": pad,

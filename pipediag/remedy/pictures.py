@@ -1,19 +1,22 @@
 """Provide recording pictures, which stand for Pillow images as :mod:`pipediag.remedy.images` does for tensors.
 
 Pillow's own Python code runs on them (``Image.rotate``, most of ``ImageOps``, torchvision's functions for pictures). It
-ends at the methods of :data:`pipediag.remedy.picture_ops.METHODS`, which are recorded.
+ends at the methods of :data:`pipediag.remedy.picture_ops.METHODS`, which are recorded. So are the functions of
+``ImageOps`` and the enhancers that read pixels themselves; :mod:`pipediag.remedy.hooks` patches those.
 """
 
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import PIL.Image
+from PIL import ImageEnhance, ImageOps
+from torchvision.transforms import _functional_pil as by_torchvision
 
 from .ops import NotRecordable, Op
-from .picture_ops import METHODS, MODES
+from .picture_ops import IMAGE_OPS, METHODS, MODES, adjusted
 from .tape import Tape, session
 
 
@@ -60,7 +63,7 @@ class RecordingPicture(PIL.Image.Image):
 
 
 def recorded(encode: Callable[..., list[Op]], fn: Callable[..., Any]) -> Callable[..., RecordingPicture]:
-    """Return what records ``fn``, a function of a picture or a method, by its encoder."""
+    """Return the function that records ``fn``, a function of a picture or a method, by its encoder."""
 
     def record(picture: RecordingPicture, *args: Any, **kwargs: Any) -> RecordingPicture:
         tape = picture.tape
@@ -78,3 +81,62 @@ _KNOWN = frozenset(
 )
 #: Methods whose own code, or Pillow's, ends at recorded methods.
 _ITS_OWN = frozenset({"point", "filter", "rotate"})
+
+#: Pillow's enhancers, and what each adjusts in torchvision's words.
+_ENHANCERS: dict[type, str] = {
+    ImageEnhance.Brightness: "brightness",
+    ImageEnhance.Contrast: "contrast",
+    ImageEnhance.Color: "saturation",
+    ImageEnhance.Sharpness: "sharpness",
+}
+
+
+def image_ops() -> Iterator[tuple[str, Callable[..., Any]]]:
+    """Yield the name of each function of ``PIL.ImageOps`` to patch, and the function that records it."""
+    for name, encode in IMAGE_OPS.items():
+        yield name, recorded(encode, getattr(ImageOps, name))
+    yield "pad", _pad
+
+
+def _pad(image: Any, size: Any, method: int = 3, color: Any = None, centering: Any = (0.5, 0.5)) -> Any:
+    """Record ``ImageOps.pad`` as a resize and a border: it pastes one picture into another."""
+    made = ImageOps.contain(image, size, method)
+    if not isinstance(made, RecordingPicture):
+        raise NotRecordable("a picture is resized to nothing")
+    across, down = size[0] - made.width, size[1] - made.height
+    left, top = (round(free * max(0, min(share, 1))) for free, share in zip((across, down), centering, strict=True))
+    return ImageOps.expand(made, (left, top, across - left, down - top), color)
+
+
+def enhancers() -> Iterator[tuple[type, str, Callable[..., Any]]]:
+    """Yield owner, name and replacement of each method of the enhancers; with other images it calls the original."""
+    for enhancer in _ENHANCERS:
+        yield enhancer, "__init__", _begun(vars(enhancer)["__init__"])
+    yield ImageEnhance._Enhance, "enhance", _enhanced(ImageEnhance._Enhance.enhance)
+
+
+def _begun(original: Callable[..., None]) -> Callable[..., None]:
+    """Keep only the picture in an enhancer; the image that it is blended with would need pixels."""
+
+    @functools.wraps(original)
+    def begin(self: Any, image: Any) -> None:
+        if isinstance(image, RecordingPicture):
+            self.image = image
+        else:
+            original(self, image)
+
+    return begin
+
+
+def _enhanced(original: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(original)
+    def enhance(self: Any, factor: float) -> Any:
+        if not isinstance(self.image, RecordingPicture):
+            return original(self, factor)
+        what = _ENHANCERS.get(type(self))
+        if what is None:
+            raise NotRecordable(f"{type(self).__name__} is not one of Pillow's own enhancers")
+        adjust = getattr(by_torchvision, f"adjust_{what}")
+        return recorded(functools.partial(adjusted, what), adjust)(self.image, factor)
+
+    return enhance

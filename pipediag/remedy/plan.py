@@ -1,8 +1,8 @@
-"""Describe what is moved: which transforms are recorded, from which link on, and why the rest is not."""
+"""Describe what moves: which transforms are recorded, from which link on, and why the rest stays."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from functools import partial
@@ -23,7 +23,7 @@ from .undecoded_pictures import undecoded_pictures
 from .undecoded_tensors import undecoded_tensors
 
 Path = tuple[int, ...]
-#: A link of a chain: the path of its transform and its index there.
+#: A link of a chain: the path of its transform, and the link's index.
 Place = tuple[Path, int]
 
 
@@ -32,7 +32,7 @@ class Piece:
     """Transform that is recorded from link ``start`` on.
 
     ``path`` is the index of its slot below the dataset, then of the slot inside the transform found there, and so on.
-    ``links`` names the links of its chain, so that a different transform found there later is noticed.
+    ``links`` names the links of its chain, so that another transform in its place is noticed.
     """
 
     path: Path
@@ -50,17 +50,17 @@ class Piece:
 
 @dataclass(frozen=True)
 class Plan:
-    """Plan of the transforms that are recorded, with the reasons why others are not.
+    """Plan of what is recorded.
 
     Attributes:
         pieces: the transforms.
         reasons: why other links are not recorded.
         fuse: True if the device has the fused kernels.
-        copies: True if images are copied when a recording image replaces them, for a dataset that overwrites them.
         decodes: True if JPEGs are decoded on the device.
         undecoded: why JPEGs are not decoded on the device, if that was allowed.
+        copies: True if images are copied before they are replaced, for a dataset that overwrites them.
         refused: functions whose replay differs too much.
-        own: links that are the user's own code and were proven to work on the device.
+        own: the user's own links that were proven to work on the device.
         moved: the same links in their form for the device. It is not sent to the workers.
     """
 
@@ -100,10 +100,8 @@ class Plan:
 
     @contextmanager
     def installed(self, recorders: Sequence[tuple[Slot, Recorder]]) -> Iterator[None]:
-        """Record inside the context: :meth:`recorders` replace the dataset's transforms."""
-        with ExitStack() as undo, self.recording():
-            for slot, recorder in recorders:
-                undo.enter_context(slot.replaced(recorder))
+        """Record inside the context, with the results of :meth:`recorders` in place of the dataset's transforms."""
+        with self.recording(), in_slots(recorders):
             yield
 
     def recorders(self, dataset: Any) -> list[tuple[Slot, Recorder]]:
@@ -125,6 +123,15 @@ class Plan:
         return found
 
 
+@contextmanager
+def in_slots(stand_ins: Iterable[tuple[Slot, Any]]) -> Iterator[None]:
+    """Replace the transforms in the slots inside the context."""
+    with ExitStack() as undo:
+        for slot, stand_in in stand_ins:
+            undo.enter_context(slot.replaced(stand_in))
+        yield
+
+
 def slot_at(dataset: Any, path: Path) -> Slot:
     slot = find_slots(dataset)[path[0]]
     for number in path[1:]:
@@ -138,7 +145,7 @@ def link_at(dataset: Any, place: Place) -> Link:
 
 
 def moved_links(plan: Plan, dataset: Any) -> list[tuple[str, str]]:
-    """Return the name and digest of every link that a plan moves, in order.
+    """Return the name and the digest of every link that a plan moves, in order.
 
     Raises:
         IndexError: the dataset keeps its transforms elsewhere than when the plan was made.
@@ -155,7 +162,7 @@ def names(links: Sequence[Link]) -> tuple[str, ...]:
 
 
 def proven(path: Path, own: Mapping[Place, Shapes]) -> dict[int, Draw]:
-    """Return, by link index, the functions that record one transform's proven links."""
+    """Return the functions that record the proven links of the transform at ``path``, by the link's index."""
     return {place[1]: _records(place, shapes) for place, shapes in own.items() if place[0] == path}
 
 

@@ -1,8 +1,8 @@
 """Merge the tapes of a batch: decide which samples take a step together, and where their images lie between steps.
 
-Every sample keeps its own order of ops. Samples whose next op is the same and whose images have one shape and dtype
-take it in one launch. The op of the earliest link goes first, so that samples which skipped a link wait for the others.
-The location of the images is decided here, in the worker, so the training process only launches.
+Every sample keeps its own order of ops. Samples with the same next op and images of one shape and dtype take it in one
+launch. The op of the earliest link goes first, so that samples that skipped a link wait for the others. The worker
+decides all this, so the training process only launches.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from .ops import Kind, Op, Track
 
 #: Ops that take images of different sizes in one launch.
 RAGGED = frozenset({"resample", "fast_resample"})
-#: Of these, the one with a kernel that takes uint8 originals from their places in the batch's memory.
+#: Of these, the one with a kernel that reads uint8 originals where they lie in the batch's memory.
 _IN_MEMORY = "fast_resample"
 
 Rows = range | tuple[int, ...] | None  # rows of a group: a range, a list, or all (None)
@@ -37,7 +37,7 @@ class Step(NamedTuple):
     takes: tuple[Take, ...]
     group: int  # of the results
     in_place: bool  # the results replace the inputs
-    ragged: bool = False  # it takes uint8 originals of different sizes from their places in the batch's memory
+    ragged: bool = False  # it reads uint8 originals of different sizes where they lie in the batch's memory
 
 
 class Output(NamedTuple):
@@ -68,11 +68,10 @@ def merge(
 
 
 class _Party:
-    """Samples with the same steps so far, whose images lie in one group; they take every launch together.
+    """Samples that take every launch together, and whose images lie in one group.
 
     Attributes:
-        ahead: the remaining steps, last one first: the kind, its site, and a number that identifies the path to the
-            end.
+        ahead: the remaining steps, last one first: the kind, its site, and a number that identifies the way to the end.
         wants: a number that identifies the next launch.
     """
 
@@ -194,8 +193,7 @@ class _Merger:
         self._meet(group)
 
     def _is_ragged(self, party: _Party, groups: Collection[int]) -> bool:
-        """Return whether the next launch, of a party with images in these groups, takes uint8 originals of different
-        sizes. Images of one size share a group."""
+        """Return whether the party's next launch takes uint8 originals of different sizes, from these groups."""
         originals = all(group < self._sources and self._kinds[group][1] == torch.uint8 for group in groups)
         return originals and len(groups) > 1 and party.ahead[-1][0].name == _IN_MEMORY
 

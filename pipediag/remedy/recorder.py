@@ -1,7 +1,7 @@
-"""Replace a transform in a slot of the dataset, and run the transform on recording images.
+"""Run a transform of the dataset on recording images.
 
-The links of the chain that must stay in the worker run with pixels. Their result is replaced by recording images, on
-which the rest of the chain, the user's own objects, draws its parameters.
+The links of the chain that must stay in the worker run with pixels. Recording images replace their result, and the
+other links, still the user's own objects, draw their parameters on those.
 """
 
 from __future__ import annotations
@@ -24,10 +24,9 @@ from .tape import session
 
 
 class Recorder:
-    """Replacement for a transform, whose links from index ``start`` on are recorded.
+    """Replacement for a transform that records its links from index ``start`` on.
 
-    ``proven`` maps indices of links that are the user's own code, proven to work on the device, to the functions that
-    record them.
+    ``proven`` holds the functions that record the user's own proven links, by the link's index.
     """
 
     def __init__(self, transform: Any, start: int, proven: Mapping[int, Draw] | None = None) -> None:
@@ -49,7 +48,7 @@ class Recorder:
             return self._of_one(args[0])
         if holds_recording((args, kwargs)):  # called inside another recorded transform
             return self.transform(*args, **kwargs)
-        if kwargs:  # a chain takes no keyword arguments, so this transform has one link
+        if kwargs:  # this transform is no chain, which takes no keyword arguments
             args, kwargs = stood_in((args, kwargs))
             session.site = 0
             return self.transform(*args, **kwargs)
@@ -60,10 +59,10 @@ class Recorder:
         return value
 
     def _of_one(self, value: Any) -> Any:
-        """Run a chain on its usual input: one image, or one sample."""
+        """Run the chain on one image or one sample."""
         if is_recording(value) or (not isinstance(value, (Tensor, PIL.Image.Image)) and holds_recording(value)):
             return self.transform(value)
-        (value,) = run(self.links[: self.start], (value,)) if self.start else (value,)
+        (value,) = run(self.links[: self.start], (value,))
         image = stand_in(value)
         if image is None:
             (image,) = stood_in((value,))
@@ -103,18 +102,22 @@ class Recorder:
 
 @contextmanager
 def unhidden() -> Iterator[None]:
-    """Raise at the end of the context if user code has caught a :class:`NotRecordable` inside it."""
+    """Raise at the end of the context if user code inside it has caught a :class:`NotRecordable`.
+
+    Raises:
+        NotRecordable: it has.
+    """
     before = NotRecordable.raised
     yield
     if NotRecordable.raised != before:
-        raise NotRecordable("its own code catches that it needs pixels")
+        raise NotRecordable("its own code hides that it needs pixels")
 
 
 def stood_in(value: Any) -> Any:
-    """Replace the parts of the value that torchvision would treat as images and masks by recording images.
+    """Return the value with recording images in place of the parts that torchvision takes for images and masks.
 
-    These are every Pillow image, ``Image`` and ``Mask``, and, if there is no Pillow image, ``Image`` or ``Video``, the
-    first plain tensor: the rule of ``torchvision.transforms.v2.Transform``.
+    These are every Pillow image, ``Image`` and ``Mask``, and the first plain tensor if there is no Pillow image,
+    ``Image`` or ``Video``: the rule of ``torchvision.transforms.v2.Transform``.
     """
     parts, spec = tree_flatten(value)
     explicit = any(isinstance(part, (PIL.Image.Image, tv_tensors.Image, tv_tensors.Video)) for part in parts)

@@ -1,7 +1,7 @@
 """Apply one loader's remedy to a whole training run: made once, watched, and given up on any doubt.
 
-Giving up in the middle of an epoch neither loses nor repeats a sample: the indices that were drawn but not yet handed
-out are known, and a plain loader continues with those.
+Giving up in the middle of an epoch neither loses nor repeats a sample: a plain loader continues with the indices that
+were drawn but not yet handed out.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from .plan import moved_links
 from .spotcheck import AFTER, EVERY, SpotCheck
 from .streams.feed import fetches_ahead
 
-#: Seconds within which the signal of a worker that has ended arrives.
+#: Maximum seconds until the signal of a worker that has ended arrives.
 _SIGNALLED = 1.0
 #: Modules that bring a worker's batches into this process.
 _BETWEEN_PROCESSES = ("multiprocessing.", "torch.multiprocessing.")
@@ -35,7 +35,7 @@ _SETTINGS = ("dataset", "batch_sampler", "sampler", "collate_fn", "worker_init_f
 
 
 class RemediedRun:
-    """Loader run under the remedy, and without it once there is a doubt.
+    """Run of a loader under the remedy, and without it once there is a doubt.
 
     Args:
         loader: the script's loader; it is not changed.
@@ -45,7 +45,7 @@ class RemediedRun:
         say: prints one line to the user.
         transforms, approximate: as for :func:`pipediag.offload`.
         cached: wraps a loader so that the deterministic part of its samples is made once; None keeps nothing.
-        every: number of batches between two spot checks.
+        every: minimum number of batches between two spot checks.
         after: seconds before the first spot check.
 
     Raises:
@@ -55,9 +55,9 @@ class RemediedRun:
         offloaded: the result of :func:`pipediag.offload` for the loader.
         links: name and digest of every link that moves; none under the hand-off alone, which needs no spot checks.
         handed: number of batches handed out so far.
-        raised: ``id()`` of the latest error that a loop over its batches got from it; 0 if it got none.
-        given_up: why the loader is plain from then on; empty while the remedy is active, and again once the plain
-            loader has raised the same error.
+        raised: ``id()`` of the last error that a loop got from its batches; 0 if there was none.
+        given_up: why the remedy was given up; empty while it is active, and again once the plain loader has raised the
+            same error.
     """
 
     def __init__(
@@ -91,7 +91,7 @@ class RemediedRun:
         self._plain: Any = None
 
     def take_over(self, loader: DataLoader[Any]) -> None:
-        """Replace the loader by one that the script has rebuilt over the same dataset."""
+        """Continue with a loader that the script has rebuilt over the same dataset."""
         if loader is self.loader:
             return
         before = self.offloaded
@@ -101,44 +101,49 @@ class RemediedRun:
         self._check.follow(self.offloaded)
 
     def iterator(self) -> RemediedIterator:
-        """Return the result of ``iter(loader)``. Random numbers that the loader draws at this point are drawn now."""
+        """Return the result of ``iter(loader)``. It draws the loader's random numbers now."""
         return RemediedIterator(self)
 
     def epoch(self) -> Iterator[Any]:
+        """Return the batches of a new epoch."""
+        return _Reporting(self._epoch(), self._note)
+
+    def _epoch(self) -> Iterator[Any]:
         if not self.given_up:
             self._look_for_changes()
         if not self.given_up:
             try:
                 with self._aside():
                     batches = iter(self.offloaded)
-                # Unlike a generator, a chain goes on after an error of the plain loader.
+                # Unlike a generator, a chain continues after an error of the plain loader.
                 return itertools.chain.from_iterable(self._parts(batches, self._drawn.latest))
             except Exception as error:
                 self.give_up(in_one_line(error))
         return self._plain_epoch()
+
+    def _note(self, error: Exception) -> None:
+        self.raised = id(error)
 
     def give_up(self, why: str) -> None:
         self.given_up = why
         self._say(f"back to the plain loader: {why}")
 
     def resume(self, error: Exception) -> None:
-        """Use the remedy from the next epoch on if the plain loader raises what ended the remedy in this one.
-
-        Their messages may differ by an address.
-        """
+        """Use the remedy from the next epoch on if the plain loader raises the error for which it was given up."""
+        # Of the messages only the types are compared: an address in them may differ.
         if self.given_up and self.given_up.partition(":")[0] == in_one_line(error).partition(":")[0]:
             self.given_up = ""
             self._say("the plain loader raises that too: transforms move again from the next epoch on")
 
-    def _parts(self, batches: Iterator[Any], drawn: _Drawn) -> Iterator[Iterator[Any]]:
+    def _parts(self, batches: Any, drawn: _Drawn) -> Iterator[Iterator[Any]]:
         """Yield the two parts of an epoch: remedied batches, and plain ones once the remedy is given up."""
         yield self._remedied(batches, drawn)
         if self.given_up:
-            _close(batches)
+            batches.close()
             del batches
-            yield _Rest(self._rest(drawn), self.resume)
+            yield _Reporting(self._rest(drawn), self.resume)
 
-    def _remedied(self, batches: Iterator[Any], drawn: _Drawn) -> Iterator[Any]:
+    def _remedied(self, batches: Any, drawn: _Drawn) -> Iterator[Any]:
         while not self.given_up:
             try:
                 yield self._watched(next(batches), drawn.handed())  # without keeping the batch alive
@@ -147,17 +152,17 @@ class RemediedRun:
             except Exception as error:
                 if _has_lost_workers(error):  # the plain loader's epoch ends with it too
                     error = _in_torchs_words(error)
-                    _close(batches)
+                    batches.close()
                     raise error from None
                 if isinstance(self.loader.dataset, IterableDataset):  # a plain loader would begin the stream anew
                     raise
-                # It may be the dataset's own error: then the plain loader raises it again.
+                # If it is the dataset's own error, the plain loader raises it again.
                 self.give_up(in_one_line(error))
                 # Torch's frames keep the iterator alive in a cycle; a worker forked later would try to end its workers.
                 clear_frames(error.__traceback__)
 
     def _watched(self, batch: Any, indices: Any) -> Any:
-        """Return a batch that is handed out; a spot check may give up the remedy from then on."""
+        """Return the batch to hand out, after a spot check if one is due."""
         self.handed += 1
         try:
             self._check.saw(indices)
@@ -211,14 +216,8 @@ class RemediedRun:
         return self._plain  # type: ignore[no-any-return]
 
 
-def _close(batches: Iterator[Any]) -> None:
-    close = getattr(batches, "close", None)
-    if close is not None:
-        close()
-
-
 def _has_lost_workers(error: Exception) -> bool:
-    """Return whether a worker has ended or cannot be reached: torch says so, or what it has sent cannot be read."""
+    """Return whether a worker has ended or cannot be reached: torch says so, or its batch cannot be read."""
     if isinstance(error, RuntimeError) and str(error).startswith(("DataLoader worker", "Too many open files")):
         return True
     *_, (innermost, _) = walk_tb(error.__traceback__)
@@ -227,7 +226,7 @@ def _has_lost_workers(error: Exception) -> bool:
 
 
 def _in_torchs_words(error: Exception) -> Exception:
-    """Return the error by which torch tells that a worker has ended. Its signal's handler may raise that here."""
+    """Return torch's error for a worker that has ended. Its signal handler may raise that error here."""
     if isinstance(error, RuntimeError):
         return error
     try:
@@ -247,8 +246,7 @@ class RemediedIterator(_BaseDataLoaderIter):  # type: ignore[misc]
     def __init__(self, owner: RemediedRun) -> None:
         # The parent's constructor would draw a seed and start the sampler; the twin's iterator does both.
         self._owner = owner
-        self._num_yielded = 0
-        self._batches = owner.epoch()
+        self._reset(owner.loader)
 
     def __iter__(self) -> RemediedIterator:
         return self
@@ -257,13 +255,7 @@ class RemediedIterator(_BaseDataLoaderIter):  # type: ignore[misc]
         return len(self._owner.loader)
 
     def __next__(self) -> Any:
-        try:
-            batch = next(self._batches)
-        except StopIteration:
-            raise
-        except Exception as error:
-            self._owner.raised = id(error)
-            raise
+        batch = next(self._batches)
         self._num_yielded += 1
         return batch
 
@@ -273,11 +265,8 @@ class RemediedIterator(_BaseDataLoaderIter):  # type: ignore[misc]
         self._batches = self._owner.epoch()
 
 
-class _Rest:
-    """Plain batches of an epoch, with each error reported before it is raised.
-
-    Unlike a generator, it goes on after an error, as the plain loader does.
-    """
+class _Reporting:
+    """Iterator that reports each error before it raises it. Unlike a generator, it continues after an error."""
 
     def __init__(self, batches: Iterator[Any], report: Callable[[Exception], None]) -> None:
         self._batches = batches
@@ -297,7 +286,7 @@ class _Rest:
 
 
 class _DrawnIndices:
-    """Wrapper of the user's sampler that remembers drawn indices until their batch is handed out."""
+    """Wrapper of the user's sampler; ``latest`` are the indices of the latest epoch."""
 
     def __init__(self, sampler: Any) -> None:
         self.sampler = sampler
@@ -315,7 +304,7 @@ class _DrawnIndices:
 
 
 class _Drawn:
-    """Indices of one epoch."""
+    """Iterator over one epoch's indices that remembers them until their batch is handed out."""
 
     def __init__(self, indices: Iterator[Any]) -> None:
         self._indices = indices
@@ -330,7 +319,7 @@ class _Drawn:
         return drawn
 
     def handed(self) -> Any:
-        """Remove and return the oldest indices, whose batch the loop has received."""
+        """Forget the oldest indices, whose batch is handed out, and return them."""
         return self._ahead.popleft()
 
     def left(self) -> Iterator[Any]:

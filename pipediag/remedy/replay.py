@@ -1,12 +1,12 @@
 """Replay a packed batch on the device, which gives the batch that the loader would have made.
 
-Nothing here waits for the device. The memory arrives in one copy, all numbers and indices are read from it on the
-device, and the worker has already decided the launches. On the CPU the memory is read in place.
+Nothing here waits for the device: the memory arrives in one copy, the device reads all numbers and indices from it, and
+the worker has already decided the launches. On the CPU the memory is read in place.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
 
@@ -29,7 +29,7 @@ def replay(
 ) -> Any:
     """Return the batch on ``device``: recorded images replayed, everything else copied. It runs on the current stream.
 
-    The batch's tensors share no memory with each other or with ``packed``. The slot that the batch came in is returned.
+    The batch's tensors share no memory with each other or with ``packed``, whose slot is returned to its ring.
 
     Args:
         packed: as it arrived, or with its memory on the device already (:meth:`Packed.on_device`).
@@ -49,12 +49,12 @@ def replay(
         if isinstance(value, Leaf):
             made = ready[value.number].reshape(value.shape)
             for how, amount in value.mixes:
-                made = _MIXES[how](made, amount)
+                made = getattr(mixing, how)(made, amount)
             return made if value.wrap is None else value.wrap(made)
         return moved(value, device)
 
     batch = tree.map_leaves(there.batch, leaf)
-    there.release()  # only on the CPU does it still hold its slot
+    there.release()  # on the CPU it still holds its slot
     return batch
 
 
@@ -64,7 +64,7 @@ def results_of(packed: Packed, memory: Tensor, own: Own = MappingProxyType({})) 
 
 
 def _by_itself(plain: Plain, memory: Tensor) -> Tensor:
-    """Return a tensor with its own storage, so that keeping a batch's labels does not keep its images.
+    """Return a tensor with its own storage, so that kept labels do not keep a batch's images.
 
     A tensor that fills most of the memory keeps that storage, except on the CPU, where a worker may write to it.
     """
@@ -72,9 +72,6 @@ def _by_itself(plain: Plain, memory: Tensor) -> Tensor:
     if memory.device.type == "cpu" or 2 * plain.section.nbytes <= memory.numel():
         return tensor.clone()
     return torch.empty(0, dtype=tensor.dtype, device=tensor.device).set_(tensor)  # no view: its own version counter
-
-
-_MIXES: dict[str, Callable[[Tensor, Any], Tensor]] = {"mixup": mixing.mixup, "cutmix": mixing.cutmix}
 
 
 def replay_on(packed: Packed, images: Tensor, own: Own = MappingProxyType({})) -> Tensor:
@@ -114,7 +111,7 @@ class _Groups:
             made = self._own[launch.static[0]].apply(torch.cat(parts))
         else:
             made = kernels.apply(launch.name, parts, numbers, launch.static, bulk)
-        if made.data_ptr() == parts[0].data_ptr():  # the kernel returned its input, which later launches may overwrite
+        if made.data_ptr() == parts[0].data_ptr():  # the kernel's own input, which later launches may overwrite
             made = made.clone()
         if not launch.in_place:
             self._tensors[launch.group] = made

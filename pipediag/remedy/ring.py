@@ -1,17 +1,16 @@
 """Transfer batches from a loader's workers to the training process through reusable slots of shared memory.
 
-A worker creates a slot of shared memory when it first needs one. Its first batch sends the slot itself, by torch's own
-mechanism for shared memory; later batches send only its number. The training process maps each slot once and page-locks
-it once, so that a device can copy from it asynchronously.
+A worker creates a slot of shared memory when it first needs one. The slot's first batch sends the slot itself, by
+torch's own mechanism for shared memory; later batches send only its number. The training process maps and page-locks
+each slot once, so that a device can copy from it asynchronously.
 
-Every batch has a ticket. When a batch is released, the training process writes its ticket into a table that the workers
-map too. A worker reuses a slot when it finds there the ticket of the batch that it last sent in it. No other process
-writes to the table, so no lock is needed and no process waits: a worker without a released slot sends its batch in
-separate memory.
+Every batch has a ticket. To release a batch, the training process writes its ticket into a table that the workers map
+too. A worker reuses a slot once the table holds the ticket of the slot's last batch. Only the training process writes
+to the table, so it needs no lock. Nobody waits either: a worker without a free slot sends its batch in separate memory.
 
-Each iterator of a loader needs its own :class:`Ring`, since its workers are different. The objects that the iterator
-gives its workers hold the ring, so it lives until the workers have ended. Then its memory is unlocked and unmapped,
-except for slots whose batch is still referenced.
+Each iterator of a loader has its own workers and needs its own :class:`Ring`. The workers' dataset or collate function
+holds the ring, so it lives until they have ended. Then its memory is unlocked and unmapped, except for slots whose
+batch is still referenced.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ from torch.utils.data import get_worker_info
 
 from ..errors import PipediagError
 
-#: A slot for batches of different sizes, or in place of one that was too small, is larger than its batch by 1/_SLACK.
+#: A slot has room for 1/_SLACK more than its batch if batches differ in size.
 _SLACK = 8
 #: Number of low bits of a ticket that count a worker's batches; the bits above hold its process id.
 _COUNTED = 32
@@ -40,11 +39,11 @@ class Ring:
 
     Args:
         workers: number of workers.
-        slots: maximum number of slots per worker. A worker fills one while others, up to the loader's
-            ``prefetch_factor``, are in transit, and the training loop holds some.
+        slots: maximum number of slots per worker. While a worker fills one, up to ``prefetch_factor`` others are in
+            transit, and the training loop holds some.
         device: destination of the batches; for a CUDA device the memory is page-locked if possible.
-        varying: whether batches differ in size. To page-lock a larger slot takes milliseconds, in which the training
-            process can launch nothing.
+        varying: whether batches differ in size. Replacing a slot by a larger one is slow: page-locking it takes
+            milliseconds, in which the training process can launch nothing.
     """
 
     def __init__(self, workers: int, slots: int, device: torch.device | None = None, *, varying: bool = False) -> None:
@@ -61,7 +60,7 @@ class Ring:
         return {"_token": self._token, "_varying": self._varying, "_released": self._released, "_filler": None}
 
     def claim(self, size: int) -> Claim | None:
-        """Return, in a worker, a free slot with room for ``size`` bytes; None if there is none, or outside a worker."""
+        """Return a free slot with room for ``size`` bytes; None if there is none, or outside a worker."""
         info = get_worker_info()
         if info is None or size == 0:
             return None
@@ -70,8 +69,9 @@ class Ring:
         return self._filler.claim(size)
 
     def lease(self, worker: int, number: int, size: int, ticket: int, storage: torch.UntypedStorage | None) -> Lease:
-        """Return, in the training process, the slot that has arrived with ``size`` bytes in it; ``storage`` is its
-        memory if it is new.
+        """Return the slot that has arrived in the training process, with a batch of ``size`` bytes.
+
+        ``storage`` is the slot's memory if it is new.
 
         Raises:
             PipediagError: it comes from another iterator's worker.
@@ -97,8 +97,7 @@ def shared_memory(size: int) -> torch.UntypedStorage | None:
     try:
         storage = torch.UntypedStorage._new_shared(size)
         if torch.multiprocessing.get_sharing_strategy() == "file_descriptor":
-            # Some versions of torch do not check that the memory is available: a worker that writes to it would be
-            # killed.
+            # Some versions of torch do not check that the memory is available: writing to it would kill the worker.
             file, _ = storage._share_fd_cpu_()
             if os.fstat(file).st_blocks * 512 < size:
                 os.posix_fallocate(file, 0, size)
@@ -108,8 +107,7 @@ def shared_memory(size: int) -> torch.UntypedStorage | None:
 
 
 class _Slot:
-    """Slot in a worker. ``ticket`` is that of the batch last sent in it, or None if the training process does not know
-    the slot yet."""
+    """Slot in a worker. ``ticket`` is that of its last batch; None until the training process knows the slot."""
 
     def __init__(self, storage: torch.UntypedStorage) -> None:
         self.storage = storage
@@ -139,7 +137,7 @@ class Claim:
 
 
 class _Filler:
-    """Slots of one worker. ``released`` is its row of the table."""
+    """Slots of one worker. ``released`` is the worker's row of the table."""
 
     def __init__(self, token: int, worker: int, released: Tensor, varying: bool) -> None:
         self._token = token
@@ -157,8 +155,7 @@ class _Filler:
         return Claim(self._slots[number], self._token, self._worker, number, size, next(self._tickets))
 
     def _number(self, size: int) -> int | None:
-        """Return the first free slot that is large enough; otherwise replace a free slot by a larger one, or add a
-        slot."""
+        """Return the first free slot that is large enough; or replace a free slot by a larger one, or add a slot."""
         free = [number for number, slot in enumerate(self._slots) if self._is_free(number, slot)]
         for number in free:
             if self._slots[number].storage.nbytes() >= size:
@@ -192,13 +189,13 @@ def _arrived(
     ring = _RINGS.get(token)
     if ring is None:
         raise PipediagError(
-            "a batch arrived for a ring that is gone: the iterator's dataset or collate function has to hold it"
+            "a batch arrived for a ring that is gone: the iterator's dataset or collate function must hold it"
         )
     return ring.lease(worker, number, size, ticket, storage)
 
 
 class Lease:
-    """Slot with a batch in it. The worker may reuse it once it is released, or once it is no longer referenced.
+    """Slot with a batch in it. The worker may reuse it once this object is released or collected.
 
     Attributes:
         memory: the batch, uint8, 1-d; after the release it may hold another batch.
@@ -211,7 +208,7 @@ class Lease:
         self._number = number
         self._process = os.getpid()
         self._ending = False
-        self._due = [ticket]  # popped by the thread that releases it, so that only one of two threads does
+        self._due = [ticket]  # of two threads that release it, only one can pop the ticket
 
     @property
     def page_locked(self) -> bool:
@@ -223,12 +220,12 @@ class Lease:
 
     @property
     def ending(self) -> bool:
-        """True if it has been released, or an event will release it: no new read of the memory may begin."""
+        """True once it is released, or an event will release it: no new read of the memory may begin."""
         return self._ending or self.released
 
     def release(self) -> None:
         """Let the worker write to the slot from now on. Further calls do nothing."""
-        if os.getpid() != self._process:  # a fork's copy of a batch that the training process still holds
+        if os.getpid() != self._process:  # a forked copy of a batch that the training process still holds
             return
         try:
             ticket = self._due.pop()
@@ -245,11 +242,11 @@ class Lease:
         self.release()
 
     def __reduce__(self) -> NoReturn:
-        raise TypeError("a batch in shared memory that is used again cannot be copied or pickled: clone its tensors")
+        raise TypeError("a batch in reused shared memory cannot be copied or pickled: clone its tensors")
 
 
 class _Mapped:
-    """Memory of a slot in the training process. It is page-locked while this object lives, if locking is possible."""
+    """Memory of a slot in the training process, page-locked while this object lives if ``lock`` can lock it."""
 
     def __init__(self, storage: torch.UntypedStorage, lock: _PageLock | None) -> None:
         self.storage = storage
@@ -271,12 +268,11 @@ class _PageLock:
     def __init__(self, device: torch.device) -> None:
         self._device = -1
         if torch.cuda.is_available():
-            # The device of the thread that makes the ring; on another thread's current device a needless context would
-            # be created.
+            # The device of the thread that makes the ring: on another thread's, this would create a needless context.
             self._device = torch.cuda.current_device() if device.index is None else device.index
 
     def lock(self, storage: torch.UntypedStorage) -> bool:
-        """Lock the pages, and return whether that succeeded."""
+        """Lock the pages; return whether that succeeded."""
         if self._device < 0:
             return False
         with torch.cuda.device(self._device):
@@ -298,7 +294,7 @@ class _PageLock:
 
 
 class _Copies:
-    """Leases whose memory a device may still be reading, oldest first. They may outlive their ring."""
+    """Leases, oldest first, whose memory a device may still be reading. They may outlive their ring."""
 
     def __init__(self) -> None:
         self._running: deque[tuple[Lease, torch.cuda.Event]] = deque()
@@ -310,8 +306,7 @@ class _Copies:
         self.settle()
 
     def settle(self) -> None:
-        """Release the leases whose copy is complete. It waits neither for a device nor for a thread that is already
-        doing this."""
+        """Release the leases whose copy is complete, without waiting for a device or another thread that does this."""
         if os.getpid() != self._process or not self._settling.acquire(blocking=False):
             return
         try:

@@ -1,7 +1,7 @@
 """Save and load a remedy that was measured to be faster: what it moves, for which loader, and under which versions.
 
 The file holds no code and no proof. ``pipediag run`` tries and certifies the same transforms again, on the run's own
-samples, and continues only if the same links move. Pure Python: importing this module loads no torch.
+samples, and continues only if the same links move. This module imports no torch.
 """
 
 from __future__ import annotations
@@ -34,11 +34,11 @@ class SavedPlan:
     Attributes:
         script: the script's file name, or the module's name.
         dataset: module and name of the dataset's class.
-        batch_size: of the loader.
+        batch_size: of the loader; None if it yields single samples.
         where: ``file:line`` of the loop that iterates the loader.
         device: the type of the device.
-        moved: name and digest of every link that moves; see :mod:`pipediag.remedy.fingerprint`. None moves under the
-            hand-off alone, or with a cache alone.
+        moved: name and digest (:mod:`pipediag.remedy.fingerprint`) of every link that moves; empty for the hand-off
+            alone, or a cache alone.
         decodes: True if JPEGs are decoded on the device.
         caches: True if the deterministic part of each sample is made once.
         versions: of pipediag and of the packages whose functions are replayed.
@@ -68,30 +68,25 @@ class SavedPlan:
         """
         version = data.get("pipediag_plan") if isinstance(data, dict) else None
         if not isinstance(version, int) or isinstance(version, bool) or version < 1:
-            raise PlanRefused(f"this is no plan of pipediag's; {_AGAIN}")
+            raise _refusal("this is no plan of pipediag's")
         if version > VERSION:
             raise PlanRefused("the plan was written by a newer pipediag; update this one")
         try:
             plan = build(cls, data)
         except (TypeError, ValueError) as error:
-            raise PlanRefused(f"the plan is damaged ({error}); {_AGAIN}") from None
+            raise _refusal(f"the plan is damaged ({error})") from None
         if missing := {"pipediag", "torch"} - {*plan.versions}:
-            raise PlanRefused(f"the plan is damaged (it has no version of {min(missing)}); {_AGAIN}")
+            raise _refusal(f"the plan is damaged (it has no version of {min(missing)})")
         return plan
 
     def check(self, script: str) -> None:
-        """Check the script and the versions before the script starts.
-
-        Raises:
-            PlanRefused: the plan was made for another script, or with other versions.
-        """
+        """Raise PlanRefused if the plan was made for another script, or with other versions."""
         if self.script != name_of(script):
-            raise PlanRefused(f"the plan was made for {self.script}, not for {name_of(script)}; {_AGAIN}")
+            raise _refusal(f"the plan was made for {self.script}, not for {name_of(script)}")
         here = versions()
         for package, then in self.versions.items():
             if here.get(package) != then:
-                now = here.get(package, "none")
-                raise PlanRefused(f"the plan was made with {package} {then}, here is {now}; {_AGAIN}")
+                raise _refusal(f"the plan was made with {package} {then}, here is {here.get(package, 'none')}")
 
     def names(self, dataset: str, batch_size: int | None, where: str) -> bool:
         """Return whether a loader is the one that the plan was made for."""
@@ -101,53 +96,40 @@ class SavedPlan:
         """Return the error for a script that trains on another loader."""
         mine = f"{self.dataset}, batch {self.batch_size}, iterated at {_at(self.where)}"
         theirs = f"{dataset}, batch {batch_size}, iterated at {_at(where)}"
-        return PlanRefused(
-            f"the plan was made for another loader ({mine}) than the one that trains ({theirs}); {_AGAIN}"
-        )
+        return _refusal(f"the plan was made for another loader ({mine}) than the one that trains ({theirs})")
 
     def check_device(self, device: str) -> None:
-        """Compare the training device with the one on which the remedy was measured.
-
-        Raises:
-            PlanRefused: it is of another type.
-        """
+        """Raise PlanRefused if the remedy was measured on another type of device."""
         if device != self.device:
-            raise PlanRefused(f"the plan was made for training on {self.device}, this is on {device}; {_AGAIN}")
+            raise _refusal(f"the plan was made for training on {self.device}, this is on {device}")
 
     def check_handoff(self, why_not: str) -> None:
-        """Check that the hand-off alone is still possible; ``why_not`` is empty if it is.
-
-        Raises:
-            PlanRefused: it is not.
-        """
+        """Raise PlanRefused if the hand-off alone is impossible now, for the reason ``why_not``."""
         if why_not:
-            raise PlanRefused(f"the plan hands batches over, and this loader cannot: {why_not}; {_AGAIN}")
+            raise _refusal(f"the plan hands batches over, and this loader cannot: {why_not}")
 
     def check_cache(self, why_not: str) -> None:
-        """Check that samples can still be kept; ``why_not`` is empty if they can.
-
-        Raises:
-            PlanRefused: they cannot.
-        """
+        """Raise PlanRefused if samples cannot be kept now, for the reason ``why_not``."""
         if why_not:
-            raise PlanRefused(f"the plan keeps samples, and of this loader {why_not}; {_AGAIN}")
+            raise _refusal(f"the plan keeps samples, and of this loader {why_not}")
 
     def check_moved(self, moved: Sequence[tuple[str, str]], undecoded: str = "") -> None:
-        """Compare what moves now with the plan; ``undecoded`` says why JPEGs are not decoded on the device, if so.
+        """Raise PlanRefused if other links move now, or a transform's code or the values it holds have changed.
 
-        Raises:
-            PlanRefused: other links move, JPEGs are decoded elsewhere, or a transform's code or the values it holds
-                have changed.
+        ``undecoded`` says why JPEGs are not decoded on the device now; empty if they are.
         """
         if self.decodes and undecoded:
-            raise PlanRefused(f"the plan decodes JPEGs on the {self.device}, which fails now: {undecoded}; {_AGAIN}")
+            raise _refusal(f"the plan decodes JPEGs on the {self.device}, which fails now: {undecoded}")
         then, now = [name for name, _ in self.moved], [name for name, _ in moved]
         if then != now:
-            told = ", ".join(now) or "nothing"
-            raise PlanRefused(f"the plan moves {', '.join(then)}, of this loader moves {told}; {_AGAIN}")
+            raise _refusal(f"the plan moves {', '.join(then)}, of this loader moves {', '.join(now) or 'nothing'}")
         for (name, digest), (_, own) in zip(self.moved, moved, strict=True):
             if digest != own:
-                raise PlanRefused(f"{name} is not what it was when the plan was made; {_AGAIN}")
+                raise _refusal(f"{name} is not what it was when the plan was made")
+
+
+def _refusal(why: str) -> PlanRefused:
+    return PlanRefused(f"{why}; {_AGAIN}")
 
 
 def read(path: str) -> SavedPlan:
@@ -159,7 +141,7 @@ def read(path: str) -> SavedPlan:
     try:
         data = read_json(path)
     except SessionFileError as error:
-        raise PlanRefused(f"{error}; {_AGAIN}") from None
+        raise _refusal(str(error)) from None
     try:
         return SavedPlan.from_dict(data)
     except PlanRefused as refused:
@@ -167,15 +149,16 @@ def read(path: str) -> SavedPlan:
 
 
 def write(session: Session, remedy: Remedy, speedup: dict[str, float | None], path: str) -> None:
-    """Save a remedy of a session.
+    """Save a remedy of a session in the file ``path``.
 
     Raises:
         SessionFileError: the file cannot be written.
     """
     assert session.loader is not None, "a remedy was measured on a loader"
+    argv = session.script.argv
     plan = dataclasses.replace(
         SavedPlan.from_dict(remedy.plan),
-        script=name_of(_script(session.script.argv)),
+        script=name_of(argv[1] if argv[0] == "-m" else argv[0]),
         where=session.loader.where,
         speedup=speedup,
     )
@@ -186,8 +169,7 @@ def write(session: Session, remedy: Remedy, speedup: dict[str, float | None], pa
 
 
 def versions() -> dict[str, str]:
-    """Return the versions of all packages that determine a replay's results. A package that is not installed is left
-    out."""
+    """Return the versions of all installed packages that determine a replay's results."""
     found = {"pipediag": __version__}
     for package in _PACKAGES:
         try:
@@ -202,10 +184,6 @@ def name_of(script: str) -> str:
     return os.path.basename(script)
 
 
-def _script(argv: Sequence[str]) -> str:
-    return argv[1] if argv[0] == "-m" else argv[0]
-
-
 def _at(where: str) -> str:
-    """Return a location without its folder, which depends on where the script was started."""
+    """Return ``file:line`` without the folder, which depends on where the script was started."""
     return os.path.basename(where)

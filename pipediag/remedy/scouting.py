@@ -1,8 +1,8 @@
 """Find out on the user's own samples which transforms can be recorded.
 
-Each transform of the dataset is tried: its chain is recorded from the first link on. A link that cannot be recorded
-stays in the worker, with all links before it, and the trial continues after it. A transform that contains others
-without being a chain is opened if it cannot be recorded as a whole.
+The chain of each transform is recorded from its first link on. A link that cannot be recorded stays in the worker, with
+all links before it, and the trial continues after it. A transform that contains others without being a chain is opened
+if it cannot be recorded as a whole.
 """
 
 from __future__ import annotations
@@ -10,7 +10,6 @@ from __future__ import annotations
 import pickle
 import types
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack
 from dataclasses import replace
 from typing import Any, NamedTuple
 
@@ -29,13 +28,13 @@ from .custom import Shapes
 from .images import RecordingStack, is_recording
 from .ops import NotRecordable
 from .packing import NoneRecorded, pack
-from .plan import Path, Piece, Place, Plan, names, proven, slot_at
+from .plan import Path, Piece, Place, Plan, in_slots, names, proven, slot_at
 from .recorder import Recorder, holds_recording, unhidden
 from .tape import Tape, session
 from .undecoded import is_undecoded
 from .worker import fetched
 
-_DEPTH = 3
+_DEPTH = 3  # of transforms that are opened
 _NO_IMAGE = "it gets no image that can be recorded"
 
 
@@ -43,7 +42,7 @@ class Found(NamedTuple):
     """Result of a trial."""
 
     plan: Plan
-    own_code: tuple[Place, ...]  # links that stay only because their effect is unknown: the user's own code
+    own_code: tuple[Place, ...]  # the user's own links that stay only because their effect is unknown
 
 
 class _NoImage(NotRecordable):
@@ -53,7 +52,7 @@ class _NoImage(NotRecordable):
 def find(dataset: Any, collate: Callable[[Any], Any], indices: Sequence[Any], start: Plan) -> Found:
     """Try on the samples at ``indices`` which of the dataset's transforms can be recorded.
 
-    ``start`` gives what is allowed, and which of the user's own links are proven. An error of the dataset itself is
+    ``start`` says what is allowed, and which of the user's own links are proven. An error of the dataset itself is
     raised unchanged.
     """
     trial = _Trial(dataset, start.own)
@@ -69,17 +68,18 @@ def find(dataset: Any, collate: Callable[[Any], Any], indices: Sequence[Any], st
                 trial.look_for_kept(first, again)
                 packed = pack(assembled(collate, again), plan.fuse)
         except NoneRecorded:
-            return Found(replace(plan, reasons=tuple(trial.why_none(again))), tuple(trial.own_code()))
+            plan = replace(plan, reasons=trial.why_none(again))
         except NotRecordable as error:
-            return Found(replace(plan, reasons=(*trial.reasons(), str(error))), tuple(trial.own_code()))
-    if plan.decodes and packed.files is None:
-        plan = replace(plan, decodes=False, undecoded="none reaches the moved transforms undecoded")
-    return Found(replace(plan, pieces=trial.pieces(), reasons=trial.reasons()), tuple(trial.own_code()))
+            plan = replace(plan, reasons=(*trial.reasons(), str(error)))
+        else:
+            if plan.decodes and packed.files is None:
+                plan = replace(plan, decodes=False, undecoded="none reaches the moved transforms undecoded")
+            plan = replace(plan, pieces=trial.pieces(), reasons=trial.reasons())
+    return Found(plan, trial.own_code())
 
 
 def given_to(dataset: Any, place: Place, indices: Sequence[Any]) -> list[Tensor] | None:
-    """Return the inputs of the link at ``place`` for the samples, or None if they, or its results, are not plain
-    tensors."""
+    """Return the inputs of the link at ``place`` for the samples; None if they or its results are not plain tensors."""
     path, site = place
     slot = slot_at(dataset, path)
     watch = _Watch(slot.get(), site)
@@ -89,7 +89,10 @@ def given_to(dataset: Any, place: Place, indices: Sequence[Any]) -> list[Tensor]
 
 
 class _Watch:
-    """Replacement for a transform that runs it with pixels and keeps the inputs of one of its links."""
+    """Replacement for a transform that runs it with pixels and keeps the inputs of the link with index ``site``.
+
+    ``alike`` is True while the link takes and gives one plain tensor.
+    """
 
     def __init__(self, transform: Any, site: int) -> None:
         self.links = links_of(transform)
@@ -112,21 +115,18 @@ class _Watch:
 class _Trial:
     """Scouts in all slots of a dataset.
 
-    ``writes_again`` is True if the dataset writes into an image after it has passed it to its transforms.
+    ``writes_again`` is True if the dataset writes into an image after it has given it to its transforms.
     """
 
     def __init__(self, dataset: Any, own: Mapping[Place, Shapes]) -> None:
         self.writes_again = False
         self._dataset = dataset
-        self._slots = find_slots(dataset)
-        self._scouts = [_Scout(slot.get(), (k,), own) for k, slot in enumerate(self._slots)]
+        self._scouts = [(slot, _Scout(slot.get(), (k,), own)) for k, slot in enumerate(find_slots(dataset))]
 
     def all(self, indices: Sequence[Any]) -> list[Any]:
         session.seen = []
         try:
-            with ExitStack() as undo:
-                for slot, scout in zip(self._slots, self._scouts, strict=True):
-                    undo.enter_context(slot.replaced(scout))
+            with in_slots(self._scouts):
                 samples: list[Any] = fetched(self._dataset, indices)
             self._look_for_writing(session.seen)
         finally:
@@ -147,27 +147,25 @@ class _Trial:
             self.writes_again = self.writes_again or not alike
 
     def pieces(self) -> tuple[Piece, ...]:
-        return tuple(piece for scout in self._scouts for piece in scout.pieces())
+        return tuple(piece for _, scout in self._scouts for piece in scout.pieces())
 
     def reasons(self) -> tuple[str, ...]:
-        return tuple(dict.fromkeys(reason for scout in self._scouts for reason in scout.reasons()))
+        return tuple(dict.fromkeys(reason for _, scout in self._scouts for reason in scout.reasons()))
 
-    def why_none(self, samples: Sequence[Any]) -> Sequence[str]:
+    def why_none(self, samples: Sequence[Any]) -> tuple[str, ...]:
         """Return why a batch of these samples holds no recorded image."""
         if any(True for _ in _beginnings(samples)):
             return (*self.reasons(), "the collate function puts no recorded image into the batch")
-        if not self._slots:
+        if not self._scouts:
             return ("no transform was found on the dataset",)
-        return self.reasons() or tuple(dict.fromkeys(scout.why_no_image() for scout in self._scouts))
+        return self.reasons() or tuple(dict.fromkeys(scout.why_no_image() for _, scout in self._scouts))
 
-    def own_code(self) -> Iterator[Place]:
-        """Yield links that stay only because their effect is unknown: the user's own code."""
-        for scout in self._scouts:
-            yield from scout.own_code()
+    def own_code(self) -> tuple[Place, ...]:
+        return tuple(place for _, scout in self._scouts for place in scout.own_code())
 
 
 def _beginnings(samples: Sequence[Any]) -> Iterator[Tape]:
-    """Yield the first tape of every recorded image."""
+    """Yield the original tape of every recorded image."""
     for leaf in tree.leaves(list(samples)):
         if isinstance(leaf, RecordingStack):
             yield from _beginnings(leaf.parts)
@@ -202,15 +200,14 @@ class _Scout(Recorder):
                 self._recorded = True
                 return result
             except Exception as error:
-                # Any error may come from the recording images. Run with pixels, the transform works, or raises the
-                # user's own error.
+                # Any error may come from the recording images. If it is the user's own, the run with pixels raises it.
                 randomness.restore(kept)
                 site = max(session.site, self.start)
                 why = "" if isinstance(error, NotRecordable) else f"{type(error).__name__}: "
                 self._reasons.setdefault(site, f"{why}{error}")
-                self.start = site + 1 if not isinstance(error, _NoImage) else self.start + 1
+                self.start = (self.start if isinstance(error, _NoImage) else site) + 1
         if begun < self.start and not self._recorded and all(_NO_IMAGE in why for why in self._reasons.values()):
-            self.start = begun  # on this call, it transforms values other than images
+            self.start = begun  # this call transformed something other than images
             self._reasons.clear()
         return self._inside(*args, **kwargs)
 
@@ -226,9 +223,7 @@ class _Scout(Recorder):
             opened = len(self.links) == 1 and len(self._path) < _DEPTH and self.links[0] is self.transform
             slots = inner_slots(self.transform) if opened else []
             self._inner = [(slot, _Scout(slot.get(), (*self._path, k), self._own)) for k, slot in enumerate(slots)]
-        with ExitStack() as undo:
-            for slot, scout in self._inner:
-                undo.enter_context(slot.replaced(scout))
+        with in_slots(self._inner):
             return self.transform(*args, **kwargs)
 
     def pieces(self) -> Iterator[Piece]:
@@ -239,7 +234,7 @@ class _Scout(Recorder):
             yield from scout.pieces()
 
     def own_code(self) -> Iterator[Place]:
-        """Yield the link that ends the recording, if it is the user's own code and an image passes through it."""
+        """Yield the last link that could not be recorded, if it is the user's own; also of inner transforms."""
         if self.start - 1 in self._reasons and _is_users(self.links[self.start - 1]):
             yield self._path, self.start - 1
         for _, scout in self._inner or ():
@@ -255,7 +250,7 @@ class _Scout(Recorder):
             yield from scout.reasons()
 
     def why_no_image(self) -> str:
-        """Return what it got in its last call, for a transform that was never recorded."""
+        """Return why a transform was never recorded, from the arguments of its last call."""
         if any(isinstance(part, np.ndarray) for part in self._given):
             why = "it gets numpy arrays, and only tensors and Pillow images can be recorded"
         else:
@@ -273,7 +268,7 @@ def _is_users(link: Link) -> bool:
 
 
 def _state_of(link: Link) -> bytes | None:
-    """Return the pickled state of a user's object, to see whether a call changes it, or None if not possible."""
+    """Return the pickled attributes of a user's object, to see whether a call changes them; None if impossible."""
     if not _is_users(link) or isinstance(link, types.FunctionType):
         return None
     try:

@@ -1,4 +1,4 @@
-"""Check samples of a running training now and then: what held for the first samples may not hold for all."""
+"""Check samples of a running training now and then: what is true of the first samples may not be true of all."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ from .trial import witnesses
 EVERY, SAMPLES = 500, 2
 #: Fraction of a run's time that checks may take.
 _SHARE = 0.005
-#: Seconds before the first check: it takes some hundred milliseconds, which is that fraction of them.
+#: Seconds before the first check, which takes some hundred milliseconds.
 AFTER = 60.0
 
 
 class SpotCheck:
     """Checker that picks samples of passing batches and compares their replay with the CPU's result.
 
-    The samples are made in separate processes (:mod:`pipediag.remedy.trial`), so the run's dataset and random numbers
-    are not affected. ``aside`` keeps the loaders used for this apart from the script's.
+    Separate processes make the samples (:mod:`pipediag.remedy.trial`), so the run's dataset and random numbers do not
+    change. ``aside`` keeps the loaders iterated for this apart from the script's.
     """
 
     def __init__(
@@ -47,7 +47,7 @@ class SpotCheck:
         self._seeds = random.Random(0)  # independent of the script's generators
 
     def follow(self, offloaded: OffloadedLoader) -> None:
-        """Check this loader's batches from now on; it moves the same links."""
+        """Check this loader's batches from now on. It must move the same links."""
         self._offloaded = offloaded
 
     def saw(self, indices: Any) -> None:
@@ -60,7 +60,7 @@ class SpotCheck:
         return self._since >= self._every and self._clock.now() >= self._not_before
 
     def doubt(self) -> str:
-        """Check the latest batch, and return the evidence against the remedy, or an empty string.
+        """Check samples of the latest batch, and return the evidence against the remedy; empty if there is none.
 
         Raises:
             TrialFailed: the samples could not be made.
@@ -81,7 +81,7 @@ class SpotCheck:
 
 
 def _against(certificate: Certificate) -> str:
-    """Return the failure in a certificate. Unrecordable samples are none, since training makes them with pixels too."""
+    """Return the failure in a certificate. Unrecorded samples are no failure: training makes them with pixels too."""
     if certificate.passed or certificate.unrecorded == certificate.samples:
         return ""
     failed = [verdict.sentence for verdict in (*certificate.ops, *certificate.whole) if not verdict.passed]

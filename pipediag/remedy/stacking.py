@@ -1,7 +1,7 @@
 """Collate with torch's own function, but defer the stacking until the batch's place in memory is known.
 
-torch's code builds the structure, with :class:`Parts` in place of stacked tensors. This is done only if no other code
-would see them. The rest, and anything that cannot be stacked, is left to torch, which raises its usual errors.
+torch's code builds the structure, with :class:`Parts` in place of stacked tensors, if no other code would see them. All
+else is left to torch, including tensors that cannot be stacked, for which it raises its usual errors.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from .hooks import register
 
 
 class Parts:
-    """Tensors of one shape and dtype that become one tensor with an additional first dimension."""
+    """Tensors of one shape and dtype, to be stacked; ``shape`` is that of the result."""
 
     __slots__ = ("dtype", "shape", "tensors")
 
@@ -29,8 +29,7 @@ class Parts:
 
 
 def stacking(collate_fn: Callable[[Any], Any]) -> Callable[[Any], Any]:
-    """Return the replacement for ``collate_fn``: for torch's own, one that gives :class:`Parts`; any other one
-    unchanged."""
+    """Return :func:`collated` in place of torch's own ``default_collate``; any other function unchanged."""
     return collated if collate_fn is default_collate else collate_fn
 
 
@@ -42,7 +41,7 @@ def collated(samples: Any) -> Any:
 
 
 def _is_torchs_own() -> bool:
-    """Return whether torch's collate map holds only torch's functions and ours."""
+    """Return whether torch's table of collate functions holds only torch's and ours."""
     return all(function.__module__ in _KNOWN for function in default_collate_fn_map.values())
 
 
@@ -50,7 +49,7 @@ _KNOWN = (collate.__module__, register.__module__)
 
 
 def _is_usual(sample: Any) -> bool:
-    """Return whether none of the sample's containers is the user's own type, which might inspect the placeholders."""
+    """Return whether no container of the sample is of the user's own type, which might look at its items."""
     if type(sample) is dict:
         return all(map(_is_usual, sample.values()))
     if type(sample) in (tuple, list) or is_named_tuple(sample):

@@ -1,4 +1,4 @@
-"""Summarize a remedy for the session: what moves, what stays and why, and how exact the replay is."""
+"""Describe a remedy for the session: what moves, what stays and why, and how exact the replay is."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from typing import Any
 
 from torch.utils.data import DataLoader
 
-from ..session import Apart, Kept, Place, Proof, Remedy
+from ..session import Apart, Kept, Proof, Remedy
 from ..usercode.links import links_of
 from ..usercode.places import places_of
 from .certifying import Certificate, Verdict
 from .loader import OffloadedLoader
-from .plan import Piece, moved_links, slot_at
+from .plan import moved_links, slot_at
 from .saved import SavedPlan, versions
 
 _NO_TRANSFORMS = "no transforms were found on the dataset that could be moved"
@@ -22,10 +22,10 @@ _NO_TRANSFORMS = "no transforms were found on the dataset that could be moved"
 def told(offloaded: OffloadedLoader, cached: DataLoader[Any] | None = None) -> Remedy:
     """Return the session's description of the result of :func:`pipediag.offload`.
 
-    ``cached`` is the user's loader if samples of it are kept.
+    ``cached`` is the user's loader if its samples are cached.
     """
     plan, dataset = offloaded.plan, offloaded.loader.dataset
-    placed = [(piece, _places(dataset, piece)) for piece in plan.pieces]
+    placed = [(piece, places_of(links_of(slot_at(dataset, piece.path).get()))) for piece in plan.pieces]
     moved = [place for piece, places in placed for place in places[piece.start :]]
     stays = [place.name for piece, places in placed for place in places[: piece.start]]
     certificate = offloaded.certificate
@@ -45,7 +45,7 @@ def told_without_moves(offloaded: OffloadedLoader, cached: DataLoader[Any] | Non
 
 
 def saved_plan(offloaded: OffloadedLoader, cached: DataLoader[Any] | None = None) -> SavedPlan:
-    """Return the plan to save, still without the script's name."""
+    """Return the plan to save, without the script and the speedup."""
     loader = offloaded.loader
     return SavedPlan(
         dataset=class_name((loader if cached is None else cached).dataset),
@@ -62,12 +62,8 @@ def class_name(obj: Any) -> str:
     return f"{type(obj).__module__}.{type(obj).__qualname__}"
 
 
-def _places(dataset: Any, piece: Piece) -> list[Place]:
-    return places_of(links_of(slot_at(dataset, piece.path).get()))
-
-
 def _kept(stays: Sequence[str], reasons: Sequence[str]) -> Iterator[Kept]:
-    """Yield a plan's reasons by the links that they name, the links before those, and reasons that name no link."""
+    """Yield the links that stay, each with the reason that names it, and the reasons that name no link."""
     named: dict[str, str] = {}
     general = []
     for reason in reasons:
@@ -84,7 +80,6 @@ def _kept(stays: Sequence[str], reasons: Sequence[str]) -> Iterator[Kept]:
 
 
 def proof(certificate: Certificate) -> Proof:
-    verdicts = (*certificate.ops, *certificate.whole)
     return Proof(
         passed=certificate.passed,
         samples=certificate.samples,
@@ -92,7 +87,7 @@ def proof(certificate: Certificate) -> Proof:
         why=certificate.why,
         draws_equal=certificate.draws_equal,
         elsewhere=list(certificate.elsewhere),
-        apart=[_apart(verdict) for verdict in verdicts],
+        apart=[_apart(verdict) for verdict in (*certificate.ops, *certificate.whole)],
         pictured=list(certificate.pictured),
     )
 

@@ -14,13 +14,13 @@ from .ops import NotRecordable, Op, State, Track, state_of
 
 
 class Call(NamedTuple):
-    """Functional call with its arguments, so that its replay can be checked."""
+    """Functional call with its arguments, which can run again on real pixels."""
 
     fn: Callable[..., Any]
     args: tuple[Any, ...]
     kwargs: dict[str, Any]
     part: int | None = None  # index in a result that is a tuple
-    drawn_from: Tensor | None = None  # state of torch's generator before a call that draws
+    drawn_from: Tensor | None = None  # state of torch's generator before the call, if it draws
     ops: int = 0  # number of ops that replay it
     site: int = 0  # index of the link of the user's chain that made it
 
@@ -39,13 +39,14 @@ class Call(NamedTuple):
 
 
 class Tape:
-    """Record behind a recording image: its source, the calls on it so far, and its state after them.
+    """Record of a recording image: its source, the calls on it so far, and its state after them.
 
     Attributes:
-        source: the original image.
-        state: the image's current metadata.
-        open: True while only the running chain references the image; the chain then writes on this tape. Any other call
-            writes on a copy.
+        source: the original image; None for a stack of images.
+        source_size: its height and width.
+        state: the shape and dtype after all calls.
+        open: True while only the running chain references the image: the chain may then write on this tape. Any other
+            call writes on a copy.
     """
 
     __slots__ = ("_calls", "_first", "_ops", "_sites", "open", "source", "source_size", "state")
@@ -57,7 +58,7 @@ class Tape:
         self.open = False
         self._first: Tape | None = None
         self._ops: list[Op] = []
-        self._sites: list[int] = []  # for each op the link of the user's chain that it came from
+        self._sites: list[int] = []  # one for each op
         self._calls: list[tuple[Callable[[Any], Call], Any, int, int]] = []
 
     def copy(self) -> Tape:
@@ -77,9 +78,13 @@ class Tape:
         drawn_from: Tensor | None = None,
         state: State | None = None,
     ) -> Tape:
-        """Return a tape with one more call. Set ``state`` if the call changes the type."""
-        if session.refused and ops:
-            _refuse(fn)
+        """Return a copy with one more call. ``state`` replaces the image's if the call changes its type.
+
+        Raises:
+            NotRecordable: the function is refused.
+        """
+        if session.refused and ops and label(fn) in session.refused:
+            raise NotRecordable(f"{label(fn)} gives other pixels on the device, as its certificate shows")
         after = self.copy()
         if state is not None:
             after.state = state
@@ -87,7 +92,7 @@ class Tape:
         return after
 
     def add(self, ops: list[Op], call: Callable[[Any], Call], drawn: Any) -> None:
-        """Append one call and its ops; ``call(drawn)`` rebuilds the call on demand."""
+        """Append one call and its ops; ``call(drawn)`` returns the call when it is needed."""
         self._calls.append((call, drawn, len(ops), session.site))
         for op in ops:
             self._ops.append(op)
@@ -105,11 +110,10 @@ class Tape:
 
     @property
     def calls(self) -> list[Call]:
-        """The calls, in order."""
         return [call(drawn)._replace(ops=ops, site=site) for call, drawn, ops, site in self._calls]
 
     def pixels(self) -> Any:
-        """Return the real image: the source after all calls."""
+        """Return the real image: run all calls on the source."""
         image = self.source
         for call in self.calls:
             image = call(image)
@@ -117,25 +121,20 @@ class Tape:
 
     @property
     def first(self) -> Tape:
-        """The original tape, if this one is a copy; otherwise this tape."""
+        """The original of which this tape is a copy; the tape itself if it is no copy."""
         return self._first or self
 
 
-def _refuse(fn: Callable[..., Any]) -> None:
-    if label(fn) in session.refused:
-        raise NotRecordable(f"{label(fn)} gives other pixels on the device, as its certificate shows")
-
-
 class _Session:
-    """State of the recording of one sample."""
+    """State of the recording in this process."""
 
     active = False  # True during a recording
     site = 0  # index of the running link
-    refused: frozenset[str] = frozenset()
-    copies = False  # copy sources, because the dataset writes into them again
+    refused: frozenset[str] = frozenset()  # names of functions that are not recorded
+    copies = False  # True if sources are copied, because the dataset overwrites them
     seen: list[tuple[Any, Any]] | None = None  # in a trial: the replaced images, with copies of them
     number = 0  # number of recordings begun so far
-    dictation: list[tuple[str, Call]] | None = None  # calls go here, not to the tape
+    dictation: list[tuple[str, Call]] | None = None  # if given, calls are appended here, not to the tape
 
     @contextmanager
     def idle(self) -> Iterator[None]:

@@ -1,14 +1,15 @@
 """Derive the functional calls in a transform's body once, as templates with placeholders for drawn values.
 
 The ``transform`` method of most torchvision classes passes drawn values on to functionals, and at most checks whether
-they are present. So its body is run once with tokens in place of the values; the calls it makes then are those it makes
-for any other sample. A body that reads a value or the image cannot be handled this way: a token raises when it is read,
-and the image has no tape.
+they are present. So its body is run once with tokens in place of the values: it makes the same calls for every sample.
+A body that reads a value or the image cannot be handled this way: a token raises when it is read, and so does the
+image, which has no tape.
 """
 
 from __future__ import annotations
 
 import enum
+import functools
 import inspect
 import operator
 from collections.abc import Callable
@@ -23,14 +24,14 @@ from .images import IN_PLACE, blank
 from .ops import NotRecordable, Op, State
 from .tape import Call, Tape, session
 
-#: The values that a transform has drawn for a sample, by the transform's names for them.
+#: Values that a transform has drawn for a sample, by their names in the transform.
 Drawn = dict[str, Any]
 
 _STATES = 256  # limit on image states with a cached encoder
 
 
 class Token:
-    """Placeholder for a drawn value in a body that only passes it on."""
+    """Placeholder for a drawn value. It can only be passed on."""
 
     __slots__ = ("name",)
 
@@ -40,7 +41,7 @@ class Token:
     def _looked_at(self, *_: Any) -> Any:
         raise LookedAt(self.name)
 
-    # Every object supports these operations; any other operation on a token raises anyway.
+    # Any other operation raises anyway: only these are defined for every object.
     __bool__ = __eq__ = __ne__ = __hash__ = _looked_at
 
 
@@ -49,7 +50,7 @@ class LookedAt(Exception):
 
 
 def fact(value: Any) -> Any:
-    """Return the property that a body may branch on, in addition to the value's type, or None if there is none.
+    """Return what a body may branch on in addition to the value's type; None if there is nothing.
 
     It is the value of a bool, or the elements of a 1-d integer tensor, for example a permutation.
     """
@@ -61,24 +62,18 @@ def fact(value: Any) -> Any:
 
 
 class Template:
-    """Functional call with tokens in place of drawn values."""
+    """Functional call of the name ``name`` in torchvision, with tokens in place of drawn values."""
 
     def __init__(self, name: str, call: Call) -> None:
         self._call = call
-        self._encoding = _encoding(name, self, call)
-        self._encodes: dict[State, _Encode] = {}
+        self._encoder = functools.lru_cache(_STATES)(_encoding(name, self, call))
 
     def onto(self, tape: Tape, drawn: Drawn) -> None:
-        """Write the call with ``drawn`` values to the tape."""
-        encode = self._encodes.get(tape.state)
-        if encode is None:
-            if len(self._encodes) >= _STATES:
-                self._encodes.clear()
-            encode = self._encodes[tape.state] = self._encoding(tape.state)
-        tape.add(encode(drawn), self, drawn)
+        """Write the call to the tape."""
+        tape.add(self._encoder(tape.state)(drawn), self, drawn)
 
     def __call__(self, drawn: Drawn) -> Call:
-        """Return the call with values in place of the tokens."""
+        """Return the call with the values in place of the tokens."""
         args = tuple([_filled(value, drawn) for value in self._call.args])
         return Call(self._call.fn, args, {name: _filled(value, drawn) for name, value in self._call.kwargs.items()})
 
@@ -87,7 +82,7 @@ _Encode = Callable[[Drawn], list[Op]]
 
 
 def _encoding(name: str, filled: Callable[[Drawn], Call], call: Call) -> Callable[[State], _Encode]:
-    """Return a function that gives, for an image state, the encoder of a call; it does all work that needs no drawn
+    """Return a function from an image state to the encoder of a call, which does only the work that needs drawn
     values."""
     _, *given = inspect.signature(call.fn).bind(None, *call.args, **call.kwargs).arguments.items()  # the image is first
     settings = {argument: value for argument, value in given if not isinstance(value, Token)}
@@ -117,13 +112,13 @@ def _filled(value: Any, drawn: Drawn) -> Any:
 
 
 def templates_of(transform: Callable[[Any, Drawn], Any], image: Any, drawn: Drawn, made: Any) -> list[Template] | None:
-    """Return the calls of a transform's body for values of these types and facts, or None if they cannot be derived.
+    """Return the calls of a transform's body for values of these types and facts; None if they cannot be derived.
 
     Args:
         transform: the body.
         image: a recording image.
         drawn: the values drawn for it.
-        made: the body's result for these. The templates must give the same.
+        made: the body's result for them, which the templates must give too.
     """
     kept, raised = randomness.state(), NotRecordable.raised
     calls: list[tuple[str, Call]] = []
@@ -159,8 +154,7 @@ def _can_be_told(name: str, call: Call) -> bool:
 
 
 def _is_plain(setting: Any) -> bool:
-    """Return whether the setting is fixed while the transform's attributes are. A tensor is not: it may be written
-    into."""
+    """Return whether the setting can only change with the transform's attributes. A tensor can be written into."""
     if type(setting) in (list, tuple):
         return all(map(_is_plain, setting))
     return setting is None or isinstance(setting, (int, float, str, enum.Enum, torch.dtype))

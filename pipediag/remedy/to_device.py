@@ -20,12 +20,12 @@ from .streams.handover import Ready, moved
 from .streams.labels import labelled
 from .worker import PackingSide, Sent, Unrecorded, handed_on, packing
 
-#: Number of a worker's slots in addition to those in transit: for batches that are being copied.
+#: Number of a worker's slots for batches that are being copied, in addition to those in transit.
 _HELD = 3
 
 
 class ToDevice(Feed):
-    """Feed of a loader's batches that runs the moved transforms on the device; with an empty plan, it runs none.
+    """Feed of a loader's batches that runs the moved transforms on the device, if any.
 
     Batches go from workers to a GPU through a ring of page-locked memory, without torch's pinning thread.
 
@@ -49,7 +49,7 @@ class ToDevice(Feed):
     def begin(self) -> Iterator[Sent]:
         plan = self._plan
         if any(link.stale() for link in plan.moved.values()):
-            self.why = "code of your own that was moved holds something else than when it was proven"
+            self.why = "your own code that was moved has changed since it was proven"
             plan, self._twin = Plan(), None
         if self._twin is None or not self.single:  # a ring serves the workers of one iterator
             self._twin = _sending(self._loader, plan, self.device)
@@ -81,7 +81,7 @@ class ToDevice(Feed):
 
 
 def _sending(loader: DataLoader[Any], plan: Plan, device: torch.device) -> DataLoader[Any]:
-    """Return a loader with the same sampler, generator and worker settings, whose batches are packed."""
+    """Return a copy of the loader whose batches come packed."""
     ring = None
     if loader.num_workers and device.type == "cuda":
         slots = (loader.prefetch_factor or 2) + _HELD

@@ -1,7 +1,7 @@
 """Run trials of a plan on the user's own samples, in a separate process (:mod:`pipediag.loop.separate_process`).
 
-To find out what can be moved, and to prove that the pixels stay the same, samples must be made that the training did
-not request.
+To find out what can move, and to prove that the pixels stay the same, samples are made that the training did not
+request.
 """
 
 from __future__ import annotations
@@ -14,15 +14,17 @@ from typing import Any
 import torch
 from torch.utils.data import DataLoader
 
-from ..loop.separate_process import Collate, Task, tried
+from ..loop.separate_process import Collate, tried
 from .certificate_samples import Real, Recorded, real, recorded
 from .custom import Reference, Refused, reference_of
 from .ops import NotRecordable
 from .plan import Place, Plan, link_at
 from .scouting import Found, find, given_to
 
-#: Number of samples that a task of :func:`witnesses` makes at a time.
+#: Number of samples that :func:`witnesses` makes at a time.
 _TOGETHER = 8
+
+_tried = partial(tried, refusal=NotRecordable)
 
 
 def found(loader: DataLoader[Any], start: Plan, samples: int) -> Found:
@@ -31,10 +33,10 @@ def found(loader: DataLoader[Any], start: Plan, samples: int) -> Found:
 
 
 def reference_at(loader: DataLoader[Any], place: Place, samples: int) -> Reference:
-    """Return the results of the user's own link at ``place`` for its real inputs.
+    """Return what the user's own link at ``place`` gets and gives for ``samples`` samples.
 
     Raises:
-        Refused: the link has to stay in the worker.
+        Refused: the link must stay in the worker.
     """
     reference: Reference | Refused = next(_tried(loader, partial(_reference, place=place), samples))
     if isinstance(reference, Refused):
@@ -45,12 +47,12 @@ def reference_at(loader: DataLoader[Any], place: Place, samples: int) -> Referen
 def witnesses(
     loader: DataLoader[Any], plan: Plan, samples: int, seed: int | None = None
 ) -> Iterator[tuple[Real, Recorded]]:
-    """Return samples made both ways, each in its own process: see :mod:`pipediag.remedy.certificate_samples`.
+    """Yield samples made both ways, each in its own process: see :mod:`pipediag.remedy.certificate_samples`.
 
-    ``seed`` seeds the workers; the default is the process's own initial seed.
+    ``seed`` seeds the workers; the default is this process's own initial seed.
     """
     seed = torch.initial_seed() if seed is None else seed
-    # One after the other: the processes may share connections, which cannot be reopened as files are.
+    # Not at the same time: the processes may share connections, which cannot be reopened as files are.
     for_real = list(_tried(loader, real, samples, _TOGETHER, seed))
     return zip(for_real, _tried(loader, partial(recorded, plan=plan), samples, _TOGETHER, seed), strict=True)
 
@@ -68,9 +70,3 @@ def _reference(dataset: Any, collate: Collate, indices: list[Any], place: Place)
         return reference_of(link_at(dataset, place), images)
     except Refused as refused:
         return Refused(str(refused))
-
-
-def _tried(
-    loader: DataLoader[Any], task: Task, samples: int, together: int | None = None, seed: int = 0
-) -> Iterator[Any]:
-    return tried(loader, task, samples, together, seed, NotRecordable)

@@ -1,4 +1,4 @@
-"""Images whose files travel to the device, which decodes them: Pillow's pictures and torchvision's tensors."""
+"""Provide the base class of images whose files the device decodes: Pillow's pictures and torchvision's tensors."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from .jpeg_header import Jpeg
 
 
 class Undecoded:
-    """Image whose pixels nobody has needed yet. It becomes a usual one as soon as somebody does.
+    """Image whose pixels no code has needed yet. The first code that needs them turns it into a usual image.
 
     Attributes:
         encoded: its file.
@@ -20,7 +20,7 @@ class Undecoded:
 
     @property
     def untouched(self) -> bool:
-        """Whether no other image that shares the pixels was decoded."""
+        """Whether the image that it shares its pixels with, if any, is still undecoded too."""
         return True
 
 

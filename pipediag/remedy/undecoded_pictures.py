@@ -1,8 +1,8 @@
 """Open JPEGs with Pillow without decoding them, so that their bytes can travel to the device instead of their pixels.
 
 Inside :func:`undecoded_pictures`, ``PIL.Image.open`` returns an undecoded picture for a JPEG that the device decodes as
-Pillow does. Its size, mode and metadata are known from the header. Whatever needs pixels decodes it first, as Pillow
-always does, so user code sees a usual picture. Any other file opens as before.
+Pillow does. Its size, mode and metadata are known from the header. Code that needs pixels decodes it first, as with any
+picture of Pillow, so user code sees a usual picture. Any other file opens as before.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class _Picture(Undecoded, PIL.Image.Image):
 
 
 class UndecodedPicture(_Picture):
-    """Picture that Pillow would hold without its file, such as a converted one."""
+    """Picture that is no longer bound to its file, such as a converted one."""
 
     def load(self) -> Any:
         with PIL.Image.open(io.BytesIO(self.encoded.data)) as again:
@@ -69,7 +69,7 @@ class UndecodedFile(_Picture, JpegImageFile):
 
     @cached_property
     def without_file(self) -> UndecodedPicture:
-        """The same picture, still readable when user code has closed this one."""
+        """The same picture, which user code cannot close."""
         return self.copy()
 
     def load(self) -> Any:
@@ -90,7 +90,7 @@ class UndecodedFile(_Picture, JpegImageFile):
 
 
 def _opened(picture: Any) -> Any:
-    """Return the picture after turning it into what Pillow opened, unless it is that already."""
+    """Turn the picture into the one that Pillow opened, unless it is that already; return it."""
     if type(picture) is UndecodedFile:
         picture.__class__ = JpegImageFile  # type: ignore[assignment]
         for name in ("encoded", "without_file"):
@@ -100,8 +100,10 @@ def _opened(picture: Any) -> Any:
 
 @contextmanager
 def undecoded_pictures() -> Iterator[None]:
-    """Let ``PIL.Image.open`` return JPEGs undecoded inside the context, and ``ImageOps.exif_transpose`` leave those
-    that it does not turn."""
+    """Let ``PIL.Image.open`` return JPEGs undecoded inside the context.
+
+    ``ImageOps.exif_transpose`` leaves those undecoded that it does not turn.
+    """
     turning = replaced(ImageOps, "exif_transpose", _turning(ImageOps.exif_transpose))
     with replaced(PIL.Image, "open", _opening(PIL.Image.open)), turning:
         yield

@@ -1,7 +1,7 @@
 """Read JPEGs with torchvision without decoding them, so that their bytes can travel to the device instead.
 
 Inside :func:`undecoded_tensors`, ``torchvision.io``'s ``decode_jpeg``, ``decode_image`` and ``read_image`` return an
-undecoded tensor for a JPEG that the device decodes as the CPU does. Its shape and dtype are known. Whatever needs
+undecoded tensor for a JPEG that the device decodes as the CPU does. Its shape and dtype are known. Code that needs
 pixels decodes it first, so user code sees a usual tensor. Any other file is decoded as before.
 """
 
@@ -62,10 +62,10 @@ class UndecodedTensor(Undecoded, torch.Tensor):  # type: ignore[misc]
 
     @classmethod
     def __torch_dispatch__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        """Run an operation that torch calls without the function above, such as a copy by ``torch.tensor``.
+        """Run an operation that does not pass through the function above, such as a copy by ``torch.tensor``.
 
         Raises:
-            NotRecordable: the operation writes into the image, which cannot be replaced by its pixels here.
+            NotRecordable: the operation writes into the image. Here the image cannot become a usual tensor.
         """
         if func._schema.is_mutable:
             raise NotRecordable(f"{func} writes into an undecoded image")
@@ -74,7 +74,7 @@ class UndecodedTensor(Undecoded, torch.Tensor):  # type: ignore[misc]
 
 
 class UndecodedImage(UndecodedTensor, tv_tensors.Image):  # type: ignore[misc]
-    """``tv_tensors.Image`` of an undecoded tensor, with which it shares its pixels."""
+    """``tv_tensors.Image`` that shares its pixels with an undecoded tensor, its ``origin``."""
 
     decodes_to = tv_tensors.Image
     origin: UndecodedTensor
@@ -108,17 +108,13 @@ def decoded(value: Any) -> Any:
 def undecoded_tensors() -> Iterator[None]:
     """Let torchvision's decoders return JPEGs undecoded inside the context.
 
-    Its functions look up the operators replaced here at each call, however a script has imported the functions.
+    They look up the operators replaced here at each call, so it does not matter how a script has imported them.
     """
     with ExitStack() as undo:
         for name in ("decode_jpeg", "decode_image"):
-            if hasattr(torch.ops.image, name):  # torchvision may be built without them
+            if hasattr(torch.ops.image, name):  # torchvision may be built without it
                 undo.enter_context(replaced(torch.ops.image, name, _decoding(getattr(torch.ops.image, name))))
         yield
-
-
-def _decode_again(original: Callable[..., Any], encoded: bytes, mode: int) -> Any:
-    return original(torch.frombuffer(bytearray(encoded), dtype=torch.uint8), mode)
 
 
 _MODES = (ImageReadMode.UNCHANGED.value, ImageReadMode.RGB.value)
@@ -130,7 +126,10 @@ def _decoding(original: Callable[..., Any]) -> Callable[..., Any]:
         if usual and mode in _MODES and not apply_exif_orientation:
             encoded = decodable(data.numpy().tobytes())
             if encoded is not None:
-                return UndecodedTensor.of(encoded, partial(_decode_again, original, encoded.data, mode))
+                file = encoded.data
+                return UndecodedTensor.of(
+                    encoded, lambda: original(torch.frombuffer(bytearray(file), dtype=torch.uint8), mode)
+                )
         return original(data, mode, apply_exif_orientation)
 
     return decode

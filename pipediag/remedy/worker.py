@@ -1,7 +1,7 @@
 """Replace a loader's dataset and collate function so that its workers send packed batches.
 
-A batch that cannot be recorded after all, because a sample took a branch that no sample took when the plan was made, is
-made with pixels under the same random draws, and is marked as such.
+A sample may take a branch that no sample took when the plan was made, and that cannot be recorded. Its batch is then
+made with pixels, from the same random state, and sent as :class:`Unrecorded`.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from .streams.feed import with_settings
 
 @dataclass
 class Unrecorded:
-    """Batch that the worker made with pixels, and the reason. It is packed if there is a ring."""
+    """Batch that the worker made with pixels, for the given reason. It is packed if there is a ring."""
 
     batch: Any
     reason: str
@@ -46,10 +46,9 @@ def fetched(dataset: Any, indices: Sequence[Any]) -> Any:
 
 
 class PackedCollate:
-    """Collate function that packs each batch; tensors of ``default_collate`` are written once, directly where the
-    training process reads them.
+    """Collate function that packs each batch, in a slot of ``ring`` if one is free.
 
-    ``ring`` takes the batches if it has a free slot.
+    The tensors that ``default_collate`` would stack are written once, directly where the training process reads them.
     """
 
     def __init__(self, collate: Callable[[Any], Any], ring: Ring | None = None) -> None:
@@ -69,19 +68,12 @@ class PackedCollate:
 
 
 def packing(loader: DataLoader[Any], ring: Ring) -> DataLoader[Any]:
-    """Return a copy of the loader for one iterator, whose batches come packed through ``ring``; the loader is not
-    changed.
-
-    For a loader with persistent workers it serves all epochs, as the iterator does.
-    """
+    """Return a copy of the loader for one iterator, whose batches come packed through ``ring``."""
     return with_settings(loader, collate_fn=PackedCollate(loader.collate_fn, ring), pin_memory=False)
 
 
 class PackingSide:
-    """Worker's half of the remedy: fetches, collates and packs.
-
-    With a plan that records nothing, the batches are packed all the same. ``ring`` belongs to the iterator.
-    """
+    """Worker's half of the remedy: fetches, collates and packs, also under a plan that records nothing."""
 
     def __init__(self, dataset: Any, collate: Callable[[Any], Any], plan: Plan, ring: Ring | None = None) -> None:
         self.dataset = dataset
@@ -92,7 +84,7 @@ class PackingSide:
         self._recorders: list[tuple[Slot, Recorder]] | None = None
 
     def samples(self, indices: Sequence[Any]) -> Sent:
-        """Return a whole batch, already collated."""
+        """Return a batch, already collated."""
         return self._sent(lambda: fetched(self.dataset, indices))
 
     def sample(self, index: Any) -> Sent:
@@ -115,7 +107,7 @@ class PackingSide:
         return Unrecorded(self._real(fetch()), reason)
 
     def _up_to_date(self) -> list[tuple[Slot, Recorder]]:
-        """Return the recorders, rebuilt if the dataset's transforms are not those of the last batch."""
+        """Return the recorders, made anew if the dataset has other transforms than for the last batch."""
         if self._recorders is None or not all(recorder.stands_for(slot.get()) for slot, recorder in self._recorders):
             self._recorders = self._plan.recorders(self.dataset)
         return self._recorders
@@ -125,5 +117,5 @@ class PackingSide:
 
 
 def handed_on(sent: Any) -> Any:
-    """Return the batch unchanged: the collate function of a loader whose batches are complete when fetched."""
+    """Return the batch unchanged: the collate function for batches that are already collated."""
     return sent

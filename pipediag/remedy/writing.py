@@ -1,4 +1,4 @@
-"""Write a batch's memory: the images, the other tensors, and the numbers of the launches that replay its ops."""
+"""Write a batch's memory: the images, the other tensors, and the numbers of the launches."""
 
 from __future__ import annotations
 
@@ -13,20 +13,20 @@ from torch import Tensor
 from torch.utils.data import get_worker_info
 
 from .decoding import Files
-from .fuse import programs
 from .kernels import RAGGED
 from .ops import Op, Shape
 from .packed_batch import Launch, Packed, Plain, Result, Section, Selection, Source
+from .pixel_programs import programs
 from .program import Program, Step, Take
 from .ring import Claim, Ring, shared_memory
 from .undecoded import Undecoded, is_undecoded
 from .undecoded_tensors import UndecodedTensor
 
-_ALIGNED = 16
+_ALIGNED = 16  # bytes
 
 
 class Memory:
-    """Layout of a batch's memory. Addresses may have one gap, for pixels that the device decodes; it is not sent."""
+    """Layout of a batch's memory. It may have one gap, which is not sent: for pixels that the device decodes."""
 
     def __init__(self) -> None:
         self._end = 0
@@ -39,7 +39,7 @@ class Memory:
         return section
 
     def gap(self, shapes: Sequence[Shape]) -> tuple[int, list[Section]]:
-        """Leave a gap for bytes of these shapes. Return its size, and the place of each."""
+        """Leave the gap for uint8 tensors of these shapes. Return its size in bytes, and the place of each."""
         assert not self._left_out
         begin = self._end
         places = [self._next(shape, torch.uint8) for shape in shapes]
@@ -57,7 +57,7 @@ class Memory:
         return section
 
     def written(self, ring: Ring | None) -> tuple[Tensor, Claim | None]:
-        """Write the memory once and return it; in a worker it is memory that the training process can map."""
+        """Write the memory and return it; in a worker, memory that the training process can map."""
         memory, claim = self._room(ring, self._end - self._left_out)
         try:
             for place, values in self._parts:
@@ -79,7 +79,10 @@ class Memory:
 
 
 class Writer:
-    """Writer of a program's launches, and of the data that they need into the memory."""
+    """Writer of a program's images, launches and numbers into the memory.
+
+    ``groups`` are the images by group, and ``kinds`` the shape, dtype and channels-last flag of each group.
+    """
 
     def __init__(
         self,
@@ -105,7 +108,7 @@ class Writer:
         self._sources = [Source(sections[k], kind[2]) for k, kind in enumerate(kinds)]
 
     def _left_to_decode(self, groups: Sequence[Sequence[Undecoded]], shapes: Sequence[Shape]) -> list[Section]:
-        """Send files, and return where the pixels of each group will be: ``shapes`` (images, height, width, 3)."""
+        """Send files, and return the place of each group's pixels, of ``shapes`` ``(N, height, width, 3)``."""
         images = [image for group in groups for image in group]
         data = [image.encoded.data for image in images]
         how = [(image.encoded.sampling, isinstance(image, UndecodedTensor)) for image in images]
@@ -163,7 +166,7 @@ class Writer:
         return Launch(name, static, op.shape, op.dtype, takes, numbers, bulk, step.group, step.in_place)
 
     def _packed_one_after_another(self, ops: Sequence[Op]) -> tuple[list[tuple[float, ...]], Section]:
-        """Concatenate drawn values of different sizes; append their offset to each sample's numbers."""
+        """Concatenate drawn values of different sizes, and append each sample's offset among them to its numbers."""
         rows, begin = [], 0
         for op in ops:
             assert op.bulk is not None

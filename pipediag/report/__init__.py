@@ -11,6 +11,7 @@ from typing import TextIO
 from ..analysis import Diagnosis, diagnose_session
 from ..analysis.audit import Audit
 from ..analysis.compare import Comparison
+from ..analysis.summary import summarise
 from ..analysis.sweep import Sweep
 from ..errors import PipediagError, SessionFileError, UsageError
 from ..session import Session
@@ -24,7 +25,7 @@ Subject = Diagnosis | Comparison | Audit | Sweep
 #: Renders a subject as text or as the bytes of a file.
 Renderer = Callable[[Subject], str | bytes]
 
-#: In place of a file: standard output, as JSON.
+#: Stands for standard output, as JSON, instead of a file.
 STANDARD_OUTPUT = "-"
 
 
@@ -40,12 +41,12 @@ def blocks(subject: Subject) -> list[Block]:
 
 
 def written_by(writer: Callable[[Iterable[Block]], str]) -> Renderer:
-    """Return the function that renders a subject by the writer of a document's blocks."""
+    """Return a renderer that gives the blocks of a subject's document to ``writer``."""
     return lambda subject: writer(blocks(subject))
 
 
 def _written_by_module(name: str) -> Renderer:
-    """Return the function that renders a subject by ``write`` of a module of this package, imported when it is used."""
+    """Return a renderer that imports a module of this package when it is used, and calls its ``write``."""
 
     def render(subject: Subject) -> str | bytes:
         written: str | bytes = import_module(f".{name}", __name__).write(subject)
@@ -72,14 +73,13 @@ OF_A_DIAGNOSIS = (".json.gz",)
 
 
 def screen_for(subject: Subject, stream: TextIO, verbosity: int = 0) -> str:
-    """Return what ``stream`` shows: one screen; the answer in one line if ``verbosity`` is negative, the whole text if
-    it is positive."""
+    """Return what ``stream`` shows: one screen, or only the answer or the whole text if ``verbosity`` is negative or
+    positive."""
     look = look_of(stream)
     if verbosity > 0:
         shown = text.write(blocks(subject), look.colour, look.fancy)
     else:
-        from ..analysis.summary import summarise
-        from . import screen
+        from . import screen  # imports rich
 
         summary = all_printable(summarise(subject))
         if verbosity == 0:
@@ -133,7 +133,8 @@ def write(subject: Subject, path: str) -> None:
 def read(path: str, price: float | None = None) -> Diagnosis:
     """Return the diagnosis of a saved session, recomputed from its windows.
 
-    ``price`` is what an hour of training costs, in any currency.
+    Args:
+        price: what an hour of training costs, in any currency.
 
     Raises:
         SessionFileError: the file is missing, unreadable, or not a session.

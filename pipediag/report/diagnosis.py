@@ -9,7 +9,7 @@ from typing import NamedTuple
 from ..analysis import Diagnosis
 from ..analysis.diagnosis import Stage
 from ..analysis.intervals import Interval, total
-from ..analysis.sentences import job, number, percent, shown
+from ..analysis.sentences import counted, job, number, percent, shown
 from ..analysis.summary import Summary, summarise
 from ..session import CACHED, Place, Warning_
 from . import advice, evidence, knobs, model, ranks, remedy
@@ -63,9 +63,8 @@ def setting(diagnosis: Diagnosis) -> str:
     loader = session.loader
     if loader is not None:
         batch = f"batch {loader.batch_size}, " if loader.batch_size else ""
-        workers = f"{loader.num_workers} worker{'' if loader.num_workers == 1 else 's'}"
         pinned = ", pinned" if loader.pin_memory else ""
-        parts.append(f"{loader.dataset} ({batch}{workers}{pinned})")
+        parts.append(f"{loader.dataset} ({batch}{counted(loader.num_workers, 'worker')}{pinned})")
     parts += filter(None, [job(session.ranks)])
     device = session.device
     parts.append(str(device.get("name") or device.get("type") or "unknown device"))
@@ -103,7 +102,7 @@ class StageRow(NamedTuple):
 
 
 def stage_rows(diagnosis: Diagnosis) -> list[StageRow]:
-    """Return one row per piece of the step, from the device outwards; transforms of negligible cost share one."""
+    """Return a row for each piece of the step, from the device outwards; transforms of negligible cost share one."""
     rows, small = [], [p for p in diagnosis.waterfall if p.stage == "transform" and p.share < _SMALL]
     for piece in diagnosis.waterfall:
         if len(small) < 2 or piece not in small:
@@ -130,7 +129,7 @@ def _row(piece: Stage) -> StageRow:
 
 
 def _links(names: list[str]) -> str:
-    """Return the names of a row's transforms, shortened to the first and a number if they are too long."""
+    """Return the names of a row's transforms, or the first and how many more if they are too long."""
     text = ", ".join(names)
     if len(text) > _WIDTH and len(names) > 1:
         text = f"{names[0][: _WIDTH - 11]} and {len(names) - 1} more"
@@ -142,7 +141,7 @@ def value(interval: Interval | None) -> str:
 
 
 def between(interval: Interval | None) -> str:
-    """Return the ends of an interval, which is infinite if there was one window only."""
+    """Return the ends of an interval; they are infinite if there was only one window."""
     if interval is None:
         return ""
     infinite = math.isinf(interval.low) or math.isinf(interval.high)

@@ -94,7 +94,7 @@ class Advice:
 
 @dataclass(frozen=True)
 class Check:
-    """One entry of a checklist: its result in a word, the figures, and what would mend it."""
+    """One entry of a checklist: its result in a word, the figures, and what would fix it."""
 
     status: str
     title: str
@@ -112,8 +112,8 @@ class Checklist:
 class Section:
     """Blocks under a title, which begins with a small letter.
 
-    ``page`` is the place among the sections of a page, which is read from its top. A terminal shows sections as they
-    come in the document: its last lines are the ones in view.
+    ``page`` orders the sections of a file that is read from its top. A terminal shows them as they come in the
+    document: its last lines are the ones in view.
     """
 
     title: str

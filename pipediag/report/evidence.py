@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from ..analysis import Diagnosis
 from ..analysis.chain import why_unsplit
-from ..analysis.ladder import known
 from ..analysis.sentences import number, percent
 from ..session import CONTROLS, RUNG_MEANING, Session, ordered, settings_of
 from .document import Listing, Section, Table
@@ -49,7 +48,7 @@ def hot_lines(diagnosis: Diagnosis) -> list[str]:
 def not_measured(diagnosis: Diagnosis) -> list[str]:
     """Return the rungs that have no measurement, with the reason."""
     ladder, lines = diagnosis.ladder, []
-    for name in filter(known, ordered({*RUNG_MEANING, *diagnosis.session.rungs})):
+    for name in ordered({*RUNG_MEANING, *diagnosis.session.rungs}):
         found = diagnosis.session.rungs.get(name)
         if found is not None and not ladder.has(name) and found.exists and settings_of(name) is None:
             lines.append(f"{name}: {found.why_not or 'not reached'}")

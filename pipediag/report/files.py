@@ -9,7 +9,7 @@ from pathlib import Path
 
 from ..errors import UsageError
 
-#: Errors of a folder in which no other file can be made, or whose file cannot be replaced.
+#: Errors of a folder that takes no new file, or whose file cannot be replaced.
 _FIXED = (errno.EACCES, errno.EPERM, errno.EROFS, errno.EBUSY)
 
 
@@ -31,12 +31,12 @@ def check_writable(option: str, path: str) -> None:
 
 
 def write_whole(path: str, data: bytes) -> None:
-    """Write the file beside itself, then put it in its place: an earlier one is kept until then, and keeps its mode.
+    """Write to a temporary file beside it, then replace it. An earlier file stays until then, and its mode remains.
 
-    What is no ordinary file, or cannot be replaced in its folder, is written in place.
+    A special file, or one that cannot be replaced in its folder, is written in place.
 
     Raises:
-        OSError: the file cannot be written. What was there before is still there.
+        OSError: the file cannot be written. An earlier one is still there.
     """
     path = os.path.realpath(path)
     mode = os.stat(path).st_mode if os.path.exists(path) else None

@@ -10,7 +10,8 @@ from ..analysis.stragglers import by_pace, input_pace
 from ..session import Rank
 from .document import Paragraph, Section, Table
 
-#: Most rows. Of more ranks, the first, those that hold the job, and those with the slowest and fastest input have one.
+#: Maximum number of rows. Of more ranks, the first, those that hold the job, and those with the slowest and fastest
+#: input have one.
 ROWS = 16
 _HEADERS = ("rank", "device", "cores", "workers", "waits ms", "worker ms", "batch every ms", "mostly in", "")
 
@@ -23,7 +24,7 @@ class _Apart(NamedTuple):
 
 
 def section(diagnosis: Diagnosis) -> Section:
-    """Return the ranks; a batch's milliseconds are those of a worker divided by the number of workers."""
+    """Return a row for each rank. The time between batches is a worker's time for one, divided by the workers."""
     ranks, lead = diagnosis.session.ranks, ""
     if len(ranks) < 2:
         return Section("ranks", [])
@@ -47,7 +48,7 @@ def section(diagnosis: Diagnosis) -> Section:
 
 
 def shown_of(diagnosis: Diagnosis) -> list[Rank]:
-    """Return the ranks that have a row, by their numbers."""
+    """Return the ranks that have a row, in order."""
     ranks = sorted(diagnosis.session.ranks, key=lambda rank: rank.rank)
     if len(ranks) <= ROWS:
         return ranks
@@ -66,7 +67,7 @@ def _row(rank: Rank, apart: _Apart, holds: bool) -> list[str]:
     cores = f"{number(rank.cores)}" if rank.cores else ""
     cores += f" (node {rank.numa_node})" if rank.numa_node is not None else ""
     stage, share = max(rank.shares.items(), key=lambda item: item[1], default=("", 0.0))
-    notes = ["holds the job"] * holds + [f"data on {rank.storage}"] * bool(apart.storage and rank.storage)
+    notes = ["holds up the job"] * holds + [f"data on {rank.storage}"] * bool(apart.storage and rank.storage)
     notes += [f"ended: {rank.ended}"] if rank.ended else []
     return [
         str(rank.rank),

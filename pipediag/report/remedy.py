@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from ..analysis import Diagnosis
-from ..analysis.recommend.view import named
 from ..analysis.remedy import BESIDE, DECODING, HAND_OFF, Outcome, best, commands_to_keep, outcomes, remedy_of
 from ..analysis.savings import of_remedy
-from ..analysis.sentences import elsewhere, number
+from ..analysis.sentences import elsewhere, named, number
 from ..session import DECODED, HANDED_OVER, LOADED_ONCE, Apart, Keeping, Kept, Proof, Remedy
+from .advice import savings
 from .document import Block, Code, Listing, Section
-from .savings import sentence
 
 
 def section(diagnosis: Diagnosis) -> Section:
@@ -19,7 +18,7 @@ def section(diagnosis: Diagnosis) -> Section:
         return Section("remedy", [])
     results.sort(key=lambda result: result.rung != kept.rung)
     lines = [line for result in results for line in _findings(diagnosis, result)]
-    if saved := sentence(diagnosis, of_remedy(diagnosis.ladder, kept.rung)):
+    if saved := savings(diagnosis, of_remedy(diagnosis.ladder, kept.rung)):
         lines.insert(1, saved)
     found: list[Block] = [Listing(lines)]
     applied = remedy_of(session, kept.rung)
@@ -67,15 +66,11 @@ def _untried(remedy: Remedy, result: Outcome) -> list[str]:
 
 def _keeping(keeping: Keeping) -> str:
     part = "" if keeping.fits == 1 else f", {keeping.fits:.0%} of the samples"
-    return f"samples are {keeping.what}: {gigabytes(keeping.nbytes)} of {gigabytes(keeping.free)} GB free{part}"
-
-
-def gigabytes(nbytes: int) -> str:
-    return number(nbytes / 1e9)
+    return f"samples are {keeping.what}: {number(keeping.nbytes / 1e9)} of {number(keeping.free / 1e9)} GB free{part}"
 
 
 def _cost(remedy: Remedy, result: Outcome) -> list[str]:
-    """Return how much memory a remedy takes, and why no change of the script is offered, if none is."""
+    """Return how much memory a remedy takes, and why no change of the script is offered if it pays."""
     lines = []
     if remedy.memory_bytes is not None:
         lines.append(f"memory of the device at its peak: {remedy.memory_bytes / 2**20:.0f} MiB more")

@@ -12,7 +12,7 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from ..analysis.sentences import number, percent
+from ..analysis.sentences import counted, number, percent
 from ..analysis.summary import Action, Rate, StageCost, Summary
 
 LINES = 24
@@ -30,7 +30,7 @@ _MORE = "-v shows it all, -o report.html draws it"
 def write(
     summary: Summary, *, width: int = 80, colour: bool = False, fancy: bool = True, max_lines: int | None = LINES
 ) -> str:
-    """Return the screen as text. Less important details are left out until it has at most ``max_lines`` lines.
+    """Return the screen as text, without less important details if it would have more than ``max_lines`` lines.
 
     Args:
         colour: use the colours of a terminal.
@@ -45,7 +45,7 @@ def write(
 
 
 def _ever_shorter(summary: Summary) -> Iterator[Summary]:
-    """Yield the summary with ever less in it: at last one action, one note, and few rows."""
+    """Yield ever shorter versions of the summary, down to two actions, one note, and few rows."""
     yield summary
     first, later = summary.actions[:1], [replace(one, lines=()) for one in summary.actions[1:]]
     yield (summary := replace(summary, actions=first + later))
@@ -104,7 +104,7 @@ class _Screen:
         for line in summary.careful:
             self._print(_grid([[Text("-"), Text(line)]], "ll", 1))
         self._gap()
-        more = f"{summary.notes} more note{'s' if summary.notes > 1 else ''}; " if summary.notes else ""
+        more = f"{counted(summary.notes, 'more note')}; " if summary.notes else ""
         self._console.print(Text(more + _MORE, "dim"))
         return "\n".join(line.rstrip() for line in self._file.getvalue().splitlines()) + "\n"
 
@@ -133,7 +133,7 @@ class _Screen:
         return list(map(Text, [*cells, rate.note]))
 
     def _causes(self, causes: list[StageCost]) -> None:
-        """Print the causes in columns: bars only if the places fit beside them, places below if they do not fit."""
+        """Print the causes in columns: with bars if they fit beside the places, long places on lines of their own."""
         most, room = max(cause.share for cause in causes), self._console.width - 2
         rows = [[cause.name, f"{number(cause.ms)} ms", percent(cause.share)] for cause in causes]
         room -= sum(max(map(len, column)) + 2 for column in zip(*rows, strict=True))

@@ -30,8 +30,9 @@ def headers(sweep: Sweep) -> list[str]:
 
 
 def table(sweep: Sweep) -> list[list[str]]:
-    """Return a row for each run, in the order in which they ran."""
-    return [_row(run, _with_remedy(sweep)) for run in sweep.runs]
+    """Return a row for each run."""
+    remedy = _with_remedy(sweep)
+    return [_row(run, remedy) for run in sweep.runs]
 
 
 def _row(run: Run, remedy: bool) -> list[str]:

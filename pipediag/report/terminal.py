@@ -1,4 +1,4 @@
-"""Know what a terminal, or another stream, can show."""
+"""Find out what a terminal or another stream can show, and make text safe for it."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import unicodedata
 from typing import Any, NamedTuple, TextIO, TypeVar
 
 _T = TypeVar("_T")
-#: Columns of a stream that is no terminal, and the fewest and the most that a report takes.
+#: Columns of a stream that is no terminal, and the bounds of a report.
 _COLUMNS, _FEWEST, _MOST = 80, 40, 100
 
 
@@ -50,10 +50,10 @@ def shown_by(text: str, stream: TextIO) -> str:
 
 
 def printable(text: str, keep: str = "") -> str:
-    """Return text in one line without anything that a terminal would obey; ``keep`` is left as it is.
+    """Return text in one line, without control characters that names in files, arguments and errors may hold.
 
-    Names come from files, arguments and errors. White space becomes a space, and other control characters, marks of
-    direction and lone surrogates are escaped.
+    White space becomes a space. Other control characters, marks of direction and lone surrogates are escaped. The
+    characters in ``keep`` stay.
     """
     return text if text.isprintable() else "".join(c if c in keep else _printable(c) for c in text)
 
@@ -64,12 +64,12 @@ def _printable(character: str) -> str:
     return " " if character.isspace() else character.encode("unicode_escape").decode()
 
 
-def all_printable(value: _T, keep: str = "") -> _T:
-    """Return a dataclass, sequence or text with all its text :func:`printable`. Lines of code keep their tabs."""
-    return _cleaned(value, keep)  # type: ignore[no-any-return]
+def all_printable(value: _T) -> _T:
+    """Return a dataclass, sequence or text with all text in it :func:`printable`. Lines of code keep their tabs."""
+    return _cleaned(value, "")  # type: ignore[no-any-return]
 
 
-def _cleaned(value: Any, keep: str = "") -> Any:
+def _cleaned(value: Any, keep: str) -> Any:
     if isinstance(value, str):
         return printable(value, keep)
     if isinstance(value, (list, tuple)):

@@ -1,4 +1,4 @@
-"""Write single steps and batches as a trace in the Chrome trace event format, to be opened in https://ui.perfetto.dev.
+"""Write single steps and batches as a trace in the Chrome trace event format, which https://ui.perfetto.dev opens.
 
 Each pass over the script is a process of the trace, with tracks for the rungs, the training loop and each worker.
 Times are whole microseconds.
@@ -108,16 +108,13 @@ def _steps(stretch: Stretch) -> Iterator[Event]:
     """Yield the loop's waits and steps, and in the waits the batches that the training process makes itself."""
     args = {"rung": stretch.rung, "round": _round(stretch)}
     made = _own_batches(stretch)
-    for step, (asked, got, until) in enumerate(zip(stretch.asked, stretch.got, _ends(stretch), strict=False)):
+    ends = [*stretch.asked[1:], stretch.ended]
+    for step, (asked, got, until) in enumerate(zip(stretch.asked, stretch.got, ends, strict=False)):
         if got > asked:
             yield _slice(stretch.attempt, _LOOP, "wait", _us(asked), _us(got), args)
             yield from _made(stretch.attempt, _LOOP, made.get(step, []))
         if until > got:
             yield _slice(stretch.attempt, _LOOP, "step", _us(got), _us(until), args)
-
-
-def _ends(stretch: Stretch) -> list[float]:
-    return [*stretch.asked[1:], stretch.ended]
 
 
 def _own_batches(stretch: Stretch) -> dict[int, list[_Batch]]:
@@ -165,7 +162,7 @@ def _batches_of(stretch: Stretch) -> Iterator[tuple[int, _Batch]]:
 
 
 def _made(pid: int, tid: int, batches: list[_Batch]) -> Iterator[Event]:
-    """Yield the slices of one maker's batches. It makes one after the other, so none may begin within another."""
+    """Yield the slices of the batches that one process makes, one after the other: none may begin within another."""
     reached = None
     for batch in sorted(batches, key=lambda one: (one.since, one.until)):
         since = batch.since if reached is None else max(batch.since, reached)
@@ -184,7 +181,7 @@ def _made(pid: int, tid: int, batches: list[_Batch]) -> Iterator[Event]:
 def _profiled(profile: Profile, pid: int, behind: int) -> Iterator[Event]:
     """Yield the device's copies and kernels that torch's profiler recorded, shifted to begin at ``behind``.
 
-    The profiled steps came after the ladder, so they are in no stretch; their clock is another one.
+    The profiled steps came after the ladder and have another clock.
     """
     found = sorted((one for one in _events_in(profile.trace) if _is_on_device(one)), key=lambda one: float(one["ts"]))
     if not found:
@@ -210,11 +207,11 @@ def _profiled(profile: Profile, pid: int, behind: int) -> Iterator[Event]:
 
 
 def _events_in(file: str) -> list[Any]:
-    """Return the events in a trace file, or nothing if it is not there or not a trace."""
+    """Return the events in a trace file; none if there is no such file or it is not a trace."""
     try:
         with gzip.open(file) if file.endswith(".gz") else open(file, "rb") as stream:
             data = json.load(stream)
-    except (OSError, EOFError, ValueError, zlib.error):  # it may have been moved or replaced since
+    except (OSError, EOFError, ValueError, zlib.error):  # it was moved or replaced since
         return []
     events = data.get("traceEvents") if isinstance(data, dict) else None
     return events if isinstance(events, list) else []

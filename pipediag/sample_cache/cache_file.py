@@ -1,9 +1,9 @@
 """The file behind a store: its header, its lock, and how it is made, opened and handed to other processes.
 
-The file consists of words of 8 bytes, the header and then an index of one word for each sample, followed by entries.
-It is sparse at its full size. It is written with ``pwrite`` only: a write through a mapping kills the process if the
-disk is full, and spoils what another machine has written to the same page. Entries are read with ``pread``, which takes
-less time than the page faults of a mapping do.
+The file begins with words of 8 bytes: the header, and an index with one word for each sample. Entries follow. The file
+is sparse at its full size. It is written with ``pwrite`` only: a write through a mapping kills the process if the disk
+is full, and spoils what another machine has written to the same page. Entries are read with ``pread``, which is faster
+than the page faults of a mapping.
 """
 
 from __future__ import annotations
@@ -29,29 +29,29 @@ from . import ranks
 #: First words of the header. A file in which one of them is different is made anew.
 _FIXED = struct.Struct("=8s3q32s")  # magic, version, page size, samples, key
 _MAGIC, _VERSION = b"pipediag", 2
-#: Further words of the header: size of the file, end of the last claim, end of the room that was found free, why no
-#: more entries are accepted, entries dropped because a file had changed, entries dropped because they were damaged.
+#: Further words of the header: size of the file, end of the last claim, end of the room that was found free, reason why
+#: no more entries are accepted, entries dropped because a file had changed, entries dropped because they were damaged.
 SIZE, TAIL, GRANTED, FULL, CHANGED, DAMAGED = range(8, 14)
 #: First word of the index. A word of the index holds the place and the size of an entry, both in units of UNIT bytes.
 INDEX = 16
 UNIT, _SIZE_BITS = 64, 24
-#: Bytes of an entry at most.
+#: Maximum bytes of an entry.
 LARGEST = UNIT * ((1 << _SIZE_BITS) - 1)
 #: Bytes written at a time to clear the front of a file.
 _CHUNK = 1 << 20
 #: Seconds after which a file that no run has opened is removed.
 _UNUSED = 30 * 24 * 3600.0
-#: ``struct flock``: kind of the lock, where the range begins and its length, process. Unlike ``flock``, such a lock can
-#: be held for as long as the file is open, beside the short ones of :meth:`CacheFile.locked`.
+#: ``struct flock``: kind of the lock, begin and length of the range, process. Unlike the short ``flock`` of
+#: :meth:`CacheFile.locked`, such a lock can be held for as long as the file is open.
 _USE = struct.Struct("hhqqi4x")
-#: Parts written in one call at most; Linux takes 1024.
+#: Maximum number of parts written in one call; Linux takes 1024.
 _MOST_PARTS = 512
 #: Attempts to open a file that other runs replace at the same time.
 _TRIES = 100
 
 
 class CacheFile:
-    """Open file. It is closed with the last reference: no thread can write to another file that has got its number.
+    """Open file, closed with its last reference: no thread can write to another file that got the same number.
 
     Attributes:
         number: file descriptor.
@@ -90,7 +90,7 @@ class CacheFile:
     @contextmanager
     def locked(self) -> Iterator[None]:
         """Hold the file's lock, which the kernel releases if the process dies."""
-        # Forks and threads would share the lock of an opening that they share.
+        # A new opening: forks and threads would share the lock of one that they share.
         lock = os.open(f"/proc/self/fd/{self.number}", os.O_RDWR)
         try:
             fcntl.flock(lock, fcntl.LOCK_EX)
@@ -100,7 +100,7 @@ class CacheFile:
             os.close(lock)
 
     def used(self) -> CacheFile:
-        """Note the time, and that the file is in use, for as long as a process has this opening. Return the file."""
+        """Mark the file as used now, and as in use for as long as a process has this opening. Return the file."""
         try:
             os.utime(self.number)
             fcntl.fcntl(self.number, fcntl.F_OFD_SETLK, _USE.pack(fcntl.F_RDLCK, os.SEEK_SET, 0, 1, 0))
@@ -109,15 +109,15 @@ class CacheFile:
         return self
 
     def is_in_use(self) -> bool:
-        """Return whether a process has an opening that :meth:`used` has noted, other than this one."""
+        """Return whether a process has another opening that :meth:`used` has marked."""
         try:
             fcntl.fcntl(self.number, fcntl.F_OFD_SETLK, _USE.pack(fcntl.F_WRLCK, os.SEEK_SET, 0, 1, 0))
-        except OSError:  # also of a file system without such locks
+        except OSError:  # also on a file system without such locks
             return True
         return False
 
     def format(self, fixed: bytes, nbytes: int) -> None:
-        """Make an empty store. The words that say that the header is complete are written last."""
+        """Make an empty store. The words that mark the header as complete are written last."""
         # Reading a hole of a file in memory takes memory too, and kills the process if there is none.
         self.write([bytes(_CHUNK)] * (self.front // _CHUNK) + [bytes(self.front % _CHUNK)], 0)
         self._grow(self.front + nbytes)
@@ -137,11 +137,11 @@ class CacheFile:
             begins, sizes = places(offsets[offsets != 0])
             if begins.min() < self.front or (begins + sizes).max() > tail:
                 return False
-        if not self.is_in_use():  # what earlier runs have claimed and not written to
+        if not self.is_in_use():  # free what earlier runs have claimed and not written to
             self.set(TAIL, int((begins + sizes).max()) if offsets.any() else self.front)
         if size < self.front + nbytes:
             self._grow(self.front + nbytes)
-        self.write([bytes(8 * (DAMAGED + 1 - GRANTED))], 8 * GRANTED)  # what held for the earlier run
+        self.write([bytes(8 * (DAMAGED + 1 - GRANTED))], 8 * GRANTED)  # these words held for the earlier run
         return True
 
     def _grow(self, size: int) -> None:
@@ -150,7 +150,7 @@ class CacheFile:
 
 
 def in_memory(samples: int, nbytes: int, key: str) -> CacheFile:
-    """Make a file that exists in memory only, or open that of another rank of the job. Raises OSError."""
+    """Make a file that exists in memory only, or open the one of another rank of the job. Raises OSError."""
     name = ranks.name_for(key, os.environ)
     if not name:
         return _made("pipediag", _fixed(samples, ""), samples, nbytes)
@@ -170,13 +170,8 @@ def _made(name: str, fixed: bytes, samples: int, nbytes: int) -> CacheFile:
     return file
 
 
-def make_folder(folder: Path) -> None:
-    """Make a folder for files of caches, readable by its owner only. Raises OSError."""
-    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-
-
 def remove_unused(folder: Path, but: str) -> None:
-    """Remove the files of caches that no run has opened for long, and that none uses now, but for that of a key."""
+    """Remove the cache files, except that of the key ``but``, that no run uses now and none has opened for a month."""
     for path in folder.glob("*.cache"):
         try:
             if path == _path(folder, but) or time.time() - path.lstat().st_mtime < _UNUSED:
@@ -187,12 +182,12 @@ def remove_unused(folder: Path, but: str) -> None:
                 ours = _is_private(found) and os.pread(file.number, len(_MAGIC), 0) == _MAGIC
                 if ours and _is_at(path, found) and not file.is_in_use():
                     path.unlink()
-        except OSError:  # another run has removed it, or it is somebody else's
+        except OSError:  # another run has removed it, or it belongs to somebody else
             continue
 
 
 def in_folder(folder: Path, key: str, samples: int, nbytes: int) -> CacheFile:
-    """Open ``<key>.cache``, and replace it by an empty one if it does not fit. Raises OSError."""
+    """Open ``<key>.cache``, or replace it by an empty one if it does not fit. Raises OSError."""
     path = _path(folder, key)
     fixed = _fixed(samples, key)
     for _ in range(_TRIES):
@@ -248,7 +243,7 @@ def place(offset: int, size: int) -> int:
 
 
 def places(words: Any) -> tuple[Any, Any]:
-    """Return where entries begin, and the bytes that they take, from one word of the index or an array of them."""
+    """Return where entries begin and the bytes that they take, for one word of the index or an array of words."""
     return (words >> _SIZE_BITS) * UNIT, (words & (1 << _SIZE_BITS) - 1) * UNIT
 
 

@@ -1,4 +1,4 @@
-"""Notice that a dataset, or a transform whose results are kept, has changed: what was kept would be out of date."""
+"""Notice that a dataset, or a transform whose results are kept, has changed: the cache would be out of date."""
 
 from __future__ import annotations
 
@@ -23,23 +23,21 @@ from ..usercode.links import chains_in, links_of
 from ..usercode.slots import find_slots
 from .cut import Cut
 
-#: By object and name of the attribute.
+#: A value for each attribute, by the object's id and the attribute's name.
 Contents = dict[tuple[int, str], Any]
 _PLAIN = (int, float, complex, str, bytes, bool, type(None))
 _MISSING = object()
 #: Number of items up to which a list is searched for datasets.
 _FEW = 64
-#: Bytes of an array that are looked at for every epoch.
-_MOST_BYTES = 1 << 26
-#: Number of parts that are looked at if it is larger.
-_PARTS = 64
+#: Maximum bytes of an array that are summed for every epoch; of a larger one, as many bytes in this number of parts.
+_MOST_BYTES, _PARTS = 1 << 26, 64
 _DEPTH = 6
 #: Length from which a list counts as long.
 _LONG = 10_000
 
 
 class Attributes:
-    """The attributes of the objects that make samples, compared before every sample: this takes microseconds."""
+    """The attributes of the objects that make samples, compared before every sample in microseconds."""
 
     def __init__(self, dataset: Any, cut: Cut) -> None:
         self._held = [
@@ -53,7 +51,7 @@ class Attributes:
         self._chains = [(slot.name, parts, tuple(parts())) for slot in slots for parts in chains_in(slot.get())]
 
     def changed(self) -> str:
-        """Return the name of an attribute that has another value than at first, or ""."""
+        """Return the name of an attribute whose value has changed since, or ""."""
         for attributes, name, value in self._held:
             now = attributes.get(name, _MISSING)
             if now is not value and not (type(now) is type(value) and isinstance(now, _PLAIN) and now == value):
@@ -71,8 +69,8 @@ class Attributes:
 def contents(objects: Iterable[Any]) -> Contents:
     """Return, for every attribute of the objects, a value that changes with its content.
 
-    It holds for one process. Of arrays beyond 64 MB, only a part is looked at. Arrays that are not contiguous count by
-    their identity, other objects by their type.
+    The values hold for one process. Of arrays beyond 64 MB, only parts are read. Arrays that are not contiguous count
+    by their identity, other objects by their type.
     """
     return {(id(obj), str(name)): _content(value) for obj in objects for name, value in list(vars(obj).items())}
 
@@ -85,7 +83,7 @@ def differing(one: Contents, other: Contents, objects: Iterable[Any]) -> frozens
 
 
 def key_of(dataset: Any, cut: Cut) -> str:
-    """Return a name for what is kept, which changes with the code and the data that it is made from."""
+    """Return a name for the cache, which changes with the code and the data that the samples are made from."""
     objects = makers(dataset, cut.heads)
     elsewhere = {*map(id, objects), *(id(slot.get()) for slot in find_slots(dataset))}
     held = []
@@ -101,7 +99,7 @@ def key_of(dataset: Any, cut: Cut) -> str:
 
 
 def _shortened(value: Any) -> Any:
-    """Return a hash in place of a long list, which :func:`digest` would read item by item."""
+    """Return the hash of a long list in its place: :func:`digest` would read it item by item."""
     if not isinstance(value, (list, tuple, dict)) or len(value) < _LONG:
         return value
     try:
@@ -111,7 +109,10 @@ def _shortened(value: Any) -> Any:
 
 
 def makers(dataset: Any, heads: Mapping[int, int] | None = None) -> list[Any]:
-    """Return the objects with attributes that make what is kept: the datasets, and the links before the cut, or all."""
+    """Return the objects with attributes that make what is kept: the datasets, and the links before the cut.
+
+    Without ``heads``, all links count.
+    """
     found: dict[int, Any] = {}
     _add(dataset, found, _DEPTH)
     for number, slot in enumerate(find_slots(dataset)):
@@ -161,7 +162,7 @@ def _content(value: Any) -> Any:
 
 
 def _sum(memory: Any) -> int:
-    """Return a check sum of an array's bytes, or of parts that are spread over a large one."""
+    """Return a check sum of an array's bytes; of a large one, a check sum of parts that are spread over it."""
     if len(memory) <= _MOST_BYTES:
         return zlib.adler32(memory)
     total, part = 1, _MOST_BYTES // _PARTS

@@ -1,8 +1,8 @@
-"""Cut samples in two: the part that is always the same, and the part that its transforms make anew.
+"""Cut samples in two: the part that is always the same, and the part that the transforms make anew.
 
-The cut is inside the transforms, before the first link that draws at random. What that link gets, and the sample around
-the transforms' results, is kept. From then on, only the remaining links run, the user's own objects, in the calling
-process and with its generators.
+The cut is inside the transforms, before the first link that draws at random. The input of that link is kept, with the
+sample around the transforms' results. From then on only the remaining links run: they are the user's own objects, and
+run in the calling process with its generators.
 """
 
 from __future__ import annotations
@@ -10,9 +10,9 @@ from __future__ import annotations
 import pickle
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import numpy as np
 from torch import Tensor
@@ -20,14 +20,14 @@ from torch.nn import Sequential
 from torch.utils.data import Subset
 
 from ..usercode import randomness
-from ..usercode.dissect import NotSeparable, link
+from ..usercode.dissect import Feed, Hole, NotSeparable, filled, link, with_feeds
 from ..usercode.links import Link, is_compose, links_of, run
-from ..usercode.paths import Path, follow, private, replace
+from ..usercode.paths import private
 from ..usercode.slots import Slot, find_slots
 from ..usercode.spying import Call, Seen, Spy, identities
 from .records import Record, RecordError, decode, encode
 
-#: What is told of a transform's call: its slot's number, the transform, and the arguments.
+#: A function that makes a transform's call: it gets the number of its slot, the transform, and the arguments.
 Called = Callable[[int, Link, tuple[Any, ...], dict[str, Any]], Any]
 #: Types of parts of a sample that hold no further parts.
 _LEAVES = {Tensor, np.ndarray, int, float, str, bytes, bool, type(None)}
@@ -38,10 +38,10 @@ class Cut:
     """Where the samples of a dataset are cut.
 
     Attributes:
-        heads: for each slot with a random transform, the number of first links whose result is kept. Slots have the
-            numbers of :func:`find_slots`. If there is none, whole samples are kept.
-        names: those of all slots.
-        settling: what the dataset sets when it makes its first samples, such as a file that it opens.
+        heads: for each slot with a random transform, the number of first links whose result is kept. Slots are
+            numbered as by :func:`find_slots`. Without such a slot, whole samples are kept.
+        names: the names of all slots.
+        settling: the attributes that the dataset sets when it makes its first samples, such as a file that it opens.
     """
 
     heads: Mapping[int, int]
@@ -53,19 +53,9 @@ class Cut:
         return tuple(slot.name for slot in find_slots(dataset)) == self.names
 
     def tails(self, dataset: Any) -> list[Link]:
-        """Return what is left of each random transform."""
+        """Return the remaining links of each random transform."""
         slots = find_slots(dataset)
         return [_tail(slots[number].get(), head) for number, head in self.heads.items()]
-
-
-class Encoded(Protocol):
-    """A record, in memory or from a store."""
-
-    @property
-    def head(self) -> bytes | memoryview: ...
-
-    @property
-    def buffers(self) -> Sequence[Any]: ...
 
 
 class Kept(NamedTuple):
@@ -79,13 +69,18 @@ class Kept(NamedTuple):
     tails: tuple[int, ...]
     inputs: list[tuple[tuple[Any, ...], dict[str, Any]]]
     sample: Any
-    holes: list[list[tuple[Path, Path]]]
-    feeds: list[list[tuple[Path, int, Path]]]
+    holes: list[list[Hole]]
+    feeds: list[list[Feed]]
 
     @classmethod
-    def decoded(cls, record: Encoded) -> Kept:
+    def whole(cls, sample: Any) -> Kept:
+        """Return a sample that is kept as it is."""
+        return cls((), [], sample, [], [])
+
+    @classmethod
+    def decoded(cls, record: Record) -> Kept:
         """Raises RecordError: it was kept by another version of the user's classes."""
-        return cls(*decode(record.head, record.buffers))
+        return cls(*decode(record))
 
     def encoded(self) -> Record:
         """Raises RecordError: it cannot be stored."""
@@ -95,14 +90,9 @@ class Kept(NamedTuple):
         """Return the sample: the ``tails`` run on what was kept for them."""
         results: list[Any] = []
         for tail, inputs, feeds in zip(self.tails, self.inputs, self.feeds, strict=True):
-            for where, earlier, path in feeds:
-                inputs = replace(inputs, where, follow(results[earlier], path))
-            results.append(tails[tail](*inputs[0], **inputs[1]))
-        sample = self.sample
-        for result, holes in zip(results, self.holes, strict=True):
-            for path, where in holes:
-                sample = replace(sample, where, follow(result, path))
-        return sample
+            args, kwargs = with_feeds(inputs, feeds, results)
+            results.append(tails[tail](*args, **kwargs))
+        return filled(self.sample, self.holes, results)
 
 
 class NotKept(Exception):
@@ -112,7 +102,7 @@ class NotKept(Exception):
 class Cutter:
     """Maker of a dataset's samples in one process, which also returns the part to keep.
 
-    ``tails`` is read at each call, so whoever replaces one of its items is called.
+    ``tails`` is read at each call, so replacing one of its items takes effect.
     """
 
     def __init__(self, dataset: Any, cut: Cut, tails: Sequence[Link]) -> None:
@@ -121,8 +111,7 @@ class Cutter:
         self._heads = list(cut.heads.values())
         self._tails = tails
         self._seen: list[tuple[int, Seen]] = []
-        self._before = randomness.glance()
-        self._drew = ""
+        self._drew = ""  # the generator that the sample under way was drawn from outside its transforms
 
     def make(self, fetch: Callable[[], Any]) -> tuple[Any, Kept | NotKept]:
         """Return the sample that ``fetch`` makes, with the part of it to keep."""
@@ -148,7 +137,7 @@ class Cutter:
         call = Call("", fn, *_as_now(args, kwargs))
         result = self._tails[position](*args, **kwargs)
         outputs = [((), result)] if type(result) is Tensor else identities(result)
-        self._seen.append((position, Seen(call, inputs, result, result, outputs, [], None, 0.0)))
+        self._seen.append((position, Seen(call, inputs, result, result, outputs)))
         self._before = randomness.glance()
         return result
 
@@ -158,21 +147,21 @@ class Cutter:
 
 def _kept(seen: Sequence[tuple[int, Seen]], sample: Any) -> Kept:
     if not seen:
-        return whole(sample)
+        return Kept.whole(sample)
     places = _places(seen[0][1], sample) if len(seen) == 1 else []
     if places:
         (position, one), around = seen[0], list(sample)
         for place in places:
             around[place] = None
-        holes: list[tuple[Path, Path]] = [((), (place,)) for place in places]
-        return Kept((position,), [(one.call.args, one.call.kwargs)], type(sample)(around), [holes], [[]])
+        holes: list[Hole] = [((), (place,)) for place in places]
+        return Kept((position,), [one.call.arguments], type(sample)(around), [holes], [[]])
     raw = link([one for _, one in seen], sample)
-    inputs = [(call.args, call.kwargs) for call in raw.calls]
+    inputs = [call.arguments for call in raw.calls]
     return Kept(tuple(position for position, _ in seen), inputs, raw.sample, raw.holes, raw.feeds)
 
 
 def _places(one: Seen, sample: Any) -> list[int]:
-    """Return where the result of a sample's only call is, if they are as usual: this is faster than :func:`link`."""
+    """Return where the result of the sample's only call is in a usual sample: this is faster than :func:`link`."""
     if type(one.result) is not Tensor or type(sample) not in (tuple, list):
         return []
     if not all(type(part) in _LEAVES for part in sample):
@@ -181,11 +170,11 @@ def _places(one: Seen, sample: Any) -> list[int]:
 
 
 def _as_now(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """Return arguments that keep their present content, whatever is written into the originals."""
+    """Return arguments that keep their present content if the originals are written into."""
     if len(args) == 1 and not kwargs:
         if type(args[0]) is Tensor:
             return (args[0].clone(),), {}
-        if hasattr(args[0], "getbands"):  # saves a copy of a Pillow image
+        if hasattr(args[0], "getbands"):  # a Pillow image: encoding it now saves a copy
             try:
                 return (_Encoded(args[0]),), {}
             except RecordError:
@@ -194,7 +183,7 @@ def _as_now(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
 
 
 class _Encoded:
-    """A Pillow image that is encoded already. A record of it is a record of the image."""
+    """A Pillow image that is encoded already. Its record is the record of the image."""
 
     __slots__ = ("_record",)
 
@@ -206,56 +195,47 @@ class _Encoded:
 
 
 def _decoded(head: bytes, *buffers: Any) -> Any:
-    return decode(head, buffers)
-
-
-def whole(sample: Any) -> Kept:
-    return Kept((), [], sample, [], [])
+    return decode(Record(head, [*buffers]))
 
 
 @contextmanager
 def standing_in(slots: Mapping[int, Slot], called: Called) -> Iterator[None]:
-    """Send the calls of the slots' transforms to ``called`` in the context, except those inside another such call."""
+    """Let ``called`` make the calls of the slots' transforms within the context, except those inside another call."""
     gate = _Gate(called)
-    undo: list[Callable[[], None]] = []
-    try:
+    with ExitStack() as stack:
         for number, slot in slots.items():
             transform = slot.get()
             if type(transform) is not Spy:  # the same place may be found twice
-                undo.append(slot.install(Spy(slot.name, transform, _StandIn(number, gate))))
+                stack.enter_context(slot.replaced(Spy(slot.name, transform, _Calls(gate, number))))
         yield
-    finally:
-        for back in reversed(undo):
-            back()
 
 
 class _Gate:
-    """Open for calls of the thread that makes the sample, outside other such calls."""
+    """Hands the calls of the thread that makes the sample to ``called``, except those inside another such call."""
 
     def __init__(self, called: Called) -> None:
-        self.called = called
-        self.inside = False
+        self._called = called
+        self._inside = False
         self._thread = threading.get_ident()
 
-    @property
-    def open(self) -> bool:
-        return not self.inside and threading.get_ident() == self._thread
+    def call(self, number: int, fn: Link, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        if self._inside or threading.get_ident() != self._thread:
+            return fn(*args, **kwargs)
+        self._inside = True
+        try:
+            return self._called(number, fn, args, kwargs)
+        finally:
+            self._inside = False
 
 
-class _StandIn:
-    """Receiver of the calls of one slot's transform."""
+class _Calls(NamedTuple):
+    """The calls of one slot's transform, by the slot's number."""
 
-    def __init__(self, number: int, gate: _Gate) -> None:
-        self._number, self._gate = number, gate
+    gate: _Gate
+    number: int
 
     def call(self, name: str, fn: Link, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        if not self._gate.open:
-            return fn(*args, **kwargs)
-        self._gate.inside = True
-        try:
-            return self._gate.called(self._number, fn, args, kwargs)
-        finally:
-            self._gate.inside = False
+        return self.gate.call(self.number, fn, args, kwargs)
 
 
 def _tail(transform: Any, head: int) -> Any:

@@ -1,4 +1,4 @@
-"""Serve a dataset's samples from what is kept of them; what is not kept yet is made, and kept."""
+"""Serve a dataset's samples from the cache; make and keep those that are missing."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ from ..usercode import randomness
 from ..usercode.paths import same
 from ..usercode.slots import find_slots
 from .changes import Attributes, contents, differing, makers
-from .cut import Cut, Cutter, Kept, is_number, whole
+from .cut import Cut, Cutter, Kept, is_number
 from .opened import opened_files
 from .ranks import are_several
 from .records import Record, RecordError
-from .store import Entry, FileFacts, Store
+from .store import FileFacts, Store
 
-#: Number of kept samples that a process uses before it makes one again, to compare it.
+#: Number of kept samples that a process uses before it makes one anew to compare it.
 EVERY = 500
-#: Bytes of a reason, in UTF-8.
+#: Maximum bytes of a reason, in UTF-8.
 _REASON = 400
 
 
@@ -33,8 +33,8 @@ class SampleCache:
 
     Attributes:
         dataset: the user's dataset.
-        tails: what is left of its random transforms. Whoever replaces one is called in its place.
-        switch: shared with the other processes.
+        tails: the remaining links of its random transforms. Replacing an item takes effect.
+        switch: whether the cache is used; shared with the other processes.
     """
 
     def __init__(self, dataset: Any, cut: Cut, store: Store) -> None:
@@ -57,7 +57,7 @@ class SampleCache:
     # ---- in the process that began
 
     def check(self) -> str:
-        """Compare the dataset with what it was, before an epoch. Return what has changed, or ""."""
+        """Compare the dataset with what it was when it was cached. Return the name of what has changed, or ""."""
         changed = self._in_this_process().changed()
         if not changed:
             kept = makers(self.dataset, self._cut.heads)
@@ -90,21 +90,15 @@ class SampleCache:
         return sample
 
     def samples(self, indices: Sequence[Any]) -> list[Any]:
-        """Return the samples of a batch. Those that are missing are made together."""
+        """Return the samples of a batch; the dataset makes the missing ones together."""
         here = self._in_this_process()
         if not all(map(self._serves, indices)) or here.changed():
             made: list[Any] = self.dataset.__getitems__(indices)
             return made
         entries = [self.store.get(int(index)) for index in indices]
-        if here.due(max(1, self.every // max(1, len(indices)))):
-            missing = list(range(len(indices)))
-        else:
-            missing = [n for n, entry in enumerate(entries) if entry is None]
-        samples: list[Any] = [None] * len(indices)
-        for n in set(range(len(indices))) - set(missing):
-            entry = entries[n]
-            assert entry is not None
-            samples[n] = Kept.decoded(entry).sample
+        anew = here.due(max(1, self.every // max(1, len(indices))))
+        samples = [None if anew or entry is None else Kept.decoded(entry).sample for entry in entries]
+        missing = [n for n, entry in enumerate(entries) if anew or entry is None]
         if not missing:
             return samples
         before = randomness.glance()
@@ -116,15 +110,15 @@ class SampleCache:
         for n, sample in zip(missing, made, strict=True):
             samples[n] = sample
             if keeps:
-                self._keep(int(indices[n]), whole(sample), files, entries[n])
+                self._keep(int(indices[n]), Kept.whole(sample), files, entries[n])
         return samples
 
     def _serves(self, index: Any) -> bool:
-        """Return whether a sample may be taken from the store, or put there, unless an attribute has changed."""
+        """Return whether the store may hold this sample, and may be used."""
         return is_number(index) and 0 <= index < self.store.samples and self.switch.on
 
-    def _keep(self, index: int, made: Kept, files: list[FileFacts], before: Entry | None) -> None:
-        """Store what was made; if there is an entry already, compare it."""
+    def _keep(self, index: int, made: Kept, files: list[FileFacts], before: Record | None) -> None:
+        """Store what was made, or compare it with what is stored already."""
         try:
             record = made.encoded()
         except RecordError:
@@ -139,13 +133,11 @@ class SampleCache:
     def _in_this_process(self) -> _Here:
         if self._here is None or self._here.process != os.getpid():
             self._here = _Here(self.dataset, self._cut, self.tails, self._transforms)
-            if are_several(os.environ):
-                self._here.compare_first()
         return self._here
 
 
 class _Here:
-    """What refers to one process' objects: the slots of the transforms, and the values of all attributes."""
+    """What refers to the objects of one process: the transforms' slots, and the values of all attributes."""
 
     def __init__(
         self, dataset: Any, cut: Cut, tails: Sequence[Callable[..., Any]], transforms: Sequence[Callable[..., Any]]
@@ -156,23 +148,20 @@ class _Here:
         if not self._others:
             self.cutter = Cutter(dataset, cut, tails)
         self._attributes = Attributes(dataset, cut)
-        self._used = 0
+        # Another rank, whose dataset is different, may have kept the first sample that is used: compare that one, too.
+        self._used = -1 if are_several(os.environ) else 0
 
     def changed(self) -> str:
         return "transforms" if self._others else self._attributes.changed()
 
-    def compare_first(self) -> None:
-        """Compare the first kept sample that is used: another rank may have kept it, whose dataset is different."""
-        self._used = -1
-
     def due(self, every: int) -> bool:
-        """Count a use of what is kept. Return whether to compare this time."""
+        """Count a use of the cache. Return whether to make the sample anew this time, and compare."""
         self._used += 1
         return self._used % every == 0
 
 
-def _equal(entry: Entry, record: Record) -> bool:
-    if bytes(entry.head) == record.head:
+def _equal(entry: Record, record: Record) -> bool:
+    if entry.head == record.head:
         return all(map(operator.eq, entry.buffers, record.buffers))
     try:
         one, other = (Kept.decoded(kept) for kept in (entry, record.copied()))
@@ -182,7 +171,7 @@ def _equal(entry: Entry, record: Record) -> bool:
 
 
 class Switch:
-    """Decision whether what is kept is used, shared between processes."""
+    """Whether the cache is used: a decision that the processes share."""
 
     def __init__(self) -> None:
         self._memory = torch.zeros(2 + _REASON, dtype=torch.uint8).share_memory_()
@@ -217,8 +206,8 @@ class Switch:
 class CachedDataset(Dataset):  # type: ignore[misc]
     """The user's dataset with a cache; other attributes are the user's dataset's, to read and to set.
 
-    It keeps the user's dataset where :func:`find_slots` does not look: that finds the tails, which run for every
-    sample.
+    It keeps the user's dataset where :func:`find_slots` does not look, so that :func:`find_slots` finds the tails:
+    they run for every sample.
     """
 
     def __init__(self, cache: SampleCache) -> None:

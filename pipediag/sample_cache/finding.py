@@ -11,7 +11,7 @@ import operator
 import random
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -26,7 +26,7 @@ from ..usercode.places import label
 from ..usercode.slots import Slot, find_slots
 from ..usercode.spying import identities
 from .changes import contents, differing, makers
-from .cut import Cut, Cutter, Kept, NotKept, fetches_together, is_number, standing_in, whole
+from .cut import Cut, Cutter, Kept, NotKept, fetches_together, is_number, standing_in
 from .records import Record, RecordError, encode
 
 _SEEDS = (11, 12, 13, 14)
@@ -43,7 +43,7 @@ class _Found(NamedTuple):
 
 
 def find_cut(loader: DataLoader[Any], samples: int) -> Cut:
-    """Return where the loader's samples are cut, as tried on the first that its sampler asks for.
+    """Return where the loader's samples are cut, as tried on the first samples that its sampler asks for.
 
     Raises:
         NoCut: nothing can be kept.
@@ -73,7 +73,7 @@ def _find(dataset: Any, collate: Collate, indices: list[Any]) -> _Found:
     kept = makers(dataset, heads)
     changing = differing(between, after, kept)
     if changing:
-        raise NoCut(f"making a sample changes its {_listed(changing)}")
+        raise NoCut(f"making a sample changes its {', '.join(map(repr, sorted(changing)))}")
     cut = Cut(heads, tuple(slot.name for slot in slots.values()), settling=differing(before, between, kept))
     return _proven(dataset, indices, cut)
 
@@ -90,16 +90,16 @@ class _Trace:
     """A transform's call, link by link.
 
     Attributes:
-        number: that of its slot.
-        values: digests of what each link gets, and of what the last one returns; None if it cannot be kept.
-        drew: number of the first link that drew from a generator; the number of links if none did.
+        number: the number of its slot.
         fed: the slots whose results are among its arguments.
+        values: digests of each link's input and of the last one's result; None for what cannot be stored.
+        drew: number of the first link that drew from a generator; the number of links if none did.
     """
 
     number: int
-    values: list[bytes | None] = field(default_factory=list)
-    drew: int = 0
-    fed: set[int] = field(default_factory=set)
+    fed: set[int]
+    values: list[bytes | None]
+    drew: int
 
     def usable(self, other: _Trace) -> set[int]:
         """Return the links before which the call can be cut, as far as two runs of it show."""
@@ -113,22 +113,19 @@ class _Trace:
 
 
 class _Tracer:
-    """Follows the calls of all transforms while samples are made."""
+    """Follows the calls of all transforms while one sample is made, or all samples of a batch together."""
 
     def __init__(self) -> None:
         self.traces: list[_Trace] = []
         self._made: list[tuple[int, list[Any]]] = []  # by which slot, with the objects
         self._state = randomness.glance()
 
-    def begin(self) -> None:
-        self.traces, self._made, self._state = [], [], randomness.glance()
-
     def called(self, number: int, fn: Link, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         self.look()
         links: list[Link] = [partial(fn, **kwargs)] if kwargs else links_of(fn)
-        trace = _Trace(number, [_digest((args, kwargs))], len(links))
         given = {id(part) for _, part in identities((args, kwargs))}
-        trace.fed = {maker for maker, parts in self._made if not given.isdisjoint(map(id, parts))}
+        fed = {maker for maker, parts in self._made if not given.isdisjoint(map(id, parts))}
+        trace = _Trace(number, fed, [_digest((args, kwargs))], len(links))
         result: Any = args if len(args) > 1 or not args else args[0]  # of a chain without links
         for k, one in enumerate(links):
             result = one(*args)
@@ -143,6 +140,7 @@ class _Tracer:
         return result
 
     def look(self) -> None:
+        """Refuse draws since the last call of a transform."""
         which = randomness.drawn_from(self._state, randomness.glance())
         if which:
             raise NoCut(f"its samples draw from {which} generator outside its transforms")
@@ -150,14 +148,14 @@ class _Tracer:
 
 def _traced(dataset: Any, slots: dict[int, Slot], indices: list[Any], seed: int) -> list[list[_Trace]]:
     """Return the calls of the transforms for each sample, or for all if they are made together."""
-    tracer, traces = _Tracer(), []  # type: tuple[_Tracer, list[list[_Trace]]]
-    with standing_in(slots, tracer.called):
-        for fetch in _fetches(dataset, indices):
-            _seed(seed + len(traces))
-            tracer.begin()
+    traces: list[list[_Trace]] = []
+    for fetch in _fetches(dataset, indices):
+        _seed(seed + len(traces))
+        tracer = _Tracer()
+        with standing_in(slots, tracer.called):
             fetch()
-            tracer.look()
-            traces.append(tracer.traces)
+        tracer.look()
+        traces.append(tracer.traces)
     return traces
 
 
@@ -169,19 +167,16 @@ def _fetches(dataset: Any, indices: list[Any]) -> Iterator[Callable[[], Any]]:
 
 
 def _heads(first: list[list[_Trace]], second: list[list[_Trace]], transforms: dict[int, Link]) -> dict[int, int]:
-    """Return, for each transform that is not deterministic throughout, the number of links that are."""
-    usable: dict[int, set[int]] = {}
-    fed: dict[int, set[int]] = {}
-    lengths: dict[int, int] = {}
+    """Return, for each transform that is not deterministic throughout, the number of its first links that are."""
+    pairs: dict[int, list[tuple[_Trace, _Trace]]] = {}
     for ones, others in zip(first, second, strict=True):
         if [trace.number for trace in ones] != [trace.number for trace in others]:
             raise NoCut("the same sample passes through different transforms from one time to the next")
         for one, other in zip(ones, others, strict=True):
-            found = one.usable(other)
-            usable[one.number] = usable.get(one.number, found) & found
-            fed.setdefault(one.number, set()).update(one.fed)
-            lengths[one.number] = len(one.values) - 1
-    random_ones = {number for number, found in usable.items() if lengths[number] not in found}
+            pairs.setdefault(one.number, []).append((one, other))
+    usable = {number: set.intersection(*(one.usable(other) for one, other in both)) for number, both in pairs.items()}
+    fed = {number: set[int]().union(*(one.fed for one, _ in both)) for number, both in pairs.items()}
+    random_ones = {number for number, both in pairs.items() if len(both[-1][0].values) - 1 not in usable[number]}
     while later := {n for n in usable if n not in random_ones and not fed[n].isdisjoint(random_ones)}:
         random_ones |= later
     heads = {}
@@ -200,17 +195,17 @@ def _heads(first: list[list[_Trace]], second: list[list[_Trace]], transforms: di
 
 
 def _proven(dataset: Any, indices: list[Any], cut: Cut) -> _Found:
-    """Cut the samples, and prove that they are completed as the dataset makes them.
+    """Cut the samples, and prove that completing them gives what the dataset makes.
 
     Raises:
-        NoCut: some sample is not.
+        NoCut: it gives another sample.
     """
     if fetches_together(dataset):
         records = _made_together(dataset, indices, cut)
     else:
         tails = cut.tails(dataset)
         cutter = Cutter(dataset, cut, tails)
-        fetches = [partial(operator.getitem, dataset, index) for index in indices]
+        fetches = list(_fetches(dataset, indices))
         records = [_made_twice(cutter, fetch) for fetch in fetches]
         for fetch, record in zip(fetches, records, strict=True):
             _prove_completed(fetch, record, tails)
@@ -229,13 +224,13 @@ def _made_twice(cutter: Cutter, fetch: Callable[[], Any]) -> Record:
 
 
 def _made_together(dataset: Any, indices: list[Any], cut: Cut) -> list[Record]:
-    """Return the records of samples, which must be equal if they are made alone."""
+    """Return the records of samples made together, which must equal those of samples made alone."""
     if cut.heads:
         raise NoCut("it makes the samples of a batch together, and their transforms draw at random")
     _seed(_SEEDS[2])
-    batch = [_encoded(whole(sample)) for sample in dataset.__getitems__(indices)]
+    batch = [_encoded(Kept.whole(sample)) for sample in dataset.__getitems__(indices)]
     _seed(_SEEDS[3])
-    alone = [_encoded(whole(sample)) for index in indices for sample in dataset.__getitems__([index])]
+    alone = [_encoded(Kept.whole(sample)) for index in indices for sample in dataset.__getitems__([index])]
     if len(batch) != len(alone):
         raise NoCut("it does not make one sample for each index")
     return [_equal(one, other) for one, other in zip(batch, alone, strict=True)]
@@ -293,7 +288,3 @@ def _seed(seed: int) -> None:
     numpy = sys.modules.get("numpy")
     if numpy is not None:
         numpy.random.seed(seed)
-
-
-def _listed(names: frozenset[str]) -> str:
-    return ", ".join(repr(name) for name in sorted(names))

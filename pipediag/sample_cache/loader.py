@@ -25,10 +25,10 @@ from .store import Store
 
 
 class CachedLoader(DataLoader):  # type: ignore[misc]
-    """A loader that yields the batches of the user's, with samples from a cache; other attributes are the user's.
+    """A loader that yields the same batches as the user's, with samples from a cache.
 
     Attributes:
-        loader: the user's loader.
+        loader: the user's loader, which also has all other attributes.
         store: what is kept; None if nothing is.
     """
 
@@ -41,7 +41,7 @@ class CachedLoader(DataLoader):  # type: ignore[misc]
             self.__dict__["worker_init_fn"] = InitWorker(cache, loader.worker_init_fn)
 
     def followed_by(self, loader: DataLoader[Any]) -> CachedLoader:
-        """Return another loader over the same dataset with what is kept of this one's samples."""
+        """Return a cached loader for another loader over the same dataset, with this one's cache."""
         return CachedLoader(loader, self._cache, self._words)
 
     @property
@@ -55,7 +55,7 @@ class CachedLoader(DataLoader):  # type: ignore[misc]
 
     @property
     def left_out(self) -> str:
-        """Which samples are not kept because there is no room for them; "" as long as all fit."""
+        """How many samples are not kept for lack of room; "" as long as all fit."""
         store: Store | None = self.store
         if store is None or store.full is None or store.entries == store.samples:
             return ""
@@ -63,7 +63,7 @@ class CachedLoader(DataLoader):  # type: ignore[misc]
 
     @property
     def made_anew(self) -> str:
-        """Which samples were made anew although they had been kept; "" if none were."""
+        """How many samples were made anew although they had been kept; "" if none."""
         store: Store | None = self.store
         if store is None:
             return ""
@@ -90,14 +90,14 @@ def cache(
 ) -> CachedLoader:
     """Wrap a loader so that the part of each sample that is the same in every epoch is made only once.
 
-    Reading, decoding, parsing, a fixed resize and all else before the first random draw is kept in memory that the
-    workers share, or in files. The rest of the transforms runs as before, in the workers and with their random
-    numbers, so the batches are the same. Before that, some samples are made several times in separate processes to
-    find out what is always the same; ``plan`` says what was found.
+    The result of everything before the first random draw (reading, decoding, parsing, a fixed resize) is kept in memory
+    that the workers share, or in files. The other transforms run as before, in the workers and with their random
+    numbers, so the batches are the same. First, some samples are made several times in separate processes to find what
+    is always the same; ``plan`` says what was found.
 
     Args:
         loader: any ``DataLoader``; it is not changed.
-        folder: where to keep files that later runs use, too; None keeps everything in memory, and for this run only.
+        folder: where to keep files that later runs use, too; None keeps everything in memory, for this run only.
         nbytes: maximum number of bytes to keep; None takes what is free, except for a reserve.
         samples: number of samples to try.
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import sys
 import threading
@@ -19,18 +20,12 @@ class _Noting(threading.local):
 
 
 _noting = _Noting()
-_installed: list[bool] = []
 
 
 @contextmanager
 def opened_files() -> Iterator[list[FileFacts]]:
-    """Note the files that this thread opens through Python within the context; the list is complete after it.
-
-    Python's hook for this cannot be removed again; outside the context it does nothing.
-    """
-    if not _installed:
-        sys.addaudithook(_opening)
-        _installed.append(True)
+    """Note the files that this thread opens through Python within the context; the list is complete after it."""
+    _install_hook()
     files: list[FileFacts] = []
     _noting.facts = {}
     try:
@@ -38,6 +33,12 @@ def opened_files() -> Iterator[list[FileFacts]]:
     finally:
         files += _noting.facts.values()
         _noting.facts = None
+
+
+@functools.cache
+def _install_hook() -> None:
+    """Install Python's hook for this once: it cannot be removed. Outside the context it does nothing."""
+    sys.addaudithook(_opening)
 
 
 def _opening(event: str, args: tuple[Any, ...]) -> None:

@@ -16,20 +16,20 @@ from pathlib import Path
 
 import psutil
 
-#: What torchrun tells each process of a job.
+#: Environment variables that torchrun sets in each process of a job.
 _SIZE, _JOB = "LOCAL_WORLD_SIZE", ("MASTER_ADDR", "MASTER_PORT", "TORCHELASTIC_RUN_ID", "TORCHELASTIC_RESTART_COUNT")
 #: Seconds to wait while another rank looks for the file or makes it, and between two attempts.
 _PATIENCE, _PAUSE = 10.0, 0.01
 
 
 def are_several(environment: Mapping[str, str]) -> bool:
-    """Return whether the process with this environment is a rank among several on the machine."""
+    """Return whether the process with this environment is one of several ranks on the machine."""
     size = environment.get(_SIZE, "")
     return size.isdigit() and int(size) > 1
 
 
 def name_for(key: str, environment: Mapping[str, str]) -> str:
-    """Return the name of the file that the ranks of this job share for ``key``; "" if it is no rank among several."""
+    """Return the name of the file that the ranks of this job share for ``key``; "" if there is only one rank."""
     if not are_several(environment):
         return ""
     job = [environment.get(name, "") for name in _JOB]
@@ -37,7 +37,7 @@ def name_for(key: str, environment: Mapping[str, str]) -> str:
 
 
 def opened(name: str) -> int | None:
-    """Open the file called ``name`` of another rank, and return its descriptor; None if none has it."""
+    """Open another rank's file called ``name``, and return its descriptor; None if no rank has it."""
     try:
         ranks = [child.pid for child in psutil.Process(os.getppid()).children()]
     except psutil.Error:
@@ -54,10 +54,10 @@ def opened(name: str) -> int | None:
 
 @contextmanager
 def alone(name: str) -> Iterator[None]:
-    """Hold a lock for the ranks that want the file called ``name``; it is released if the process dies.
+    """Hold the ranks' lock on the file called ``name``; it is released if the process dies.
 
     Raises:
-        TimeoutError: another one has held it for long.
+        TimeoutError: another rank has held it for too long.
     """
     end = time.monotonic() + _PATIENCE
     with socket.socket(socket.AF_UNIX) as lock:

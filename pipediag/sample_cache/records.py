@@ -1,7 +1,7 @@
 """Encode a sample as bytes, and decode it without copying them.
 
 A record is a pickle (protocol 5) and the buffers that it refers to: the memory of tensors, arrays and images. The
-buffers are not part of the pickle, so decoding can hand out tensors and arrays that view the memory they are read from.
+buffers are not part of the pickle, so decoded tensors and arrays can view the memory that they are read from.
 """
 
 from __future__ import annotations
@@ -9,7 +9,6 @@ from __future__ import annotations
 import io
 import pickle
 import sys
-from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -36,14 +35,10 @@ class RecordError(PipediagError):
 
 
 class Record(NamedTuple):
-    """Encoded value. ``buffers`` may view the value's own memory: store them before that changes."""
+    """Encoded value: a pickle, and the buffers that it refers to."""
 
-    head: bytes
+    head: bytes | memoryview
     buffers: list[memoryview]
-
-    @property
-    def nbytes(self) -> int:
-        return len(self.head) + sum(map(len, self.buffers))
 
     def copied(self) -> Record:
         """Return the record with memory of its own."""
@@ -54,8 +49,8 @@ def encode(value: Any) -> Record:
     """Encode a nest of tensors, arrays, Pillow images and anything else that can be pickled.
 
     Tensors keep their values, dtype, shape, subclass and attributes, and their strides unless these leave gaps.
-    Two that share memory are decoded as separate ones. A Pillow image of any class is decoded as a plain
-    ``PIL.Image.Image``.
+    Tensors that share memory are decoded as separate ones. A Pillow image of any class is decoded as a plain
+    ``PIL.Image.Image``. The record's buffers may view the value's own memory: store them before that changes.
 
     Raises:
         RecordError: the value cannot be pickled, or a tensor is not in host memory.
@@ -80,18 +75,14 @@ def encode(value: Any) -> Record:
     return Record(head.getvalue(), buffers)
 
 
-def decode(head: bytes | memoryview, buffers: Sequence[Any]) -> Any:
-    """Decode a record. Tensors and arrays view ``buffers``.
-
-    Args:
-        head: as in :class:`Record`.
-        buffers: writable memory with the content of the record's buffers.
+def decode(record: Record) -> Any:
+    """Decode a record. Tensors and arrays view its buffers, which must be writable.
 
     Raises:
         RecordError: the record does not fit the installed classes or is damaged.
     """
     try:
-        return pickle.loads(head, buffers=buffers)
+        return pickle.loads(record.head, buffers=record.buffers)
     except Exception as error:  # whatever the user's own classes raise
         raise RecordError(f"a stored sample cannot be read: {_summary(error)}") from error
 
@@ -133,7 +124,7 @@ def _reduced_tensor(tensor: Tensor) -> Any:
 
 
 def _is_plain(tensor: Tensor) -> bool:
-    """True for a usual tensor, whose memory is that of a contiguous array and which is nothing else besides."""
+    """Return whether it is a usual tensor: a contiguous array in host memory, without anything besides."""
     return (
         type(tensor) is Tensor
         and tensor.dtype in _NUMBERS
@@ -151,7 +142,7 @@ def _plain(memory: Any, number: int, shape: tuple[int, ...]) -> Tensor:
 
 
 def _is_dense(tensor: Tensor) -> bool:
-    """True if its elements are in memory of its own; False for sparse, quantized, nested, meta and wrapping ones."""
+    """Return whether its elements are in its own memory; sparse, quantized, nested, meta and wrapping ones are not."""
     wrapping = type(tensor).__torch_dispatch__ is not Tensor.__torch_dispatch__
     return tensor.layout is torch.strided and not (
         tensor.is_meta or tensor.is_quantized or tensor.is_nested or wrapping
@@ -159,7 +150,7 @@ def _is_dense(tensor: Tensor) -> bool:
 
 
 def _extent(tensor: Tensor) -> int:
-    """Number of elements from the first to the last one in memory."""
+    """Return the number of elements from the first to the last one in memory."""
     if tensor.numel() == 0:
         return 0
     last: int = sum((size - 1) * stride for size, stride in zip(tensor.shape, tensor.stride(), strict=True))

@@ -2,8 +2,8 @@
 
     store = Store.create(samples=len(dataset), nbytes=limit)
     store.put(index, records.encode(value), [FileFacts.of(path)])  # True if it was stored
-    entry = store.get(index)  # None if it has none, or if a file it was made from has changed
-    value = records.decode(entry.head, entry.buffers)
+    record = store.get(index)  # None without an entry, or if a file that it was made from has changed
+    value = records.decode(record)
     store.full  # why no further entry is accepted, or None
 
 Without a folder the file exists in memory only (``memfd_create``): it needs no room in /dev/shm, and vanishes with the
@@ -11,13 +11,13 @@ last process that uses it, however that ends. The ranks of a job on one machine 
 ``<key>.cache`` there, readable by its owner only, and serves later runs.
 
 The file holds a header and the index, one word for each sample, followed by entries. A process claims room at the end
-under a lock on the file, which the kernel releases when it dies, for some samples at a time. It writes an entry there,
-and publishes it last, by storing its place and size in the index. So no reader ever sees a part of an entry, and a
+for several entries at a time, under a lock on the file that the kernel releases if the process dies. It writes an entry
+there, and then publishes it by storing its place and size in the index. No reader ever sees a part of an entry, and a
 killed writer loses only the room that it claimed, which takes no memory until it is written to. Entries never move or
 change; a replaced one only loses its word.
 
-Readers read an entry as a whole into memory of their own, into which user code may write. A large one that nothing can
-write into, since it holds only what pictures are made from, is shown in a mapping instead.
+Readers copy a whole entry into memory of their own, because user code may write into it. A large entry that only
+pictures are made from cannot be written into: readers view it in a mapping instead.
 """
 
 from __future__ import annotations
@@ -52,7 +52,6 @@ from .cache_file import (
     CacheFile,
     in_folder,
     in_memory,
-    make_folder,
     place,
     places,
     remove_unused,
@@ -62,16 +61,16 @@ from .records import Record
 from .room import free_disk, free_memory
 
 #: Start of an entry: check sum of what follows it, run, sample, size of the entry, size of the facts of its files,
-#: number of its parts. The size of each part follows, then the facts and the parts, which begin at multiples of UNIT.
+#: number of its parts. The sizes of the parts follow, then the facts, then the parts, each at a multiple of UNIT.
 _START = struct.Struct("=4q2I")
-#: Added to the number of parts if none is written to when it is decoded: a picture copies what it is made from.
+#: Added to the number of parts if decoding writes into none of them: a picture copies what it is made from.
 _READ_ONLY = 1 << 31
 _SIZES = [struct.Struct(f"={number}q") for number in range(9)]
 #: Larger entries are read into memory that torch aligns.
 _LARGE = 4 * mmap.PAGESIZE
-#: Bytes that a process claims at a time, and the share of the whole room that they are at most.
+#: Bytes that a process claims at a time, and the largest share of the whole room that they may be.
 _CLAIMED, _SHARE = 16 << 20, 64
-#: Bytes that may be claimed before the free room is looked at again.
+#: Bytes that may be claimed before the free room is measured again.
 _STEP = 64 << 20
 #: Values of the word FULL other than the number of an operating system error.
 _LIMIT, _SHORT = -1, -2
@@ -92,15 +91,8 @@ class FileFacts(NamedTuple):
         return cls(name if os.path.isabs(name) else os.path.abspath(name), found.st_size, found.st_mtime_ns)
 
 
-class Entry(NamedTuple):
-    """Stored record; ``buffers`` are read-only or in memory of the process's own."""
-
-    head: memoryview
-    buffers: list[memoryview]
-
-
 class Store:
-    """Records of a dataset's samples. It may be forked, or sent to workers that are spawned.
+    """Records of a dataset's samples. It may be forked, or sent to spawned workers.
 
     After :meth:`close` it is empty and accepts nothing.
     """
@@ -122,8 +114,7 @@ class Store:
             samples: length of the dataset.
             nbytes: maximum size of the entries together; None for what is free, except for a reserve.
             folder: where the store outlives the run; None to keep it in memory.
-            key: name of the store in ``folder`` and among the ranks of a job. Stores with different content need
-                different keys.
+            key: name of the store in ``folder`` and among the ranks of a job; different content needs different keys.
 
         Raises:
             UsageError: the folder cannot be used, or the platform is not Linux.
@@ -135,7 +126,7 @@ class Store:
                 room = up(free_memory() if nbytes is None else nbytes, mmap.PAGESIZE)
                 # Its entries have no check sums; the ranks of a job that share it count as one run.
                 return cls(in_memory(samples, room, key), room, None, run=0)
-            make_folder(folder)
+            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
             remove_unused(folder, but=key)
             room = up(free_disk(folder) if nbytes is None else nbytes, mmap.PAGESIZE)
             return cls(in_folder(folder, key, samples, room), room, folder, run=secrets.randbits(62))
@@ -143,8 +134,11 @@ class Store:
             advice = "" if folder is None else "; name a folder on this machine's disks that you may write to"
             raise UsageError(f"samples cannot be kept in {folder or 'memory'}: {error}{advice}") from error
 
-    def get(self, index: int) -> Entry | None:
-        """Return a sample's entry, or None if it has none. An entry whose files have changed is dropped."""
+    def get(self, index: int) -> Record | None:
+        """Return a sample's record, or None without an entry. An entry whose files have changed is dropped.
+
+        The record's buffers are read-only, or in memory that only this process has.
+        """
         opened = self._open
         if opened is None:
             return None
@@ -155,15 +149,14 @@ class Store:
         if found is None:
             self._drop(opened, index, word, DAMAGED)
             return None
-        files, entry = found
-        for path, size, mtime_ns in files:
-            if _has_changed(path, size, mtime_ns):
-                self._drop(opened, index, word, CHANGED)
-                return None
-        return entry
+        files, record = found
+        if any(_has_changed(*file) for file in files):
+            self._drop(opened, index, word, CHANGED)
+            return None
+        return record
 
     def put(self, index: int, record: Record, files: Sequence[FileFacts]) -> bool:
-        """Store a sample's record, made from ``files``. Return False if it has an entry, or if there is no room."""
+        """Store a sample's record, made from ``files``. Return False if it has an entry already, or without room."""
         opened = self._open
         if opened is None or opened.words[FULL] or opened.word(index):
             return False
@@ -190,7 +183,7 @@ class Store:
 
     @property
     def needed(self) -> int:
-        """Bytes that entries of all samples would take, judged by those that it has."""
+        """Bytes that entries of all samples would take, judged by the present ones."""
         return int(self.used * self.samples // max(1, self.entries))
 
     @property
@@ -236,9 +229,9 @@ class Store:
         return 0 if opened is None else opened.words[word]
 
     def _claim(self, opened: _Open, size: int) -> int | None:
-        """Return the offset of ``size`` bytes that only this call may write to, or None if there are none.
+        """Return the offset of ``size`` bytes that only this call may write to, or None without room.
 
-        More is claimed for the next calls.
+        Claim more for the next calls.
         """
         words = opened.words
         with opened.file.locked():
@@ -262,7 +255,7 @@ class Store:
         return begin
 
     def _drop(self, opened: _Open, index: int, word: int, count: int) -> None:
-        """Drop an entry, and count it once, however many processes find it outdated."""
+        """Drop an entry. Count it once, however many processes find it out of date."""
         try:
             with opened.file.locked():
                 if opened.word(index) == word:
@@ -280,10 +273,10 @@ class Store:
 
 
 class _Open:
-    """The file as it is open in a process.
+    """The file as one process has it open.
 
     Attributes:
-        words: header and index, as all processes see them.
+        words: header and index, which all processes see.
     """
 
     def __init__(self, file: CacheFile) -> None:
@@ -303,8 +296,8 @@ class _Open:
             raise IndexError(f"sample {index} of {self.file.samples}")
         return self.words[INDEX + index]
 
-    def read(self, index: int, word: int, run: int) -> tuple[list[tuple[str, int, int]], Entry] | None:
-        """Return an entry and the facts of its files, or None if it is damaged."""
+    def read(self, index: int, word: int, run: int) -> tuple[list[tuple[str, int, int]], Record] | None:
+        """Return the facts of an entry's files and its record, or None if it is damaged."""
         offset, room = places(word)
         memory = self._shown(offset, room) if room >= _LARGE else None
         if memory is None:
@@ -330,10 +323,10 @@ class _Open:
             at += -at % UNIT
             parts.append(memory[at : at + length])
             at += length
-        return files, Entry(parts[0], parts[1:])
+        return files, Record(parts[0], parts[1:])
 
     def _shown(self, offset: int, room: int) -> memoryview | None:
-        """Return a large entry as it is in the mapping, unless it has parts that need memory of their own."""
+        """Return a large entry in the mapping, or None if its parts need memory of their own."""
         memory = self._content[offset : offset + room]
         if len(memory) < room or not _START.unpack_from(memory)[5] & _READ_ONLY:
             return None
@@ -347,7 +340,7 @@ class _Open:
 
 
 class _Room:
-    """What a process has claimed and not written to yet. Its threads share it."""
+    """Room that a process has claimed and not written to yet. Its threads share it."""
 
     def __init__(self) -> None:
         self.process = os.getpid()
@@ -355,7 +348,7 @@ class _Room:
         self._begin = self._end = 0
 
     def keep(self, begin: int, end: int) -> None:
-        """Keep claimed room for the next calls, unless what is left is larger."""
+        """Keep claimed room for the next calls, unless more is left of an earlier claim."""
         with self._lock:
             if end - begin > self._end - self._begin:
                 self._begin, self._end = begin, end

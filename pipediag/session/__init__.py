@@ -15,47 +15,9 @@ from .._version import __version__
 from ..errors import SessionFileError
 from .codec import build, check_entries
 from .events import KINDS, read
-from .facts import (
-    NOT_YET,
-    UNTOUCHED,
-    Apart,
-    BatchFacts,
-    BatchStep,
-    Cost,
-    Edit,
-    Elsewhere,
-    Files,
-    HotLine,
-    Inside,
-    Keeping,
-    Kept,
-    Knobs,
-    Leaf,
-    Link,
-    Loader,
-    LoaderSettings,
-    Observed,
-    Padding,
-    Pictured,
-    Place,
-    Prefix,
-    Profile,
-    Proof,
-    Rank,
-    RankTrial,
-    Remedy,
-    Rung,
-    Script,
-    Share,
-    Slow,
-    Startup,
-    Stretch,
-    SyncCall,
-    Syncs,
-    Tail,
-    Warning_,
-    Window,
-)
+from .loader import Knobs, Loader, LoaderSettings, Place
+from .ranks import Rank, RankTrial
+from .remedies import Apart, Edit, Elsewhere, Keeping, Kept, Pictured, Proof, Remedy
 from .rungs import (
     CACHED,
     CONTROLS,
@@ -68,6 +30,7 @@ from .rungs import (
     RUNG_MEANING,
     RUNGS,
     STAGE_OF_RUNG,
+    Rung,
     cut_of,
     cut_rung,
     fed_apart,
@@ -78,6 +41,10 @@ from .rungs import (
     settings_rung,
     workers_make,
 )
+from .script import Script, Warning_
+from .step import BatchFacts, BatchStep, Leaf, Padding, Prefix, Profile, Share, SyncCall, Syncs
+from .windows import UNTOUCHED, Observed, Startup, Stretch, Window
+from .worker import NOT_YET, Cost, Files, HotLine, Inside, Link, Slow, Tail
 
 __all__ = [
     "CACHED",
@@ -135,6 +102,7 @@ __all__ = [
     "cut_of",
     "cut_rung",
     "fed_apart",
+    "is_rung",
     "made_under",
     "ordered",
     "settings_of",
@@ -143,7 +111,7 @@ __all__ = [
 ]
 
 SCHEMA_VERSION = 1
-#: Types of the entries that analysis and reports use, of facts that may have any entries.
+#: Types of the entries that analysis and reports use, in dictionaries that may hold others too.
 _ENTRIES: dict[str, dict[str, Any]] = {
     "environment": {
         **dict.fromkeys(("cores", "cpus", "affinity", "cgroup_quota", "memory_gib"), float | None),
@@ -180,12 +148,12 @@ class Session:
     profile: Profile | None = None
     knobs: Knobs | None = None
     remedy: Remedy | None = None
-    decoded: Remedy | None = None  # the same with JPEGs decoded on the device, if that is allowed
+    decoded: Remedy | None = None  # like remedy, with JPEGs decoded on the device too; only if that is allowed
     loaded_once: Remedy | None = None  # samples are kept before their first random transform
-    handoff: Remedy | None = None  # tried if none of these applies
-    ranks: list[Rank] = field(default_factory=list)  # of a distributed job; in a rank's own process only itself
+    handoff: Remedy | None = None  # the hand-off alone; tried if none of these applies
+    ranks: list[Rank] = field(default_factory=list)  # of a distributed job; in a rank's own process, only that rank
     rank_trials: list[RankTrial] = field(default_factory=list)
-    of_rank: int | None = None  # of a distributed job: the rank that these windows and this loader are of
+    of_rank: int | None = None  # of a distributed job: the rank to which windows and loader belong
     ended: str = ""  # settled, budget, interrupted, script-ended, script-failed
     schema_version: int = SCHEMA_VERSION
 
@@ -207,6 +175,26 @@ class Session:
         """The known links of the transform chain."""
         return self.inside.links if self.inside else []
 
+    @property
+    def workers(self) -> int:
+        """Number of the loader's workers; 0 if the loader is unknown."""
+        return self.loader.num_workers if self.loader else 0
+
+    @property
+    def cores(self) -> float | None:
+        """Number of cores that the script may use; None if unknown."""
+        return self.environment.get("cores") or None
+
+    @property
+    def device_type(self) -> str:
+        """The device's name in code, ``cpu`` if unknown."""
+        return str(self.device.get("type", "cpu"))
+
+    @property
+    def steps_seen(self) -> int:
+        """Number of steps seen without intervention, or if there are none, under any rung."""
+        return sum(one.steps for one in self.observed) or sum(window.steps for window in self.windows)
+
     def warn(self, code: str, message: str, help: str = "") -> None:
         """Add a warning, unless one with the same code and message exists."""
         if not any(w.code == code and w.message == message for w in self.warnings):
@@ -218,7 +206,7 @@ class Session:
             self.enter(kind, read(kind, data))
 
     def enter(self, kind: str, event: Any) -> None:
-        """Enter the data of an event that :func:`.events.read` has read; ignore kinds that a session does not hold."""
+        """Enter an event that :func:`.events.read` returned; ignore kinds that a session does not hold."""
         enter = KINDS[kind].enter if kind in KINDS else None
         if enter is not None:
             enter(self, event)
@@ -250,14 +238,14 @@ class Session:
             ) from None
 
     def _check(self) -> None:
-        """Check what facts of a file say of each other; leave out rungs that only another version knows.
+        """Check that the facts of a file agree with each other; drop rungs that only another version knows.
 
         Raises:
-            TypeError, ValueError: no measurement can have given them.
+            TypeError, ValueError: no measurement can have produced them.
         """
         unknown = {name for name in (*self.rungs, *(window.rung for window in self.windows)) if not is_rung(name)}
         if unknown and self.tool_version == __version__:
-            raise ValueError(f"{min(unknown)!r:.40} is no rung")
+            raise ValueError(f"{min(unknown)!r:.40} is not a rung")
         self.windows = [window for window in self.windows if window.rung not in unknown]
         self.rungs = {name: rung for name, rung in self.rungs.items() if name not in unknown}
         for name, rung in self.rungs.items():
@@ -268,13 +256,13 @@ class Session:
             if (settings_of(name) or 0) > tried:
                 raise ValueError(f"no settings were tried as {name}")
         if len({rank.rank for rank in self.ranks}) < len(self.ranks):
-            raise ValueError("a rank is there twice")
+            raise ValueError("a rank is listed twice")
         if self.of_rank is not None and all(rank.rank != self.of_rank for rank in self.ranks):
             raise ValueError(f"there is no rank {self.of_rank}")
         sizes = {rank.world_size for rank in self.ranks}
         if len(sizes) > 1:
-            raise ValueError(f"ranks of jobs of {min(sizes)} and {max(sizes)}")
+            raise ValueError(f"ranks of jobs of {min(sizes)} and of {max(sizes)} processes")
         if sizes and any(rank >= min(sizes) for trial in self.rank_trials for rank in (*trial.fed, *trial.delayed)):
-            raise ValueError("a trial of ranks that the job has not")
+            raise ValueError("a trial of ranks outside the job")
         for name, kinds in _ENTRIES.items():
             check_entries(getattr(self, name), kinds, name)

@@ -65,7 +65,7 @@ def _fit(hint: Any, value: Any, name: str) -> Any:
 
 
 def _fit_tuple(kinds: tuple[Any, ...], value: Any, name: str) -> tuple[Any, ...]:
-    """Return a tuple from a list: of one kind if ``kinds`` ends with an ellipsis."""
+    """Return a list as a tuple; if ``kinds`` ends with an ellipsis, all its items are of the first kind."""
     if not isinstance(value, (list, tuple)):
         raise TypeError(f"{name} is {value!r:.40}")
     kinds = kinds[:1] * len(value) if kinds[-1] is ... else kinds

@@ -1,6 +1,6 @@
-"""Define the events of a measurement in one table: the class of their data, and where in the session it goes.
+"""Define the events of a measurement in one table: the class of their data, and where it goes in the session.
 
-An event travels as its kind and plain data, see :mod:`pipediag.host.channel`.
+An event is sent as its kind and plain data; see :mod:`pipediag.host.channel`.
 """
 
 from __future__ import annotations
@@ -9,9 +9,15 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from . import facts
 from .codec import build
-from .rungs import REMEDIED, REMEDIES
+from .loader import Knobs, Loader
+from .ranks import Rank, RankTrial
+from .remedies import Remedy
+from .rungs import REMEDIED, REMEDIES, Rung
+from .script import Warning_
+from .step import BatchFacts, BatchStep, Prefix, Profile, Syncs
+from .windows import Observed, Startup, Stretch, Window
+from .worker import Inside, Tail
 
 if TYPE_CHECKING:
     from . import Session
@@ -27,7 +33,7 @@ class Wrote:
 
 @dataclass
 class Pass:
-    """A pass over the script begins; the parent itself says so, and ``why`` the script runs again."""
+    """A pass over the script begins, from the parent itself; ``why`` says why the script runs again."""
 
     number: int
     why: str = ""
@@ -35,7 +41,7 @@ class Pass:
 
 @dataclass
 class Tick:
-    """Time passes; the parent itself says so."""
+    """Time has passed, from the parent itself."""
 
 
 @dataclass
@@ -45,14 +51,14 @@ class FirstBatch:
 
 @dataclass
 class Trainer:
-    """The script started a process that trains and cannot be measured, by the command ``at``."""
+    """The script started a process that trains but cannot be measured; ``at`` is its command."""
 
     at: str
 
 
 @dataclass
 class Member:
-    """A process beside the child introduces itself; ``rank`` is its rank in a distributed job as far as it knows."""
+    """A process beside the child introduces itself; ``rank`` is its rank in a distributed job, if it knows that."""
 
     pid: int
     rank: int | None = None
@@ -75,7 +81,7 @@ class Trying:
 
 @dataclass
 class Applying:
-    """The remedy of ``rung`` is prepared after the ladder ``ended``, or it is measured for ``budget`` seconds."""
+    """The remedy of ``rung`` is prepared, or is measured for ``budget`` seconds; ``ended`` says why the ladder did."""
 
     ended: str = ""
     rung: str = REMEDIED
@@ -84,7 +90,7 @@ class Applying:
 
 @dataclass
 class Looking:
-    """The model is looked at for at most ``seconds``; ``at`` says what is recorded, empty if it is not worth saying."""
+    """The model is examined for at most ``seconds``; ``at`` tells the user what is recorded, unless it is empty."""
 
     at: str
     seconds: float
@@ -104,10 +110,10 @@ class LoaderUse:
 class Story:
     """What the script did: the facts from which the parent decides on another pass.
 
-    ``target`` is the ordinal of the training loader, ``rung`` the one under way at the end. ``error`` is the last line
-    of the exception that ended the script, ``said`` that of its message on leaving, ``exit_code`` what it left with;
-    ``refused`` is true if the error shows that the script cannot run twice, ``making`` if it came out of a loader, and
-    so from making a batch.
+    ``target`` is the ordinal of the training loader, ``horizon`` the number of batches after which the loop leaves an
+    epoch early, ``rung`` the one under way at the end. ``error`` is the last line of the exception that ended the
+    script, ``said`` that of the message with which it exited. ``refused`` is true if the error shows that the script
+    cannot run twice, ``making`` if the error was raised while a loader made a batch.
     """
 
     loaders: list[LoaderUse] = field(default_factory=list)
@@ -149,34 +155,34 @@ def _add_file(session: Session, wrote: Wrote) -> None:
 
 
 class Kind(NamedTuple):
-    """A kind of event: the class of its data, and the function that enters the data in a session, if any does."""
+    """A kind of event: the class of its data, and the function that enters it in a session, if it is kept."""
 
     data: type
     enter: Callable[[Session, Any], None] | None = None
 
 
 KINDS = {
-    "window": Kind(facts.Window, _append("windows")),
-    "observed": Kind(facts.Observed, _append("observed")),
-    "startup": Kind(facts.Startup, _append("startups")),
-    "stretch": Kind(facts.Stretch, _append("stretches")),
-    "batch-step": Kind(facts.BatchStep, _append("batch_steps")),
-    "loader": Kind(facts.Loader, _set("loader")),
-    "inside": Kind(facts.Inside, _set("inside")),
-    "tail": Kind(facts.Tail, _set("tail")),
-    "knobs": Kind(facts.Knobs, _set("knobs")),
-    **{name: Kind(facts.Remedy, _set(name)) for name in REMEDIES.values()},
-    "rank": Kind(facts.Rank, lambda session, rank: setattr(session, "ranks", [rank])),
-    "rank-trial": Kind(facts.RankTrial, _append("rank_trials")),
-    "batch": Kind(facts.BatchFacts, _set("batch")),
-    "syncs": Kind(facts.Syncs, _set("syncs")),
-    "prefix": Kind(facts.Prefix, _set("prefix")),
-    "profile": Kind(facts.Profile, _set("profile")),
+    "window": Kind(Window, _append("windows")),
+    "observed": Kind(Observed, _append("observed")),
+    "startup": Kind(Startup, _append("startups")),
+    "stretch": Kind(Stretch, _append("stretches")),
+    "batch-step": Kind(BatchStep, _append("batch_steps")),
+    "loader": Kind(Loader, _set("loader")),
+    "inside": Kind(Inside, _set("inside")),
+    "tail": Kind(Tail, _set("tail")),
+    "knobs": Kind(Knobs, _set("knobs")),
+    **{name: Kind(Remedy, _set(name)) for name in REMEDIES.values()},
+    "rank": Kind(Rank, lambda session, rank: setattr(session, "ranks", [rank])),
+    "rank-trial": Kind(RankTrial, _append("rank_trials")),
+    "batch": Kind(BatchFacts, _set("batch")),
+    "syncs": Kind(Syncs, _set("syncs")),
+    "prefix": Kind(Prefix, _set("prefix")),
+    "profile": Kind(Profile, _set("profile")),
     "environment": Kind(dict, _update("environment")),
     "device": Kind(dict, _update("device")),
     "caches": Kind(dict, _update("caches")),
-    "rung": Kind(facts.Rung, lambda session, rung: session.rungs.update({rung.name: rung})),
-    "warning": Kind(facts.Warning_, lambda session, warning: session.warn(warning.code, warning.message, warning.help)),
+    "rung": Kind(Rung, lambda session, rung: session.rungs.update({rung.name: rung})),
+    "warning": Kind(Warning_, lambda session, warning: session.warn(warning.code, warning.message, warning.help)),
     "wrote": Kind(Wrote, _add_file),
     "first-batch": Kind(FirstBatch),
     "trainer": Kind(Trainer),

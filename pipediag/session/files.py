@@ -1,4 +1,4 @@
-"""Read the JSON of a file that anybody may have written: within bounds of time and memory, whatever the file holds."""
+"""Read a JSON file from an untrusted source, within bounds of time and memory."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from typing import Any
 
 from ..errors import SessionFileError
 
-#: Bounds of a file: its bytes, its values, and how deep they are nested. A long session has a tenth of each.
+#: Bounds of a file: bytes, values, and depth of nesting. A long session reaches a tenth of each.
 MOST_BYTES, MOST_VALUES, DEEPEST = 16 << 20, 200_000, 40
-#: Numbers of more digits are none that pipediag measures.
+#: pipediag measures no numbers with more digits.
 _MOST_DIGITS = 18
 _SURROGATE = re.compile(rb"\\u[dD][89a-fA-F]")
 
 
 def read_json(path: str) -> Any:
-    """Return what the JSON file at ``path`` holds. Every number in it is finite, and all text can be written as UTF-8.
+    """Return the content of the JSON file at ``path``: every number is finite, all text can be written as UTF-8.
 
     Raises:
         SessionFileError: the file cannot be read, is no regular file, or is beyond the bounds; the message names it.
@@ -81,7 +81,7 @@ def _depth(data: Any) -> int:
 
 
 def _writable(data: Any) -> Any:
-    """Return the data without lone surrogates, which stand for bytes of file names and cannot be written."""
+    """Return the data with lone surrogates escaped: they stand for bytes of file names and cannot be written."""
     if isinstance(data, str):
         return data.encode("utf-8", "backslashreplace").decode()
     if isinstance(data, list):

@@ -1,10 +1,9 @@
-"""Define the rungs in one table; all other facts about rungs derive from it."""
+"""Define the rungs in one table, from which all other facts about rungs derive."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Literal
 
 
 @dataclass(frozen=True)
@@ -17,17 +16,28 @@ class RungKind:
         work: what the stage does, in words for the verdict.
         meaning: what the training loop receives, in words for the report.
         short: the stage in few words, for a screen; its name if empty.
-        fed_by: the source of the loop's batches: a ``cache`` in the training process, or the ``workers``.
-        workers_make: the rung that the workers serve while this one is measured; empty for this rung itself.
+        cached: True if the loop's batches come from a cache in the training process, not from the workers.
     """
 
     name: str
     stage: str
     work: str
     meaning: str
-    fed_by: Literal["cache", "workers"] = "workers"
-    workers_make: str = ""
     short: str = ""
+    cached: bool = False
+
+
+@dataclass
+class Rung:
+    """Availability of a rung on this loader, and if it is not available, why and what would help.
+
+    ``exists`` is false if the pipeline has no such stage: no transfer on the CPU, no hand-off without workers.
+    """
+
+    name: str
+    available: bool = True
+    why_not: str = ""
+    exists: bool = True
 
 
 #: The ladder, fastest rung first. Each rung adds one stage of the input pipeline to the rung before it. The cuts of
@@ -38,72 +48,69 @@ LADDER = (
         "compute",
         "the model itself",
         "batches cached on the training device",
-        "cache",
-        "baseline",
-        short="the model's own step",
+        "the model's own step",
+        cached=True,
     ),
     RungKind(
         "host",
         "transfer",
         "copying batches from host memory to the device",
         "batches cached in host memory",
-        "cache",
-        "baseline",
-        short="copying to the device",
+        "copying to the device",
+        cached=True,
     ),
     RungKind(
         "worker",
         "ipc",
         "handing batches from the worker processes to the training process",
         "a cached batch, sent again by the workers",
-        short="handing batches over",
+        "handing batches over",
     ),
     RungKind(
         "sample",
         "collate",
         "collating samples into batches",
         "cached processed samples, collated anew",
-        short="collating",
+        "collating",
     ),
     RungKind(
         "raw",
         "transform",
         "running the transforms on every sample",
         "cached raw samples, transformed anew",
-        short="transforms",
+        "transforms",
     ),
     RungKind(
         "warm",
         "load",
         "loading the samples (reading, decoding, generating)",
         "the whole dataset code, on a few items whose files are in the page cache",
-        short="loading",
+        "loading",
     ),
     RungKind(
         "baseline",
         "storage",
         "reading data that is not in the page cache",
         "the loader as it is",
-        short="reading from storage",
+        "reading from storage",
     ),
 )
 #: Controls, measured in addition to the ladder.
-BESIDE = (RungKind("supply", "", "", "the loader alone, without the training step", "workers", "baseline"),)
+_CONTROLS = (RungKind("supply", "", "", "the loader alone, without the training step"),)
 #: The loop under a remedy: transforms move to the device; JPEGs are decoded there too; the deterministic part of each
 #: sample is made once; or only the hand-off of the batches changes. Each is measured after the ladder, in rounds that
-#: include a baseline of their own. The same holds for the rungs ``settings:k``: the loop on copies of its loader with
-#: other settings.
+#: include a baseline of their own. The same holds for the rungs ``settings:k``: the loop fed by copies of its loader
+#: with other settings.
 REMEDIED, DECODED, LOADED_ONCE, HANDED_OVER = "remedied", "decoded", "loaded-once", "hand-off"
 #: The rungs of the remedies in the order in which they are tried, and the field of a session that holds each.
 REMEDIES = {REMEDIED: "remedy", DECODED: "decoded", LOADED_ONCE: "loaded_once", HANDED_OVER: "handoff"}
 
-RUNG = {kind.name: kind for kind in (*LADDER, *BESIDE)}
 RUNGS = tuple(kind.name for kind in LADDER)
-CONTROLS = tuple(kind.name for kind in BESIDE)
+CONTROLS = tuple(kind.name for kind in _CONTROLS)
 STAGE_OF_RUNG = {kind.name: kind.stage for kind in LADDER}
-RUNG_MEANING = {name: kind.meaning for name, kind in RUNG.items()}
+RUNG_MEANING = {kind.name: kind.meaning for kind in (*LADDER, *_CONTROLS)}
 #: Rungs whose batches come from a cache in the training process.
-CACHED = tuple(name for name, kind in RUNG.items() if kind.fed_by == "cache")
+CACHED = tuple(kind.name for kind in LADDER if kind.cached)
 
 _CUT, _SETTINGS = "transform:", "settings:"
 _MOST_DIGITS = 6
@@ -111,8 +118,7 @@ _MOST_DIGITS = 6
 
 def made_under(rung: str) -> str:
     """Return the rung under which the workers make the batches that ``rung`` is measured with."""
-    kind = RUNG.get(rung)
-    return kind.workers_make or rung if kind is not None else rung
+    return "baseline" if rung in (*CACHED, *CONTROLS) else rung
 
 
 def workers_make(rung: str) -> str:
@@ -147,7 +153,7 @@ def fed_apart(rung: str) -> bool:
 
 def is_rung(name: str) -> bool:
     """Return whether there is such a rung."""
-    return name in RUNG or name in REMEDIES or cut_of(name) is not None or bool(settings_of(name))
+    return name in RUNG_MEANING or name in REMEDIES or cut_of(name) is not None or bool(settings_of(name))
 
 
 def _number(rung: str, prefix: str) -> int | None:
@@ -156,8 +162,8 @@ def _number(rung: str, prefix: str) -> int | None:
 
 
 def ordered(names: Iterable[str]) -> list[str]:
-    """Return rung names in ladder order, then controls, then the rungs outside the ladder."""
-    rank = {name: i for i, name in enumerate(RUNGS + CONTROLS)}
+    """Return rung names in ladder order, then controls, remedies and settings."""
+    rank = {name: i for i, name in enumerate((*RUNGS, *CONTROLS, *REMEDIES))}
 
     def place(name: str) -> tuple[int, int]:
         links = cut_of(name)

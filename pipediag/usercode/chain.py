@@ -10,19 +10,20 @@ from __future__ import annotations
 import inspect
 import time
 import types
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from ..session import Link
 from . import randomness, tree
-from .dissect import NotSeparable, RawSample, changed_between, link, link_what_counts
+from .contents import names_in
+from .dissect import NotSeparable, RawSample, filled, link_unchanged, link_what_counts
 from .paths import private, same
 from .places import label, origin, places_of
-from .slots import Slot, names_in
+from .slots import Slot
 from .spying import Recorder, Seen, spied
 
-#: A function that uses one of these names draws at random; if it also calls transforms, the selection may vary.
+#: A function that uses one of these names draws at random; if it also calls transforms, it may select among them.
 _RANDOM = {
     *("random", "rand", "randint", "randrange", "randn", "randperm", "uniform", "bernoulli", "choice", "choices"),
     *("shuffle", "multinomial", "binomial", "permutation", "default_rng", "integers"),
@@ -30,10 +31,6 @@ _RANDOM = {
 #: Attempts to take a sample apart before it counts as not separable.
 _TRIES = 3
 _VARIES = "samples pass through different transforms"
-
-
-#: A call that is one link of the chain, and why it was not opened if it calls further transforms.
-_Leaf = tuple[Seen, str]
 
 
 @dataclass
@@ -51,7 +48,7 @@ class Apart:
 
     def nbytes(self) -> int:
         shared = {id(call.args) for call in self.outer.calls}
-        own = [(call.args, call.kwargs) for call in self.linked.calls if id(call.args) not in shared]
+        own = [call.arguments for call in self.linked.calls if id(call.args) not in shared]
         return self.outer.nbytes() + tree.nbytes(own)
 
 
@@ -74,10 +71,7 @@ def _apart(make: Callable[[], Any], slots: list[Slot]) -> Apart:
     seen, outer = link_what_counts(seen, sample)
     leaves = [leaf for one in seen for leaf in _leaves(one)]
     try:
-        calls = [one for one, _ in leaves]
-        linked = link(calls, sample, any(call.mutates for call in outer.calls))
-        if changed_between(calls, linked) is not None:
-            raise NotSeparable("changed between two links")
+        linked = link_unchanged([one for one, _ in leaves], sample, any(call.mutates for call in outer.calls))
     except NotSeparable:
         leaves, linked = [(one, _untraced(one)) for one in seen], outer
     _share_inputs(outer, linked)
@@ -88,7 +82,7 @@ def _share_inputs(outer: RawSample, linked: RawSample) -> None:
     """Keep equal inputs once: a chain's input is also its first link's."""
     for call in linked.calls:
         for other in outer.calls:
-            if call is not other and same((call.args, call.kwargs), (other.args, other.kwargs)) is True:
+            if call is not other and same(call.arguments, other.arguments) is True:
                 call.args, call.kwargs = other.args, other.kwargs
 
 
@@ -104,9 +98,9 @@ def _watched(make: Callable[[], Any], slots: list[Slot]) -> tuple[list[Seen], An
             return recorder.seen, make()
 
 
-def _leaves(one: Seen) -> Iterator[_Leaf]:
-    """Yield the links inside a call: the call itself, or the links of its inner calls."""
-    whole = _why_whole(one) if one.inner else ""
+def _leaves(one: Seen) -> Iterator[tuple[Seen, str]]:
+    """Yield the calls that are links of the chain: this call, with the reason why it stays whole, or its inner ones."""
+    whole = _why_whole(one)
     if whole or not one.inner:
         yield one, whole
         return
@@ -115,14 +109,16 @@ def _leaves(one: Seen) -> Iterator[_Leaf]:
 
 
 def _why_whole(one: Seen) -> str:
-    """Return why a call cannot be replaced by its inner calls, or ""."""
+    """Return why a call with inner calls cannot be replaced by them, or ""."""
+    if not one.inner:
+        return ""
     if decides_at_random(one.call.fn):
         return "it decides at random which of its parts run"
     try:
-        made_of = link(one.inner, one.result, looked=one.looked)
+        link_unchanged(one.inner, one.result, looked=one.looked)
     except NotSeparable:
         return _untraced(one)
-    return _untraced(one) if changed_between(one.inner, made_of) is not None else ""
+    return ""
 
 
 def _untraced(one: Seen) -> str:
@@ -220,7 +216,7 @@ def _proven(apart: Apart) -> bool:
 class CutSample:
     """A sample cut after its first links: their results are kept, the rest runs again at every replay.
 
-    A later link may write into an earlier result, possibly through a view; if that was seen, ``copies`` is set and
+    A later link may write into an earlier result, possibly through a view. Once that is seen, ``copies`` is set and
     every replay gets a copy.
     """
 
@@ -230,9 +226,9 @@ class CutSample:
         self._after = [n for n, position in enumerate(apart.positions) if position >= links]
         kept = self._first_results()
         self._results = private(kept)
-        before = _versions(kept)
+        before = tree.versions(kept)
         self._raw.run(self._after, dict(kept))
-        self.copies = _versions(kept) != before or same(kept, self._results) is not True
+        self.copies = tree.versions(kept) != before or same(kept, self._results) is not True
 
     def _first_results(self) -> dict[int, Any]:
         """Return those results of the first links that are needed afterwards."""
@@ -245,22 +241,17 @@ class CutSample:
         """Return the sample made again, and the seconds spent on copying the kept results."""
         copying = 0.0
         results = dict(self._results)
-        before = _versions(results)
+        before = tree.versions(results)
         if self.copies:
             started = time.perf_counter()
             results = private(results)
             copying = time.perf_counter() - started
         results, more = self._raw.run(self._after, results)
-        sample = self._raw.filled(results)
-        if _versions(self._results) != before:  # a link that writes only sometimes
+        sample = filled(self._raw.sample, self._raw.holes, results)
+        if tree.versions(self._results) != before:  # a link that writes only sometimes
             self.copies = True
             self._results = private(self._first_results())
         return sample, copying + more
 
     def nbytes(self) -> int:
-        return tree.nbytes(list(self._results.values()))
-
-
-def _versions(results: Mapping[int, Any]) -> tuple[int, ...]:
-    """Return the version counters of all tensors among the results."""
-    return tree.versions(list(results.values()))
+        return tree.nbytes(self._results)

@@ -5,10 +5,10 @@ from __future__ import annotations
 import argparse
 import sys
 import types
+from collections.abc import Iterator
 from typing import Any
 
 from ..frames import is_installed
-from .slots import names_in
 
 _LIBRARIES = sys.stdlib_module_names | {"torch", "torchvision", "numpy", "scipy", "PIL"}
 #: Objects of these packages are not searched by attribute; torch's are, since a module is one.
@@ -23,7 +23,7 @@ def package(obj: Any) -> str:
 
 
 def is_library(obj: Any) -> bool:
-    """Return whether a function or class is a library's: it is assumed to keep no state and to hold no tensors."""
+    """Return whether a function or class is a library's. Such are assumed to keep no state and to hold no tensors."""
     if package(obj) in _LIBRARIES:
         return True
     return is_installed(getattr(sys.modules.get(obj.__module__), "__file__", None) or "")
@@ -38,6 +38,14 @@ def is_record(obj: Any) -> bool:
     return hasattr(obj, "__dict__") or bool(slot_values(obj))
 
 
+def names_in(code: types.CodeType) -> Iterator[str]:
+    """Yield the global names that a function's code uses, including comprehensions and inner functions."""
+    yield from code.co_names
+    for constant in code.co_consts:
+        if isinstance(constant, types.CodeType):
+            yield from names_in(constant)
+
+
 def globals_of(fn: types.FunctionType) -> dict[str, Any]:
     """Return the globals that a function uses and that exist now."""
     return {name: fn.__globals__[name] for name in sorted(set(names_in(fn.__code__))) if name in fn.__globals__}
@@ -45,13 +53,14 @@ def globals_of(fn: types.FunctionType) -> dict[str, Any]:
 
 def closed_over(fn: types.FunctionType) -> dict[str, Any]:
     """Return the variables that a function closes over and that are assigned now."""
-    values = {}
+    return {name: cell.cell_contents for name, cell in assigned_cells(fn)}
+
+
+def assigned_cells(fn: types.FunctionType) -> Iterator[tuple[str, types.CellType]]:
+    """Yield each variable that a function closes over and that is assigned now, with the cell that holds its value."""
     for name, cell in zip(fn.__code__.co_freevars, fn.__closure__ or (), strict=True):
-        try:
-            values[name] = cell.cell_contents
-        except ValueError:  # not assigned yet
-            continue
-    return values
+        if cell != types.CellType():  # an empty one: not assigned yet
+            yield name, cell
 
 
 def slot_values(obj: Any) -> dict[str, Any]:

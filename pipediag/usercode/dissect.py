@@ -22,8 +22,17 @@ HELP = 'mark the call whose result goes into the sample: return pipediag.stage("
 _NEGLIGIBLE, _INSTANT = 0.02, 50e-6
 
 
+#: Where a call's result is in the sample: (path inside the result, path inside the sample).
+Hole = tuple[Path, Path]
+#: Where an earlier call's result is among a call's arguments:
+#: (path in (args, kwargs), number of the earlier call, path in its result).
+Feed = tuple[Path, int, Path]
+#: By the number of the call.
+Results = Mapping[int, Any] | Sequence[Any]
+
+
 class NotSeparable(Exception):
-    """The error raised if the transforms cannot be separated from other code of the dataset; the message says why."""
+    """Error: the transforms cannot be separated from the dataset's other code; the message says why."""
 
 
 @dataclass
@@ -32,50 +41,52 @@ class RawSample:
 
     calls: list[Call]
     sample: Any
-    #: For each call: (path inside its result, path inside the sample).
-    holes: list[list[tuple[Path, Path]]]
-    #: For each call, the earlier calls whose results are among its arguments, as
-    #: (path in (args, kwargs), number of the earlier call, path in its result).
-    feeds: list[list[tuple[Path, int, Path]]]
+    holes: list[list[Hole]]  # for each call
+    feeds: list[list[Feed]]  # for each call
 
     def replay(self) -> tuple[Any, float]:
         """Return the sample made again, and the seconds of copying inputs, which do not count for the transforms."""
         results, copying = self.run(range(len(self.calls)), {})
-        return self.filled(results), copying
+        return filled(self.sample, self.holes, results), copying
 
     def run(self, numbers: Collection[int], results: dict[int, Any]) -> tuple[dict[int, Any], float]:
         """Return ``results`` with those of the calls ``numbers`` added, and the seconds spent on copying inputs."""
         copying = 0.0
         for number in numbers:
             call = self.calls[number]
-            inputs: Any = (call.args, call.kwargs)
+            inputs: Any = call.arguments
             if call.mutates:
                 started = time.perf_counter()
                 inputs = private(inputs)
                 copying += time.perf_counter() - started
-            for where, earlier, path in self.feeds[number]:
-                inputs = replace(inputs, where, follow(results[earlier], path))
-            results[number] = call.fn(*inputs[0], **inputs[1])
+            args, kwargs = with_feeds(inputs, self.feeds[number], results)
+            results[number] = call.fn(*args, **kwargs)
         return results, copying
-
-    def filled(self, results: Mapping[int, Any]) -> Any:
-        """Return the sample with the results of all calls in its holes."""
-        sample = self.sample
-        for number, holes in enumerate(self.holes):
-            for path, where in holes:
-                sample = replace(sample, where, follow(results[number], path))
-        return sample
 
     def nbytes(self) -> int:
         """Return the bytes kept: the recorded inputs, and the parts of the sample that no transform makes."""
-        return tree.nbytes(self.sample) + sum(tree.nbytes((c.args, c.kwargs)) for c in self.calls)
+        return tree.nbytes(self.sample) + sum(tree.nbytes(call.arguments) for call in self.calls)
+
+
+def with_feeds(inputs: Any, feeds: Sequence[Feed], results: Results) -> Any:
+    """Return a call's arguments with the results of earlier calls in their places."""
+    for where, earlier, path in feeds:
+        inputs = replace(inputs, where, follow(results[earlier], path))
+    return inputs
+
+
+def filled(sample: Any, holes: Sequence[Sequence[Hole]], results: Results) -> Any:
+    """Return the sample with the results of all calls in its holes."""
+    for number, found in enumerate(holes):
+        for path, where in found:
+            sample = replace(sample, where, follow(results[number], path))
+    return sample
 
 
 def link_what_counts(seen: list[Seen], sample: Any) -> tuple[list[Seen], RawSample]:
-    """Return the linked calls and their :func:`link`, without the negligible calls if that fails with them.
+    """Return the linked calls and their :func:`link`; leave out negligible calls if it fails with them.
 
-    The call that turns a label into a number is an example: its result is often changed once more, and it costs nothing
-    as part of the loading.
+    One such call turns a label into a number: its result is often changed once more, and its time may count as loading.
 
     Raises:
         NotSeparable: as for :func:`link`.
@@ -91,8 +102,8 @@ def link_what_counts(seen: list[Seen], sample: Any) -> tuple[list[Seen], RawSamp
 def link(seen: Sequence[Seen], sample: Any, mutates: bool = False, looked: Any = None) -> RawSample:
     """Connect recorded calls with each other and with the sample made from them.
 
-    ``mutates`` is True if some call is known to change its input, possibly through a view that another call made of it.
-    ``looked`` is a copy of the sample as returned, if it has been written into since.
+    ``mutates`` is True if some call changes its input, possibly through a view that another call made of it.
+    ``looked`` is a copy of the sample as it was returned, if it has been written into since.
 
     Raises:
         NotSeparable: no transform was called, or a result is not part of the sample as it is.
@@ -116,21 +127,35 @@ def link(seen: Sequence[Seen], sample: Any, mutates: bool = False, looked: Any =
     return RawSample(calls, sample, holes, feeds)
 
 
-def _without_fed(call: Call, feeds: list[tuple[Path, int, Path]], mutates: bool) -> Call:
+def link_unchanged(seen: Sequence[Seen], sample: Any, mutates: bool = False, looked: Any = None) -> RawSample:
+    """Return :func:`link`, provided that no other code changes a result before a later call receives it.
+
+    Raises:
+        NotSeparable: as for :func:`link`, or other code does.
+    """
+    raw = link(seen, sample, mutates, looked)
+    for one, feeds in zip(seen, raw.feeds, strict=True):
+        for where, earlier, path in feeds:
+            if same(follow(seen[earlier].looked, path), follow(one.call.arguments, where)) is False:
+                raise _changed(seen[earlier])
+    return raw
+
+
+def _without_fed(call: Call, feeds: list[Feed], mutates: bool) -> Call:
     """Return the call without the inputs that earlier calls make again at every replay."""
-    inputs: Any = (call.args, call.kwargs)
+    inputs: Any = call.arguments
     for where, _, _ in feeds:
         inputs = replace(inputs, where, None)
     kept = any(has_identity(p) and not parts(p) for _, p in walk(inputs) if not isinstance(p, (list, dict)))
     return Call(call.name, call.fn, inputs[0], inputs[1], (call.mutates or mutates) and kept)
 
 
-def _feeds(seen: Sequence[Seen]) -> list[list[tuple[Path, int, Path]]]:
+def _feeds(seen: Sequence[Seen]) -> list[list[Feed]]:
     """Return the inputs of each call that are results of earlier calls."""
     produced: dict[int, tuple[int, Path]] = {}
-    feeds: list[list[tuple[Path, int, Path]]] = []
+    feeds: list[list[Feed]] = []
     for number, one in enumerate(seen):
-        links: list[tuple[Path, int, Path]] = []
+        links: list[Feed] = []
         for where, part in one.inputs:
             if id(part) in produced and not _covered(where, [link[0] for link in links]):
                 links.append((where, *produced[id(part)]))
@@ -139,12 +164,12 @@ def _feeds(seen: Sequence[Seen]) -> list[list[tuple[Path, int, Path]]]:
     return feeds
 
 
-def _holes(seen: Sequence[Seen], sample: Any, state: Any) -> list[list[tuple[Path, Path]]]:
+def _holes(seen: Sequence[Seen], sample: Any, state: Any) -> list[list[Hole]]:
     """Return the places of the sample that each call's result fills; the last call to fill a place has it."""
     places: dict[int, list[Path]] = {}
     for path, part in identities(sample):
         places.setdefault(id(part), []).append(path)
-    holes: list[list[tuple[Path, Path]]] = []
+    holes: list[list[Hole]] = []
     taken: list[Path] = []
     later: set[int] = set()
     for one in reversed(seen):
@@ -158,7 +183,7 @@ def _holes(seen: Sequence[Seen], sample: Any, state: Any) -> list[list[tuple[Pat
 
 def _matches(
     one: Seen, part: Any, looked: Any, path: Path, places: dict[int, list[Path]], later: set[int], state: Any
-) -> Iterator[tuple[Path, Path]]:
+) -> Iterator[Hole]:
     """Yield where a part of a result is in the sample, provided that it is unchanged since the transform."""
     known = has_identity(part) and id(part) in places
     if known and same(follow(state, places[id(part)][0]), looked) is not False:
@@ -171,15 +196,6 @@ def _matches(
     for step, inner in inside:
         if step in before and len(path) < DEPTH:
             yield from _matches(one, inner, before[step], (*path, step), places, later, state)
-
-
-def changed_between(seen: Sequence[Seen], raw: RawSample) -> Seen | None:
-    """Return a call whose result was changed by other code before a later call received it, or None."""
-    for one, feeds in zip(seen, raw.feeds, strict=True):
-        for where, earlier, path in feeds:
-            if same(follow(seen[earlier].looked, path), follow(one.given, where)) is False:
-                return seen[earlier]
-    return None
 
 
 def _changed(one: Seen) -> NotSeparable:

@@ -53,9 +53,9 @@ def _is_record(obj: Any) -> bool:
     return type(obj).__module__.split(".")[0] not in _LEAF_MODULES
 
 
-def walk(obj: Any, path: Path = ()) -> Iterator[tuple[Path, Any]]:
+def walk(obj: Any) -> Iterator[tuple[Path, Any]]:
     """Yield everything inside, containers before their parts. Repeated objects are yielded again but entered once."""
-    return _walk(obj, path, set())
+    return _walk(obj, (), set())
 
 
 def _walk(obj: Any, path: Path, entered: set[int]) -> Iterator[tuple[Path, Any]]:
@@ -86,15 +86,13 @@ def replace(obj: Any, path: Path, value: Any) -> Any:
     """Return ``obj`` with ``value`` at ``path``; containers on the path are copied, the rest is shared."""
     if not path:
         return value
-    step, rest = path[0], path[1:]
-    if type(obj) is tuple:
-        return (*obj[:step], replace(obj[step], rest, value), *obj[step + 1 :])
-    if isinstance(step, Attribute):
-        return _rebuilt(obj, {step: replace(getattr(obj, step), rest, value)})
-    return _rebuilt(obj, {step: replace(obj[step], rest, value)})
+    step, part = path[0], replace(follow(obj, path[:1]), path[1:], value)
+    if type(obj) is tuple:  # the usual sample: faster
+        return (*obj[:step], part, *obj[step + 1 :])
+    return rebuilt(obj, {step: part})
 
 
-def _rebuilt(obj: Any, changes: Mapping[Any, Any]) -> Any:
+def rebuilt(obj: Any, changes: Mapping[Any, Any]) -> Any:
     """Return a shallow copy of a container with some of its direct parts replaced."""
     if isinstance(obj, tuple):
         items = [changes.get(i, item) for i, item in enumerate(obj)]
@@ -122,7 +120,7 @@ def _private(obj: Any, done: dict[int, Any], depth: int) -> Any:
     if not inside:
         return _private_leaf(obj)
     done[id(obj)] = obj  # for references back to it while its parts are copied
-    done[id(obj)] = _rebuilt(obj, {step: _private(part, done, depth - 1) for step, part in inside})
+    done[id(obj)] = rebuilt(obj, {step: _private(part, done, depth - 1) for step, part in inside})
     return done[id(obj)]
 
 

@@ -25,7 +25,7 @@ _HOLDERS = (ast.List, ast.Tuple, ast.Call)
 def caller() -> str:
     """Return ``file:line`` of the running user code: the innermost frame of the user's own.
 
-    If there is none, as in a loop of a library, it is the innermost frame outside torch and pipediag.
+    Without such a frame, as in a library's loop, it is the innermost one outside torch and pipediag.
     """
     frame, library = inspect.currentframe(), ""
     while frame is not None:
@@ -146,7 +146,7 @@ def _file_is_users(fn: Any) -> bool:
 def _constructions(names: list[str]) -> list[str]:
     """Return the line of the user's code that constructs each class, or "" if it is ambiguous.
 
-    Of several, the one next to most of the chain's other names is taken: a script often builds one chain for training
+    Of several lines, take the one next to most of the chain's other names: a script often builds one chain for training
     and another for validation.
     """
     candidates: dict[str, list[tuple[int, str]]] = {}
@@ -163,9 +163,9 @@ def _constructions(names: list[str]) -> list[str]:
 
 
 def _users_files() -> list[str]:
-    """Return the source files of the user's modules, the script's own first, and no more than ``_MOST_FILES``.
+    """Return the source files of the user's modules, at most ``_MOST_FILES``: a notebook's cells, the script, the rest.
 
-    The cells of a notebook come before them: they have names in ``linecache``, but no files.
+    A cell has no file, but a name in ``linecache``.
     """
     named = {name: getattr(module, "__file__", None) for name, module in list(sys.modules.items())}
     files = {name: os.path.abspath(f) for name, f in named.items() if isinstance(f, str) and f.endswith(".py")}

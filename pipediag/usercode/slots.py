@@ -13,6 +13,8 @@ from typing import Any
 import torch
 from torch.utils.data import Dataset, Sampler
 
+from .contents import assigned_cells, names_in
+
 #: Name parts of attributes that make raw data rather than change it.
 _LOADING = ("load", "read", "open", "decod", "fetch", "sampler", "collate", "is_valid", "filter", "find", "index")
 _DEPTH = 6
@@ -39,84 +41,76 @@ class Slot:
 
 
 def find_slots(dataset: Any) -> list[Slot]:
-    """Return every place below ``dataset`` that may hold a transform, also inside Subset, ConcatDataset and others."""
-    slots: list[Slot] = []
-    _search(dataset, slots, set(), _DEPTH)
-    return slots
+    """Return every place that may hold a transform in ``dataset`` or in the datasets inside, as in a Subset."""
+    return list(_below(dataset, set(), _DEPTH))
 
 
 def function_slots(fn: Any) -> list[Slot]:
     """Return the slots of transforms that a function uses as globals, closure variables or attributes."""
-    slots: list[Slot] = []
     if isinstance(fn, functools.partial):
         return argument_slots(fn) + function_slots(fn.func)
     if isinstance(fn, types.MethodType):
         fn = fn.__func__
     if isinstance(fn, types.FunctionType):
-        _from_code(fn, slots, set(), functions=True)
-    elif not isinstance(fn, (types.BuiltinFunctionType, type)) and hasattr(fn, "__dict__"):
-        _from_attributes(fn, slots, set(), 1)
-        _from_code(type(fn).__call__, slots, set())
-    return slots
+        return list(_in_code(fn, set(), functions=True))
+    if isinstance(fn, (types.BuiltinFunctionType, type)) or not hasattr(fn, "__dict__"):
+        return []
+    return [*_in_attributes(fn, set(), 1), *_in_code(type(fn).__call__, set())]
 
 
 def argument_slots(stage: Any) -> list[Slot]:
-    """Return the slots of transforms among the arguments that are kept for a function, as by ``functools.partial``."""
-    slots: list[Slot] = []
-    _from_attributes(stage, slots, set(), 1)
+    """Return the slots of transforms among a function's stored arguments, such as those of ``functools.partial``."""
     keywords = getattr(stage, "keywords", {})
-    return slots + [_entry(name, keywords, name) for name, value in keywords.items() if _is_transform(name, value)]
+    named = [_entry(name, keywords, name) for name, value in keywords.items() if _is_transform(name, value)]
+    return [*_in_attributes(stage, set(), 1), *named]
 
 
 def inner_slots(fn: Any) -> list[Slot]:
     """Return the slots inside a transform that hold further transforms, such as the items of a Compose."""
     if isinstance(fn, types.MethodType) and not isinstance(fn.__self__, (type, types.ModuleType, Dataset)):
-        slots: list[Slot] = []
-        _from_attributes(fn.__self__, slots, set(), 1)
-        return slots + function_slots(fn)
+        return [*_in_attributes(fn.__self__, set(), 1), *function_slots(fn)]
     if isinstance(fn, torch.nn.Module):
         # Its own code is forward(); its children are separate from its other attributes.
-        slots = []
-        _from_attributes(fn, slots, set(), 1)
-        slots += [_entry(f"{name}", fn._modules, name) for name, child in fn._modules.items() if child is not None]
-        _from_code(type(fn).forward, slots, set())
-        return slots
+        children = [_entry(name, fn._modules, name) for name, child in fn._modules.items() if child is not None]
+        return [*_in_attributes(fn, set(), 1), *children, *_in_code(type(fn).forward, set())]
     return function_slots(fn)
 
 
-def _search(obj: Any, slots: list[Slot], seen: set[int], depth: int) -> None:
-    if id(obj) in seen or depth == 0:
+def _below(dataset: Any, seen: set[int], depth: int) -> Iterator[Slot]:
+    if id(dataset) in seen or depth == 0:
         return
-    seen.add(id(obj))
-    _from_attributes(obj, slots, seen, depth)
+    seen.add(id(dataset))
+    yield from _in_attributes(dataset, seen, depth)
     for method in ("__getitem__", "__getitems__", "__iter__"):
-        _from_code(inspect.getattr_static(type(obj), method, None), slots, seen)
+        yield from _in_code(inspect.getattr_static(type(dataset), method, None), seen)
 
 
-def _from_attributes(obj: Any, slots: list[Slot], seen: set[int], depth: int) -> None:
+def _in_attributes(obj: Any, seen: set[int], depth: int) -> Iterator[Slot]:
+    """Yield the slots in an object's attributes and, if ``depth`` allows, in those of the datasets among them."""
     for name, value in list(getattr(obj, "__dict__", {}).items()):
         if isinstance(obj, torch.nn.Module) and name.startswith("_"):  # torch's own: hooks, children, buffers
             continue
         if _is_transform(name, value):
-            slots.append(_attribute(obj, name))
+            # Bypass the object's __setattr__: an nn.Module refuses to replace a child by another type.
+            yield _entry(name, obj.__dict__, name)
         elif isinstance(value, (list, tuple)) and 0 < len(value) <= 64:
             if all(is_dataset(item) for item in value):
                 for item in value:
-                    _search(item, slots, seen, depth - 1)
+                    yield from _below(item, seen, depth - 1)
             elif all(item is None or _is_transform(name, item) for item in value):
-                slots.extend(_item(obj, name, i) for i, item in enumerate(value) if item is not None)
+                yield from (_item(obj, name, i) for i, item in enumerate(value) if item is not None)
         elif isinstance(value, dict) and 0 < len(value) <= 64 and not makes_data(name):
-            slots.extend(
-                _entry(f"{name}[{key!r}]", value, key) for key, v in value.items() if _is_transform(str(key), v)
-            )
+            for key, item in value.items():
+                if _is_transform(str(key), item):
+                    yield _entry(f"{name}[{key!r}]", value, key)
         elif is_dataset(value):
-            _search(value, slots, seen, depth - 1)
+            yield from _below(value, seen, depth - 1)
 
 
-def _from_code(fn: Any, slots: list[Slot], seen: set[int], functions: bool = False) -> None:
-    """Add slots of callable objects that a method uses as globals or closure variables.
+def _in_code(fn: Any, seen: set[int], functions: bool = False) -> Iterator[Slot]:
+    """Yield the slots of callable objects that a method uses as globals or closure variables.
 
-    With ``functions``, plain functions among its closure variables are added too.
+    With ``functions``, plain functions among its closure variables count too.
     """
     if not isinstance(fn, types.FunctionType) or id(fn) in seen:
         return
@@ -124,14 +118,11 @@ def _from_code(fn: Any, slots: list[Slot], seen: set[int], functions: bool = Fal
     for name in names_in(fn.__code__):
         value = fn.__globals__.get(name)
         if _is_callable_object(value) and _is_transform(name, value):
-            slots.append(_entry(name, fn.__globals__, name))
-    for name, cell in zip(fn.__code__.co_freevars, fn.__closure__ or (), strict=False):
-        try:
-            value = cell.cell_contents
-        except ValueError:  # not filled yet
-            continue
+            yield _entry(name, fn.__globals__, name)
+    for name, cell in assigned_cells(fn):
+        value = cell.cell_contents
         if _is_transform(name, value) and (functions or not isinstance(value, types.FunctionType)):
-            slots.append(_cell(name, cell))
+            yield _cell(name, cell)
 
 
 #: Containers and arrays: they have items and a length, but hold data rather than make it.
@@ -139,15 +130,8 @@ _CONTAINERS = (list, tuple, dict, str, bytes, torch.Tensor, type, torch.nn.Modul
 _DATA_MODULES = ("numpy", "pandas", "h5py", "pyarrow", "collections", "array")
 
 
-def names_in(code: types.CodeType) -> Iterator[str]:
-    """Yield the global names that a function's code uses, including comprehensions and inner functions."""
-    yield from code.co_names
-    for constant in code.co_consts:
-        if isinstance(constant, types.CodeType):
-            yield from names_in(constant)
-
-
 def is_dataset(value: Any) -> bool:
+    """Return whether ``value`` makes samples: a ``Dataset``, or another object with items that is no mere container."""
     if isinstance(value, Dataset):
         return True
     if isinstance(value, _CONTAINERS) or type(value).__module__.split(".")[0] in _DATA_MODULES:
@@ -162,6 +146,7 @@ def _is_transform(name: str, value: Any) -> bool:
 
 
 def makes_data(name: str) -> bool:
+    """Return whether a callable with this name makes raw data rather than change it."""
     return any(part in name.lower() for part in _LOADING)
 
 
@@ -170,11 +155,6 @@ def _is_callable_object(value: Any) -> bool:
     return callable(value) and not isinstance(
         value, (type, types.FunctionType, types.BuiltinFunctionType, types.MethodType, types.ModuleType)
     )
-
-
-def _attribute(obj: Any, name: str) -> Slot:
-    # Bypass the object's __setattr__: an nn.Module refuses to replace a child by another type.
-    return _entry(name, obj.__dict__, name)
 
 
 def _item(obj: Any, name: str, index: int) -> Slot:

@@ -1,4 +1,4 @@
-"""Record every call of a transform while one sample is made, by stand-ins for the transforms."""
+"""Record every call of a transform while one sample is made, with stand-ins for the transforms."""
 
 from __future__ import annotations
 
@@ -29,43 +29,46 @@ class Call:
     kwargs: dict[str, Any]
     mutates: bool = False
 
+    @property
+    def arguments(self) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        return self.args, self.kwargs
+
 
 @dataclass
 class Seen:
-    """An observed call: its input and output objects, copies of them, and the calls made inside it."""
+    """An observed call: its input and output objects, a copy of the output, and the calls made inside it."""
 
     call: Call
     inputs: list[tuple[Path, Any]]
     result: Any
     looked: Any  # a private copy of the result
     outputs: list[tuple[Path, Any]]  # the result's parts, whatever is done to the result later
-    inner: list[Seen]
-    given: Any  # a private copy of the inputs
-    seconds: float
+    inner: list[Seen] = field(default_factory=list)
+    seconds: float = 0.0
 
 
 @dataclass
 class Recorder:
-    """A recorder of transform calls while one sample is made; nested calls go below the outer one."""
+    """A recorder of the transforms' calls while one sample is made; nested calls go below the outer one."""
 
     seen: list[Seen] = field(default_factory=list)
 
     def call(self, name: str, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        outer, inner = self.seen, []  # type: tuple[list[Seen], list[Seen]]
         inputs = identities((args, kwargs))
         kept = private((args, kwargs))
+        outer, inner = self.seen, list[Seen]()
         self.seen = inner
         began = time.perf_counter()
         try:
             result = fn(*args, **kwargs)
         finally:
             seconds, self.seen = time.perf_counter() - began, outer
-        if is_path(args):  # reads a file: that is loading, and its inner calls are recorded on their own
+        if is_path(args):  # reads a file, which is loading; its inner calls are recorded on their own
             outer.extend(inner)
             return result
         mutates = same((args, kwargs), kept) is not True
         call = Call(name, fn, kept[0], kept[1], mutates)
-        outer.append(Seen(call, inputs, result, private(result), identities(result), inner, kept, seconds))
+        outer.append(Seen(call, inputs, result, private(result), identities(result), inner, seconds))
         return result
 
 
@@ -126,7 +129,7 @@ def replaced_by_spies(found: list[tuple[Slot, Any]], recorder: marker.CallRecord
 
 
 def inside(fn: Any, entered: set[int] | None = None, depth: int = _DEPTH) -> list[tuple[Slot, Any]]:
-    """Return the slots inside a transform that hold further ones, with their values; none inside those ``entered``."""
+    """Return the slots inside a transform, at any depth, with their values; transforms in ``entered`` are skipped."""
     entered = set() if entered is None else entered
     if depth == 0 or id(fn) in entered or isinstance(fn, torch.jit.ScriptModule):
         return []

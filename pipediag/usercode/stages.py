@@ -1,8 +1,8 @@
-"""Watch the transforms that a stream's stages were given as arguments, such as webdataset's ``map_tuple(transform)``.
+"""Watch the transforms that the stages of a stream have as arguments, such as webdataset's ``map_tuple(transform)``.
 
 A stage is an item of a list on the dataset: a generator function with its further arguments. It takes these arguments
-once for a whole stream. So they are replaced while the stream begins, by stand-ins that call whichever recorder is
-active at that time, if any.
+once for a whole stream. They are replaced while the stream begins, by stand-ins that call the recorder that is active
+at the time of the call, if any.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from __future__ import annotations
 import inspect
 import itertools
 from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
 from typing import Any
 
 from .. import marker
@@ -29,18 +30,18 @@ def opened(dataset: Any) -> Iterator[Any]:
 
 
 def _begun(items: Iterator[Any], slots: list[Slot]) -> Iterator[Any]:
-    with _relayed(slots):  # many a generator takes its arguments with the first item
+    with _relayed(slots):  # many generators take their arguments with the first item
         first = list(itertools.islice(items, 1))
     yield from first
     yield from items
 
 
-def _relayed(slots: list[Slot]) -> Any:
+def _relayed(slots: list[Slot]) -> AbstractContextManager[None]:
     return replaced_by_spies([(slot, slot.get()) for slot in slots], _Relay())
 
 
 class _Relay:
-    """A recorder that forwards every call to the active one, which also sees the transforms inside."""
+    """A recorder that forwards every call to the active recorder, which also sees the transforms inside."""
 
     def call(self, name: str, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         active = marker.recorder
@@ -51,7 +52,7 @@ class _Relay:
 
 
 def stage_slots(dataset: Any) -> list[Slot]:
-    """Return the slots of all transforms among the arguments of the dataset's stages."""
+    """Return the slots of the transforms among the arguments of the dataset's stages."""
     slots: list[Slot] = []
     for stage in _stages(dataset, _DEPTH):
         maker = next(filter(inspect.isgeneratorfunction, [getattr(stage, "func", None), *vars(stage).values()]), None)

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import copy
 import dataclasses
-from collections import UserDict
 from collections.abc import Callable, Iterator, Mapping, MutableMapping
 from typing import Any
 
 import torch
+
+from .paths import parts, rebuilt
 
 
 def map_leaves(obj: Any, fn: Callable[[Any], Any]) -> Any:
@@ -20,46 +21,32 @@ def map_leaves(obj: Any, fn: Callable[[Any], Any]) -> Any:
 
     An object with its own ``.to`` is a leaf, even if it is also a container.
     """
-    if moves_itself(obj):
+    inside = _parts(obj)
+    if inside is None:
         return fn(obj)
-    if isinstance(obj, tuple):
-        items = [map_leaves(item, fn) for item in obj]
-        return type(obj)(*items) if hasattr(obj, "_fields") else type(obj)(items)
-    if isinstance(obj, list):
-        fresh = copy.copy(obj)
-        fresh[:] = [map_leaves(item, fn) for item in obj]
-        return fresh
-    if isinstance(obj, Mapping):
-        items_ = {key: map_leaves(value, fn) for key, value in obj.items()}
-        if type(obj) is dict or not isinstance(obj, MutableMapping):
-            return items_
-        # A shallow copy of a user-defined mapping may still share its items.
-        keeper = copy.copy(obj) if isinstance(obj, (dict, UserDict)) else copy.deepcopy(obj)
-        keeper.update(items_)
-        return keeper
-    if dataclasses.is_dataclass(obj) and not isinstance(obj, type):
-        twin = copy.copy(obj)
-        for field in dataclasses.fields(obj):
-            object.__setattr__(twin, field.name, map_leaves(getattr(obj, field.name), fn))
-        return twin
-    return fn(obj)
+    mapped = {step: map_leaves(part, fn) for step, part in inside}
+    is_constant = isinstance(obj, Mapping) and not isinstance(obj, MutableMapping)
+    return mapped if is_constant else rebuilt(obj, mapped)
 
 
 def leaves(obj: Any) -> Iterator[Any]:
     """Yield the leaves of the structure in order."""
-    if moves_itself(obj):
+    inside = _parts(obj)
+    if inside is None:
         yield obj
-    elif isinstance(obj, (tuple, list)):
-        for item in obj:
-            yield from leaves(item)
-    elif isinstance(obj, Mapping):
-        for item in obj.values():
-            yield from leaves(item)
-    elif dataclasses.is_dataclass(obj) and not isinstance(obj, type):
-        for field in dataclasses.fields(obj):
-            yield from leaves(getattr(obj, field.name))
-    else:
-        yield obj
+    for _, part in inside or ():
+        yield from leaves(part)
+
+
+def _parts(obj: Any) -> list[tuple[Any, Any]] | None:
+    """Return the direct parts of a container, each with the step to it; None for a leaf."""
+    if isinstance(obj, torch.Tensor) or moves_itself(obj):
+        return None
+    if isinstance(obj, Mapping):
+        return list(obj.items())
+    if isinstance(obj, (tuple, list)) or (dataclasses.is_dataclass(obj) and not isinstance(obj, type)):
+        return parts(obj)
+    return None
 
 
 def tensors(obj: Any) -> Iterator[torch.Tensor]:
@@ -157,14 +144,7 @@ def _shared_leaf(leaf: Any) -> Any:
 
 def versions(batch: Any) -> tuple[int, ...]:
     """Return the version counter of every tensor: it increases when user code writes into the tensor in place."""
-    return tuple(_version(t) for t in tensors(batch))
-
-
-def _version(tensor: torch.Tensor) -> int:
-    try:
-        return int(tensor._version)
-    except RuntimeError:  # inference tensors have no version counter
-        return 0
+    return tuple(0 if t.is_inference() else t._version for t in tensors(batch))  # those of inference mode have none
 
 
 def share_memory(one: Any, other: Any) -> bool:

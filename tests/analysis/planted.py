@@ -1,4 +1,4 @@
-"""Jobs of several ranks made up from their paces, which answer trials as a real job would."""
+"""Simulated jobs of several ranks, which answer trials as a real job would."""
 
 from __future__ import annotations
 
@@ -16,10 +16,9 @@ from ..made import tried
 class Job:
     """Ranks that wait for each other in each step.
 
-    ``paces`` are the milliseconds in which each rank's workers give a batch, ``steps`` those of its own step. Each
-    figure varies from step to step with standard deviation ``noise``, and the host's speed changes in phases by
-    ``phase``. With
-    ``shared`` cores, workers are as slow as the ranks that run any.
+    ``paces`` are the milliseconds in which each rank's workers make a batch, ``steps`` those of its own step. Each
+    figure varies from step to step with the standard deviation ``noise``, and the host's speed changes in phases by
+    ``phase``. With ``shared`` cores, workers become faster if other ranks run none.
     """
 
     paces: Sequence[float]
@@ -49,7 +48,7 @@ class Job:
         ]
 
     def step(self, change: Change, steps: int) -> float:
-        """Milliseconds of one step of the job, averaged over so many."""
+        """Return the milliseconds of a step of the job, averaged over ``steps``."""
         self.time += 1
         slowed = 1 + self.phase * (self.time // 7 % 2)
         return slowed * sum(self._one(change) for _ in range(steps)) / steps
@@ -67,7 +66,7 @@ class Job:
         return ms * max(0.2, 1 + self._draw.gauss(0, self.noise))
 
     def analyse(self) -> int:
-        """Make the trials that are asked for; return how many there were."""
+        """Make the trials that the analysis asks for; return their number."""
         count = tried(self.session, self.ranks, lambda change: self.step(change, 5))
         self.session.ranks = self.ranks
         return count

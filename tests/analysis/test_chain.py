@@ -1,4 +1,4 @@
-"""Reading the transform chain and its costs: when it has rungs of its own, and what to call its parts."""
+"""The transform chain and its costs: when it has rungs of its own, and how its parts are named."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ class TestMerged:
         assert merged([looked, other]) == looked
 
     def test_all_that_have_taken_it_apart_are_compared(self) -> None:
-        """Also those whose chain has no rungs, or that have timed no sample."""
+        """This includes chains without rungs and workers without a timed sample."""
         looked, chain = inside(10.0, 20.0), [Link("A", "aug.py:10"), Link("B", "aug.py:20")]
         apart = "the workers found different chains of transforms"
         assert merged([looked, Inside(links=chain, unsplit="samples differ")]).unsplit == apart

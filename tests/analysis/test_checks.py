@@ -1,4 +1,4 @@
-"""Warnings found in the numbers themselves, and PARTIAL."""
+"""Warnings found in the numbers."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def test_not_monotone_within_the_noise_is_nothing() -> None:
 
 
 def test_controls_are_not_lacking() -> None:
-    """They stand beside the ladder."""
+    """Controls are outside the ladder."""
     session = make(FLAT | {"supply": 30.0})
     session.windows = [w for w in session.windows if w.rung in RUNGS]
     assert codes(session) == []
@@ -84,7 +84,7 @@ def test_a_cut_that_lacks_windows() -> None:
 
 
 class TestFullCpu:
-    """Cores in use before the costliest stage was added, and with it."""
+    """Cores in use before the costliest stage was added, and after."""
 
     def warning(
         self, before: float, under: float, quota: float | None = None, key: str = "cores_busy", **more: object
@@ -112,7 +112,7 @@ class TestFullCpu:
         assert warning is not None
         assert warning.code == "tipping-over"
         assert "3.9 of 4 usable cores" in warning.message
-        assert "3.7 were already before transform was added" in warning.message
+        assert "3.7 already were before transform was added" in warning.message
         assert warning.help.endswith("not known")
 
     def test_what_the_workers_do_with_their_time(self) -> None:
@@ -143,7 +143,7 @@ class TestFullCpu:
 
     @pytest.mark.parametrize("key, code", [("cores_used", "tipping-over"), ("cores_busy", None)])
     def test_under_a_quota_only_its_own_use_counts(self, key: str, code: str | None) -> None:
-        """What others do on the machine's other cores takes nothing from the quota."""
+        """Other processes on other cores take nothing from the quota."""
         warning = self.warning(3.8, 3.9, quota=4.0, key=key)
         assert (warning and warning.code) == code
 
@@ -164,10 +164,10 @@ class TestFullCpu:
 
 
 class TestDisagreement:
-    """Rungs that are not where a worker's time for a batch would have them."""
+    """Rungs that contradict a worker's time for a batch."""
 
     def session(self, raw: float, worker_ms: float = 100.0, rounds: int = 3, **more: object) -> Session:
-        """Workers take 200 ms a batch with the loading and so many without, and the loop waits for them."""
+        """Workers take 200 ms a batch, ``worker_ms`` without loading, and the loop waits for them."""
         seen = {**waits(50.0, worker_ms=200.0, collate_ms=0.0), "raw": {"worker_ms": worker_ms, "wait_ms": 10.0}}
         ladder = {"device": 50.0, "host": 50.0, "worker": 50.0, "raw": raw, "baseline": 100.0}
         found = inside(10.0, load=10.0)
@@ -188,7 +188,7 @@ class TestDisagreement:
         assert levels == ["proven", "intervened"]
 
     def test_no_less_than_the_training_process_needs(self) -> None:
-        """Workers that would be five times as fast do not make the loop so."""
+        """Workers that are five times as fast do not make the loop five times as fast."""
         assert codes(self.session(51.0, worker_ms=40.0)) == []
 
     def test_not_where_the_loop_does_not_wait(self) -> None:
@@ -208,7 +208,7 @@ class TestDisagreement:
 
 
 class TestForeignLoad:
-    """Cores that are in use by others."""
+    """Cores used by other processes."""
 
     def found(
         self, busy: float, used: float | None = 4.0, cores: int | None = 16, quota: float | None = None
@@ -234,7 +234,7 @@ class TestForeignLoad:
         assert "foreign-load" in self.found(1.5, used=1.0, cores=2)
 
     def test_not_under_a_quota(self) -> None:
-        """What others do on other cores takes nothing from it."""
+        """Other processes on other cores take nothing from the quota."""
         assert self.found(9.0, quota=8.0) == []
 
     def test_not_without_the_figures(self) -> None:
@@ -243,7 +243,7 @@ class TestForeignLoad:
 
 
 class TestHeavyTail:
-    """Slow samples matter where batches that are ready wait behind them."""
+    """Slow samples matter if ready batches wait behind them."""
 
     def session(self, stalled: float, p99: float = 90.0, slowest: list[Slow] | None = None) -> Session:
         session = make(climbing(warm=30.0), evidence={"baseline": {"wait_ms": 40.0, "stalled_ms": stalled}})
@@ -302,7 +302,7 @@ class TestVaryingSizes:
 
 
 class TestVaryingSteps:
-    """The same batch takes the same time again; another batch takes another."""
+    """Steps on one batch take the same time; steps on different batches do not."""
 
     def session(self, *steps: BatchStep) -> Session:
         session = make(climbing(raw=30.0))

@@ -1,4 +1,4 @@
-"""Two runs held against each other: what changed, how sure that is, and what makes it no comparison."""
+"""Two runs compared: what changed, how certain that is, and when runs do not compare."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ class TestRungs:
 
     @pytest.mark.parametrize("cost, significant", [(27.0, False), (10.0, True)])
     def test_one_window(self, cost: float, significant: bool) -> None:
-        """It may be off by what such windows are known to differ by."""
+        """Its error is the known difference between such windows."""
         one, many = (rung(runs(BEFORE, climbing(raw=cost), rounds=rounds), "baseline") for rounds in (1, 5))
         assert one.significant is significant
         assert many.significant
@@ -104,7 +104,7 @@ class TestStages:
         assert one.change.value == pytest.approx(-20.0, abs=1.0)
 
     def test_measured_together_with_another(self) -> None:
-        """Without the rung between them, loading and transforms are one: there is nothing like it on the other side."""
+        """Without the rung between them, loading and transforms are one piece, which the other side does not have."""
         one = stage(runs(without(BEFORE, "raw"), AFTER), "load")
         assert (one.change, one.significant, one.alone) == (None, False, False)
         assert one.before is not None and one.after is not None
@@ -240,7 +240,7 @@ class TestCommand:
 
     @pytest.mark.parametrize("percent, code", [(20, 3), (30, 0)])
     def test_a_gate(self, main: Main, files: tuple[Path, Path], percent: int, code: int) -> None:
-        """The other way round the loop makes 25 % fewer steps."""
+        """With the files exchanged, the loop makes 25 % fewer steps."""
         before, after = files
         left, _, err = main("compare", "--fail-over", percent, after, before)
         assert left == code

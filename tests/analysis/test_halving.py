@@ -1,4 +1,4 @@
-"""The race of loader settings: who stays, who wins, and that neither drift nor chance decides; by made-up rates."""
+"""The race of loader settings with simulated rates: who stays, who wins, and that neither drift nor chance decides."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ BASE = 100.0
 
 
 def entered(workers: Sequence[int]) -> Session:
-    """A session in which loaders with so many workers are to be tried."""
+    """A session in which loaders with these numbers of workers are to be tried."""
     return Session(knobs=Knobs([LoaderSettings(count, 2) for count in workers]))
 
 
 def raced(gains: Sequence[float], rounds: int, noise: float = 0.0, seed: int = 3, drift: float = 0.0) -> Session:
-    """So many rounds in which settings with 2, 3, ... workers make so many times the steps, and all stay to the end."""
+    """Add ``rounds`` in which settings with 2, 3, ... workers reach these speedups, and all stay to the end."""
     session, draw = entered(range(2, 2 + len(gains))), random.Random(seed)
     for round_ in range(7, 7 + rounds):
         machine = 1.0 + drift * (round_ - 7)
@@ -34,7 +34,7 @@ def raced(gains: Sequence[float], rounds: int, noise: float = 0.0, seed: int = 3
 
 
 def run(gains: Sequence[float], noise: float, seed: int, most: int = 20) -> Session:
-    """A whole race, by the rounds that it asks for."""
+    """Run a whole race, round by round as it asks for them."""
     session, draw = entered(range(2, 2 + len(gains))), random.Random(seed)
     for round_ in range(1, most):
         for rung in next_settings(session):
@@ -96,7 +96,7 @@ class TestWhoWins:
         assert found.speedup is not None and found.speedup.low < 2.0 < found.speedup.high
 
     def test_the_cheaper_of_those_that_are_about_as_fast(self) -> None:
-        """What three workers more bring is not worth a change."""
+        """The gain of three more workers is not worth a change."""
         session = raced([1.98, 2.0, 2.02], FIRST_LOOK, noise=0.001)
         found = best(session)
         assert found is not None and found.settings.num_workers == 2
@@ -117,7 +117,7 @@ class TestWhoWins:
         assert arms(session)[0].rounds == FIRST_LOOK - 1 and best(session) is None
 
     def test_the_best_of_many_needs_a_clearer_lead(self) -> None:
-        """The very same windows of one setting, alone and among six."""
+        """The same windows of one setting, alone and among six."""
         alone = raced([1.15], FIRST_LOOK, noise=0.035, seed=9)
         assert arms(alone)[0].pays
         among = Session(windows=list(alone.windows), knobs=Knobs([LoaderSettings(2 + k, 2) for k in range(6)]))
@@ -135,7 +135,7 @@ class TestWhoWins:
 
 
 class Machine:
-    """Runs a race on a clock of its own, and slows down all the while."""
+    """Runs a race on a simulated clock and slows down all the time."""
 
     def __init__(self, session: Session, gains: Sequence[float], slowing: float) -> None:
         self.seconds = 0.0
@@ -166,7 +166,7 @@ class Machine:
 
 @pytest.mark.parametrize("slowing", [0.0, 0.03])
 def test_drift_does_not_decide(slowing: float) -> None:
-    """The machine becomes slower and slower, by more than what any of the settings gains."""
+    """The machine slows down by more than any setting gains."""
     session = entered([2, 4, 8])
     machine = Machine(session, [1.0, 1.3, 1.1], slowing)
     machine.race()

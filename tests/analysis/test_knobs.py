@@ -1,9 +1,9 @@
-"""Other loader settings: which are tried and why, what there is memory for, and what is recommended of them."""
+"""Other loader settings: which are tried and why, which fit into memory, and which are recommended."""
 
 from __future__ import annotations
 
 import io
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -53,7 +53,7 @@ def starved(workers: int = 4, ladder: Any = STARVED, seen: Any = BUSY, **more: A
 
 
 def small(made: float = 0.87, **more: Any) -> Session:
-    """Batches that are handed over in 7.6 ms and made in so many; the device needs 2 ms for one."""
+    """Batches are handed over in 7.6 ms and made in ``made`` ms; the device needs 2 ms for one."""
     ladder = {"device": 2.0, "host": 2.2, "worker": 9.8, "sample": 9.9, "raw": 9.9, "warm": 10.0, "baseline": 10.0}
     return starved(4, ladder, {**BUSY, "worker_ms": made, "wait_ms": 7.7}, **more)
 
@@ -64,7 +64,7 @@ def proposed(session: Session) -> list[tuple[int, int | None, bool]]:
 
 class TestCandidates:
     def test_more_workers(self) -> None:
-        """As many as the loop needs, between them and the present number, and all cores."""
+        """The number that the loop needs, a number between that and the present one, and one worker per core."""
         assert proposed(starved()) == [(10, 2, False), (6, 2, False), (16, 2, False)]
 
     def test_with_the_steps_that_the_model_expects(self) -> None:
@@ -80,7 +80,7 @@ class TestCandidates:
 
     def test_none_where_all_cores_are_used(self) -> None:
         found = candidates(starved(environment={"cores": 4}))
-        assert found.settings == () and found.why_not == "nothing that was measured speaks for other settings"
+        assert found.settings == () and found.why_not == "no measurement suggests other settings"
 
     def test_a_loader_without_workers(self) -> None:
         session = starved(0, without(STARVED, "worker"), {**BUSY, "worker_ms": 69.0}, absent=["worker"])
@@ -115,7 +115,7 @@ class TestCandidates:
         assert not [one for one in proposed(small(made)) if one[0] == 0]
 
     def test_some_where_it_would_hardly_be_sooner(self) -> None:
-        """By less than 5 % of a step."""
+        """The difference is less than 5 % of a step."""
         assert not [one for one in proposed(small(7.2)) if one[0] == 0]
         assert proposed(small(7.0)) == [(0, None, False)]
 
@@ -159,7 +159,7 @@ class TestCandidates:
 
 
 class TestMakesWay:
-    """The ladder leaves the last third of its time to a trial once its verdict stands."""
+    """The ladder leaves the last third of its time to a trial once the verdict is known."""
 
     def test_what_is_left_open_are_small_stages(self) -> None:
         assert makes_way(starved())
@@ -196,8 +196,8 @@ class TestMemory:
     def test_shared_memory_is_small_in_containers(self) -> None:
         found = left_out(self.settings(2, 4), Memory(0, 10 * 2**20, 16 * GIB, 64 * 2**20))
         assert found == {
-            0: "40 MiB of batches would lie ready, and 64 MiB of shared memory are free",
-            1: "80 MiB of batches would lie ready, and 64 MiB of shared memory are free",
+            0: "40 MiB of batches would be queued, and 64 MiB of shared memory are free",
+            1: "80 MiB of batches would be queued, and 64 MiB of shared memory are free",
         }
 
     def test_limit_of_the_control_group(self, tmp_path: Path) -> None:
@@ -229,7 +229,7 @@ def tried(
     session: Session | None = None,
     **more: Any,
 ) -> Session:
-    """A starved loop that was tried with these settings, which made so many times the steps of the loader as it is."""
+    """A starved loop after a trial of these settings, with these speedups over the unmodified loader."""
     session = session or starved(**more)
     session.knobs = Knobs(list(settings))
     for round_ in range(20, 20 + rounds):
@@ -256,8 +256,8 @@ class TestRecommended:
         assert one.measured is not None and one.measured.value == pytest.approx(2.2, rel=0.01)
         assert one.predicted is not None and one.predicted.value == pytest.approx(120 / 51, rel=0.01)
         assert one.evidence == [
-            "measured in 8 rounds beside the loader as it is: 18.3 steps/s instead of 8.32",
-            "measured beside it: num_workers=6 1.4x (1.4 to 1.41)",
+            "measured in 8 rounds against the unmodified loader: 18.3 steps/s instead of 8.32",
+            "also measured: num_workers=6 1.4x (1.4 to 1.41)",
         ]
         assert one.how == "num_workers=10 in the DataLoader that is iterated at train.py:10"
 
@@ -292,7 +292,7 @@ class TestRecommended:
         assert not {"fewer-workers", "num-workers", "prefetch-factor"} & {*advice(session)}
 
     def test_no_workers_to_keep(self) -> None:
-        """torch refuses to keep workers where there are none."""
+        """torch refuses ``persistent_workers`` without workers."""
         arm = LoaderSettings(0, startup=3.0)
         assert "persistent" not in advice(tried([arm], [3.0], session=small(length=100)))["no-workers"].how
         kept = tried([arm], [3.0], session=small(length=100, persistent=True))
@@ -306,7 +306,7 @@ class TestRecommended:
         assert advice(tried([LoaderSettings(0)], [0.8]))["num-workers"].measured is None
 
     def test_none_at_all_says_nothing_of_fewer(self) -> None:
-        """Workers that are in the way: that none is worse does not tell of half of them."""
+        """Workers cause contention: that no workers are slower says nothing about half of them."""
         ladder = {**climbing(raw=30.0), "supply": 12.5}
         seen = {**BUSY, "worker_ms": 100.0, "wait_ms": 5.8}
         before = advice(starved(8, ladder, seen))["fewer-workers"]
@@ -336,7 +336,7 @@ class TestRecommended:
         assert advice(session)["num-workers"].evidence[-1] == "predicted, not tried: the ladder left no time for it"
 
     def test_pinning_alone_may_not_pay(self) -> None:
-        """Then it is copies that nobody waits for that are recommended, as a prediction."""
+        """Then asynchronous copies are recommended, as a prediction."""
         session = tried([LoaderSettings(4, 2, True)], [1.0], ladder={**climbing(host=20.0), "supply": 30.0})
         session.batch = BatchFacts(copy_ms=20.0, pinned_copy_ms=5.0)
         one = advice(session)["pin-memory"]
@@ -344,18 +344,20 @@ class TestRecommended:
         assert one.evidence[-1] == "predicted; pin_memory=True was tried and does not pay: 1x (0.999 to 1)"
 
     def test_measured_gains_take_their_place_in_the_order(self) -> None:
-        """By what was measured, however much more was predicted."""
+        """The measured gain counts, even if more was predicted."""
         found = diagnose_session(tried([TEN], [1.1])).recommendations
         gains = [(one.measured or one.predicted).value for one in found if one.measured or one.predicted]  # type: ignore[union-attr]
         assert gains == sorted(gains, reverse=True)
         assert "num-workers" in [one.id for one in found]
 
     def test_a_start_in_every_epoch_is_computed_beside_it(self) -> None:
-        """Windows hold no end of an epoch: what new workers cost there is told, and how to keep them."""
+        """Windows contain no end of an epoch, so the cost of starting workers there is computed."""
         slow = LoaderSettings(10, 2, startup=3.0)
         one = advice(tried([slow], [2.0], length=100))["num-workers"]
         assert one.how.startswith("num_workers=10, persistent_workers=True in the DataLoader")
-        assert one.evidence[-1].startswith("its workers take 3 s to a first batch, 30 ms for each of the 100 steps")
+        assert one.evidence[-1].startswith(
+            "its workers take 3 s until the first batch, 30 ms per step in an epoch of 100"
+        )
         assert "persistent_workers" not in advice(tried([slow], [2.0], length=10_000))["num-workers"].how
         assert "persistent_workers" not in advice(tried([slow], [2.0], length=100, persistent=True))["num-workers"].how
 
@@ -426,7 +428,7 @@ class TestRungs:
         assert ordered(names)[:3] == ["transform:1", "baseline", "supply"]
 
     def test_the_ladder_knows_nothing_of_them(self) -> None:
-        """The machine may have been faster or slower by then."""
+        """The machine may have become faster or slower meanwhile."""
         session = tried([TEN], [2.0])
         for window in session.windows:
             window.seconds *= 3 if window.round >= 20 else 1
@@ -446,25 +448,16 @@ class TestRungs:
 class TestAskedFor:
     """``analyze`` and ``demo`` try other settings unless told not to."""
 
-    @pytest.fixture
-    def requests(self, monkeypatch: pytest.MonkeyPatch) -> list[Request]:
-        found: list[Request] = []
-
-        def analyze_script(request: Request, progress: Any) -> Session:
-            found.append(request)
-            return make(FLAT)
-
-        monkeypatch.setattr("pipediag.host.passes.analyze_script", analyze_script)
-        return found
-
-    @pytest.mark.parametrize(("options", "tried"), [((), True), (("--no-knobs",), False)])
-    def test_analyze(self, main: Main, requests: list[Request], options: tuple[str, ...], tried: bool) -> None:
-        assert main("analyze", *options, "train.py")[0] == 0
+    @pytest.mark.parametrize(
+        ("command", "tried"),
+        [(("analyze", "train.py"), True), (("analyze", "--no-knobs", "train.py"), False), (("demo",), True)],
+    )
+    def test_commands(
+        self, main: Main, analyzed: Callable[[Session], list[Request]], command: tuple[str, ...], tried: bool
+    ) -> None:
+        requests = analyzed(make(FLAT))
+        assert main(*command)[0] == 0
         assert [request.knobs for request in requests] == [tried]
-
-    def test_demo(self, main: Main, requests: list[Request]) -> None:
-        assert main("demo")[0] == 0
-        assert [request.knobs for request in requests] == [True]
 
 
 def test_progress_names_what_is_set(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,4 +1,4 @@
-"""The windows of a session as the analysis reads them: which are left out, what is the ceiling, how long is waited."""
+"""A session's windows as the analysis reads them: which are left out, the ceiling, the share of waiting."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from ..made import blocks, climbing, make, waits
 
 
 def session_of(**rungs: Sequence[float]) -> Session:
-    """A window for each of these milliseconds a step, by rung, one a round."""
+    """A session with one window per round for each of these milliseconds per step, by rung."""
     session = make({})
     for rung, times in rungs.items():
         session.windows += [Window(rung, round_, 10, ms / 100) for round_, ms in enumerate(times)]
@@ -23,14 +23,14 @@ def session_of(**rungs: Sequence[float]) -> Session:
 
 
 def with_workers(session: Session, *took: float) -> Session:
-    """What the workers took for a batch under the baseline, window by window."""
+    """Set the workers' milliseconds for a batch in each baseline window."""
     for window, ms in zip(session.windows_of("baseline"), took, strict=True):
         window.evidence["worker_ms"] = ms
     return session
 
 
 class TestWarmUp:
-    """A training begins unlike it goes on: the first window is left out where it shows."""
+    """The start of a training is untypical: slow first windows are left out."""
 
     def test_workers_that_were_slow_at_first(self) -> None:
         session = with_workers(session_of(device=[50, 50, 50], baseline=[130, 100, 102]), 400, 300, 306)
@@ -40,7 +40,7 @@ class TestWarmUp:
         assert ladder.evidence("baseline")["worker_ms"] == 303
 
     def test_it_is_the_workers_time_that_counts_under_the_baseline(self) -> None:
-        """The loop's own pace depends on what lay ready."""
+        """The loop's pace depends on how many batches were queued."""
         slow_loop = with_workers(session_of(device=[50, 50], baseline=[200, 100]), 300, 300)
         assert LadderView(slow_loop).windows("baseline") == 2
         not_seen = session_of(device=[50, 50], baseline=[200, 100])
@@ -58,7 +58,7 @@ class TestWarmUp:
         assert ladder.windows(rung) == left
 
     def test_slower_than_is_usual_later(self) -> None:
-        """Else it is no warming up, but how much they differ."""
+        """Otherwise it is no warm-up, but the usual difference between windows."""
         session = with_workers(session_of(device=[59.9, 50, 59], baseline=[130, 100, 130]), 400, 300, 390)
         assert (LadderView(session).windows("device"), LadderView(session).windows("baseline")) == (3, 3)
 
@@ -80,12 +80,12 @@ class TestWarmUp:
         assert (LadderView(session).windows("device"), LadderView(session).windows("baseline")) == (1, 1)
 
     def test_of_other_rungs_none(self) -> None:
-        """They come later, and depend on the workers."""
+        """They come later and depend on the workers."""
         ladder = LadderView(session_of(device=[50, 50], worker=[90, 60], raw=[120, 80], baseline=[100, 100]))
         assert (ladder.windows("worker"), ladder.windows("raw")) == (2, 2)
 
     def test_what_is_left_out_is_in_no_number(self) -> None:
-        """A cold start under the cache hides that the loop starves, and one of the workers invents it."""
+        """A cold start under the cache hides starvation, and a cold start of the workers fakes it."""
         cold = with_workers(session_of(device=[99, 50, 50], baseline=[100, 100, 100]), 300, 300, 300)
         starved = diagnose_session(cold).verdict.starved
         assert starved is not None and starved.value == pytest.approx(0.5)
@@ -106,7 +106,7 @@ class TestWarmUp:
 
 
 class TestCeiling:
-    """How fast the loop is without its input: the fastest of what it was fed in this process."""
+    """The loop's speed without input cost: the fastest rung cached in this process."""
 
     def test_the_device_as_a_rule(self) -> None:
         assert LadderView(make(climbing(host=5.0), noise=0.0)).ceiling == "device"
@@ -118,7 +118,7 @@ class TestCeiling:
         assert verdict.starved is not None and verdict.starved.value == pytest.approx(0.5)
 
     def test_not_what_workers_feed(self) -> None:
-        """They may have been in another's way, or have had a lucky hour."""
+        """They may have had contention or a lucky moment."""
         session = session_of(device=[60, 60], worker=[50, 50], sample=[55, 55], baseline=[100, 100])
         assert LadderView(session).ceiling == "device"
 
@@ -132,7 +132,7 @@ class TestCeiling:
 
 
 class TestWaited:
-    """How surely the share of a step that the loop waits is known."""
+    """The interval of the share of a step in which the loop waits."""
 
     def arm(self, session: Session) -> float:
         waited = LadderView(session).waited("baseline")
@@ -157,7 +157,7 @@ class TestWaited:
 
     @pytest.mark.parametrize("wait, most", [(0.0, 0.001), (1.0, 0.01), (99.0, 0.01), (100.0, 0.001)])
     def test_what_is_nearly_nothing_or_all_is_known_well(self, wait: float, most: float) -> None:
-        """The loop's own part is quiet: the step varies by as much of it as is wait."""
+        """The loop's own part has little noise: the step varies with its share of waiting."""
         waited = LadderView(make({"baseline": 100.0}, rounds=1, noise=0.0, evidence=waits(wait))).waited("baseline")
         assert waited is not None and waited.high - waited.low <= 2 * most
 
@@ -177,7 +177,7 @@ class TestWaited:
 
 
 class TestCopies:
-    """Copying cached items is no part of training, and takes no longer than the loop waits for it."""
+    """Copying cached items is not part of training, and takes no longer than the loop waits."""
 
     @pytest.mark.parametrize("wait, left", [(None, 80.0), (30.0, 80.0), (4.0, 86.0), (0.0, 90.0)])
     def test_at_most_what_is_waited(self, wait: float | None, left: float) -> None:

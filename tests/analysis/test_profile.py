@@ -1,4 +1,4 @@
-"""The heaviest parts of recorded steps, how they are reported, and how a profile that is not there is told."""
+"""The heaviest parts of recorded steps, and reports of a profile or of why there is none."""
 
 from __future__ import annotations
 
@@ -163,7 +163,7 @@ def test_it_is_told_while_it_is_done() -> None:
 class TestPasses:
     @pytest.mark.parametrize("file", ["", "/x/trace.json"])
     def test_a_script_that_ends_too_early(self, monkeypatch: pytest.MonkeyPatch, tmp_path: Any, file: str) -> None:
-        """What was asked for and is not there has a reason."""
+        """If a requested profile is missing, the report says why."""
         script = tmp_path / "train.py"
         script.touch()
         plans: list[Plan] = []

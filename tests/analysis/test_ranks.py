@@ -1,4 +1,4 @@
-"""One session of the sessions of a job's ranks."""
+"""Merging the sessions of a job's ranks."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ LADDER = climbing(host=2.0, worker=1.0, raw=12.0, warm=33.0, baseline=9.0)
 
 
 def one(rank: int, worker_ms: float = 200.0, wait_ms: float = 1.0, size: int = 4, **more: Any) -> Session:
-    """A rank's own session; the cores 0 to 15 are common to all."""
+    """A rank's own session; all ranks share the cores 0 to 15."""
     seen = waits(wait_ms, 0.4, worker_ms=worker_ms, cores_used=3.0, cores_busy=13.0)
     session = make(LADDER, evidence=seen, seed=rank, **{"workers": 4, **more})
     place = {"local_rank": rank, "device": f"cuda:{rank}", "cpus": 16, "cores": 16.0, "affinity": "0-15"}
@@ -41,7 +41,7 @@ def one(rank: int, worker_ms: float = 200.0, wait_ms: float = 1.0, size: int = 4
 
 
 def of(**worker_ms: float) -> dict[int, Session]:
-    """Sessions of ranks by their number, as r0, r1, ..., with a worker's milliseconds for a batch."""
+    """Sessions by rank, given as r0, r1, ... with a worker's milliseconds for a batch."""
     return {int(name[1:]): one(int(name[1:]), ms) for name, ms in worker_ms.items()}
 
 
@@ -89,7 +89,7 @@ def test_the_job_waits_as_long_as_the_rank_that_waits_longest() -> None:
 
 
 def test_a_ladder_without_baseline_is_split_by_that_wait() -> None:
-    """Transfer is not charged with what one rank waits for the other's input."""
+    """Transfer does not include one rank's wait for the other's input."""
     sessions = {}
     for rank, waited in ((0, 0.04), (1, 0.62)):
         session = sessions[rank] = one(rank)

@@ -1,4 +1,4 @@
-"""Every rule on a session where it has to fire, and on one where it must not; what is said, and in which order."""
+"""Every rule on sessions where it must fire and where it must not; texts and order of the recommendations."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def starved(within: Inside | None = None, seen: Mapping[str, float] = BUSY, **mo
 
 
 def advice(session: Session) -> dict[str, Recommendation]:
-    """What is recommended, by id; every rule's words are looked at on the way."""
+    """Return the recommendations by id; check the texts of every rule on the way."""
     diagnosis = diagnose_session(session)
     json.dumps(diagnosis.to_dict(), allow_nan=False)
     for one in diagnosis.recommendations:
@@ -78,7 +78,7 @@ class TestOffload:
         assert one.measured is None
 
     def test_the_end_of_the_chain(self) -> None:
-        """The user's own stays, with all before it."""
+        """The user's own transform stays, with everything before it."""
         found = torchvisions(inside(4.0, 2.0, 2.0, load=2.0), "RandomCrop", "Mine", "Normalize")
         found.links[1].origin = "aug"
         one = advice(starved(found))["offload"]
@@ -96,7 +96,7 @@ class TestOffload:
 
     @pytest.mark.parametrize("name", ["RandomApply", "Lambda", "RandomChoice"])
     def test_what_holds_others_may_stay(self, name: str) -> None:
-        """Both ends of what may happen are in the interval."""
+        """The interval covers both cases."""
         sure = advice(self.chain("RandomAffine", "Normalize"))["offload"].predicted
         one = advice(self.chain(name, "Normalize"))["offload"]
         assert name in one.title
@@ -315,7 +315,7 @@ class TestCollate:
         one = advice(self.session(200.0))["collate"]
         assert (one.title, one.stage) == ("Make pad cheaper", "collate")
         assert one.evidence[0].startswith("pad (data.py:60) takes a worker 200 ms a batch, 50 % of its time")
-        assert one.evidence[1] == "the largest tensor that comes of it is batch[0] (float32, 64x4096, 1.05 MB)"
+        assert one.evidence[1] == "the largest tensor that it makes is batch[0] (float32, 64x4096, 1.05 MB)"
         assert one.predicted is not None
         assert one.predicted.value == pytest.approx(400 / 300)
 
@@ -669,10 +669,8 @@ class TestPrefetch:
         session.tail = Tail(400, 3.0, 60.0)
         one = advice(session)["prefetch-factor"]
         assert one.title == "prefetch_factor=4 instead of 2"
-        assert one.evidence[0].startswith(
-            "the loop by itself takes 50.4 ms a step and the loader by itself 30 ms a batch"
-        )
-        assert "15 ms of each step go into a wait for one batch while later ones are ready" in one.evidence
+        assert one.evidence[0].startswith("the loop alone takes 50.4 ms a step and the loader alone 30 ms a batch")
+        assert "the loop waits 15 ms of each step for one batch while later ones are ready" in one.evidence
         assert "a sample takes 3 ms (median) to 60 ms (99th percentile)" in one.evidence
         assert one.predicted is not None
         assert one.predicted.value == pytest.approx(70 / 55)
@@ -708,10 +706,10 @@ class TestPersistentWorkers:
         one = advice(session)["persistent-workers"]
         assert one.stage == "startup"
         assert one.evidence == [
-            "every epoch of 100 batches begins with 5 s until the first batch: 60 ms for each step, beside 100 ms of "
-            "the step itself",
+            "every epoch of 100 batches begins with 5 s until the first batch: 60 ms per step, in addition to 100 ms "
+            "for the step itself",
             "the workers take 4 s of that to get ready",
-            "ending the workers of the epoch before takes 1 s more",
+            "ending the previous epoch's workers takes another 1 s",
             "computed from these times, not tried: no steady window includes the time between epochs",
         ]
         assert one.predicted is not None
@@ -749,7 +747,7 @@ class TestThreads:
         one = advice(self.session())["threads"]
         assert one.stage == "contention"
         assert one.evidence[:2] == [
-            "4 workers of 8 threads (opencv) and 1 of the training process share 8 cores",
+            "4 workers with 8 opencv threads each and the training process with 1 thread share 8 cores",
             "a worker waits for a core 40 % of its time",
         ]
         assert one.how == "cv2.setNumThreads(1) in the worker_init_fn"
@@ -815,8 +813,8 @@ class TestMoreCores:
         one = advice(session)["more-cores"]
         assert one.title == "About 9 CPU cores instead of 5"
         assert one.evidence == [
-            "a batch takes the workers 400 ms of CPU time and the loop can take one every 51 ms: 7.84 cores, beside 1 "
-            "for the training process and others"
+            "a batch takes the workers 400 ms of CPU time and the loop can take one every 51 ms: 7.84 cores, in "
+            "addition to 1 for the training process and others"
         ]
         assert "num_workers=8" in one.how
         assert one.predicted is not None
@@ -940,7 +938,7 @@ class TestModel:
 
 
 class TestOrder:
-    """The largest gain first; what is not worth it left out."""
+    """The largest gain comes first; changes that are not worthwhile are left out."""
 
     def gains(self, diagnosis: Diagnosis) -> list[float]:
         told = [one.gain for one in diagnosis.recommendations]
@@ -962,7 +960,7 @@ class TestOrder:
         assert ids[:2] == ["num-workers", "offload"]
 
     def test_below_the_gate_is_left_out(self) -> None:
-        """All that the input pipeline costs is less than what a change is worth."""
+        """The whole input pipeline costs less than a worthwhile change would gain."""
         within = torchvisions(inside(4.0, 4.0), "RandomCrop", "Normalize")
         session = make(climbing(raw=1.0), noise=0.0, evidence={"baseline": BUSY}, inside=within)
         assert set(advice(session)) == {"model"}
@@ -975,7 +973,7 @@ class TestOrder:
         st.integers(0, 20),
     )
     def test_of_anything(self, ladder: dict[str, float], rounds: int, workers: int, seed: int) -> None:
-        """Whatever was measured: recommendations in order, or the reason why there are none."""
+        """For any measurement: recommendations in order, or the reason why there are none."""
         within = torchvisions(inside(4.0, 1.0, 2.0), "Resize", "RandomApply", "Normalize")
         leaves = [leaf(levels=256, low=0.0, high=1.0), leaf("[1]", read=False, padding=Padding(0.0, 0.5))]
         more: dict[str, Any] = {"evidence": {"baseline": BUSY}, "inside": within, "leaves": leaves, "startups": [3.0]}
@@ -999,7 +997,7 @@ class TestNothingToGain:
         )
 
     def test_transforms_are_one_cost(self) -> None:
-        """Each of them costs less than the loading, and all of them more."""
+        """Each transform costs less than loading, all together cost more."""
         seen = waits(1.6, worker_ms=240.0, collate_ms=0.0)
         session = make(climbing(raw=1.0), noise=0.0, evidence=seen, inside=inside(1.0, 1.0, 1.0, load=1.5))
         assert self.told(session).endswith("and transform costs most with 1.07 ms.")

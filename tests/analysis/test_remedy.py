@@ -1,4 +1,4 @@
-"""Whether a remedy pays, from the windows alone; when its trial ends; and how reports tell."""
+"""Whether a remedy pays, when its trial ends, and what reports say about it."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def tried(ratio: float, rounds: int, noise: float = 0.0, remedy: Remedy | None =
 
 
 def then_handed(session: Session, ratio: float, rounds: int, **remedy: Any) -> Session:
-    """The same, and then a trial of the hand-off alone."""
+    """Add a trial of the hand-off alone."""
     session.handoff = Remedy(device="cuda:0", **remedy)
     session.rungs[HANDED_OVER] = Rung(HANDED_OVER)
     first = 1 + max(w.round for w in session.windows)
@@ -134,7 +134,7 @@ class TestNextTrial:
         assert next_trial(tried(ratio, looks, noise=0.001)) == []
 
     def test_between_two_looks_it_goes_on(self) -> None:
-        """Five rounds tell more than four, but whoever looks at every one lets chance have its way."""
+        """Five rounds say more than four, but a look after every round would multiply chance errors."""
         session = tried(1.0, 0)
         for round_, gain in enumerate((1.2, 0.95, 1.1, 1.0, 3.0), 100):
             assert next_trial(session) == ["baseline", REMEDIED]
@@ -142,7 +142,7 @@ class TestNextTrial:
         assert next_trial(session) == ["baseline", REMEDIED]
 
     def test_a_gain_that_shows_in_every_round_is_kept(self) -> None:
-        """Recorded: 1.35, 1.38 and 1.71 times as fast. That the rounds differ is no reason against it."""
+        """Recorded speedups: 1.35, 1.38 and 1.71. Differences between rounds are no reason to reject."""
         session = tried(1.0, 0)
         for round_, gain in enumerate((1.35, 1.38, 1.71), 100):
             session.windows += [Window("baseline", round_, 10, 1.0), Window(REMEDIED, round_, 10, 1 / gain)]
@@ -153,7 +153,7 @@ class TestNextTrial:
         assert came.speedup.low > LEAST
 
     def test_seldom_pays_by_chance(self) -> None:
-        """With no gain at all, and the interval looked at again and again."""
+        """There is no gain at all, and the interval is looked at again and again."""
         fooled = 0
         for seed in range(60):
             session, draw = tried(1.0, 0), random.Random(seed)
@@ -167,7 +167,7 @@ class TestNextTrial:
 
 
 def test_the_ladder_knows_nothing_of_the_trial() -> None:
-    """The machine may have been faster or slower by then."""
+    """The machine may have become faster or slower meanwhile."""
     session = tried(2.0, 8, after=500.0)
     assert LadderView(session).ms("baseline").value < 120
     assert LadderView(session).ms(REMEDIED).value == 250.0
@@ -234,7 +234,7 @@ class TestHandOff:
         ]
 
     def test_reports_name_it(self) -> None:
-        """And how to keep it: without a plan, ``run`` would not hand over alone."""
+        """Reports also say how to keep it: without a plan, ``run`` would not use the hand-off alone."""
         session = then_handed(tried(0.7, 8), 1.3, 8, edit=Edit(why_not="loader is made in a library"))
         text = " ".join(render_terminal(diagnose_session(session)).split())
         assert text.index(f"{HAND_OFF}; it pays: 1.3 times the steps") < text.index(
@@ -265,7 +265,7 @@ class TestHandOff:
 
 class TestDecoding:
     def decoded(self, exact: float, ratio: float, rounds: int = 8, **remedy: Any) -> Session:
-        """The offload, and then a trial of it with JPEGs decoded on the device."""
+        """A trial of the offload, then one with JPEGs decoded on the device too."""
         session = tried(exact, 8, remedy=whole())
         session.decoded = whole(**remedy)
         session.decoded.proof = Proof(passed=True, samples=64, apart=[Apart(DECODING, 64, 1.0, 1e-4, levels=True)])

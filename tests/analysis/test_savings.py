@@ -1,4 +1,4 @@
-"""What a speedup brings: time and money from the step and the loader's length, workers from how busy they are."""
+"""What a speedup brings: time and money from the step and the loader's length, workers from their load."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ class TestRecommendations:
         assert other is not None and other.same_machine
 
     def test_the_start_of_an_epoch(self) -> None:
-        """10 s for 1000 steps of 50 ms: kept workers spare all but a second."""
+        """10 s for 1000 steps of 50 ms: persistent workers save all but a second."""
         session = make(climbing(), noise=0.0, startups=[Startup(10.0, ready=9.0), Startup(10.0, ready=9.0)])
         found = advised(session)["persistent-workers"]
         steps = LadderView(session).ms("baseline").value
@@ -105,7 +105,7 @@ def tried(
     lacks: str = "",
     **more: Any,
 ) -> Session:
-    """A loop that twelve workers hold up, 100 ms a step; then ``rounds`` under a remedy, with ``busy`` cores' work."""
+    """A loop of 100 ms a step that twelve workers limit; then ``rounds`` under a remedy, with ``busy`` cores in use."""
     today = {"baseline": {"worker_ms": 1200.0, "worker_cpu": 1.0 - blocked, "worker_blocked": blocked}}
     session = make(climbing(raw=50.0), workers=12, noise=0.0, evidence=today, **more)
     session.remedy, session.rungs[REMEDIED] = Remedy(device="cuda:0"), Rung(REMEDIED)

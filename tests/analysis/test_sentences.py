@@ -1,4 +1,4 @@
-"""The answer in one line while it is still being measured."""
+"""The interim result in one line."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def test_nothing_before_the_loop_was_seen_to_wait() -> None:
 
 
 def test_from_the_first_steps() -> None:
-    """Twelve of them, before any window: of 100 ms each, half is waiting."""
+    """Twelve steps of 100 ms before any window, half of it waiting."""
     session = make({}, workers=4, observed=[Observed(4, 0.4, 0.2)] * 3)
     assert so_far(session) == WAITS
 
@@ -27,7 +27,7 @@ def test_from_the_first_steps() -> None:
     "workers, every", [(4, "its 4 workers make a batch every 30 ms"), (1, "its worker makes a batch every 120 ms")]
 )
 def test_how_fast_the_workers_are(workers: int, every: str) -> None:
-    """At first the loop lives on batches that were made while its first step took its time, and hardly waits at all."""
+    """At first the loop consumes batches queued during its slow first step, and hardly waits."""
     session = make({}, workers=workers, observed=[Observed(4, 0.4, 0.0, worker_ms=120.0)] * 3)
     text = so_far(session)
     assert text == f"the loop waits for data 0 % of each step of 100 ms, {every}"

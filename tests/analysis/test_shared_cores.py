@@ -11,7 +11,7 @@ from pipediag.session import Rank
 def ranks(
     count: int, workers: int, cores: float, affinity: tuple[str, ...] = ("",), cpus: int = 64, hosts: int = 1
 ) -> list[Rank]:
-    """So many ranks; their affinities repeat, host by host."""
+    """``count`` ranks; their affinities repeat, host by host."""
     return [
         Rank(
             n,
@@ -44,7 +44,7 @@ def grouped(found: list[Rank]) -> list[tuple[list[int], float]]:
 def test_groups_by_the_numbers_of_cores(
     affinity: tuple[str, ...], cores: float, expected: list[tuple[list[int], float]]
 ) -> None:
-    """Ranks share cores if any is common to them, by way of others too. A quota limits what they have together."""
+    """Ranks share cores if they have any in common, directly or through others. A quota limits the sum."""
     found = ranks(4, 2, cores, affinity)
     for rank in found:
         rank.cores = min(rank.cores, sum(1 for _ in _numbers(rank.affinity)))
@@ -73,7 +73,7 @@ def test_more_workers_than_cores() -> None:
     assert found is not None
     assert found.code == "more-workers-than-cores"
     assert found.message == "8 ranks x 15 workers on 64 cores: 120 workers and the ranks' own processes share them"
-    assert found.help == "7 workers for each rank would leave a core to every process"
+    assert found.help == "with 7 workers per rank, every process would have a core"
 
 
 def test_as_many_processes_as_cores_are_no_warning() -> None:
@@ -82,14 +82,14 @@ def test_as_many_processes_as_cores_are_no_warning() -> None:
 
 
 def test_ranks_with_cores_of_their_own() -> None:
-    """Eight ranks of eight cores and seven workers each are no more than there are; one more worker each is."""
+    """Eight ranks with eight cores and seven workers each fit; with one more worker each they do not."""
     apart = tuple(f"{8 * n}-{8 * n + 7}" for n in range(8))
     assert too_many(ranks(8, 7, 8.0, apart)) is None
     found = too_many(ranks(8, 8, 8.0, apart))
     assert found is not None
     assert found.message == (
-        "1 rank x 8 workers on 8 cores: 8 workers and the ranks' own processes share them; more than their cores have "
-        "7 other groups of ranks"
+        "1 rank x 8 workers on 8 cores: 8 workers and the ranks' own processes share them; 7 other groups of ranks "
+        "also have too few cores"
     )
 
 
@@ -101,7 +101,7 @@ def test_the_host_is_named_if_there_are_several() -> None:
 def test_few_cores() -> None:
     found = too_many(ranks(4, 1, 2.0, ("0-1",)))
     assert found is not None
-    assert found.help == "0.5 cores for each rank are few: use fewer ranks, or more cores"
+    assert found.help == "0.5 cores per rank are too few: use fewer ranks, or more cores"
 
 
 def test_nothing_to_say() -> None:
@@ -112,6 +112,6 @@ def test_nothing_to_say() -> None:
 
 
 def test_a_hostile_affinity_costs_nothing() -> None:
-    """Numbers may be as large as they like: ranges are compared, not listed."""
+    """Numbers may be large: ranges are compared, not listed."""
     found = ranks(2, 2, 8.0, ("0-999999999", "5"))
     assert grouped(found)[0][0] == [0, 1]

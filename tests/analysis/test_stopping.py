@@ -25,7 +25,7 @@ class TestEnough:
 
     @pytest.mark.parametrize("cost", [0.2, 30.0])
     def test_the_headline_is_made_sure(self, cost: float) -> None:
-        """Once might be chance: the loop as it is, and fed from the device."""
+        """One window of the baseline or ``device`` might be chance."""
         assert {"device", "baseline"} <= {*next_round(make(climbing(raw=cost), rounds=1))}
 
     def test_every_rung_gets_a_window(self) -> None:
@@ -53,7 +53,7 @@ class TestEnough:
         assert next_round(session) == []
 
     def test_straddling_the_gate(self) -> None:
-        """5 % of the step is 2.7 ms, and the cost of transforms about that."""
+        """The transforms cost about 2.7 ms, which is 5 % of the step."""
         assert next_round(make(climbing(raw=2.7), rounds=3, noise=0.01))
 
     def test_noise(self) -> None:
@@ -77,7 +77,7 @@ class TestEnough:
         assert next_round(session) == []
 
     def test_undecided_pairs_only(self) -> None:
-        """What varies is the worker rung: so much for the hand-off, and what the workers cost beyond it is theirs."""
+        """Only the rung ``worker`` varies, so only the hand-off is undecided."""
         session = make(climbing(worker=4.0, raw=30.0), rounds=3, noise=0.0)
         for window, wobble in zip(session.windows_of("worker"), (-3.0, 0.0, 3.0), strict=True):
             window.seconds += wobble * window.steps / 1000
@@ -105,7 +105,7 @@ class TestNothingToCompare:
 
 
 class TestRefused:
-    """What cannot be measured does not hold up what can."""
+    """Rungs that cannot be measured do not hold up the others."""
 
     def test_without_windows(self) -> None:
         session = make(without(climbing(warm=30.0), "raw"), rounds=3, unavailable={"raw": "not separable"})
@@ -119,7 +119,7 @@ class TestRefused:
 
 
 class TestControls:
-    """They stand beside the ladder, and one window of each is enough."""
+    """Controls are outside the ladder, and one window of each is enough."""
 
     def test_the_loader_alone_is_not_repeated(self) -> None:
         session = make(climbing(raw=30.0), rounds=3)
@@ -136,7 +136,7 @@ class TestControls:
 
 
 class TestWaits:
-    """Rounds that the loop's waiting and its workers' time ask for."""
+    """Rounds that follow from the loop's waiting and its workers' time."""
 
     LADDER: ClassVar = {"device": 50.0, "host": 50.0, "worker": 50.0, "sample": 50.0, "warm": 89.0, "baseline": 90.0}
 
@@ -160,14 +160,14 @@ class TestWaits:
         assert "raw" not in next_round(self.late(90.0, 2, made=60.0, wait=1.0))
 
     def test_storage_or_loading(self) -> None:
-        """Which of them it is depends on warm files being faster: once is chance."""
+        """Whether it is storage depends on faster warm files, and one window may be chance."""
         session = self.late(56.25, 3)
         session.inside = inside(1.0, load=15.0)
         session.windows = [w for w in session.windows if w.rung != "warm" or w.round < 1]
         assert next_round(session) == ["warm", "baseline"]
 
     def test_whether_workers_are_in_the_way(self) -> None:
-        """Of 81 ms it waits some 28, and needs 50.4 by itself: between are 2.6, or none, or 5."""
+        """Of 81 ms the loop waits about 28 and needs 50.4 itself: contention is 2.6 ms, more or less."""
         session = make(climbing(raw=30.0), rounds=2, noise=0.0, evidence=waits(28.0))
         for window, wait in zip(session.windows_of("baseline"), (23.0, 33.0), strict=True):
             window.evidence["wait_ms"] = wait
@@ -180,7 +180,7 @@ class TestWaits:
 
 
 def chained(*costs: float, cuts: tuple[int, ...] | None = None, rounds: int = 3, **more: object) -> Session:
-    """A chain whose links take training as much as they take the workers; cut at these places so far."""
+    """A chain whose links cost training as much as they cost the workers, cut at these places so far."""
     ladder = climbing(raw=sum(costs))
     return make(cut(ladder, costs, *cuts) if cuts else ladder, rounds=rounds, noise=0.0, inside=inside(*costs), **more)  # type: ignore[arg-type]
 
@@ -227,7 +227,7 @@ class TestCuts:
         assert cuts_of(session) == [2]
 
     def test_nothing_else_is_measured_again_for_it(self) -> None:
-        """What the links cost is known by the workers' time: their rungs say how fast the loop is without them."""
+        """The workers' time gives the links' costs; their rungs say how fast the loop is without them."""
         assert next_round(chained(1.0, 20.0, 1.0)) == ["transform:2", "transform:1"]
 
     def test_already_after_one_round(self) -> None:
@@ -294,7 +294,7 @@ class TestCuts:
 @settings(max_examples=50)
 @given(st.lists(st.floats(0.0, 20.0), min_size=1, max_size=9))
 def test_cutting_comes_to_an_end(costs: list[float]) -> None:
-    """As many rounds as are asked for; every range that takes a good part of a worker's time is then one link."""
+    """After all rounds asked for, every range with a large part of a worker's time is a single link."""
     cuts: tuple[int, ...] = ()
     for _ in range(12):
         session = chained(*costs, cuts=cuts)

@@ -1,4 +1,4 @@
-"""Which rank holds a job: planted jobs of noisy ranks, and single decisions by hand."""
+"""Which rank holds up a job: simulated jobs of noisy ranks, and single decisions by hand."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def _cores(count: int, late: int, seed: int) -> Job:
 
 
 def _samples(count: int, late: int, seed: int) -> Job:
-    """One rank has samples that take longer, so that the job is slower by four tenths."""
+    """One rank has samples that take longer, so that the job is 40 % slower."""
     return Job([42.0 if n == late else 25.0 for n in range(count)], [STEP] * count, seed=seed)
 
 
@@ -65,7 +65,7 @@ PLANTED: dict[str, tuple[Callable[[int, int, int], Job], str, int]] = {
 @pytest.mark.parametrize("count", [2, 3, 4, 8])
 @pytest.mark.parametrize("name", PLANTED)
 def test_every_planted_straggler_is_found(name: str, count: int) -> None:
-    """In each case with few trials, whichever rank it is."""
+    """Few trials suffice in each case, whichever rank it is."""
     planted, kind, most = PLANTED[name]
     for seed in SEEDS:
         late = (seed * 5 + 1) % count
@@ -80,18 +80,18 @@ def test_every_planted_straggler_is_found(name: str, count: int) -> None:
 @pytest.mark.parametrize("count", [2, 3, 4, 8])
 @pytest.mark.parametrize("pace", [20.0, 34.0, 60.0])
 def test_no_straggler_in_a_job_of_equals(count: int, pace: float) -> None:
-    """Whether its input is fast enough, a little too slow, or far too slow."""
+    """The input is fast enough, a little too slow, or far too slow."""
     for seed in SEEDS:
         job = _equal(count, pace, seed)
         trials = job.analyse()
         assert straggler_or_why_none(job.session)[0] is None, seed
-        assert straggler_or_why_none(job.session)[1].startswith("No rank holds the others: ")
+        assert straggler_or_why_none(job.session)[1].startswith("No rank holds up the others: ")
         assert trials <= 40, seed
 
 
 @pytest.mark.parametrize("count", [2, 3, 4, 8])
 def test_ranks_that_share_cores_do_not_hold_each_other(count: int) -> None:
-    """Feeding some of them leaves the others more cores, and so helps as much as feeding others."""
+    """Feeding some ranks leaves more cores to the others, so feeding any of them helps as much."""
     for seed in SEEDS:
         job = _equal(count, 90.0, seed, shared=True)
         job.analyse()
@@ -105,7 +105,7 @@ def test_two_of_eight() -> None:
         assert job.analyse() <= 10
         found = straggler_of(job.session)
         assert found is not None and (found.ranks, found.kind) == ((1, 6), "input")
-        assert found.sentence.startswith("Ranks 1 and 6 hold the job: fed from their caches, the job runs ")
+        assert found.sentence.startswith("Ranks 1 and 6 hold up the job: fed from their caches, the job runs ")
 
 
 def test_two_slower_devices_of_eight() -> None:
@@ -148,7 +148,7 @@ def answered(session: Session, ranks: Sequence[Rank], ms: Callable[[Change], flo
 
 
 def test_the_first_trials_of_a_slow_input() -> None:
-    """A plain trial, the slowest rank fed, then both in turn; at last the fastest rank fed, as a control."""
+    """A plain trial, the slowest rank fed, then both in turn; finally the fastest rank fed, as a control."""
     session, ranks, ms = exact([20, 60, 21, 22], [30] * 4)
     found, _ = answered(session, ranks, ms)
     assert found is not None and found.ranks == (1,)
@@ -169,8 +169,8 @@ def test_an_equal_job_that_starves_needs_one_pair_for_its_input() -> None:
         (every, ()), (every, (0,)), (every, (0,)), (every, ()), (every, (3,)), (every, (3,)), (every, ())
     ]  # fmt: skip
     assert why == (
-        "No rank holds the others: with ranks 0 and 1 fed from a cache, the job runs 1x as fast, and delays of ranks 0 "
-        "and 3 delay the whole job."
+        "No rank holds up the others: with ranks 0 and 1 fed from a cache, the job runs 1x as fast, and delaying "
+        "ranks 0 and 3 delays the whole job."
     )
 
 
@@ -195,8 +195,8 @@ def test_the_gain_of_a_faster_step_is_at_least_the_slack() -> None:
     assert found.gain.value == pytest.approx(45 / (45 - 9))
     assert found.gain.low <= found.gain.value < found.gain.high == float("inf")
     assert found.sentence == (
-        "Rank 1 holds the job: its own step takes longest. Delayed by 9 ms, it delays the job, and the other ranks do "
-        "not; as fast as they are, the job would run at least 1.25x as fast."
+        "Rank 1 holds up the job: its own step takes longest. Delaying it by 9 ms delays the job, delaying the other "
+        "ranks does not; if it were as fast as those, the job would run at least 1.25x as fast."
     )
 
 
@@ -204,12 +204,12 @@ def test_a_delay_that_nobody_notices_proves_nothing() -> None:
     session, ranks, ms = exact([1, 1, 1, 1], [30] * 4, hide=100.0)
     found, why = answered(session, ranks, ms)
     assert found is None
-    assert why.endswith("a delay of any rank delays the job by less.")
+    assert why.endswith("delaying any rank delays the job by less.")
 
 
 @pytest.mark.parametrize("count", [2, 3, 4, 5, 8, 16])
 def test_ranks_without_slack_are_found_whichever_they_are(count: int) -> None:
-    """Of one or a few, each place; in a job of equals none, after two ranks."""
+    """One or a few critical ranks at any place; none in a job of equals, after two ranks."""
     for slow in range(count):
         asked: list[Sequence[int]] = []
 
@@ -219,7 +219,7 @@ def test_ranks_without_slack_are_found_whichever_they_are(count: int) -> None:
 
         assert without_slack(range(count), slack) == ([slow], "")
         assert len(asked) <= 3 + 2 * math.log2(count)
-    assert without_slack(range(count), lambda group: False) == ([], "delays of ranks 0 and 1 delay the whole job")
+    assert without_slack(range(count), lambda group: False) == ([], "delaying ranks 0 and 1 delays the whole job")
 
 
 @pytest.mark.parametrize("slow", [{3, 4}, {0, 7}, {5, 6, 7}, {1, 4, 6}])
@@ -233,13 +233,13 @@ def test_half_of_the_ranks_are_no_stragglers() -> None:
 
 def test_what_is_not_certain_names_nobody() -> None:
     assert without_slack(range(4), lambda group: None if 2 in group else True) == (
-        [], "whether rank 2 has slack is not certain"
+        [], "it is not certain whether rank 2 has slack"
     )  # fmt: skip
     assert without_slack(range(4), lambda group: None)[0] == []
 
 
 def test_paces_that_mislead_do_not_decide() -> None:
-    """Rank 0 seems slowest, but feeding it brings nothing; with it, rank 1 is fed, and that was the slow one."""
+    """Rank 0 seems slowest, but feeding it brings nothing; feeding rank 1 too does, since that is the slow one."""
     session, ranks, ms = exact([20, 60, 20, 20], [30] * 4, measured=[90, 50, 40, 40])
     found, _ = answered(session, ranks, ms)
     assert session.rank_trials[1].fed == [0]
@@ -260,7 +260,7 @@ def test_paces_that_are_not_known_are_suspects() -> None:
 
 
 def test_the_answer_stands_when_paces_are_measured_anew() -> None:
-    """More windows may change the order of ranks that are alike; the trials were made in the old order."""
+    """More windows may change the order of similar ranks, but the trials were made in the old order."""
     session, ranks, ms = exact([60, 60, 20, 20, 20, 20], [30] * 6)
     first, _ = answered(session, ranks, ms)
     draw = random.Random(1)
@@ -279,7 +279,7 @@ def test_trials_that_ended_early_prove_nothing() -> None:
     assert straggler_of(session) is not None
     session.rank_trials = whole[:2]
     assert straggler_or_why_none(session) == (
-        None, "It is not known whether one rank holds the others: the trials ended before it was clear."
+        None, "It is not known whether one rank holds up the others: the trials ended before it was clear."
     )  # fmt: skip
     session.rank_trials = []
     assert straggler_or_why_none(session)[1].endswith("no trials were made.")
@@ -316,7 +316,7 @@ def test_pace() -> None:
 
 
 def test_a_second_pass_goes_on_where_the_first_has_ended() -> None:
-    """Trials of two passes are no neighbours in time, but count for the same answer."""
+    """Trials of two passes are not neighbours in time, but count for the same answer."""
     session, ranks, ms = exact([20, 60], [30, 30])
     first = next_trial(session, ranks)
     assert first == Change()

@@ -52,7 +52,7 @@ class TestAnswer:
         assert found.rates[1].steps_per_s == pytest.approx(20.0)
 
     def test_an_epochs_start_counts_as_waiting(self) -> None:
-        """Steps of 100 ms that wait for nothing, 100 of them after a start of 10 s: half of the time."""
+        """100 steps of 100 ms without waiting after a start of 10 s: half of the time."""
         found = told(make(FLAT, length=100, startups=[Startup(10.0, launch=1.0, ready=9.0)] * 2, noise=0.0))
         assert found.figures == "50 % of every step"
         assert [(cause.name, round(cause.ms), round(cause.share, 2)) for cause in found.causes] == [
@@ -137,6 +137,10 @@ class TestWhatToDo:
     def test_what_does_not_pay_is_not_offered(self) -> None:
         session = self.remedied(1.0, moved=[Place("Crop")])
         assert not any("Move" in action.title and "measured" in action.gain for action in told(session).actions)
+
+    def test_a_file_whose_remedy_moved_nothing(self) -> None:
+        """Nothing that was measured looks like this, but a damaged file may."""
+        assert told(self.remedied(2.0)).actions[0].title == "Move transforms to the device"
 
     def test_at_most_three(self) -> None:
         assert len(told(make(climbing(host=20.0, raw=60.0))).actions) <= 3

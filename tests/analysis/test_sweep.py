@@ -1,4 +1,4 @@
-"""Runs of a script under one setting after another: their command lines, their table, what an interruption leaves."""
+"""Sweeps: the command lines of the runs, their table, and what an interruption leaves."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ import pytest
 
 from pipediag.analysis import diagnose_session
 from pipediag.analysis.sweep import Run, Sweep
+from pipediag.commands.sweep import Setting, Varied, grid, parse, with_setting
 from pipediag.errors import NothingMeasured, UsageError
 from pipediag.host.passes import Request
-from pipediag.host.varying import Setting, Varied, grid, parse, with_setting
 from pipediag.report import RENDERERS
 from pipediag.report.sweep import headers, notes, sentence, table
 from pipediag.session import HANDED_OVER, REMEDIED, Remedy, Session, Window
@@ -227,7 +227,7 @@ class TestReports:
 class TestCommand:
     @pytest.fixture
     def answers(self, monkeypatch: pytest.MonkeyPatch) -> Callable[..., list[Request]]:
-        """Let the runs give these sessions, or raise these errors, in turn; the requests that came are collected."""
+        """Let the runs return these sessions, or raise these errors, in turn; collect the requests."""
 
         def prepare(*results: Session | BaseException) -> list[Request]:
             requests: list[Request] = []
@@ -306,7 +306,7 @@ class TestCommand:
     def test_reports_are_written_after_each_run(
         self, main: Main, script: Path, tmp_path: Path, answers: Callable[..., list[Request]]
     ) -> None:
-        """A machine that goes down takes no more than the run under way."""
+        """If the machine goes down, only the current run is lost."""
         answers(self.session(), RuntimeError("the machine goes down"))
         report = tmp_path / "s.json"
         with pytest.raises(RuntimeError, match="goes down"):

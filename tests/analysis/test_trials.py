@@ -8,7 +8,15 @@ import pytest
 
 from pipediag.analysis import diagnose_session
 from pipediag.analysis.remedy import best, outcome, speedup, to_dict, why_none
-from pipediag.analysis.trials import at_ceiling, first, following, loading_matters, reserved, under_way
+from pipediag.analysis.trials import (
+    at_ceiling,
+    first,
+    following,
+    loading_matters,
+    reserved,
+    under_way,
+    why_no_handoff,
+)
 from pipediag.report import RENDERERS
 from pipediag.session import (
     DECODED,
@@ -16,6 +24,7 @@ from pipediag.session import (
     LOADED_ONCE,
     REMEDIED,
     REMEDIES,
+    BatchFacts,
     Edit,
     Keeping,
     Place,
@@ -25,11 +34,11 @@ from pipediag.session import (
 )
 from pipediag.session import Window as W
 
-from ..made import climbing, inside, make
+from ..made import climbing, inside, leaf, make, without
 
 
 def measured(session: Session, rung: str, remedy: Remedy, ratio: float, rounds: int = 8, each: float = 1.0) -> Session:
-    """Add the trial of a remedy under which ten steps take ``ratio`` times less than the ``each`` seconds without."""
+    """Add the trial of a remedy that makes ten steps of ``each`` seconds ``ratio`` times as fast."""
     setattr(session, REMEDIES[rung], remedy)
     session.rungs[rung] = Rung(rung)
     begin = 1 + max(w.round for w in session.windows)
@@ -121,6 +130,38 @@ class TestLoadingMatters:
 
     def test_nobody_knows_before_the_ladder(self) -> None:
         assert loading_matters(make({"baseline": 50.0})) is None
+
+
+class TestHandOff:
+    """Whether the hand-off alone can pay, from the ladder."""
+
+    def test_it_may_pay_where_the_hand_off_or_the_copy_costs(self) -> None:
+        assert why_no_handoff(make(climbing(worker=7.0))) == ""
+        assert why_no_handoff(make(climbing(host=7.0))) == ""
+
+    def test_it_may_pay_where_the_workers_collate_for_long(self) -> None:
+        ladder = {**climbing(host=0.01, worker=0.01), "raw": 100.0, "warm": 120.0, "baseline": 120.0}
+        for collate_ms, may_pay in ((80.0, True), (0.4, False)):
+            evidence = {"baseline": {"worker_ms": 400.0, "worker_cpu": 1.0, "process_cpu": 1.0}}
+            evidence["sample"] = {"worker_ms": collate_ms}
+            session = make(ladder, noise=0.0, evidence=evidence, inside=inside(3.0, 4.0))
+            assert (why_no_handoff(session) == "") is may_pay
+
+    def test_it_does_not_where_neither_costs(self) -> None:
+        why = why_no_handoff(make(climbing(host=0.01, worker=0.01), noise=0.0))
+        assert why == "handing a batch over and copying it cost at most 0.02 ms of a 50.8 ms step"
+
+    def test_what_was_not_measured_is_tried(self) -> None:
+        ladder = climbing(host=0.01, worker=0.01)
+        assert why_no_handoff(make(without(ladder, "worker"))) == ""
+        assert why_no_handoff(make({"baseline": 50.0})) == ""
+
+    def test_it_does_not_where_the_loop_keeps_its_batches_on_the_host(self) -> None:
+        session = make(climbing(worker=7.0))
+        session.batch = BatchFacts(leaves=[leaf(copied=False), leaf("[1]", copied=False)])
+        assert "copies no part of its batches" in why_no_handoff(session)
+        session.batch.leaves[1].copied = None  # nobody watched it
+        assert why_no_handoff(session) == ""
 
 
 class TestGain:

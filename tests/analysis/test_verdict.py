@@ -1,4 +1,4 @@
-"""The verdict: every class reachable, with its band, companions, ceiling and numbers."""
+"""The verdict: every class, with its band, co-bottlenecks, ceiling and numbers."""
 
 from __future__ import annotations
 
@@ -120,7 +120,7 @@ def test_startup_smaller_than_the_largest_stage() -> None:
 
 
 def test_contention() -> None:
-    """30.2 of 81 ms are neither waited nor needed when batches lie ready: the workers are in the way."""
+    """30.2 of 81 ms are neither waiting nor needed with batches ready: the workers cause contention."""
     verdict = judged(make(climbing(raw=30.0), noise=0.0, evidence=waits(0.4))).verdict
     assert (verdict.bottleneck, verdict.level) == ("contention", "proven")
     assert verdict.culprit == Place("DataLoader", "train.py:10")
@@ -141,7 +141,7 @@ def test_workers_slow_the_loop_but_are_late_above_all() -> None:
 
 
 def test_what_handing_over_waits_is_no_lateness_of_the_workers() -> None:
-    """The loop waits 5 ms a step as well where the workers have nothing to do but to send."""
+    """The loop also waits 5 ms a step if the workers only send."""
     pieces = {
         p.stage: p.ms.value for p in judged(make(climbing(raw=30.0), noise=0.0, evidence=waits(35.6, 5.0))).waterfall
     }
@@ -166,7 +166,7 @@ def test_waiting_longer_than_a_batch_is_made_is_handing_over() -> None:
 
 @pytest.mark.parametrize("wait", [0.0, 10.0, 40.0, 81.0])
 def test_no_ceiling_above_that_of_cached_batches(wait: float) -> None:
-    """The loop may well have waited more or less than rungs measured at another time say."""
+    """The loop may have waited more or less than rungs measured at another time suggest."""
     verdict = judged(make(climbing(raw=30.0), evidence=waits(wait))).verdict
     assert verdict.next_ceiling is not None
     assert 0 < verdict.next_ceiling[1] <= 1000 / 50 * 1.01
@@ -181,7 +181,7 @@ def test_without_workers_nobody_is_in_the_way() -> None:
 
 
 def test_a_loop_that_does_not_wait_is_believed_on_a_noisy_host() -> None:
-    """One window of each rung on a CPU leaves room for a cost of a fifth; the loop was seen to wait a hundredth."""
+    """One window of each rung on a CPU leaves room for a cost of 20 %; the loop was seen to wait 1 %."""
     rungs = {"device": 98.0, "baseline": 100.0}
     session = make(rungs, rounds=1, workers=2, device="cpu", noise=0.0, evidence=waits(1.0))
     verdict = judged(session).verdict
@@ -192,7 +192,7 @@ def test_a_loop_that_does_not_wait_is_believed_on_a_noisy_host() -> None:
 
 
 def test_without_workers_the_wait_on_a_cpu_is_what_the_input_costs() -> None:
-    """Windows under ``device`` came at a better time: they would have the input cost 20 % of the step."""
+    """Windows under ``device`` came at a better time and would put the input cost at 20 % of the step."""
     session = make({"device": 80.0, "baseline": 100.0}, workers=0, device="cpu", noise=0.0, evidence=waits(9.0))
     diagnosis = judged(session)
     assert diagnosis.verdict.starved is not None and diagnosis.verdict.starved.value == pytest.approx(0.09)
@@ -232,7 +232,7 @@ def test_one_window_of_each_rung_near_the_gate_is_not() -> None:
 
 
 def test_inconclusive_in_noise() -> None:
-    """The pipeline costs 5 % of a step, and windows differ by as much."""
+    """The pipeline costs 5 % of a step, and windows differ by that much."""
     found = [judged(make(climbing(raw=1.6), rounds=3, noise=0.05, seed=seed)).verdict for seed in range(20)]
     open_ones = [verdict for verdict in found if verdict.bottleneck == "inconclusive"]
     assert len(open_ones) >= 15
@@ -240,7 +240,7 @@ def test_inconclusive_in_noise() -> None:
 
 
 def test_starved_though_what_costs_it_is_uncertain() -> None:
-    """Both ends of the ladder are sharp, and what lies between them swings from round to round: it starves."""
+    """Both ends of the ladder are precise, and the rungs between vary from round to round: the loop starves."""
     session = make({"device": 50.0, "baseline": 100.0}, noise=0.001)
     between = make(dict.fromkeys(RUNGS[1:-1], 75.0), noise=0.0)
     for number, window in enumerate(between.windows):
@@ -253,7 +253,7 @@ def test_starved_though_what_costs_it_is_uncertain() -> None:
 
 
 def test_co_bottlenecks() -> None:
-    """Of the largest's size, or at least half of it; not what is merely there."""
+    """A stage at least half as large as the largest is named; a small one is not."""
     verdict = judged(make(climbing(raw=40.0, warm=38.0, host=10.0))).verdict
     assert verdict.bottleneck == "transform"
     assert verdict.co_bottlenecks == ["load"]
@@ -264,7 +264,7 @@ def test_co_bottlenecks() -> None:
 
 
 def test_next_ceiling_names_a_smaller_stage_that_is_worth_it() -> None:
-    """Once the transforms are gone the workers are early, and the training process is what limits."""
+    """Without the transforms the workers are early, and the training process limits."""
     verdict = judged(make(climbing(raw=40.0, host=10.0))).verdict
     assert verdict.co_bottlenecks == []
     assert verdict.next_ceiling == ("transfer", pytest.approx(1000 / 60.2, rel=0.01))
@@ -272,14 +272,14 @@ def test_next_ceiling_names_a_smaller_stage_that_is_worth_it() -> None:
 
 
 def test_what_others_hide_brings_nothing_alone() -> None:
-    """Workers take 81 ms for a batch, and are hardly waited for: with less to copy, a step would take no less."""
+    """Workers take 81 ms for a batch, and the loop hardly waits: with less to copy, a step would take as long."""
     ladder = climbing(host=20.0, raw=10.0)
     verdict = judged(make(ladder, noise=0.0, evidence=waits(2.4))).verdict
     assert verdict.bottleneck == "transfer"
     assert verdict.next_ceiling == ("transform", pytest.approx(1000 / 81.0, rel=0.01))
     assert (
-        "Without it alone the loop would be no faster, limited by transform; with no input cost at all, 20 steps/s."
-        in verdict.sentence
+        "Removing it alone would not make the loop faster, because transform limits it too; with no input cost at all, "
+        "20 steps/s." in verdict.sentence
     )
 
 
@@ -287,7 +287,7 @@ def test_what_others_hide_brings_nothing_alone() -> None:
     "wait, bottleneck", [(None, "inconclusive"), (3.0, "inconclusive"), (1.0, "none"), (0.0, "none")]
 )
 def test_a_loop_that_certainly_does_not_wait_is_believed_sooner(wait: float | None, bottleneck: str) -> None:
-    """By its pace alone one window of each rung leaves it open: 2.6 ms of 52.6, more or less."""
+    """By pace alone, one window of each rung leaves it open: about 2.6 ms of 52.6."""
     seen = None if wait is None else waits(wait, 0.0)
     verdict = judged(make(climbing(raw=1.4), rounds=1, noise=0.0, evidence=seen)).verdict
     assert verdict.starved is not None and decided(verdict.starved) is None
@@ -296,14 +296,14 @@ def test_a_loop_that_certainly_does_not_wait_is_believed_sooner(wait: float | No
 
 @pytest.mark.parametrize("rung", ["raw", "host"])
 def test_the_loop_starves_no_less_than_it_waits(rung: str) -> None:
-    """Under ``raw`` it waits for its workers as well, and cached windows may have met another process's load."""
+    """Under ``raw`` the loop waits for its workers too, and cached windows may have met other load."""
     verdict = judged(make({rung: 90.0, "baseline": 100.0}, noise=0.0, evidence=waits(50.0))).verdict
     assert verdict.starved is not None and verdict.starved.value == pytest.approx(0.5)
     assert verdict.starved.low > 0.4
 
 
 class TestTheSideThatBinds:
-    """Where the loop certainly waits for its workers, what it needs itself is hidden, however much that is."""
+    """If the loop certainly waits for its workers, its own costs are hidden, however large."""
 
     LADDER: ClassVar = climbing(host=20.0, raw=10.0)
 
@@ -319,13 +319,13 @@ class TestTheSideThatBinds:
         assert "Without it the loop would run at about 14.2 steps/s, limited next by transfer" in verdict.sentence
 
     def test_the_training_process(self) -> None:
-        """It waits 0.4 ms, which is not worth a word."""
+        """A wait of 0.4 ms does not count."""
         verdict = judged(make(climbing(host=20.0), noise=0.0, evidence=waits(0.4))).verdict
         assert verdict.bottleneck == "transfer"
         assert verdict.next_ceiling == ("compute", pytest.approx(1000 / 51.0, rel=0.01))
 
     def test_the_largest_while_it_is_open(self) -> None:
-        """It may wait 13 % of its step or nothing: the windows differ by that."""
+        """It may wait 13 % of its step or not at all: the windows differ by that much."""
         session = make(self.LADDER, noise=0.0, evidence=waits(10.6))
         for window, wait in zip(session.windows_of("baseline"), (0.0, 25.0, 1.0, 27.0, 0.0), strict=True):
             window.evidence["wait_ms"] = wait
@@ -367,12 +367,12 @@ def test_the_same_session_gets_the_same_diagnosis() -> None:
 
 
 def chained(*costs: float, cuts: tuple[int, ...] = (), **more: object) -> Session:
-    """A chain cut at these places (everywhere, if none are given), whose links take the workers what they cost."""
+    """A chain cut at these places (by default everywhere), whose links cost training as much as the workers."""
     return make(cut(climbing(raw=sum(costs)), costs, *cuts), noise=0.0, inside=inside(*costs), **more)  # type: ignore[arg-type]
 
 
 class TestLinks:
-    """A costly chain: the stage is the transforms, and the culprit the link."""
+    """A costly chain: the stage is ``transform``, the culprit a link."""
 
     def test_the_costliest_link_is_the_culprit(self) -> None:
         verdict = judged(chained(2.0, 25.0, 5.0)).verdict
@@ -464,8 +464,8 @@ class TestContention:
 
     def test_threads_of_opencv(self) -> None:
         assert self.sentence(torch=1, opencv=16) == (
-            "8 workers of 16 threads (opencv) and 1 of the training process share 4 cores: cv2.setNumThreads(1) in "
-            "a worker_init_fn leaves one to each worker."
+            "8 workers with 16 opencv threads each and the training process with 1 thread share 4 cores: "
+            "cv2.setNumThreads(1) in a worker_init_fn limits each worker to one."
         )
 
     def test_threads_of_torch(self) -> None:
@@ -473,13 +473,13 @@ class TestContention:
 
     def test_threads_of_the_training_process(self) -> None:
         assert self.sentence(workers=2, own=4, torch=1) == (
-            "2 workers of 1 thread and 4 of the training process share 4 cores: OMP_NUM_THREADS or "
-            "torch.set_num_threads(2) limits the latter."
+            "2 workers with 1 thread each and the training process with 4 threads share 4 cores: OMP_NUM_THREADS or "
+            "torch.set_num_threads(2) limits the training process."
         )
 
     def test_workers_alone_are_too_many(self) -> None:
         assert self.sentence(workers=8, torch=1) == (
-            "8 workers of 1 thread and 1 of the training process share 4 cores."
+            "8 workers with 1 thread each and the training process with 1 thread share 4 cores."
         )
 
     def test_room_for_all(self) -> None:
@@ -495,11 +495,11 @@ class TestContention:
         assert self.sentence(numexpr=8)
 
     def test_the_hand_offs_own_cost_is_not_the_workers_presence(self) -> None:
-        """Batches are taken off the workers' hands also while they are late with none."""
+        """Batches are handed over even if no worker is late."""
         assert judged(make(climbing(worker=25.0), **self.IN_THE_WAY)).verdict.bottleneck == "ipc"
 
     def test_nobody_is_said_to_be_in_the_way_while_it_is_open(self) -> None:
-        """What a step needs without the workers' work differs from window to window by what it may cost beside it."""
+        """The step without the workers' work varies as much as the contention that is to be found."""
         session = make(climbing(raw=30.0), noise=0.0, evidence=waits(8.0))
         for number, window in enumerate(session.windows_of("worker")):
             window.seconds *= (0.4, 1.6, 1.0, 0.5, 1.5)[number]
@@ -512,7 +512,7 @@ class TestContention:
 
 
 class TestStartup:
-    """What the beginning of an epoch consists of."""
+    """The parts of an epoch's start."""
 
     def sentence(self, *startups: float | Startup, persistent: bool = False) -> str:
         verdict = judged(make(FLAT, startups=startups, length=10, persistent=persistent)).verdict
@@ -529,7 +529,7 @@ class TestStartup:
         assert "spread over the epoch's 10 batches, starting the loader adds 500 ms to each step" in sentence
         assert sentence.endswith(
             "Of 5 s, launching the workers takes 1 s, their imports and init function 3 s, the first batch 1 s. "
-            "persistent_workers=True pays it once."
+            "persistent_workers=True pays it only once."
         )
 
     def test_the_one_in_the_middle_stands_for_all(self) -> None:
@@ -573,7 +573,7 @@ def test_one_window_says_what_such_windows_differ_by() -> None:
 
 
 class TestObserved:
-    """What the loop's own steps say where nothing could be cached."""
+    """Verdicts from the loop's own steps, with nothing cached."""
 
     @pytest.mark.parametrize("device", ["cpu", "cuda"])
     @pytest.mark.parametrize("count", [1, 6, 40])
@@ -609,7 +609,7 @@ class TestObserved:
         assert "It is not yet certain whether the loop starves" in verdict.sentence
 
     def test_by_what_the_workers_do(self) -> None:
-        """Their time for a batch divides the wait; without a stage they take as much less."""
+        """The workers' time for a batch divides the wait; without a stage they take that much less."""
         session = make({}, observed=blocks(6, 100.0, 60.0, 400.0), inside=inside(1.0, 6.0, load=3.0))
         diagnosis = judged(session)
         verdict = diagnosis.verdict
@@ -637,7 +637,7 @@ class TestLevels:
         assert judged(make(climbing(raw=30.0))).verdict.level == "proven"
 
     def test_only_the_two_ends(self) -> None:
-        """Starvation is certain though rungs are few; where it comes from is not proven."""
+        """Starvation is certain with few rungs, but its origin is not proven."""
         verdict = judged(make({"device": 50.0, "baseline": 100.0}, rounds=2)).verdict
         assert (verdict.bottleneck, verdict.level, verdict.band) == ("load", "intervened", "severe")
         assert verdict.starved is not None and verdict.starved.low > SEVERE
@@ -685,7 +685,7 @@ class TestDecided:
 
 
 class TestOlderSessions:
-    """Written by a version that had other rungs."""
+    """A file of a version with other rungs."""
 
     def older(self) -> Session:
         session = make(climbing(raw=30.0))

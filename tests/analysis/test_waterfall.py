@@ -1,4 +1,4 @@
-"""The waterfall: pieces that sum to the baseline, and what becomes of rungs that are missing."""
+"""The waterfall: pieces sum to the baseline, also if rungs are missing."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ LADDERS = st.dictionaries(st.sampled_from(RUNGS), st.floats(0.01, 5000), min_siz
 
 
 def pieces(session: Session) -> dict[str, Stage]:
-    """The pieces by stage, where there is one of each."""
+    """Return the pieces by stage; each stage has one piece."""
     found = diagnose_session(session).waterfall
     assert len({piece.stage for piece in found}) == len(found)
     return {piece.stage: piece for piece in found}
@@ -51,7 +51,7 @@ def test_sums_to_the_baseline(ladder: dict[str, float], rounds: int, noise: floa
 
 
 def sums_up(session: Session) -> None:
-    """Pieces of the step are not negative, they lie in their intervals, and nothing is missing."""
+    """Check that no piece is negative, that each lies in its interval, and that they sum to the step."""
     found = diagnose_session(session).waterfall
     base = LadderView(session).ms("baseline").value
     assert math.fsum(piece.ms.value for piece in found) == pytest.approx(base, rel=1e-9)
@@ -69,7 +69,7 @@ def sums_up(session: Session) -> None:
 
 @st.composite
 def sessions(draw: st.DrawFn) -> Session:
-    """Anything that may have been measured or seen of a loop: rungs in any order, waiting, and what workers do."""
+    """Any measurement of a loop: rungs in any order, waiting, and the workers' time."""
     ms, share = st.floats(0.01, 5000), st.floats(0, 1)
     ladder = draw(LADDERS)
     evidence: dict[str, dict[str, float]] = {}
@@ -108,7 +108,7 @@ def test_any_session_sums_up(session: Session) -> None:
 
 
 def test_a_drift_between_the_rungs_is_in_no_piece() -> None:
-    """What a rung was slower at another time by is no part of the step."""
+    """Drift between rungs is not part of the step."""
     session = Session()
     for rung, times in {"device": (50.0, 60.0, 90.0), "baseline": (100.0, 150.0, 130.0)}.items():
         session.windows += [Window(rung, i, 10, ms / 100) for i, ms in enumerate(times)]
@@ -117,7 +117,7 @@ def test_a_drift_between_the_rungs_is_in_no_piece() -> None:
 
 
 def test_rungs_of_the_training_process_out_of_order() -> None:
-    """A rung that was slow at its time takes nothing from what the fastest takes, and leaves the workers no less."""
+    """A rung measured at a slow time takes nothing from compute, nor from the workers."""
     found = pieces(make({"device": 10.0, "host": 100.0, "worker": 11.0, "baseline": 100.0}, noise=0.0))
     assert {stage: piece.ms.value for stage, piece in found.items()} == pytest.approx(
         {"compute": 10.0, "transfer": 90.0, "ipc": 0.0, "load": 0.0}
@@ -125,12 +125,12 @@ def test_rungs_of_the_training_process_out_of_order() -> None:
 
 
 class TestWorkersTime:
-    """What the loop waits for its workers is divided by what they do."""
+    """The wait for the workers is divided in proportion to their time."""
 
     LADDER: ClassVar = {"device": 50.0, "host": 52.0, "worker": 55.0, "baseline": 100.0}
 
     def test_by_share(self) -> None:
-        """Of the 45 ms that the loop waits: 10 of 80 ms of a worker are collating, the rest as in a sample."""
+        """The loop waits 45 ms: 10 of a worker's 80 ms are collating, the rest is divided as in a sample."""
         seen = waits(45.0, worker_ms=80.0, collate_ms=10.0)
         session = make(self.LADDER, noise=0.0, evidence=seen, inside=inside(1.0, 3.0, load=10.0))
         found = diagnose_session(session).waterfall
@@ -148,7 +148,7 @@ class TestWorkersTime:
         ]  # fmt: skip
 
     def test_rungs_do_not_move_it(self) -> None:
-        """What the first stage beyond what the loop hides seems to cost is no share of anything."""
+        """Marginal costs of rungs do not move the shares."""
         rungs = {**self.LADDER, "sample": 55.0, "raw": 56.0, "warm": 99.0}
         seen = waits(45.0, worker_ms=80.0, collate_ms=0.0)
         found = pieces(make(rungs, noise=0.0, evidence=seen, inside=inside(6.0, load=2.0)))
@@ -187,7 +187,7 @@ class TestWorkersTime:
         assert "storage" not in found
 
     def test_a_rung_that_was_not_measured_may_be_in_what_is_left(self) -> None:
-        """Neither transfer nor hand-off is known: that the workers are in the way is not either."""
+        """Transfer and hand-off are unknown, so contention is too."""
         found = pieces(make({"device": 50.0, "baseline": 100.0}, noise=0.0, evidence=waits(20.0)))
         assert {stage: piece.ms.value for stage, piece in found.items()} == pytest.approx(
             {"compute": 50.0, "ipc": 30.0, "load": 20.0}
@@ -196,7 +196,7 @@ class TestWorkersTime:
 
 
 def test_raw_missing() -> None:
-    """Loading and transforms cannot be told apart: the piece is load's, and says what it covers."""
+    """Loading and transforms cannot be separated: the piece is ``load`` and says what it covers."""
     found = pieces(make(without(climbing(raw=30.0, warm=5.0), "raw"), unavailable={"raw": "not separable"}))
     assert "transform" not in found
     assert found["load"].covers == ["transform", "load"]
@@ -244,7 +244,7 @@ def test_no_baseline_no_waterfall() -> None:
 
 
 def test_costs_are_paired_within_rounds() -> None:
-    """A machine that halves its speed between rounds does not blur a cost."""
+    """A machine that halves its speed between rounds does not widen the interval of a cost."""
     session = make({"device": 50.0, "baseline": 60.0}, rounds=4, noise=0.0)
     for window in session.windows:
         window.seconds *= 2**window.round  # on both
@@ -287,7 +287,7 @@ def test_evidence_is_the_median() -> None:
 
 
 def chained(*costs: float, cuts: tuple[int, ...] = (), workers: tuple[float, ...] = (), **more: object) -> Session:
-    """A chain cut at these places (everywhere, if none are given), and what its links take the workers."""
+    """A chain cut at these places (by default everywhere), and its links' cost in the workers."""
     ladder = cut(climbing(raw=sum(costs)), costs, *cuts)
     return make(ladder, noise=0.0, inside=inside(*(workers or costs)), **more)  # type: ignore[arg-type]
 
@@ -362,7 +362,7 @@ class TestCuts:
         assert pieces(session)["load"].culprit == Place("Photos.__getitem__", "data.py:5")
 
     def test_the_last_window_of_raw_is_lost(self) -> None:
-        """A cut without the raw rung: what is left of the chain cannot be told from loading."""
+        """A cut without the rung ``raw``: the rest of the chain cannot be separated from loading."""
         session = chained(5.0, 20.0, cuts=(1,))
         session.windows = [w for w in session.windows if w.rung != "raw"]
         found = {piece.rung: piece for piece in diagnose_session(session).waterfall}
@@ -408,7 +408,7 @@ class TestJoined:
         assert place.name == culprit
 
     def test_workers_time_decides_between_links_that_certainly_cost_something(self) -> None:
-        """What a link takes of the time that workers have to spare seems to cost nothing."""
+        """On the ladder, a link seems free if it fits into the workers' spare time."""
         session = chained(20.0, 5.0, workers=(10.0, 15.0), evidence=waits(25.6, worker_ms=200.0))
         place = self.stage(session).culprit
         assert place is not None
@@ -429,7 +429,7 @@ class TestJoined:
 
 
 class TestBelow:
-    """The rung next below, and what lies between."""
+    """The next faster rung, and the stages between."""
 
     def view(self) -> LadderView:
         return LadderView(chained(5.0, 20.0, 10.0, 1.0, cuts=(1, 3)))
@@ -464,7 +464,7 @@ class TestBelow:
 
 
 def test_a_stage_is_as_certain_as_its_parts_together() -> None:
-    """Links told apart by a worker's time are each uncertain by what shares are; together they are so by less."""
+    """Each link's share of a worker's time is uncertain; their sum is less so."""
     session = chained(10.0, 10.0, 10.0, evidence=waits(30.6, worker_ms=300.0))
     ladder = LadderView(session)
     found = diagnose_session(session).waterfall

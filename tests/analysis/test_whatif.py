@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pipediag.analysis import diagnose_session
-from pipediag.analysis.intervals import Interval, exactly, largest, least
+from pipediag.analysis.intervals import Interval, exactly
 from pipediag.analysis.ladder import LadderView
 from pipediag.analysis.whatif import (
     IN_A_SLOT,
@@ -41,7 +41,7 @@ def model(
     noise: float = 0.0,
     **more: Any,
 ) -> WhatIf:
-    """Of a chain of two links, 3 and 4 ms a sample, 2 ms of loading: shares of 1/3, 4/9 and 2/9."""
+    """The model of a chain of two links, 3 and 4 ms a sample, and 2 ms of loading: shares of 1/3, 4/9 and 2/9."""
     found = inside(3.0, 4.0, load=2.0) if within is None else within
     made = what_if(LadderView(make(ladder, noise=noise, evidence=seen, inside=found, **more)))
     assert made is not None
@@ -49,18 +49,18 @@ def model(
 
 
 def near(value: float, low: float | None = None, high: float | None = None) -> Interval:
-    """An interval but for rounding; of equal windows it has no width."""
+    """An interval up to rounding; equal windows give no width."""
     ends = value if low is None else low, value if high is None else high
     return Interval(*(pytest.approx(end, abs=1e-9) for end in (value, *ends)))
 
 
 def beside(wait_ms: float) -> dict[str, dict[str, float]]:
-    """:data:`BUSY`, and what the loop waits: what is beyond that and the rungs it loses to the workers' presence."""
+    """:data:`BUSY` with a wait; the rest of the step beyond the rungs is contention."""
     return {**BUSY, "baseline": {**BUSY["baseline"], "wait_ms": wait_ms}}
 
 
 class TestReading:
-    """What is taken from the ladder, and what it stands for."""
+    """The numbers that the model takes from the ladder."""
 
     def test_two_sides(self) -> None:
         found = model()
@@ -108,7 +108,7 @@ class TestReading:
         assert -5.0 < found.transfer.low < 0.0 < 4.0 < found.transfer.high < 10.0
 
     def test_nothing_by_what_was_only_observed(self) -> None:
-        """What the loop would do without waiting was not measured."""
+        """The loop's speed without waiting was not measured."""
         assert what_if(LadderView(make({}, observed=blocks(9, 100.0, 40.0)))) is None
 
     def test_what_is_lost_to_the_workers_presence(self) -> None:
@@ -123,7 +123,7 @@ class TestReading:
         assert model({**FLAT, "baseline": 103.0, "supply": 40.0}, beside(0.0)).lost.value == pytest.approx(3.0)
 
     def test_workers_in_the_way_are_not_late(self) -> None:
-        """The loader alone would keep up with the loop as it is slowed."""
+        """The loader alone would keep up with the slowed loop."""
         found = model({**climbing(raw=30.0), "supply": 60.0}, beside(5.8))
         assert (found.waits, found.supply) == (False, 60.0)
 
@@ -208,7 +208,7 @@ class TestStep:
         assert model().step(change) == exactly(30.0)
 
     def test_work_on_the_device(self) -> None:
-        """At worst it comes on top, at best the device would have idled."""
+        """At worst it lengthens the step, at best the device would have been idle."""
         change = Change(work=exactly(400.0), device=Interval(5.0, 1.0, 20.0))
         assert model().step(change) == Interval(58.0, 53.0, 73.0)
         long = Change(work=exactly(400.0), device=Interval(70.0, 60.0, 80.0))
@@ -309,7 +309,7 @@ class TestMoved:
     """Transforms on the device."""
 
     def test_the_arithmetic(self) -> None:
-        """160 ms of a transform go, and 28 of 40 of collating, which is sure of neither; recording comes."""
+        """160 ms of a transform and 28 of 40 ms of collating go, neither certainly; recording is added."""
         change = model().moved([1], [1], device_copy_ms=0.5)
         recording = 32 * RECORDING.value
         assert change.work.value == pytest.approx(160 + 28 - recording)
@@ -365,7 +365,7 @@ class TestMoved:
         assert found.moved([1], [1], None).loop == near(3.0, 0.0, 3.0), "the hand-off includes it"
 
     def test_collating_fewer_bytes(self) -> None:
-        """Of the 12 ms that are left of collating, as many parts as of the bytes."""
+        """The remaining 12 ms of collating scale with the bytes."""
         alike, quarter = model().moved([1], [1], None), model().moved([1], [1], None, sent=0.25)
         assert quarter.work.value == pytest.approx(alike.work.value + IN_A_SLOT * 30)
 
@@ -389,7 +389,7 @@ class TestLighter:
 
 class TestHowMany:
     def test_workers_that_keep_up(self) -> None:
-        """Four give a batch every 120 ms, the loop takes one every 53 ms: 9.06 of them."""
+        """Four workers make a batch every 120 ms, the loop takes one every 53 ms: that needs 9.06 workers."""
         assert model().workers_wanted() == 10
 
     def test_no_more_than_the_cores_feed(self) -> None:
@@ -442,19 +442,6 @@ class TestCapacity:
         assert capacity(Work(100.0, 0.0), 50, 1.0) == 0.5
 
 
-class TestArithmetic:
-    A, B = Interval(4.0, 3.0, 6.0), Interval(2.0, 1.0, 5.0)
-
-    def test_ends(self) -> None:
-        assert largest(self.A, Interval(3.5, 3.25, 9.0)) == Interval(4.0, 3.25, 9.0)
-        assert least(self.A, self.B) == Interval(2.0, 1.0, 5.0)
-        assert self.A.scaled(self.B) == Interval(8.0, 3.0, 30.0)
-        assert self.A.scaled(Interval(0.0, -1.0, 1.0)) == Interval(0.0, -6.0, 6.0)
-
-    def test_differences_of_what_is_independent(self) -> None:
-        assert self.A.minus(self.B) == Interval(2.0, 2 - math.hypot(1, 3), 2 + math.hypot(2, 1))
-
-
 @pytest.mark.parametrize(
     "ladder, expected",
     [(climbing(host=9.0), True), (climbing(host=1.0), False), (without(climbing(host=9.0), "device"), False)],
@@ -464,7 +451,7 @@ def test_whether_transfer_matters(ladder: dict[str, float], expected: bool) -> N
 
 
 def test_the_model_agrees_with_the_verdicts_ceiling() -> None:
-    """Without what the workers do, the loop is limited by itself."""
+    """Without the workers' work, the loop limits itself."""
     diagnosis = diagnose_session(make(climbing(raw=30.0), noise=0.0, evidence=BUSY, inside=inside(7.0, load=0.0)))
     found = what_if(diagnosis.ladder)
     assert found is not None and diagnosis.verdict.next_ceiling is not None

@@ -8,23 +8,16 @@ from pathlib import Path
 import pytest
 
 from pipediag.host.passes import Request
-from pipediag.session import Session
 
-from ..conftest import Main
+from ..conftest import Analyzed, Main
 from ..made import climbing, make
 
 Measured = Callable[..., Request]
 
 
 @pytest.fixture
-def measured(
-    main: Main,
-    script: Path,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    analyzed: Callable[[Session], list[Request]],
-) -> Measured:
-    """Run a command on a script beside a ``pyproject.toml``; return the request that came."""
+def measured(main: Main, script: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, analyzed: Analyzed) -> Measured:
+    """Run a command on a script beside a ``pyproject.toml``; return the request."""
     monkeypatch.chdir(tmp_path)
     requests = analyzed(make(climbing()))
 

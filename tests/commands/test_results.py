@@ -1,4 +1,4 @@
-"""Results go into files first, then to standard output; neither takes the other with it."""
+"""Results go into files first, then to standard output; a failure of one does not affect the other."""
 
 from __future__ import annotations
 
@@ -16,10 +16,9 @@ import pytest
 from pipediag.host.passes import Request
 from pipediag.session import Session
 
-from ..conftest import Main
+from ..conftest import Analyzed, Main
 from ..made import climbing, make
 
-Analyzed = Callable[[Session], list[Request]]
 SESSION = climbing(raw=30.0)
 
 
@@ -151,7 +150,7 @@ def test_verbosity(main: Main, script: Path, analyzed: Analyzed, command: str) -
 def test_an_option_after_the_script(
     main: Main, script: Path, analyzed: Analyzed, args: list[str], error: str, hint: str
 ) -> None:
-    """It is the script's. If the script does not know it, a line says where ours belong."""
+    """The script gets it. If the script does not know it, a line says where pipediag's options belong."""
     session = Session()
     session.script.exit_code, session.script.error = 1 if error else 2, error
     analyzed(session)

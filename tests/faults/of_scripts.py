@@ -43,7 +43,7 @@ _ENDINGS = [
     ("os-exit", 5, "it ended with exit code 5"),
     ("abort", 134, "it was killed by SIGABRT"),
     ("segfault", 139, "it was killed by SIGSEGV, by an error in native code"),
-    ("killed", 137, "it was killed by SIGKILL, as by the kernel if memory runs out"),
+    ("killed", 137, "it was killed by SIGKILL, as the kernel does if memory runs out"),
 ]
 #: Moments of an analysis; kinds that come at all of them, the others at the first and the fourth.
 _MOMENTS = ("import", "first-batch", "settling", "window", "device")
@@ -148,7 +148,7 @@ def _datasets() -> Iterator[Fault]:
             ("dataset-none", 1, "TypeError"),
             ("dataset-text", 1, "TypeError|ValueError|RuntimeError|AttributeError"),
             ("dataset-sizes", 1, "RuntimeError: "),
-            ("worker-killed", 1, "a DataLoader worker was killed by SIGKILL, as by the kernel if memory runs out"),
+            ("worker-killed", 1, "a DataLoader worker was killed by SIGKILL, as the kernel does if memory runs out"),
             ("worker-bus-error", 1, "a DataLoader worker was killed"),
             ("worker-exits", 1, "a DataLoader worker ended by itself, with exit code 3"),
             ("worker-os-exit", 1, "a DataLoader worker ended by itself, with exit code 5"),

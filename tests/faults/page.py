@@ -27,54 +27,57 @@ _FAMILIES = {
 
 _HEAD = """# What happens if something fails
 
-pipediag runs other people's code, on machines where memory and disks fill up and somebody presses Ctrl-C. A suite of
-faults plants one failure at a time, at a named moment, and then looks at what is left.
+pipediag runs other people's code, on machines where memory and disks fill up and people press Ctrl-C. A suite of faults
+plants one failure at a time, at a named moment, and then checks what is left.
 
     python -m pytest tests/faults                               # the quick part, as in CI
     python -m pytest tests/faults -m "slow or not slow"         # all of it; -n 4 --dist load shares it among processes
     PIPEDIAG_WRITE_RELIABILITY=1 python -m pytest tests/faults -m "slow or not slow"    # and write the counts below
 
-`tests/faults/table.py` is the table: kind, command, moment, exit code, the line that is said, what is on disk.
+`tests/faults/table.py` lists the faults: kind, command, moment, exit code, the line that pipediag prints, what is on
+disk.
 
 ## What is promised
 
 After each of these faults:
 
-- **Exit code.** It is the script's own if the script failed (128 plus the signal's number if a signal ended it),
-  that of the signal if pipediag was interrupted (130, 143, 129), and otherwise one of [usage.md](usage.md#exit-codes).
-- **One clear line.** It says what failed, in the script's own words if there are any. What cannot be carried out as
+- **Exit code.** It is the script's own if the script failed (128 plus the signal's number if a signal ended it), that
+  of the signal if pipediag was interrupted (130, 143, 129), and otherwise one of [usage.md](usage.md#exit-codes).
+- **One clear line.** It says what failed, in the script's own words if there are any. A command that cannot run as
   written is refused in one line, before the script runs. No traceback shows a frame of pipediag's.
 - **What was measured is on disk.** If a window or a training step was measured, the files of `-o` are written, and say
-  that the measurement is partial. A file is written whole or not at all, so an earlier report outlives a failure.
-- **Nothing is left.** No process of pipediag's or of the script's, also if the script has made it a daemon; no shared
-  memory, semaphore or temporary file. In a program, after the exception was caught: no worker, thread, descriptor,
-  mapping of shared memory or page-locked memory, and a loader works again. `diagnose` restores the training.
-- **Your files are untouched.** pipediag writes the files that it was asked for and no others.
+  that the measurement is partial. A file is written whole or not at all, so a failure leaves an earlier report as it
+  is.
+- **Nothing is left.** No process of pipediag's or of the script's runs on, not even one that the script has made a
+  daemon. No shared memory, semaphore or temporary file remains. In a program that catches the exception, no worker,
+  thread, descriptor, mapping of shared memory or page-locked memory remains, and the loader works again. `diagnose`
+  restores the training.
+- **Your files are untouched.** pipediag writes only the files that it was asked for.
 - **A training under `run` ends as under `python`**: same exit code, traceback and signals. If only the remedy fails,
-  the script trains on with its own loader, and a line says why.
+  the script continues with its own loader, and a line says why.
 
-Files of sessions and plans may come from anybody: they are read or refused within two seconds of CPU time and 200 MB.
-`tests/session/test_hostile_files.py` checks that with hypothesis too.
+Files of sessions and plans may come from anybody: pipediag reads or refuses them within two seconds of CPU time and
+200 MB. `tests/session/test_hostile_files.py` also checks that with hypothesis.
 
 ## What is not promised
 
 - **SIGKILL of pipediag itself** leaves its folder in the temporary directory; the next analysis removes it. Its
   processes end at once. There is no report.
-- **SIGTERM and SIGHUP while files are written or read**, after the measurement, end the command at once, like any
-  program. Files are still whole or absent, but one named `.pipediag-` and a number may be left beside them.
-- **A script that hangs** is ended 15 s after the budget, not before, since one slow batch looks the same.
-- **Processes that the script starts under `run`** are the script's: pipediag does not look after them.
-- **What the script itself does to its files** is not undone. The report lists what it wrote.
-- A transform or dataset that only works once in a process cannot be taken apart; its rungs say so.
-- Windows, and file systems without `rename`.
+- **SIGTERM and SIGHUP while files are written or read**, after the measurement, end the command at once, as they end
+  any program. Files are still whole or absent, but a file named `.pipediag-` and a number may be left next to them.
+- **A script that hangs** is ended 15 s after the budget and not earlier, because one slow batch looks the same.
+- **Processes that the script starts under `run`** are the script's own: pipediag does not end them.
+- **What the script itself does to its files** is not undone. The report lists the files that it wrote.
+- **A transform or dataset that only works once in a process** cannot be taken apart; its rungs say so.
+- **Windows, and file systems without `rename`**, are not supported.
 
 ## A soak on a GPU
 
-`python -m benchmarks.soak` trains under `pipediag run` and plainly. Of every three epochs one meets a corrupt file, and
-in one a worker is killed with SIGKILL; the script catches what ends an epoch, and begins the next. On an H200, in 6
-minutes: 41 epochs, 14 corrupt files and 13 killed workers. In the 8 epochs that the plain script was given time for,
-the same ended each epoch, and all 213 losses were equal. The process had 889 MB after the third epoch and 895 MB at the
-end; no shared memory was left (`benchmarks/results/soak-h200.json`).
+`python -m benchmarks.soak` trains under `pipediag run` and plainly. Of every three epochs, one meets a corrupt file,
+and in another a worker is killed with SIGKILL. The script catches the error that ends an epoch, and begins the next
+epoch. On an H200, in 6 minutes: 41 epochs, 14 corrupt files and 13 killed workers. The plain script had time for 8
+epochs: each ended in the same way, and all 213 losses were equal. The process had 889 MB after the third epoch and
+895 MB at the end; no shared memory was left (`benchmarks/results/soak-h200.json`).
 
 ## The counts
 """
@@ -123,7 +126,7 @@ def written(cells: Cells) -> str:
         mine = [cell for (_, of), cell in cells.items() if of == command]
         sums.append(f"**{Cell(sum(cell.held for cell in mine), sum(cell.all for cell in mine))}**")
     lines.append(f"| **all** | {' | '.join(sums)} |")
-    total = f"**{held} of {all_} faults held** when they were last carried out. {_UNITS}"
+    total = f"**{held} of {all_} faults held** when they last ran.\n{_UNITS}"
     return "\n".join([_HEAD, total, "", *lines, ""])
 
 

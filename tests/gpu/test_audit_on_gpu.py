@@ -45,7 +45,10 @@ def wasteful(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, An
 def test_a_script_that_copies_badly(wasteful: dict[str, dict[str, Any]]) -> None:
     status = {id: item["status"] for id, item in wasteful.items()}
     assert status["starvation"] == status["transfer"] == status["syncs"] == status["unread"] == "failed", wasteful
-    assert "the loop waits for batch['image'], batch['mask'] and batch['extra']" in wasteful["transfer"]["told"]
+    assert (
+        "the loop waits for the copy of batch['image'], batch['mask'] and batch['extra']"
+        in wasteful["transfer"]["told"]
+    )
     assert wasteful["unread"]["told"].startswith("batch['extra']")
 
 

@@ -1,4 +1,4 @@
-"""Events over a pipe: halves wait, large ones arrive whole, and a missing reader harms nobody."""
+"""Events over a pipe: incomplete ones wait, large ones arrive whole, and a missing reader does no harm."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ def test_descriptor_closed_by_the_script(pipe: tuple[int, int]) -> None:
 
 
 def test_descriptor_reused_by_the_script(pipe: tuple[int, int], tmp_path: Path) -> None:
-    """A script that closes every descriptor gets our number for a file of its own; no event may go there."""
+    """A script that closes every descriptor may reuse ours for its own file, which must get no event."""
     sender = Sender(pipe[1])
     os.close(pipe[1])
     with open(tmp_path / "checkpoint", "wb") as file:
@@ -126,7 +126,7 @@ class TestSocket:
 
     @pytest.mark.parametrize("depth", [0, 12])
     def test_each_has_its_connection(self, tmp_path: Path, depth: int) -> None:
-        """Also in a folder whose name is too long for the address of a socket."""
+        """This also works in a folder whose name is too long for the address of a socket."""
         folder = tmp_path.joinpath(*["a-long-name"] * depth)
         folder.mkdir(parents=True, exist_ok=True)
         listener = Listener(str(folder / "members"))

@@ -1,4 +1,4 @@
-"""An error in reading from a worker that has died says how it died."""
+"""An error in reading from a dead worker says how the worker died."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from pipediag.host.dead_workers import cause_of
 
 
 class Reading:
-    """As torch's iterator: it reads what its workers send."""
+    """Stands in for torch's iterator, which reads what its workers send."""
 
     def __init__(self, *ends: Callable[[], Any]) -> None:
         self._workers = [get_context("fork").Process(target=end, daemon=True) for end in ends]

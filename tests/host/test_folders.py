@@ -1,4 +1,4 @@
-"""The scratch folder of a run: there while it runs, and swept by the next run if it was killed."""
+"""The scratch folder exists while its run does; the next run removes that of a killed one."""
 
 from __future__ import annotations
 

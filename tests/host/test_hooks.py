@@ -1,4 +1,4 @@
-"""Getting into the script's process: import hooks that undo themselves, and which written files are told of."""
+"""Hooks in the script's process: import hooks that undo themselves, and a record of written files."""
 
 from __future__ import annotations
 

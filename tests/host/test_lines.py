@@ -55,13 +55,6 @@ def played(tmp_path: Path) -> Iterator[Pass]:
     played.close()
 
 
-@pytest.fixture
-def clock(monkeypatch: pytest.MonkeyPatch) -> list[float]:
-    now = [0.0]
-    monkeypatch.setattr("time.monotonic", lambda: now[0])
-    return now
-
-
 def trains(sender: Sender, rank: int | None, local_rank: int | None = None) -> None:
     """Send what a process sends once its training loader is known."""
     sender.send("first-batch", {})
@@ -99,7 +92,7 @@ def test_only_the_leaders_progress_is_shown(played: Pass) -> None:
 
 
 def test_the_first_rank_of_this_machine_leads(played: Pass) -> None:
-    """Rank 0 runs on another one."""
+    """Rank 0 runs on another machine."""
     for rank, local in ((3, 1), (2, 0)):
         trains(played.member(rank), rank, local)
     played.take()
@@ -107,7 +100,7 @@ def test_the_first_rank_of_this_machine_leads(played: Pass) -> None:
 
 
 def test_the_child_itself_is_a_rank(played: Pass) -> None:
-    """As where a framework relaunches the script for the others."""
+    """A framework may relaunch the script for the other ranks."""
     trains(played.child, 0, 0)
     trains(played.member(1), 1, 1)
     played.take()
@@ -115,7 +108,7 @@ def test_the_child_itself_is_a_rank(played: Pass) -> None:
 
 
 def test_a_process_that_trains_by_itself(played: Pass) -> None:
-    """It is measured in place of the child, which tests meanwhile; a second one is not mixed with it."""
+    """It is measured instead of the child, which only tests; a second one is left out."""
     played.child.send("first-batch", {})
     for _ in range(2):
         trains(played.member(), None)
@@ -170,7 +163,7 @@ class TestFailures:
         assert (story.error, story.rung) == ("rank 2: ValueError: no", "device")
 
     def test_one_that_is_killed_goes_before_those_that_lose_it(self, played: Pass) -> None:
-        """Also if both are seen at once; no rung is blamed."""
+        """This holds even if both ends are seen at once; no rung is blamed."""
         killed, other = played.member(1), played.member(0)
         self.ends(other, "RuntimeError: Connection closed by peer")
         killed.close()

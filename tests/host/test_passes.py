@@ -1,4 +1,4 @@
-"""What the parent makes of one pass over the script: another pass, for what is left to measure, or the end."""
+"""After a pass over the script, the parent starts another one for what is left to measure, or ends."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class TestNext:
         assert (plan.budget, plan.apply, plan.attempt, plan.climbed) == (20.0, 20.0, 2, False)
 
     def test_why_the_script_runs_again(self) -> None:
-        """In words, for the progress."""
+        """The progress display shows it."""
         plan = _next(Plan(budget=30.0), ended(), Session())
         assert plan is not None
         assert plan.why == "the script ended after 40 steps; running it again to measure the remaining rungs"
@@ -103,7 +103,7 @@ def test_a_rung_is_not_blamed_for_an_error_that_comes_without_it() -> None:
     other = replace(STORY, rung="warm", error="TypeError: no")
     _acquit(session, [ended(exit_code=1, story=one) for one in (*under, other)])
     assert session.rungs["raw"].why_not == (
-        "the script failed in its 1st run, and not on these batches alone: LookupError: 7"
+        "the script failed in its 1st run, and not only on these batches: LookupError: 7"
     )
     assert session.rungs["warm"].why_not == "failed on these batches"
 
@@ -119,7 +119,7 @@ def test_a_script_that_fails_under_the_remedy_has_not_failed() -> None:
 
 
 def test_a_script_that_fails_under_other_settings_has_not_failed() -> None:
-    """What is left to try, and the remedy, have their turn."""
+    """The other settings and the remedy are still tried."""
     story = replace(STORY, rung="settings:2", error="TypeError: no")
     outcome = ended(exit_code=1, climbed=True, seconds=22.0, tried=4.0, story=story)
     session = Session()
@@ -131,16 +131,18 @@ def test_a_script_that_fails_under_other_settings_has_not_failed() -> None:
 
 
 class TestWatch:
-    @pytest.fixture
-    def clock(self, monkeypatch: pytest.MonkeyPatch) -> list[float]:
-        now = [0.0]
-        monkeypatch.setattr("time.monotonic", lambda: now[0])
-        return now
+    def play(self, watch: Watch, clock: list[float], events: list[tuple[str, dict[str, Any], float]]) -> None:
+        """Let the watch note each event at its time, and close it."""
+        for kind, data, at in events:
+            clock[0] = at
+            assert not watch.overdue(), kind
+            watch.note(read(kind, data))
+        watch.close()
 
     def test_each_part_has_its_time(self, clock: list[float]) -> None:
         outcome = Outcome()
         watch = Watch(Plan(budget=30.0, apply=20.0), Session(), outcome)
-        steps: list[tuple[str, dict[str, Any], float]] = [
+        events: list[tuple[str, dict[str, Any], float]] = [
             ("first-batch", {}, 5.0),
             ("applying", {"ended": "settled"}, 40.0),
             ("applying", {"budget": 20.0}, 200.0),
@@ -148,30 +150,22 @@ class TestWatch:
             ("applying", {"budget": 10.0}, 400.0),
             ("finished", {"reason": "settled"}, 420.0),
         ]
-        for kind, data, at in steps:
-            clock[0] = at
-            assert not watch.overdue(), kind
-            watch.note(read(kind, data))
-        watch.close()
+        self.play(watch, clock, events)
         assert outcome.climbed and (outcome.seconds, outcome.applied) == (35.0, 380.0), "preparing it counts"
         clock[0] = 500.0
-        assert watch.overdue() and not watch.overdue() and outcome.reason == "settled"
+        assert watch.overdue() and outcome.reason == "settled"
 
     def test_trying_settings_is_a_part_of_the_budget(self, clock: list[float]) -> None:
         outcome = Outcome()
         watch = Watch(Plan(budget=30.0, knobs=10.0, apply=20.0), Session(), outcome)
-        steps: list[tuple[str, dict[str, Any], float]] = [
+        events: list[tuple[str, dict[str, Any], float]] = [
             ("first-batch", {}, 5.0),
             ("trying", {"budget": 10.0}, 40.0),
             ("applying", {"ended": "settled"}, 60.0),
             ("applying", {"budget": 20.0}, 80.0),
             ("finished", {"reason": "settled"}, 100.0),
         ]
-        for kind, data, at in steps:
-            clock[0] = at
-            assert not watch.overdue(), kind
-            watch.note(read(kind, data))
-        watch.close()
+        self.play(watch, clock, events)
         assert outcome.climbed and (outcome.seconds, outcome.tried, outcome.applied) == (55.0, 20.0, 40.0)
 
     @pytest.mark.parametrize(
@@ -200,7 +194,7 @@ class TestWatch:
 
 
 class TestWhetherAnotherPassIsWorthIt:
-    """A pass that gave no window is repeated for something else only; where others gave some, for better luck too."""
+    """A pass without a window is repeated only for another task, or if earlier passes gave windows."""
 
     @pytest.mark.parametrize(
         ("following", "windows", "barren", "worth"),
@@ -232,7 +226,7 @@ class TestTrouble:
         assert trouble([ended(), ended(**self.FAILED)]) == "failed in its 2nd run: TypeError: no"
         assert trouble([ended(), ended(), ended(exit_code=3)]).endswith("in its 3rd run: it ended with exit code 3")
         assert trouble([ended(), ended(exit_code=137, killed=9)]).endswith(
-            "it was killed by SIGKILL, as by the kernel if memory runs out"
+            "it was killed by SIGKILL, as the kernel does if memory runs out"
         )
 
     @pytest.mark.parametrize(
@@ -240,7 +234,7 @@ class TestTrouble:
         [
             (
                 "DataLoader worker (pid 7) is killed by signal: Killed. ",
-                "worker was killed by SIGKILL, as by the kernel",
+                "worker was killed by SIGKILL, as the kernel does",
             ),
             ("DataLoader worker (pid 7) is killed by signal: Bus error. It", "SIGBUS, as if shared memory (/dev/shm)"),
             ("DataLoader worker (pid(s) 7, 8) exited unexpectedly", "a DataLoader worker was killed, or ended by its"),
@@ -310,7 +304,7 @@ class TestFolders:
 
 
 class TestNothing:
-    """Each way to end with nothing has a sentence of its own, with what to do."""
+    """Each way to end without a measurement has its own sentence, which says what to do."""
 
     OTHER = LoaderUse(2, "train.py:9", draws=5, credits=0)
     UNTRAINED = replace(STORY, target=None, optimizer_steps=0)

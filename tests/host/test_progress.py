@@ -1,11 +1,9 @@
-"""What is told while a script is measured, by a fake clock."""
+"""The progress display, with a fake clock."""
 
 from __future__ import annotations
 
 import io
 from dataclasses import replace
-
-import pytest
 
 from pipediag.host.passes import Request
 from pipediag.host.progress import ProgressLine, opening
@@ -27,13 +25,6 @@ class Said(io.StringIO):
     @property
     def lines(self) -> list[str]:
         return [line.removeprefix("pipediag: ") for line in self.getvalue().splitlines()]
-
-
-@pytest.fixture
-def clock(monkeypatch: pytest.MonkeyPatch) -> list[float]:
-    now = [100.0]
-    monkeypatch.setattr("time.monotonic", lambda: now[0])
-    return now
 
 
 def wait(progress: ProgressLine, clock: list[float], seconds: float, session: Session | None = None) -> None:

@@ -1,4 +1,4 @@
-"""How the pipediag of one rank finds that of another, where a scheduler starts one in front of each."""
+"""Ranks find their leader if a scheduler starts pipediag in front of each."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ ROOT = Path(__file__).resolve().parents[2]
 
 @pytest.fixture
 def job(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Path]:
-    """The file of a job whose variables this process has; its ranks are on their own."""
+    """The file of a job of two ranks, of which this process is the first."""
     for name in (*scheduled._OF_JOB, *itertools.chain(*LOCAL_VARIABLES)):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))

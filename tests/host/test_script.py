@@ -1,4 +1,4 @@
-"""What the user asked to run: checked before an interpreter is started."""
+"""What the user asks to run is checked before an interpreter is started."""
 
 from __future__ import annotations
 

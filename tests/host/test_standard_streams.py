@@ -1,4 +1,4 @@
-"""Standard streams that are closed, full or unread: neither pipediag nor the script notices."""
+"""Standard streams that are closed, full or unread do not disturb pipediag or the script."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def ran(code: str, redirected: str) -> tuple[int, str]:
 
 @pytest.mark.parametrize("closed", [">&-", "2>&-", "<&-", "<&- >&- 2>&-"])
 def test_a_closed_stream_is_opened(closed: str) -> None:
-    """Else the next file opened has its number, and gets what the script prints."""
+    """Otherwise the next file opened would get its number, and what the script prints."""
     code = """
 open_closed()
 assert open(__file__ if '__file__' in globals() else os.devnull).fileno() > 2

@@ -23,7 +23,7 @@ REFUSED = {
     "input": "EOFError: EOF when reading a line",
     "exit": "it ended with exit code 3",
     "words": "the experiment is there already",
-    "kill": "it was killed by SIGKILL, as by the kernel if memory runs out",
+    "kill": "it was killed by SIGKILL, as the kernel does if memory runs out",
 }
 CASES: dict[str, tuple[list[str], dict[str, Any]]] = {
     **{how: (["runs_once.py", how], {**SHORT, "crashes": True}) for how in REFUSED},

@@ -173,7 +173,7 @@ def test_no_batch_is_made_if_the_hand_off_cannot_pay(monkeypatch: pytest.MonkeyP
     monkeypatch.setattr("pipediag.remedy.handoff.why_not", lambda loader, device: 1 / 0)
     session = Session(batch=BatchFacts(leaves=[Leaf("", [4], "int64", 8, 32, copied=False)]))
     made = trial(make(1), session=session, rung=HANDED_OVER)
-    assert made.feed is None and made.remedy.why_not == "the loop copies nothing of its batches to the device"
+    assert made.feed is None and made.remedy.why_not == "the loop copies no part of its batches to the device"
 
 
 @pytest.mark.parametrize(("ms", "samples"), [(0.1, 64), (400.0, 37), (60_000.0, 8)])

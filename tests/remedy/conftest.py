@@ -1,4 +1,4 @@
-"""Kernels and replay are tested on the CPU and, where there is one, on the GPU."""
+"""Test kernels and replay on the CPU and, if there is one, on the GPU."""
 
 from __future__ import annotations
 
@@ -12,11 +12,12 @@ from typing import Any
 import pytest
 import torch
 
-CUDA = pytest.param("cuda", marks=[pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU")])
+GPU = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU")]
+CUDA = pytest.param("cuda", marks=GPU)
 
 
 def on_imagined_device(script: Path, timeout: float) -> dict[str, Any]:
-    """The last line that a script prints, as JSON. In a process of its own: torch is never the same again there."""
+    """Run a script that changes torch for good, in its own process; return the last line that it prints, from JSON."""
     root = str(Path(__file__).parents[2])
     done = subprocess.run(
         [sys.executable, str(script)],

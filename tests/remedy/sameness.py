@@ -1,7 +1,8 @@
-"""Small data sets whose samples carry draws of all generators, and when two loaders give the same batches."""
+"""Small datasets whose samples hold draws of all generators, and a comparison of two loaders' batches."""
 
 from __future__ import annotations
 
+import io
 import random
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
@@ -18,14 +19,14 @@ from pipediag.remedy import OffloadedLoader
 from pipediag.usercode import tree
 
 HEIGHT, WIDTH = 40, 56
-#: Results in floating point may be off by this share of their range.
+#: Allowed difference of floating-point results, as a fraction of their range.
 TOLERANCE = 1e-5
-#: Where whole numbers are rounded on the way, this share of the pixels may be off by a level.
+#: Fraction of the pixels that may be off by a level if a chain rounds to integers.
 SHARE = 1e-3
 
 
 def pixels(index: int, channels: int = 3, height: int = HEIGHT, width: int = WIDTH) -> Tensor:
-    """An image of its own for every index: uint8, with smooth parts, hard edges and noise."""
+    """A different uint8 image for every index, with smooth parts, hard edges and noise."""
     generator = torch.Generator().manual_seed(index)
     coarse = torch.rand(1, channels, 5, 7, generator=generator)
     smooth = torch.nn.functional.interpolate(coarse, size=(height, width), mode="bicubic")[0]
@@ -36,6 +37,10 @@ def pixels(index: int, channels: int = 3, height: int = HEIGHT, width: int = WID
 
 def image(index: int) -> tv_tensors.Image:
     return tv_tensors.Image(pixels(index))
+
+
+def mask(index: int) -> tv_tensors.Mask:
+    return tv_tensors.Mask(pixels(index, channels=1) // 32)
 
 
 def picture(index: int) -> PIL.Image.Image:
@@ -51,7 +56,7 @@ def grey(index: int) -> Tensor:
 
 
 def of_any_size(index: int) -> Tensor:
-    """No two of these in a row have one size."""
+    """Neighbouring images differ in size."""
     return pixels(index, height=30 + index % 3 * 7, width=34 + index % 4 * 5)
 
 
@@ -59,8 +64,18 @@ def picture_of_any_size(index: int) -> PIL.Image.Image:
     return PIL.Image.fromarray(of_any_size(index).permute(1, 2, 0).numpy())
 
 
+def jpeg(
+    height: int = 37, width: int = 53, seed: int = 0, mode: str = "RGB", format: str = "JPEG", **options: Any
+) -> bytes:
+    """A file of noise."""
+    noise = np.random.default_rng(seed).integers(0, 256, (height, width, 3), dtype=np.uint8)
+    file = io.BytesIO()
+    PIL.Image.fromarray(noise).convert(mode).save(file, format, **options)
+    return file.getvalue()
+
+
 def draws() -> tuple[Tensor, float, float]:
-    """What the generators of torch, Python and numpy say next."""
+    """The next draws of torch, Python and numpy."""
     return torch.rand(()), random.random(), float(np.random.rand())
 
 
@@ -79,20 +94,28 @@ class Images(Dataset[Any]):
         return self.transform(self.make_image(index)), index, draws()
 
 
+class Sometimes(Images):
+    """Its second group of eight samples needs pixels."""
+
+    def __getitem__(self, index: int) -> Any:
+        sample = self.transform(floats(index))
+        return sample * sample.mean() if index == 9 else sample
+
+
 def loader(dataset: Dataset[Any], **settings: Any) -> DataLoader[Any]:
     return DataLoader(dataset, **{"batch_size": 4, **settings})
 
 
 @dataclass
 class Seen:
-    """The batches of some epochs, and what the generators of the main process said after each epoch."""
+    """The batches of some epochs, and the draws in the main process after each epoch."""
 
     batches: list[Any]
     after: list[Any]
 
 
 def seen(batches: Iterable[Any], epochs: int = 1, seed: int = 0) -> Seen:
-    """Iterate under a seed. A batch is taken as it is when it is handed over."""
+    """Iterate with a seed."""
     torch.manual_seed(seed)
     random.seed(seed)
     np.random.seed(seed)
@@ -104,9 +127,9 @@ def seen(batches: Iterable[Any], epochs: int = 1, seed: int = 0) -> Seen:
 
 
 def check_same(ours: Seen, theirs: Seen, device: torch.device, level: float | None = None) -> None:
-    """Hold an offloaded loader's batches against the plain loader's, sample by sample and draw by draw.
+    """Compare an offloaded loader's batches and draws with the plain loader's.
 
-    ``level`` is what one level of a byte amounts to in the results, where a chain passes through bytes.
+    ``level`` is the size of one level of a byte in the results, for chains that pass through bytes.
     """
     assert ours.after == theirs.after, "the main process's generators end elsewhere"
     assert len(ours.batches) == len(theirs.batches)
@@ -151,10 +174,10 @@ def _check_tensors(ours: Tensor, theirs: Tensor, level: float | None) -> None:
 
 
 def moved(offloaded: OffloadedLoader) -> list[str]:
-    """The links that are moved, transform by transform."""
+    """The links that move, by transform."""
     return [" ".join(piece.moves) for piece in offloaded.plan.pieces]
 
 
 def stayed(offloaded: OffloadedLoader) -> list[str]:
-    """The links before those that are moved."""
+    """The links that stay, by transform."""
     return [" ".join(piece.stays) for piece in offloaded.plan.pieces]

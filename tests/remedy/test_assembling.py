@@ -137,7 +137,7 @@ def over_ones(batch: Any) -> Any:
 @pytest.mark.parametrize(
     "collate", [scaled, as_numpy, detached, in_part, of_other_size, mean, one_too_few, to_another_type, over_ones]
 )
-def test_what_does_not_stack_the_images_stays_in_the_workers(collate: Callable[[Any], Any]) -> None:
+def test_other_collate_functions_move_nothing(collate: Callable[[Any], Any]) -> None:
     loader = DataLoader(Pictures(), 6, collate_fn=collate)
     remedied = offload(loader, "cpu")
     assert not remedied.plan.pieces

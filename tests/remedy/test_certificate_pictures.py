@@ -1,4 +1,4 @@
-"""The pictures of a certificate: the samples that differ most, small, and never in the way of the certificate."""
+"""The pictures of a certificate are small, show the samples that differ most, and may be missing."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from .sameness import Images, image, loader
 
 
 def batch(number: int = 6, side: int = 40, channels: int = 3) -> Tensor:
-    """Smooth images, each of its own brightness."""
+    """Smooth images of different brightness."""
     ramp = torch.linspace(0, 200, side).expand(channels, side, side)
     return torch.stack([ramp + 5 * n for n in range(number)]).to(torch.uint8)
 
@@ -92,7 +92,7 @@ def test_layouts(shape: tuple[int, ...], several: bool) -> None:
     ],
     ids=str,
 )
-def test_what_is_no_image(tensor: Tensor) -> None:
+def test_other_tensors_are_left_out(tensor: Tensor) -> None:
     assert drawn(tensor, tensor) == ()
 
 
@@ -105,7 +105,7 @@ def test_subclasses_of_a_tensor() -> None:
     assert len(drawn(tv_tensors.Image(batch(2)), tv_tensors.Image(batch(2)))) == 2
 
 
-def test_noise_has_room_too() -> None:
+def test_pictures_of_noise_fit() -> None:
     want = torch.randint(0, 256, (8, 3, 224, 224), dtype=torch.uint8)
     made = torch.randint(0, 256, (8, 3, 224, 224), dtype=torch.uint8)
     found = drawn(made, want)

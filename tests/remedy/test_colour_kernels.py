@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 import torch
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 from torchvision.transforms import functional as older
@@ -15,29 +15,20 @@ from torchvision.transforms.v2 import functional as tv
 
 from pipediag.remedy.batched import colour, pointwise
 
+from .batches import FLOATS, fuses_multiply_add, parameters, property_settings, with_numbers
 from .waiting import synchronising_forbidden
 
-property_test = settings(
-    deadline=None, max_examples=30, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
-)
+property_test = property_settings(30)
 
-FLOATS = (torch.float32, torch.float64, torch.float16, torch.bfloat16)
-#: What one rounding more or less may change in an image of the range [0, 1].
+#: Largest difference that one rounding makes in an image of the range [0, 1].
 ROUNDING = {torch.float32: 1e-6, torch.float64: 1e-14, torch.float16: 2e-3, torch.bfloat16: 1.6e-2}
-
-
-def _fuses_multiply_add() -> bool:
-    """Whether this CPU adds products with one rounding, as the kernels do everywhere."""
-    generator = torch.Generator().manual_seed(0)
-    a, b = torch.rand(2, 4096, generator=generator)
-    return not torch.equal(a.add(b, alpha=0.3), a + b * 0.3)
 
 
 @st.composite
 def images(
     draw: st.DrawFn, dtypes: tuple[torch.dtype, ...] = (torch.uint8, *FLOATS), channels: tuple[int, ...] = (1, 3)
 ) -> Tensor:
-    """Batches of noise, of grey, of flat and of black and white images; in floats also beyond the range."""
+    """Batches of noise, of grey, flat, and black and white images; floats may also exceed the range."""
     shape = (draw(st.integers(1, 4)), draw(st.sampled_from(channels)), *draw(st.tuples(*[st.integers(1, 20)] * 2)))
     generator = torch.Generator().manual_seed(draw(st.integers(0, 2**32)))
     x = torch.rand(shape, generator=generator)
@@ -59,19 +50,10 @@ def images(
     return x.to(dtype).contiguous(memory_format=layout)
 
 
-def parameters(data: st.DataObject, x: Tensor, values: st.SearchStrategy[float]) -> Tensor:
-    return torch.tensor([data.draw(values) for _ in x], dtype=torch.float64)
-
-
-def one_by_one(x: Tensor, kernel: Callable[..., Tensor], *numbers: Tensor) -> Tensor:
-    """torchvision's kernel on each image of the batch, with Python's own numbers."""
-    return torch.stack([kernel(x[i], *(values[i].tolist() for values in numbers)) for i in range(len(x))])
-
-
 def on_device(
     device: torch.device, kernel: Callable[..., Tensor], x: Tensor, *numbers: Tensor, **static: Any
 ) -> Tensor:
-    """The batched kernel's result, after a look that it left its input alone."""
+    """Return the batched kernel's result, after checking that its input has not changed."""
     given_images = x.to(device)
     result = kernel(given_images, *(values.to(device) for values in numbers), **static)
     assert torch.equal(given_images.nan_to_num(), x.to(device).nan_to_num())
@@ -91,13 +73,13 @@ def assert_rounded(result: Tensor, expected: Tensor, roundings: int = 1) -> None
 
 
 def assert_blended(result: Tensor, expected: Tensor) -> None:
-    """For what torchvision adds with a fused multiply-add, which it does not everywhere for half precision.
+    """Check what torchvision adds with a fused multiply-add.
 
-    There both products are rounded too, each of up to three times what an image holds.
+    For half precision it does not fuse everywhere: both products, of up to three times the range, are rounded then.
     """
     if expected.is_floating_point():
         assert_rounded(result, expected, roundings=2 if expected.dtype in (torch.float16, torch.bfloat16) else 1)
-    elif _fuses_multiply_add():
+    elif fuses_multiply_add():
         assert_same(result, expected)
     else:
         assert (result.int() - expected.int()).abs().max() <= 1
@@ -110,7 +92,7 @@ def assert_blended(result: Tensor, expected: Tensor) -> None:
 @property_test
 def test_brightness(device: torch.device, data: st.DataObject, x: Tensor) -> None:
     factor = parameters(data, x, st.floats(0, 3))
-    expected = one_by_one(x, tv.adjust_brightness_image, factor)
+    expected = with_numbers(x, tv.adjust_brightness_image, factor)
     assert_same(on_device(device, colour.adjust_brightness, x, factor), expected)
 
 
@@ -118,7 +100,7 @@ def test_brightness(device: torch.device, data: st.DataObject, x: Tensor) -> Non
 @property_test
 def test_saturation(device: torch.device, data: st.DataObject, x: Tensor) -> None:
     factor = parameters(data, x, st.floats(0, 3))
-    expected = one_by_one(x, tv.adjust_saturation_image, factor)
+    expected = with_numbers(x, tv.adjust_saturation_image, factor)
     assert_blended(on_device(device, colour.adjust_saturation, x, factor), expected)
 
 
@@ -127,35 +109,35 @@ def test_saturation(device: torch.device, data: st.DataObject, x: Tensor) -> Non
 def test_contrast(device: torch.device, data: st.DataObject, x: Tensor) -> None:
     factor = parameters(data, x, st.floats(0, 3))
     result = on_device(device, colour.adjust_contrast, x, factor)
-    expected = one_by_one(x, tv.adjust_contrast_image, factor)
+    expected = with_numbers(x, tv.adjust_contrast_image, factor)
     if x.is_floating_point():
         assert_rounded(result, expected)
         return
-    # torch rounds twice in the last 15 elements at most, those that do not fill a vector.
+    # torch rounds twice in the last elements, which do not fill a vector: at most 15.
     difference = (result.int() - expected.int()).abs().flatten(1)
     assert difference.max() <= 1
-    assert not _fuses_multiply_add() or (difference > 0).sum(1).max() < 16
+    assert not fuses_multiply_add() or (difference > 0).sum(1).max() < 16
 
 
 @given(data=st.data(), x=images())
 @property_test
 def test_hue(device: torch.device, data: st.DataObject, x: Tensor) -> None:
     factor = parameters(data, x, st.floats(-0.5, 0.5) | st.sampled_from([-0.5, -1e-12, 0.0, 0.5, 1 / 3]))
-    assert_same(on_device(device, colour.adjust_hue, x, factor), one_by_one(x, tv.adjust_hue_image, factor))
+    assert_same(on_device(device, colour.adjust_hue, x, factor), with_numbers(x, tv.adjust_hue_image, factor))
 
 
 @given(data=st.data(), x=images(), gain=st.sampled_from([1.0, 0.7, 1.3]))
 @property_test
 def test_gamma(device: torch.device, data: st.DataObject, x: Tensor, gain: float) -> None:
-    x = x.clamp(min=0)  # no power of what is below is of any use
+    x = x.clamp(min=0)  # powers of negative numbers are NaN
     gamma = parameters(data, x, st.floats(0.05, 4) | st.sampled_from([0.0, 0.5, 1.0, 2.0]))
     result = on_device(device, colour.adjust_gamma, x, gamma, gain=gain)
-    expected = one_by_one(x, lambda image, g: tv.adjust_gamma_image(image, g, gain), gamma)
+    expected = with_numbers(x, lambda image, g: tv.adjust_gamma_image(image, g, gain), gamma)
     if x.is_floating_point():
         assert_rounded(result, expected)
         return
     exact = (x.double() / 255).pow(gamma[:, None, None, None]).mul(gain).clamp(0, 1) * 255.999
-    undecided = (exact - exact.round()).abs() < 1e-3  # as whole as float32 can tell
+    undecided = (exact - exact.round()).abs() < 1e-3  # too close to a whole number for float32 to decide
     assert ((result == expected) | undecided).all()
     assert (result.double() - exact.floor()).abs().max() <= 1
 
@@ -165,14 +147,14 @@ def test_gamma(device: torch.device, data: st.DataObject, x: Tensor, gain: float
 def test_solarize(device: torch.device, data: st.DataObject, x: Tensor) -> None:
     largest = 1.0 if x.is_floating_point() else 255.0
     threshold = parameters(data, x, st.floats(0, largest) | st.sampled_from([0.0, largest / 2, largest]))
-    assert_same(on_device(device, colour.solarize, x, threshold), one_by_one(x, tv.solarize_image, threshold))
+    assert_same(on_device(device, colour.solarize, x, threshold), with_numbers(x, tv.solarize_image, threshold))
 
 
 @given(data=st.data(), x=images())
 @property_test
 def test_posterize(device: torch.device, data: st.DataObject, x: Tensor) -> None:
     bits = parameters(data, x, st.integers(0, 8))
-    expected = one_by_one(x, lambda image, b: tv.posterize_image(image, int(b)), bits)
+    expected = with_numbers(x, lambda image, b: tv.posterize_image(image, int(b)), bits)
     assert_same(on_device(device, colour.posterize, x, bits), expected)
 
 
@@ -191,17 +173,17 @@ def test_posterize(device: torch.device, data: st.DataObject, x: Tensor) -> None
 @property_test
 def test_whole_image(device: torch.device, ours: Any, theirs: Any, x: Tensor) -> None:
     if ours is colour.equalize and x.is_floating_point():
-        x = x.clamp(0, 0.99)  # half precision makes 256 of the rest, which is no uint8
-    assert_same(on_device(device, ours, x), one_by_one(x, theirs))
+        x = x.clamp(0, 0.99)  # half precision rounds larger values to 256, which uint8 cannot hold
+    assert_same(on_device(device, ours, x), with_numbers(x, theirs))
 
 
 @given(x=images(), channels=st.sampled_from([1, 3]))
 @property_test
 def test_grayscale(device: torch.device, x: Tensor, channels: int) -> None:
-    expected = one_by_one(x, lambda image: tv.rgb_to_grayscale_image(image, num_output_channels=channels))
+    expected = with_numbers(x, lambda image: tv.rgb_to_grayscale_image(image, num_output_channels=channels))
     result = on_device(device, colour.grayscale, x, channels=channels)
     (assert_same if device.type == "cpu" else assert_blended)(result, expected)
-    result.add_(1)  # every pixel has memory of its own
+    result.add_(1)  # no two pixels share memory
 
 
 @given(data=st.data(), x=images(channels=(1, 2, 3, 4)))
@@ -209,7 +191,7 @@ def test_grayscale(device: torch.device, x: Tensor, channels: int) -> None:
 def test_permute_channels(device: torch.device, data: st.DataObject, x: Tensor) -> None:
     orders = st.permutations(range(x.shape[1]))
     permutation = torch.tensor([data.draw(orders) for _ in x])
-    expected = one_by_one(x, tv.permute_channels_image, permutation)
+    expected = with_numbers(x, tv.permute_channels_image, permutation)
     assert_same(on_device(device, colour.permute_channels, x, permutation), expected)
     assert_same(on_device(device, colour.permute_channels, x, permutation.double()), expected)
 
@@ -225,7 +207,7 @@ def test_a_large_image_has_its_own_statistics(device: torch.device) -> None:
         (colour.autocontrast, tv.autocontrast_image, ()),
         (colour.equalize, tv.equalize_image, ()),
     ):
-        assert_blended(on_device(device, ours, x, *numbers), one_by_one(x, theirs, *numbers))
+        assert_blended(on_device(device, ours, x, *numbers), with_numbers(x, theirs, *numbers))
 
 
 def test_impossible_channels_are_refused() -> None:
@@ -285,7 +267,7 @@ def test_normalize_refuses_what_torchvision_refuses() -> None:
         pointwise.normalize(torch.zeros(1, 1, 2, 2), [0.5], [0.0])
 
 
-# ---- never waiting for the device
+# ---- no wait for the device
 
 KERNELS: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
     "brightness": colour.adjust_brightness,
@@ -308,8 +290,8 @@ KERNELS: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
 
 @pytest.mark.parametrize("dtype", [torch.uint8, torch.float32])
 @pytest.mark.parametrize("name", KERNELS)
-def test_no_value_is_looked_at(name: str, dtype: torch.dtype) -> None:
-    """Tensors without values show it: whatever needs one fails."""
+def test_no_value_is_read(name: str, dtype: torch.dtype) -> None:
+    """On the meta device tensors have no values, so a kernel that reads one fails."""
     x = torch.empty((4, 3, 8, 9), dtype=dtype, device="meta")
     KERNELS[name](x, torch.empty(4, dtype=torch.float64, device="meta"))
 

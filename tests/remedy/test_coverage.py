@@ -30,13 +30,13 @@ from .sameness import HEIGHT, WIDTH, Images, floats, image, picture, pixels
 
 DOCUMENT = Path(__file__).parents[2] / "docs" / "offload.md"
 OUTCOMES = ("moves", "stays", "—")
-SAMPLES = 12  # enough for a policy to draw what Pillow does otherwise
+SAMPLES = 12  # enough for a policy to draw every op that Pillow computes differently
 
 Row = tuple[str, str, str]
 
 
 def _tables() -> dict[ModuleType, list[Row]]:
-    """Of each version the rows: name, what happens on tensors, on pictures."""
+    """The rows of each version: name, outcome for tensors, outcome for pictures."""
     text = DOCUMENT.read_text(encoding="utf-8")
     tables = {}
     for module in (v2, v1):
@@ -67,7 +67,7 @@ def test_every_transform_is_in_the_table_once(module: ModuleType) -> None:
 
 
 class Flips(v2.Transform):
-    """Of the user's own."""
+    """A transform of the user's own."""
 
     def transform(self, inpt: Any, params: dict[str, Any]) -> Any:
         return F.horizontal_flip(inpt)
@@ -86,7 +86,7 @@ def _to_float(module: ModuleType) -> Any:
     return module.ConvertImageDtype(torch.float32)
 
 
-#: Arguments for those that need some, or do nothing in most samples without.
+#: Transforms that need arguments, or that change few samples without.
 MADE: dict[str, Callable[[Any], Any]] = {
     "Transform": lambda _: Flips(),
     "Compose": lambda m: m.Compose([m.RandomCrop(20), m.Compose([m.RandomHorizontalFlip()])]),
@@ -146,7 +146,7 @@ def _made(module: ModuleType, name: str) -> Any:
 
 
 class Objects(Images):
-    """Images with boxes and, where this torchvision has them, key points."""
+    """Images with boxes and, if this torchvision has them, key points."""
 
     def __getitem__(self, index: int) -> Any:
         boxes = torch.tensor([[1.0, 2, 30, 35], [9, 8, 50, 38]])
@@ -166,20 +166,20 @@ def _video(index: int) -> Tensor:
 
 
 def _tensors(name: str) -> list[Callable[[int], Any]]:
-    """What a transform of tensors may be given: bytes, or floats where it takes no bytes."""
+    """Makers of inputs for a transform of tensors: bytes, and floats."""
     special = {"UniformTemporalSubsample": [_video], "LinearTransformation": [_tiny]}
     return special.get(name, [pixels, floats])
 
 
 def _dataset(module: ModuleType, name: str, make: Callable[[int], Any]) -> Images:
-    """The transform, and behind it what makes a tensor of pictures."""
+    """A dataset with the transform and a conversion to tensors after it."""
     kind = Objects if name in OBJECTS else Images
     make = image if kind is Objects and make is pixels else make
     return kind(v2.Compose([_made(module, name), v2.ToImage()]), make, SAMPLES)
 
 
 def _taken(dataset: Images) -> bool:
-    """Whether torchvision itself takes these images."""
+    """Return whether torchvision itself takes these images."""
     _seed(0)
     try:
         for index in range(len(dataset)):
@@ -199,7 +199,7 @@ def _moves(plan: Plan) -> bool:
 
 
 def _certificate(dataset: Images, plan: Plan, collate: Callable[[Any], Any]) -> Certificate:
-    """Nothing is missing from the record, whatever comes of its replay."""
+    """Certify a plan; the recording must be complete, whatever its replay gives."""
     _seed(1)
     made = real(dataset, collate, range(SAMPLES))
     _seed(1)
@@ -211,7 +211,7 @@ def _certificate(dataset: Images, plan: Plan, collate: Callable[[Any], Any]) -> 
 
 
 def _certified(dataset: Images, collate: Callable[[Any], Any] = list) -> Plan:
-    """The plan after what a certificate refuses is left out."""
+    """The plan without the functions that a certificate refuses."""
     plan = _plan(dataset, collate)
     while _moves(plan):
         proof = _certificate(dataset, plan, collate)
@@ -246,19 +246,19 @@ ROWS = [
 @pytest.mark.parametrize(("module", "name", "on_tensors", "on_pictures"), ROWS)
 def test_on_tensors(module: ModuleType, name: str, on_tensors: str, on_pictures: str) -> None:
     if name in BATCHES:
-        _hold_mixing(name, on_tensors)
+        _check_mixing(name, on_tensors)
         return
     datasets = [_dataset(module, name, make) for make in _tensors(name)]
     taken = [dataset for dataset in datasets if _taken(dataset)]
     assert (on_tensors == "—") == (not taken)
-    for dataset in taken if on_tensors == "moves" else taken[:1]:  # what stays may only be that of bytes
+    for dataset in taken if on_tensors == "moves" else taken[:1]:  # others may stay for bytes only
         plan = _certified(dataset)
         assert _moves(plan) == (on_tensors == "moves"), plan
-        if name != "UniformTemporalSubsample":  # is given no image, so that there is nothing to say
+        if name != "UniformTemporalSubsample":  # it gets no image, so there is no reason
             assert _moves(plan) or [reason for reason in plan.reasons if reason.startswith(f"{name}: ")]
 
 
-def _hold_mixing(name: str, on_tensors: str) -> None:
+def _check_mixing(name: str, on_tensors: str) -> None:
     mix = _made(v2, name)
 
     def collate(samples: Any) -> Any:
@@ -281,7 +281,7 @@ def test_on_pictures(module: ModuleType, name: str, on_tensors: str, on_pictures
     assert _moves(plan) or [reason for reason in plan.reasons if reason.startswith(f"{name}: ")]
 
 
-# ---- what the tables say besides
+# ---- other statements of the page
 
 
 @pytest.mark.parametrize("module", [v2, v1], ids=["v2", "v1"])
@@ -290,7 +290,7 @@ def test_a_lambda_that_works_on_the_tensor_stays(module: ModuleType) -> None:
 
 
 @pytest.mark.parametrize("name", ["RandomChoice", "RandomOrder"])
-def test_what_holds_one_that_stays_stays_as_a_whole(name: str) -> None:
+def test_a_transform_that_contains_one_that_stays_stays(name: str) -> None:
     holder = getattr(v2, name)([v2.JPEG((10, 20)), v2.RandomHorizontalFlip()])
     plan = _plan(Images(v2.Compose([holder, v2.RandomVerticalFlip()]), pixels, SAMPLES))
     assert [piece.moves for piece in plan.pieces] == [("RandomVerticalFlip",)]
@@ -302,7 +302,7 @@ def test_filters_of_pillow_move(mode: str) -> None:
     assert [piece.start for piece in _certified(Images(chain, picture, SAMPLES)).pieces] == [0]
 
 
-def test_what_follows_the_conversion_of_pictures_moves() -> None:
+def test_transforms_after_the_conversion_of_pictures_move() -> None:
     chain = v2.Compose([v2.ToImage(), v2.RandomResizedCrop(20), v2.ColorJitter(0.4), v2.ToDtype(torch.float32)])
     dataset = Images(chain, picture, SAMPLES)
     assert [piece.start for piece in _certified(dataset).pieces] == [0]

@@ -1,4 +1,4 @@
-"""Which callables of the user's own go to the device, in which form, and why the others stay."""
+"""The user's own callables: which move to the device, in which form, and why the others stay."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ LOG: list[int] = []
 
 
 def made(*shape: int, dtype: torch.dtype = torch.float32, n: int = 6, seed: int = 0) -> list[Tensor]:
-    """Images unlike each other, whose brightest pixel is the brightest there is, as in most photographs."""
+    """Return different images whose brightest pixel has the highest level, as in most photographs."""
     generator = torch.Generator().manual_seed(seed)
     images = (
         torch.rand(n, *(shape or (3, 8, 10)), generator=generator) ** torch.linspace(0.5, 2, n)[:, None, None, None]
@@ -56,7 +56,7 @@ def prove(fn: Callable[[Tensor], Tensor], samples: Sequence[Tensor], device: tor
 
 
 def agrees(outcome: Moved, fn: Callable[[Tensor], Tensor], images: Sequence[Tensor], device: torch.device) -> Moved:
-    """It makes of fresh images of one shape what ``fn`` does one by one."""
+    """Check that it gives for new images of one shape what ``fn`` gives one by one."""
     expected = torch.stack([fn(image) for image in images])
     actual = outcome.apply(torch.stack(list(images)).to(device))
     assert actual.device.type == device.type and actual.is_contiguous()
@@ -271,7 +271,7 @@ def test_moves_under_vmap(name: str, device: torch.device) -> None:
 
 
 def test_one_that_mixes_is_caught_among_look_alikes(device: torch.device) -> None:
-    """Every sample has the same brightest pixel, or they are all the same."""
+    """All samples have the same brightest pixel, or are the same."""
     same = [made()[0]] * 4
     assert agrees(
         prove(VMAPPED["brightest of the image"], same, device), VMAPPED["brightest of the image"], same, device
@@ -334,7 +334,7 @@ def test_one_that_refuses_dark_images_is_no_batch() -> None:
 
 
 def test_one_that_fails_for_dark_images_is_no_batch(device: torch.device) -> None:
-    """The brightest pixel of all samples is one, and so it is of every batch of them."""
+    """The brightest pixel of every sample is 1, and so is that of every batch."""
     table = torch.tensor([1.0, 2.0])
     moves(lambda x: x * table[(1 / x.max()).long().view(1)], device, "vmap")
 
@@ -344,7 +344,7 @@ def test_images_that_cannot_be_made_darker_are_no_batch(device: torch.device) ->
     assert outcome.how == "vmap"
 
 
-def test_what_holds_around_the_proof_is_not_the_workers() -> None:
+def test_settings_around_the_proof_have_no_effect() -> None:
     with torch.no_grad():
         assert reason(nn.Conv2d(3, 3, 1)) == "its result carries gradients"
     with torch.device("meta"):
@@ -374,14 +374,14 @@ def test_default_device_of_the_loop_changes_nothing(device: torch.device) -> Non
 
 
 def test_a_batch_call_that_loses_samples_is_an_error() -> None:
-    """Seven is no batch that the proof tries."""
+    """The proof tries no batch of seven."""
     moved = prove(lambda x: x[:3] if x.shape[0] == 7 else x * 1, made(), CPU)
     assert moved.how == "batch"
     with pytest.raises(RuntimeError, match="a batch of shape"):
         moved.apply(torch.rand(7, 3, 8, 10))
 
 
-def test_result_is_memory_of_its_own(device: torch.device) -> None:
+def test_result_has_its_own_memory(device: torch.device) -> None:
     moved = moves(lambda x: MEAN * 1, device, "vmap")
     batch = torch.stack(made()).to(device)
     moved.apply(batch).zero_()
@@ -408,7 +408,7 @@ def test_statistics_of_the_image_never_mix(channels: int, height: int, width: in
     assert outcome.how == "vmap"
 
 
-# The copy on the device is one: the user's own tensors may change, and do not
+# The device has a copy: the user's own tensors may change later, and the proof leaves them alone
 
 
 def closure_tensor(fn: Any) -> Tensor:
@@ -447,7 +447,7 @@ HOLDERS: dict[str, tuple[Callable[[], Any], Callable[[Any], Tensor]]] = {
 
 
 @pytest.mark.parametrize("name", HOLDERS)
-def test_what_it_holds_is_taken_along(name: str, device: torch.device) -> None:
+def test_what_it_holds_is_copied_to_the_device(name: str, device: torch.device) -> None:
     make, find = HOLDERS[name]
     fn = make()
     tensor = find(fn)
@@ -469,7 +469,7 @@ def test_what_it_holds_is_taken_along(name: str, device: torch.device) -> None:
 
 
 @pytest.mark.parametrize("name", HOLDERS)
-def test_what_it_holds_meets_no_image_on_another_device(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_it_holds_is_on_the_device_of_the_images(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch, "autocast", lambda *args, **settings: contextlib.nullcontext())  # unknown to meta
     meta, fn = torch.device("meta"), HOLDERS[name][0]()
     for how in ("batch", "vmap", "loop"):
@@ -550,7 +550,7 @@ def test_code_of_libraries_is_not_searched(device: torch.device) -> None:
     assert "state" in reason(as_library(counting_in_a_closure()))  # but it may close over the user's own values
 
 
-def test_too_much_to_take_along() -> None:
+def test_too_much_to_copy() -> None:
     images = torch.empty(1).expand(1 << 30)
     assert "256 MiB" in reason(lambda x: x * len(images))
     assert "objects" in reason(lambda x: x * len(MANY))
@@ -867,7 +867,7 @@ def test_keeping_state(name: str) -> None:
         Counter.total = 0
 
 
-def test_state_that_is_set_to_what_it_was_is_none(device: torch.device) -> None:
+def test_state_that_is_set_to_the_same_value_is_none(device: torch.device) -> None:
     class Remembers:
         def __init__(self) -> None:
             self.size, self.factor = (8, 10), 2.5
@@ -895,7 +895,7 @@ def test_writing_into_the_input() -> None:
     assert all(torch.equal(a, b) for a, b in zip(samples, kept, strict=True))
 
 
-def test_shape_that_hangs_on_the_pixels() -> None:
+def test_shape_that_depends_on_the_pixels() -> None:
     assert "depends on the pixels" in reason(lambda x: x[x > 0.5])
     assert "depends on the pixels" in reason(lambda x: x[:, : 2 + int(x.mean() > 0.5)])
     assert "depends on the pixels" in reason(lambda x: x[:, : 2 + int(x.max() == 1)])  # the same for all samples

@@ -1,8 +1,7 @@
-"""JPEGs that travel as files and are decoded on the device: the plain loader's batches, whatever the files are."""
+"""Decoding JPEGs on the device gives the plain loader's batches, for any kind of file."""
 
 from __future__ import annotations
 
-import io
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -28,9 +27,12 @@ from pipediag.remedy.packing import pack
 from pipediag.remedy.plan import Plan
 from pipediag.remedy.replay import replay
 
+from .conftest import GPU
+from .sameness import jpeg
+
 CPU = torch.device("cpu")
 CHAIN = T.Compose([T.RandomResizedCrop(32), T.RandomHorizontalFlip(), T.ToTensor(), T.Normalize([0.5] * 3, [0.3] * 3)])
-#: For each kind of file whether the device decodes it.
+#: Kinds of files, and whether the device decodes them.
 KINDS = {
     "4:2:0.jpg": True,
     "4:4:4.jpg": True,
@@ -39,13 +41,11 @@ KINDS = {
     "grey.jpg": False,
     "cmyk.jpg": False,
     "png.jpg": False,
-    "turned.jpg": True,  # by EXIF, which nothing here asks about
+    "turned.jpg": True,  # by EXIF, which no code here reads
 }
 
 
 def encoded(kind: str, height: int, width: int, seed: int = 0, quality: int = 75) -> bytes:
-    noise = np.random.default_rng(seed).integers(0, 256, (height, width, 3), dtype=np.uint8)
-    picture, file = PIL.Image.fromarray(noise), io.BytesIO()
     options: dict[str, Any] = {
         "4:4:4.jpg": {"subsampling": 0},
         "4:2:2.jpg": {"subsampling": 1},
@@ -55,9 +55,8 @@ def encoded(kind: str, height: int, width: int, seed: int = 0, quality: int = 75
         exif = PIL.Image.Exif()
         exif[0x0112] = 6
         options = {"exif": exif}
-    picture = picture.convert({"grey.jpg": "L", "cmyk.jpg": "CMYK"}.get(kind, "RGB"))
-    picture.save(file, "PNG" if kind == "png.jpg" else "JPEG", quality=quality, **options)
-    return file.getvalue()
+    mode, format = {"grey.jpg": "L", "cmyk.jpg": "CMYK"}.get(kind, "RGB"), "PNG" if kind == "png.jpg" else "JPEG"
+    return jpeg(height, width, seed, mode, format, quality=quality, **options)
 
 
 @pytest.fixture(scope="module")
@@ -73,7 +72,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(autouse=True)
 def _a_cpu_decodes_too(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let a CPU have files to decode, which Pillow then decodes, so that the way there is tested without a GPU."""
+    """Send files to the CPU too, where Pillow decodes them, to test this without a GPU."""
     monkeypatch.setattr(loader, "why_not", lambda device: "" if device.type == "cpu" else why_not(device))
 
 
@@ -107,7 +106,7 @@ def test_a_folder_of_every_kind_of_file_gives_the_plain_batches(
 
 
 def test_a_folder_that_is_loaded_once_gives_the_plain_batches(folder: Path, device: torch.device) -> None:
-    """What is kept are pictures, so only the files of the first epoch could be decoded on the device."""
+    """The cache keeps pictures, so the device could only decode files in the first epoch."""
     data = ImageFolder(str(folder), CHAIN)
     expected = batches(DataLoader(data, 8, shuffle=True, num_workers=2))
     made = offload(cache(DataLoader(data, 8, shuffle=True, num_workers=2)), device, approximate=True, samples=16)
@@ -120,7 +119,7 @@ def test_a_folder_that_is_loaded_once_gives_the_plain_batches(folder: Path, devi
     assert made.loader.store.entries == len(data)
 
 
-def test_only_files_that_the_device_knows_travel_as_files(folder: Path) -> None:
+def test_only_files_that_the_device_decodes_are_sent(folder: Path) -> None:
     data = ImageFolder(str(folder), CHAIN)
     plan = offloaded(data, CPU).plan
     with plan.installed(plan.recorders(data)):
@@ -135,7 +134,7 @@ def test_only_files_that_the_device_knows_travel_as_files(folder: Path) -> None:
 
 
 class Views(Dataset):  # type: ignore[misc]
-    """Two views of one photo, beside tensors of its own."""
+    """Two views of one photo, with other tensors."""
 
     def __init__(self, root: Path) -> None:
         self.paths = sorted(root.rglob("*4:*.jpg"))
@@ -167,7 +166,7 @@ def test_two_views_of_a_photo_share_its_file(folder: Path) -> None:
 
 
 class Prepared(Dataset):  # type: ignore[misc]
-    """Photos that the dataset prepares in its own way before the transform."""
+    """Photos that the dataset prepares before the transform."""
 
     def __init__(self, root: Path, prepare: Callable[[Path], Any]) -> None:
         self.paths = sorted(root.rglob("*.jpg"))
@@ -210,7 +209,7 @@ def drafted(path: Path) -> Any:
     return photo.convert("RGB")
 
 
-#: Ways to prepare a photo, and whether its file can still travel.
+#: Ways to prepare a photo, and whether the device can still decode it.
 PREPARED: dict[Callable[[Path], Any], bool] = {
     within_with: True,
     closed: True,
@@ -223,7 +222,7 @@ PREPARED: dict[Callable[[Path], Any], bool] = {
 
 
 @pytest.mark.parametrize("prepare", PREPARED, ids=lambda prepare: prepare.__name__)
-def test_what_a_dataset_does_before_its_transform(folder: Path, prepare: Callable[[Path], Any]) -> None:
+def test_datasets_that_prepare_photos(folder: Path, prepare: Callable[[Path], Any]) -> None:
     data = Prepared(folder, prepare)
     expected = batches(DataLoader(data, 8, shuffle=True))
     made = offloaded(data, CPU)
@@ -310,7 +309,7 @@ def test_a_plan_says_that_it_decodes(folder: Path) -> None:
 
 
 def packed_files(data: list[bytes], sizes: list[tuple[int, int]]) -> tuple[Tensor, Files]:
-    """A memory of the files with four bytes on either side of their pixels' gap."""
+    """A batch's memory with the files, and four bytes on either side of the gap for their pixels."""
     slab = torch.frombuffer(bytearray(b"abcd" + b"".join(data) + b"efgh"), dtype=torch.uint8)
     begin = slab.numel() - 4
     rows, offset, at = [], 4, begin
@@ -321,9 +320,8 @@ def packed_files(data: list[bytes], sizes: list[tuple[int, int]]) -> tuple[Tenso
     return slab, Files(begin, at - begin, np.array(rows))
 
 
-@pytest.mark.gpu
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU")
 class TestEngine:
+    pytestmark = GPU
     device = torch.device("cuda")
 
     @settings(deadline=None, max_examples=200)
@@ -339,7 +337,7 @@ class TestEngine:
         for ours, pillows in both_ways(*packed_files(data, sizes), self.device):
             assert torch.equal(ours, pillows)
 
-    def test_what_lies_around_the_pixels_is_untouched(self) -> None:
+    def test_the_rest_of_the_memory_is_untouched(self) -> None:
         memory, files = packed_files([encoded("4:2:0.jpg", 33, 47)], [(33, 47)])
         made = with_pixels(memory, files, self.device).cpu()
         assert torch.equal(made[: files.begin], memory[: files.begin])
@@ -351,9 +349,9 @@ class TestEngine:
         memory, files = packed_files(data, [(64, 80)] * 4)
         assert all(torch.equal(ours, pillows) for ours, pillows in both_ways(memory, files, self.device))
 
-    def test_a_broken_scan_ends_no_process(self) -> None:
+    def test_a_broken_scan_crashes_nothing(self) -> None:
         data = bytearray(encoded("4:2:0.jpg", 200, 300))
-        data[3000:4000] = np.random.default_rng(0).integers(0, 255, 1000, dtype=np.uint8).tobytes()  # no marker begins
+        data[3000:4000] = np.random.default_rng(0).integers(0, 255, 1000, dtype=np.uint8).tobytes()  # no marker
         good = encoded("4:4:4.jpg", 50, 50)
         memory, files = packed_files([bytes(data), good], [(200, 300), (50, 50)])
         with_pixels(memory, files, self.device)
@@ -367,7 +365,7 @@ class TestEngine:
             memory, files = packed_files(data, [(40 + k, 60) for k in range(number)])
             assert all(torch.equal(ours, pillows) for ours, pillows in both_ways(memory, files, self.device))
 
-    def test_the_memory_may_go_at_once(self) -> None:
+    def test_the_memory_may_be_dropped_at_once(self) -> None:
         data = [encoded("4:4:4.jpg", 300, 400, seed=k) for k in range(16)]
         made = []
         for _ in range(8):

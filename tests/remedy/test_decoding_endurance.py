@@ -1,4 +1,4 @@
-"""A folder with bad files for several epochs: the plain loader's batches, and no memory or file kept."""
+"""Several epochs over a folder with bad files give the plain loader's batches and leak no memory and no files."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ import pytest
 
 SCRIPT = Path(__file__).parent / "scripts" / "decode_endurance.py"
 EPOCHS = 4
-#: KiB that a process may take after its second epoch; a leak of one photo a batch takes more.
+#: KiB by which a process may grow after its second epoch; a leak of one photo per batch is more.
 _GROWTH = 4096
 
 
@@ -47,8 +47,8 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return root
 
 
-def told(*arguments: Any) -> tuple[dict[str, Any], int]:
-    """Return what the script prints, and its number of files that were closed only when collected."""
+def run(*arguments: Any) -> tuple[dict[str, Any], int]:
+    """Return the script's output, and its number of files that were closed only by the garbage collector."""
     command = [sys.executable, "-W", "always::ResourceWarning", SCRIPT, *arguments]
     done = subprocess.run(list(map(str, command)), capture_output=True, text=True, timeout=240)
     assert done.returncode == 0, done.stderr[-3000:]
@@ -61,11 +61,11 @@ def told(*arguments: Any) -> tuple[dict[str, Any], int]:
     [("pillow", "fork", 1), ("pillow", "fork", 0), ("pillow", "spawn", 1), ("torchvision", "fork", 1)],
 )
 def test_epochs_take_no_more_than_the_plain_loaders(folder: Path, reader: str, start: str, persistent: int) -> None:
-    plain, left_open = told(folder, "plain", reader, start, EPOCHS, persistent)
-    made, ours_left_open = told(folder, "offloaded", reader, start, EPOCHS, persistent)
+    plain, left_open = run(folder, "plain", reader, start, EPOCHS, persistent)
+    made, ours_left_open = run(folder, "offloaded", reader, start, EPOCHS, persistent)
     assert not made["why"]
     assert [epoch["batches"] for epoch in made["epochs"]] == [epoch["batches"] for epoch in plain["epochs"]]
-    # The trial reads some of the files once more, before the first epoch.
+    # Before the first epoch, the trial reads some of the files too.
     assert ours_left_open <= left_open + 16
     _, second, *_, last = made["epochs"]
     assert last["memory"] <= second["memory"] + _GROWTH

@@ -1,4 +1,4 @@
-"""``Diagnosis.apply``: the remedy, unless it was measured not to pay."""
+"""``Diagnosis.apply`` applies the remedy, unless a measurement says that it does not pay."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Images(TensorDataset):  # type: ignore[misc]
 
 
 def diagnosis(ratio: float | None, **remedy: Any) -> Diagnosis:
-    """Of a loop on the CPU, with a remedy that made it so many times as fast; None: none was tried."""
+    """A loop on the CPU that a remedy made ``ratio`` times as fast; None if none was tried."""
     session = Session(device={"type": "cpu"}, rungs={"baseline": Rung("baseline")})
     if ratio is not None:
         session.remedy = Remedy(device="cpu", **remedy)
@@ -54,14 +54,14 @@ def test_offloaded(ratio: float | None) -> None:
     ("ratio", "remedy", "why"),
     [(0.5, {}, "slower under it"), (2.0, {"why_not": "Warp: needs pixels"}, "Warp: needs pixels")],
 )
-def test_left_as_it_is_where_it_does_not_pay(ratio: float, remedy: dict[str, Any], why: str) -> None:
+def test_a_remedy_that_does_not_pay_is_not_applied(ratio: float, remedy: dict[str, Any], why: str) -> None:
     loader = make(v2.RandomHorizontalFlip())
     with pytest.warns(UserWarning, match=why) as told:
         assert diagnosis(ratio, **remedy).apply(loader) is loader
     assert told[0].filename == __file__
 
 
-def test_the_hand_off_alone_where_only_that_pays() -> None:
+def test_the_hand_off_alone_if_only_that_pays() -> None:
     made = diagnosis(0.5)
     made.session.handoff = Remedy(device="cpu")
     for round_ in range(10, 14):
@@ -72,12 +72,12 @@ def test_the_hand_off_alone_where_only_that_pays() -> None:
     assert isinstance(applied, OffloadedLoader) and not applied.plan.pieces and len(list(applied)) == 3
 
 
-def test_left_as_it_is_where_nothing_moves() -> None:
+def test_a_loader_without_movable_transforms_is_returned() -> None:
     loader = make(lambda image: torch.from_numpy(image.numpy().copy()))
     with pytest.warns(UserWarning, match="left as it is"):
         assert diagnosis(None).apply(loader) is loader
 
 
-def test_something_else_than_a_loader() -> None:
+def test_only_loaders_are_taken() -> None:
     with pytest.raises(UsageError, match="DataLoader"):
         diagnosis(None).apply([1, 2])

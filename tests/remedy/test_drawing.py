@@ -1,5 +1,5 @@
-"""The shortest way through a chain draws and records what the transforms' own calls do, also after somebody has
-changed a transform, its class, or a functional.
+"""The shortest path through a chain draws and records what the transforms' own calls do, also after a transform, its
+class or a functional has changed.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from .sameness import HEIGHT, WIDTH, draws, image, picture, pixels
 
 MEAN, STD = [0.48, 0.45, 0.4], [0.23, 0.22, 0.25]
 
-#: torchvision's classes for images, and more than one way through most of the bodies.
+#: torchvision's classes for images, with several paths through most of their bodies.
 TRANSFORMS: dict[str, Callable[[], Any]] = {
     "CenterCrop": lambda: v2.CenterCrop(30),
     "ColorJitter": lambda: v2.ColorJitter(0.4, 0.4, 0.4, 0.1),
@@ -87,24 +87,24 @@ def while_recording() -> Iterator[None]:
 
 
 def seed(number: int = 0) -> None:
-    torch.default_generator.manual_seed(number)  # torch.manual_seed takes a millisecond: it is there for all devices
+    torch.default_generator.manual_seed(number)  # torch.manual_seed takes a millisecond: it seeds all devices
     random.seed(number)
     np.random.seed(number)
 
 
-def told(transform: Any, make: Callable[[int], Any], samples: int = 40) -> list[tuple[Any, ...]]:
-    """What is recorded of one image after the other, and what the generators say after each."""
+def recordings(transform: Any, make: Callable[[int], Any], samples: int = 40) -> list[tuple[Any, ...]]:
+    """The recording of each image, and the draws after it."""
     seed()
-    return [(*story(transform(stand_in(make(k)))), draws()) for k in range(samples)]
+    return [(*recorded(transform(stand_in(make(k)))), draws()) for k in range(samples)]
 
 
-def story(made: Any) -> tuple[Any, ...]:
+def recorded(made: Any) -> tuple[Any, ...]:
     tape = made.tape
     return type(made), tape.state, plain(tape.track()), plain(tape.calls)
 
 
 def plain(value: Any) -> Any:
-    """The same with numbers in place of tensors, to be compared."""
+    """The same with numbers in place of tensors, for comparisons."""
     if isinstance(value, (list, tuple)):
         return [plain(part) for part in value]
     if isinstance(value, dict):
@@ -114,11 +114,11 @@ def plain(value: Any) -> Any:
 
 @pytest.mark.parametrize("name", TRANSFORMS)
 @pytest.mark.parametrize("make", [pixels, image], ids=["tensor", "image"])
-def test_as_the_transform_s_own_call(name: str, make: Callable[[int], Any]) -> None:
+def test_recordings_are_those_of_the_transforms_own_call(name: str, make: Callable[[int], Any]) -> None:
     if not hasattr(v2, name.split()[0]) and name != "nested":
         pytest.skip("not in this version of torchvision")
     transform = TRANSFORMS[name]()
-    assert told(direct(transform), make) == told(transform, make)
+    assert recordings(direct(transform), make) == recordings(transform, make)
 
 
 def test_images_of_many_sizes() -> None:
@@ -126,32 +126,32 @@ def test_images_of_many_sizes() -> None:
         return pixels(index, height=30 + index % 7, width=40 + index % 5)
 
     chain = v2.Compose([v2.ToDtype(torch.float32), v2.RandomResizedCrop(20), v2.RandomRotation(20), v2.GaussianBlur(3)])
-    assert told(direct(chain), of_many_sizes) == told(chain, of_many_sizes)
+    assert recordings(direct(chain), of_many_sizes) == recordings(chain, of_many_sizes)
 
 
 @pytest.mark.parametrize("make", [picture, lambda k: tv_tensors.Mask(pixels(k, channels=1))], ids=["picture", "mask"])
 def test_pictures_and_masks(make: Callable[[int], Any]) -> None:
     chain = v2.Compose([v2.RandomCrop(30), v2.RandomHorizontalFlip(), v2.Pad(2), v2.RandomInvert()])
-    assert told(direct(chain), make) == told(chain, make)
+    assert recordings(direct(chain), make) == recordings(chain, make)
 
 
 KNOWN = ["RandomCrop", "RandomCrop padded", "ColorJitter", "RandomErasing", "RandomRotation", "RandomAffine", "Pad"]
 
 
 @pytest.mark.parametrize("name", KNOWN)
-def test_bodies_are_not_run_once_they_are_known(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_known_bodies_are_not_run(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     transform = TRANSFORMS[name]()
     draw = direct(transform)
-    told(draw, image, samples=300)
+    recordings(draw, image, samples=300)
 
     def body(*_: Any) -> Any:
         raise AssertionError("the body is run")
 
     monkeypatch.setattr(type(transform), "transform", body)
-    told(draw, image, samples=60)
+    recordings(draw, image, samples=60)
 
 
-def test_what_is_told_of_a_call_can_be_called_again() -> None:
+def test_recorded_calls_can_be_called_again() -> None:
     chain = TRANSFORMS["nested"]()
     draw = direct(chain)
     for k in range(20):
@@ -161,7 +161,7 @@ def test_what_is_told_of_a_call_can_be_called_again() -> None:
         assert torch.equal(functools.reduce(lambda made, call: call(made), calls, pixels(k)), chain(pixels(k)))
 
 
-# ---- changes
+# ---- changed settings
 
 
 def warm(draw: Callable[[Any], Any]) -> None:
@@ -181,13 +181,16 @@ def test_an_attribute_that_is_changed() -> None:
     assert ops(draw(stand_in(pixels(0)))) == [("rotate", (HEIGHT, WIDTH, "bilinear", (0.0,)))]
 
 
-def test_an_attribute_that_is_changed_in_place() -> None:
-    link = v2.RandomResizedCrop(20)
+@pytest.mark.parametrize("kind", [v2.RandomResizedCrop, v2.Resize], ids=["with draws", "without draws"])
+def test_an_attribute_that_is_changed_in_place(kind: Any) -> None:
+    link = kind([20, 20])
     link.size = [20, 20]
     draw = direct(link)
     warm(draw)
     link.size[0] = 10
     assert draw(stand_in(pixels(0))).shape == (3, 10, 20)
+    link.size = [20, 10]
+    assert draw(stand_in(pixels(0))).shape == (3, 20, 10)
 
 
 @pytest.mark.parametrize("other", [torch.tensor([1.0, 1.0]), np.array([1.0, 1.0])], ids=["tensor", "array"])
@@ -209,7 +212,7 @@ def test_a_probability_that_is_changed() -> None:
 
 
 class Turned(v2.RandomRotation):
-    """Of the user's own: counts its calls and keeps what it was given."""
+    """The user's own: keeps the images that it gets."""
 
     def __init__(self) -> None:
         super().__init__((10, 10))
@@ -228,7 +231,7 @@ def test_a_subclass_is_run_for_each_sample() -> None:
     assert len(link.given) == 6
 
 
-def test_an_image_that_somebody_keeps_stays_what_it_was() -> None:
+def test_a_kept_image_does_not_change() -> None:
     link = Turned()
     recorder = Recorder(v2.Compose([v2.RandomInvert(1.0), v2.RandomCrop(30), link, v2.RandomInvert(1.0)]), 0)
     kept = stand_in(pixels(0))
@@ -238,7 +241,7 @@ def test_an_image_that_somebody_keeps_stays_what_it_was() -> None:
     assert {tuple(op.name for op in given.tape.ops) for given in link.given} == {("invert", "crop")}
 
 
-def test_a_function_between_two_transforms_may_keep_its_image() -> None:
+def test_a_function_between_two_transforms_may_keep_an_image() -> None:
     kept: list[Any] = []
 
     def keep(made: Any) -> Any:
@@ -258,7 +261,7 @@ def test_a_lambda_is_run_for_each_sample() -> None:
     assert len({draw(stand_in(pixels(0))).tape.ops[0].numbers for _ in range(5)}) == 5
 
 
-# ---- changes of code, which are seen when the next recording begins
+# ---- changed code, noticed when the next recording begins
 
 
 def recorded_before(link: Any) -> Recorder:
@@ -293,7 +296,7 @@ def test_a_class_whose_body_is_changed(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("method", ["transform", "forward", "make_params", "check_inputs", "_call_kernel"])
-def test_a_transform_that_gets_a_method_of_its_own(method: str) -> None:
+def test_a_transform_that_gets_its_own_method(method: str) -> None:
     link = v2.RandomRotation(20)
     recorder = recorded_before(link)
     calls: list[Any] = []
@@ -325,7 +328,7 @@ def test_a_chain_inside_a_chain_that_is_changed() -> None:
     assert names(recorder) == ["invert", "vertical_flip"]
 
 
-def test_a_function_that_is_refused_goes_the_longer_way() -> None:
+def test_a_refused_function_takes_the_longer_path() -> None:
     recorder = recorded_before(v2.RandomRotation((10, 10)))
     with recording(refused=frozenset({"rotate"})), pytest.raises(NotRecordable, match="certificate"):
         recorder(pixels(0))
@@ -336,7 +339,7 @@ def test_a_function_that_is_refused_goes_the_longer_way() -> None:
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.float16, torch.bfloat16], ids=str)
 def test_a_transform_is_skipped_by_torchs_comparison(dtype: torch.dtype) -> None:
-    """A tensor rounds what it is compared with to its own dtype: it counts where a draw falls next to it."""
+    """A tensor rounds the number that it is compared with to its own dtype, which matters for draws close to it."""
     before = torch.get_default_dtype()
     torch.set_default_dtype(dtype)
     try:

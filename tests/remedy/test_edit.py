@@ -1,4 +1,4 @@
-"""The two lines that keep a remedy: where they go, and where they are not offered."""
+"""The two lines that keep a remedy: where they go, and when they are not offered."""
 
 from __future__ import annotations
 
@@ -146,7 +146,7 @@ class TestWrapped:
             ("from lib import loader\n", "loader", "no statement"),
         ],
     )
-    def test_not_where_it_is_uncertain(self, source: str, name: str, why: str) -> None:
+    def test_no_edit_without_certainty(self, source: str, name: str, why: str) -> None:
         with pytest.raises(NotCertain, match=why):
             wrapped(source, holder(name), "cpu")
 

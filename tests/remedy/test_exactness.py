@@ -1,4 +1,4 @@
-"""Every op that is called exact gives torchvision's or Pillow's pixels, bit by bit, on random images."""
+"""Every op that counts as exact gives torchvision's or Pillow's pixels, bit by bit, on random images."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ def _has_noise_for_bytes() -> bool:
     return True
 
 
-#: By name, and what follows it after a blank only tells cases apart.
+#: By the name of the functional; a second word only tells cases apart.
 DRAWS: dict[str, Draw] = {
     **dict.fromkeys(["horizontal_flip", "vertical_flip", "invert", "autocontrast", "equalize"], _none),
     **{f"adjust_{what}": _factor for what in ("brightness", "contrast", "saturation", "sharpness")},
@@ -126,7 +126,7 @@ def _image(r: random.Random, dtype: torch.dtype) -> Tensor:
 
 
 def _check_exact_draws(name: str, dtype: torch.dtype, by: By, number: int, device: torch.device) -> None:
-    """Compare the draws for which the table says that the ops are exact; in most cases these are all."""
+    """Compare all draws whose ops are exact by the table; in most cases these are all draws."""
     r = random.Random(name)
     functional = name.split()[0]
     call = getattr(older if by == "v1" else F, functional)
@@ -138,7 +138,7 @@ def _check_exact_draws(name: str, dtype: torch.dtype, by: By, number: int, devic
             args = (255 * args[0],)
         given = PIL.Image.fromarray(x.permute(1, 2, 0).numpy()) if by == "pillow" else x
         if by == "pillow":
-            kwargs.pop("antialias", None)  # Pillow always does
+            kwargs.pop("antialias", None)  # Pillow always antialiases
         torch.manual_seed(seed)
         expected = tensor_of(call(given, *args, **kwargs))
         torch.manual_seed(seed)
@@ -171,13 +171,13 @@ CASES = [
 
 
 @pytest.mark.parametrize(("name", "dtype", "by"), CASES)
-def test_what_is_called_exact_is_equal(name: str, dtype: torch.dtype, by: By, device: torch.device) -> None:
+def test_exact_ops_are_equal(name: str, dtype: torch.dtype, by: By, device: torch.device) -> None:
     _check_exact_draws(name, dtype, by, FEW, device)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("name", "dtype", "by"), CASES)
-def test_thousands_are_equal(name: str, dtype: torch.dtype, by: By, device: torch.device) -> None:
+def test_exact_ops_are_equal_on_many_images(name: str, dtype: torch.dtype, by: By, device: torch.device) -> None:
     _check_exact_draws(name, dtype, by, MANY, device)
 
 
@@ -212,7 +212,7 @@ def test_how_far_pixels_may_be_off(name: str, args: tuple[Any, ...], bytes: list
 
 
 def test_a_mean_is_exact_while_its_sum_is() -> None:
-    """The sum of more bytes than 65 793 is rounded; and what fills no vector is added with two roundings."""
+    """The sum of more than 65 793 bytes is rounded, and the pixels that fill no vector are rounded twice."""
     assert _off(Input((3, 256, 256), torch.uint8), "adjust_contrast", 0.5) == _off(BYTES, "adjust_saturation", 0.5)
     assert _off(Input((3, 320, 320), torch.uint8), "adjust_contrast", 0.5) == [ONE_LEVEL]
     assert _off(FLOATS, "adjust_contrast", 0.5) == [LAST_DIGITS]
@@ -225,7 +225,7 @@ def test_without_a_fused_sum_blends_are_not_exact(monkeypatch: pytest.MonkeyPatc
     assert _off(FLOATS, "rgb_to_grayscale", 3) == [LAST_DIGITS]
 
 
-def test_functions_of_v1_round_otherwise() -> None:
+def test_functions_of_v1_round_differently() -> None:
     bytes_, floats = (given._replace(by="v1") for given in (BYTES, FLOATS))
     for name in ("adjust_hue", "adjust_saturation", "adjust_contrast", "adjust_sharpness"):
         assert _off(bytes_, name, 0.5) == [ONE_LEVEL]

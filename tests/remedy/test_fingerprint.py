@@ -1,4 +1,4 @@
-"""Digests of transforms: alike for what does the same, different once something that counts has changed."""
+"""Digests of transforms change if code or values change that affect the result, and only then."""
 
 from __future__ import annotations
 
@@ -101,7 +101,7 @@ def test_by_what_its_class_holds(monkeypatch: pytest.MonkeyPatch) -> None:
     assert digest(Warp()) != before
 
 
-def test_where_a_generator_stands_does_not_count() -> None:
+def test_the_state_of_a_generator_does_not_count() -> None:
     generator, own = torch.Generator(), random.Random(1)
     before = digest(Warp(generator=generator, own=own))
     torch.rand(3, generator=generator)
@@ -138,14 +138,14 @@ print(digest([Mask(), v2.RandomResizedCrop(8), lambda image: image + 1]))
 """
 
 
-def test_other_processes_agree_as_long_as_the_code_is_the_same(tmp_path: Path) -> None:
-    def told(factor: str) -> str:
+def test_other_processes_agree_if_the_code_is_the_same(tmp_path: Path) -> None:
+    def printed(factor: str) -> str:
         script = tmp_path / "script.py"
         script.write_text(SOURCE.format(root=str(Path(__file__).parents[2]), factor=factor))
         done = subprocess.run([sys.executable, str(script)], capture_output=True, text=True, check=True)
         return done.stdout
 
-    assert told("2") == told("2") != told("3")
+    assert printed("2") == printed("2") != printed("3")
 
 
 def test_comments_and_lines_do_not_count() -> None:
@@ -160,7 +160,7 @@ def test_comments_and_lines_do_not_count() -> None:
 
 
 def test_a_namespace_counts_by_the_attributes_that_a_function_names() -> None:
-    """Parsed arguments, of which the transform reads one: for a plan, the others may change."""
+    """A plan survives changes of parsed arguments that its transforms do not read."""
     settings = types.SimpleNamespace(factor=2, epochs=10)
 
     def scaled(image: Any) -> Any:

@@ -1,4 +1,4 @@
-"""A fused track gives what the track gave: interpreted on the CPU, op by op, with the kernels that fusing replaces."""
+"""A fused track gives the track's results, interpreted on the CPU op by op with the kernels that it replaces."""
 
 from __future__ import annotations
 
@@ -15,8 +15,9 @@ from torch import Tensor
 
 from pipediag.remedy import encoders, fuse, kernels, picture_ops
 from pipediag.remedy.batched import colour, pillow_colour, pointwise
-from pipediag.remedy.fuse import Codes, fused, programs
+from pipediag.remedy.fuse import fused
 from pipediag.remedy.ops import Op, Shape, State
+from pipediag.remedy.pixel_programs import Codes, programs
 from pipediag.remedy.triton.pixels import FLIP_HORIZONTALLY, FLIP_VERTICALLY, PixelOp, encode
 
 Track = tuple[tuple[Op, ...], tuple[float, ...]]
@@ -24,11 +25,11 @@ UINT8, FLOAT = torch.uint8, torch.float32
 SHAPE = (3, 12, 10)
 
 
-# ---- what fused ops mean
+# ---- the meaning of fused ops
 
 
 def interpret(track: Track, image: Tensor) -> Tensor:
-    """One image after all ops, each of which has to make what it says."""
+    """Return the image after all ops; each must give the shape and dtype that it declares."""
     batch = image[None]
     for op in track[0]:
         batch = _apply(op, batch)
@@ -52,7 +53,7 @@ def _fast(op: Op, batch: Tensor) -> Tensor:
     if name == "resample":
         *static, converted = static
         if converted is not None:
-            assert batch.dtype == UINT8, "bytes alone are converted while they are resized"
+            assert batch.dtype == UINT8, "only bytes are converted while they are resized"
             batch = pointwise.to_dtype(batch, FLOAT, scale={"multiply": True, "cast": False}[converted])
     elif name == "gaussian_blur":
         *static, mean, std = static
@@ -62,7 +63,7 @@ def _fast(op: Op, batch: Tensor) -> Tensor:
 
 
 def _pixels(op: Op, batch: Tensor) -> Tensor:
-    """As the kernel takes it: codes and operands, the flips while the image is read, the normalization at the end."""
+    """Run a program as the kernel does: flips while the image is read, then codes with operands, then normalization."""
     assert batch.dtype in (UINT8, FLOAT) and batch.shape[1] in (1, 3)
     (flips, *codes), operands, longest, contrasts, pillow = programs([op])
     codes, tables = codes[:longest], torch.tensor(codes[longest:], dtype=torch.int32).view(UINT8)
@@ -124,19 +125,19 @@ _MEANING: dict[PixelOp, Callable[[Tensor, float, float], Tensor]] = {
 
 
 class Drawing:
-    """Calls of torchvision's functions on an image, as they would have been recorded."""
+    """Recorded calls of torchvision's functions on an image."""
 
     def __init__(self, draw: st.DrawFn, state: State) -> None:
         self.draw = draw
         self.state = state
-        self.in_range = True  # where values beyond it would not be defined
+        self.in_range = True  # some functions are not defined for other values
         self.normalized = False
 
     def number(self, low: float, high: float) -> float:
         return self.draw(st.floats(low, high, allow_subnormal=False))
 
     def calls(self) -> dict[str, Callable[[], list[Op]]]:
-        """What may be called on the image as it is."""
+        """The functions that can be called on the image in its state."""
         state = self.state
         floating = state.dtype == FLOAT
         calls: dict[str, Callable[[], list[Op]]] = {
@@ -204,7 +205,7 @@ class Drawing:
         )
 
     def _place(self) -> tuple[int, int, int, int]:
-        """A part of the image, or now and then one that reaches out of it."""
+        """A box inside the image, or sometimes one that reaches outside it."""
         height, width = self.state.size
         if self.draw(st.integers(0, 4)) == 0:
             return -1, 2, height, width
@@ -240,7 +241,7 @@ def cases(draw: st.DrawFn) -> Case:
 
 
 def check_alike(ours: Tensor, theirs: Tensor) -> None:
-    """Sums of floats in another order may differ in the last bits, and one value in a hundred fall to another level."""
+    """Floats summed in another order may differ in the last bits, and one value in a hundred by a level."""
     assert (ours.shape, ours.dtype) == (theirs.shape, theirs.dtype)
     apart = (ours.double() - theirs.double()).abs()
     floor = 1e-5 * max(1.0, float(theirs.max() - theirs.min())) if theirs.is_floating_point() else 0
@@ -256,7 +257,7 @@ def test_a_fused_track_means_the_same(case: Case) -> None:
 
 @settings(deadline=None, max_examples=200)
 @given(cases())
-def test_fusing_never_makes_a_track_longer_and_keeps_links_in_order(case: Case) -> None:
+def test_fusing_keeps_links_in_order_and_adds_no_ops(case: Case) -> None:
     track, image = case
     made, sites = fused(track, tuple(image.shape), image.dtype)
     assert len(made) == len(sites) <= len(track[0])
@@ -265,8 +266,7 @@ def test_fusing_never_makes_a_track_longer_and_keeps_links_in_order(case: Case) 
 
 @settings(deadline=None, max_examples=200)
 @given(cases())
-def test_no_two_runs_of_ops_on_pixels_follow_one_another(case: Case) -> None:
-    """But where a normalization, which comes last in a run, stands between them."""
+def test_programs_follow_each_other_only_after_a_normalization(case: Case) -> None:
     track, image = case
     made, _ = fused(track, tuple(image.shape), image.dtype)
     for one, other in itertools.pairwise(made):
@@ -277,7 +277,7 @@ def test_no_two_runs_of_ops_on_pixels_follow_one_another(case: Case) -> None:
 
 
 def track(*made: list[Op]) -> Track:
-    """The ops of one link after the other."""
+    """The ops of several links."""
     together = [(op, site) for site, link in enumerate(made) for op in link]
     return tuple(op for op, _ in together), tuple(float(site) for _, site in together)
 
@@ -442,14 +442,14 @@ def test_a_crop_passes_a_table_of_levels() -> None:
     assert point.numbers[1] is table
 
 
-def test_a_crop_that_reaches_out_of_the_image_stays_where_it_is() -> None:
-    """What it adds is black, and would be changed by the colours."""
+def test_a_crop_that_reaches_outside_the_image_stays() -> None:
+    """Its black border must not be changed by the colours."""
     one = track(encoders.ENCODERS["invert"](state()), encoders.crop(state(), -2, 0, 12, 10))
     assert names(fused(one, SHAPE, UINT8)) == ["pixels", "crop"]
 
 
 @pytest.mark.parametrize("between", ["adjust_contrast", "adjust_sharpness"])
-def test_a_crop_does_not_pass_what_looks_at_other_pixels(between: str) -> None:
+def test_a_crop_does_not_pass_ops_that_read_other_pixels(between: str) -> None:
     one = track(factor(between, 0.5), encoders.crop(state(), 2, 1, 8, 7))
     assert names(fused(one, SHAPE, UINT8))[-1] == "crop"
 
@@ -545,8 +545,8 @@ def _encoded(code: PixelOp, *parameters: float) -> tuple[tuple[int, ...], tuple[
     return (known,), tuple(operands)
 
 
-def test_what_becomes_of_a_track_is_found_out_once_for_all_sizes() -> None:
-    """And for all places of a crop that lie inside the image."""
+def test_the_fusion_is_computed_once_for_all_sizes() -> None:
+    """And for all crops that lie inside the image."""
     before = fuse._way.cache_info().misses
     for side in range(20, 40):
         whole = state((3, side, side + 1))
@@ -565,7 +565,7 @@ def test_what_becomes_of_a_track_is_found_out_once_for_all_sizes() -> None:
 # ---- programs of a launch
 
 
-def test_programs_are_filled_up_to_the_longest() -> None:
+def test_programs_are_padded_to_the_longest() -> None:
     short, _ = fused(track(encoders.horizontal_flip(state())), SHAPE, UINT8)
     long, _ = fused(
         track(factor("adjust_contrast", 0.25), factor("posterize", 3), encoders.vertical_flip(state())), SHAPE, UINT8
@@ -576,7 +576,7 @@ def test_programs_are_filled_up_to_the_longest() -> None:
     assert (longest, contrasts) == (2, 1)
 
 
-def test_programs_of_flips_alone_have_one_step_that_ends_them() -> None:
+def test_programs_of_flips_alone_have_one_code() -> None:
     (flip,), _ = fused(track(encoders.horizontal_flip(state())), SHAPE, UINT8)
     codes, operands, *rest = programs([flip, flip])
     assert (list(codes), list(operands), rest) == ([1, 1, 0, 0], [0, 0, 0, 0], [1, 0, False])

@@ -1,4 +1,4 @@
-"""The hand-off alone: which loaders can do with it, and that its batches are the loader's own."""
+"""The hand-off alone: which loaders it is for, and that its batches are the loader's own."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ SCRIPT = Path(__file__).parent / "streams" / "scripts" / "handed_over.py"
 
 @pytest.fixture(scope="module")
 def found() -> dict[str, dict[str, Any]]:
-    """What became of each loader on an imagined device."""
+    """Results for each loader on an imagined device."""
     return on_imagined_device(SCRIPT, timeout=300)
 
 
 def test_batches_are_the_loaders_own(found: dict[str, dict[str, Any]]) -> None:
-    """Their containers, dtypes, strides and values, in every epoch; and every access to memory is in order."""
+    """Containers, dtypes, strides and values are equal in every epoch, and accesses to memory are in order."""
     able = {name: told for name, told in found.items() if "same" in told}
     assert {name: told for name, told in able.items() if told != {"why": "", "same": True, "ledger": []}} == {}
     assert len(able) == 11
@@ -40,7 +40,7 @@ def test_batches_are_the_loaders_own(found: dict[str, dict[str, Any]]) -> None:
         ("a dataset that fails", "failed with ZeroDivisionError: ZeroDivisionError: division by zero"),
     ],
 )
-def test_what_cannot_is_told_why(found: dict[str, dict[str, Any]], case: str, why: str) -> None:
+def test_reasons_against_it(found: dict[str, dict[str, Any]], case: str, why: str) -> None:
     assert why in found[case]["why"] and "\n" not in found[case]["why"]
 
 

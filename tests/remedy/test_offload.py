@@ -1,4 +1,4 @@
-"""Under ``offload`` the batches are the plain loader's, sample by sample and draw by draw."""
+"""``offload`` gives the plain loader's batches and draws."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ MEAN, STD = [0.48, 0.45, 0.4], [0.23, 0.22, 0.25]
 
 @dataclass
 class Case:
-    """A pipeline: its data set, made anew for each loader, and what of it moves."""
+    """A pipeline: a function that makes its dataset, and the links that move and stay."""
 
     dataset: Callable[[], Dataset[Any]]
     moves: list[str]
@@ -68,14 +68,15 @@ def case(
     level: float | None = None,
     epochs: int = 1,
     marks: Any = (),
+    name: str = "",
     **settings: Any,
 ) -> Callable[[Callable[[], Dataset[Any]]], Callable[[], Dataset[Any]]]:
-    """Make a test of a function that makes a data set; ``moves`` and ``stays`` name links, transform by transform."""
+    """Make a test of a function that makes a dataset; ``moves`` and ``stays`` name the links of each transform."""
 
     def add(dataset: Callable[[], Dataset[Any]]) -> Callable[[], Dataset[Any]]:
         staying = [""] * len(moves) if stays is None else list(stays)
         made = Case(dataset, list(moves), staying, level, settings, epochs)
-        CASES.append(pytest.param(made, id=dataset.__name__, marks=marks))
+        CASES.append(pytest.param(made, id=name or dataset.__name__, marks=marks))
         return dataset
 
     return add
@@ -109,12 +110,12 @@ def _loader(case: Case, workers: int) -> DataLoader[Any]:
 
 
 def to_floats(*links: Any, chain: Callable[..., Any] = v2.Compose) -> Any:
-    """A chain that ends as most do: floats, normalised."""
+    """A chain with the usual end: floats, normalized."""
     return chain([*links, v2.ToDtype(torch.float32, scale=True), v2.Normalize(MEAN, STD)])
 
 
 ENDS = "ToDtype Normalize"
-#: What a level of a byte is after that; a jitter in between may double it, thrice.
+#: The size of a level of a byte after that; a jitter before may double it, up to three times.
 LEVEL = 1 / 255 / 0.22
 
 
@@ -122,7 +123,7 @@ LEVEL = 1 / 255 / 0.22
 
 
 class TwoViews:
-    """As in SimCLR's and MoCo's code."""
+    """As in the code of SimCLR and MoCo."""
 
     def __init__(self, transform: Callable[[Any], Any]) -> None:
         self.transform = transform
@@ -192,11 +193,11 @@ def random_choice_and_order() -> Dataset[Any]:
     return Images(to_floats(choice, order), length=16)
 
 
-# ---- several things in one sample
+# ---- samples with several parts
 
 
 class Segmentation(Images):
-    """``(image, mask)``, transformed together."""
+    """Samples ``(image, mask)``, transformed together."""
 
     def __init__(self, transform: Any, dtype: torch.dtype = torch.uint8, channels: tuple[int, ...] = (1,)) -> None:
         super().__init__(transform)
@@ -262,7 +263,7 @@ def segmentation_in_dicts() -> Dataset[Any]:
 
 
 class Detection(Images):
-    """``(image, target)`` with boxes and labels, and a mask for each object where asked for."""
+    """Samples ``(image, target)`` with boxes and labels, and with a mask for each object if ``masks``."""
 
     masks = False
 
@@ -300,10 +301,7 @@ def detection_with_masks() -> Dataset[Any]:
     return made
 
 
-@case(
-    "RandomHorizontalFlip ScaleJitter ToDtype ToPureTensor",
-    collate_fn=as_lists,
-)
+@case("RandomHorizontalFlip ScaleJitter ToDtype ToPureTensor", collate_fn=as_lists)
 def detection_that_ends_in_plain_tensors() -> Dataset[Any]:
     links = [v2.RandomHorizontalFlip(), v2.ScaleJitter((48, 48), (0.8, 1.2)), v2.ToDtype(torch.float32)]
     return Detection(v2.Compose([*links, v2.ToPureTensor()]))
@@ -335,7 +333,7 @@ def key_points() -> Dataset[Any]:
     return Points(v2.Compose([*links, v2.ToDtype({tv_tensors.Image: torch.float32, "others": None}, scale=True)]))
 
 
-# ---- the older transforms
+# ---- transforms of v1
 
 
 @case("RandomCrop RandomHorizontalFlip ToTensor Normalize")
@@ -457,12 +455,10 @@ def example_caching_article() -> Dataset[Any]:
     return module.FakeImages(10, 40, v1.Compose(links))  # type: ignore[no-any-return]
 
 
-# ---- single transforms of note
+# ---- special transforms
 
 
-@case(
-    "FiveCrop RandomHorizontalFlip stacked",
-)
+@case("FiveCrop RandomHorizontalFlip stacked")
 def five_crops() -> Dataset[Any]:
     def stacked(crops: Any) -> Tensor:
         return torch.stack(crops)
@@ -564,7 +560,7 @@ def images_that_lie_channels_last() -> Dataset[Any]:
 
 
 class Shaken:
-    """A class of the user's own that calls functions with parameters that it draws from ``random``."""
+    """The user's own class that calls functions with parameters drawn from ``random``."""
 
     def __init__(self, functions: Any) -> None:
         self.functions = functions
@@ -616,7 +612,7 @@ def subsets_and_concatenations() -> Dataset[Any]:
 
 
 class Vision(VisionDataset):
-    """A data set with the two ways of torchvision to give transforms."""
+    """A dataset that takes transforms in both of torchvision's ways."""
 
     def __len__(self) -> int:
         return 10
@@ -662,51 +658,25 @@ def flipped() -> Dataset[Any]:
 FLIPPED = f"RandomCrop RandomHorizontalFlip {ENDS}"
 
 
-@case(FLIPPED, batch_size=None)
-def no_batching() -> Dataset[Any]:
-    return flipped()
+SETTINGS: dict[str, dict[str, Any]] = {
+    "no batching": {"batch_size": None},
+    "the short last batch left out": {"drop_last": True},
+    "two epochs of the same workers": {"persistent_workers": True, "epochs": 2},
+    "two epochs": {"epochs": 2},
+    "shuffled": {"shuffle": True},
+    "shuffled by its own generator": {"shuffle": True, "generator": 3, "epochs": 2},
+    "batches of one": {"batch_size": 1},
+    "a batch that is a tensor": {"collate_fn": lambda samples: torch.stack([sample[0] for sample in samples])},
+}
+for name, settings in SETTINGS.items():
+    case(FLIPPED, name=name, **settings)(flipped)
 
 
-@case(FLIPPED, drop_last=True)
-def the_short_last_batch_left_out() -> Dataset[Any]:
-    return flipped()
-
-
-@case(FLIPPED, persistent_workers=True, epochs=2)
-def two_epochs_of_the_same_workers() -> Dataset[Any]:
-    return flipped()
-
-
-@case(FLIPPED, epochs=2)
-def two_epochs() -> Dataset[Any]:
-    return flipped()
-
-
-@case(FLIPPED, shuffle=True)
-def shuffled() -> Dataset[Any]:
-    return flipped()
-
-
-@case(FLIPPED, shuffle=True, generator=3, epochs=2)
-def shuffled_by_a_generator_of_its_own() -> Dataset[Any]:
-    return flipped()
-
-
-@case(FLIPPED, batch_size=1)
-def batches_of_one() -> Dataset[Any]:
-    return flipped()
-
-
-@case(FLIPPED, collate_fn=lambda samples: torch.stack([sample[0] for sample in samples]))
-def a_batch_that_is_a_tensor() -> Dataset[Any]:
-    return flipped()
-
-
-# ---- beyond the batches
+# ---- everything else
 
 
 @pytest.mark.parametrize("workers", [0, 2])
-def test_what_the_training_loop_draws_between_iter_and_next(workers: int, device: torch.device) -> None:
+def test_draws_of_the_loop_between_iter_and_next(workers: int, device: torch.device) -> None:
     def begun(batches: Any) -> Any:
         torch.manual_seed(0)
         iterator = iter(batches)
@@ -736,13 +706,13 @@ def test_making_the_plan_leaves_the_generators_alone(device: torch.device) -> No
     assert draws()[:2] == want[:2]
 
 
-def test_a_loop_that_breaks_off_and_begins_again(device: torch.device) -> None:
-    def broken_off(batches: Any) -> list[Tensor]:
+def test_a_loop_that_ends_early_and_begins_again(device: torch.device) -> None:
+    def first_twice(batches: Any) -> list[Tensor]:
         torch.manual_seed(0)
         return [next(iter(batches))[0].cpu() for _ in range(2)]
 
-    ours = broken_off(offload(loader(flipped(), num_workers=2), device))
-    theirs = broken_off(loader(flipped(), num_workers=2))
+    ours = first_twice(offload(loader(flipped(), num_workers=2), device))
+    theirs = first_twice(loader(flipped(), num_workers=2))
     for mine, want in zip(ours, theirs, strict=True):
         torch.testing.assert_close(mine, want)
 

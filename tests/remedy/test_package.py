@@ -1,4 +1,4 @@
-"""Importing the remedy: what it costs, and what it says where torchvision is missing."""
+"""Importing the remedy is cheap, and without torchvision says what to do."""
 
 from __future__ import annotations
 

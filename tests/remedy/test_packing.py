@@ -1,4 +1,4 @@
-"""A packed batch: one memory for all that is plain, and launches that need nothing else."""
+"""A packed batch: one memory for all plain tensors, and launches that need nothing else."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ CPU = torch.device("cpu")
 
 
 def recorded(transform: Any, sources: list[Any]) -> Tensor:
-    """The images as a worker collates them."""
+    """The images, collated as in a worker."""
     torch.manual_seed(0)
     recorder = Recorder(transform, 0)
     with recording():
@@ -46,7 +46,7 @@ def plains(packed: Packed) -> list[Plain]:
     return [leaf for leaf in tree.leaves(packed.batch) if isinstance(leaf, Plain)]
 
 
-# ---- tensors that nothing is done with
+# ---- tensors that no op changes
 
 
 def test_all_plain_tensors_lie_in_one_memory() -> None:
@@ -75,14 +75,14 @@ DTYPES += [torch.float8_e4m3fn, torch.float8_e5m2]
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 def test_every_dtype_comes_back(dtype: torch.dtype) -> None:
     values = torch.arange(30, dtype=torch.uint8).view(dtype) if dtype == torch.uint8 else torch.arange(30).to(dtype)
-    odd = torch.zeros(3, dtype=torch.uint8)  # so that the next one does not begin by chance where it has to
+    odd = torch.zeros(3, dtype=torch.uint8)  # so that the next one is not aligned by chance
     ours = replay(pack_plain([odd, values, Parts([values, values])]), CPU)
     for mine, want in zip(ours[1:], (values, torch.stack([values, values])), strict=True):
         assert mine.dtype == dtype
         assert torch.equal(mine.view(torch.uint8), want.view(torch.uint8))
 
 
-def test_tensors_lie_as_they_lay() -> None:
+def test_strides_stay_the_same() -> None:
     images = torch.rand(2, 3, 4, 5)
     lying = [
         images.contiguous(memory_format=torch.channels_last),
@@ -96,7 +96,7 @@ def test_tensors_lie_as_they_lay() -> None:
         assert ours.stride() == torch.empty_like(theirs).stride() or not theirs[0].numel()
 
 
-def test_what_is_no_plain_tensor_stays_as_it_is() -> None:
+def test_other_values_stay_as_they_are() -> None:
     odd = [
         torch.eye(3).to_sparse(),
         torch.ones(2, requires_grad=True),
@@ -121,10 +121,10 @@ class Record:
 
 
 class Words(dict):  # type: ignore[type-arg]
-    """A container of the user's own."""
+    """The user's own container."""
 
 
-def test_containers_of_the_users_own_keep_their_tensors() -> None:
+def test_the_users_own_containers_keep_their_tensors() -> None:
     record, words = Record(torch.ones(2), "one"), Words(a=torch.ones(3))
     packed = pack_plain([record, words])
     assert isinstance(packed.batch[0], Record) and isinstance(packed.batch[0].image, Plain)
@@ -134,8 +134,8 @@ def test_containers_of_the_users_own_keep_their_tensors() -> None:
     assert isinstance(record.image, Tensor), "the batch itself is not changed"
 
 
-def test_a_batch_on_a_device_keeps_no_more_than_it_has_to() -> None:
-    """On the ``meta`` device, which has no memory, but knows how much of it a tensor would hold."""
+def test_tensors_on_a_device_keep_little_memory() -> None:
+    """Tested on the ``meta`` device, which has no memory but knows how much a tensor would hold."""
     packed = pack_plain((torch.ones(8, 100), torch.arange(8), torch.ones(3, 2).t()))
     images, labels, turned = replay(packed, torch.device("meta"))
     assert images.untyped_storage().nbytes() == packed.memory.numel()
@@ -151,11 +151,11 @@ def test_a_packed_batch_can_be_pickled() -> None:
     assert replay(packed, CPU)[0].tolist() == [0, 1, 2, 3, 4]
 
 
-# ---- stacking put off
+# ---- deferred stacking
 
 
-def test_stacking_is_put_off_where_nobody_sees_it() -> None:
-    register()  # torch knows recorded images, as in a worker
+def test_stacking_is_deferred_if_no_other_code_sees_it() -> None:
+    register()  # as in a worker
     collate = stacking(default_collate)
     made = collate([{"x": torch.ones(2), "y": (k, [torch.zeros(3)])} for k in range(4)])
     assert isinstance(made["x"], Parts) and made["x"].shape == (4, 2)
@@ -195,7 +195,7 @@ def test_a_batch_without_recorded_images_is_refused() -> None:
 
 
 def lying(packed: Packed, launch: Any) -> list[Tensor]:
-    """The images that a ragged launch names, as they lie in the memory."""
+    """The images of a ragged launch, read from the memory."""
     assert launch.takes == ()
     *_, channels, layout = launch.static
     images = []
@@ -216,7 +216,7 @@ def lying(packed: Packed, launch: Any) -> list[Tensor]:
     ],
     ids=["images", "grey", "masks", "tensors"],
 )
-def test_a_launch_names_images_of_different_sizes_itself(make: Any, chain: Any) -> None:
+def test_a_ragged_launch_reads_images_where_they_lie(make: Any, chain: Any) -> None:
     sources = [make(k) for k in range(6)]
     packed = pack(recorded(chain, sources), fuse=True)
     (launch,) = packed.launches
@@ -237,7 +237,7 @@ def test_pictures_lie_with_their_channels_last(converted: str) -> None:
     assert launch.name == RAGGED
     assert launch.static[-2:] == (3, "hwc")
     boxes = launch.numbers.of(packed.memory)[:4].T.long().tolist()
-    assert all(box[:2] == [0, 0] for box in boxes), "of each image the box alone is sent"
+    assert all(box[:2] == [0, 0] for box in boxes), "only the box of each image is sent"
     wholes = [pixels(k) for k in range(4)]
     for image, (_, _, height, width) in zip(lying(packed, launch), boxes, strict=True):
         assert image.shape == (3, height, width)
@@ -245,12 +245,12 @@ def test_pictures_lie_with_their_channels_last(converted: str) -> None:
 
 
 def holds(whole: Tensor, part: Tensor) -> bool:
-    """Whether an image has another one in it."""
+    """Return whether an image contains another one."""
     windows = whole.unfold(1, part.shape[1], 1).unfold(2, part.shape[2], 1)
     return bool((windows == part[:, None, None]).flatten(3).all(3).all(0).any())
 
 
-def test_images_of_one_size_are_a_batch_as_ever() -> None:
+def test_images_of_one_size_are_resized_as_a_batch() -> None:
     packed = pack(recorded(v2.Resize((24, 20)), [pixels(k) for k in range(4)]), fuse=True)
     (launch,) = packed.launches
     assert launch.name == "fast_resample"

@@ -1,4 +1,4 @@
-"""``PerSample`` does to every image of a batch what its transform would do to that image by itself."""
+"""``PerSample`` transforms each image of a batch as its transform would do separately."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ MEAN, STD = [0.48, 0.45, 0.4], [0.23, 0.22, 0.25]
 
 
 def batch(samples: int = 6, dtype: torch.dtype = torch.uint8, channels: int = 3, side: int = 40) -> Tensor:
-    """Images unlike each other."""
+    """Different images."""
     images = torch.stack([pixels(index, channels, side, side + 7) for index in range(samples)])
     return images if dtype == torch.uint8 else F.to_dtype(images, dtype, scale=True)
 
 
 def alike(samples: int, dtype: torch.dtype = torch.uint8) -> Tensor:
-    """One image over and over, so that what differs afterwards was drawn."""
+    """Copies of one image, so that different results come from different draws."""
     return batch(1, dtype).expand(samples, -1, -1, -1).contiguous()
 
 
@@ -39,7 +39,7 @@ def one_by_one(transform: Any, images: Tensor) -> Tensor:
 
 
 def check_same(ours: Tensor, theirs: Tensor, level: float | None = None) -> None:
-    """Floats within 1e-5 of the range; where a chain rounds to bytes on the way, by a level on a few pixels."""
+    """Check floats to 1e-5 of their range, and by a level on few pixels if the chain rounds to bytes."""
     assert (ours.shape, ours.dtype) == (theirs.shape, theirs.dtype)
     mine, want = ours.cpu().double(), theirs.double()
     apart = (mine - want).abs()
@@ -133,7 +133,7 @@ def test_any_seed_and_size(seed: int, samples: int, side: int, dtype: torch.dtyp
     torch.manual_seed(seed)
     ours = PerSample(transform)(images)
     assert ours.shape == theirs.shape
-    # A pixel in a thousand of so small an image is less than one.
+    # The image has fewer than a thousand pixels, so the fraction that is off is not compared.
     assert float((ours.double() - theirs.double()).abs().max()) <= (1 if dtype == torch.uint8 else 1e-5)
 
 
@@ -161,11 +161,11 @@ def test_no_gradients_are_recorded(device: torch.device) -> None:
     assert not made.requires_grad
 
 
-# ---- draws of each sample's own
+# ---- separate draws for each sample
 
 
 def parameters(transform: Any, samples: int) -> Iterator[dict[str, Any]]:
-    """What the transform itself draws for one image after the other."""
+    """The parameters that the transform draws, image by image."""
     like = torch.empty(3, 40, 47, dtype=torch.uint8)
     for _ in range(samples):
         yield transform.make_params([like])
@@ -189,7 +189,7 @@ DRAWING: dict[str, Callable[[], Any]] = {
     "applied or not": lambda: v2.RandomApply([v2.RandomInvert(1.0)]),
     "chosen": lambda: v2.RandomChoice([v2.RandomInvert(1.0), v2.RandomVerticalFlip(1.0), v2.RandomHorizontalFlip(1.0)]),
 }
-#: Of so many images of one kind there are at least as many different results.
+#: Minimum numbers of different results of 16 equal images, if fewer than 12.
 FEW = {"flips": 2, "applied or not": 2, "chosen": 3, "permutations": 4, "policies": 6}
 
 
@@ -206,7 +206,7 @@ def test_images_of_one_batch_are_changed_differently(name: str, device: torch.de
 
 @pytest.mark.parametrize("name", DRAWING)
 def test_images_of_one_batch_of_a_loader_are_changed_differently(name: str, device: torch.device) -> None:
-    """No transform silently loses the randomness of single samples."""
+    """No transform silently uses one draw for several samples."""
     dataset = Images(v2.Compose([DRAWING[name]()]), lambda index: pixels(0), length=16)
     offloaded = offload(loader(dataset, batch_size=16), device, samples=4)
     assert offloaded.plan.pieces
@@ -215,7 +215,7 @@ def test_images_of_one_batch_of_a_loader_are_changed_differently(name: str, devi
 
 
 def test_orders_of_a_jitter_differ_within_a_batch(device: torch.device) -> None:
-    """Brightness and contrast by one factor: what is left to draw is their order alone."""
+    """With fixed factors, only the order of brightness and contrast is drawn."""
     transform = v2.ColorJitter(brightness=(1.5, 1.5), contrast=(0.5, 0.5))
     images = alike(12, torch.float32)
     first = F.adjust_contrast(F.adjust_brightness(images[0], 1.5), 0.5)
@@ -304,7 +304,7 @@ def test_sizes_that_differ() -> None:
     ],
     ids=["JPEG", "AugMix", "arithmetic", "method", "picture", "dict", "number", "pixels"],
 )
-def test_what_needs_pixels_or_gives_none_is_refused(transform: Any) -> None:
+def test_transforms_that_need_pixels_or_give_no_image_are_refused(transform: Any) -> None:
     with pytest.raises(NotRecordable):
         PerSample(transform)(batch(2))
 
@@ -316,7 +316,7 @@ def test_errors_of_the_transform_are_its_own() -> None:
         PerSample(v2.RandomCrop(99))(batch(2))
 
 
-def test_nothing_of_torchvision_stays_changed_after_an_error() -> None:
+def test_an_error_leaves_torchvision_unchanged() -> None:
     before = dict(vars(v1.functional))
     with pytest.raises(NotRecordable):
         PerSample(v2.JPEG((10, 90)))(batch(2))

@@ -1,4 +1,4 @@
-"""Calls of Pillow, recorded and replayed for a batch, against Pillow itself, bit by bit."""
+"""Recorded calls of Pillow, replayed for a batch, equal Pillow itself bit by bit."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def fills(channels: int) -> st.SearchStrategy[Any]:
 
 
 def check(x: Tensor, calls: list[Call], device: torch.device) -> None:
-    """Each sample by its own call."""
+    """Check calls, one for each sample."""
     pictures = [to_pil_image(image) for image in x]
     expected = [call(picture) for call, picture in zip(calls, pictures, strict=True)]
     with recording():
@@ -88,7 +88,7 @@ def check(x: Tensor, calls: list[Call], device: torch.device) -> None:
 
 @st.composite
 def matrices(draw: st.DrawFn) -> list[float]:
-    """Of rotations, shears, scales and shifts, and of few numbers for which positions lie on the edges of pixels."""
+    """Rotations, shears, scales and shifts, and simple numbers that put positions on the edges of pixels."""
     if draw(st.booleans()):
         simple = st.sampled_from([0.0, 1.0, -1.0, 0.5, 2.0, 1.25]) | st.floats(-2, 2)
         a, b, d, e = (draw(simple) for _ in range(4))
@@ -128,7 +128,7 @@ def test_affine(device: torch.device, data: st.DataObject, x: Tensor, resample: 
 
 
 def leaves_fixed_point(matrix: list[float], size: tuple[int, int]) -> bool:
-    """Return whether a corner of the result is taken from a coordinate that 16.16 does not hold, as Pillow asks."""
+    """Return whether 16.16 cannot hold the position from which a corner of the result is taken: Pillow's rule."""
     a, b, c, d, e, f = matrix
     corners = [(x, y) for x in (0, size[0]) for y in (0, size[1])]
     return max(abs(at) for x, y in corners for at in (x * a + y * b + c, x * d + y * e + f)) >= 2**15
@@ -185,7 +185,7 @@ def test_warps_of_torchvision(device: torch.device, data: st.DataObject, x: Tens
 
 
 def test_positions_that_fixed_point_cannot_hold_are_refused(device: torch.device) -> None:
-    """The lower corner of one pixel is taken from 3 below the offset; 32768 is the first that does not fit."""
+    """The lower corner of the pixel is taken from offset + 3, and 32768 is the first position that does not fit."""
 
     def call(offset: float) -> Call:
         return lambda image: image.transform((1, 1), PIL.Image.Transform.AFFINE, (3, 3, 0, -0.0, 3, offset))
@@ -240,7 +240,7 @@ def test_moved_pixels(device: torch.device, data: st.DataObject, x: Tensor) -> N
         "pad": lambda: letterboxed(size, (data.draw(shares), data.draw(shares))),
         "resize": lambda: scaled(size, data.draw(st.sampled_from([None, part]))),
     }
-    if what == "pad":  # the border alone is left of a picture that is too narrow
+    if what == "pad":  # a picture that is too narrow shrinks to nothing
         assume(min(ImageOps.contain(to_pil_image(x[0]), size).size) > 0)
     check(x, [draws[what]() for _ in x], device)
 
@@ -331,7 +331,7 @@ def test_functions_of_colours(device: torch.device, data: st.DataObject, x: Tens
     check(x, calls, device)
 
 
-# ---- what is refused
+# ---- refusals
 
 
 @pytest.mark.parametrize(

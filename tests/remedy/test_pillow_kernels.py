@@ -1,4 +1,4 @@
-"""Resizing and colours of a batch against Pillow itself, bit by bit."""
+"""Resizing and colours of a batch against Pillow, bit by bit."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import numpy as np
 import PIL.Image
 import pytest
 import torch
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 from torchvision.transforms import functional as older
@@ -16,9 +16,9 @@ from torchvision.transforms.v2.functional import pil_to_tensor, to_pil_image
 
 from pipediag.remedy.batched import colour, geometry, pillow, pillow_colour
 
-property_test = settings(
-    deadline=None, max_examples=150, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
-)
+from .batches import property_settings
+
+property_test = property_settings(150)
 PIXELS = st.integers(1, 40) | st.integers(41, 200)
 SIZES = st.tuples(PIXELS, PIXELS) | PIXELS.map(lambda side: (side, side))
 FILTERS = st.sampled_from(["nearest", *pillow.FILTERS])

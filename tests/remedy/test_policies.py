@@ -1,4 +1,4 @@
-"""Whole policies on pictures, of torchvision and of timm: equal batches, and the same random state afterwards."""
+"""Whole policies of torchvision and timm on pictures give equal batches and the same random state."""
 
 from __future__ import annotations
 
@@ -33,8 +33,8 @@ def grey_picture(index: int) -> PIL.Image.Image:
     return picture_of_any_size(index).convert("L")
 
 
-def hold(links: Any, device: torch.device, make: Any = picture_of_any_size) -> OffloadedLoader:
-    """All links move, and every function that the policy calls is certified as equal."""
+def check(links: Any, device: torch.device, make: Any = picture_of_any_size) -> OffloadedLoader:
+    """Check that all links move, and that every function that they call is certified as equal."""
 
     def dataset() -> Dataset[Any]:
         return Images(v1.Compose(links), make, SAMPLES)
@@ -66,7 +66,7 @@ HOW = pytest.mark.parametrize(
 @MODULES
 def test_policies(module: ModuleType, name: str, interpolation: Any, fill: Any, device: torch.device) -> None:
     policy = getattr(module, name)(interpolation=interpolation, fill=fill)
-    hold([v1.RandomResizedCrop(32), policy, module.PILToTensor()], device)
+    check([v1.RandomResizedCrop(32), policy, module.PILToTensor()], device)
 
 
 @HOW
@@ -78,12 +78,12 @@ def test_warps(module: ModuleType, interpolation: Any, fill: Any, device: torch.
         module.RandomRotation(50, **how),
         module.RandomPerspective(**how),
     ]
-    hold([module.RandomResizedCrop(32), *warps, module.PILToTensor()], device)
+    check([module.RandomResizedCrop(32), *warps, module.PILToTensor()], device)
 
 
 @MODULES
 def test_grey_pictures(module: ModuleType, device: torch.device) -> None:
-    hold([module.RandomCrop(28), module.RandAugment(4), module.PILToTensor()], device, grey_picture)
+    check([module.RandomCrop(28), module.RandAugment(4), module.PILToTensor()], device, grey_picture)
 
 
 @MODULES
@@ -114,7 +114,7 @@ def test_augmix_stays(module: ModuleType, device: torch.device) -> None:
 )
 def test_transforms_of_timm(settings: dict[str, Any], device: torch.device) -> None:
     data = pytest.importorskip("timm.data")
-    hold(data.create_transform(32, **{"is_training": True, **settings}).transforms, device)
+    check(data.create_transform(32, **{"is_training": True, **settings}).transforms, device)
 
 
 def test_other_transforms_of_timm(device: torch.device) -> None:
@@ -126,7 +126,7 @@ def test_other_transforms_of_timm(device: torch.device) -> None:
         transforms.CenterCropOrPad((30, 30), fill=(1, 2, 3)),
         transforms.ToTensor(torch.uint8),
     ]
-    hold(links, device)
+    check(links, device)
 
 
 def test_augmix_of_timm_stays(device: torch.device) -> None:
@@ -146,4 +146,4 @@ class BlurredAsInMoCo:
 
 
 def test_code_that_calls_pillow(device: torch.device) -> None:
-    hold([v1.RandomCrop(28), BlurredAsInMoCo(), v1.RandomHorizontalFlip(), v1.PILToTensor()], device)
+    check([v1.RandomCrop(28), BlurredAsInMoCo(), v1.RandomHorizontalFlip(), v1.PILToTensor()], device)

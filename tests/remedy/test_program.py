@@ -1,4 +1,4 @@
-"""Merged tapes do to every image what its own tape says, and nothing else, in as few launches as the tapes allow."""
+"""A merged program applies exactly its own tape's ops to every image, in few launches."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ SHAPE, DTYPE = (3, 8, 6), torch.uint8
 Track = tuple[tuple[Op, ...], tuple[float, ...]]
 
 
-# ---- programs as they are read
+# ---- programs of small batches
 
 
 def op(name: str, number: float = 0.0, shape: Shape = SHAPE, dtype: torch.dtype = DTYPE) -> Op:
@@ -33,13 +33,13 @@ def merged(
     groups: Sequence[tuple[Any, ...]] = ((SHAPE, DTYPE, False),),
     leaves: Sequence[Sequence[int]] | None = None,
 ) -> Program:
-    """By default every image is a source of its own, in one group, and all make up one leaf."""
+    """By default each image has its own source in one group, and all form one leaf."""
     places = [(0, row) for row in range(len(tracks))] if places is None else places
     return merge(tracks, places, groups, [range(len(tracks))] if leaves is None else leaves)
 
 
-def told(program: Program) -> list[tuple[str, list[tuple[int, Rows]], str]]:
-    """Each launch: its op, the images it takes, where they go."""
+def launches(program: Program) -> list[tuple[str, list[tuple[int, Rows]], str]]:
+    """The op of each launch, the images that it takes, and where they go."""
     return [
         (step.ops[0].name, [tuple(take) for take in step.takes], f"into {step.group}" if step.in_place else step.group)
         for step in program.steps
@@ -73,23 +73,23 @@ def test_nothing_to_do() -> None:
     assert program == Program([], [Output((Take(0, None),), None)], [2])
 
 
-def test_an_optional_op_is_done_in_place_to_those_that_take_it() -> None:
+def test_an_optional_op_works_in_place() -> None:
     a, b, c = (op("a"), 0), (op("b"), 1), (op("c"), 2)
     program = merged([track(a, b, c), track(a, c), track(a, b, c)])
-    assert told(program) == [("a", [(0, None)], 1), ("b", [(1, (0, 2))], "into 1"), ("c", [(1, None)], 2)]
+    assert launches(program) == [("a", [(0, None)], 1), ("b", [(1, (0, 2))], "into 1"), ("c", [(1, None)], 2)]
     assert program.outputs == [Output((Take(2, None),), None)]
 
 
-def test_neighbours_are_taken_as_a_stretch() -> None:
+def test_neighbours_are_taken_as_a_range() -> None:
     a, b = (op("a"), 0), (op("b"), 1)
     program = merged([track(a), track(a, b), track(a, b), track(a)])
-    assert told(program) == [("a", [(0, None)], 1), ("b", [(1, range(1, 3))], "into 1")]
+    assert launches(program) == [("a", [(0, None)], 1), ("b", [(1, range(1, 3))], "into 1")]
 
 
 def test_sources_are_never_written_into() -> None:
     b = (op("b"), 0)
     program = merged([track(), track(b), track(b), track()])
-    assert told(program) == [("b", [(0, range(1, 3))], 1)]
+    assert launches(program) == [("b", [(0, range(1, 3))], 1)]
     assert program.outputs == [Output((Take(0, (0, 3)), Take(1, None)), (0, 2, 3, 1))]
     assert program.rows == [4, 2]
 
@@ -98,20 +98,20 @@ def test_an_op_that_changes_the_shape_or_the_dtype_makes_a_new_group() -> None:
     small, floats = (3, 4, 4), torch.float32
     a, cut, b = (op("a"), 0), (op("cut", shape=small), 1), (op("b", shape=small), 2)
     program = merged([track(a, cut, b), track(a)], leaves=[[0], [1]])
-    assert told(program) == [("a", [(0, None)], 1), ("cut", [(1, range(1))], 2), ("b", [(2, None)], 3)]
+    assert launches(program) == [("a", [(0, None)], 1), ("cut", [(1, range(1))], 2), ("b", [(2, None)], 3)]
     convert = (op("convert", dtype=floats), 1)
-    assert told(merged([track(a, convert), track(a)], leaves=[[0], [1]])) == [
+    assert launches(merged([track(a, convert), track(a)], leaves=[[0], [1]])) == [
         ("a", [(0, None)], 1),
         ("convert", [(1, range(1))], 2),
     ]
 
 
 def test_different_orders() -> None:
-    """Of three samples two begin with one op; whoever waits meets the others at the next."""
+    """Two of three samples begin with the same op; the third joins them at the next."""
     a, b, c = (op("a"), 0), (op("b"), 0), (op("c"), 1)
     first = (op("first"), -1)
     program = merged([track(first, a, b, c), track(first, b, a, c), track(first, a, b, c)])
-    assert told(program) == [
+    assert launches(program) == [
         ("first", [(0, None)], 1),
         ("a", [(1, (0, 2))], "into 1"),
         ("b", [(1, None)], 2),
@@ -120,16 +120,16 @@ def test_different_orders() -> None:
     ]
 
 
-def test_those_that_skip_a_link_wait_for_those_that_do_not() -> None:
+def test_samples_that_skip_a_link_wait_for_the_others() -> None:
     first, a, b, c = (op("first"), -1), (op("a"), 0), (op("b"), 1), (op("c"), 2)
     program = merged([track(first, c), track(first, a, c), track(first, b, c), track(first, a, b, c)])
     assert [step.ops[0].name for step in program.steps] == ["first", "a", "b", "c"]
 
 
-def test_what_a_launch_shares_has_to_be_equal() -> None:
+def test_a_launch_takes_ops_of_one_kind() -> None:
     wide, narrow = (Op("blur", static, (), SHAPE, DTYPE) for static in ((5, 5), (3, 3)))
     program = merged([track((wide, 0)), track((narrow, 0)), track((wide, 0))])
-    assert told(program) == [("blur", [(0, (0, 2))], 1), ("blur", [(0, range(1, 2))], 2)]
+    assert launches(program) == [("blur", [(0, (0, 2))], 1), ("blur", [(0, range(1, 2))], 2)]
     assert [step.ops for step in program.steps] == [[wide, wide], [narrow]]
     assert program.outputs == [Output((Take(1, None), Take(2, None)), (0, 2, 1))]
 
@@ -138,7 +138,7 @@ def test_images_of_different_sizes_are_resized_in_one_launch() -> None:
     groups = [((3, 9, 9), DTYPE, False), ((3, 5, 7), DTYPE, False)]
     resize = (op("resample", shape=(3, 4, 4)), 0)
     program = merged([track(resize)] * 3, [(0, 0), (1, 0), (0, 1)], groups)
-    assert told(program) == [("resample", [(0, None), (1, None)], 2)]
+    assert launches(program) == [("resample", [(0, None), (1, None)], 2)]
     assert program.outputs == [Output((Take(2, (0, 2, 1)),), None)]
     assert program.rows == [2, 1, 3]
 
@@ -147,7 +147,7 @@ def test_images_of_different_sizes_take_no_other_step_together() -> None:
     groups = [((3, 9, 9), DTYPE, False), ((3, 5, 7), DTYPE, False)]
     crop = (op("crop", shape=(3, 4, 4)), 0)
     program = merged([track(crop)] * 2, [(0, 0), (1, 0)], groups)
-    assert told(program) == [("crop", [(0, None)], 2), ("crop", [(1, None)], 3)]
+    assert launches(program) == [("crop", [(0, None)], 2), ("crop", [(1, None)], 3)]
     assert program.outputs == [Output((Take(2, None), Take(3, None)), None)]
 
 
@@ -158,16 +158,16 @@ def test_images_of_different_dtypes_or_layouts_are_not_resized_together() -> Non
 
 
 def test_two_leaves_of_one_source() -> None:
-    """Two views of two images: the images are there once, the launches serve both views."""
+    """Two views of two images: the images are stored once, and each launch takes both views."""
     tracks = [track((op("a", i), 0)) for i in range(4)]
     program = merged(tracks, [(0, 0), (0, 1), (0, 0), (0, 1)], leaves=[[0, 1], [2, 3]])
     assert program.steps == [Step([op("a", i) for i in range(4)], (Take(0, (0, 1, 0, 1)),), 1, False)]
     assert program.outputs == [Output((Take(1, range(2)),), None), Output((Take(1, range(2, 4)),), None)]
 
 
-def test_two_leaves_of_one_source_of_which_one_is_left_as_it_is() -> None:
+def test_two_leaves_of_one_source_of_which_one_is_unchanged() -> None:
     program = merged([track((op("a"), 0)), track()], [(0, 0), (0, 0)], leaves=[[0], [1]])
-    assert told(program) == [("a", [(0, None)], 1)]
+    assert launches(program) == [("a", [(0, None)], 1)]
     assert program.outputs == [Output((Take(1, None),), None), Output((Take(0, None),), None)]
 
 
@@ -181,7 +181,7 @@ class Case(NamedTuple):
     leaves: list[list[int]]
 
 
-#: What an op makes of an image's shape and dtype, and the static parts it may have.
+#: The shape and dtype after an op (None if unchanged), and its possible static parts.
 KINDS: dict[str, tuple[Shape | None, torch.dtype | None, list[tuple[Any, ...]]]] = {
     "flip": (None, None, [()]),
     "blur": (None, None, [(3,), (5,)]),
@@ -195,7 +195,7 @@ KINDS: dict[str, tuple[Shape | None, torch.dtype | None, list[tuple[Any, ...]]]]
 def cases(draw: st.DrawFn) -> Case:
     kinds = [(SHAPE, DTYPE, False), ((8, 6, 3), DTYPE, True), ((3, 7, 9), DTYPE, False), (SHAPE, torch.float32, False)]
     groups = draw(st.lists(st.sampled_from(kinds), min_size=1, max_size=4, unique=True))
-    # Every row of a group is some sample's source, as where the images of a batch are collected from its samples.
+    # Every row of a group is the source of some sample, as in packed batches.
     rows = [draw(st.integers(1, 3)) for _ in groups]
     places = [(group, row) for group, count in enumerate(rows) for row in range(count)]
     places += draw(st.lists(st.sampled_from(places), max_size=4))
@@ -209,7 +209,7 @@ def cases(draw: st.DrawFn) -> Case:
 
 @st.composite
 def _tracks(draw: st.DrawFn, sample: int, kind: tuple[Any, ...]) -> Track:
-    """Numbers tell the ops of a sample apart, and from those of others."""
+    """A track whose ops have unique numbers."""
     shape, dtype, channels_last = kind
     shape = (shape[2], *shape[:2]) if channels_last else shape
     ops = []
@@ -223,7 +223,7 @@ def _tracks(draw: st.DrawFn, sample: int, kind: tuple[Any, ...]) -> Track:
 
 
 class Symbol(NamedTuple):
-    """An image: where it came from, the numbers of the ops done to it, and what it is like."""
+    """An image: its source, the numbers of the ops applied to it, and its shape, dtype and layout."""
 
     source: tuple[int, int]
     done: tuple[tuple[float, ...], ...]
@@ -231,7 +231,7 @@ class Symbol(NamedTuple):
 
 
 def run(program: Program, case: Case) -> list[list[Symbol]]:
-    """What a replay does, on symbols; holds every launch to what the kernels rely on."""
+    """Replay a program on symbols, and check what the kernels rely on."""
     groups = [
         [Symbol((group, row), (), kind) for row in range(1 + max(r for g, r in case.places if g == group))]
         for group, kind in enumerate(case.groups)
@@ -287,7 +287,7 @@ def test_every_image_takes_its_own_ops_once_and_in_order(case: Case) -> None:
 
 @settings(deadline=None, max_examples=100)
 @given(cases())
-def test_launches_come_in_the_order_of_their_links_where_each_sample_keeps_to_it(case: Case) -> None:
+def test_launches_are_in_the_order_of_their_links(case: Case) -> None:
     sites = {op.numbers: site for ops, sites in case.tracks for op, site in zip(ops, sites, strict=True)}
     launched = [[sites[op.numbers] for op in step.ops] for step in merge(*case).steps]
     assert all(len(set(together)) == 1 for together in launched)
@@ -297,7 +297,7 @@ def test_launches_come_in_the_order_of_their_links_where_each_sample_keeps_to_it
 @settings(deadline=None, max_examples=100)
 @given(st.lists(st.booleans(), min_size=1, max_size=9), st.integers(0, 3))
 def test_a_chain_with_one_optional_op_takes_one_launch_a_link(takes: list[bool], before: int) -> None:
-    """Once all images have been through one op, an op that some skip costs one launch, and no other is split."""
+    """After a common first op, an op that some images skip takes one launch, and splits no other."""
     first = [(op(f"first{k}"), k - 9) for k in range(before + 1)]
     optional, last = (op("optional"), 0), (op("last"), 1)
     program = merged([track(*first, *([optional] if take else []), last) for take in takes])

@@ -1,4 +1,4 @@
-"""What cannot be moved stays where it is: the pixels and draws are right all the same, and the plan says why."""
+"""Transforms that cannot move stay, with the right pixels and draws, and the plan says why."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ from .sameness import Images, check_same, draws, floats, image, loader, moved, p
 Make = Callable[[], Dataset[Any]]
 CHAIN = v2.Compose([v2.RandomCrop(24), v2.RandomHorizontalFlip()])
 
-#: A process of their own is where most loaders make their samples; what is done there is the same.
+#: Most loaders make samples in workers, which run the same code.
 WORKERS = [0, pytest.param(2, marks=pytest.mark.slow)]
 
 
-def hold_against_plain(
+def check_against_plain(
     dataset: Make, device: torch.device, workers: int = 0, epochs: int = 1, level: float | None = None, **settings: Any
 ) -> OffloadedLoader:
-    """The batches, and the draws after each sample and each epoch, are the plain loader's."""
+    """Check that the batches, and the draws after each sample and epoch, are the plain loader's."""
     settings = {**settings, "num_workers": workers}
     theirs = seen(loader(dataset(), **settings), epochs)
     offloaded = offload(loader(dataset(), **settings), device)
@@ -44,12 +44,12 @@ def hold_against_plain(
 
 
 def between(link: Any, make: Callable[[int], Any] = floats) -> Make:
-    """A data set with ``link`` in the middle of a chain that could be moved but for it."""
+    """A dataset with ``link`` in the middle of a chain that could move without it."""
     before, after = [v2.RandomHorizontalFlip()], [v2.RandomVerticalFlip(), v2.RandomErasing(1.0)]
     return lambda: Images(v2.Compose([*before, link() if isinstance(link, type) else link, *after]), make, length=12)
 
 
-# ---- one link that has to stay
+# ---- one link that must stay
 
 
 class OnlyDarkOnes:
@@ -101,7 +101,7 @@ LINKS = [OnlyDarkOnes, WithNumpy, WithNumpyAttribute, WithArithmetic, WithIndice
 def test_a_link_that_needs_pixels_stays_with_all_before_it(link: type, workers: int, device: torch.device) -> None:
     if link is WithScipy:
         pytest.importorskip("scipy")
-    offloaded = hold_against_plain(between(link), device, workers)
+    offloaded = check_against_plain(between(link), device, workers)
     assert moved(offloaded) == ["RandomVerticalFlip RandomErasing"]
     assert offloaded.unrecorded == 0
     named = {WithIndices: "indexing would need", WritesInPlace: "writing by an index would need"}
@@ -121,7 +121,7 @@ def test_a_link_that_needs_pixels_stays_with_all_before_it(link: type, workers: 
     ids=lambda value: type(value).__name__,
 )
 def test_torchvisions_own_that_stay(link: Any, make: Callable[[int], Any], device: torch.device) -> None:
-    offloaded = hold_against_plain(between(link, make), device)
+    offloaded = check_against_plain(between(link, make), device)
     assert moved(offloaded) == ["RandomVerticalFlip RandomErasing"]
     assert [reason for reason in offloaded.plan.reasons if reason.startswith(f"{type(link).__name__}: ")]
 
@@ -131,15 +131,15 @@ def test_noise_on_images_that_lie_channels_last_stays(device: torch.device) -> N
         return torch.from_numpy(floats(index).permute(1, 2, 0).contiguous().numpy()).permute(2, 0, 1)
 
     ends = [v2.GaussianNoise(), v2.RandomErasing(1.0)]
-    offloaded = hold_against_plain(lambda: Images(v2.Compose(ends), from_an_array), device)
+    offloaded = check_against_plain(lambda: Images(v2.Compose(ends), from_an_array), device)
     assert moved(offloaded) == ["RandomErasing"]
     assert [reason for reason in offloaded.plan.reasons if reason.startswith("GaussianNoise: ")]
 
 
-def test_older_policies_whose_blends_round_otherwise_stay(device: torch.device) -> None:
+def test_policies_of_v1_whose_blends_round_differently_stay(device: torch.device) -> None:
     policies = [v1.RandAugment(), v1.TrivialAugmentWide(), v1.AutoAugment()]
     chain = v1.Compose([*policies, v1.ConvertImageDtype(torch.float32)])
-    offloaded = hold_against_plain(lambda: Images(chain, length=24), device, level=8 / 255)
+    offloaded = check_against_plain(lambda: Images(chain, length=24), device, level=8 / 255)
     assert "ConvertImageDtype" in moved(offloaded)[0]
     assert [reason for reason in offloaded.plan.reasons if "as its certificate shows" in reason]
 
@@ -149,7 +149,7 @@ def test_a_picture_in_the_middle_ends_what_is_before_it(device: torch.device) ->
         ends = [v2.RandomVerticalFlip(), v2.ToImage(), v2.ToDtype(torch.float32, scale=True)]
         return Images(v2.Compose([v2.ColorJitter(0.3), v2.ToPILImage(), v2.ColorJitter(0.3), *ends]))
 
-    offloaded = hold_against_plain(dataset, device)
+    offloaded = check_against_plain(dataset, device)
     assert moved(offloaded) == ["ColorJitter RandomVerticalFlip ToImage ToDtype"]
     assert [reason for reason in offloaded.plan.reasons if reason.startswith("ToPILImage: ")]
 
@@ -189,13 +189,13 @@ def test_code_that_works_on_pictures_stays(link: type, workers: int, device: tor
             v1.Compose([v1.RandomHorizontalFlip(), link(), v1.RandomHorizontalFlip(), v1.ToTensor()]), picture
         )
 
-    offloaded = hold_against_plain(dataset, device, workers)
+    offloaded = check_against_plain(dataset, device, workers)
     assert moved(offloaded) == ["RandomHorizontalFlip ToTensor"]
     assert [reason for reason in offloaded.plan.reasons if reason.startswith(f"{link.__name__}: ")]
 
 
 class Arrays:
-    """As albumentations: takes arrays by name, gives a dict."""
+    """Takes arrays by name and gives a dict, as in albumentations."""
 
     def __call__(self, *, image: np.ndarray, mask: np.ndarray) -> dict[str, np.ndarray]:
         if random.random() < 0.5:
@@ -213,7 +213,7 @@ class OfArrays(Images):
 
 @pytest.mark.parametrize("workers", WORKERS)
 def test_a_transform_of_arrays_stays(workers: int, device: torch.device) -> None:
-    offloaded = hold_against_plain(lambda: OfArrays(Arrays()), device, workers)
+    offloaded = check_against_plain(lambda: OfArrays(Arrays()), device, workers)
     assert offloaded.plan.pieces == ()
     assert offloaded.plan.reasons
 
@@ -247,7 +247,7 @@ def test_a_chain_that_begins_with_an_array(first: Any, device: torch.device) -> 
     def array(index: int) -> np.ndarray:
         return pixels(index).permute(1, 2, 0).contiguous().numpy()
 
-    offloaded = hold_against_plain(lambda: Images(v2.Compose([first, v2.RandomCrop(24)]), array), device)
+    offloaded = check_against_plain(lambda: Images(v2.Compose([first, v2.RandomCrop(24)]), array), device)
     assert moved(offloaded) == ["RandomCrop"]
 
 
@@ -275,7 +275,7 @@ class RunningMean:
 
 
 class OwnGenerator:
-    """As albumentations 2 and many others: draws from a generator of its own."""
+    """Draws from its own generator, as albumentations 2 and many others do."""
 
     def __init__(self) -> None:
         self.generator = np.random.default_rng(0)
@@ -297,17 +297,17 @@ STATEFUL = [Counting, RunningMean, OwnGenerator, OwnTorchGenerator]
 
 @pytest.mark.parametrize("workers", WORKERS)
 @pytest.mark.parametrize("link", STATEFUL)
-def test_what_a_transform_keeps_is_as_without(link: type, workers: int, device: torch.device) -> None:
-    hold_against_plain(between(link), device, workers)
+def test_the_state_of_a_transform_is_as_with_the_plain_loader(link: type, workers: int, device: torch.device) -> None:
+    check_against_plain(between(link), device, workers)
 
 
 @pytest.mark.parametrize("link", STATEFUL)
-def test_what_comes_after_a_transform_that_keeps_state_moves(link: type, device: torch.device) -> None:
-    offloaded = hold_against_plain(between(link), device)
+def test_links_after_a_transform_that_keeps_state_move(link: type, device: torch.device) -> None:
+    offloaded = check_against_plain(between(link), device)
     assert moved(offloaded) == ["RandomVerticalFlip RandomErasing"]
 
 
-def test_a_dataset_that_draws_from_a_generator_of_its_own(device: torch.device) -> None:
+def test_a_dataset_that_draws_from_its_own_generator(device: torch.device) -> None:
     class Augmented(Images):
         def __init__(self) -> None:
             super().__init__(v2.RandomCrop(24))
@@ -316,7 +316,7 @@ def test_a_dataset_that_draws_from_a_generator_of_its_own(device: torch.device) 
         def __getitem__(self, index: int) -> Any:
             return self.transform(pixels(int(self.generator.integers(1000)))), draws()
 
-    offloaded = hold_against_plain(Augmented, device)
+    offloaded = check_against_plain(Augmented, device)
     assert moved(offloaded) == ["RandomCrop"]
 
 
@@ -327,7 +327,7 @@ def test_a_transform_that_keeps_state_is_named(link: type, device: torch.device)
 
 
 @pytest.mark.parametrize("workers", WORKERS)
-def test_what_a_function_keeps_is_as_without(workers: int, device: torch.device) -> None:
+def test_the_state_of_a_function_is_as_with_the_plain_loader(workers: int, device: torch.device) -> None:
     def dataset() -> Dataset[Any]:
         calls = [0]
 
@@ -337,11 +337,11 @@ def test_what_a_function_keeps_is_as_without(workers: int, device: torch.device)
 
         return Images(turned)
 
-    hold_against_plain(dataset, device, workers)
+    check_against_plain(dataset, device, workers)
 
 
 @pytest.mark.parametrize("workers", WORKERS)
-def test_what_a_dataset_keeps_is_as_without(workers: int, device: torch.device) -> None:
+def test_the_state_of_a_dataset_is_as_with_the_plain_loader(workers: int, device: torch.device) -> None:
     class Counted(Images):
         calls = 0
 
@@ -349,7 +349,7 @@ def test_what_a_dataset_keeps_is_as_without(workers: int, device: torch.device) 
             self.calls += 1
             return self.transform(pixels(index)), self.calls
 
-    hold_against_plain(lambda: Counted(v2.RandomCrop(24)), device, workers)
+    check_against_plain(lambda: Counted(v2.RandomCrop(24)), device, workers)
 
 
 class Caching(Images):
@@ -368,10 +368,10 @@ class Caching(Images):
 
 @pytest.mark.parametrize("workers", WORKERS)
 def test_a_dataset_that_keeps_transformed_images(workers: int, device: torch.device) -> None:
-    hold_against_plain(lambda: Caching(v2.RandomCrop(24)), device, workers, epochs=2, level=1)
+    check_against_plain(lambda: Caching(v2.RandomCrop(24)), device, workers, epochs=2, level=1)
 
 
-def test_a_dataset_that_keeps_transformed_images_serves_others_as_before(device: torch.device) -> None:
+def test_kept_images_are_usual_tensors_for_other_code(device: torch.device) -> None:
     dataset = Caching(v2.RandomCrop(24))
     list(offload(loader(dataset), device))
     for kept in dataset.kept.values():
@@ -392,7 +392,7 @@ def test_a_dataset_that_keeps_transformed_images_and_a_transform_that_sometimes_
 
 
 class KeepsLate(Images):
-    """Keeps one image long after the plan was made, and needs the pixels of it later."""
+    """Keeps one image long after the plan was made, and needs its pixels later."""
 
     kept: Any = None
 
@@ -404,7 +404,7 @@ class KeepsLate(Images):
 
 
 class HandsOnLate(Images):
-    """Keeps one image likewise, and hands it on in a batch that has to be made for real."""
+    """Keeps one image in the same way, and puts it into a batch that must be made with pixels."""
 
     kept: Any = None
 
@@ -418,18 +418,18 @@ class HandsOnLate(Images):
 
 @pytest.mark.parametrize("workers", [0, pytest.param(1, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("dataset", [KeepsLate, HandsOnLate])
-def test_a_dataset_that_keeps_an_image_that_the_trial_never_meets(
+def test_a_dataset_that_keeps_an_image_that_no_trial_sees(
     dataset: type[Images], workers: int, device: torch.device
 ) -> None:
     settings = {"timeout": 2} if workers else {}
-    hold_against_plain(lambda: dataset(v2.RandomCrop(24), length=200), device, workers, **settings)
+    check_against_plain(lambda: dataset(v2.RandomCrop(24), length=200), device, workers, **settings)
 
 
 # ---- code that hides what happens
 
 
 class ForgivingChain:
-    """Gives the sample back as it was where its transform fails."""
+    """Returns the sample unchanged if its transform fails."""
 
     def __init__(self, *links: Any) -> None:
         self.transform = v2.Compose(list(links))
@@ -444,7 +444,7 @@ class ForgivingChain:
 @pytest.mark.parametrize("workers", WORKERS)
 def test_a_transform_that_swallows_exceptions(workers: int, device: torch.device) -> None:
     links = (v2.RandomHorizontalFlip(), v2.JPEG((5, 10)), v2.RandomInvert(1.0))
-    hold_against_plain(lambda: Images(ForgivingChain(*links)), device, workers)
+    check_against_plain(lambda: Images(ForgivingChain(*links)), device, workers)
 
 
 def test_a_dataset_that_swallows_exceptions(device: torch.device) -> None:
@@ -457,7 +457,7 @@ def test_a_dataset_that_swallows_exceptions(device: torch.device) -> None:
                 brightness = 0.0
             return sample, brightness, draws()
 
-    hold_against_plain(lambda: Forgiving(v2.RandomCrop(24)), device)
+    check_against_plain(lambda: Forgiving(v2.RandomCrop(24)), device)
 
 
 def test_a_collate_function_that_swallows_exceptions(device: torch.device) -> None:
@@ -468,10 +468,10 @@ def test_a_collate_function_that_swallows_exceptions(device: torch.device) -> No
         except Exception:
             return images, torch.zeros(len(samples))
 
-    hold_against_plain(lambda: Images(v2.RandomCrop(24)), device, collate_fn=collate)
+    check_against_plain(lambda: Images(v2.RandomCrop(24)), device, collate_fn=collate)
 
 
-def test_a_transform_that_swallows_what_it_needs_itself(device: torch.device) -> None:
+def test_a_transform_that_swallows_its_own_exceptions(device: torch.device) -> None:
     class Twice:
         def __call__(self, sample: Any) -> Any:
             try:
@@ -485,7 +485,7 @@ def test_a_transform_that_swallows_what_it_needs_itself(device: torch.device) ->
                 raise ValueError
             return 10, 10
 
-    offloaded = hold_against_plain(lambda: Images(Twice()), device)
+    offloaded = check_against_plain(lambda: Images(Twice()), device)
     assert moved(offloaded) == ["Twice"]
     assert offloaded.unrecorded == 0
 
@@ -496,19 +496,19 @@ def test_code_that_asks_for_the_exact_type(make: Any, kind: type, device: torch.
         return F.invert(sample) if type(sample) is kind else sample
 
     chain = [inverted, v2.ToImage()]
-    hold_against_plain(lambda: Images(v2.Compose(chain), make), device)
+    check_against_plain(lambda: Images(v2.Compose(chain), make), device)
 
 
 def test_code_that_asks_with_isinstance(device: torch.device) -> None:
     def inverted(sample: Any) -> Any:
         return F.invert(sample) if isinstance(sample, tv_tensors.Image) else sample
 
-    offloaded = hold_against_plain(lambda: Images(inverted, image), device)
+    offloaded = check_against_plain(lambda: Images(inverted, image), device)
     assert moved(offloaded) == ["inverted"]
 
 
 @pytest.mark.parametrize("how", ["normalize", "erase"])
-def test_functions_that_are_called_for_what_they_do_in_place(how: str, device: torch.device) -> None:
+def test_functions_that_work_in_place(how: str, device: torch.device) -> None:
     def changed(sample: Any) -> Any:
         if how == "normalize":
             F.normalize(sample, [0.5] * 3, [0.5] * 3, inplace=True)
@@ -516,7 +516,7 @@ def test_functions_that_are_called_for_what_they_do_in_place(how: str, device: t
             F.erase(sample, 3, 4, 10, 12, torch.zeros(3, 1, 1), inplace=True)
         return sample
 
-    hold_against_plain(lambda: Images(v2.Compose([v2.RandomCrop(24), changed]), floats), device)
+    check_against_plain(lambda: Images(v2.Compose([v2.RandomCrop(24), changed]), floats), device)
 
 
 @pytest.mark.parametrize("workers", WORKERS)
@@ -530,7 +530,7 @@ def test_a_dataset_that_reads_all_samples_into_one_buffer(workers: int, device: 
             self.buffer[:] = pixels(index).numpy()
             return self.transform(torch.from_numpy(self.buffer)), draws()
 
-    hold_against_plain(lambda: OneBuffer(v2.Resize((24, 24))), device, workers)
+    check_against_plain(lambda: OneBuffer(v2.Resize((24, 24))), device, workers)
 
 
 def test_a_dataset_that_writes_into_the_raw_image_afterwards(device: torch.device) -> None:
@@ -541,7 +541,7 @@ def test_a_dataset_that_writes_into_the_raw_image_afterwards(device: torch.devic
             raw[:, :20] = 0
             return made, raw
 
-    hold_against_plain(lambda: Blanked(v2.Resize((24, 24))), device)
+    check_against_plain(lambda: Blanked(v2.Resize((24, 24))), device)
 
 
 def test_a_view_of_a_recording_image_as_a_plain_tensor(device: torch.device) -> None:
@@ -550,7 +550,7 @@ def test_a_view_of_a_recording_image_as_a_plain_tensor(device: torch.device) -> 
             made = self.transform(image(index))
             return made, made.as_subclass(Tensor)
 
-    hold_against_plain(lambda: Both(v2.RandomCrop(24)), device)
+    check_against_plain(lambda: Both(v2.RandomCrop(24)), device)
 
 
 def test_a_copy_of_a_recording_image_by_its_constructor(device: torch.device) -> None:
@@ -559,14 +559,14 @@ def test_a_copy_of_a_recording_image_by_its_constructor(device: torch.device) ->
             made = self.transform(pixels(index))
             return made, torch.Tensor(made).shape[-1]
 
-    hold_against_plain(lambda: Shapes(v2.RandomCrop(24)), device)
+    check_against_plain(lambda: Shapes(v2.RandomCrop(24)), device)
 
 
-# ---- what only sometimes cannot be recorded
+# ---- samples that cannot be recorded
 
 
 class Rarely:
-    """Looks at the pixels of one image in twenty; of none while ``chance`` is 0, as luck would have it in a trial."""
+    """Needs pixels with probability ``chance``; none while it is 0, as may happen in a trial."""
 
     chance = 0.0
 
@@ -576,7 +576,7 @@ class Rarely:
 
 
 @pytest.mark.parametrize("workers", WORKERS)
-def test_a_batch_that_cannot_be_recorded_is_made_for_real(
+def test_a_batch_that_cannot_be_recorded_is_made_with_pixels(
     workers: int, device: torch.device, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     dataset = Images(v2.Compose([v2.RandomHorizontalFlip(), Rarely(), v2.RandomErasing(1.0)]), floats, length=64)
@@ -588,7 +588,7 @@ def test_a_batch_that_cannot_be_recorded_is_made_for_real(
     assert "mean" in offloaded.why
 
 
-#: Of 200 samples, one that the plan is not tried on but certified with, and one that it never meets.
+#: Of 200 samples, one that is certified but not tried, and one that is neither.
 CERTIFIED, NEITHER = 15, 150
 ODD_ONES = pytest.mark.parametrize("odd", [CERTIFIED, NEITHER])
 
@@ -601,13 +601,13 @@ def test_a_sample_of_another_kind_than_those_tried(odd: int, device: torch.devic
                 return self.transform(pixels(index, channels=1)).expand(3, -1, -1), draws()
             return self.transform(pixels(index)), draws()
 
-    offloaded = hold_against_plain(lambda: Odd(v2.RandomCrop(24), length=200), device)
+    offloaded = check_against_plain(lambda: Odd(v2.RandomCrop(24), length=200), device)
     assert offloaded.unrecorded == 1
     assert "expand" in offloaded.why
 
 
 @ODD_ONES
-def test_a_transform_that_no_tried_sample_met(odd: int, device: torch.device) -> None:
+def test_a_transform_that_no_tried_sample_took(odd: int, device: torch.device) -> None:
     class Odd(Images):
         def __init__(self) -> None:
             super().__init__(v2.RandomCrop(24), length=200)
@@ -617,7 +617,7 @@ def test_a_transform_that_no_tried_sample_met(odd: int, device: torch.device) ->
             sample = self.transform(pixels(index))
             return (self.other(sample) if index == odd else sample), draws()
 
-    offloaded = hold_against_plain(Odd, device)
+    offloaded = check_against_plain(Odd, device)
     assert offloaded.unrecorded == 1
 
 
@@ -638,13 +638,13 @@ WHOLE_NUMBERS = (torch.int64, torch.int32, torch.int16, torch.bool)
 def test_whole_numbers_other_than_bytes(link: Any, dtype: torch.dtype, device: torch.device) -> None:
     if dtype == torch.bool and isinstance(link, v2.RandomInvert):
         pytest.skip("torchvision inverts no booleans")
-    hold_against_plain(lambda: Images(link, lambda index: pixels(index).to(dtype)), device)
+    check_against_plain(lambda: Images(link, lambda index: pixels(index).to(dtype)), device)
 
 
 @pytest.mark.parametrize("dtype", [torch.int64, torch.int16, torch.bool], ids=str)
-def test_whole_numbers_other_than_bytes_that_are_only_moved_about(dtype: torch.dtype, device: torch.device) -> None:
+def test_whole_numbers_whose_pixels_are_only_moved(dtype: torch.dtype, device: torch.device) -> None:
     chain = v2.Compose([v2.RandomCrop(30, padding=3), v2.RandomHorizontalFlip(), v2.RandomVerticalFlip()])
-    offloaded = hold_against_plain(lambda: Images(chain, lambda index: pixels(index).to(dtype)), device)
+    offloaded = check_against_plain(lambda: Images(chain, lambda index: pixels(index).to(dtype)), device)
     assert moved(offloaded) == ["RandomCrop RandomHorizontalFlip RandomVerticalFlip"]
 
 
@@ -658,16 +658,16 @@ def test_whole_numbers_other_than_bytes_that_are_only_moved_about(dtype: torch.d
     ],
     ids=["Resize", "RandomResizedCrop", "bicubic", "RandomAutocontrast"],
 )
-def test_bytes_rounded_by_the_older_transforms(link: Any, device: torch.device) -> None:
+def test_bytes_rounded_by_transforms_of_v1(link: Any, device: torch.device) -> None:
     def faint(index: int) -> Tensor:
         return pixels(index) // 3 + 60
 
-    hold_against_plain(lambda: Images(link, faint, length=40), device, level=1)
+    check_against_plain(lambda: Images(link, faint, length=40), device, level=1)
 
 
 def test_grey_images_normalised_by_three_means(device: torch.device) -> None:
     chain = v2.Compose([v2.ToDtype(torch.float32, scale=True), v2.Normalize([0.5] * 3, [0.5] * 3)])
-    hold_against_plain(lambda: Images(chain, lambda index: pixels(index, channels=1)), device)
+    check_against_plain(lambda: Images(chain, lambda index: pixels(index, channels=1)), device)
 
 
 # ---- transforms that change after the plan was made
@@ -728,7 +728,7 @@ def test_transforms_changed_between_epochs(change: Any, workers: int, device: to
     changed_between_epochs(cropped, change, device, workers)
 
 
-def test_batches_of_replaced_transforms_are_made_for_real(device: torch.device) -> None:
+def test_batches_of_replaced_transforms_are_made_with_pixels(device: torch.device) -> None:
     dataset = cropped()
     offloaded = offload(loader(dataset), device)
     _replace(dataset)
@@ -753,7 +753,7 @@ def test_masks_that_are_chosen_by_boxes(device: torch.device) -> None:
     def chain() -> Any:
         return v2.Compose([v2.RandomCrop(24), v2.SanitizeBoundingBoxes(), v2.RandomVerticalFlip()])
 
-    offloaded = hold_against_plain(lambda: Objects(chain()), device, collate_fn=list)
+    offloaded = check_against_plain(lambda: Objects(chain()), device, collate_fn=list)
     assert moved(offloaded) == ["RandomVerticalFlip"]
     assert [reason for reason in offloaded.plan.reasons if reason.startswith("SanitizeBoundingBoxes: ")]
 
@@ -765,7 +765,7 @@ def test_a_dataset_that_reads_pixels_after_the_transform(workers: int, device: t
             sample = self.transform(floats(index))
             return sample, sample.mean(), draws()
 
-    offloaded = hold_against_plain(lambda: Bright(v2.RandomCrop(24)), device, workers)
+    offloaded = check_against_plain(lambda: Bright(v2.RandomCrop(24)), device, workers)
     assert offloaded.plan.pieces == ()
     assert [reason for reason in offloaded.plan.reasons if "mean" in reason]
 
@@ -775,13 +775,13 @@ def test_a_collate_function_that_reads_pixels(workers: int, device: torch.device
     def padded(samples: Any) -> Any:
         return nn.utils.rnn.pad_sequence([sample[0].flatten() for sample in samples]), [sample[2] for sample in samples]
 
-    offloaded = hold_against_plain(lambda: Images(v2.RandomCrop(24)), device, workers, collate_fn=padded)
+    offloaded = check_against_plain(lambda: Images(v2.RandomCrop(24)), device, workers, collate_fn=padded)
     assert offloaded.plan.pieces == ()
     assert [reason for reason in offloaded.plan.reasons if "flatten" in reason]
 
 
 class Held:
-    """Something that holds an image, and is no container that anybody knows."""
+    """The user's own object that holds an image and is no known container."""
 
     def __init__(self, held: Any) -> None:
         self.held = held
@@ -802,19 +802,19 @@ def test_a_batch_that_hides_an_image_in_an_object(hold: Any, workers: int, devic
         return torch.stack([sample[0] for sample in samples]), hold(samples[0][0])
 
     settings = {"timeout": 5} if workers else {}
-    hold_against_plain(lambda: Images(v2.RandomCrop(24)), device, workers, collate_fn=collate, **settings)
+    check_against_plain(lambda: Images(v2.RandomCrop(24)), device, workers, collate_fn=collate, **settings)
 
 
-def test_samples_that_are_objects_of_the_users_own(device: torch.device) -> None:
+def test_samples_that_are_the_users_own_objects(device: torch.device) -> None:
     class Objects(Images):
         def __getitem__(self, index: int) -> Any:
             return Held(self.transform(pixels(index)))
 
-    offloaded = hold_against_plain(lambda: Objects(v2.RandomCrop(24)), device, collate_fn=list)
+    offloaded = check_against_plain(lambda: Objects(v2.RandomCrop(24)), device, collate_fn=list)
     assert offloaded.plan.pieces == ()
 
 
-# ---- data sets and loaders that are out of the ordinary
+# ---- unusual datasets and loaders
 
 
 def test_an_iterable_dataset_is_left_alone(device: torch.device) -> None:
@@ -825,7 +825,7 @@ def test_an_iterable_dataset_is_left_alone(device: torch.device) -> None:
         def __iter__(self) -> Any:
             return ((self.transform(pixels(index)), draws()) for index in range(10))
 
-    offloaded = hold_against_plain(Stream, device)
+    offloaded = check_against_plain(Stream, device)
     assert offloaded.plan.pieces == ()
     assert offloaded.plan.reasons
 
@@ -836,7 +836,7 @@ class ByName(Images):
 
 
 def test_a_dataset_with_keys_that_are_no_numbers(device: torch.device) -> None:
-    hold_against_plain(lambda: ByName(v2.RandomCrop(24)), device, sampler=["a", "b"])
+    check_against_plain(lambda: ByName(v2.RandomCrop(24)), device, sampler=["a", "b"])
 
 
 def test_a_dataset_without_a_length(device: torch.device) -> None:
@@ -847,7 +847,7 @@ def test_a_dataset_without_a_length(device: torch.device) -> None:
         def __getitem__(self, index: int) -> Any:
             return self.transform(pixels(index)), draws()
 
-    hold_against_plain(Unmeasured, device, sampler=[3, 4, 5, 6, 7])
+    check_against_plain(Unmeasured, device, sampler=[3, 4, 5, 6, 7])
 
 
 def test_a_dataset_whose_broken_samples_the_sampler_leaves_out(device: torch.device) -> None:
@@ -857,7 +857,7 @@ def test_a_dataset_whose_broken_samples_the_sampler_leaves_out(device: torch.dev
                 raise OSError("a broken file")
             return super().__getitem__(index)
 
-    hold_against_plain(lambda: Broken(v2.RandomCrop(24)), device, sampler=[3, 4, 5, 6, 7])
+    check_against_plain(lambda: Broken(v2.RandomCrop(24)), device, sampler=[3, 4, 5, 6, 7])
 
 
 def test_an_empty_dataset(device: torch.device) -> None:
@@ -865,7 +865,7 @@ def test_an_empty_dataset(device: torch.device) -> None:
         def __getitem__(self, index: int) -> Any:
             return [][index]
 
-    hold_against_plain(lambda: Empty(v2.RandomCrop(24), length=0), device)
+    check_against_plain(lambda: Empty(v2.RandomCrop(24), length=0), device)
 
 
 def test_a_dataset_that_transforms_many_samples_at_once(device: torch.device) -> None:
@@ -879,7 +879,7 @@ def test_a_dataset_that_transforms_many_samples_at_once(device: torch.device) ->
     def each(samples: Any) -> Any:
         return [CHAIN(sample) for sample in samples]
 
-    offloaded = hold_against_plain(lambda: AtOnce(each), device)
+    offloaded = check_against_plain(lambda: AtOnce(each), device)
     assert offloaded.unrecorded == 0
 
 
@@ -892,14 +892,14 @@ def test_a_sample_that_kills_the_trial(device: torch.device) -> None:
                 os._exit(1)
             return super().__getitem__(index)
 
-    hold_against_plain(lambda: Kills(CHAIN, length=20), device)
+    check_against_plain(lambda: Kills(CHAIN, length=20), device)
 
 
-# ---- errors of the user's own
+# ---- the user's own errors
 
 
 class Mine(Exception):
-    """An error that only the user's code raises."""
+    """Error that only the user's code raises."""
 
 
 def raises_mine(*_: Any) -> Any:
@@ -912,7 +912,7 @@ class FailsLate(Images):
 
 
 class Fails:
-    """Fails now and then, but not before ``chance`` is set."""
+    """Fails with probability ``chance``."""
 
     chance = 0.0
 
@@ -949,14 +949,14 @@ def test_errors_are_the_users_own(
 
 
 @pytest.mark.parametrize("workers", WORKERS)
-def test_errors_are_told_once(workers: int, device: torch.device) -> None:
+def test_errors_are_raised_once(workers: int, device: torch.device) -> None:
     offloaded = offload(loader(FailsLate(CHAIN, length=200), num_workers=workers), device)
     with pytest.raises(Mine) as caught:
         seen(offloaded)
     assert "During handling" not in "".join(traceback.format_exception(caught.value))
 
 
-def test_an_error_that_only_the_trial_meets(device: torch.device) -> None:
+def test_an_error_that_only_the_trial_gets(device: torch.device) -> None:
     def fails_now() -> bool:
         return failing[0]
 
@@ -969,12 +969,12 @@ def test_an_error_that_only_the_trial_meets(device: torch.device) -> None:
     check_same(seen(offloaded), seen(loader(Images(sometimes))), device)
 
 
-def test_an_error_that_every_sample_meets_is_seen_when_the_loader_is_wrapped_or_run(device: torch.device) -> None:
+def test_an_error_of_every_sample_is_raised(device: torch.device) -> None:
     with pytest.raises(Mine, match="told by the user"):
         seen(offload(loader(Images(raises_mine)), device))
 
 
-def test_sizes_that_do_not_fit_are_told_by_torch(device: torch.device) -> None:
+def test_sizes_that_do_not_fit_raise_torchs_error(device: torch.device) -> None:
     def dataset() -> Dataset[Any]:
         return Images(v2.RandomResize(20, 40))
 

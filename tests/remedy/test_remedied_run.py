@@ -1,4 +1,4 @@
-"""A loader's remedy in a run: the plain loader's batches, and nothing lost or doubled when it is given up."""
+"""A run under the remedy gives the plain loader's batches; giving it up loses and repeats no sample."""
 
 from __future__ import annotations
 
@@ -38,13 +38,13 @@ class Images(Dataset[tuple[Tensor, int]]):
         return self.transform(torch.full((3, 8, 8), 5 * index, dtype=torch.uint8)), index
 
 
-class Told(list[str]):
+class Lines(list[str]):
     def __call__(self, line: str) -> None:
         self.append(line)
 
 
-def stand_in(loader: DataLoader[Any], said: Told | None = None, **settings: Any) -> RemediedRun:
-    return RemediedRun(loader, CPU, NATIVE, contextlib.nullcontext, said if said is not None else Told(), **settings)
+def stand_in(loader: DataLoader[Any], said: Lines | None = None, **settings: Any) -> RemediedRun:
+    return RemediedRun(loader, CPU, NATIVE, contextlib.nullcontext, said if said is not None else Lines(), **settings)
 
 
 def make(workers: int, dataset: Dataset[Any] | None = None, **settings: Any) -> DataLoader[Any]:
@@ -90,8 +90,8 @@ def test_the_iterator_is_one_of_torchs_kind() -> None:
 
 
 @pytest.mark.parametrize(("workers", "persistent"), [(0, False), (2, False), (2, True)])
-def test_given_up_in_the_middle_of_an_epoch_every_sample_comes_once(workers: int, persistent: bool) -> None:
-    said = Told()
+def test_giving_up_in_mid_epoch_loses_and_repeats_no_sample(workers: int, persistent: bool) -> None:
+    said = Lines()
     loader = make(workers, persistent_workers=persistent)
     stand = stand_in(loader, said)
     iterator = stand.iterator()
@@ -108,7 +108,7 @@ def test_given_up_in_the_middle_of_an_epoch_every_sample_comes_once(workers: int
 
 
 def test_an_error_of_the_remedy_is_not_the_scripts(monkeypatch: pytest.MonkeyPatch) -> None:
-    said = Told()
+    said = Lines()
     stand = stand_in(make(2), said)
     iterator = stand.iterator()
     first = [next(iterator) for _ in range(3)]
@@ -122,7 +122,7 @@ def test_an_error_of_the_remedy_is_not_the_scripts(monkeypatch: pytest.MonkeyPat
 
 
 @pytest.mark.parametrize("workers", [0, 2])
-def test_an_error_of_the_datasets_comes_out_as_it_is(workers: int) -> None:
+def test_an_error_of_the_dataset_is_raised_unchanged(workers: int) -> None:
     damaged = Images()
     stand = stand_in(make(workers, damaged))
     damaged.damaged = 17
@@ -133,13 +133,13 @@ def test_an_error_of_the_datasets_comes_out_as_it_is(workers: int) -> None:
             seen += batch.tolist()
     assert 17 not in seen and len(seen) == len(set(seen)) == 4 * stand.handed
     assert "pipediag/remedy" not in str(raised.value)
-    seen += labels(batches)  # a loop that goes on after the error loses that batch only, as with the plain loader
+    seen += labels(batches)  # a loop that continues loses only that batch, as with the plain loader
     assert 17 not in seen and len(seen) == len(set(seen)) == 4 * (BATCHES - 1)
 
 
 @pytest.mark.parametrize("workers", [0, 2])
-def test_after_an_error_of_the_datasets_the_next_epoch_has_the_remedy_again(workers: int) -> None:
-    damaged, said = Images(), Told()
+def test_the_epoch_after_an_error_of_the_dataset_has_the_remedy(workers: int) -> None:
+    damaged, said = Images(), Lines()
     stand = stand_in(make(workers, damaged), said)
     damaged.damaged = 17
     with pytest.raises(LookupError, match="sample 17 is damaged"):
@@ -151,7 +151,7 @@ def test_after_an_error_of_the_datasets_the_next_epoch_has_the_remedy_again(work
 
 
 def test_a_worker_that_dies_ends_the_epoch_as_with_the_plain_loader() -> None:
-    said, data = Told(), Images()
+    said, data = Lines(), Images()
     sampler = RandomSampler(data, replacement=True, num_samples=1600)  # far more than are fetched ahead
     stand = stand_in(DataLoader(data, batch_size=4, sampler=sampler, num_workers=2), said)
     before = set(multiprocessing.active_children())
@@ -186,12 +186,12 @@ class TestChanges:
     def test_none(self) -> None:
         assert self.given_up(lambda loader: None) == ""
 
-    def test_of_what_a_transform_holds(self) -> None:
+    def test_of_an_attribute_of_a_transform(self) -> None:
         assert "RandomHorizontalFlip has changed" in self.given_up(
             lambda loader: setattr(loader.dataset.transform.transforms[0], "p", 1.0)
         )
 
-    def test_of_a_global_that_code_of_ones_own_uses(self, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_of_a_global_that_the_users_own_code_uses(self, monkeypatch: pytest.MonkeyPatch) -> None:
         change = lambda loader: monkeypatch.setitem(globals(), "STRENGTH", torch.tensor(0.7))  # noqa: E731
         assert "darken has changed" in self.given_up(change)
 
@@ -207,7 +207,7 @@ class TestChanges:
         assert self.given_up(change) == "the loader has another sampler than before"
 
 
-def test_a_loader_built_anew_is_taken_over() -> None:
+def test_a_rebuilt_loader_is_taken_over() -> None:
     dataset = Images()
     stand = stand_in(make(0, dataset))
     assert len(list(stand.iterator())) == BATCHES
@@ -229,7 +229,7 @@ class Numbers(IterableDataset[Any]):
 class TestHandOffAlone:
     @pytest.mark.parametrize("workers", [0, 2])
     def test_batches_are_the_plain_loaders(self, workers: int) -> None:
-        """Nothing moves, so there is nothing to check of the pixels."""
+        """Nothing moves, so there are no spot checks."""
         loader = make(workers)
         stand = stand_in(loader, transforms=False, every=1, after=0.0)
         torch.manual_seed(3)
@@ -246,7 +246,7 @@ class TestHandOffAlone:
         for _ in range(2):
             assert [n for batch in stand.iterator() for n in batch.tolist()] == list(range(4 * BATCHES))
 
-    def test_a_stream_is_not_begun_anew_after_an_error(self, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_a_stream_does_not_begin_again_after_an_error(self, monkeypatch: pytest.MonkeyPatch) -> None:
         stand = stand_in(DataLoader(Numbers(), batch_size=4, num_workers=1), transforms=False)
         iterator = stand.iterator()
         next(iterator)
@@ -261,7 +261,7 @@ class TestHandOffAlone:
 
 
 class Still:
-    """A clock that stands."""
+    """A clock that stands still."""
 
     def __init__(self, seconds: float = 0.0) -> None:
         self.seconds = seconds
@@ -272,12 +272,12 @@ class Still:
 
 class TestSpotCheck:
     def test_passes_again_and_again(self) -> None:
-        said = Told()
+        said = Lines()
         stand = stand_in(make(0), said, clock=Still(), every=4, after=0.0)
         torch.manual_seed(3)
         ours = list(stand.iterator())
         torch.manual_seed(3)
-        assert same(ours, list(NATIVE(make(0)))), "the random numbers of the run are left alone"
+        assert same(ours, list(NATIVE(make(0)))), "the run's random numbers have changed"
         assert stand._check.checked == 3 and not said
 
     def test_none_in_the_first_minute(self) -> None:
@@ -302,8 +302,8 @@ class TestSpotCheck:
         assert stand._check.checked == 1, "it took a second, and is not due again within the next minutes"
 
     def test_other_pixels_end_the_remedy(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        """As when a driver goes wrong in the middle of an epoch."""
-        said = Told()
+        """For example because a driver fails in the middle of an epoch."""
+        said = Lines()
         stand = stand_in(make(0, Images(v2.ToDtype(torch.float32))), said, every=4, after=0.0)
         right = certifying.replay
 
@@ -316,7 +316,7 @@ class TestSpotCheck:
         assert stand.handed == 4 and "other pixels" in stand.given_up
         assert said == [f"back to the plain loader: {stand.given_up}"]
 
-    def test_one_that_cannot_be_made_ends_it_too(self, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_a_failed_check_ends_the_remedy_too(self, monkeypatch: pytest.MonkeyPatch) -> None:
         damaged = Images()
         stand = stand_in(make(0, damaged), every=2, after=0.0)
         iterator = stand.iterator()

@@ -1,4 +1,4 @@
-"""Batches that come through a ring are the stock loader's, whatever becomes of slots, workers and iterators."""
+"""Batches through a ring are the plain loader's, whatever happens to slots, workers and iterators."""
 
 from __future__ import annotations
 
@@ -38,6 +38,7 @@ from pipediag.remedy.scouting import find
 from pipediag.remedy.worker import PackingSide, Unrecorded, handed_on, packing
 from pipediag.usercode import tree
 
+from .conftest import GPU
 from .sameness import Images
 from .waiting import synchronising_forbidden
 
@@ -52,7 +53,7 @@ def all_alike(index: int) -> int:
 
 
 class Numbers(Dataset[Any]):
-    """Sample ``index`` is a tensor full of ``index``, as large as ``size`` says."""
+    """Sample ``index`` is a tensor of ``size(index)`` elements, all ``index``."""
 
     def __init__(self, length: int, size: Callable[[int], int] = all_alike) -> None:
         self.length = length
@@ -74,12 +75,12 @@ def ring_for(plain: DataLoader[Any], slots: int | None = None, device: torch.dev
 
 
 def sent(plain: DataLoader[Any], slots: int | None = None) -> Iterator[Packed]:
-    """One iterator's batches, as they arrive."""
+    """One iterator's packed batches."""
     return iter(packing(plain, ring_for(plain, slots)))
 
 
 def numbers_of(packed: Packed) -> list[int]:
-    """What a batch of :class:`Numbers` holds, and that all of each sample is there."""
+    """The indices of a batch of :class:`Numbers`, whose samples must be complete."""
     values = packed.batch.of(packed.memory)
     assert torch.equal(values, values[:, :1].expand_as(values))
     return [int(value) for value in values[:, 0]]
@@ -91,13 +92,13 @@ def place_of(packed: Packed) -> int:
 
 
 def check_same(ours: Any, theirs: Any) -> None:
-    """Bit for bit, and of the same types throughout."""
+    """Check that values and types are equal."""
     assert type(ours) is type(theirs)
     if isinstance(theirs, Tensor):
         assert (ours.shape, ours.dtype, ours.layout) == (theirs.shape, theirs.dtype, theirs.layout)
         assert ours.requires_grad == theirs.requires_grad
         if theirs.layout == torch.strided:
-            assert strides(ours) == strides(torch.empty_like(theirs)), "it does not lie as copies of it do"
+            assert strides(ours) == strides(torch.empty_like(theirs)), "its strides are not those of a copy"
         else:
             ours, theirs = ours.to_dense(), theirs.to_dense()
         assert torch.equal(ours.as_subclass(Tensor), theirs.as_subclass(Tensor))
@@ -145,7 +146,7 @@ class Record:
 
 
 class Mover:
-    """An object of the user's own that knows how to move."""
+    """The user's own object that moves itself."""
 
     def __init__(self, value: Tensor) -> None:
         self.value = value
@@ -155,7 +156,7 @@ class Mover:
 
 
 class Checking(UserDict):  # type: ignore[type-arg]
-    """A container that looks at what is put into it."""
+    """A container that looks at its items."""
 
     def __setitem__(self, key: str, value: Any) -> None:
         assert isinstance(value, Tensor)
@@ -166,7 +167,7 @@ DTYPES = (torch.uint8, torch.bool, torch.int64, torch.float16, torch.bfloat16, t
 
 
 class Nested(Dataset[Any]):
-    """Everything that torch's collate function takes."""
+    """Samples with everything that torch's collate function takes."""
 
     def __len__(self) -> int:
         return 11
@@ -187,7 +188,7 @@ class Nested(Dataset[Any]):
 
 
 def as_objects(samples: Sequence[Any]) -> Any:
-    """A collate function of the user's own, with everything in it that may be in a batch."""
+    """The user's own collate function; its batch holds everything that a batch may hold."""
     images = torch.stack([sample["image"] for sample in samples])
     boxes = torch.arange(4.0).repeat(len(samples), 1)
     return [
@@ -206,7 +207,7 @@ def as_objects(samples: Sequence[Any]) -> Any:
 
 
 def with_boxes(samples: Sequence[Any]) -> Any:
-    """Beside the images what does not lie in the memory."""
+    """A batch of images and of values that are not packed."""
     boxes = torch.arange(4.0).repeat(len(samples), 1)
     boxes = tv_tensors.BoundingBoxes(boxes, format="XYWH", canvas_size=(7, 5))
     return [torch.stack([sample["image"] for sample in samples]), boxes, "name"]
@@ -229,10 +230,10 @@ LOADERS: dict[str, Callable[[], DataLoader[Any]]] = {
     "nested, one worker": lambda: loader(Nested(), num_workers=1, batch_size=4, prefetch_factor=3),
     "nested, in the process": lambda: loader(Nested(), num_workers=0),
     "the short last batch left out": lambda: loader(Nested(), drop_last=True),
-    "collate of one's own": lambda: loader(Nested(), collate_fn=as_objects),
+    "own collate": lambda: loader(Nested(), collate_fn=as_objects),
     "boxes beside the images": lambda: loader(Nested(), collate_fn=with_boxes),
     "no batching": lambda: loader(Nested(), batch_size=None),
-    "no batching, collate of one's own": lambda: loader(Nested(), batch_size=None, collate_fn=by_index),
+    "no batching, own collate": lambda: loader(Nested(), batch_size=None, collate_fn=by_index),
     "shuffled": lambda: loader(Nested(), shuffle=True, generator=torch.Generator().manual_seed(3)),
     "iterable": lambda: loader(Stream()),
     "a batch that is a tensor": lambda: loader(Numbers(9)),
@@ -241,13 +242,13 @@ LOADERS: dict[str, Callable[[], DataLoader[Any]]] = {
 
 
 @pytest.mark.parametrize("name", LOADERS)
-def test_batches_are_the_stock_loaders(name: str) -> None:
+def test_batches_are_the_plain_loaders(name: str) -> None:
     plain, other = LOADERS[name](), LOADERS[name]()
     for _ in range(2):
         assert check_same_batches(sent(plain), other) > 0
 
 
-@pytest.mark.parametrize("name", ["nested", "collate of one's own", "iterable"])
+@pytest.mark.parametrize("name", ["nested", "own collate", "iterable"])
 def test_workers_that_stay_for_several_epochs(name: str) -> None:
     plain, other = LOADERS[name](), LOADERS[name]()
     settings = {key: getattr(plain, key) for key in ("batch_size", "collate_fn")}
@@ -260,7 +261,7 @@ def test_workers_that_stay_for_several_epochs(name: str) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("method", ["spawn", "forkserver"])
 def test_start_methods(method: str) -> None:
-    """Two epochs of one worker, for which nothing but what is pickled is there."""
+    """Two epochs of one worker, which gets everything pickled."""
     plain = loader(Nested(), num_workers=1, multiprocessing_context=method, persistent_workers=True)
     twin, other = packing(plain, ring_for(plain)), loader(Nested())
     places = set()
@@ -280,7 +281,7 @@ def test_the_loader_itself_is_not_changed() -> None:
 
 @pytest.fixture
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    """After an error torch's loader waits for its workers as long as this before it ends them."""
+    """Shorten the time that torch's loader waits for its workers after an error."""
     monkeypatch.setattr("torch.utils.data._utils.MP_STATUS_CHECK_INTERVAL", 0.2)
 
 
@@ -313,7 +314,7 @@ class Uneven(Dataset[Any]):
 )
 @pytest.mark.parametrize("workers", [0, 1])
 @pytest.mark.usefixtures("impatient")
-def test_what_cannot_be_stacked_ends_as_it_does_without_a_ring(samples: tuple[Any, ...], workers: int) -> None:
+def test_samples_that_cannot_be_stacked_raise_the_plain_loaders_error(samples: tuple[Any, ...], workers: int) -> None:
     plain = loader(Uneven(*samples), num_workers=workers)
     ours, theirs = outcome(sent(plain)), outcome(iter(plain))
     assert ours[0] == theirs[0]
@@ -329,7 +330,7 @@ def outcome(batches: Iterator[Any]) -> tuple[Any, Any]:
         return (type(error), str(error).splitlines()[-1]), None
 
 
-def test_types_that_torch_was_taught_are_collated_as_taught(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_types_added_to_torchs_collate_function(monkeypatch: pytest.MonkeyPatch) -> None:
     from torch.utils.data._utils.collate import default_collate_fn_map
 
     def movers(batch: Any, *, collate_fn_map: Any = None) -> Any:
@@ -356,8 +357,8 @@ def test_slots_are_used_again() -> None:
     assert len(places) <= 2 * 4, "more memories than slots"
 
 
-def test_a_batch_that_is_kept_stays_as_it_is() -> None:
-    """One kept as it arrived, one kept as it was made of one that has been released since."""
+def test_a_kept_batch_does_not_change() -> None:
+    """One batch is kept as it arrived, and one is kept after its replay released the slot."""
     batches = sent(loader(Numbers(210), num_workers=1), slots=5)
     kept, released = next(batches), next(batches)
     made = replay(released, CPU)
@@ -370,7 +371,7 @@ def test_a_batch_that_is_kept_stays_as_it_is() -> None:
 
 
 def test_more_batches_are_kept_than_there_are_slots() -> None:
-    """Those that find no slot free come in memory of their own; nothing waits, nothing is lost."""
+    """Batches without a free slot arrive in separate memory; nothing waits, nothing is lost."""
     kept = list(sent(loader(Numbers(60), num_workers=2), slots=3))
     assert [numbers_of(packed) for packed in kept] == [[2 * k, 2 * k + 1] for k in range(30)]
     in_slots = [packed for packed in kept if packed.slot is not None]
@@ -410,7 +411,7 @@ def test_batches_of_many_sizes(size: Callable[[int], int]) -> None:
     assert max(mapped.storage.nbytes() for mapped in ring._mapped.values()) <= 8 * max(map(size, range(120))) * 9 / 8
 
 
-def test_an_epoch_that_is_broken_off_gives_its_slots_back() -> None:
+def test_an_epoch_that_ends_early_returns_its_slots() -> None:
     plain = loader(Numbers(60), persistent_workers=True)
     ring = ring_for(plain)
     twin = packing(plain, ring)
@@ -445,7 +446,7 @@ def test_two_iterators_through_one_ring_are_refused() -> None:
 
 @pytest.fixture
 def unsignalled() -> Iterator[None]:
-    """torch's loader raises out of a signal handler, wherever the process is, when a worker dies; and elsewhere too."""
+    """Disable torch's signal handler, which raises wherever the process is when a worker dies."""
     before = signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     yield
     signal.signal(signal.SIGCHLD, before)
@@ -471,7 +472,7 @@ def test_a_worker_that_dies() -> None:
 
 
 def mapped_memory() -> int:
-    """How many pieces of torch's shared memory this process has mapped, and open as files."""
+    """The number of torch's shared memory blocks that this process has mapped, or open as files."""
     mapped = sum("/torch_" in line for line in Path("/proc/self/maps").read_text().splitlines())
     return mapped + sum("/torch_" in file for file in map(target_of, Path("/proc/self/fd").iterdir()))
 
@@ -479,19 +480,19 @@ def mapped_memory() -> int:
 def target_of(file: Path) -> str:
     try:
         return os.readlink(file)
-    except FileNotFoundError:  # closed meanwhile, by whoever opened it
+    except FileNotFoundError:  # closed meanwhile
         return ""
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("broken_off", [False, True])
-def test_forty_epochs_leave_nothing_behind(broken_off: bool) -> None:
+@pytest.mark.parametrize("ends_early", [False, True])
+def test_forty_epochs_leak_nothing(ends_early: bool) -> None:
     def epoch() -> weakref.ref[Ring]:
         plain = loader(Numbers(8), num_workers=1)
         ring = ring_for(plain)
         for packed in packing(plain, ring):
             numbers_of(packed)
-            if broken_off:
+            if ends_early:
                 break
         return weakref.ref(ring)
 
@@ -502,7 +503,7 @@ def test_forty_epochs_leave_nothing_behind(broken_off: bool) -> None:
     assert mapped_memory() <= before
 
 
-def test_memory_is_unmapped_when_it_is_held_no_more() -> None:
+def test_memory_is_unmapped_once_no_batch_is_kept() -> None:
     before = mapped_memory()
     plain = loader(Numbers(8), num_workers=1)
     kept = list(sent(plain))
@@ -512,7 +513,7 @@ def test_memory_is_unmapped_when_it_is_held_no_more() -> None:
     assert mapped_memory() <= before
 
 
-def test_where_there_is_no_shared_memory_left_batches_travel_by_value(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_shared_memory_batches_are_sent_by_value(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("pipediag.remedy.ring.shared_memory", lambda size: None)
     monkeypatch.setattr("pipediag.remedy.writing.shared_memory", lambda size: None)
     plain = loader(Nested(), multiprocessing_context="fork")
@@ -530,19 +531,19 @@ def test_more_shared_memory_than_there_is() -> None:
 # ---- one slot, in one process
 
 
-#: What torch tells a worker about itself.
+#: The result of ``get_worker_info()``.
 WORKER = torchs_worker.WorkerInfo(id=1, num_workers=2, seed=0, dataset=None)
 SIZES = st.integers(1, 3000)
 
 
 @pytest.fixture
 def in_worker(monkeypatch: pytest.MonkeyPatch) -> None:
-    """This process is a worker as well."""
+    """Make this process a worker too."""
     monkeypatch.setattr(torchs_worker, "_worker_info", WORKER)
 
 
 def arrived(claim: Any) -> Lease:
-    """What the training process gets."""
+    """The lease that the training process gets."""
     lease = pickle.loads(ForkingPickler.dumps(claim))
     assert isinstance(lease, Lease)
     return lease
@@ -556,7 +557,7 @@ def claimed(ring: Ring, size: int = 1000, value: int = 0) -> Any:
     return claim
 
 
-def test_outside_of_workers_there_is_no_slot() -> None:
+def test_there_is_no_slot_outside_a_worker() -> None:
     assert Ring(2, 3).claim(1000) is None
 
 
@@ -570,28 +571,28 @@ def test_a_slot_is_free_when_its_batch_is_released() -> None:
     assert lease.released
     again = arrived(claimed(ring, value=8))
     lease.release()
-    assert ring.claim(1000) is None, "released twice, it frees the batch that came after"
+    assert ring.claim(1000) is None, "the second release freed the next batch"
     assert again.memory.unique().tolist() == [8]
     del lease, again
     assert ring.claim(1000) is not None
 
 
 @pytest.mark.usefixtures("in_worker")
-def test_a_slot_that_has_arrived_travels_as_a_few_bytes() -> None:
+def test_a_slot_that_has_arrived_is_sent_as_a_few_bytes() -> None:
     ring = Ring(2, 1)
     arrived(claimed(ring))
     claim = claimed(ring)
     message = bytes(ForkingPickler.dumps(claim))
     assert len(message) < 100
     lease = pickle.loads(message)
-    assert lease.memory.data_ptr() == claim.memory.data_ptr()  # in this process they are one
+    assert lease.memory.data_ptr() == claim.memory.data_ptr()  # the same memory, since this is one process
 
 
 @pytest.mark.usefixtures("in_worker")
-def test_an_abandoned_slot_is_as_it_was() -> None:
+def test_an_abandoned_slot_is_restored() -> None:
     ring = Ring(2, 1)
     claimed(ring).abandon()
-    lease = arrived(claimed(ring))  # with its memory: the training process has never seen it
+    lease = arrived(claimed(ring))  # with its memory, which the training process does not know yet
     assert ring.claim(1000) is None
     lease.release()
     claimed(ring).abandon()
@@ -614,7 +615,7 @@ def test_a_smaller_batch_fits_and_a_larger_one_replaces_a_free_slot() -> None:
 
 
 @pytest.mark.usefixtures("in_worker")
-def test_slots_for_batches_of_different_sizes_have_room_from_the_first() -> None:
+def test_slots_for_batches_of_different_sizes_are_larger_from_the_first() -> None:
     ring = Ring(2, 1, varying=True)
     small = arrived(claimed(ring, 1000, 1))
     memory = small._mapped.storage.data_ptr()
@@ -650,7 +651,7 @@ def test_a_ring_that_is_gone() -> None:
 
 
 @pytest.mark.usefixtures("in_worker")
-def test_a_lease_is_one_of_its_kind() -> None:
+def test_a_lease_cannot_be_copied() -> None:
     ring = Ring(2, 1)
     lease = arrived(claimed(ring))
     for copied in (copy.copy, copy.deepcopy, pickle.dumps):
@@ -659,7 +660,7 @@ def test_a_lease_is_one_of_its_kind() -> None:
 
 
 class Event:
-    """One of a device's, which comes to pass when it is told to."""
+    """A device's event that the test lets pass."""
 
     def __init__(self) -> None:
         self.passed = False
@@ -687,41 +688,41 @@ def test_a_slot_that_is_being_copied_from_is_released_by_the_event() -> None:
 
 
 WHAT = ["claim", "arrive", "release", "drop", "abandon"]
-#: (what is done, to which of the batches on their way or held, how large the next one is)
+#: (the action, the index of the batch in transit or held, the size of the next batch)
 STEPS = st.lists(st.tuples(st.sampled_from(WHAT), st.integers(0, 9), SIZES))
 
 
 @settings(deadline=None, max_examples=200)
 @given(steps=STEPS)
-def test_nothing_is_written_over_while_it_is_held(steps: list[tuple[str, int, int]]) -> None:
-    """Whatever the order in which a worker fills slots and the training process gives them back."""
+def test_no_held_batch_is_overwritten(steps: list[tuple[str, int, int]]) -> None:
+    """In any order in which a worker fills slots and the training process returns them."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(torchs_worker, "_worker_info", WORKER)
         ring = Ring(2, 3)
-        on_the_way: list[tuple[Any, int]] = []
+        in_transit: list[tuple[Any, int]] = []
         held: list[tuple[Lease, int]] = []
         for value, (step, which, size) in enumerate(steps, 1):
             if step == "claim":
                 claim = ring.claim(size)
-                assert (claim is None) == (len(on_the_way) + len(held) == 3), "a slot is lost, or there is one too many"
+                assert (claim is None) == (len(in_transit) + len(held) == 3), "a slot is lost, or there is one too many"
                 if claim is not None:
                     claim.memory.fill_(value)
-                    on_the_way.append((claim, value))
-            elif step == "arrive" and on_the_way:
-                claim, filled = on_the_way.pop(0)
+                    in_transit.append((claim, value))
+            elif step == "arrive" and in_transit:
+                claim, filled = in_transit.pop(0)
                 held.append((arrived(claim), filled))
             elif step == "release" and held:
                 held.pop(which % len(held))[0].release()
             elif step == "drop" and held:
                 del held[which % len(held)]
-            elif step == "abandon" and on_the_way:  # as packing does it: at once, if at all
-                on_the_way.pop()[0].abandon()
+            elif step == "abandon" and in_transit:  # packing abandons only the latest
+                in_transit.pop()[0].abandon()
             assert all(lease.memory.unique().tolist() == [value] for lease, value in held)
         assert len(ring._mapped) <= 3
 
 
 class PageLock:
-    """In place of the locking of pages: notes what is asked of it."""
+    """Stand-in for the page lock that notes its calls."""
 
     locked: ClassVar[list[int]]
     unlocked: ClassVar[list[int]]
@@ -745,7 +746,7 @@ def page_lock(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -
     return kind
 
 
-def test_each_slot_is_locked_once_and_unlocked_when_it_is_held_no_more(page_lock: type[PageLock]) -> None:
+def test_each_slot_is_locked_once_and_unlocked_with_its_memory(page_lock: type[PageLock]) -> None:
     plain = loader(Numbers(80))
     ring = ring_for(plain, device=torch.device("cuda"))
     kept: list[Packed] = []
@@ -796,8 +797,8 @@ def test_a_batch_is_used_once(over: str) -> None:
     assert packed.slot.released
 
 
-def test_what_is_made_of_a_batch_lies_elsewhere() -> None:
-    """On the CPU too, where the memory is read in place: the slot is free again at once."""
+def test_the_result_shares_no_memory_with_the_batch() -> None:
+    """The CPU reads the memory in place and frees the slot at once."""
     packed = next(sent(loader(Nested())))
     assert isinstance(packed.slot, Lease)
     begin = packed.memory.untyped_storage().data_ptr()
@@ -807,19 +808,19 @@ def test_what_is_made_of_a_batch_lies_elsewhere() -> None:
     assert begin not in starts and len(set(starts)) == len(starts) > 8
 
 
-def through_station(plain: DataLoader[Any], plan: Plan, ring: Ring | None) -> DataLoader[Any]:
-    station = PackingSide(plain.dataset, plain.collate_fn, plan, ring)
+def through_workers(plain: DataLoader[Any], plan: Plan, ring: Ring | None) -> DataLoader[Any]:
+    side = PackingSide(plain.dataset, plain.collate_fn, plan, ring)
     twin = copy.copy(plain)
-    init = InitWorker(station, plain.worker_init_fn)
+    init = InitWorker(side, plain.worker_init_fn)
     twin.__dict__.update(
-        dataset=StagedDataset(station), collate_fn=handed_on, worker_init_fn=init, pin_memory=False, _iterator=None
+        dataset=StagedDataset(side), collate_fn=handed_on, worker_init_fn=init, pin_memory=False, _iterator=None
     )
     return twin
 
 
 @pytest.mark.parametrize("moved", [True, False])
 @pytest.mark.parametrize("with_ring", [True, False])
-def test_a_station_sends_recorded_batches_and_others(moved: bool, with_ring: bool) -> None:
+def test_workers_send_recorded_batches_and_others(moved: bool, with_ring: bool) -> None:
     chain = v2.Compose([v2.RandomCrop(24), v2.RandomHorizontalFlip()])
     plain = loader(Images(chain, length=30))
     plan = find(plain.dataset, plain.collate_fn, range(4), Plan()).plan if moved else Plan()
@@ -827,7 +828,7 @@ def test_a_station_sends_recorded_batches_and_others(moved: bool, with_ring: boo
     torch.manual_seed(0)
     theirs = list(plain)
     torch.manual_seed(0)
-    arrived = iter(through_station(plain, plan, ring_for(plain) if with_ring else None))
+    arrived = iter(through_workers(plain, plan, ring_for(plain) if with_ring else None))
     for want in theirs:
         packed = next(arrived)
         assert isinstance(packed, Packed)
@@ -837,7 +838,7 @@ def test_a_station_sends_recorded_batches_and_others(moved: bool, with_ring: boo
 
 
 class Sometimes(Images):
-    """The samples from 8 on cannot be recorded: their code looks at the pixels."""
+    """The samples from 8 on cannot be recorded: their code needs pixels."""
 
     def __getitem__(self, index: int) -> Any:
         image, *rest = super().__getitem__(index)
@@ -845,13 +846,13 @@ class Sometimes(Images):
 
 
 @pytest.mark.parametrize("with_ring", [True, False])
-def test_a_station_packs_what_it_makes_for_real_if_there_is_a_ring(with_ring: bool) -> None:
+def test_batches_made_with_pixels_are_packed_if_there_is_a_ring(with_ring: bool) -> None:
     plain = loader(Sometimes(v2.RandomHorizontalFlip(), length=12), num_workers=1)
     plan = find(plain.dataset, plain.collate_fn, range(4), Plan()).plan
     torch.manual_seed(0)
     theirs = list(plain)
     torch.manual_seed(0)
-    batches = list(through_station(plain, plan, ring_for(plain, 9) if with_ring else None))
+    batches = list(through_workers(plain, plan, ring_for(plain, 9) if with_ring else None))
     assert [isinstance(one, Unrecorded) for one in batches] == [False] * 4 + [True] * 2
     for one, want in zip(batches[4:], theirs[4:], strict=True):
         assert isinstance(one, Unrecorded) and "NotRecordable" in one.reason
@@ -865,10 +866,7 @@ CUDA = torch.device("cuda")
 
 
 class TestOnGpu:
-    pytestmark: ClassVar[list[Any]] = [
-        pytest.mark.gpu,
-        pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU"),
-    ]
+    pytestmark = GPU
 
     @pytest.mark.parametrize("name", ["nested", "shuffled", "a batch that is a tensor"])
     def test_batches_arrive_page_locked_and_are_copied_without_waiting(self, name: str) -> None:
@@ -881,8 +879,8 @@ class TestOnGpu:
             assert all(tensor.is_cuda for tensor in tree.tensors(made))
             check_same(tree.move(made, CPU), want)
 
-    def test_what_is_no_plain_tensor_arrives_as_well(self) -> None:
-        plain, other = LOADERS["collate of one's own"](), LOADERS["collate of one's own"]()
+    def test_other_values_arrive_too(self) -> None:
+        plain, other = LOADERS["own collate"](), LOADERS["own collate"]()
         for packed, want in zip(packing(plain, ring_for(plain, device=CUDA)), other, strict=True):
             check_same(tree.move(replay(packed, CUDA), CPU), tree.move(tree.move(want, CUDA), CPU))
 
@@ -903,7 +901,7 @@ class TestOnGpu:
         assert packed.slot.released and pinned.slot is None and pinned.memory.is_pinned()
         assert replay(pinned, CUDA)[:, 0].tolist() == [0, 1]
 
-    def test_a_slot_is_not_written_into_while_the_device_reads_it(self) -> None:
+    def test_no_slot_is_overwritten_while_the_device_reads_it(self) -> None:
         plain = loader(Numbers(200), num_workers=1)
         batches = iter(packing(plain, ring_for(plain, device=CUDA)))
         copying = torch.cuda.Stream()
@@ -911,7 +909,7 @@ class TestOnGpu:
         place, slot = place_of(first), first.slot
         assert isinstance(slot, Lease)
         with torch.cuda.stream(copying):
-            torch.cuda._sleep(4_000_000_000)  # some seconds, in which the rest of the epoch comes
+            torch.cuda._sleep(4_000_000_000)  # some seconds, in which the rest of the epoch arrives
             there = first.on_device(CUDA)
         del first
         assert not slot.released
@@ -934,7 +932,7 @@ class TestOnGpu:
         assert lock.lock(storage), "it was unlocked"
         lock.unlock(storage)
 
-    def test_what_is_most_of_the_memory_is_not_copied_again(self) -> None:
+    def test_a_tensor_that_fills_most_of_the_memory_is_not_copied_again(self) -> None:
         packed = next(sent(loader([(torch.full((3, 64), float(k)), k) for k in range(4)])))
         images, labels = replay(packed, CUDA)
         assert images.untyped_storage().nbytes() == packed.memory.numel()

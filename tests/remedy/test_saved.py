@@ -1,4 +1,4 @@
-"""Plan files: what they hold, and everything that they are refused for before a script starts."""
+"""Plan files: their contents, and every reason to refuse one before a script starts."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ PLAN = SavedPlan(
 
 
 def session(ratio: float = 2.0) -> Session:
-    """A loop measured on Photos with batch 32 and iterated at train.py:10, so many times as fast under a remedy."""
+    """A loop over Photos with batch 32, iterated at train.py:10, that a remedy makes ``ratio`` times as fast."""
     made = make(climbing(raw=30.0))
     made.remedy = Remedy(device="cuda:0", moved=[Place("Blur"), Place("Normalize")], plan=PLAN.to_dict())
     made.rungs[REMEDIED] = Rung(REMEDIED)
@@ -216,7 +216,7 @@ class TestCommands:
 
     @pytest.fixture
     def became(self, monkeypatch: pytest.MonkeyPatch) -> list[list[str]]:
-        """What ``run`` would become."""
+        """The arguments with which ``run`` would replace the process."""
         calls: list[list[str]] = []
 
         def become(arguments: list[str], flags: tuple[str, ...]) -> None:

@@ -1,4 +1,4 @@
-"""What can be told of a transform's body before its values are drawn, and what cannot."""
+"""Bodies whose calls can be derived before their values are drawn, and bodies whose calls cannot."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def if_wanted(image: Any, drawn: dict[str, Any]) -> Any:
     return image if drawn["none"] is None else F.invert(image)
 
 
-TOLD: dict[str, tuple[Body, list[str]]] = {
+DERIVED: dict[str, tuple[Body, list[str]]] = {
     "nothing": (lambda image, drawn: image, []),
     "constant": (lambda image, drawn: F.resize(image, [20], antialias=True), ["resize"]),
     "by position": (lambda image, drawn: F.rotate(image, drawn["angle"], fill=[1, 2, 3]), ["rotate"]),
@@ -67,9 +67,9 @@ TOLD: dict[str, tuple[Body, list[str]]] = {
 }
 
 
-@pytest.mark.parametrize("name", TOLD)
-def test_bodies_that_hand_on_what_was_drawn(name: str) -> None:
-    body, names = TOLD[name]
+@pytest.mark.parametrize("name", DERIVED)
+def test_bodies_that_pass_drawn_values_on(name: str) -> None:
+    body, names = DERIVED[name]
     made = found(body)
     assert made is not None
     image = stand_in(pixels(1, height=33))
@@ -81,7 +81,7 @@ def test_bodies_that_hand_on_what_was_drawn(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", sorted(PREPARED))
-def test_functionals_in_two_steps_say_what_they_say_in_one(name: str) -> None:
+def test_functionals_in_two_steps_give_the_same_ops_as_in_one(name: str) -> None:
     values: dict[str, Any] = {
         "top": 2,
         "left": 3,
@@ -115,15 +115,15 @@ def _once(image: Any, drawn: dict[str, Any]) -> Any:
     return F.invert(image) if len(CALLS) == 1 else image
 
 
-NOT_TOLD: dict[str, Body] = {
+NOT_DERIVED: dict[str, Body] = {
     "asks whether a value is true": lambda image, drawn: F.invert(image) if drawn["angle"] else image,
     "compares a value": lambda image, drawn: F.invert(image) if drawn["angle"] > 3 else image,
     "compares two": lambda image, drawn: F.invert(image) if drawn["angle"] == drawn["size"] else image,
-    "reckons with a value": lambda image, drawn: F.rotate(image, -drawn["angle"]),
+    "computes with a value": lambda image, drawn: F.rotate(image, -drawn["angle"]),
     "takes a value apart": lambda image, drawn: F.crop(image, *drawn["box"]),
     "takes a part of a value": lambda image, drawn: F.center_crop(image, drawn["size"][0]),
     "puts a value into a list": lambda image, drawn: F.affine(image, 0, [0, 0], 1.0, [drawn["angle"], 0.0]),
-    "asks for a key": lambda image, drawn: F.rotate(image, {10.0: 3.0}[drawn["angle"]]),
+    "uses a value as a key": lambda image, drawn: F.rotate(image, {10.0: 3.0}[drawn["angle"]]),
     "asks for the shape": lambda image, drawn: F.center_crop(image, image.shape[-1] // 2),
     "asks for the size": lambda image, drawn: F.center_crop(image, F.get_size(image)[0] // 2),
     "gives another type": lambda image, drawn: F.to_image(image),
@@ -137,9 +137,9 @@ NOT_TOLD: dict[str, Body] = {
 }
 
 
-@pytest.mark.parametrize("name", NOT_TOLD)
-def test_bodies_that_do_more_than_to_hand_on(name: str) -> None:
-    body = NOT_TOLD[name]
+@pytest.mark.parametrize("name", NOT_DERIVED)
+def test_bodies_that_do_more_than_pass_values_on(name: str) -> None:
+    body = NOT_DERIVED[name]
     image = stand_in(floats(0))
     made = body(image, DRAWN)
     kept, raised = randomness.state(), NotRecordable.raised
@@ -149,7 +149,7 @@ def test_bodies_that_do_more_than_to_hand_on(name: str) -> None:
     assert session.dictation is None
 
 
-LOOKS: list[Callable[[Any], Any]] = [
+READS: list[Callable[[Any], Any]] = [
     *(bool, float, int, len, list, abs, hash, math.floor, round),
     *(lambda x: -x, lambda x: x + 1, lambda x: 2 * x, lambda x: 1 - x, lambda x: x**2, lambda x: x // 2),
     *(lambda x: x == 1, lambda x: x != 1, lambda x: x < 1, lambda x: 1 in x, lambda x: x[0], lambda x: [0][x]),
@@ -157,8 +157,8 @@ LOOKS: list[Callable[[Any], Any]] = [
 ]
 
 
-@pytest.mark.parametrize("look", LOOKS)
-def test_a_token_is_not_looked_at(look: Callable[[Any], Any]) -> None:
+@pytest.mark.parametrize("look", READS)
+def test_a_token_cannot_be_read(look: Callable[[Any], Any]) -> None:
     with pytest.raises((LookedAt, TypeError, AttributeError)):
         look(Token("angle"))
 
@@ -170,10 +170,10 @@ def test_facts() -> None:
         assert fact(value) is None
 
 
-def test_states_are_not_kept_for_ever() -> None:
+def test_the_number_of_cached_states_is_limited() -> None:
     made = found(lambda image, drawn: F.invert(image))
     assert made is not None
     (template,) = made
     for height in range(1, 2 * templates._STATES):
         template.onto(Tape(None, State((3, height, 9), torch.uint8)), {})
-        assert len(template._encodes) <= templates._STATES
+        assert template._encoder.cache_info().currsize <= templates._STATES

@@ -1,4 +1,4 @@
-"""What is held against the workers' results is made with as many threads as they have."""
+"""Results that are compared with the workers' are made with one thread, as theirs are."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def test_one_thread_until_it_ends() -> None:
     assert torch.get_num_threads() == 3
 
 
-def test_and_when_it_fails() -> None:
+def test_an_error_restores_the_threads() -> None:
     with pytest.raises(KeyError), as_in_a_worker():
         raise KeyError
     assert torch.get_num_threads() == 3
@@ -57,19 +57,19 @@ class Images(Dataset[Tensor]):
         return image
 
 
-def test_calls_that_workers_have_made_are_repeated_by_one_thread(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_comparisons_run_with_one_thread(monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[tuple[str, int]] = []
 
-    def watched(module: Any, name: str) -> None:
-        original = getattr(module, name)
+    def watched(owner: Any, name: str) -> None:
+        original = getattr(owner, name)
 
         def called(*args: Any) -> Any:
             seen.append((name, torch.get_num_threads()))
             return original(*args)
 
-        monkeypatch.setattr(module, name, called)
+        monkeypatch.setattr(owner, name, called)
 
-    watched(certifying, "_called")
+    watched(certifying._Comparison, "_called")
     watched(proof, "check_agreement")
     offloaded = pipediag.offload(DataLoader(Images(), batch_size=4, num_workers=1), "cpu")
     assert [len(piece.moves) for piece in offloaded.plan.pieces] == [3], offloaded.plan

@@ -1,5 +1,4 @@
-"""What fused kernels are compiled for (not for the place of a table, which changes from batch to batch), and that the
-compiler takes them."""
+"""Fused kernels compile, and are not compiled again for a table at another address, which changes with every batch."""
 
 from __future__ import annotations
 
@@ -30,12 +29,12 @@ BOXES = {"tops", "lefts", "heights", "widths", "image_heights", "image_widths"}
         (jpeg_colours._rgb_kernel, {"planes", "table", "out"}),
     ],
 )
-def test_the_place_of_a_table_is_no_matter(kernel: Any, tables: set[str]) -> None:
+def test_kernels_are_not_specialized_for_the_addresses_of_tables(kernel: Any, tables: set[str]) -> None:
     assert {param.name for param in kernel.params if param.do_not_specialize_on_alignment} == tables
 
 
 class TestCompiling:
-    """The interpreter that other tests use accepts code that the compiler refuses. Compiling needs no GPU."""
+    """The interpreter, which other tests use, accepts code that the compiler refuses. Compiling needs no GPU."""
 
     def test_colours_of_jpegs(self) -> None:
         types = {"planes": "*u8", "table": "*i64", "out": "*u8"}
@@ -100,7 +99,7 @@ class TestCompiling:
     @pytest.mark.parametrize("interpolation", ["nearest", "bilinear", "bicubic"])
     @pytest.mark.parametrize("perspective", [True, False])
     def test_warps_of_pillow(self, perspective: bool, interpolation: str) -> None:
-        """A product and a sum that were fused would round once, where Pillow rounds twice."""
+        """A fused product and sum would round once; Pillow rounds twice."""
         constants = {
             "CHANNELS": 3,
             "PERSPECTIVE": perspective,
@@ -115,9 +114,9 @@ class TestCompiling:
 
 
 def compiled(kernel: Any, types: dict[str, str], constants: dict[str, Any]) -> dict[str, Any]:
-    """A kernel compiled for an H100: ``types`` of its tensors, ``constants`` by name, int32 for everything else."""
+    """Compile a kernel for an H100, with ``types`` of its tensors, ``constants`` by name, and int32 for the rest."""
     if tuple(map(int, triton.__version__.split(".")[:2])) < (3, 3):
-        pytest.skip("an older compiler takes its sources otherwise")
+        pytest.skip("an older compiler takes other arguments")
     compiler = pytest.importorskip("triton.compiler")
     backend = pytest.importorskip("triton.backends.compiler")
     signature = {p.name: "constexpr" if p.name in constants else types.get(p.name, "i32") for p in kernel.params}

@@ -1,7 +1,7 @@
 """The Triton kernels against torchvision's one-image kernels on the CPU.
 
-Without a GPU they run in Triton's interpreter, which has to be switched on before triton is imported: a child process
-runs the tests of this file again.
+Without a GPU they run in Triton's interpreter. It must be enabled before triton is imported, so a child process runs
+the tests of this file again.
 """
 
 from __future__ import annotations
@@ -34,12 +34,13 @@ from pipediag.remedy.batched.geometry import uint8_in_fixed_point
 from pipediag.remedy.triton import _host, available, blur, jpeg_colours, levels, pillow_warp, pixels, resample, warp
 from pipediag.remedy.triton.pixels import FLIP_HORIZONTALLY, FLIP_VERTICALLY, PixelOp, encode
 
+from .batches import one_by_one
 from .waiting import synchronising_forbidden
 
 INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"
 CUDA = pytest.param("cuda", marks=[pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU")])
 
-# The interpreter is slow: few examples, and none to find a smaller one that fails.
+# The interpreter is slow: few examples, and no search for a smaller one that fails.
 PHASES = (Phase.explicit, Phase.generate) if INTERPRETED else tuple(Phase)
 examples = settings(max_examples=4 if INTERPRETED else 8, deadline=None, derandomize=True, phases=PHASES)
 dtypes = st.sampled_from((torch.uint8, torch.float32))
@@ -84,18 +85,14 @@ def numbers(rows: Sequence[Sequence[float]], device: torch.device) -> Tensor:
     return torch.tensor(rows, dtype=torch.float64).to(device)
 
 
-def one_by_one(x: Tensor, kernel: Callable[[Tensor, int], Tensor]) -> Tensor:
-    return torch.stack([kernel(image, i) for i, image in enumerate(x)])
-
-
 def assert_equal(actual: Tensor, expected: Tensor) -> None:
-    """Equal for whole numbers, within 1e-5 for others."""
+    """Check that whole numbers are equal, and others within 1e-5."""
     assert actual.dtype == expected.dtype
     torch.testing.assert_close(actual.cpu(), expected, rtol=0, atol=1e-5 if actual.is_floating_point() else 0)
 
 
 def assert_rounded_alike(actual: Tensor, expected: Tensor) -> None:
-    """As ``assert_equal``, but for one value in 1000, which was rounded to the other side."""
+    """Check as :func:`assert_equal`, but let one value in 1000 be rounded to the other side."""
     if actual.is_floating_point():
         assert_equal(actual, expected)
     else:
@@ -109,7 +106,7 @@ def assert_rounded_alike(actual: Tensor, expected: Tensor) -> None:
 
 @st.composite
 def crops(draw: st.DrawFn) -> tuple[tuple[int, int], list[list[int]], tuple[int, int]]:
-    """Height and width of images, two boxes that begin in them and may end outside, and the size to make of those."""
+    """Height and width of images, boxes that overlap them, and the size of the result."""
     edges = draw(st.integers(1, 12)), draw(st.integers(1, 12))
     boxes = []
     for _ in range(2):
@@ -155,7 +152,7 @@ def test_resized_crop(device: torch.device, interpolation: str, antialias: bool)
     check()
 
 
-@pytest.mark.parametrize("size", [(67, 62), (64, 64)])  # either side of where ATen changes its arithmetic
+@pytest.mark.parametrize("size", [(67, 62), (64, 64)])  # above and at ATen's limit for its direct code
 def test_nearest_exact_pixels_of_large_results(device: torch.device, size: tuple[int, int]) -> None:
     x, box = images(0, (1, 1, 37, 41), torch.uint8), [3, 2, 29, 31]
     expected = F.resized_crop(x, *box, size, interpolation=InterpolationMode.NEAREST_EXACT)
@@ -232,10 +229,8 @@ def test_resized_crop_from_a_slab(device: torch.device, layout: str) -> None:
         largest=(19, 12),
         antialias=True,
         fixed_point=uint8_in_fixed_point(),
-        memory_format=torch.channels_last,
     )
     assert_equal(actual, expected)
-    assert actual.is_contiguous(memory_format=torch.channels_last)
 
 
 def test_resized_crop_rejects_what_it_cannot_do(device: torch.device) -> None:
@@ -304,9 +299,10 @@ def test_rotation_that_expands_and_one_pixel(device: torch.device) -> None:
     expected = F.rotate(x, 33.0, expand=True, fill=[0.5])
     matrix = _geometry._get_inverse_affine_matrix([0.0, 0.0], -33.0, [0.0, 0.0], 1.0, [0.0, 0.0])
     size = (expected.shape[-2], expected.shape[-1])
-    assert_equal(warp.affine(x.to(device), numbers([matrix], device), size=size, fill=0.5), expected)
+    options = {"interpolation": "nearest", "fill": 0.5}
+    assert_equal(warp.affine(x.to(device), numbers([matrix], device), size=size, **options), expected)
     pixel = x[..., :1, :1]
-    assert_equal(warp.affine(pixel.to(device), numbers([matrix], device)), pixel)
+    assert_equal(warp.affine(pixel.to(device), numbers([matrix], device), **options), pixel)
 
 
 @pytest.mark.parametrize("interpolation", ["nearest", "bilinear"])
@@ -343,18 +339,18 @@ def test_perspective(device: torch.device, interpolation: str) -> None:
 def test_warps_reject_what_they_cannot_do(device: torch.device) -> None:
     x, matrix = images(0, (1, 3, 8, 8), torch.uint8).to(device), numbers([[1, 0, 0, 0, 1, 0]], device)
     with pytest.raises(ValueError, match="interpolation"):
-        warp.affine(x, matrix, interpolation="bicubic")
+        warp.affine(x, matrix, interpolation="bicubic", fill=None)
     with pytest.raises(ValueError, match="transforms of shape"):
-        warp.perspective(x, matrix)
+        warp.perspective(x, matrix, interpolation="nearest", fill=None)
     with pytest.raises(ValueError, match="channels"):
-        warp.affine(x, matrix, fill=[0.0, 1.0])
+        warp.affine(x, matrix, interpolation="nearest", fill=[0.0, 1.0])
     with pytest.raises(TypeError, match="uint8 or float32"):
-        warp.affine(x.half(), matrix)
+        warp.affine(x.half(), matrix, interpolation="nearest", fill=None)
 
 
 @pytest.mark.parametrize("interpolation", ["nearest", "bilinear", "bicubic"])
 def test_warps_of_pillow(device: torch.device, interpolation: str) -> None:
-    """As the kernels that are held against Pillow itself."""
+    """They equal the batched kernels, which are tested against Pillow."""
     turn, shift, bend = st.floats(-2, 2) | st.just(0.0), st.floats(-9, 20), st.floats(-0.05, 0.05) | st.just(0.0)
 
     @examples
@@ -570,7 +566,7 @@ def test_each_operation_of_pillow(device: torch.device, channels: int) -> None:
 
 @pytest.mark.parametrize("factor", [-0.5, -0.31, 0.0, 0.004, 0.1, 0.5])
 def test_the_hue_of_every_colour(device: torch.device, factor: float) -> None:
-    """Of each fifth level without a GPU."""
+    """Without a GPU, of every 51st level."""
     levels = torch.arange(0, 256, 51 if INTERPRETED else 1, dtype=torch.uint8)
     colours = torch.cartesian_prod(levels, levels, levels).t().reshape(1, 3, len(levels), -1)
     assert_as_pillow(colours, [[(PixelOp.PILLOW_HUE, factor)]], device)
@@ -622,10 +618,8 @@ def test_flips_and_normalization(device: torch.device) -> None:
         out_dtype=torch.float32,
         mean=mean,
         std=std,
-        memory_format=torch.channels_last,
     )
     assert torch.equal(actual.cpu(), expected)
-    assert actual.is_contiguous(memory_format=torch.channels_last)
 
 
 def test_programs_reject_what_they_cannot_do(device: torch.device) -> None:
@@ -691,7 +685,7 @@ def test_empty_batches(device: torch.device) -> None:
     x = torch.zeros((0, 3, 8, 8), device=device)
     nothing = x[:, 0, 0, 0].double()
     assert resample.resized_crop(x, *[nothing] * 4, size=(4, 5), antialias=True).shape == (0, 3, 4, 5)
-    assert warp.affine(x, nothing.expand(6, 0).t()).shape == x.shape
+    assert warp.affine(x, nothing.expand(6, 0).t(), interpolation="nearest", fill=None).shape == x.shape
     assert blur.gaussian_blur(x, nothing.expand(2, 0).t(), kernel_size=(3, 3)).shape == x.shape
     assert pixels.run(x, x[:, 0, 0, :1].int(), x[:, 0, :1, :2], contrast=0).shape == x.shape
 
@@ -706,7 +700,8 @@ def test_no_synchronization(device: torch.device) -> None:
 
     def everything() -> None:
         y = resample.resized_crop(x, *box, size=(24, 24), antialias=True)
-        y = blur.gaussian_blur(warp.affine(y, matrix, fill=3.0), sigma, kernel_size=(3, 3))
+        y = warp.affine(y, matrix, interpolation="nearest", fill=3.0)
+        y = blur.gaussian_blur(y, sigma, kernel_size=(3, 3))
         pixels.run(y, codes, operands, contrast=1)
 
     everything()  # compiling may wait
@@ -729,7 +724,7 @@ def test_codes_can_be_imported_without_triton() -> None:
 
 
 def upsampled(plane: Tensor, sampling: int, height: int, width: int) -> Tensor:
-    """Chroma at every pixel as libjpeg interpolates it: each sample 3/4 of the nearest and 1/4 of the next one."""
+    """Return the chroma of every pixel as libjpeg interpolates it: 3/4 of the nearest sample and 1/4 of the next."""
     wide, high = sampling >> 4, sampling & 15
     if wide == 1 or plane.shape[1] <= 2:
         return plane.repeat_interleave(high, 0).repeat_interleave(wide, 1)[:height, :width]

@@ -27,15 +27,10 @@ from pipediag.remedy.packing import pack
 from pipediag.remedy.undecoded import is_undecoded
 from pipediag.remedy.undecoded_tensors import undecoded_tensors
 
+from .sameness import jpeg
+
 pytestmark = pytest.mark.filterwarnings("ignore:The image decoding and encoding:DeprecationWarning")
 CPU = torch.device("cpu")
-
-
-def jpeg(height: int = 37, width: int = 53, seed: int = 0, mode: str = "RGB", **options: Any) -> bytes:
-    noise = np.random.default_rng(seed).integers(0, 256, (height, width, 3), dtype=np.uint8)
-    file = io.BytesIO()
-    PIL.Image.fromarray(noise).convert(mode).save(file, "JPEG", **options)
-    return file.getvalue()
 
 
 def as_bytes(data: bytes) -> Tensor:
@@ -48,7 +43,7 @@ def undecoded() -> Any:
 
 
 def test_torchvision_and_pillow_decode_alike() -> None:
-    """The certificate compares the device with the decoder that the user called; both promise the same pixels."""
+    """So a certificate may compare the device with either decoder."""
     for k in range(60):
         data = jpeg(17 + 3 * k, 90 - k, k, quality=30 + k, subsampling=k % 3)
         pillows = torch.from_numpy(np.array(PIL.Image.open(io.BytesIO(data)))).permute(2, 0, 1)
@@ -85,7 +80,7 @@ def test_every_reader_returns_jpegs_undecoded(tmp_path: Path, mode: ImageReadMod
         pytest.param(jpeg(mode="CMYK"), {"mode": ImageReadMode.RGB}, id="CMYK"),
     ],
 )
-def test_others_are_decoded(data: bytes, options: dict[str, Any]) -> None:
+def test_other_files_are_decoded(data: bytes, options: dict[str, Any]) -> None:
     with undecoded_tensors():
         image = decode_image(as_bytes(data), **options)
     assert type(image) is Tensor
@@ -204,7 +199,7 @@ def cleared(image: Tensor) -> Tensor:
 
 @pytest.mark.filterwarnings("ignore:.*torch.jit")
 def test_compiled_code_reads_pixels_and_writes_none() -> None:
-    """It calls operators directly, where an image cannot be replaced by its pixels."""
+    """Compiled code calls operators directly, where an image cannot become a usual tensor."""
     assert torch.equal(torch.jit.script(halved)(undecoded()), decode_jpeg(as_bytes(jpeg())) // 2)
     refused = NotRecordable.raised
     with pytest.raises(RuntimeError):  # the interpreter's own
@@ -224,7 +219,7 @@ def test_the_operators_are_torchvisions_again() -> None:
 
 
 class Photos(Dataset):  # type: ignore[misc]
-    """JPEGs of changing size, every fifth progressive, each read by torchvision."""
+    """JPEGs of different sizes, every fifth progressive, that torchvision reads."""
 
     def __init__(self, wrap: Callable[[Tensor], Tensor] = torch.as_tensor, keeps: bool = False) -> None:
         self.data = [jpeg(40 + k, 70 - k, k, progressive=k % 5 == 4) for k in range(24)]
@@ -269,13 +264,13 @@ def test_a_loader_gives_the_plain_batches(wrap: Any, workers: int) -> None:
     assert made.unrecorded == 0
 
 
-def test_pixels_that_the_dataset_uses_too_are_right() -> None:
+def test_a_dataset_that_also_uses_the_pixels() -> None:
     plain = DataLoader(Photos(keeps=True), 6, shuffle=True)
     expected = batches(plain)
     made = offload(plain, CPU, approximate=True, samples=16)
     for ours, real in zip(batches(made), expected, strict=True):
         assert all(map(torch.equal, ours, real))
-    assert not made.plan.decodes  # its files were all decoded in the worker
+    assert not made.plan.decodes  # the worker decodes all files
 
 
 def test_an_image_outside_the_transforms_is_sent_as_pixels() -> None:

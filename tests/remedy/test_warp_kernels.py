@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from fractions import Fraction
 from typing import Any
 
 import pytest
 import torch
-from hypothesis import HealthCheck, assume, given, settings
+from hypothesis import assume, given
 from hypothesis import strategies as st
 from torch import Tensor
 from torchvision.transforms.v2 import InterpolationMode
@@ -17,12 +16,12 @@ from torchvision.transforms.v2 import functional as tv
 from torchvision.transforms.v2.functional import _geometry as torchvision_geometry
 
 from pipediag.remedy.batched import warp
+from pipediag.remedy.batched.warp_numbers import affine_numbers, perspective_numbers, rotate_numbers
 
+from .batches import one_by_one, property_settings
 from .waiting import synchronising_forbidden
 
-property_test = settings(
-    deadline=None, max_examples=80, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
-)
+property_test = property_settings(80)
 
 DTYPES = (torch.uint8, torch.float32, torch.float64)
 PIXELS = st.integers(1, 24)
@@ -40,7 +39,7 @@ def images(draw: st.DrawFn) -> Tensor:
 
 @st.composite
 def looks(draw: st.DrawFn, x: Tensor) -> dict[str, Any]:
-    """An interpolation and a fill: none, one of any kind of number, or one for each channel."""
+    """An interpolation and a fill: none, one number, or one for each channel."""
     white = 1.0 if x.is_floating_point() else 255.0
     grey = st.floats(0, white)
     fill = st.one_of(
@@ -57,10 +56,6 @@ def centres(x: Tensor) -> st.SearchStrategy[list[float] | None]:
     return st.none() | st.lists(st.integers(-3, 30) | st.floats(-3, 30), min_size=2, max_size=2)
 
 
-def one_by_one(x: Tensor, kernel: Callable[[Tensor, int], Tensor]) -> Tensor:
-    return torch.stack([kernel(image, i) for i, image in enumerate(x)])
-
-
 def for_torchvision(look: dict[str, Any]) -> dict[str, Any]:
     return {**look, "interpolation": InterpolationMode(look["interpolation"])}
 
@@ -70,10 +65,10 @@ def numbers(rows: list[tuple[float, ...]], device: torch.device) -> Tensor:
 
 
 def assert_same(result: Tensor, expected: Tensor, interpolation: str) -> None:
-    """Bit-equal on the CPU; elsewhere grids have the same bits too, but pixels are blended with other roundings.
+    """Check for equal bits on the CPU. Other devices have the same grids, but blend pixels with other roundings.
 
-    The grids of float64 images are rounded once more there than on a CPU that fuses products and sums, so that a place
-    in the middle between two pixels may take the other one.
+    For float64 images, they round grids once more than a CPU that fuses products and sums, so a position halfway
+    between two pixels may get the other one.
     """
     assert result.dtype == expected.dtype
     assert result.shape == expected.shape
@@ -90,19 +85,18 @@ def assert_same(result: Tensor, expected: Tensor, interpolation: str) -> None:
 @given(data=st.data(), x=images())
 def test_affine(device: torch.device, data: st.DataObject, x: Tensor) -> None:
     look, center = data.draw(looks(x)), data.draw(centres(x))
-    shear = st.floats(-40, 40) | _each(st.floats(-40, 40), 1) | _each(st.floats(-40, 40), 2)
     drawn = [
         {
             "angle": data.draw(ANGLES),
             "translate": data.draw(_each(st.integers(-9, 9), 2)),
             "scale": data.draw(st.sampled_from([0.5, 1.0, 2.0]) | st.floats(0.2, 4)),
-            "shear": data.draw(shear),
+            "shear": data.draw(_each(st.floats(-40, 40), 2)),
             "center": center,
         }
         for _ in x
     ]
     expected = one_by_one(x, lambda image, i: tv.affine(image, **drawn[i], **for_torchvision(look)))
-    matrix = numbers([warp.affine_numbers(*x.shape[2:], **arguments) for arguments in drawn], device)
+    matrix = numbers([affine_numbers(*x.shape[2:], **arguments) for arguments in drawn], device)
     assert_same(warp.affine(x.to(device), matrix, **look), expected, look["interpolation"])
 
 
@@ -112,7 +106,7 @@ def test_rotate(device: torch.device, data: st.DataObject, x: Tensor) -> None:
     look, center = data.draw(looks(x)), data.draw(centres(x))
     angles = [data.draw(ANGLES.filter(lambda angle: angle % 90)) for _ in x]
     expected = one_by_one(x, lambda image, i: tv.rotate(image, angles[i], center=center, **for_torchvision(look)))
-    described = [warp.rotate_numbers(*x.shape[2:], angle, False, center) for angle in angles]
+    described = [rotate_numbers(*x.shape[2:], angle, False, center) for angle in angles]
     assert {size for _, size in described} == {x.shape[2:]}
     result = warp.rotate(x.to(device), numbers([matrix for matrix, _ in described], device), **look)
     assert_same(result, expected, look["interpolation"])
@@ -124,20 +118,20 @@ def test_rotate_and_expand(device: torch.device, data: st.DataObject, x: Tensor,
     look, center = data.draw(looks(x)), data.draw(centres(x))
     options = {"expand": True, "center": center, **for_torchvision(look)}
     expected = one_by_one(x, lambda image, _: tv.rotate(image, angle, **options))
-    matrix, size = warp.rotate_numbers(*x.shape[2:], angle, True, center)
+    matrix, size = rotate_numbers(*x.shape[2:], angle, True, center)
     result = warp.rotate(x.to(device), numbers([matrix] * len(x), device), size=size, **look)
     assert_same(result, expected, look["interpolation"])
 
 
 @property_test
 @given(x=images(), turns=st.integers(0, 3), fill=st.sampled_from([None, 1]))
-def test_quarter_turns_differ_by_roundings_from_those_that_move_pixels(
+def test_quarter_turns_differ_by_roundings_from_moved_pixels(
     device: torch.device, x: Tensor, turns: int, fill: float | None
 ) -> None:
     side = min(x.shape[2:])
     x = x[:, :, :side, :side]
     expected = one_by_one(x, lambda image, _: tv.rotate(image, 90 * turns))
-    matrix = numbers([warp.rotate_numbers(side, side, 90 * turns, False, None)[0]] * len(x), device)
+    matrix = numbers([rotate_numbers(side, side, 90 * turns, False, None)[0]] * len(x), device)
     for interpolation in ("nearest", "bilinear"):
         result = warp.rotate(x.to(device), matrix, interpolation=interpolation, fill=fill).cpu()
         exact = interpolation == "nearest" or x.dtype == torch.uint8
@@ -150,7 +144,7 @@ def test_the_size_of_expanded_rotations(height: int, width: int, angle: float, d
     center = data.draw(st.none() | _each(st.floats(-700, 700), 2))
     assume(center is not None or angle % 90)
     expected = tv.rotate(torch.zeros(1, height, width), angle, expand=True, center=center).shape[1:]
-    assert warp.rotate_numbers(height, width, angle, True, center)[1] == expected
+    assert rotate_numbers(height, width, angle, True, center)[1] == expected
 
 
 @property_test
@@ -167,7 +161,7 @@ def test_the_numbers_of_affine_are_torchvisions(
     height, width = size
     relative = [center[0] - width * 0.5, center[1] - height * 0.5]
     expected = torchvision_geometry._get_inverse_affine_matrix(relative, float(angle), translate, scale, shear)
-    assert list(warp.affine_numbers(height, width, angle, translate, scale, shear, center)) == expected
+    assert list(affine_numbers(height, width, angle, translate, scale, shear, center)) == expected
 
 
 @property_test
@@ -177,7 +171,7 @@ def test_perspective(device: torch.device, data: st.DataObject, x: Tensor) -> No
     corners = [[0, 0], [20, 0], [20, 16], [0, 16]]
     moved = [[[a + data.draw(st.integers(-3, 3)), b + data.draw(st.integers(-3, 3))] for a, b in corners] for _ in x]
     expected = one_by_one(x, lambda image, i: tv.perspective(image, corners, moved[i], **for_torchvision(look)))
-    coefficients = numbers([warp.perspective_numbers(corners, places, None) for places in moved], device)
+    coefficients = numbers([perspective_numbers(corners, places, None) for places in moved], device)
     result = warp.perspective(x.to(device), coefficients, **look)
     assert_same(result, expected, look["interpolation"])
 
@@ -186,8 +180,8 @@ def test_perspective(device: torch.device, data: st.DataObject, x: Tensor) -> No
 def test_the_numbers_of_perspective_are_torchvisions(corner: float) -> None:
     start, end = [[corner, 0], [4001, 0], [4001, 5003], [0, 5003]], [[17, 3], [3950, 9], [4000, 4900], [11, 5001]]
     expected = tuple(torchvision_geometry._perspective_coefficients(start, end, None))
-    assert warp.perspective_numbers(start, end, None) == expected
-    assert warp.perspective_numbers(None, None, list(expected)) == expected
+    assert perspective_numbers(start, end, None) == expected
+    assert perspective_numbers(None, None, list(expected)) == expected
 
 
 @property_test
@@ -210,7 +204,7 @@ def test_half_precision_is_that_of_torchvision(dtype: torch.dtype, interpolation
     x = torch.rand(2, 3, 17, 12, generator=torch.Generator().manual_seed(0)).to(dtype)
     look = {"interpolation": interpolation, "fill": 0.3}
     options = for_torchvision(look)
-    matrix = numbers([warp.rotate_numbers(17, 12, 33.0, False, None)[0]] * 2, torch.device("cpu"))
+    matrix = numbers([rotate_numbers(17, 12, 33.0, False, None)[0]] * 2, torch.device("cpu"))
     assert torch.equal(warp.rotate(x, matrix, **look), tv.rotate(x, 33.0, **options))
     tilted = [1.1, 0.1, -1.0, 0.05, 0.9, 0.5, 0.001, 0.002]
     coefficients = numbers([tuple(tilted)] * 2, torch.device("cpu"))
@@ -223,7 +217,7 @@ def test_half_precision_is_that_of_torchvision(dtype: torch.dtype, interpolation
 
 @property_test
 @given(size=st.tuples(PIXELS, PIXELS), columns=st.integers(1, 2), seed=st.integers(0, 2**32))
-def test_grids_off_the_cpu_are_those_on_it_but_for_roundings(size: tuple[int, int], columns: int, seed: int) -> None:
+def test_grids_on_other_devices_differ_by_roundings_only(size: tuple[int, int], columns: int, seed: int) -> None:
     generator = torch.Generator().manual_seed(seed)
     factors = torch.randn(2, 3, columns, generator=generator)
     down, across = (torch.linspace(0.5, side - 0.5, side) for side in size)
@@ -238,7 +232,7 @@ def test_a_photograph_sized_batch_differs_in_few_pixels(device: torch.device) ->
     for interpolation in ("nearest", "bilinear"):
         look = {"interpolation": interpolation, "fill": 128}
         expected = one_by_one(x, lambda image, i, look=look: tv.rotate(image, 20.0 + i, **for_torchvision(look)))
-        matrix = numbers([warp.rotate_numbers(240, 320, 20.0 + i, False, None)[0] for i in range(2)], device)
+        matrix = numbers([rotate_numbers(240, 320, 20.0 + i, False, None)[0] for i in range(2)], device)
         difference = warp.rotate(x.to(device), matrix, **look).cpu().int() - expected.int()
         assert (difference != 0).float().mean() <= 1e-3
         assert interpolation == "nearest" or difference.abs().max() <= 1
@@ -250,7 +244,7 @@ def test_an_empty_batch_stays_empty(device: torch.device) -> None:
     assert warp.rotate(x, matrix, interpolation="nearest", fill=1, size=(6, 7)).shape == (0, 3, 6, 7)
 
 
-def test_what_does_not_fit_is_refused() -> None:
+def test_arguments_that_do_not_fit_are_refused() -> None:
     x, matrix = torch.zeros(1, 3, 4, 5), torch.zeros(1, 6, dtype=torch.float64)
     with pytest.raises(ValueError, match="bicubic"):
         warp.affine(x, matrix, interpolation="bicubic", fill=None)  # type: ignore[arg-type]
@@ -259,13 +253,13 @@ def test_what_does_not_fit_is_refused() -> None:
     with pytest.raises(ValueError, match="displacements"):
         warp.elastic(x, torch.zeros(1, 5, 4, 2), interpolation="nearest", fill=None)
     with pytest.raises(ValueError, match="scale"):
-        warp.affine_numbers(4, 5, 0, (0, 0), 0.0, (0, 0), None)
+        affine_numbers(4, 5, 0, (0, 0), 0.0, (0, 0), None)
     with pytest.raises(ValueError, match="eight coefficients"):
-        warp.perspective_numbers(None, None, [math.pi] * 7)
+        perspective_numbers(None, None, [math.pi] * 7)
     with pytest.raises(ValueError, match="eight coefficients"):
-        warp.perspective_numbers([[0, 0]] * 4, [[0, 0]] * 4, [math.pi] * 8)
+        perspective_numbers([[0, 0]] * 4, [[0, 0]] * 4, [math.pi] * 8)
     with pytest.raises(ValueError, match="corners"):
-        warp.perspective_numbers([[0, 0]] * 4, [[0, 0]] * 3, None)
+        perspective_numbers([[0, 0]] * 4, [[0, 0]] * 3, None)
 
 
 @pytest.mark.gpu
@@ -285,7 +279,7 @@ def test_nothing_waits_for_the_device(interpolation: Any, fill: Any) -> None:
 
 
 def test_fused_products_round_once() -> None:
-    """Held against fractions: a product and a sum rounded once, then the constant added."""
+    """Compare with exact fractions: product and sum are rounded once, then the constant is added."""
     places = torch.arange(9, dtype=torch.float32) - 4
     factors = torch.tensor([[[0.0311, 0.0097], [-0.0173, 0.0211], [0.0057, -0.0071]]])
     made = warp._plain_products(places, places, factors, fused=True)

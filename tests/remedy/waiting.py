@@ -1,4 +1,4 @@
-"""Kernels must not wait for the device."""
+"""Check that kernels do not wait for the device."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import torch
 
 @contextmanager
 def synchronising_forbidden() -> Iterator[None]:
-    """Whatever makes the CPU wait for the GPU raises, inside."""
+    """Raise inside the context if the CPU has to wait for the GPU."""
     torch.cuda.set_sync_debug_mode("error")
     try:
         yield

@@ -1,4 +1,4 @@
-"""Read a Chrome trace as strictly as its format is written down, for tests of what writes one."""
+"""Read a Chrome trace strictly by its specification."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class Process:
 
 
 def read(data: bytes) -> dict[str, Process]:
-    """Return the processes by name; an assertion fails where the data is not a trace."""
+    """Return the processes by name; an assertion fails if the data is not a trace."""
     document = json.loads(gzip.decompress(data), parse_constant=pytest.fail)
     events = document["traceEvents"]
     for event in events:

@@ -16,6 +16,7 @@ from pipediag.session import (
     Apart,
     Edit,
     HotLine,
+    Inside,
     Kept,
     Knobs,
     LoaderSettings,
@@ -60,7 +61,7 @@ def png(shade: int, side: int = 24) -> str:
 
 
 def stretches(session: Session, steps: int = 10, seed: int = 3) -> list[Stretch]:
-    """Single steps for each window, with a pause of settling before each, and some observed at the begin."""
+    """Single steps for each window, with a pause of settling before each, and some observed steps at the beginning."""
     draw, now, found = random.Random(seed), 0.4, []
 
     def add(rung: str, round_: int, ms: float, count: int) -> None:
@@ -80,13 +81,30 @@ def stretches(session: Session, steps: int = 10, seed: int = 3) -> list[Stretch]
     return found
 
 
+#: Milliseconds that each link of the chain costs the loop.
+COSTS = (1.0, 0.5, 24.0, 0.75, 6.0)
+
+
+def chain() -> Inside:
+    """A worker's view of a chain of transforms, with its hottest lines."""
+    found = inside(*(ms / 4 for ms in COSTS), load=2.5, between=0.4, threads={"torch": 1})
+    names = ("RandomResizedCrop", "RandomHorizontalFlip", "RandomApply", "ToDtype", "GaussianNoise")
+    for link, name in zip(found.links, names, strict=True):
+        link.name = name
+    found.lines = [
+        HotLine("aug.py:34", "noise = rng.normal(0, self.sigma, image.shape)", 0.58),
+        HotLine("data.py:9", "image = Image.open(path).convert('RGB')", 0.21),
+        HotLine("", "<method 'decode' of 'ImagingDecoder' objects>", 0.07),
+    ]
+    return found
+
+
 def full_session() -> Session:
     """A session in which everything was measured and tried."""
-    costs = (1.0, 0.5, 24.0, 0.75, 6.0)
-    ladder = climbing(host=2.0, worker=3.0, sample=1.5, raw=sum(costs), warm=9.0)
+    ladder = climbing(host=2.0, worker=3.0, sample=1.5, raw=sum(COSTS), warm=9.0)
     seen = {"process_cpu": 0.9, "cores_used": 7.6, "cores_busy": 7.9}
     session = make(
-        {**cut(ladder, costs, 2, 3), "supply": 80.0},
+        {**cut(ladder, COSTS, 2, 3), "supply": 80.0},
         rounds=4,
         noise=0.01,
         seed=7,
@@ -94,17 +112,8 @@ def full_session() -> Session:
         startups=[Startup(2.5, launch=0.25, ready=1.75)],
         evidence={"baseline": {"worker_ms": 380.0, "worker_cpu": 0.93, "wait_ms": 42.0, "stalled_ms": 6.5, **seen}},
         environment={"python": "3.11.7", "platform": "Linux", "cpus": 8, "cores": 8, "threads": {"torch": 8}},
-        inside=inside(*(ms / 4 for ms in costs), load=2.5, between=0.4, threads={"torch": 1}),
+        inside=chain(),
     )
-    assert session.inside is not None
-    names = ("RandomResizedCrop", "RandomHorizontalFlip", "RandomApply", "ToDtype", "GaussianNoise")
-    for link, name in zip(session.inside.links, names, strict=True):
-        link.name = name
-    session.inside.lines = [
-        HotLine("aug.py:34", "noise = rng.normal(0, self.sigma, image.shape)", 0.58),
-        HotLine("data.py:9", "image = Image.open(path).convert('RGB')", 0.21),
-        HotLine("", "<method 'decode' of 'ImagingDecoder' objects>", 0.07),
-    ]
     edges = [2.0 * 1.25**n for n in range(21)]
     counts = [round(600 * math.exp(-(((n - 7) / 3) ** 2))) + (n > 15) * 4 for n in range(20)]
     session.tail = Tail(
@@ -153,7 +162,7 @@ def _round(session: Session, round_: int, ladder: dict[str, float], draw: random
 
 
 def long_session(windows: int = 10_000, steps: int = 4_000) -> Session:
-    """A session of so many windows, and so many single steps."""
+    """A session with many windows and single steps."""
     session = full_session()
     rungs = [window.rung for window in session.windows[:9]]
     draw = random.Random(2)
@@ -176,7 +185,7 @@ _OWN = {"rung", "dtype", "type", "level", "band", "code"}
 
 
 def hostile_session(text: str = HOSTILE) -> Session:
-    """The full session with ``text`` before each string that comes from somebody else."""
+    """The full session with ``text`` in front of each string that comes from outside pipediag."""
 
     def spoiled(value: Any, key: str = "") -> Any:
         if isinstance(value, dict):

@@ -99,7 +99,7 @@ class TestDiagnosis:
             "settings:2",  # a lane of the run
             "99 % below 47.5 ms",  # the histogram
             "4711",  # a slow sample
-            "Rank 2 holds the job",  # the answer
+            "Rank 2 holds up the job",  # the answer
             "load 86 %",  # a rank
             "+loader = pipediag.offload(loader)",  # the diff
             "Largest difference: 1.5 of 255 levels",  # a certified sample

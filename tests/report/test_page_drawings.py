@@ -8,10 +8,10 @@ import pytest
 
 from pipediag.analysis.intervals import Interval
 from pipediag.report.page import bars, over_time
-from pipediag.report.page.histogram import histogram, position, without_stragglers
-from pipediag.report.page.over_time import Bout, Pace, from_stretches, from_windows, run_over_time
-from pipediag.report.page.svg import Drawn, coordinate, element, log_ticks, place, ticks
-from pipediag.report.page.visible import visible
+from pipediag.report.page.over_time import Pace, Span, from_stretches, from_windows, run_over_time
+from pipediag.report.page.parts import Lane, Lanes, Part
+from pipediag.report.page.sample_times import histogram, position, without_stragglers
+from pipediag.report.page.svg import Drawn, coordinate, element, log_ticks, place, ticks, visible
 from pipediag.session import Session, Stretch, Window
 
 
@@ -63,12 +63,12 @@ class TestBars:
         )
 
     def test_stack(self) -> None:
-        """A small part has a tooltip only, and a gap nothing; the last part ends where the whole does."""
+        """A small segment only has a tooltip, and a gap nothing; the last segment ends where the stack does."""
         parts = [
-            bars.Part("<a>", 0.5, "t1", "5 ms"),
-            bars.Part("gap", 0.25, ""),
-            bars.Part("b", 0.05, "t2"),
-            bars.Part("c", 0.9, "t3"),
+            bars.Segment("<a>", 0.5, "t1", "5 ms"),
+            bars.Segment("gap", 0.25, ""),
+            bars.Segment("b", 0.05, "t2"),
+            bars.Segment("c", 0.9, "t3"),
         ]
         assert bars.stack("all", parts, 30) == (
             '<svg role="img" aria-label="all" class="stack" width="100%" height="30">'
@@ -81,7 +81,7 @@ class TestBars:
         )
 
     def test_whisker(self) -> None:
-        assert bars.whisker("5", Interval(5.0, 4.0, 7.0), 10.0) == (
+        assert bars.whisker("5", Interval(5.0, 4.0, 7.0), 10.0, "accent") == (
             '<svg role="img" aria-label="5" class="bar" width="100%" height="18">'
             '<line class="rail" x1="0%" x2="100%" y1="9" y2="9"></line>'
             '<line class="whisker accent" x1="40%" x2="70%" y1="9" y2="9"></line>'
@@ -91,13 +91,13 @@ class TestBars:
         )
 
     def test_open_ends_have_no_cap(self) -> None:
-        drawn = bars.whisker("open", Interval(5.0, -math.inf, math.inf), 10.0)
+        drawn = bars.whisker("open", Interval(5.0, -math.inf, math.inf), 10.0, "accent")
         assert '<line class="whisker accent" x1="0%" x2="100%" y1="9" y2="9"></line><circle' in drawn
 
 
 class TestHistogram:
     def test_bars_of_equal_width(self) -> None:
-        drawn = histogram("times", [1.0, 2.0, 4.0], [10, 5], {"median": 1.5}, "ms")
+        drawn = histogram("times", [1.0, 2.0, 4.0], [10, 5], {"median": 1.5})
         assert "<title>1 to 2 ms: 10</title></rect>" in drawn
         assert 'x="0%" width="50%" y="30" height="130"' in drawn
         assert 'x="50%" width="50%" y="95" height="65"' in drawn
@@ -117,6 +117,13 @@ class TestHistogram:
             assert without_stragglers(edges, whole) == (edges, whole, 0)
 
 
+def rows(run: Part | None) -> list[Lane]:
+    assert run is not None
+    (lanes,) = run.blocks
+    assert isinstance(lanes, Lanes)
+    return [*lanes.rows]
+
+
 class TestOverTime:
     STRETCHES = (
         Stretch("baseline", 0, 1, [0.0, 1.0, 2.0], [0.5, 1.5, 2.5], [0, 1, 2], ended=3.0),
@@ -125,16 +132,16 @@ class TestOverTime:
 
     def test_from_stretches(self) -> None:
         first, second = from_stretches(self.STRETCHES, {("device", 0, 1)})
-        assert first == Bout(
+        assert first == Span(
             "baseline", 0.0, 3.0, False, [Pace(0.0, 1.0, 1, 0.0), Pace(1.0, 2.0, 1, 1.0), Pace(2.0, 3.0, 1, 2.0)]
         )
         assert (second.rung, second.window, [pace.rate for pace in second.paces]) == ("device", True, [2.0, 2.0])
 
     def test_many_steps_are_taken_together(self) -> None:
         asked = [n / 100 for n in range(5000)]
-        (bout,) = from_stretches([Stretch("baseline", 0, 1, asked, asked, [], ended=50.0)], set())
-        assert len(bout.paces) == 500
-        assert bout.paces[0] == Pace(0.0, 0.1, 10)
+        (span,) = from_stretches([Stretch("baseline", 0, 1, asked, asked, [], ended=50.0)], set())
+        assert len(span.paces) == 500
+        assert span.paces[0] == Pace(0.0, 0.1, 10)
 
     def test_from_windows(self) -> None:
         one, other = from_windows([Window("device", 0, 10, 0.5), Window("baseline", 0, 10, 2.0)])
@@ -148,10 +155,9 @@ class TestOverTime:
     def test_rows(self) -> None:
         session = Session(stretches=[*self.STRETCHES], windows=[Window("device", 0, 2, 1.0)])
         run = run_over_time(session)
-        assert run is not None
-        assert [row.name for row in run.rows] == ["steps/s", "device", "baseline", "batches ready", ""]
-        assert run.notes == ["Pale: steps outside a window."]
-        rates, device, baseline, ready, axis = (row.drawn for row in run.rows)
+        assert [row.name for row in rows(run)] == ["steps/s", "device", "baseline", "batches ready", ""]
+        assert run is not None and run.lead == "Pale: steps outside a window."
+        rates, device, baseline, ready, axis = (row.drawn for row in rows(run))
         # Two steps a second at the top of 200 pixels, one in the middle; the run takes 5 seconds of 1000 units.
         assert '<path class="line neutral" d="M800 8H900V8H1000"></path>' in rates
         assert '<path class="line accent" d="M0 100H200V100H400V100H600"></path>' in rates
@@ -163,16 +169,13 @@ class TestOverTime:
     def test_wide_rates_have_a_logarithmic_scale(self) -> None:
         windows = [Window("device", 0, 100, 1.0), Window("baseline", 0, 1, 1.0)]
         run = run_over_time(Session(windows=windows))
-        assert run is not None
-        assert run.notes[0] == "The scale of steps/s is logarithmic."
-        assert 'd="M0 8H500"' in run.rows[0].drawn
-        assert 'd="M500 192H1000"' in run.rows[0].drawn
+        assert run is not None and run.lead.startswith("The scale of steps/s is logarithmic. ")
+        assert 'd="M0 8H500"' in rows(run)[0].drawn
+        assert 'd="M500 192H1000"' in rows(run)[0].drawn
 
     def test_neighbours_of_one_moment_are_one(self) -> None:
         windows = [Window(rung, n, 10, 0.1) for n in range(2000) for rung in ("device", "baseline")]
-        run = run_over_time(Session(windows=windows))
-        assert run is not None
-        assert all(len(row.drawn) < 20_000 for row in run.rows)
+        assert all(len(row.drawn) < 20_000 for row in rows(run_over_time(Session(windows=windows))))
 
     def test_each_kind_of_rung_has_its_colour(self) -> None:
         rungs = ("device", "supply", "worker", "transform:2", "baseline", "remedied", "settings:1", "unheard of")

@@ -1,4 +1,4 @@
-"""The page in a headless Chromium: at the width of a desk and of a telephone, light and dark."""
+"""The page in a headless Chromium, as wide as a desktop and a telephone, light and dark."""
 
 from __future__ import annotations
 

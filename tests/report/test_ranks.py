@@ -39,7 +39,7 @@ def numbers(diagnosis: Diagnosis) -> list[int]:
 
 def test_a_row_for_each_rank(held: Diagnosis) -> None:
     assert [row[0] for row in table(held).rows] == ["0", "1", "2", "3"]
-    assert table(held).rows[2] == ["2", "cuda:2", "32", "4", "54.2", "429", "107", "load 86 %", "holds the job"]
+    assert table(held).rows[2] == ["2", "cuda:2", "32", "4", "54.2", "429", "107", "load 86 %", "holds up the job"]
     assert {row[-1] for row in table(held).rows if row[0] != "2"} == {""}
     assert told(held) == ["the step and its stages are those of rank 2"]
 
@@ -75,7 +75,7 @@ def test_sixteen_ranks_have_a_row_each() -> None:
 
 def test_why_no_rank_is_named() -> None:
     diagnosis = diagnose_session(job(4, None))
-    assert told(diagnosis)[-1].startswith("No rank holds the others: ")
+    assert told(diagnosis)[-1].startswith("No rank holds up the others: ")
     assert not any(row[-1] for row in table(diagnosis).rows)
 
 
@@ -89,7 +89,7 @@ def test_one_process_has_no_ranks(ending: str) -> None:
         data = json.loads(written)
         assert (data["ranks"], data["straggler"], data["no_straggler"]) == ([], None, None)
     else:
-        assert "holds the job" not in written and "holds the others" not in written and "anks</h2>" not in written
+        assert "holds up the job" not in written and "holds up the" not in written and "anks</h2>" not in written
 
 
 @pytest.mark.parametrize("ending", [".md", ".txt", ".html"])
@@ -97,10 +97,10 @@ def test_every_document_names_the_straggler(held: Diagnosis, ending: str) -> Non
     written = RENDERERS[ending](held)
     assert isinstance(written, str)
     text = " ".join(written.split())
-    assert "Rank 2 holds the job: fed from its cache, the job runs " in text
+    assert "Rank 2 holds up the job: fed from its cache, the job runs " in text
     assert "4 ranks on 1 host" in text
     assert ("The job of 4 ranks waits for data" in text) == (ending != ".html"), "a page has figures instead"
-    assert "holds the job" in text.partition("anks")[2]
+    assert "holds up the job" in text.partition("anks")[2]
 
 
 def test_the_published_form(held: Diagnosis) -> None:
@@ -113,13 +113,13 @@ def test_the_published_form(held: Diagnosis) -> None:
     }  # fmt: skip
     assert data["straggler"].keys() == {"ranks", "kind", "gain", "sentence"}
     assert data["straggler"]["gain"].keys() == {"value", "low", "high"}
-    assert diagnose_session(job(4, None)).to_dict()["no_straggler"].startswith("No rank holds the others: ")
+    assert diagnose_session(job(4, None)).to_dict()["no_straggler"].startswith("No rank holds up the others: ")
 
 
 def test_the_screen(held: Diagnosis) -> None:
     shown = screen.write(summarise(held))
     assert "4 ranks on 1 host" in shown.splitlines()[1]
-    assert "Rank 2 holds the job: fed from its cache" in shown
+    assert "Rank 2 holds up the job: fed from its cache" in shown
     assert "(rank 2, split by the workers' time" in shown
     assert shown.count("\n") <= screen.LINES
 
@@ -146,7 +146,7 @@ def test_runs_of_other_numbers_of_ranks_are_compared_with_a_warning(held: Diagno
 
 
 def test_a_slower_step_is_named_though_the_job_does_not_wait_for_data() -> None:
-    """Trials alone show it: the ranks' inputs are alike, and fast enough."""
+    """Only trials show it: the ranks' inputs are alike, and fast enough."""
     session = job(3, None)
     session.windows = make(FLAT, rounds=4).windows
     session.rank_trials = []
@@ -160,5 +160,5 @@ def test_a_slower_step_is_named_though_the_job_does_not_wait_for_data() -> None:
     assert diagnosis.straggler is not None and diagnosis.straggler.kind == "step"
     shown = " ".join(screen.write(summarise(diagnosis)).split())
     assert shown.startswith("YOUR TRAINING DOES NOT WAIT FOR DATA")
-    assert "Rank 1 holds the job: its own step takes longest. Delayed by 20 ms, it delays the job" in shown
-    assert [row[-1] for row in table(diagnosis).rows] == ["", "holds the job", ""]
+    assert "Rank 1 holds up the job: its own step takes longest. Delaying it by 20 ms delays the job" in shown
+    assert [row[-1] for row in table(diagnosis).rows] == ["", "holds up the job", ""]

@@ -1,12 +1,11 @@
-"""Reports against plain files, and what a stream can show.
+"""Reports against golden files, and what a stream can show.
 
-After a change that is meant, write the golden files anew with ``UPDATE_GOLDENS=1 pytest tests/report/test_reports.py``
-and read the difference.
+After an intended change, update the golden files with ``UPDATE_GOLDENS=1 pytest tests/report/test_reports.py`` and read
+the difference.
 """
 
 from __future__ import annotations
 
-import io
 import json
 import os
 import re
@@ -21,6 +20,8 @@ from pipediag.report import RENDERERS, check_output, read, screen_for, write
 from pipediag.session import BatchStep, Files, HotLine, Session, Slow, Startup, Tail
 
 from ..made import DOCUMENTS, FLAT, blocks, climbing, cut, inside, job, leaf, make, torchvisions, without
+from .pages import COSTS, chain
+from .test_terminal import Stream
 
 render_terminal = RENDERERS[".txt"]
 GOLDEN = Path(__file__).parent / "golden"
@@ -68,12 +69,11 @@ def fixed_session() -> Session:
 
 
 def chain_session() -> Session:
-    """A session of a chain of transforms that was cut, with all that is found out beside the ladder."""
-    costs = (1.0, 0.5, 24.0, 0.75, 6.0)
-    ladder = climbing(host=2.0, worker=3.0, sample=1.5, raw=sum(costs), warm=9.0)
+    """A session with a chain of transforms that was cut, and all evidence beside the ladder."""
+    ladder = climbing(host=2.0, worker=3.0, sample=1.5, raw=sum(COSTS), warm=9.0)
     seen = {"process_cpu": 0.9, "cores_used": 7.6, "cores_busy": 7.9}
     session = make(
-        cut(ladder, costs, 2, 3),
+        cut(ladder, COSTS, 2, 3),
         rounds=4,
         noise=0.004,
         seed=7,
@@ -97,18 +97,10 @@ def chain_session() -> Session:
             },
         },
         environment={"python": "3.11.7", "platform": "Linux", "cpus": 8, "cores": 8, "threads": {"torch": 8}},
-        inside=inside(*(ms / 4 for ms in costs), load=2.5, between=0.4, threads={"torch": 1}),
+        inside=chain(),
     )
     assert session.inside is not None
-    names = ("RandomResizedCrop", "RandomHorizontalFlip", "RandomApply", "ToDtype", "GaussianNoise")
-    for link, name in zip(session.inside.links, names, strict=True):
-        link.name = name
     session.inside.links[2].whole = "it decides at random which of its parts run"
-    session.inside.lines = [
-        HotLine("aug.py:34", "noise = rng.normal(0, self.sigma, image.shape)", 0.58),
-        HotLine("data.py:9", "image = Image.open(path).convert('RGB')", 0.21),
-        HotLine("", "<method 'decode' of 'ImagingDecoder' objects>", 0.07),
-    ]
     session.inside.sizes = [[1024.0 * (60 + 20 * n), 8.0 + n] for n in range(9)]
     session.tail = Tail(2400, 11.0, 47.5, [Slow("4711", 212.0), Slow("17", 96.4)])
     session.batch_steps = [BatchStep(1 << 20, [ms, ms + 0.2]) for ms in (38.0, 50.0, 50.5, 61.0)]
@@ -180,19 +172,6 @@ SESSIONS = {
 @pytest.fixture
 def diagnosis() -> Diagnosis:
     return diagnose_session(fixed_session())
-
-
-class Stream(io.StringIO):
-    def __init__(self, encoding: str | None, tty: bool = False) -> None:
-        super().__init__()
-        self._encoding, self._tty = encoding, tty
-
-    @property
-    def encoding(self) -> str | None:  # type: ignore[override]
-        return self._encoding
-
-    def isatty(self) -> bool:
-        return self._tty
 
 
 @pytest.mark.parametrize("ending", DOCUMENTS)
@@ -360,7 +339,7 @@ class TestStream:
         assert "####" in text
 
     def test_ascii_although_names_are_not(self) -> None:
-        """The user's names may hold anything; the report must still be one that the stream can take."""
+        """Names may hold any character; the stream must still be able to take the report."""
         session = fixed_session()
         session.script.argv = ["entraînement.py"]
         screen_for(diagnose_session(session), Stream("ascii"), 1).encode("ascii")
@@ -423,7 +402,7 @@ class TestTerminal:
     @pytest.mark.parametrize("ending", [".txt", ".md"])
     @pytest.mark.parametrize("factor", [30.0, 0.01], ids=["steps of seconds", "thousands of steps a second"])
     def test_numbers_are_written_for_people(self, factor: float, ending: str) -> None:
-        """1.12e+03 ms is no way to tell of a step that takes a second, nor 1.7e-05 ms of a stage that costs nothing."""
+        """A step of a second is not written as 1.12e+03 ms, nor a stage that costs nothing as 1.7e-05 ms."""
         ladder = {rung: factor * ms for rung, ms in climbing(raw=30.0).items()}
         for session in (make(ladder), make(ladder, startups=[20.0], length=4)):
             text = RENDERERS[ending](diagnose_session(session))

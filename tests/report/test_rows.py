@@ -76,7 +76,7 @@ class TestStageRows:
         assert "load (with transform)" in self.stages(diagnose_session(session))
 
     def test_without_it(self) -> None:
-        """Measured under a rung, or predicted, which is marked; the model is what training is for."""
+        """Rates are measured under a rung, or predicted and marked; the model has none, as training needs it."""
         found = {
             row.stage: row.without for row in report.stage_rows(diagnose_session(make(climbing(warm=30.0), noise=0.0)))
         }

@@ -1,4 +1,4 @@
-"""The one screen: against plain files, and its bounds whatever is in it."""
+"""The screen against golden files, and its bounds for any content."""
 
 from __future__ import annotations
 

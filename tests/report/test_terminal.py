@@ -1,4 +1,4 @@
-"""What reaches a terminal: a look that suits it, and nothing that it would obey."""
+"""What reaches a terminal: a look that suits it, and no control characters."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from ..made import climbing, make
 
 
 class Stream(io.StringIO):
-    def __init__(self, tty: bool = False, encoding: str = "utf-8") -> None:
+    def __init__(self, encoding: str | None = "utf-8", tty: bool = False) -> None:
         super().__init__()
-        self._tty, self._name = tty, encoding
+        self._encoding, self._tty = encoding, tty
 
     @property
-    def encoding(self) -> str:  # type: ignore[override]
-        return self._name
+    def encoding(self) -> str | None:  # type: ignore[override]
+        return self._encoding
 
     def isatty(self) -> bool:
         return self._tty
@@ -64,7 +64,7 @@ def test_names_are_not_obeyed(verbosity: int, tty: bool) -> None:
     session.script.argv = ["x\x1b]0;title\x07\nforged.py"]
     session.warn("x", "warned\x1b[2J", "help\x1b[2J")
     diagnosis = diagnose_session(session)
-    shown = screen_for(diagnosis, Stream(tty), verbosity)
+    shown = screen_for(diagnosis, Stream(tty=tty), verbosity)
     for forbidden in ("\x1b]", "\x07", "\x1b[2J", "\nforged"):
         assert forbidden not in shown
         assert forbidden not in str(RENDERERS[".txt"](diagnosis)) + str(RENDERERS[".md"](diagnosis))
@@ -92,8 +92,8 @@ def test_width(monkeypatch: pytest.MonkeyPatch, columns: int, width: int) -> Non
 def test_colour(monkeypatch: pytest.MonkeyPatch, tty: bool, environment: dict[str, str], colour: bool) -> None:
     for name, value in environment.items():
         monkeypatch.setenv(name, value)
-    assert look_of(Stream(tty)).colour == colour
-    assert ("\x1b[" in screen_for(diagnose_session(make(climbing(raw=30.0))), Stream(tty))) == colour
+    assert look_of(Stream(tty=tty)).colour == colour
+    assert ("\x1b[" in screen_for(diagnose_session(make(climbing(raw=30.0))), Stream(tty=tty))) == colour
 
 
 @pytest.mark.parametrize("encoding", ["ascii", "latin-1", "no-such-encoding"])

@@ -19,7 +19,7 @@ from .chrome_trace import Process, Slice, read
 
 
 def stretch(rung: str, since: float, steps: int = 4, *, round_: int = 0, attempt: int = 1, workers: int = 2) -> Stretch:
-    """Steps of 100 ms, of which the loop waits 60; a worker is at each batch for all of its workers' steps."""
+    """Steps of 100 ms, of which the loop waits 60; making a batch takes a worker ``workers`` steps."""
     found = Stretch(rung, round_, attempt, ended=since + 0.1 * steps)
     for number in range(steps):
         asked = since + 0.1 * number
@@ -34,7 +34,7 @@ def stretch(rung: str, since: float, steps: int = 4, *, round_: int = 0, attempt
 
 
 def alone(rung: str, since: float, steps: int = 4) -> Stretch:
-    """The same with no workers: the training process makes each batch while the loop waits."""
+    """The same without workers: the training process makes each batch while the loop waits."""
     found = stretch(rung, since, steps, workers=1)
     found.ready, found.worker = [0] * steps, [-1] * steps
     found.made_from = [asked + 0.001 for asked in found.asked]
@@ -42,7 +42,7 @@ def alone(rung: str, since: float, steps: int = 4) -> Stretch:
 
 
 def cached(rung: str, since: float, steps: int = 4) -> Stretch:
-    """The same fed from a cache: no worker delivers a batch, and none lies ready."""
+    """The same fed from a cache: no worker delivers a batch, and none is ready."""
     found = stretch(rung, since, steps)
     found.ready = [0] * steps
     found.worker, found.made_from, found.made_until, found.collate_ms = [], [], [], []
@@ -162,7 +162,7 @@ class TestFile:
 
     @pytest.mark.parametrize("stretches", [[], [Stretch("baseline")]])
     def test_a_session_of_windows_alone(self, stretches: list[Stretch]) -> None:
-        """When they were measured is not known, and a trace must not make it up."""
+        """Their times are not known, and a trace must not invent them."""
         with pytest.raises(SessionFileError, match="holds no single steps"):
             trace.write(diagnose_session(session_of(*stretches)))
 

@@ -19,8 +19,10 @@ import torch
 from pipediag.errors import UsageError
 from pipediag.sample_cache import cache_file
 from pipediag.sample_cache.cache_file import UNIT, place, places
-from pipediag.sample_cache.records import decode, encode
+from pipediag.sample_cache.records import encode
 from pipediag.sample_cache.store import Store
+
+from .test_store import got
 
 MIB = 1 << 20
 SAMPLES = 12
@@ -32,11 +34,6 @@ def opened(folder: Path, key: str = "key", samples: int = SAMPLES, nbytes: int =
 
 def value(index: int) -> torch.Tensor:
     return torch.full((300 * (index + 1) ** 2 % 20_000,), index)
-
-
-def got(store: Store, index: int) -> Any:
-    entry = store.get(index)
-    return None if entry is None else decode(entry.head, entry.buffers)
 
 
 def filled(folder: Path, **options: Any) -> Path:

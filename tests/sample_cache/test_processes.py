@@ -19,8 +19,10 @@ import pytest
 import torch
 from torch.utils.data import DataLoader, Dataset
 
-from pipediag.sample_cache.records import decode, encode
+from pipediag.sample_cache.records import encode
 from pipediag.sample_cache.store import FileFacts, Store
+
+from .test_store import got
 
 MIB = 1 << 20
 SAMPLES = 200
@@ -32,11 +34,6 @@ def value(index: int, version: int = 0) -> torch.Tensor:
 
 
 LARGEST = max(range(SAMPLES), key=lambda index: len(value(index)))
-
-
-def got(store: Store, index: int) -> Any:
-    entry = store.get(index)
-    return None if entry is None else decode(entry.head, entry.buffers)
 
 
 def check(store: Store) -> int:

@@ -43,8 +43,8 @@ def put(store: Store, index: int, value: Any, *files: Path) -> bool:
 
 
 def got(store: Store, index: int) -> Any:
-    entry = store.get(index)
-    return None if entry is None else decode(entry.head, entry.buffers)
+    record = store.get(index)
+    return None if record is None else decode(record)
 
 
 @pytest.mark.parametrize("size", [10, 3000, 30_000])

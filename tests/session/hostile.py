@@ -1,4 +1,4 @@
-"""A session with something in every field, ways to damage the file of one, and all that is done with what loads."""
+"""A session with something in every field, ways to damage its file, and everything done with a file that loads."""
 
 from __future__ import annotations
 
@@ -19,8 +19,10 @@ from pipediag.session import (
     HANDED_OVER,
     LOADED_ONCE,
     REMEDIED,
+    Apart,
     BatchStep,
     Edit,
+    Elsewhere,
     Files,
     HotLine,
     Keeping,
@@ -47,7 +49,6 @@ from pipediag.session import (
     Window,
     settings_rung,
 )
-from pipediag.session.facts import Apart, Elsewhere
 
 from ..made import blocks, climbing, cut, inside, job, leaf, make, waits
 

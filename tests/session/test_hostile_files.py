@@ -1,4 +1,4 @@
-"""Files that anybody may have written: a session is read and reported, or refused in one line, soon and in bounds."""
+"""Files from untrusted sources: a session is reported or refused in one line, within bounds of time and memory."""
 
 from __future__ import annotations
 
@@ -139,7 +139,7 @@ WITHIN_BOUNDS = ("as-many-windows-as-may-be", "as-many-ranks-as-may-be")
 _IN_BOUNDS = """
 import sys, time
 from pathlib import Path
-from pipediag.commands import compare, report
+from pipediag.commands import report
 from pipediag.commands.results import Results
 from pipediag.errors import PipediagError
 import pipediag.report

@@ -32,6 +32,7 @@ from pipediag.usercode.places import definition
 from pipediag.usercode.slots import find_slots
 
 from ..things import Compose, Double, DoubleInPlace, Items, Shift, Transformed, same
+from .test_dissect import made_of
 
 AT_RANDOM = "it decides at random which of its parts run"
 OWN_CODE = "its own code changes what its parts return"
@@ -45,7 +46,7 @@ class Flip:
 
 
 class FlipOrNot:
-    """Hands its input on untouched half of the time, as torchvision's flips do."""
+    """Returns its input untouched half of the time, as torchvision's flips do."""
 
     def __call__(self, x: Any) -> Any:
         return x.flip(0) if torch.rand(()) < 0.5 else x
@@ -108,7 +109,7 @@ def forbidden(one: Apart, numbers: Sequence[int]) -> Iterator[None]:
 
 
 def cuts_replay_to_the_whole(chain: Chain) -> None:
-    """Each cut makes each sample as the whole does under the same draws, again and again, by the later links alone."""
+    """After each cut, the later links alone make each sample as the whole chain does under the same draws."""
     for one in chain.samples:
         for links in chain.cuts():
             before = [number for number, position in enumerate(one.positions) if position < links]
@@ -138,7 +139,7 @@ def opens_into(dataset: Any, *links: str) -> Chain:
 
 
 def stays_whole(transform: Any, why: str) -> None:
-    """The transform is one link with this reason, and is one also inside a chain that is cut."""
+    """The transform is one link with this reason, also inside a chain that is cut."""
     chain = taken(Transformed(transform))
     assert wholes(chain) == [why]
     assert list(chain.cuts()) == []
@@ -240,15 +241,11 @@ class TestForms:
         assert taken(Transformed(chain), range(12)).unsplit == ""
 
     def test_the_dataset_normalizes_in_place_after_the_chain(self) -> None:
-        class Dataset(Items):
-            def __init__(self) -> None:
-                super().__init__()
-                self.augment, self.normalize = Compose([Double(), Shift()]), DoubleInPlace()
+        def item(self: Any, index: int) -> Any:
+            return self.normalize(self.augment(self.raw(index))), index
 
-            def __getitem__(self, index: int) -> Any:
-                return self.normalize(self.augment(self.raw(index))), index
-
-        opens_into(Dataset(), "Double", "Shift", "DoubleInPlace")
+        dataset = made_of(item, augment=Compose([Double(), Shift()]), normalize=DoubleInPlace())
+        opens_into(dataset, "Double", "Shift", "DoubleInPlace")
 
     def test_nested_too_deep_to_be_looked_for(self) -> None:
         inner: Any = Compose([Double(), Shift()])
@@ -259,15 +256,11 @@ class TestForms:
         cuts_replay_to_the_whole(chain)
 
     def test_transforms_called_one_after_another_by_the_dataset(self) -> None:
-        class Dataset(Items):
-            def __init__(self) -> None:
-                super().__init__()
-                self.resize, self.augment = Double(), Compose([Shift(), Flip()])
+        def item(self: Any, index: int) -> Any:
+            return self.augment(self.resize(self.raw(index))), index
 
-            def __getitem__(self, index: int) -> Any:
-                return self.augment(self.resize(self.raw(index))), index
-
-        opens_into(Dataset(), "Double", "Shift", "Flip")
+        dataset = made_of(item, resize=Double(), augment=Compose([Shift(), Flip()]))
+        opens_into(dataset, "Double", "Shift", "Flip")
 
     def test_lambdas_and_partials(self) -> None:
         def scaled(x: Any, by: float) -> Any:
@@ -343,7 +336,7 @@ class TestWhatLinksDo:
         opens_into(Transformed(Compose(parts)), "<lambda>", "Double", "<lambda>", "<lambda>")
 
     def test_the_same_transform_twice(self) -> None:
-        """Each call is a link of its own, since the other one stands on the far side of a cut."""
+        """Each call is a link of its own: a cut can lie between them."""
         double = Double()
         opens_into(Transformed(Compose([double, Shift(), double])), "Double", "Shift", "Double")
 
@@ -355,7 +348,7 @@ class TestWhatLinksDo:
         opens_into(Transformed(Compose([Flip(), Noise(), Double(), Flip()])), "Flip", "Noise", "Double", "Flip")
 
     def test_a_generator_of_its_own(self) -> None:
-        """No two replays are alike, however it is called; that is no reason not to cut."""
+        """Two replays always differ, which does not prevent a cut."""
 
         class Own:
             def __init__(self) -> None:
@@ -460,7 +453,7 @@ class TestSamplesOfManyParts:
         opens_into(Joint(JointCompose(parts), lambda index: index), *["<lambda>"] * 3)
 
     def test_a_label_that_is_drawn_on_the_way(self) -> None:
-        """A number has no identity: that it comes from the link before is not seen, but found out in the proof."""
+        """A number has no identity, so the proof finds that it comes from the link before."""
         parts = [lambda x, y: (x * 2, y + random.randint(0, 999)), lambda x, y: (x + 1, y)]
         chain = taken(Joint(JointCompose(parts), lambda index: index))
         assert chain.unsplit == "replayed link by link, the transforms give another result"
@@ -600,7 +593,7 @@ def stays_whole_in_images(transform: Any) -> None:
 
 
 class TestOneLink:
-    """What must not be opened is one link, and the reason is given."""
+    """A transform that must not be opened is one link, with the reason."""
 
     @pytest.mark.parametrize("kind", ["RandomApply", "RandomChoice", "RandomOrder"])
     @pytest.mark.parametrize("version", ["v1", "v2"])
@@ -691,17 +684,12 @@ class TestOneLink:
     def test_the_dataset_changes_what_the_chain_is_given(self) -> None:
         """The dataset's own code between two chains: then its calls are the links, unopened."""
 
-        class Dataset(Items):
-            def __init__(self) -> None:
-                super().__init__()
-                self.first, self.then = Compose([Double(), Shift()]), Compose([Double(), Shift()])
+        def item(self: Any, index: int) -> Any:
+            x = self.first(self.raw(index))
+            x += 1
+            return self.then(x), index
 
-            def __getitem__(self, index: int) -> Any:
-                x = self.first(self.raw(index))
-                x += 1
-                return self.then(x), index
-
-        chain = taken(Dataset())
+        chain = taken(made_of(item, first=Compose([Double(), Shift()]), then=Compose([Double(), Shift()])))
         assert names(chain) == ["Compose", "Compose"]
         assert wholes(chain) == [OWN_CODE, OWN_CODE]
 
@@ -840,7 +828,7 @@ CHAIN = transforms.Compose(
 
 @pytest.fixture
 def script(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], ModuleType]:
-    """A script of the user's, which is the only one there is."""
+    """The user's only script."""
 
     def load(source: str) -> ModuleType:
         file = tmp_path / "users_script.py"

@@ -36,6 +36,7 @@ from ..things import (
     Sample,
     Shift,
     Slotted,
+    Transformed,
     ordered,
     same,
     scene,
@@ -63,7 +64,7 @@ def apart(dataset: Any, index: int = 3) -> RawSample:
 
 
 def replays_to_the_original(dataset: Any, index: int = 3) -> RawSample:
-    """Take a sample apart, and check that it is made again as it was, time after time, without the dataset's code."""
+    """Take a sample apart, and check that each replay makes it as it was, without the dataset's code."""
     original = dataset[index]
     raw = apart(dataset, index)
     fetched = len(dataset.fetched)
@@ -76,19 +77,16 @@ def replays_to_the_original(dataset: Any, index: int = 3) -> RawSample:
     return raw
 
 
-class OneTransform(Items):
-    def __init__(self, transform: Any) -> None:
-        super().__init__()
-        self.transform = transform
+def made_of(item: Callable[[Any, int], Any], **attributes: Any) -> Any:
+    """A dataset with these attributes, whose samples the method ``item`` makes."""
+    dataset = type("Dataset", (Items,), {"__getitem__": item})()
+    vars(dataset).update(attributes)
+    return dataset
 
 
 class TestForms:
     def test_tensor(self) -> None:
-        class Dataset(OneTransform):
-            def __getitem__(self, index: int) -> Any:
-                return self.transform(self.raw(index)), index
-
-        dataset = Dataset(Double())
+        dataset = Transformed(Double())
         raw = replays_to_the_original(dataset)
         assert [call.name for call in raw.calls] == ["transform"]
         calls = dataset.transform.calls
@@ -96,49 +94,41 @@ class TestForms:
         assert dataset.transform.calls == calls + 1
 
     def test_the_sample_is_the_result(self) -> None:
-        class Dataset(OneTransform):
-            def __getitem__(self, index: int) -> Any:
-                return self.transform(self.raw(index))
+        def item(self: Any, index: int) -> Any:
+            return self.transform(self.raw(index))
 
-        replays_to_the_original(Dataset(Double()))
+        replays_to_the_original(made_of(item, transform=Double()))
 
     def test_random_transforms_draw_anew(self) -> None:
-        class Dataset(OneTransform):
-            def __getitem__(self, index: int) -> Any:
-                return self.transform(self.raw(index)), index
-
-        raw = apart(Dataset(lambda x: x + torch.rand(())))
+        raw = apart(Transformed(lambda x: x + torch.rand(())))
         values = {raw.replay()[0][0][0, 0].item() for _ in range(5)}
         assert len(values) == 5
 
     def test_array(self) -> None:
-        class Dataset(OneTransform):
-            def __getitem__(self, index: int) -> Any:
-                self.fetched.append(index)
-                return {"x": self.transform(np.full((2, 2), index)), "y": index}
+        def item(self: Any, index: int) -> Any:
+            self.fetched.append(index)
+            return {"x": self.transform(np.full((2, 2), index)), "y": index}
 
-        replays_to_the_original(Dataset(Double()))
+        replays_to_the_original(made_of(item, transform=Double()))
 
     def test_image(self) -> None:
-        class Dataset(OneTransform):
-            def __getitem__(self, index: int) -> Any:
-                self.fetched.append(index)
-                return self.transform(Image.new("RGB", (4, 4), (index, 0, 0))), index
+        def item(self: Any, index: int) -> Any:
+            self.fetched.append(index)
+            return self.transform(Image.new("RGB", (4, 4), (index, 0, 0))), index
 
-        raw = replays_to_the_original(Dataset(lambda image: image.rotate(90).resize((2, 2))))
+        raw = replays_to_the_original(made_of(item, transform=lambda image: image.rotate(90).resize((2, 2))))
         assert not raw.calls[0].mutates
 
     def test_image_of_a_file(self, tmp_path: Path) -> None:
-        """Not decoded before it is used: decoding belongs to loading, and the file is not read again."""
+        """Decoding a lazily opened file belongs to loading: the replay does not read the file again."""
         file = tmp_path / "x.png"
         Image.new("RGB", (4, 4), (7, 0, 0)).save(file)
 
-        class Dataset(OneTransform):
-            def __getitem__(self, index: int) -> Any:
-                self.fetched.append(index)
-                return self.transform(Image.open(file)), index
+        def item(self: Any, index: int) -> Any:
+            self.fetched.append(index)
+            return self.transform(Image.open(file)), index
 
-        dataset = Dataset(lambda image: image.resize((2, 2)))
+        dataset = made_of(item, transform=lambda image: image.resize((2, 2)))
         original = dataset[0]
         raw = apart(dataset)
         file.unlink()
@@ -146,46 +136,43 @@ class TestForms:
         assert not raw.calls[0].mutates
 
     def test_joint(self) -> None:
-        class Dataset(OneTransform):
-            def __getitem__(self, index: int) -> Any:
-                image, target = self.transform(self.raw(index), {"boxes": torch.ones(2, 4), "id": index})
-                return image, target
+        def item(self: Any, index: int) -> Any:
+            image, target = self.transform(self.raw(index), {"boxes": torch.ones(2, 4), "id": index})
+            return image, target
 
         def flip(image: Any, target: Any) -> Any:
             return image.flip(0), {**target, "boxes": target["boxes"] * 2}
 
-        replays_to_the_original(Dataset(flip))
+        replays_to_the_original(made_of(item, transform=flip))
 
     def test_joint_returned_as_it_is(self) -> None:
-        class Dataset(OneTransform):
-            def __getitem__(self, index: int) -> Any:
-                return self.transform(self.raw(index), index)
+        def item(self: Any, index: int) -> Any:
+            return self.transform(self.raw(index), index)
 
-        replays_to_the_original(Dataset(lambda image, label: (image * 2, label)))
+        replays_to_the_original(made_of(item, transform=lambda image, label: (image * 2, label)))
 
     def test_keywords(self) -> None:
-        class Dataset(OneTransform):
-            def __getitem__(self, index: int) -> Any:
-                found = self.transform(image=self.raw(index), mask=self.raw(index) + 1)
-                return found["image"], found["mask"], index
+        def item(self: Any, index: int) -> Any:
+            found = self.transform(image=self.raw(index), mask=self.raw(index) + 1)
+            return found["image"], found["mask"], index
 
-        raw = replays_to_the_original(Dataset(lambda image, mask: {"image": image * 2, "mask": mask + 3}))
+        raw = replays_to_the_original(
+            made_of(item, transform=lambda image, mask: {"image": image * 2, "mask": mask + 3})
+        )
         assert raw.calls[0].kwargs.keys() == {"image", "mask"}
 
     def test_dict_in_dict_out(self) -> None:
-        class Dataset(OneTransform):
-            def __getitem__(self, index: int) -> Any:
-                return self.transform({"image": self.raw(index), "label": index})
+        def item(self: Any, index: int) -> Any:
+            return self.transform({"image": self.raw(index), "label": index})
 
-        replays_to_the_original(Dataset(lambda sample: {**sample, "image": sample["image"] * 2}))
+        replays_to_the_original(made_of(item, transform=lambda sample: {**sample, "image": sample["image"] * 2}))
 
     def test_two_views(self) -> None:
-        class Dataset(OneTransform):
-            def __getitem__(self, index: int) -> Any:
-                image = self.raw(index)
-                return self.transform(image), self.transform(image), index
+        def item(self: Any, index: int) -> Any:
+            image = self.raw(index)
+            return self.transform(image), self.transform(image), index
 
-        raw = replays_to_the_original(Dataset(Double()))
+        raw = replays_to_the_original(made_of(item, transform=Double()))
         assert len(raw.calls) == 2
 
     def test_list_of_two_views(self) -> None:
@@ -196,31 +183,21 @@ class TestForms:
             def __call__(self, x: Any) -> Any:
                 return [self.base(x), self.base(x)]
 
-        class Dataset(OneTransform):
-            def __getitem__(self, index: int) -> Any:
-                return self.transform(self.raw(index)), index
-
-        raw = replays_to_the_original(Dataset(TwoCrops(Double())))
+        raw = replays_to_the_original(Transformed(TwoCrops(Double())))
         assert len(raw.calls) == 1
 
     def test_views_taken_out_of_their_list(self) -> None:
-        class Dataset(OneTransform):
-            def __getitem__(self, index: int) -> Any:
-                first, second = self.transform(self.raw(index))
-                return {"q": first, "k": second}
+        def item(self: Any, index: int) -> Any:
+            first, second = self.transform(self.raw(index))
+            return {"q": first, "k": second}
 
-        replays_to_the_original(Dataset(lambda x: [x * 2, x + 1]))
+        replays_to_the_original(made_of(item, transform=lambda x: [x * 2, x + 1]))
 
     def test_chain_of_attributes(self) -> None:
-        class Dataset(Items):
-            def __init__(self) -> None:
-                super().__init__()
-                self.resize, self.augment, self.normalize = Double(), Shift(), Double()
+        def item(self: Any, index: int) -> Any:
+            return self.normalize(self.augment(self.resize(self.raw(index)))), index
 
-            def __getitem__(self, index: int) -> Any:
-                return self.normalize(self.augment(self.resize(self.raw(index)))), index
-
-        dataset = Dataset()
+        dataset = made_of(item, resize=Double(), augment=Shift(), normalize=Double())
         raw = replays_to_the_original(dataset)
         assert [call.name for call in raw.calls] == ["resize", "augment", "normalize"]
         before = [t.calls for t in (dataset.resize, dataset.augment, dataset.normalize)]
@@ -230,53 +207,39 @@ class TestForms:
     def test_chain_is_fed_anew(self) -> None:
         """The second transform gets what the first has drawn this time."""
 
-        class Dataset(Items):
-            def __init__(self) -> None:
-                super().__init__()
-                self.first, self.second = (lambda x: x + torch.rand(())), (lambda x: (x, x * 2))
+        def item(self: Any, index: int) -> Any:
+            return self.second(self.first(self.raw(index)))
 
-            def __getitem__(self, index: int) -> Any:
-                return self.second(self.first(self.raw(index)))
-
-        raw = apart(Dataset())
+        raw = apart(made_of(item, first=lambda x: x + torch.rand(()), second=lambda x: (x, x * 2)))
         for _ in range(3):
             (one, twice), _ = raw.replay()
             assert torch.equal(twice, one * 2)
 
     def test_chain_in_place_of_a_dict(self) -> None:
-        class Dataset(Items):
-            def __init__(self) -> None:
-                super().__init__()
-                self.augment, self.normalize = (lambda s: {"image": s["image"] + 1, "label": s["label"]}), Double()
+        def item(self: Any, index: int) -> Any:
+            sample = self.augment({"image": self.raw(index), "label": index})
+            sample["image"] = self.normalize(sample["image"])
+            return sample
 
-            def __getitem__(self, index: int) -> Any:
-                sample = self.augment({"image": self.raw(index), "label": index})
-                sample["image"] = self.normalize(sample["image"])
-                return sample
-
-        raw = replays_to_the_original(Dataset())
+        raw = replays_to_the_original(
+            made_of(item, augment=lambda s: {"image": s["image"] + 1, "label": s["label"]}, normalize=Double())
+        )
         assert [call.name for call in raw.calls] == ["augment", "normalize"]
 
     def test_two_inputs_of_one_call_from_earlier_ones(self) -> None:
-        class Dataset(Items):
-            def __init__(self) -> None:
-                super().__init__()
-                self.a, self.b, self.mix = Double(), Shift(), (lambda x, y: x + y)
+        def item(self: Any, index: int) -> Any:
+            return self.mix(self.a(self.raw(index)), y=self.b(self.raw(index))), index
 
-            def __getitem__(self, index: int) -> Any:
-                return self.mix(self.a(self.raw(index)), y=self.b(self.raw(index))), index
-
-        replays_to_the_original(Dataset())
+        replays_to_the_original(made_of(item, a=Double(), b=Shift(), mix=lambda x, y: x + y))
 
     def test_list_of_transforms(self) -> None:
-        class Dataset(OneTransform):
-            def __getitem__(self, index: int) -> Any:
-                x = self.raw(index)
-                for transform in self.transform:
-                    x = transform(x)
-                return x, index
+        def item(self: Any, index: int) -> Any:
+            x = self.raw(index)
+            for transform in self.transform:
+                x = transform(x)
+            return x, index
 
-        raw = replays_to_the_original(Dataset([Double(), Shift()]))
+        raw = replays_to_the_original(made_of(item, transform=[Double(), Shift()]))
         assert [call.name for call in raw.calls] == ["transform[0]", "transform[1]"]
 
     def test_the_same_transform_under_two_names(self) -> None:
@@ -307,49 +270,33 @@ class TestForms:
         assert [call.name for call in raw.calls] == ["transforms"]
 
     def test_target_transform_returning_a_number(self) -> None:
-        class Dataset(Items):
-            def __init__(self) -> None:
-                super().__init__()
-                self.transform, self.target_transform = Double(), (lambda label: label + 1)
+        def item(self: Any, index: int) -> Any:
+            return self.transform(self.raw(index)), self.target_transform(index)
 
-            def __getitem__(self, index: int) -> Any:
-                return self.transform(self.raw(index)), self.target_transform(index)
-
-        raw = replays_to_the_original(Dataset())
+        raw = replays_to_the_original(made_of(item, transform=Double(), target_transform=lambda label: label + 1))
         assert raw.replay()[0][1] == 4
 
     @pytest.mark.parametrize("label", ["name", b"name", 2.5, True, None, 1 + 2j])
     def test_target_transform_returning_what_has_no_identity(self, label: Any) -> None:
         """A label of the sample must not be taken for the result because it happens to be the same object."""
 
-        class Dataset(Items):
-            def __init__(self) -> None:
-                super().__init__()
-                self.transform, self.target_transform = Double(), (lambda index: label)
+        def item(self: Any, index: int) -> Any:
+            return self.transform(self.raw(index)), label, self.target_transform(index)
 
-            def __getitem__(self, index: int) -> Any:
-                return self.transform(self.raw(index)), label, self.target_transform(index)
-
-        replays_to_the_original(Dataset())
+        replays_to_the_original(made_of(item, transform=Double(), target_transform=lambda index: label))
 
     def test_target_transform_returning_an_enum(self) -> None:
-        class Dataset(Items):
-            def __init__(self) -> None:
-                super().__init__()
-                self.transform, self.target_transform = Double(), (lambda index: Kind.CAT)
+        def item(self: Any, index: int) -> Any:
+            return self.transform(self.raw(index)), self.target_transform(index)
 
-            def __getitem__(self, index: int) -> Any:
-                return self.transform(self.raw(index)), self.target_transform(index)
-
-        replays_to_the_original(Dataset())
+        replays_to_the_original(made_of(item, transform=Double(), target_transform=lambda index: Kind.CAT))
 
     @pytest.mark.parametrize("beside", [Kind.CAT, Kind, Path("/x"), range(3), slice(2), datetime.date(2026, 1, 1)])
     def test_anything_may_stand_beside(self, beside: Any) -> None:
-        class Dataset(OneTransform):
-            def __getitem__(self, index: int) -> Any:
-                return self.transform(self.raw(index)), beside
+        def item(self: Any, index: int) -> Any:
+            return self.transform(self.raw(index)), beside
 
-        replays_to_the_original(Dataset(Double()))
+        replays_to_the_original(made_of(item, transform=Double()))
 
     @pytest.mark.parametrize(
         "convert",
@@ -364,37 +311,31 @@ class TestForms:
         ids=["sparse tensor", "scipy", "array of objects", "set", "deque", "opaque"],
     )
     def test_results_that_are_hard_to_compare(self, convert: Callable[[Any], Any]) -> None:
-        """Not to know whether a result was changed afterwards is no reason to say that it was."""
+        """A result that cannot be compared does not count as changed."""
 
-        class Dataset(OneTransform):
-            def __getitem__(self, index: int) -> Any:
-                return self.transform(self.raw(index)), index
-
-        dataset = Dataset(convert)
+        dataset = made_of(lambda self, index: (self.transform(self.raw(index)), index), transform=convert)
         original = dataset[3]
         sample, _ = apart(dataset).replay()
         assert type(sample[0]) is type(original[0])
         assert sample[0] is not original[0]
 
     def test_a_type_the_dataset_asks_for(self) -> None:
-        """As datasets do that know two kinds of transforms."""
+        """Some datasets check the type of their transform."""
 
-        class Dataset(OneTransform):
-            def __getitem__(self, index: int) -> Any:
-                image = self.raw(index)
-                return (self.transform(image) if isinstance(self.transform, Double) else image), index
+        def item(self: Any, index: int) -> Any:
+            image = self.raw(index)
+            return (self.transform(image) if isinstance(self.transform, Double) else image), index
 
-        replays_to_the_original(Dataset(Double()))
+        replays_to_the_original(made_of(item, transform=Double()))
 
     def test_inputs_that_refer_to_each_other(self) -> None:
-        """Copying and comparing them takes time by their number, not by the number of ways through them."""
+        """Copying and comparing take time in proportion to the objects, not to the paths through them."""
 
-        class Dataset(OneTransform):
-            def __getitem__(self, index: int) -> Any:
-                self.fetched.append(index)
-                return self.transform(scene(600)), index
+        def item(self: Any, index: int) -> Any:
+            self.fetched.append(index)
+            return self.transform(scene(600)), index
 
-        dataset = Dataset(lambda whole: whole.image[7].image + 1)
+        dataset = made_of(item, transform=lambda whole: whole.image[7].image + 1)
         started = time.perf_counter()
         raw = apart(dataset)
         assert same(raw.replay()[0], dataset[3])
@@ -405,11 +346,7 @@ class TestForms:
         node = Sample(None)
         node.label = {"parent": node}
 
-        class Dataset(OneTransform):
-            def __getitem__(self, index: int) -> Any:
-                return self.transform(self.raw(index)), node
-
-        dataset = Dataset(Double())
+        dataset = made_of(lambda self, index: (self.transform(self.raw(index)), node), transform=Double())
         sample, _ = apart(dataset).replay()
         assert torch.equal(sample[0], dataset[3][0])
         assert sample[1] is node
@@ -417,48 +354,39 @@ class TestForms:
     def test_result_in_two_places(self) -> None:
         """As an auto-encoder's input and target."""
 
-        class Dataset(OneTransform):
-            def __getitem__(self, index: int) -> Any:
-                image = self.transform(self.raw(index))
-                return image, image
+        def item(self: Any, index: int) -> Any:
+            image = self.transform(self.raw(index))
+            return image, image
 
-        replays_to_the_original(Dataset(Double()))
-        (one, other), _ = apart(Dataset(lambda x: x + torch.rand(()))).replay()
+        replays_to_the_original(made_of(item, transform=Double()))
+        (one, other), _ = apart(made_of(item, transform=lambda x: x + torch.rand(()))).replay()
         assert torch.equal(one, other)
 
     def test_a_transform_that_changes_nothing(self) -> None:
-        class Dataset(OneTransform):
-            def __getitem__(self, index: int) -> Any:
-                return self.transform(self.raw(index)), index
-
-        replays_to_the_original(Dataset(lambda x: x))
+        replays_to_the_original(Transformed(lambda x: x))
 
     def test_loading_by_path_is_no_transform(self, tmp_path: Path) -> None:
         file = tmp_path / "x"
         file.write_bytes(b"12")
 
-        class Dataset(Items):
-            def __init__(self) -> None:
-                super().__init__()
-                self.get, self.transform = (lambda path: torch.tensor(list(path.read_bytes()))), Double()
+        def item(self: Any, index: int) -> Any:
+            self.fetched.append(index)
+            return self.transform(self.get(file))
 
-            def __getitem__(self, index: int) -> Any:
-                self.fetched.append(index)
-                return self.transform(self.get(file))
-
-        raw = replays_to_the_original(Dataset())
+        raw = replays_to_the_original(
+            made_of(item, get=lambda path: torch.tensor(list(path.read_bytes())), transform=Double())
+        )
         assert [call.name for call in raw.calls] == ["transform"]
 
     def test_the_samples_of_the_dataset_are_not_touched(self) -> None:
         """A dataset in memory returns the very objects that it keeps."""
         kept = {"image": torch.ones(2), "label": 3}
 
-        class Dataset(OneTransform):
-            def __getitem__(self, index: int) -> Any:
-                self.fetched.append(index)
-                return kept | {"image": self.transform(kept["image"])}
+        def item(self: Any, index: int) -> Any:
+            self.fetched.append(index)
+            return kept | {"image": self.transform(kept["image"])}
 
-        replays_to_the_original(Dataset(Double()))
+        replays_to_the_original(made_of(item, transform=Double()))
         assert same(kept, {"image": torch.ones(2), "label": 3})
 
 
@@ -478,11 +406,10 @@ class TestForms:
     ids=["namedtuple", "dataclass", "frozen", "slots", "object", "dict", "ordered", "nested", "object in tuple"],
 )
 def test_sample_of_any_kind(make: Callable[[Any, Any], Any]) -> None:
-    class Dataset(OneTransform):
-        def __getitem__(self, index: int) -> Any:
-            return make(self.transform(self.raw(index)), index)
+    def item(self: Any, index: int) -> Any:
+        return make(self.transform(self.raw(index)), index)
 
-    replays_to_the_original(Dataset(Double()))
+    replays_to_the_original(made_of(item, transform=Double()))
 
 
 class TestInPlace:
@@ -497,12 +424,11 @@ class TestInPlace:
         ids=["tensor", "array"],
     )
     def test_input_stays_pristine(self, make: Callable[[int], Any]) -> None:
-        class Dataset(OneTransform):
-            def __getitem__(self, index: int) -> Any:
-                self.fetched.append(index)
-                return self.transform(make(index)), index
+        def item(self: Any, index: int) -> Any:
+            self.fetched.append(index)
+            return self.transform(make(index)), index
 
-        raw = replays_to_the_original(Dataset(DoubleInPlace()))
+        raw = replays_to_the_original(made_of(item, transform=DoubleInPlace()))
         assert raw.calls[0].mutates
         for _ in range(3):
             _, copying = raw.replay()
@@ -514,12 +440,11 @@ class TestInPlace:
             image.putpixel((0, 0), (9, 9, 9))
             return image
 
-        class Dataset(OneTransform):
-            def __getitem__(self, index: int) -> Any:
-                self.fetched.append(index)
-                return self.transform(Image.new("RGB", (4, 4))), index
+        def item(self: Any, index: int) -> Any:
+            self.fetched.append(index)
+            return self.transform(Image.new("RGB", (4, 4))), index
 
-        raw = replays_to_the_original(Dataset(paint))
+        raw = replays_to_the_original(made_of(item, transform=paint))
         assert raw.calls[0].mutates
         assert raw.calls[0].args[0].getpixel((0, 0)) == (0, 0, 0)
 
@@ -529,11 +454,10 @@ class TestInPlace:
             sample["new"] = sample.pop("old")
             return sample
 
-        class Dataset(OneTransform):
-            def __getitem__(self, index: int) -> Any:
-                return self.transform({"image": self.raw(index), "old": index})
+        def item(self: Any, index: int) -> Any:
+            return self.transform({"image": self.raw(index), "old": index})
 
-        raw = replays_to_the_original(Dataset(augment))
+        raw = replays_to_the_original(made_of(item, transform=augment))
         assert raw.calls[0].args[0].keys() == {"image", "old"}
 
     def test_list(self) -> None:
@@ -541,11 +465,10 @@ class TestInPlace:
             boxes.append(torch.ones(1))
             return boxes
 
-        class Dataset(OneTransform):
-            def __getitem__(self, index: int) -> Any:
-                return self.transform([self.raw(index)]), index
+        def item(self: Any, index: int) -> Any:
+            return self.transform([self.raw(index)]), index
 
-        raw = replays_to_the_original(Dataset(augment))
+        raw = replays_to_the_original(made_of(item, transform=augment))
         assert len(raw.calls[0].args[0]) == 1
 
     def test_object(self) -> None:
@@ -553,100 +476,81 @@ class TestInPlace:
             sample.image = sample.image * 2
             return sample
 
-        class Dataset(OneTransform):
-            def __getitem__(self, index: int) -> Any:
-                return self.transform(Sample(self.raw(index), index))
+        def item(self: Any, index: int) -> Any:
+            return self.transform(Sample(self.raw(index), index))
 
-        replays_to_the_original(Dataset(augment))
+        replays_to_the_original(made_of(item, transform=augment))
 
     def test_mapping_of_the_users(self) -> None:
-        class Dataset(OneTransform):
-            def __getitem__(self, index: int) -> Any:
-                return self.transform(Bag(x=self.raw(index), y=index))
+        def item(self: Any, index: int) -> Any:
+            return self.transform(Bag(x=self.raw(index), y=index))
 
         def augment(bag: Any) -> Any:
             bag["x"] = bag["x"] * 2
             bag["x"] += 1
             return bag
 
-        raw = replays_to_the_original(Dataset(augment))
+        raw = replays_to_the_original(made_of(item, transform=augment))
         assert raw.calls[0].args[0]["x"][0, 0] == 3
 
     def test_object_that_can_be_called(self) -> None:
-        """As PyG's ``Data``: calling is one more thing it does, it is data all the same."""
+        """Such as PyG's ``Data``: it can be called, but it is data."""
 
         class Graph(Sample):
             def __call__(self, *names: str) -> Any:
                 return [getattr(self, name) for name in names]
 
-        class Dataset(OneTransform):
-            def __getitem__(self, index: int) -> Any:
-                return self.transform(Graph(self.raw(index), index))
+        def item(self: Any, index: int) -> Any:
+            return self.transform(Graph(self.raw(index), index))
 
         def augment(graph: Any) -> Any:
             graph.image *= 2
             return graph
 
-        replays_to_the_original(Dataset(augment))
+        replays_to_the_original(made_of(item, transform=augment))
 
     def test_not_a_number_is_not_a_change(self) -> None:
-        class Dataset(OneTransform):
-            def __getitem__(self, index: int) -> Any:
-                self.fetched.append(index)
-                return self.transform(torch.tensor([1.0, float("nan")])), index
+        def item(self: Any, index: int) -> Any:
+            self.fetched.append(index)
+            return self.transform(torch.tensor([1.0, float("nan")])), index
 
-        raw = apart(Dataset(lambda x: x.nan_to_num()))
+        raw = apart(made_of(item, transform=lambda x: x.nan_to_num()))
         assert not raw.calls[0].mutates
         assert raw.replay()[1] == 0
 
     def test_a_chain_copies_its_beginning_only(self) -> None:
-        class Dataset(Items):
-            def __init__(self) -> None:
-                super().__init__()
-                self.first, self.second = DoubleInPlace(), DoubleInPlace()
+        def item(self: Any, index: int) -> Any:
+            return self.second(self.first(self.raw(index))), index
 
-            def __getitem__(self, index: int) -> Any:
-                return self.second(self.first(self.raw(index))), index
-
-        raw = replays_to_the_original(Dataset())
+        raw = replays_to_the_original(made_of(item, first=DoubleInPlace(), second=DoubleInPlace()))
         assert [call.mutates for call in raw.calls] == [True, False]
 
 
 class TestNotSeparable:
-    """What cannot be told apart is said to be so, with the marker as the way out."""
+    """A sample that cannot be taken apart raises an error that names the marker."""
 
     @pytest.mark.parametrize("index", [0, 5])
     def test_no_transform(self, index: int) -> None:
-        class Dataset(Items):
-            def __getitem__(self, index: int) -> Any:
-                return self.raw(index), index
-
         with pytest.raises(NotSeparable, match=r"pipediag\.stage"):
-            apart(Dataset(), index)
+            apart(made_of(lambda self, index: (self.raw(index), index)), index)
 
     def test_a_transform_that_is_not_called(self) -> None:
-        class Dataset(OneTransform):
-            def __getitem__(self, index: int) -> Any:
-                return self.raw(index), index
-
         with pytest.raises(NotSeparable, match=r"no transform.*pipediag\.stage"):
-            apart(Dataset(Double()))
+            apart(made_of(lambda self, index: (self.raw(index), index), transform=Double()))
 
     def test_the_result_is_changed_afterwards(self) -> None:
-        class Dataset(OneTransform):
-            def __getitem__(self, index: int) -> Any:
-                return self.transform(self.raw(index)) * 2, index
+        def item(self: Any, index: int) -> Any:
+            return self.transform(self.raw(index)) * 2, index
 
         with pytest.raises(NotSeparable, match=r"result of transform is changed after the call.*pipediag\.stage"):
-            apart(Dataset(Double()))
+            apart(made_of(item, transform=Double()))
 
     def test_only_numbers_come_out(self) -> None:
-        class Dataset(OneTransform):
-            def __getitem__(self, index: int) -> Any:
-                return self.raw(index), self.transform(index)
+        def item(self: Any, index: int) -> Any:
+            return self.raw(index), self.transform(index)
 
         with pytest.raises(NotSeparable, match=r"pipediag\.stage"):
-            apart(Dataset(lambda index: index + 1))
+            apart(made_of(item, transform=lambda index: index + 1))
 
     def test_one_of_two_is_changed_afterwards(self) -> None:
         class Slow(Double):
@@ -656,26 +560,20 @@ class TestNotSeparable:
                 time.sleep(0.002)
                 return super().__call__(x)
 
-        class Dataset(Items):
-            def __init__(self) -> None:
-                super().__init__()
-                self.a, self.b = Slow(), Slow()
-
-            def __getitem__(self, index: int) -> Any:
-                return self.a(self.raw(index)), self.b(self.raw(index)) - 1
+        def item(self: Any, index: int) -> Any:
+            return self.a(self.raw(index)), self.b(self.raw(index)) - 1
 
         with pytest.raises(NotSeparable, match="result of b is changed"):
-            apart(Dataset())
+            apart(made_of(item, a=Slow(), b=Slow()))
 
     def test_a_transform_whose_parts_the_dataset_goes_through(self) -> None:
-        class Dataset(OneTransform):
-            def __getitem__(self, index: int) -> Any:
-                x = self.raw(index)
-                for part in self.transform:
-                    x = part(x)
-                return x, index
+        def item(self: Any, index: int) -> Any:
+            x = self.raw(index)
+            for part in self.transform:
+                x = part(x)
+            return x, index
 
-        dataset = Dataset(torch.nn.Sequential(torch.nn.ReLU(), torch.nn.ReLU()))
+        dataset = made_of(item, transform=torch.nn.Sequential(torch.nn.ReLU(), torch.nn.ReLU()))
         original = dataset[3]
         try:
             sample, _ = apart(dataset).replay()
@@ -686,7 +584,7 @@ class TestNotSeparable:
 
 
 class TestChangedInPlaceAfterwards:
-    """The result is in the sample, but not as the transform left it. Replaying must not lose what came after."""
+    """The result is in the sample, but changed after the transform. A replay must not lose the change."""
 
     def check(self, dataset: Any) -> None:
         original = dataset[3]
@@ -699,40 +597,36 @@ class TestChangedInPlaceAfterwards:
     def test_key_added_to_a_target(self) -> None:
         """As detection datasets do with ``image_id``."""
 
-        class Dataset(OneTransform):
-            def __getitem__(self, index: int) -> Any:
-                image, target = self.transform(self.raw(index), {"boxes": torch.ones(2, 4)})
-                target["image_id"] = torch.tensor([index])
-                return image, target
+        def item(self: Any, index: int) -> Any:
+            image, target = self.transform(self.raw(index), {"boxes": torch.ones(2, 4)})
+            target["image_id"] = torch.tensor([index])
+            return image, target
 
-        self.check(Dataset(lambda image, target: (image * 2, {"boxes": target["boxes"] + 1})))
+        self.check(made_of(item, transform=lambda image, target: (image * 2, {"boxes": target["boxes"] + 1})))
 
     def test_attribute_set_on_the_sample(self) -> None:
-        class Dataset(OneTransform):
-            def __getitem__(self, index: int) -> Any:
-                sample = self.transform(Sample(self.raw(index)))
-                sample.label = index
-                return sample
+        def item(self: Any, index: int) -> Any:
+            sample = self.transform(Sample(self.raw(index)))
+            sample.label = index
+            return sample
 
-        self.check(Dataset(lambda sample: Sample(sample.image * 2)))
+        self.check(made_of(item, transform=lambda sample: Sample(sample.image * 2)))
 
     def test_item_appended(self) -> None:
-        class Dataset(OneTransform):
-            def __getitem__(self, index: int) -> Any:
-                views = self.transform(self.raw(index))
-                views.append(torch.ones(1))
-                return views, index
+        def item(self: Any, index: int) -> Any:
+            views = self.transform(self.raw(index))
+            views.append(torch.ones(1))
+            return views, index
 
-        self.check(Dataset(lambda x: [x * 2]))
+        self.check(made_of(item, transform=lambda x: [x * 2]))
 
     def test_tensor_scaled(self) -> None:
-        class Dataset(OneTransform):
-            def __getitem__(self, index: int) -> Any:
-                x = self.transform(self.raw(index))
-                x /= 255
-                return x, index
+        def item(self: Any, index: int) -> Any:
+            x = self.transform(self.raw(index))
+            x /= 255
+            return x, index
 
-        self.check(Dataset(Double()))
+        self.check(made_of(item, transform=Double()))
 
 
 class TestMarked:
@@ -754,11 +648,7 @@ class TestMarked:
         def prepare(raw: Any) -> Any:
             return raw * 2
 
-        class Dataset(Items):
-            def __getitem__(self, index: int) -> Any:
-                return prepare(self.raw(index)), index
-
-        replays_to_the_original(Dataset())
+        replays_to_the_original(made_of(lambda self, index: (prepare(self.raw(index)), index)))
 
     def test_decorated_method_copies_no_dataset(self) -> None:
         """The dataset itself is among the arguments: it may be huge, and hold what cannot be copied."""
@@ -781,23 +671,15 @@ class TestMarked:
         assert not raw.calls[0].mutates
 
     def test_marked_inside_a_transform_that_is_found(self) -> None:
-        class Dataset(Items):
-            def __init__(self) -> None:
-                super().__init__()
-                self.transform = lambda x: pipediag.stage("inner")(Double())(x) + 1
-
-            def __getitem__(self, index: int) -> Any:
-                return self.transform(self.raw(index)), index
-
-        raw = replays_to_the_original(Dataset())
+        raw = replays_to_the_original(Transformed(lambda x: pipediag.stage("inner")(Double())(x) + 1))
         assert [call.name for call in raw.calls] == ["transform"]
 
 
 class TestSpy:
-    """What stands in for a transform meanwhile behaves like it."""
+    """A stand-in behaves like the transform that it replaces."""
 
     def test_attributes(self) -> None:
-        dataset = OneTransform(Double())
+        dataset = Transformed(Double())
         with spied(find_slots(dataset), Recorder()):
             assert dataset.transform.calls == 0
 
@@ -807,7 +689,7 @@ class TestSpy:
             def __bool__(self) -> bool:
                 return truth
 
-        dataset = OneTransform(Odd())
+        dataset = Transformed(Odd())
         with spied(find_slots(dataset), Recorder()):
             assert bool(dataset.transform) is truth
 
@@ -825,19 +707,17 @@ class TestSpy:
 def test_bytes_hold_everything_that_is_kept() -> None:
     """Inputs, and also the parts of the sample that no transform makes again."""
 
-    class Dataset(OneTransform):
-        def __getitem__(self, index: int) -> Any:
-            return self.transform(torch.zeros(1000)), torch.zeros(5000)
+    def item(self: Any, index: int) -> Any:
+        return self.transform(torch.zeros(1000)), torch.zeros(5000)
 
-    assert apart(Dataset(lambda x: x[:10])).nbytes() >= 4 * 6000
+    assert apart(made_of(item, transform=lambda x: x[:10])).nbytes() >= 4 * 6000
 
 
 def test_bytes_do_not_count_what_was_left_out() -> None:
-    class Dataset(OneTransform):
-        def __getitem__(self, index: int) -> Any:
-            return self.transform(torch.zeros(10)), index
+    def item(self: Any, index: int) -> Any:
+        return self.transform(torch.zeros(10)), index
 
-    raw = apart(Dataset(lambda x: x.new_zeros(100_000)))
+    raw = apart(made_of(item, transform=lambda x: x.new_zeros(100_000)))
     assert raw.nbytes() < 4 * 10_000
 
 

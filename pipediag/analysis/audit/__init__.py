@@ -1,7 +1,7 @@
 """Audit a script's input pipeline: a checklist of items that pass, fail or cannot be measured.
 
-An item fails if the run's own numbers show that it costs something, not if it breaks a rule of thumb: a copy that the
-loop waits for passes if it costs nothing. The run's recommendations say what to do about failures.
+An item fails if the run's own numbers show a cost, not if it breaks a rule of thumb: a copy that the loop waits for
+passes if it costs nothing. The run's recommendations say what to do about failures.
 """
 
 from __future__ import annotations

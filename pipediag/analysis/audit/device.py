@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from ...session import Leaf, SyncCall
 from ..recommend.view import batch_text, bytes_text
-from ..sentences import counted, number, percent, span
+from ..sentences import counted, number, percent, percent_of
 from ..thresholds import GATE
 from ..whatif import what_if
 from .item import FAILED, OPEN, PASSED, Check, Result, Unmeasurable, at_most, share_of_step
@@ -20,13 +18,9 @@ def transfer(check: Check) -> Result:
     check.needs_a_device()
     check.needs("baseline", "device", "host")
     share, base = share_of_step(check.ladder, "host", "device"), number(check.ladder.ms("baseline").value)
-    figures = f"{percent(max(0.0, share.value))} ({span(share)}) of {base} ms; {_how(check)}"
-    found = at_most(share, GATE, figures)
-    if found.status == PASSED:
-        return found
-    advice = check.advice(_COPYING)
-    todo = [] if advice else ["nothing until the loader keeps up: the copies wait for its batches"]
-    return replace(found, advice=advice, todo=todo)
+    figures = f"{percent_of('', share)} of {base} ms; {_how(check)}"
+    otherwise = "nothing until the loader keeps up: the copies wait for its batches"
+    return at_most(share, GATE, figures, check.advice(_COPYING), otherwise)
 
 
 def _how(check: Check) -> str:
@@ -38,10 +32,10 @@ def _how(check: Check) -> str:
     copied = [leaf for leaf in batch.leaves if leaf.copied]
     waited = [leaf for leaf in copied if not leaf.non_blocking]
     if not copied:
-        return "no tensor of a batch was seen being copied unchanged"
+        return "no tensor of a batch was copied unchanged"
     if not waited:
         return "from pinned memory, without waiting"
-    return f"the loop waits for {batch_text(waited)}"
+    return f"the loop waits for the copy of {batch_text(waited)}"
 
 
 def syncs(check: Check) -> Result:
@@ -90,7 +84,7 @@ def unread(check: Check) -> Result:
     copied = [leaf for leaf in batch.leaves if leaf.copied] if batch is not None else []
     known = [leaf for leaf in copied if leaf.read is not None]
     if not known:
-        raise Unmeasurable("no watched step showed whether they are read")
+        raise Unmeasurable("no watched step showed whether the tensors are read")
     advice = check.advice({"unread"})
     if advice:
         return Result(FAILED, advice[0].evidence[0], advice)

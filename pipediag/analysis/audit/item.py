@@ -12,6 +12,10 @@ from ..intervals import Interval
 from ..ladder import LadderView
 
 PASSED, FAILED, UNMEASURABLE = "passed", "failed", "unmeasurable"
+#: Why an item is unmeasurable if an interval contains the bound.
+OPEN = "too uncertain to tell; a longer --budget narrows the interval"
+#: Largest number of recommendations in one item; the report has them all.
+_NAMED = 3
 
 
 class Unmeasurable(Exception):
@@ -74,7 +78,7 @@ class Check:
 
     @property
     def device(self) -> str:
-        return str(self.session.device.get("type", "cpu"))
+        return self.session.device_type
 
     def advice(self, ids: Collection[str]) -> list[Recommendation]:
         """Return the run's recommendations with one of these ids."""
@@ -82,8 +86,7 @@ class Check:
 
     def needs(self, *rungs: str) -> None:
         """Raise :class:`Unmeasurable` unless these rungs were measured."""
-        why = self.lacking(*rungs)
-        if why:
+        if why := self.lacking(*rungs):
             raise Unmeasurable(why)
 
     def needs_a_device(self) -> None:
@@ -106,8 +109,8 @@ def exceeds(interval: Interval, bound: float) -> bool | None:
     return None if interval.low <= bound < interval.high else interval.low > bound
 
 
-def at_most(interval: Interval, bound: float, figures: str) -> Result:
-    """Return the result for a cost that must not exceed a bound.
+def at_most(interval: Interval, bound: float, figures: str, advice: list[Recommendation], otherwise: str) -> Result:
+    """Return the result for a cost that must not exceed a bound; ``advice`` and ``otherwise`` are for :func:`failed`.
 
     Raises:
         Unmeasurable: its interval contains the bound.
@@ -115,19 +118,19 @@ def at_most(interval: Interval, bound: float, figures: str) -> Result:
     exceeded = exceeds(interval, bound)
     if exceeded is None:
         raise Unmeasurable(f"{figures}; {OPEN}")
-    return Result(FAILED if exceeded else PASSED, figures)
+    return failed(figures, advice, otherwise) if exceeded else Result(PASSED, figures)
+
+
+def failed(figures: str, advice: list[Recommendation], otherwise: str) -> Result:
+    """Return a failed result with the first of the recommendations, or if there are none, with another remedy."""
+    return Result(FAILED, figures, advice[:_NAMED], [] if advice else [otherwise])
 
 
 def share_of_step(ladder: LadderView, slow: str, fast: str) -> Interval:
     """Return the cost of one rung over the other, as a share of the baseline step."""
-    cost, base = ladder.cost(slow, fast), ladder.ms("baseline").value
-    return Interval(cost.value / base, cost.low / base, cost.high / base)
+    return ladder.cost(slow, fast).times(1 / ladder.ms("baseline").value)
 
 
 def margin(ladder: LadderView) -> Interval:
-    """Return the batch rate of the loader alone divided by the rate of the loop with batches ready."""
+    """Return the batch rate of the loader alone, divided by that of the loop with batches ready."""
     return ladder.ratio(ladder.ceiling, "supply")
-
-
-#: Message for an interval that contains the bound.
-OPEN = "too uncertain to tell; a longer --budget narrows the interval"

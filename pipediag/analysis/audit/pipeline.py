@@ -4,23 +4,20 @@ from __future__ import annotations
 
 import math
 import statistics
-from dataclasses import replace
 
 from ..cores import threads
 from ..halving import arms
 from ..recommend import tried
-from ..sentences import counted, number, percent, span, times
+from ..sentences import counted, number, percent, percent_of, times
 from ..thresholds import GATE, QUEUED
 from ..verdict import startup_ms
 from ..waterfall import OF_THE_WORKERS
 from ..whatif import what_if
-from .item import FAILED, OPEN, PASSED, Check, Result, Unmeasurable, at_most, margin
+from .item import FAILED, OPEN, PASSED, Check, Result, Unmeasurable, at_most, failed, margin
 
 #: Ids of the recommendations that change only the loader's settings.
 KNOBS = frozenset({*tried.IDS, "persistent-workers"})
 _CORES = frozenset({"threads", "fewer-workers", "more-cores"})
-#: Maximum number of recommendations that one item names; the report has them all.
-_NAMED = 3
 
 
 def starvation(check: Check) -> Result:
@@ -29,12 +26,9 @@ def starvation(check: Check) -> Result:
     if starved is None:
         raise Unmeasurable(check.diagnosis.verdict.sentence)
     base, best = number(ladder.ms("baseline").value), number(ladder.ms(ladder.ceiling).value)
-    share = f"{percent(max(0.0, starved.value))} ({span(starved)})"
-    found = at_most(starved, check.gate, f"{share}: {base} ms with the loader, {best} with cached batches")
-    if found.status == PASSED:
-        return found
+    figures = f"{percent_of('', starved)}: {base} ms with the loader, {best} with cached batches"
     advice = [one for one in check.diagnosis.recommendations if one.stage != "compute"]
-    return replace(found, advice=advice[:_NAMED], todo=[] if advice else [check.diagnosis.nothing_to_gain])
+    return at_most(starved, check.gate, figures, advice, check.diagnosis.nothing_to_gain)
 
 
 def supply(check: Check) -> Result:
@@ -48,11 +42,8 @@ def supply(check: Check) -> Result:
     rate = margin(ladder)
     makes, takes = (number(1000.0 / ladder.ms(rung).value) for rung in ("supply", ladder.ceiling))
     figures = f"the loader supplies {times(rate)} what training consumes: {makes} against {takes} batches/s"
-    found = at_most(rate.inverse(), 1.0, figures)
-    if found.status == PASSED:
-        return found
     advice = [one for one in check.diagnosis.recommendations if one.stage in OF_THE_WORKERS]
-    return replace(found, advice=advice[:_NAMED], todo=[] if advice else ["see the first item: the input's cost"])
+    return at_most(rate.inverse(), 1.0, figures, advice, "see the first item: the input's cost")
 
 
 def startup(check: Check) -> Result:
@@ -73,8 +64,7 @@ def startup(check: Check) -> Result:
     figures += f"{loader.length} batches: {percent(share)} of the time"
     if share <= GATE:
         return Result(PASSED, figures)
-    advice = check.advice({"persistent-workers"})
-    return Result(FAILED, figures, advice, [] if advice else ["longer epochs, or a cheaper first batch"])
+    return failed(figures, check.advice({"persistent-workers"}), "longer epochs, or a cheaper first batch")
 
 
 def cores(check: Check) -> Result:

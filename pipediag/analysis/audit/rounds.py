@@ -1,4 +1,4 @@
-"""Decide what an audit measures next. An audit says what is wrong, not where, so it needs less than a diagnosis."""
+"""Decide what an audit measures next. It says what is wrong, not where, so it needs less than a diagnosis."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ _ENOUGH = 2
 def next_round(session: Session, gate: float) -> list[str]:
     """Return the rungs that need another window each; empty if every item is decided or never will be.
 
-    Every rung gets a few windows, controls included. Then the cost of the whole pipeline is compared with ``gate``, a
-    share of the step, the cost of copying with :data:`GATE`, and the loader alone with the loop's rate. The transform
-    chain is not cut.
+    Every rung gets a few windows, controls included. Then the whole pipeline's cost is compared with ``gate``, a share
+    of the step, the cost of copying with :data:`GATE`, and the loader alone with the loop. The transform chain is not
+    cut.
     """
     ladder = LadderView(session)
     refused = {rung.name for rung in session.rungs.values() if not rung.available}

@@ -11,7 +11,7 @@ from collections.abc import Callable
 
 from ..diagnosis import Recommendation, Stage, Verdict
 from ..ladder import LadderView
-from ..sentences import number, percent, span
+from ..sentences import number, percent_of
 from ..thresholds import WORTH
 from ..waterfall import input_stages
 from ..whatif import what_if
@@ -47,29 +47,24 @@ RULES: tuple[Callable[[View], Recommendation | None], ...] = (
 
 
 def recommend(ladder: LadderView, pieces: list[Stage], verdict: Verdict) -> tuple[list[Recommendation], str]:
-    """Return the worthwhile changes, largest gain first, and why none concerns the input pipeline if so.
+    """Return the worthwhile changes, largest gain first; and if none concerns the input pipeline, why.
 
-    The gain is the measured one, or the predicted one if it was not measured. A recommendation is left out if its whole
-    interval lies below :data:`WORTH`. Those with an unknown gain come last.
+    A recommendation is left out if the whole interval of its gain lies below :data:`WORTH`. Those with an unknown gain
+    come last.
     """
     numbers = what_if(ladder)
     if numbers is None:
         return [], _unknown(verdict)
-    costs = input_stages(ladder, pieces)
-    view = View(ladder.session, ladder, costs, verdict, numbers)
-    found = [made for rule in RULES if (made := rule(view)) is not None and _worth_it(made)]
-    found.sort(key=_rank)
+    view = View(ladder, input_stages(ladder, pieces), verdict, numbers)
+    made = [one for rule in RULES if (one := rule(view)) is not None]
+    found = sorted((one for one in made if one.gain is None or one.gain.high >= WORTH), key=_rank)
     if any(one.stage != "compute" for one in found):
         return found, ""
     return found, _nothing(view)
 
 
-def _worth_it(one: Recommendation) -> bool:
-    return one.gain is None or one.gain.high >= WORTH
-
-
 def _rank(one: Recommendation) -> float:
-    """Return the sort key: the gain, rounded to 0.01, so that gains at the ceiling keep the order of the rules."""
+    """Return the sort key: the gain rounded to 0.01, so that gains at the ceiling keep the order of the rules."""
     return math.inf if one.gain is None else -round(one.gain.value, 2)
 
 
@@ -78,8 +73,7 @@ def _unknown(verdict: Verdict) -> str:
     if verdict.bottleneck == "inconclusive" or verdict.starved is None:
         return f"Nothing can be recommended yet. {verdict.sentence}"
     if verdict.bottleneck == "none":
-        share = f"{percent(verdict.starved.value)} of a step ({span(verdict.starved)})"
-        return f"Nothing to gain here, because the loop waits for data {share}."
+        return f"Nothing to gain here, because the loop waits for data {percent_of('a step', verdict.starved)}."
     return "No gain can be predicted: the loop ended before it could be fed from a cache."
 
 
@@ -94,6 +88,6 @@ def _nothing(view: View) -> str:
         most = view.costs[0]
         told += f", and {most.stage} costs most with {number(most.ms.value)} ms"
     if verdict.bottleneck == "none" and verdict.starved is not None:
-        share = f"{percent(max(0.0, verdict.starved.value))} of a step ({span(verdict.starved)})"
+        share = percent_of("a step", verdict.starved)
         return f"Nothing to gain here, because the input pipeline costs {share}: {told}."
     return f"The measurements do not show what would help: {told}."

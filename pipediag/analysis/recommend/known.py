@@ -1,4 +1,4 @@
-"""Classify the transforms of torchvision, of both versions, and of timm by name.
+"""Classify the transforms of torchvision (v1 and v2) and timm by name.
 
 docs/offload.md says which of them move to the device, and why.
 """
@@ -13,11 +13,11 @@ _OLD, _NEW = "torchvision.transforms.transforms", "torchvision.transforms.v2"
 _OLD_AUTO = "torchvision.transforms.autoaugment"
 _TIMM = "timm.data."
 
-#: Transforms that run callables they hold, which are unknown here.
+#: Transforms that run callables of the user's.
 HOLDERS = frozenset({"Compose", "RandomApply", "RandomChoice", "RandomOrder", "Lambda", "Transform"})
 #: Transforms that never move.
 _STAY = frozenset({"AugMix", "JPEG", "LinearTransformation"})
-#: In the older version these move on pictures only.
+#: Policies; in v1 they move on pictures only.
 _POLICIES = frozenset({"AutoAugment", "RandAugment", "TrivialAugmentWide"})
 _MOVE = frozenset(
     {
@@ -32,7 +32,7 @@ _MOVE = frozenset(
     }
 )
 
-#: Those of timm that move, on pictures.
+#: Transforms of timm that move, on pictures.
 _MOVE_OF_TIMM = frozenset(
     {
         *("RandomResizedCropAndInterpolation", "ResizeKeepRatio", "CenterCropOrPad", "RandomCropOrPad", "RandomPad"),
@@ -40,7 +40,7 @@ _MOVE_OF_TIMM = frozenset(
     }
 )
 
-#: Transforms that change each pixel independently, at its place.
+#: Transforms that change each pixel by itself and leave it in place.
 _IN_PLACE = frozenset(
     {
         *("ToTensor", "PILToTensor", "ToImage", "ToDtype", "ConvertImageDtype", "Normalize", "ColorJitter"),
@@ -48,13 +48,12 @@ _IN_PLACE = frozenset(
         *("RandomPhotometricDistort", "RandomChannelPermutation"),
     }
 )
-#: The same and flips: a crop after them keeps the same result as a crop before them.
+#: These and flips: a crop after them gives the same result as a crop before them.
 _PER_PIXEL = _IN_PLACE | {"RandomHorizontalFlip", "RandomVerticalFlip"}
-#: Transforms that read a pixel's neighbourhood, in units of pixels: a crop before them changes only the edges, unless
-#: something resizes.
+#: Transforms that read a pixel's neighbourhood: a crop before them changes only the edges, but resizing changes more.
 _NEIGHBOURHOOD = frozenset({"GaussianBlur", "GaussianNoise", "RandomAdjustSharpness"})
 _CUTS, _RESIZES = frozenset({"RandomCrop", "CenterCrop"}), frozenset({"Resize", "RandomResizedCrop"})
-#: Transforms that draw which functions they run; recording one takes a worker as long as ``_OF_MANY`` other transforms.
+#: Transforms that draw at random what they do; recording one takes a worker as long as ``_OF_MANY`` others.
 _DRAW_WHAT_THEY_DO, _OF_MANY = frozenset({*_POLICIES, "RandomPhotometricDistort"}), 15
 
 #: Transforms with the same result for a sample in every epoch.
@@ -71,7 +70,7 @@ def is_torchvisions(link: Link) -> bool:
 
 
 def moves(link: Link) -> bool | None:
-    """Return whether a transform moves to the device, or None if its callables or its input decide that."""
+    """Return whether a transform moves to the device, or None if that depends on its callables or its input."""
     if link.origin.startswith(_TIMM):
         return link.name == "RandomErasing" or (link.given == "picture" and link.name in _MOVE_OF_TIMM)
     if not is_torchvisions(link) or link.name in _STAY:
@@ -84,12 +83,12 @@ def moves(link: Link) -> bool | None:
 
 
 def recordings(link: Link) -> int:
-    """Return the cost of recording, in plain transforms; a transform that draws its functions runs much Python."""
+    """Return the cost of recording a transform, as a number of plain transforms."""
     return _OF_MANY if link.name in _DRAW_WHAT_THEY_DO else 1
 
 
 def part_needed(links: Iterable[Link]) -> float:
-    """Return the share of an image that a chain needs: what its crop keeps, if no transform before it moves pixels."""
+    """Return the share of an image that a chain needs: what its crop keeps, unless pixels are moved before the crop."""
     for link in links:
         if link.name in _CUTS and 0 < link.bytes_out < link.bytes_in:
             return link.bytes_out / link.bytes_in
@@ -99,7 +98,7 @@ def part_needed(links: Iterable[Link]) -> float:
 
 
 def can_follow(link: Link, cut: Link) -> bool:
-    """Return whether a transform can as well run after one that makes the picture smaller."""
+    """Return whether a transform may run after one that makes the picture smaller instead of before it."""
     if not (is_torchvisions(link) and is_torchvisions(cut)):
         return False
     if cut.name in _CUTS:

@@ -1,4 +1,4 @@
-"""Rules for the step itself."""
+"""Rules for the model's own step."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from ..sentences import few, number, percent
 from ..whatif import Change
 from .view import HALVED, View, half_at_best, s
 
-#: Part of the time in which a kernel runs, from which on the device counts as busy.
+#: The device counts as busy if a kernel runs for at least this share of the time.
 _BUSY = 0.9
 
 
 def frozen_prefix(view: View) -> Recommendation | None:
-    """The frozen modules that a step begins with, run a batch ahead: two stages, of which the longer one is left."""
+    """Recommend running frozen modules at the start of a step a batch ahead; the longer of the two parts remains."""
     prefix, compute = view.session.prefix, view.whatif.compute
     if prefix is None or not prefix.modules or prefix.why_not or min(prefix.ms, prefix.rest_ms) <= 0:
         return None
@@ -40,7 +40,7 @@ def frozen_prefix(view: View) -> Recommendation | None:
 
 
 def lines_to_paste(prefix: Prefix, autocast: str) -> str:
-    """A stage of the frozen modules. It hands the batch on beside their results, so that the loop can stay as it is."""
+    """Return code that runs the frozen modules in a stage, which passes on the batch with their results."""
     last, at = prefix.modules[-1], f" at {prefix.where}" if prefix.where else ""
     cast = f', torch.autocast("cuda", torch.{autocast})' if autocast else ""
     if prefix.around:
@@ -62,7 +62,7 @@ def lines_to_paste(prefix: Prefix, autocast: str) -> str:
 
 
 def compute(view: View) -> Recommendation | None:
-    """What to look at next where the input pipeline costs next to nothing."""
+    """Recommend what to examine next, if the input pipeline costs almost nothing."""
     model = view.whatif
     if view.verdict.bottleneck != "none" or not view.ladder.has("device"):
         return None

@@ -18,14 +18,14 @@ from .view import HALVED, View, batch_text, bytes_text, half_at_best, leaf_text
 _LOW = {"bfloat16": 2, "float16": 2, "float8_e4m3fn": 1, "float8_e5m2": 1}
 _FLOATS = ("float64", "float32", "float16", "bfloat16")
 _INTEGERS = ("int64", "int32", "int16", "uint16", "uint32", "uint64")
-#: Number of values of a byte.
+#: Number of values that fit into a byte.
 _BYTE = 256
-#: Share of a tensor beyond the longest sample of the batch above which this is the first thing to change.
+#: Padding to the batch's longest sample is the first change if at least this share of a tensor lies beyond that.
 _NEEDLESS = 0.02
 
 
 def overlap(view: View) -> Recommendation | None:
-    """Recommend copying on a separate stream, in parallel with the step; after a trial of the hand-off, as measured."""
+    """Recommend copying on a separate stream beside the step; with the measured speedup if the hand-off was tried."""
     transfer, tried = view.whatif.transfer, outcome(view.session, HANDED_OVER)
     measured = tried.speedup if tried is not None else None
     if view.on_cpu or transfer is None or transfer.low <= 0 or (measured is not None and measured.high < LEAST):
@@ -101,13 +101,13 @@ def unread(view: View) -> Recommendation | None:
         f"Leave {batch_text(found)} on the host",
         sum(leaf.nbytes for leaf in found),
         [f"{leaf_text(leaf)} is copied to the device and freed without any operation on it" for leaf in found],
-        "drop the copy in the training loop, or leave it out of the batch where the host does not need it either",
-        "a kernel that gets its address other than through torch's operations would go unnoticed",
+        "drop the copy in the training loop, or leave it out of the batch if the host does not need it either",
+        "a read by a kernel that is not called through torch's operations would go unnoticed",
     )
 
 
 def as_bytes(view: View) -> Recommendation | None:
-    """Recommend uint8 for floats that take no more values than a byte."""
+    """Recommend uint8 for floats with no more distinct values than a byte."""
     found = [leaf for leaf in _sent(view) if leaf.dtype in _FLOATS and leaf.levels is not None and not _packed(leaf)]
     if not found:
         return None
@@ -178,7 +178,7 @@ def pack(view: View) -> Recommendation | None:
 
 
 def _packed(leaf: Leaf) -> tuple[float, str, str] | None:
-    """Return the sufficient share of a tensor's bytes, its contents, and what to send instead; None if it needs all."""
+    """Return the share of a tensor's bytes that suffices, its contents, and what to send instead; None if all."""
     if leaf.low is None or leaf.high is None or not leaf.whole_numbers:
         return None
     if leaf.one_hot and leaf.one_hot <= _BYTE:
@@ -222,9 +222,9 @@ def padding(view: View) -> Recommendation | None:
         "transfer",
         # The model may work on the padding as long as on the rest, or not at all.
         replace(lighter, compute=Interval(0.0, 0.0, most * view.whatif.compute)),
-        [*evidence, "the upper end is for a model whose step takes time in proportion"],
-        f"pad in the collate function{where}, to the longest sample there is; a sampler that sorts within large "
-        "chunks; or samples joined end to end, with their offsets",
+        [*evidence, "the upper end is for a model whose step shrinks in proportion"],
+        f"pad in the collate function{where}, to the longest sample of the batch; or use a sampler that sorts by size "
+        "within large chunks; or join samples end to end, with their offsets",
         "varying shapes make torch.compile and cudnn.benchmark start over; sorted samples are less random",
     )
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 
 from ...session import Link
@@ -9,15 +10,15 @@ from ..diagnosis import Recommendation
 from ..estimate import LEAST
 from ..intervals import Interval
 from ..remedy import outcome
-from ..sentences import listed, number, percent
+from ..sentences import listed, named, number, percent
 from ..whatif import Change
 from ..work import saving
 from . import known
-from .view import HALVED, View, bytes_text, half_at_best, leaf_text, named, s, share_text
+from .view import HALVED, View, bytes_text, half_at_best, leaf_text, s, share_text
 
-#: Maximum share of its input that a crop or resize keeps for its place in the chain to matter.
+#: The place of a crop or resize in the chain matters if it keeps less than this share of its input.
 _SMALLER = 0.9
-#: Share of a sample's time above which a line is named.
+#: Lines are named from this share of a sample's time on.
 _HOT = 0.2
 
 
@@ -55,8 +56,8 @@ def offload(view: View) -> Recommendation | None:
         change,
         evidence,
         f'loader = pipediag.offload(loader, "{view.device}"){where}; pipediag analyze --apply measures it first',
-        "the device does this work beside the step, which costs time if it is busy already; loader.certificate says "
-        "how far its pixels differ from the workers'",
+        "the device does this work in addition to the step, which costs time if it is busy already; "
+        "loader.certificate says how far its pixels differ from the workers'",
         came.speedup if came is not None else None,
     )
 
@@ -91,7 +92,7 @@ def _movable(view: View) -> tuple[list[int], list[int]]:
 
 
 def _suffix(fits: Sequence[bool]) -> list[int]:
-    """Return the indices of the longest suffix in which everything fits."""
+    """Return the indices of the longest suffix that is all true."""
     first = len(fits)
     while first and fits[first - 1]:
         first -= 1
@@ -101,7 +102,7 @@ def _suffix(fits: Sequence[bool]) -> list[int]:
 def _why_it_stays(link: Link) -> str:
     if known.is_torchvisions(link):
         return "it has no kernel on the device"
-    return "it is not torchvision's, and moves only if it proves to give the same there"
+    return "it is not torchvision's, and moves only if it is proven to give the same results there"
 
 
 def reorder(view: View) -> Recommendation | None:
@@ -143,22 +144,19 @@ def precompute(view: View) -> Recommendation | None:
     links, work = view.session.links, view.work
     if work is None or view.inside.unsplit:
         return None
-    count = 0
-    while count < len(links) and known.is_deterministic(links[count]):
-        count += 1
-    took = sum(work.links[:count])
+    names = [link.name for link in itertools.takewhile(known.is_deterministic, links)]
+    took = sum(work.links[: len(names)])
     if took <= 0:
         return None
-    first, last = links[0], links[count - 1]
-    names = [link.name for link in links[:count]]
+    first, last = links[0], links[len(names) - 1]
     evidence = [
         f"{listed(names)} give{s(names)} the same result for a sample in every epoch, and take{s(names)} "
         f"{view.per_sample(took)}, {share_text(took, work.run)} of a worker's time"
     ]
-    kept, room = 1.0, "what is stored"
+    kept, room = 1.0, ""
     if first.bytes_in > 0 and last.bytes_out > 0:
         kept = last.bytes_out / first.bytes_in
-        room = f"what is stored, {number(kept)} times the data that goes into them,"
+        room = f", {number(kept)} times as large as their input,"
         evidence.append(f"{bytes_text(first.bytes_in)} a sample become {bytes_text(last.bytes_out)}")
     saved = saving(took)
     return view.made(
@@ -168,9 +166,9 @@ def precompute(view: View) -> Recommendation | None:
         # The data to read and decode shrinks too, at best in proportion.
         Change(work=Interval(saved.value, saved.low, saved.high + max(0.0, 1 - kept) * work.load)),
         evidence,
-        f"store the samples with {named(first)}{f' to {named(last)}' if count > 1 else ''} applied, and take that out "
-        "of the list of transforms",
-        f"{room} must be rebuilt when these transforms change",
+        f"store the samples with {named(first)}{f' to {named(last)}' if last is not first else ''} applied, and remove "
+        "that from the list of transforms",
+        f"the stored samples{room} must be rebuilt when these transforms change",
     )
 
 
@@ -211,7 +209,7 @@ def collate(view: View) -> Recommendation | None:
     ]
     if view.batch.leaves:
         largest = max(view.batch.leaves, key=lambda leaf: leaf.nbytes)
-        evidence.append(f"the largest tensor that comes of it is {leaf_text(largest)}")
+        evidence.append(f"the largest tensor that it makes is {leaf_text(largest)}")
     return view.made(
         "collate",
         f"Make {place.name} cheaper",

@@ -1,4 +1,4 @@
-"""Recommend the best loader settings from the trials, as measured, in place of a prediction."""
+"""Recommend the best loader settings from the trials, with the measured speedup in place of a prediction."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from ..thresholds import GATE
 from ..whatif import Change
 from .view import View
 
-#: For each recommendation id: a test whether settings make its change, given the present loader.
+#: Test for each recommendation id whether settings make its change, given the present loader.
 _CHANGES: dict[str, Callable[[LoaderSettings, Loader], bool]] = {
     "num-workers": lambda one, now: one.num_workers > now.num_workers,
     "no-workers": lambda one, now: not one.num_workers and now.num_workers > 0,
@@ -26,7 +26,7 @@ _CHANGES: dict[str, Callable[[LoaderSettings, Loader], bool]] = {
 RISKS = {
     "num-workers": "every worker holds the dataset's objects and prefetch_factor batches in memory",
     "no-workers": "a batch that takes longer to make than usual holds the loop up",
-    "fewer-workers": "less is in reserve when a few samples take longer",
+    "fewer-workers": "fewer batches are in reserve when a few samples take longer",
     "prefetch-factor": "more batches lie in host memory",
     "pin-memory": "pinned memory is not swapped out, and filling it takes a thread of the training process",
 }
@@ -57,7 +57,7 @@ def settings(view: View) -> Recommendation | None:
         stages.get(id, view.workers_stage),
         Change(workers=one.num_workers) if alone else None,
         [
-            f"measured in {arm.rounds} rounds beside the loader as it is: {number(after.value)} steps/s instead of "
+            f"measured in {arm.rounds} rounds against the unmodified loader: {number(after.value)} steps/s instead of "
             f"{number(before.value)}",
             *_others(view, arm),
             *keep,
@@ -69,19 +69,19 @@ def settings(view: View) -> Recommendation | None:
 
 
 def judged(view: View, id: str) -> bool:
-    """Return whether trials settle a recommendation: its change was measured, and the result is decided."""
+    """Return whether trials settle a recommendation: its change was measured with a clear result."""
     made = [arm for arm in _of(view, id) if arm.known]
     return bool(made) and (best(view.session) is not None or all(arm.verdict != "open" for arm in made))
 
 
 def found_best(view: View, id: str) -> bool:
-    """Return whether the best of the measured settings make this change, among others."""
+    """Return whether the best of the measured settings make this change, alone or with others."""
     arm = best(view.session)
     return arm is not None and _CHANGES[id](arm.settings, view.loader)
 
 
 def predicted_only(view: View, id: str) -> list[str]:
-    """Return the note for a prediction that no trial has decided."""
+    """Return notes for a prediction that no trial has decided."""
     knobs, made = view.session.knobs, _of(view, id)
     why = f": {knobs.why_not}" if knobs is not None and knobs.why_not else ""
     return [_came(view, arm) for arm in made] or [f"predicted, not tried{why}"]
@@ -114,15 +114,12 @@ def _written(one: LoaderSettings, now: Loader) -> str:
 
 
 def _others(view: View, chosen: Arm) -> list[str]:
-    """Return the results of the other measured settings."""
     others = [
         f"{_written(arm.settings, view.loader)} {times(arm.speedup)}"
         for arm in arms(view.session)
         if arm.rung != chosen.rung and arm.speedup is not None
     ]
-    if not others:
-        return []
-    return [f"measured beside it: {listed(others)}"]
+    return [f"also measured: {listed(others)}"] if others else []
 
 
 def _keeping(view: View, arm: Arm) -> list[str]:
@@ -136,6 +133,6 @@ def _keeping(view: View, arm: Arm) -> list[str]:
     if each <= GATE * 1000.0 / after.value:
         return []
     return [
-        f"its workers take {number(startup)} s to a first batch, {number(each)} ms for each of the {loader.length} "
-        "steps of an epoch, unless they persist (computed: no window includes this time)"
+        f"its workers take {number(startup)} s until the first batch, {number(each)} ms per step in an epoch of "
+        f"{loader.length} steps, unless they persist (computed: no window includes this time)"
     ]

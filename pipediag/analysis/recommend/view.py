@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence, Sized
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from ...session import BatchFacts, Inside, Leaf, Link, Loader, Place, Session
+from ...session import BatchFacts, Inside, Leaf, Loader, Session
 from ..diagnosis import Recommendation, Stage, Verdict
 from ..intervals import Interval
 from ..ladder import LadderView
@@ -20,11 +20,14 @@ from ..work import Work
 class View:
     """One run, as every rule sees it; ``costs`` are the stages of the input pipeline, costliest first."""
 
-    session: Session
     ladder: LadderView
     costs: list[Stage]
     verdict: Verdict
     whatif: WhatIf
+
+    @property
+    def session(self) -> Session:
+        return self.ladder.session
 
     @property
     def loader(self) -> Loader:
@@ -50,14 +53,7 @@ class View:
 
     @property
     def device(self) -> str:
-        """The device's name in code."""
-        return str(self.session.device.get("type", "cpu"))
-
-    @property
-    def cores(self) -> float | None:
-        """Number of cores that the script may use; None if unknown."""
-        cores = self.session.environment.get("cores")
-        return float(cores) if cores else None
+        return self.session.device_type
 
     @property
     def seen(self) -> dict[str, float]:
@@ -95,27 +91,18 @@ class View:
         ``change`` may also be the speedup itself, or None if it cannot be predicted. ``startup_ms`` is the part of
         an epoch's start, for each step, that the speedup includes.
         """
-        workers, same_machine = None, True
-        if isinstance(change, Change):
-            predicted: Interval | None = self.whatif.faster(change)
-            workers = self.whatif.workers_needed(change) if measured is None else None
-            same_machine = change.cores is None
-        else:
-            predicted = change
+        predicted = self.whatif.faster(change) if isinstance(change, Change) else change
         made = Recommendation(id, title, stage, predicted, measured, list(evidence), how, risk)
-        if made.gain is not None:
-            made.savings = savings(
-                made.gain,
-                self.whatif.base,
-                self.loader.length,
-                startup_ms=startup_ms,
-                workers=workers,
-                same_machine=same_machine,
-            )
-        return made
+        if made.gain is None:
+            return made
+        model = change if isinstance(change, Change) else Change()
+        workers = self.whatif.workers_needed(model) if measured is None else None
+        here, base, length = model.cores is None, self.whatif.base, self.loader.length
+        saved = savings(made.gain, base, length, startup_ms=startup_ms, workers=workers, same_machine=here)
+        return replace(made, savings=saved)
 
 
-#: Note on a prediction for which only a bound is known.
+#: Note for a prediction from :func:`half_at_best`.
 HALVED = "the prediction assumes that half of it is saved, its upper end all of it"
 
 
@@ -126,12 +113,8 @@ def bytes_text(nbytes: float) -> str:
     return f"{nbytes:.0f} B"
 
 
-def named(one: Link | Place) -> str:
-    return f"{one.name} ({one.where})" if one.where else one.name
-
-
 def s(subjects: Sized) -> str:
-    """Return the verb ending for the number of subjects: A take-s, A and B take."""
+    """Return the ending of the verb: "s" for a single subject."""
     return "s" if len(subjects) == 1 else ""
 
 
@@ -147,7 +130,7 @@ def leaf_text(leaf: Leaf) -> str:
 
 
 def half_at_best(saved: Interval) -> Interval:
-    """Return the prediction for a saving of which only the upper end is known; say so with :data:`HALVED`."""
+    """Return the prediction for a saving with a known upper bound only; :data:`HALVED` says so."""
     return Interval(saved.value / 2, 0.0, saved.high)
 
 

@@ -17,13 +17,13 @@ from ..whatif import Change, WhatIf
 from .tried import RISKS, found_best, judged, predicted_only
 from .view import HALVED, View
 
-#: Share of their time that workers are blocked above which CPU time is not their limit.
+#: CPU time does not limit workers that are blocked for more than this share of their time.
 _BLOCKED = 0.3
 
 
 def more_workers(view: View) -> Recommendation | None:
     """Recommend more workers, if cores are free for them."""
-    work, cores, model = view.work, view.cores, view.whatif
+    work, cores, model = view.work, view.session.cores, view.whatif
     wanted = model.workers_wanted()
     if work is None or cores is None or wanted is None or wanted <= model.workers or not model.waits:
         return None
@@ -59,13 +59,13 @@ def prefetch(view: View) -> Recommendation | None:
     alone, base = view.ladder.ms("supply").value, model.base
     steady = max(model.loop + model.lost.value, alone)
     stalled, now = view.seen.get("stalled_ms", 0.0), loader.prefetch_factor or 2
-    beside = " with the workers beside it" if model.lost.value > 0 else ""
+    beside = " while workers run" if model.lost.value > 0 else ""
     evidence = [
-        f"the loop by itself takes {number(model.loop + model.lost.value)} ms a step{beside} and the loader by itself "
+        f"the loop alone takes {number(model.loop + model.lost.value)} ms a step{beside} and the loader alone "
         f"{number(alone)} ms a batch, but together they take {number(base)} ms"
     ]
     if stalled > 0:
-        evidence.append(f"{number(stalled)} ms of each step go into a wait for one batch while later ones are ready")
+        evidence.append(f"the loop waits {number(stalled)} ms of each step for one batch while later ones are ready")
     tail = view.session.tail
     if tail is not None and tail.p50_ms > 0:
         evidence.append(
@@ -79,7 +79,7 @@ def prefetch(view: View) -> Recommendation | None:
         model.speedup(base, Interval(best, steady, base)),
         [
             *evidence,
-            "predicted for a queue that is never empty; the lower end is for one that changes nothing",
+            "the prediction assumes a queue that is never empty, its lower end one that changes nothing",
             *predicted_only(view, "prefetch-factor"),
         ],
         f"prefetch_factor={2 * now} {view.in_the_loader}; in_order=False lets ready batches go before a slow one",
@@ -90,7 +90,7 @@ def prefetch(view: View) -> Recommendation | None:
 def irregular(ladder: LadderView, model: WhatIf) -> bool:
     """Return whether batches arrive irregularly: loop and loader are fast enough alone, but slower together.
 
-    False if all cores are in use, since then the two may compete for cores.
+    With all cores in use that is not known, since the two may compete for them.
     """
     if not model.workers or not ladder.has("supply") or full(ladder, "baseline"):
         return False
@@ -117,13 +117,13 @@ def persistent_workers(view: View) -> Recommendation | None:
 
     evidence = [
         f"every epoch of {length} batches begins with {number(middle.seconds)} s until the first batch: {number(each)} "
-        f"ms for each step, beside {number(base)} ms of the step itself"
+        f"ms per step, in addition to {number(base)} ms for the step itself"
     ]
     if middle.ready:
         evidence.append(f"the workers take {number(middle.ready)} s of that to get ready")
     ends = [one.shutdown for one in paid if one.shutdown > 0]
     if ends:
-        evidence.append(f"ending the workers of the epoch before takes {number(statistics.median(ends))} s more")
+        evidence.append(f"ending the previous epoch's workers takes another {number(statistics.median(ends))} s")
     evidence.append("computed from these times, not tried: no steady window includes the time between epochs")
     return view.made(
         "persistent-workers",
@@ -158,7 +158,7 @@ def threads(view: View) -> Recommendation | None:
         how = f"torch.set_num_threads({own}) or OMP_NUM_THREADS={own} in the training process"
     return view.made(
         "threads",
-        "Fewer threads than cores",
+        "Run no more threads than cores",
         "contention",
         Change(
             loop=Interval(model.lost.value / 2, 0.0, model.lost.high), supply=Interval(1 - queued / 2, 1 - queued, 1.0)
@@ -182,7 +182,7 @@ def fewer_workers(view: View) -> Recommendation | None:
         "fewer-workers",
         f"num_workers={enough} instead of {model.workers}",
         "contention",
-        # Contention falls with their number, or stays, since as many batches are made as before.
+        # At best contention falls with their number; at worst it stays, since as many batches are made as before.
         Change(workers=enough, loop=Interval(-gone / 2, -gone, 0.0)),
         [
             _in_the_way(view),
@@ -202,7 +202,7 @@ def _in_the_way(view: View) -> str:
 
 def more_cores(view: View) -> Recommendation | None:
     """Recommend a machine with more cores per device, if no number of workers suffices on this one."""
-    work, cores, model = view.work, view.cores, view.whatif
+    work, cores, model = view.work, view.session.cores, view.whatif
     wanted = model.cores_wanted()
     if view.on_cpu or work is None or cores is None or wanted is None:
         return None
@@ -219,9 +219,9 @@ def more_cores(view: View) -> Recommendation | None:
         Change(workers=workers, cores=float(needed)),
         [
             f"a batch takes the workers {number(work.cpu)} ms of CPU time and the loop can take one every {loop} ms: "
-            f"{each} cores, beside {number(model.taken)} for the training process and others"
+            f"{each} cores, in addition to {number(model.taken)} for the training process and others"
         ],
         f"an instance with at least {needed} cores for each device and num_workers={workers} {view.in_the_loader}; "
-        "or less for the workers to do",
+        "or less work for the workers",
         "predicted for cores of the same speed",
     )

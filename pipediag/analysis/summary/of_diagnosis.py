@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import os
 import shlex
-from collections.abc import Iterable
 from dataclasses import replace
 
 from ...session import CACHED, HANDED_OVER, LOADED_ONCE, Place, Session
 from ..diagnosis import Diagnosis, Recommendation, Stage
-from ..intervals import Interval
+from ..intervals import Interval, exactly
 from ..remedy import Outcome, best, commands_to_keep, outcomes, remedy_of
 from ..sentences import counted, few_of, job, number, percent, span
 from ..thresholds import GATE
@@ -18,7 +17,7 @@ from ..waterfall import OF_THE_WORKERS, ranked
 from .parts import Action, Rate, StageCost, Summary, Tone
 from .words import STAGES, file, is_library, short, shortened, shorter_paths
 
-#: Most stages, actions and notes that are named.
+#: Largest numbers of stages, actions and notes shown.
 _CAUSES, ACTIONS, _NOTES = 4, 3, 2
 #: Warnings that a reader must know before anything else, the most important first.
 _FIRST = (
@@ -35,16 +34,16 @@ _FIRST = (
 
 
 def of_diagnosis(diagnosis: Diagnosis) -> Summary:
-    """Sum up a diagnosis."""
     pieces = _with_startup(diagnosis)
     causes = [piece for piece in pieces if _certain(diagnosis, piece)][:_CAUSES]
     careful, notes = _careful(diagnosis)
-    answered = replace(answer(diagnosis), subject=_subject(diagnosis.session), rates=_rates(diagnosis))
     return replace(
-        answered,
+        answer(diagnosis),
+        subject=_subject(diagnosis.session),
+        rates=_rates(diagnosis),
         holding=diagnosis.straggler.sentence if diagnosis.straggler else "",
         basis=_basis(diagnosis, causes),
-        causes=[_cause(diagnosis.session, piece) for piece in causes],
+        causes=[StageCost(_name(p), p.ms.value, p.share, _place(diagnosis.session, p)) for p in causes],
         rest=_rest(diagnosis, [piece for piece in pieces if piece not in causes]),
         actions=_actions(diagnosis),
         nothing_to_gain=diagnosis.nothing_to_gain,
@@ -74,7 +73,7 @@ def answer(diagnosis: Diagnosis) -> Summary:
 
 
 def _starved(diagnosis: Diagnosis) -> Interval | None:
-    """Return the share of a step that the input costs, with the starts of epochs where they are the verdict."""
+    """Return the share of a step that the input costs, starts of epochs included if they are the verdict."""
     starved = diagnosis.verdict.starved
     if starved is None or diagnosis.verdict.bottleneck != "startup":
         return starved
@@ -85,9 +84,7 @@ def _starved(diagnosis: Diagnosis) -> Interval | None:
 def _certainty(diagnosis: Diagnosis) -> str:
     if diagnosis.verdict.level != OBSERVED:
         return "certain"
-    session = diagnosis.session
-    steps = sum(one.steps for one in session.observed) or sum(window.steps for window in session.windows)
-    return f"seen in {counted(steps, 'step')} only"
+    return f"seen in {counted(diagnosis.session.steps_seen, 'step')} only"
 
 
 def _subject(session: Session) -> str:
@@ -98,12 +95,13 @@ def _subject(session: Session) -> str:
 
 
 def _script(session: Session) -> str:
-    """Return the name of the script or module; for a job's ranks that of the script that they run, if it is clear."""
+    """Return the name of the script or module; behind a launcher, that of the script that the ranks run, if clear."""
     argv = session.script.argv
     if not argv:
         return session.script.line
-    started = [word for word in argv[1:] if word.endswith(".py")] if session.ranks else []
-    name = started[0] if started and not argv[0].endswith(".py") else argv[argv[0] == "-m" and len(argv) > 1]
+    name = argv[1] if argv[0] == "-m" and len(argv) > 1 else argv[0]
+    if session.ranks and not argv[0].endswith(".py"):
+        name = next((word for word in argv[1:] if word.endswith(".py")), name)
     return os.path.basename(name)
 
 
@@ -137,13 +135,13 @@ def _rates(diagnosis: Diagnosis) -> list[Rate]:
 
 
 def _with_startup(diagnosis: Diagnosis) -> list[Stage]:
-    """Return the pieces of the input's cost, the most expensive first; an epoch's start is one if it is the verdict."""
+    """Return the pieces of the input's cost, costliest first; an epoch's start is one if it is the verdict."""
     pieces = [piece for piece in diagnosis.waterfall if piece.stage != "compute"]
     start = startup_ms(diagnosis.session) if diagnosis.verdict.bottleneck == "startup" else None
     if start:
         whole = diagnosis.ladder.ms("baseline").value + start
         pieces = [replace(piece, share=piece.ms.value / whole) for piece in pieces]
-        pieces.append(Stage("startup", Interval(start, start, start), start / whole, diagnosis.verdict.culprit))
+        pieces.append(Stage("startup", exactly(start), start / whole, diagnosis.verdict.culprit))
     return ranked(pieces)
 
 
@@ -154,10 +152,6 @@ def _certain(diagnosis: Diagnosis, piece: Stage) -> bool:
     return piece.share >= GATE and piece.ms.low > 0
 
 
-def _cause(session: Session, piece: Stage) -> StageCost:
-    return StageCost(_name(piece), piece.ms.value, piece.share, _place(session, piece))
-
-
 def _name(piece: Stage) -> str:
     if piece.stage == "load" and "transform" in piece.covers:
         return "loading and transforms"
@@ -165,14 +159,14 @@ def _name(piece: Stage) -> str:
 
 
 def _place(session: Session, piece: Stage) -> str:
-    """Return the user's line for a piece: that of the loader if its own code is a library's."""
+    """Return the user's line for a piece: the loader's line if the piece's own code is in a library."""
     where = (piece.culprit or Place("")).where
     loader = session.loader.where if session.loader is not None else ""
     return short(session, loader if is_library(session, where) or not where else where)
 
 
 def _rest(diagnosis: Diagnosis, pieces: list[Stage]) -> str:
-    """Return the model's own step, and the pieces that are not named, in one line."""
+    """Return the model's own step and the remaining pieces in one line."""
     compute = next((piece for piece in diagnosis.waterfall if piece.stage == "compute"), None)
     parts = []
     if compute is not None and diagnosis.ladder.intervened:
@@ -184,9 +178,8 @@ def _rest(diagnosis: Diagnosis, pieces: list[Stage]) -> str:
     return ", ".join(parts)
 
 
-def _basis(diagnosis: Diagnosis, causes: Iterable[Stage]) -> str:
-    """Return how the causes are known; empty if none is named."""
-    causes = list(causes)
+def _basis(diagnosis: Diagnosis, causes: list[Stage]) -> str:
+    """Return how the causes are known; empty if there are none."""
     if not causes:
         return ""
     if not any(piece.stage in OF_THE_WORKERS for piece in causes):
@@ -201,23 +194,16 @@ def _basis(diagnosis: Diagnosis, causes: Iterable[Stage]) -> str:
 
 
 def _actions(diagnosis: Diagnosis) -> list[Action]:
-    """Return what pays as measured, then what is recommended: at most three."""
-    session = diagnosis.session
-    kept = best(session)
+    """Return the remedy that pays as measured, then the recommendations with a gain above the gate or unknown."""
+    session, kept = diagnosis.session, best(diagnosis.session)
     found = [_keep(session, kept)] if kept is not None and kept.applied else []
-    covered = {"offload"} if found else set()
-    worth = [one for one in diagnosis.recommendations if one.id not in covered and _worth(one)]
+    worth = [one for one in diagnosis.recommendations if one.gain is None or one.gain.value >= 1 + GATE]
     worth.sort(key=lambda one: one.id == "more-cores")  # last: it costs money
-    return [*found, *(advice(session, one) for one in worth)][:ACTIONS]
-
-
-def _worth(one: Recommendation) -> bool:
-    """Return whether a change gains more than the gate, or its gain is unknown."""
-    return one.gain is None or one.gain.value >= 1 + GATE
+    return [*found, *(advice(session, one) for one in worth if not found or one.id != "offload")][:ACTIONS]
 
 
 def _keep(session: Session, kept: Outcome) -> Action:
-    """Return the command that runs the script under the remedy that pays."""
+    """Return the action that keeps a remedy that pays."""
     remedy = remedy_of(session, kept.rung)
     assert remedy is not None and kept.speedup is not None, "it pays"
     if kept.rung == LOADED_ONCE:
@@ -225,7 +211,7 @@ def _keep(session: Session, kept: Outcome) -> Action:
     elif kept.rung == HANDED_OVER:
         title = "Hand batches over through re-used page-locked memory"
     else:
-        title = f"Move {few_of([place.name for place in remedy.moved])} to the device"
+        title = f"Move {few_of([place.name for place in remedy.moved]) or 'transforms'} to the device"
     proof = remedy.proof
     equal = proof is not None and proof.passed and not any(one.largest for one in proof.apart) and not proof.elsewhere
     pixels = ", pixels equal" if remedy.moved and equal else ""
@@ -234,7 +220,7 @@ def _keep(session: Session, kept: Outcome) -> Action:
 
 
 def advice(session: Session, one: Recommendation) -> Action:
-    """Return what a recommendation asks for."""
+    """Return a recommendation as an action."""
     gain = f"{number(one.gain.value)}x {'measured' if one.measured else 'predicted'}" if one.gain else ""
     argv = session.script.argv
     if one.id == "offload" and one.measured is None and argv and not outcomes(session):
@@ -254,13 +240,10 @@ def advice(session: Session, one: Recommendation) -> Action:
 
 
 def _careful(diagnosis: Diagnosis) -> tuple[list[str], int]:
-    """Return what to know before trusting this, and how many more notes there are."""
-    lines = _ran(diagnosis.session)
+    """Return what to know before trusting the result, and the number of further notes."""
     warnings = [one for one in diagnosis.warnings if one.code != "wrote-files"]
-    rank = {code: number for number, code in enumerate(_FIRST)}
-    urgent = sorted((one for one in warnings if one.code in rank), key=lambda one: rank[one.code])[:_NOTES]
-    lines += [one.message for one in urgent]
-    return lines, len(warnings) - len(urgent)
+    urgent = sorted((one for one in warnings if one.code in _FIRST), key=lambda one: _FIRST.index(one.code))[:_NOTES]
+    return [*_ran(diagnosis.session), *(one.message for one in urgent)], len(warnings) - len(urgent)
 
 
 def _ran(session: Session) -> list[str]:

@@ -1,4 +1,4 @@
-"""Define the parts of a summary: what one screen says of a result."""
+"""Define the parts of a summary, which says on one screen what a result means."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class StageCost:
 
 @dataclass(frozen=True)
 class Action:
-    """What to do: a line, its gain with how it is known, and the commands or lines of code that do it."""
+    """What to do: a title, the gain and how it is known, and the commands or lines of code that do it."""
 
     title: str
     gain: str = ""
@@ -29,7 +29,7 @@ class Action:
 
 @dataclass(frozen=True)
 class Rate:
-    """Steps per second in one case, and what must be known about the figure."""
+    """Steps per second in one case, and a note about the figure."""
 
     name: str
     steps_per_s: float
@@ -38,7 +38,7 @@ class Rate:
 
 @dataclass(frozen=True)
 class Summary:
-    """The answer in parts; each format decides how they look.
+    """The answer in parts; each report format decides how they look.
 
     Attributes:
         headline: the answer.
@@ -47,7 +47,7 @@ class Summary:
         tone: good, doubtful or bad.
         subject: what was measured.
         rates: the rates to compare: now and possible, or before and after.
-        holding: the rank that holds a distributed job; empty if none is known to.
+        holding: the rank that holds up a distributed job, in a sentence; empty if none is known.
         basis: how it is known where the time goes.
         causes: the stages that certainly cost time, the most expensive first.
         rest: the other stages in one line; empty if there are none.

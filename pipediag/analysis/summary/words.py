@@ -26,7 +26,7 @@ def short(session: Session, where: str) -> str:
 
 
 def is_library(session: Session, where: str) -> bool:
-    """Return whether a place is in an installed package that the script is no part of."""
+    """Return whether a place is in an installed package other than the script's own."""
     return "site-packages" in where and not _in_the_scripts_folder(session, where)
 
 
@@ -45,13 +45,12 @@ def _in_the_scripts_folder(session: Session, where: str) -> str:
 
 
 def shorter_paths(session: Session, text: str) -> str:
-    """Shorten the places in a text."""
     words = text.split(" ")
     return " ".join(short(session, word) if os.sep in word and ":" in word else word for word in words)
 
 
 def shortened(session: Session, command: str) -> str:
-    """Return a command with the script's own arguments, if there are any, as an ellipsis."""
+    """Return a command with the script's own arguments as an ellipsis."""
     argv = session.script.argv
     tail = shlex.join(argv)
     if not argv or not command.endswith(tail):

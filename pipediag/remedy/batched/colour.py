@@ -2,8 +2,8 @@
 
 Images are ``(N, C, H, W)``, uint8 or floating; a parameter is a float64 tensor ``(N,)`` on the same device, with one
 value for each sample. For each sample, a function gives the result of the torchvision v2 kernel that it names, by the
-same formulas. Ranges of parameters are not checked here, because that would wait for the device; they are checked where
-they are drawn. Results are always new tensors, even if nothing changes.
+same formulas. The ranges of parameters are checked where they are drawn: a check here would wait for the device.
+Results are always new tensors, even if nothing changes.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from .pointwise import add_scaled_, float_dtype, per_sample, scaled, to_dtype, to_range
+from .pointwise import add_scaled_, float_dtype, has_colour, largest, per_sample, scaled, to_dtype, to_range
 
 _BINS = 256
 
@@ -22,22 +22,23 @@ def adjust_brightness(x: Tensor, factor: Tensor) -> Tensor:
     Raises:
         TypeError: ``x`` has neither 1 nor 3 channels.
     """
-    _has_colour(x)
+    has_colour(x)  # raises for other channels
     return to_range(scaled(x, factor), x.dtype)
 
 
 def adjust_contrast(x: Tensor, factor: Tensor) -> Tensor:
     """Blend each image with its own mean grey, as ``adjust_contrast_image``.
 
-    Equal up to the rounding of the mean, which is exact for uint8 images of up to 65 793 pixels. Results for these are
-    bit-equal, except that torch itself may round the last 15 values of an image differently, which truncation can turn
-    into another level.
+    Equal up to the rounding of the mean. The mean of a uint8 image of up to 65 793 pixels is exact, and such an image
+    is bit-equal, except that torch itself may round its last 15 values differently, which truncation can turn into
+    another level.
 
     Raises:
         TypeError: ``x`` has neither 1 nor 3 channels.
     """
-    grey = _grey(x) if _has_colour(x) else x
-    total = grey.sum(dim=(1, 2, 3), keepdim=True, dtype=_accumulator(grey))
+    grey = _grey(x) if has_colour(x) else x
+    accumulator = torch.float64 if x.dtype == torch.float64 else torch.float32
+    total = grey.sum(dim=(1, 2, 3), keepdim=True, dtype=accumulator)
     # Divide by a tensor: CUDA divides by a Python number as a multiplication by its reciprocal, which rounds twice.
     mean = total.div_(torch.full_like(total, x.shape[-2] * x.shape[-1]))
     return _blend(x, mean.to(float_dtype(x)), factor)
@@ -49,18 +50,18 @@ def adjust_saturation(x: Tensor, factor: Tensor) -> Tensor:
     Raises:
         TypeError: ``x`` has neither 1 nor 3 channels.
     """
-    return _blend(x, _grey(x), factor) if _has_colour(x) else x.clone()
+    return _blend(x, _grey(x), factor) if has_colour(x) else x.clone()
 
 
 def adjust_hue(x: Tensor, factor: Tensor) -> Tensor:
-    """Turn the hue by ``factor`` of a full circle, as ``adjust_hue_image``, computed in float32. Bit-equal.
+    """Turn the hue by ``factor`` of a full circle in float32, as ``adjust_hue_image``. Bit-equal.
 
     Images with 1 channel do not change.
 
     Raises:
         TypeError: ``x`` has neither 1 nor 3 channels.
     """
-    if not _has_colour(x):
+    if not has_colour(x):
         return x.clone()
     hue, saturation, value = _hsv(to_dtype(x, torch.float32, scale=True))
     hue.add_(per_sample(factor, torch.float32)).remainder_(1.0)
@@ -70,7 +71,7 @@ def adjust_hue(x: Tensor, factor: Tensor) -> Tensor:
 def adjust_gamma(x: Tensor, gamma: Tensor, *, gain: float) -> Tensor:
     """Compute ``gain * x ** gamma`` on the range [0, 1], as ``adjust_gamma_image``.
 
-    Equal up to the last bits of the power function, which differ between devices and, on the CPU, even between the
+    Equal up to the last bits of the power function. They differ between devices and, on the CPU, even between the
     pixels of one image.
     """
     base = to_dtype(x, float_dtype(x), scale=True)
@@ -110,7 +111,7 @@ def grayscale(x: Tensor, *, channels: int) -> Tensor:
     Raises:
         TypeError: ``x`` has neither 1 nor 3 channels.
     """
-    grey = _luminance(x).to(x.dtype) if _has_colour(x) else x
+    grey = _luminance(x).to(x.dtype) if has_colour(x) else x
     return grey if channels == 1 and grey is not x else grey.repeat(1, channels, 1, 1)
 
 
@@ -120,10 +121,10 @@ def autocontrast(x: Tensor) -> Tensor:
     Raises:
         TypeError: ``x`` has neither 1 nor 3 channels.
     """
-    _has_colour(x)
+    has_colour(x)  # raises for other channels
     low, high = (extreme[:, :, None, None].to(float_dtype(x)) for extreme in torch.aminmax(x.flatten(2), dim=2))
     flat = low == high
-    span = high.sub_(low).mul_(1.0 / _largest(x)).masked_fill_(flat, 1)
+    span = high.sub_(low).mul_(1.0 / largest(x.dtype)).masked_fill_(flat, 1)
     return to_range(x.sub(low.masked_fill_(flat, 0)).div_(span), x.dtype)
 
 
@@ -154,21 +155,6 @@ def permute_channels(x: Tensor, permutation: Tensor) -> Tensor:
     return x.gather(1, permutation.long()[:, :, None, None].expand_as(x))
 
 
-def _has_colour(x: Tensor) -> bool:
-    channels = x.shape[1]
-    if channels not in (1, 3):
-        raise TypeError(f"images with {channels} channels, where 1 or 3 are possible")
-    return bool(channels == 3)
-
-
-def _largest(x: Tensor) -> int:
-    return 1 if x.is_floating_point() else 255
-
-
-def _accumulator(x: Tensor) -> torch.dtype:
-    return torch.float64 if x.dtype == torch.float64 else torch.float32
-
-
 def _luminance(x: Tensor) -> Tensor:
     """Return grey values ``(N, 1, H, W)`` with the weights of ITU-R 601, in :func:`float_dtype`."""
     red, green, blue = x.unbind(1)
@@ -186,8 +172,10 @@ def _blend(x: Tensor, other: Tensor, factor: Tensor) -> Tensor:
 
 
 def _hsv(rgb: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Return hue, saturation and value, each ``(N, 1, H, W)``, by Pillow's formulas; a grey pixel has hue and
-    saturation 0."""
+    """Return hue, saturation and value, each ``(N, 1, H, W)``; a grey pixel has hue and saturation 0.
+
+    Formula: Pillow's ``Convert.c``, in the order of torchvision's ``_rgb_to_hsv``.
+    """
     low, high = torch.aminmax(rgb, dim=1, keepdim=True)
     chroma = high - low
     is_grey = chroma == 0
@@ -201,8 +189,11 @@ def _hsv(rgb: Tensor) -> tuple[Tensor, Tensor, Tensor]:
 
 
 def _rgb(hue: Tensor, saturation: Tensor, value: Tensor) -> Tensor:
-    """Invert :func:`_hsv`. Over the six sectors of the hue circle a channel is high in two sectors, falls, is low in
-    two, and rises; the channels are offset by two sectors."""
+    """Invert :func:`_hsv`.
+
+    Over the six sectors of the hue circle, a channel is high in two sectors, falls in one, is low in two and rises in
+    one; the channels are two sectors apart.
+    """
     sector = hue.mul_(6)
     progress = sector.frac()
     # Numbered so that each channel is high in sectors 0 and 1, falls in 2, is low in 3 and 4, and rises in 5.
@@ -218,7 +209,10 @@ def _rgb(hue: Tensor, saturation: Tensor, value: Tensor) -> Tensor:
 
 
 def equalizing(histogram: Tensor, pixels: int) -> Tensor:
-    """Return look-up tables (..., 256) of uint8 for histograms (..., 256) of ``pixels`` pixels each."""
+    """Return look-up tables ``(..., 256)`` in uint8 for histograms ``(..., 256)`` of ``pixels`` pixels each.
+
+    Formula: Pillow's ``ImageOps.equalize``.
+    """
     cumulative = histogram.cumsum(-1)
     brightest = histogram.gather(-1, cumulative.argmax(-1, keepdim=True))
     step = (pixels - brightest) // (_BINS - 1)

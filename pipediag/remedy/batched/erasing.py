@@ -26,7 +26,7 @@ def erase(x: Tensor, top: Tensor, left: Tensor, height: Tensor, width: Tensor, v
 def erase_packed(
     x: Tensor, top: Tensor, left: Tensor, height: Tensor, width: Tensor, values: Tensor, offsets: Tensor
 ) -> Tensor:
-    """Fill boxes with drawn values, one for each pixel. Only the pixels inside the boxes are written.
+    """Fill boxes with drawn values, one for each pixel and channel.
 
     Args:
         x: images ``(N, C, H, W)`` of any dtype.

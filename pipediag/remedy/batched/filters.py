@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as nn
 
-from .pointwise import Parameter, add_scaled_, float_dtype, scaled, to_range
+from .pointwise import add_scaled_, float_dtype, has_colour, largest, scaled, to_range
 
 
 def gaussian_blur(x: Tensor, sigma: Tensor, *, kernel_size: tuple[int, int]) -> Tensor:
@@ -19,12 +19,12 @@ def gaussian_blur(x: Tensor, sigma: Tensor, *, kernel_size: tuple[int, int]) -> 
 
     torchvision convolves once with the outer product of two kernels. Here the two are applied in sequence, which takes
     ``kx + ky`` instead of ``kx * ky`` multiplications per pixel and rounds differently. No order of the sum would be
-    exact everywhere: the CPU's library chooses its own, by processor, channels and size of the kernel.
+    bit-equal everywhere: the CPU's library chooses its own by processor, channels and kernel size.
 
     Args:
         x: images whose sides are longer than half the kernel, since borders are mirrored.
-        sigma: ``(N, 2)`` standard deviations, of x and of y, float64.
-        kernel_size: of x and of y, both odd.
+        sigma: ``(N, 2)`` standard deviations along x and y, in pixels, float64.
+        kernel_size: along x and y, both odd.
 
     Raises:
         RuntimeError: an image is too small for the kernel.
@@ -52,8 +52,7 @@ def adjust_sharpness(x: Tensor, factor: Tensor) -> Tensor:
     Raises:
         TypeError: ``x`` has neither 1 nor 3 channels.
     """
-    if x.shape[1] not in (1, 3):
-        raise TypeError(f"images with {x.shape[1]} channels, where 1 or 3 are possible")
+    has_colour(x)  # raises for other channels
     if min(x.shape[-2:]) <= 2:
         return x.clone()
     out = x.to(float_dtype(x), copy=True)
@@ -67,26 +66,27 @@ def adjust_sharpness(x: Tensor, factor: Tensor) -> Tensor:
     return to_range(out, x.dtype)
 
 
-def gaussian_noise(x: Tensor, noise: Tensor, sigma: Parameter, *, mean: Parameter = 0.0, clip: bool = True) -> Tensor:
-    """Add noise as ``gaussian_noise_image`` of torchvision v2, with the normal ``noise`` it would have drawn.
-    Bit-equal.
+def gaussian_noise(x: Tensor, noise: Tensor, *, sigma: float, mean: float, clip: bool) -> Tensor:
+    """Add noise as ``gaussian_noise_image`` of torchvision v2. Bit-equal.
 
     Args:
         x: images ``(N, C, H, W)``.
-        noise: shaped like ``x``; of its dtype, or float32 for uint8.
-        sigma: one for all samples, or ``(N,)`` in float64.
+        noise: the standard normal values that torchvision would draw, shaped like ``x``; of its dtype, or float32 for
+            uint8.
+        sigma: standard deviation for images in the range [0, 1]; it is multiplied by 255 for uint8.
         mean: likewise.
         clip: whether the result is clamped to the range of the dtype; without it, uint8 wraps around.
     """
-    if x.is_floating_point():
-        out = _shifted(scaled(noise, sigma), mean).add_(x)
-        return out.clamp_(0, 1) if clip else out
-    whole = _shifted(scaled(noise, sigma * 255), mean * 255).to(torch.int16).add_(x)
-    return (whole.clamp_(0, 255) if clip else whole).to(x.dtype)
+    levels = largest(x.dtype)
+    shift = scaled(noise, sigma * levels)
+    if mean:
+        shift.add_(mean * levels)
+    out = shift.add_(x) if x.is_floating_point() else shift.to(torch.int16).add_(x)
+    return to_range(out, x.dtype) if clip else out.to(x.dtype)
 
 
 def _gaussians(sigma: Tensor, sizes: tuple[int, int]) -> tuple[Tensor, Tensor]:
-    """Return kernels ``(N, size)`` along x and y for deviations ``(N, 2)``, computed together if of equal size."""
+    """Return kernels ``(N, size)`` along x and y for deviations ``(N, 2)``; equal sizes are computed together."""
     if sizes[0] == sizes[1]:
         along_x, along_y = _gaussian(sigma, sizes[0]).unbind(1)
         return along_x, along_y
@@ -94,8 +94,10 @@ def _gaussians(sigma: Tensor, sizes: tuple[int, int]) -> tuple[Tensor, Tensor]:
 
 
 def _gaussian(sigma: Tensor, size: int) -> Tensor:
-    """Return kernels ``(..., size)`` for deviations ``(...)`` in pixels. The limit contains the factor 2 of the
-    exponent, as its square root."""
+    """Return kernels ``(..., size)`` for deviations ``(...)`` in pixels.
+
+    Formula: ``_get_gaussian_kernel1d`` of torchvision. The steps are distances divided by the square root of 2.
+    """
     limit = (size - 1) / (2.0 * math.sqrt(2.0))
     steps = torch.linspace(-limit, limit, size, dtype=sigma.dtype, device=sigma.device)
     return (steps / sigma[..., None]).square_().neg_().softmax(-1)
@@ -107,9 +109,3 @@ def _convolved(planes: Tensor, kernel: Tensor, shape: tuple[int, int]) -> Tensor
     weight = kernel.repeat_interleave(groups // len(kernel), 0).view(groups, 1, *shape)
     with torch.autocast(planes.device.type, enabled=False):
         return nn.conv2d(planes, weight, groups=groups)
-
-
-def _shifted(out: Tensor, by: Parameter) -> Tensor:
-    if isinstance(by, Tensor):
-        return out.add_(by.to(out.dtype)[:, None, None, None])
-    return out.add_(by) if by else out

@@ -1,9 +1,9 @@
-"""Crop, flip and resize a whole batch, with a separate box for each sample.
+"""Crop and resize a whole batch, with a separate box for each sample.
 
 Each position along a resized axis is a short weighted sum of pixels. A *tap* is one summand: its index into the image
 and its weight. The taps of all samples are computed on the device; their number must be known on the host and follows
-from the largest box. Pixels are gathered and summed tap by tap instead of multiplied by matrices: this needs less
-memory and is independent of TF32.
+from the size of the images, which no box exceeds. Pixels are gathered and summed tap by tap instead of multiplied by
+matrices: this needs less memory and is independent of TF32.
 
 uint8 images are resampled on every device as ATen resamples them on the CPU
 (``aten/src/ATen/native/cpu/UpSampleKernel.cpp``): weights computed in float64 and rounded to fixed point, exact integer
@@ -27,12 +27,12 @@ from . import pillow as pillows
 
 Interpolation: TypeAlias = Literal["nearest", "nearest-exact", "bilinear", "bicubic", "box", "hamming", "lanczos"]
 
-_RADIUS = {"bilinear": 1, "bicubic": 2}
 _NEAREST = ("nearest", "nearest-exact")
 
-_MOST_FRACTION_BITS = 22
-_WEIGHT_LIMIT = 1 << 15  # fixed-point weights are int16
-_DIRECT_LIMIT = 128  # ATen computes nearest pixels differently if height + width of the result exceed this
+#: ATen computes nearest pixels differently if height + width of the result exceed this.
+DIRECT_LIMIT = 128
+#: Maximum number of fractional bits of ATen's fixed-point weights, and the limit of the weights, which are int16.
+MOST_FRACTION_BITS, WEIGHT_LIMIT = 22, 1 << 15
 
 
 @functools.cache
@@ -45,16 +45,6 @@ def uint8_in_fixed_point() -> bool:
     ramp = torch.arange(0, 250, 5, dtype=torch.uint8, device="cpu").view(1, 5, 10)
     native = F.interpolate(ramp[None], (3, 7), mode="bilinear", align_corners=False, antialias=True)
     return bool(torch.equal(resize_image(ramp, [3, 7], antialias=True), native[0]))
-
-
-def horizontal_flip(x: Tensor, where: Tensor) -> Tensor:
-    """Mirror images ``(N, C, H, W)`` of any dtype left to right if their entry in ``where`` ``(N,)`` is not zero."""
-    return torch.where((where != 0).view(-1, 1, 1, 1), x.flip(-1), x)
-
-
-def vertical_flip(x: Tensor, where: Tensor) -> Tensor:
-    """Mirror images ``(N, C, H, W)`` of any dtype top to bottom if their entry in ``where`` ``(N,)`` is not zero."""
-    return torch.where((where != 0).view(-1, 1, 1, 1), x.flip(-2), x)
 
 
 def crop(x: Tensor, top: Tensor, left: Tensor, *, height: int, width: int) -> Tensor:
@@ -71,7 +61,9 @@ def crop(x: Tensor, top: Tensor, left: Tensor, *, height: int, width: int) -> Te
     """
     rows = torch.arange(height, device=x.device) + top.to(torch.int64)[:, None]
     columns = torch.arange(width, device=x.device) + left.to(torch.int64)[:, None]
-    return _pick_or_zero(x, rows, columns)
+    near_rows, near_columns = rows.clamp(0, x.shape[2] - 1), columns.clamp(0, x.shape[3] - 1)
+    outside = (rows != near_rows)[:, None, :, None] | (columns != near_columns)[:, None, None, :]
+    return _pick(x, near_rows, near_columns).masked_fill_(outside, 0)
 
 
 def resized_crop(
@@ -83,8 +75,7 @@ def resized_crop(
     *,
     size: tuple[int, int],
     interpolation: Interpolation,
-    antialias: bool | None,
-    largest: tuple[int, int] | None = None,
+    antialias: bool,
     fixed_point: bool = True,
     pillow: pillows.Pass | None = None,
 ) -> Tensor:
@@ -94,14 +85,10 @@ def resized_crop(
 
     Args:
         x: images ``(N, C, H, W)`` of any strides.
-        top, left, height, width: of the boxes: ``(N,)``, whole numbers of any dtype. A box may extend beyond its image,
-            which is zero there.
+        top, left, height, width: of the boxes, which lie inside the images: ``(N,)``, whole numbers of any dtype.
         size: height and width of the result.
         interpolation: the filter.
-        antialias: whether the filter grows with the scale if the image shrinks; None means False, and the nearest modes
-            ignore it.
-        largest: height and width of the largest boxes, by default those of the images: boxes larger than their image
-            need it, and a smaller one saves time.
+        antialias: whether the filter grows with the scale if the image shrinks; the nearest modes ignore it.
         fixed_point: if False, uint8 images are resampled in float32 and rounded once.
         pillow: the pass that Pillow makes first, if uint8 images are resized as by Pillow, bit-equal, with any of its
             filters. ``antialias`` and ``fixed_point`` must be True then.
@@ -113,65 +100,21 @@ def resized_crop(
         ValueError: the interpolation is unknown.
         TypeError: ``x`` is boolean and the interpolation is not one of the nearest modes.
     """
-    _check(x, interpolation, pillow is not None)
+    known = (*_NEAREST, *(pillows.FILTERS if pillow else ("bilinear", "bicubic")))
+    if interpolation not in known:
+        raise ValueError(f"interpolation {interpolation!r} is not one of {known}")
     if interpolation in _NEAREST:
         if pillow:
             rows, columns = pillows.nearest_pixels(height, size[0]), pillows.nearest_pixels(width, size[1])
         else:
             rows, columns = _nearest_pixels(x, height, width, size, interpolation)
-        return _pick_or_zero(x, (rows + top[:, None]).to(torch.int64), (columns + left[:, None]).to(torch.int64))
-    filter = _Filter(interpolation, bool(antialias), _sum_dtype(x.dtype, fixed_point), pillow)
-    return _resample(x, (top, height), (left, width), size, largest or (x.shape[2], x.shape[3]), filter)
-
-
-def resize(
-    x: Tensor,
-    *,
-    size: tuple[int, int],
-    interpolation: Interpolation,
-    antialias: bool | None,
-    fixed_point: bool = True,
-) -> Tensor:
-    """Resize images of one size as ``resize_image`` of torchvision v2 on the CPU: bit-equal for uint8 and the nearest
-    modes.
-
-    Args:
-        x: images ``(N, C, H, W)`` of any strides.
-        size: height and width of the result.
-        interpolation: the filter.
-        antialias: as for :func:`resized_crop`.
-        fixed_point: as for :func:`resized_crop`.
-
-    Returns:
-        ``(N, C, *size)`` in the dtype of ``x``; ``x`` itself if it already has that size.
-
-    Raises:
-        ValueError: the interpolation is unknown.
-        TypeError: ``x`` is boolean and the interpolation is not one of the nearest modes.
-    """
-    _check(x, interpolation)
-    full = (x.shape[2], x.shape[3])
-    if size == full:
-        return x
-    sum_dtype = _sum_dtype(x.dtype, fixed_point)
-    if interpolation in _RADIUS and sum_dtype.is_floating_point:
-        real = x.to(sum_dtype)
-        resized = F.interpolate(real, size, mode=interpolation, align_corners=False, antialias=bool(antialias))
-        return _converted(resized, x.dtype)
-    origin, height, width = (torch.full((1,), edge, dtype=torch.float64, device=x.device) for edge in (0, *full))
-    if interpolation in _NEAREST:
-        rows, columns = _nearest_pixels(x, height, width, size, interpolation)
-        return _pick(x, rows.to(torch.int64), columns.to(torch.int64))
-    filter = _Filter(interpolation, bool(antialias), sum_dtype)
-    return _resample(x, (origin, height), (origin, width), size, full, filter)
-
-
-def _check(x: Tensor, interpolation: str, pillow: bool = False) -> None:
-    known = (*_NEAREST, *(pillows.FILTERS if pillow else _RADIUS))
-    if interpolation not in known:
-        raise ValueError(f"interpolation {interpolation!r} is not one of {known}")
-    if x.dtype == torch.bool and interpolation not in _NEAREST:
+        return _pick(x, (rows + top[:, None]).to(torch.int64), (columns + left[:, None]).to(torch.int64))
+    if x.dtype == torch.bool:
         raise TypeError("truth values are picked, not interpolated")
+    fixed_point = fixed_point and x.dtype == torch.uint8
+    real = torch.float64 if fixed_point or x.dtype == torch.float64 else torch.float32
+    filter = _Filter(interpolation, antialias, fixed_point, real, pillow)
+    return _resample(x, (top, height), (left, width), size, filter)
 
 
 def _scale(extent: Tensor, out: int) -> Tensor:
@@ -188,29 +131,22 @@ def _steps(count: int, like: Tensor) -> Tensor:
 
 
 def _pick(x: Tensor, rows: Tensor, columns: Tensor) -> Tensor:
-    """Return ``x[n, c, rows[n, i], columns[n, j]]``; indices with a first dimension of 1 apply to all samples."""
+    """Return ``x[n, c, rows[n, i], columns[n, j]]``."""
     samples = torch.arange(x.shape[0], device=x.device).view(-1, 1, 1, 1)
     channels = torch.arange(x.shape[1], device=x.device).view(-1, 1, 1)
     return x[samples, channels, rows[:, None, :, None], columns[:, None, None, :]]
 
 
-def _pick_or_zero(x: Tensor, rows: Tensor, columns: Tensor) -> Tensor:
-    """Pick as :func:`_pick`, with zeros for rows and columns outside the image."""
-    near_rows, near_columns = rows.clamp(0, x.shape[2] - 1), columns.clamp(0, x.shape[3] - 1)
-    outside = (rows != near_rows)[:, None, :, None] | (columns != near_columns)[:, None, None, :]
-    return _pick(x, near_rows, near_columns).masked_fill_(outside, 0)
-
-
 def _nearest_pixels(
     x: Tensor, height: Tensor, width: Tensor, size: tuple[int, int], interpolation: str
 ) -> tuple[Tensor, Tensor]:
-    """Return rows ``(M, size[0])`` and columns ``(M, size[1])``, counted from 0, of boxes ``height`` by ``width``
-    ``(M,)``.
+    """Return rows ``(N, size[0])`` and columns ``(N, size[1])``, counted from 0, of boxes ``height`` by ``width``
+    ``(N,)``.
 
     Positions exactly between two pixels are common, so every rounding matters. ATen has direct code, in float32, for
     small results, and general code, in the image's own precision, for others.
     """
-    direct = sum(size) <= _DIRECT_LIMIT
+    direct = sum(size) <= DIRECT_LIMIT
     real = torch.float64 if x.dtype == torch.float64 and not direct else torch.float32
 
     def pixels(extent: Tensor, out: int) -> Tensor:
@@ -231,63 +167,35 @@ def _nearest_pixels(
 # --- weighted sums of pixels
 
 
-def _sum_dtype(dtype: torch.dtype, fixed_point: bool) -> torch.dtype:
-    """Return the dtype in which pixels of ``dtype`` are weighted and summed; uint8 means fixed point."""
-    if dtype == torch.float64 or (dtype == torch.uint8 and fixed_point):
-        return dtype
-    return torch.float32
-
-
-def _converted(x: Tensor, dtype: torch.dtype) -> Tensor:
-    """Convert sums to pixels; only float32 sums of integers and half-precision images change."""
-    x = x.clamp_(0, 255) if dtype == torch.uint8 else x  # bicubic sums overshoot
-    return x.round_().to(dtype) if not dtype.is_floating_point else x.to(dtype)
-
-
 class _Filter(NamedTuple):
-    """Parameters of the weights other than the boxes; ``dtype`` is that of the sums, and uint8 means fixed point."""
+    """Parameters of the weights other than the boxes; weights are computed in the dtype ``real``."""
 
     interpolation: str
     antialias: bool
-    dtype: torch.dtype
-    pillow: pillows.Pass | None = None
+    fixed_point: bool
+    real: torch.dtype
+    pillow: pillows.Pass | None
 
     @property
     def radius(self) -> float:
         """Number of pixels that the filter extends to either side if it does not shrink the image."""
-        return pillows.FILTERS[self.interpolation].radius if self.pillow else _RADIUS[self.interpolation]
-
-    @property
-    def real(self) -> torch.dtype:
-        """Dtype in which weights are computed."""
-        return torch.float64 if self.fixed_point else self.dtype
-
-    @property
-    def fixed_point(self) -> bool:
-        return not self.dtype.is_floating_point
+        return pillows.FILTERS[self.interpolation].radius
 
     def taps(self, largest: int, out: int) -> int:
         """Return the maximum number of nonzero taps per position, for boxes of up to ``largest`` pixels."""
         return math.ceil(2 * self.radius * (max(1.0, largest / out) if self.antialias else 1))
 
     def weight(self, distance: Tensor) -> Tensor:
-        """Return the weight of a pixel at ``distance`` from the position: a triangle, or the cubic convolution of Keys
-        (1981)."""
-        if self.pillow:
-            return pillows.FILTERS[self.interpolation].weight(distance)
-        distance = distance.abs()
-        if self.interpolation == "bilinear":
-            return (1 - distance).clamp_(min=0)
-        a = -0.5 if self.antialias else -0.75
-        near = ((a + 2) * distance - (a + 3)) * distance * distance + 1
-        far = ((a * distance - 5 * a) * distance + 8 * a) * distance - 4 * a
-        return torch.where(distance < 1, near, far).masked_fill_(distance >= 2, 0)
+        """Return the weights of pixels at distances from the position. ATen's antialiasing filters are Pillow's."""
+        if self.interpolation == "bicubic" and not self.antialias:
+            return pillows.cubic(distance, -0.75)
+        return pillows.FILTERS[self.interpolation].weight(distance)
 
 
 class _Axis(NamedTuple):
-    """Taps along one axis for ``M`` boxes: indices into the image and weights, both ``(K, M, out)``.
+    """Taps along one axis for ``N`` boxes: indices into the image and weights, both ``(K, N, out)``.
 
-    Weights are floating, or int32 with ``fraction_bits`` ``(M,)`` fractional bits.
+    Weights are floating, or int32 with ``fraction_bits`` ``(N,)`` fractional bits.
     """
 
     index: Tensor
@@ -304,21 +212,25 @@ def _resample(
     vertical: tuple[Tensor, Tensor],
     horizontal: tuple[Tensor, Tensor],
     size: tuple[int, int],
-    largest: tuple[int, int],
     filter: _Filter,
 ) -> Tensor:
-    """Resize a box of each sample: origin and extent ``(M,)`` along either axis, with M the batch size or 1.
+    """Resize a box of each sample: origin and extent ``(N,)`` along either axis.
 
     The horizontal pass comes first, as in ATen, except where Pillow begins with the vertical one.
     """
-    rows, columns = _axes((x.shape[2], x.shape[3]), vertical, horizontal, size, largest, filter)
+    rows, columns = _axes((x.shape[2], x.shape[3]), vertical, horizontal, size, filter)
+    passes = [(rows, 2), (columns, 3)] if filter.pillow == "down" else [(columns, 3), (rows, 2)]
+    overshoots = filter.interpolation in ("bicubic", "lanczos")
     if filter.fixed_point:
-        overshoots = filter.interpolation in ("bicubic", "lanczos")
-        if filter.pillow == "down":
-            return _fixed_point_pass(_fixed_point_pass(x, rows, 2, overshoots), columns, 3, overshoots)
-        return _fixed_point_pass(_fixed_point_pass(x, columns, 3, overshoots), rows, 2, overshoots)
-    zero = torch.zeros((), dtype=filter.real, device=x.device)
-    return _converted(_weighted_sum(_weighted_sum(x.to(filter.real), columns, 3, zero), rows, 2, zero), x.dtype)
+        for axis, dim in passes:
+            x = _fixed_point_pass(x, axis, dim, overshoots)
+        return x
+    total, zero = x.to(filter.real), torch.zeros((), dtype=filter.real, device=x.device)
+    for axis, dim in passes:
+        total = _weighted_sum(total, axis, dim, zero)
+    if x.dtype == torch.uint8:
+        total.clamp_(0, 255)
+    return total.to(x.dtype) if x.is_floating_point() else total.round_().to(x.dtype)
 
 
 def _axes(
@@ -326,26 +238,20 @@ def _axes(
     vertical: tuple[Tensor, Tensor],
     horizontal: tuple[Tensor, Tensor],
     size: tuple[int, int],
-    largest: tuple[int, int],
     filter: _Filter,
 ) -> tuple[_Axis, _Axis]:
     """Return the vertical and the horizontal taps; for a square result, compute both at once in half the launches."""
-    taps = filter.taps(largest[0], size[0]), filter.taps(largest[1], size[1])
-    limits = torch.full_like(vertical[0], full[0] - 1), torch.full_like(horizontal[0], full[1] - 1)
+    taps = filter.taps(full[0], size[0]), filter.taps(full[1], size[1])
     if size[0] != size[1]:
-        return (
-            _axis(*vertical, limits[0], size[0], taps[0], filter),
-            _axis(*horizontal, limits[1], size[1], taps[1], filter),
-        )
-    pairs = zip((*vertical, limits[0]), (*horizontal, limits[1]), strict=True)
-    origin, extent, limit = (torch.cat(pair) for pair in pairs)
-    both = _axis(origin, extent, limit, size[0], max(taps), filter)
+        return _axis(*vertical, size[0], taps[0], filter), _axis(*horizontal, size[1], taps[1], filter)
+    origin, extent = (torch.cat(pair) for pair in zip(vertical, horizontal, strict=True))
+    both = _axis(origin, extent, size[0], max(taps), filter)
     boxes = len(vertical[0])
     return both.part(slice(boxes), taps[0]), both.part(slice(boxes, None), taps[1])
 
 
-def _axis(origin: Tensor, extent: Tensor, limit: Tensor, out: int, taps: int, filter: _Filter) -> _Axis:
-    """Return taps for boxes ``(M,)`` along one axis; pixels outside ``0..limit`` (``(M,)``) have weight 0."""
+def _axis(origin: Tensor, extent: Tensor, out: int, taps: int, filter: _Filter) -> _Axis:
+    """Return the taps of boxes ``(N,)`` along one axis."""
     extent = extent.to(filter.real)[:, None]
     position, weight = (_antialiased if filter.antialias else _interpolated)(extent, out, taps, filter)
     bits = None
@@ -353,16 +259,15 @@ def _axis(origin: Tensor, extent: Tensor, limit: Tensor, out: int, taps: int, fi
         weight, peak = (weight, weight.amax((0, 2))) if filter.antialias else _merged(position, weight)
         bits = torch.full_like(peak, pillows.FRACTION_BITS, dtype=torch.int64) if filter.pillow else _fitting_bits(peak)
         weight, bits = _to_fixed_point(weight, bits), bits.to(torch.int32)
-    index = position + origin[:, None]
-    near = torch.minimum(index.clamp(min=0), limit[:, None])
-    return _Axis(near.to(torch.int64), weight * (index == near), bits)
+    return _Axis((position + origin[:, None]).to(torch.int64), weight, bits)
 
 
 def _antialiased(extent: Tensor, out: int, taps: int, filter: _Filter) -> tuple[Tensor, Tensor]:
-    """Return positions in boxes of ``extent`` ``(M, 1)`` and weights, both ``(taps, M, out)``: a filter as wide as the
+    """Return positions in boxes of ``extent`` ``(N, 1)`` and weights, both ``(taps, N, out)``: a filter as wide as the
     scale.
 
-    The arithmetic is that of Pillow's ``precompute_coeffs``, which ATen follows.
+    The arithmetic is that of Pillow's ``precompute_coeffs``, which ATen follows. The last taps of a position may have
+    weight 0.
     """
     scale = _scale(extent, out)
     stretch = scale.clamp(min=1)
@@ -373,11 +278,11 @@ def _antialiased(extent: Tensor, out: int, taps: int, filter: _Filter) -> tuple[
     position = first + _steps(taps, extent).view(-1, 1, 1)
     weight = filter.weight((position - centre + 0.5) * stretch.reciprocal()).mul_(position < end)
     total = weight.sum(0)
-    return position, weight.div_(total.masked_fill_(total == 0, 1))
+    return torch.minimum(position, extent - 1), weight.div_(total.masked_fill_(total == 0, 1))
 
 
 def _interpolated(extent: Tensor, out: int, taps: int, filter: _Filter) -> tuple[Tensor, Tensor]:
-    """Return positions in boxes of ``extent`` ``(M, 1)`` and weights, both ``(taps, M, out)``: the pixels around each
+    """Return positions in boxes of ``extent`` ``(N, 1)`` and weights, both ``(taps, N, out)``: the pixels around each
     centre.
 
     A position outside the box moves to the nearest pixel in it. The roundings, with the integer part always taken in
@@ -395,7 +300,7 @@ def _interpolated(extent: Tensor, out: int, taps: int, filter: _Filter) -> tuple
 
 def _merged(position: Tensor, weight: Tensor) -> tuple[Tensor, Tensor]:
     """Add the weights of taps on one pixel into the last of them, so that they are rounded once; also return the peak
-    ``(M,)``.
+    ``(N,)``.
 
     ATen adds them one after the other and takes the peak over the intermediate sums as well.
     """
@@ -407,16 +312,16 @@ def _merged(position: Tensor, weight: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def _fitting_bits(peak: Tensor) -> Tensor:
-    """Return the most fractional bits ``(M,)`` for which ``peak`` ``(M,)`` fits an int16.
+    """Return the most fractional bits ``(N,)`` for which ``peak`` ``(N,)`` fits an int16.
 
     Formula: ATen's ``_compute_index_ranges_int16_weights``.
     """
-    bits = torch.arange(1, _MOST_FRACTION_BITS + 1, device=peak.device)
-    return ((peak[:, None] * _power_of_two(bits) + 0.5).floor_() < _WEIGHT_LIMIT).sum(1)
+    bits = torch.arange(1, MOST_FRACTION_BITS + 1, device=peak.device)
+    return ((peak[:, None] * _power_of_two(bits) + 0.5).floor_() < WEIGHT_LIMIT).sum(1)
 
 
 def _to_fixed_point(weight: Tensor, bits: Tensor) -> Tensor:
-    """Return weights ``(K, M, out)`` as int32 with fractional ``bits`` ``(M,)``, rounded half away from zero."""
+    """Return weights ``(K, N, out)`` as int32 with fractional ``bits`` ``(N,)``, rounded half away from zero."""
     scaled = weight * _power_of_two(bits)[:, None]
     return (scaled.abs() + 0.5).floor_().copysign_(scaled).to(torch.int32)
 

@@ -5,32 +5,26 @@ Bit-equal to torchvision v2: sample ``n`` is mixed with sample ``n - 1``, the fi
 
 from __future__ import annotations
 
-from typing import TypeAlias
-
 import torch
 from torch import Tensor
 
-#: A number, or a tensor (1,) in float64.
-Weight: TypeAlias = float | Tensor
 
-
-def mixup(x: Tensor, lam: Weight) -> Tensor:
+def mixup(x: Tensor, lam: float) -> Tensor:
     """Blend each sample with the one before it.
 
     Args:
         x: floating, ``(N, ...)``.
-        lam: the weight of the sample itself.
+        lam: weight of the sample itself, from 0 to 1.
 
     Raises:
         TypeError: ``x`` is not floating.
     """
     if not x.is_floating_point():
         raise TypeError(f"mixup takes floating images, not {x.dtype}")
-    other = _operand(1.0 - lam, x.dtype)
     mixed = torch.empty_like(x)
-    torch.mul(x[:-1], other, out=mixed[1:])
-    torch.mul(x[-1:], other, out=mixed[:1])
-    return mixed.add_(torch.mul(x, _operand(lam, x.dtype), out=torch.empty_like(x)))
+    torch.mul(x[:-1], 1.0 - lam, out=mixed[1:])
+    torch.mul(x[-1:], 1.0 - lam, out=mixed[:1])
+    return mixed.add_(torch.mul(x, lam, out=torch.empty_like(x)))
 
 
 def cutmix(x: Tensor, box: tuple[int, int, int, int]) -> Tensor:
@@ -45,10 +39,3 @@ def cutmix(x: Tensor, box: tuple[int, int, int, int]) -> Tensor:
     mixed[1:, ..., top:bottom, left:right] = x[:-1, ..., top:bottom, left:right]
     mixed[:1, ..., top:bottom, left:right] = x[-1:, ..., top:bottom, left:right]
     return mixed
-
-
-def _operand(weight: Weight, dtype: torch.dtype) -> Weight:
-    """Round as torch rounds a Python float for a tensor of ``dtype``: half precision computes in float32."""
-    if not isinstance(weight, Tensor):
-        return weight
-    return weight.to(torch.float64 if dtype == torch.float64 else torch.float32)

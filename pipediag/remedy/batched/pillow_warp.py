@@ -1,11 +1,11 @@
 """Warp a batch of 8-bit images ``(N, C, H, W)`` as Pillow's ``Image.transform`` does, bit by bit.
 
-Images have one channel (mode L) or three (RGB), and every sample has a transform of its own. Formulas:
-``src/libImaging/Geometry.c``, whose arithmetic is the same in releases 9 to 13. Pillow has three ways to warp:
-it adds up positions along an axis (nearest pixels, no rotation), it computes them in 16.16 fixed point (nearest pixels,
-affine), or it computes each in float64 (everything else). :func:`affine_way` chooses as Pillow does.
+Images have one channel (mode L) or three (RGB), and every sample has its own transform. Formulas:
+``src/libImaging/Geometry.c``, whose arithmetic is the same in releases 9 to 13. Pillow has three ways to warp: it adds
+up positions along an axis (nearest pixels, no rotation), computes them in 16.16 fixed point (nearest pixels, affine),
+or computes each in float64 (everything else). :func:`affine_way` chooses as Pillow does.
 
-Every product and sum is rounded by itself, as Pillow's builds for x86 do it. So the kernels use no fused multiply-add.
+Every product and every sum is rounded, as in Pillow's builds for x86. So the kernels use no fused multiply-add.
 """
 
 from __future__ import annotations
@@ -26,26 +26,26 @@ Fill: TypeAlias = Sequence[float]
 #: Takes images, columns, rows and the fill.
 _Sampler: TypeAlias = Callable[[Tensor, Tensor, Tensor, Fill], Tensor]
 
-#: Limit on the values that are interpolated at once: 32 Mi, of 8 bytes each.
+#: Maximum number of values, one for each pixel and channel, that are interpolated at once; each takes 8 bytes.
 _PIXELS_AT_ONCE = 1 << 25
 
-#: Coordinates from here on do not fit into 16.16 fixed point.
+#: Smallest coordinate that does not fit into 16.16 fixed point.
 _BEYOND_FIXED_POINT = 32768.0
 
 
 class Way(NamedTuple):
-    """How Pillow applies an affine matrix with nearest pixels: the numbers of :func:`affine_in_fixed_point`, or the
-    positions of :func:`pick`."""
+    """How Pillow applies an affine matrix with nearest pixels: the numbers for :func:`affine_in_fixed_point`, or the
+    positions for :func:`pick`."""
 
     numbers: tuple[int, ...] = ()
     positions: Tensor | None = None
 
 
 def affine_way(matrix: Sequence[float], source: tuple[int, int], size: tuple[int, int]) -> Way | None:
-    """Return how Pillow picks nearest pixels for a matrix, or None if it does so in a way that has no kernel.
+    """Return how Pillow picks nearest pixels for a matrix, or None if there is no kernel for its way.
 
     Args:
-        matrix: six numbers; the result's pixel (x, y) is taken from (ax + by + c, dx + ey + f).
+        matrix: ``(a, b, c, d, e, f)``; the result's pixel (x, y) is taken from (ax + by + c, dx + ey + f).
         source: height and width of the image.
         size: height and width of the result.
     """
@@ -69,9 +69,7 @@ def _positions(
     for step, offset, old, new in zip(steps, offsets, source, size, strict=True):
         terms = np.full(new, step)
         terms[:1] = offset + step * 0.5
-        at = np.add.accumulate(
-            terms
-        )  # one by one: the rounding of each sum matters where it is close to a pixel's edge
+        at = np.add.accumulate(terms)  # one by one: near a pixel's edge, the rounding of each sum decides
         found.append(np.where((at >= 0) & (at < old), at, -1).astype(np.int32))
     return torch.from_numpy(np.concatenate(found))
 
@@ -127,10 +125,10 @@ def perspective(
 
     Args:
         x: images ``(N, C, H, W)``.
-        coefficients: float64 ``(N, 8)``: the result's pixel (x, y) is taken from (ax + by + c) / (gx + hy + 1) and
-            (dx + ey + f) / (gx + hy + 1).
+        coefficients: ``(N, 8)``, float64, a to h; the result's pixel (x, y) is taken from
+            (ax + by + c) / (gx + hy + 1) and (dx + ey + f) / (gx + hy + 1).
         size: height and width of the result.
-        interpolation: between pixels.
+        interpolation: how pixels are interpolated.
         fill: colour outside the images.
     """
     across, down = _pixel_centres(size, x.device)
@@ -154,31 +152,10 @@ def _nearest(x: Tensor, columns: Tensor, rows: Tensor, fill: Fill) -> Tensor:
     return _filled(_gathered(x, rows, columns), inside, fill)
 
 
-def _bilinear(x: Tensor, columns: Tensor, rows: Tensor, fill: Fill) -> Tensor:
-    inside = _inside(x, columns, rows)
-    left, dx = _split(columns.masked_fill_(~inside, 0))
-    top, dy = _split(rows.masked_fill_(~inside, 0))
-    across, levels = _neighbours(left, 2, x.shape[-1]), x.short()  # differences of levels fit into 16 bits
-
-    def row(at: Tensor) -> Tensor:
-        first, second = (_gathered(levels, at, column) for column in across)
-        return (second - first) * dx + first
-
-    upper, lower = (row(at) for at in _neighbours(top, 2, x.shape[-2]))
-    return _filled(((lower - upper) * dy).add_(upper).to(torch.uint8), inside, fill)
-
-
-def _bicubic(x: Tensor, columns: Tensor, rows: Tensor, fill: Fill) -> Tensor:
-    inside = _inside(x, columns, rows)
-    left, dx = _split(columns.masked_fill_(~inside, 0))
-    top, dy = _split(rows.masked_fill_(~inside, 0))
-    across, levels = _neighbours(left - 1, 4, x.shape[-1]), x.short()
-
-    def row(at: Tensor) -> Tensor:
-        return _cubic([_gathered(levels, at, column) for column in across], dx)
-
-    value = _cubic([row(at) for at in _neighbours(top - 1, 4, x.shape[-2])], dy)
-    return _filled(value.clamp_(0, 255).to(torch.uint8), inside, fill)
+def _linear(values: Sequence[Tensor], d: Tensor) -> Tensor:
+    """Return the value at distance ``d`` after the first of two pixels, in float64."""
+    first, second = values
+    return ((second - first) * d).add_(first)
 
 
 def _cubic(values: Sequence[Tensor], d: Tensor) -> Tensor:
@@ -190,23 +167,34 @@ def _cubic(values: Sequence[Tensor], d: Tensor) -> Tensor:
     return (d * twist).add_(bend).mul_(d).add_(slope).mul_(d).add_(v2)
 
 
-def _in_parts(sample: _Sampler) -> _Sampler:
-    """Bound the memory for values in float64, of which there are several for each pixel."""
+def _interpolating(mix: Callable[[Sequence[Tensor], Tensor], Tensor], count: int) -> _Sampler:
+    """Return a sampler that mixes ``count`` by ``count`` pixels around each position.
 
-    def call(x: Tensor, columns: Tensor, rows: Tensor, fill: Fill) -> Tensor:
-        count = max(1, _PIXELS_AT_ONCE // (x.shape[1] * columns[0].numel()))
-        if count >= len(x):
-            return sample(x, columns, rows, fill)
-        parts = zip(x.split(count), columns.split(count), rows.split(count), strict=True)
-        return torch.cat([sample(*part, fill) for part in parts])
+    It takes few samples at a time, because a pixel needs several values in float64.
+    """
 
-    return call
+    def interpolated(x: Tensor, columns: Tensor, rows: Tensor, fill: Fill) -> Tensor:
+        inside = _inside(x, columns, rows)
+        across, dx = _around(columns.masked_fill_(~inside, 0), count, x.shape[-1])
+        down, dy = _around(rows.masked_fill_(~inside, 0), count, x.shape[-2])
+        levels = x.short()  # differences of levels fit into 16 bits
+        lines = [mix([_gathered(levels, row, column) for column in across], dx) for row in down]
+        return _filled(mix(lines, dy).clamp_(0, 255).to(torch.uint8), inside, fill)
+
+    def sample(x: Tensor, columns: Tensor, rows: Tensor, fill: Fill) -> Tensor:
+        together = max(1, _PIXELS_AT_ONCE // (x.shape[1] * columns[0].numel()))
+        if together >= len(x):
+            return interpolated(x, columns, rows, fill)
+        parts = zip(x.split(together), columns.split(together), rows.split(together), strict=True)
+        return torch.cat([interpolated(*part, fill) for part in parts])
+
+    return sample
 
 
 _SAMPLERS: dict[str, _Sampler] = {
     "nearest": _nearest,
-    "bilinear": _in_parts(_bilinear),
-    "bicubic": _in_parts(_bicubic),
+    "bilinear": _interpolating(_linear, 2),
+    "bicubic": _interpolating(_cubic, 4),
 }
 
 
@@ -215,17 +203,17 @@ def _inside(x: Tensor, columns: Tensor, rows: Tensor) -> Tensor:
     return (columns >= 0) & (columns < width) & (rows >= 0) & (rows < height)
 
 
-def _split(positions: Tensor) -> tuple[Tensor, Tensor]:
-    """Return the pixel whose centre lies before each position, as int64, and the distance from it as
-    ``(N, 1, height, width)``."""
+def _around(positions: Tensor, count: int, side: int) -> tuple[list[Tensor], Tensor]:
+    """Return the ``count`` pixels around positions ``(N, height, width)`` on an axis of ``side`` pixels, and the
+    positions' distances ``(N, 1, height, width)`` from the nearest pixel centre before them.
+
+    The pixel at the border replaces those beyond it.
+    """
     positions = positions - 0.5
-    pixels = positions.floor()
-    return pixels.long(), positions.sub_(pixels)[:, None]
-
-
-def _neighbours(first: Tensor, count: int, side: int) -> list[Tensor]:
-    """Return ``count`` pixels from ``first`` on; those beyond the border are replaced by the pixel at the border."""
-    return [(first + k).clamp_(0, side - 1) for k in range(count)]
+    before = positions.floor()
+    pixels = before.long()
+    around = [(pixels + k).clamp_(0, side - 1) for k in range(1 - count // 2, 1 + count // 2)]
+    return around, positions.sub_(before)[:, None]
 
 
 def _gathered(x: Tensor, rows: Tensor, columns: Tensor) -> Tensor:

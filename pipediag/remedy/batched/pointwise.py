@@ -1,22 +1,18 @@
 """Do arithmetic on single pixels: conversions, normalization, and the steps that other kernels are built from.
 
 When torchvision applies a Python float to a tensor, torch rounds that float once, to the precision in which it computes
-(float32 for half precision and for uint8). The helpers here round a tensor of float64 parameters at the same place, so
-a batch gets the same bits as its images would one by one.
+(float32 for half precision and for uint8). The helpers here round a tensor of float64 parameters at the same point, so
+a batch gets the same bits as its images one by one.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import lru_cache
-from typing import TypeAlias
 
 import torch
 from torch import Tensor
 from torchvision.transforms.v2.functional import to_dtype_image
-
-#: One number for all samples, or a tensor (N,) in float64 with one for each.
-Parameter: TypeAlias = float | Tensor
 
 
 def float_dtype(x: Tensor) -> torch.dtype:
@@ -24,15 +20,35 @@ def float_dtype(x: Tensor) -> torch.dtype:
     return x.dtype if x.is_floating_point() else torch.float32
 
 
+def largest(dtype: torch.dtype) -> int:
+    """Return the largest value of images of ``dtype``: 1, or 255 for uint8."""
+    return 1 if dtype.is_floating_point else 255
+
+
+def has_colour(x: Tensor) -> bool:
+    """Return whether images have 3 channels rather than 1.
+
+    Raises:
+        TypeError: ``x`` has neither 1 nor 3 channels.
+    """
+    channels = x.shape[1]
+    if channels not in (1, 3):
+        raise TypeError(f"images with {channels} channels, where 1 or 3 are possible")
+    return bool(channels == 3)
+
+
 def per_sample(values: Tensor, dtype: torch.dtype) -> Tensor:
     """Return parameters ``(N,)``, rounded for images of a floating ``dtype``, as ``(N, 1, 1, 1)``."""
     return values.to(torch.float64 if dtype == torch.float64 else torch.float32)[:, None, None, None]
 
 
-def scaled(x: Tensor, factor: Parameter, dtype: torch.dtype | None = None) -> Tensor:
-    """Return ``x * factor`` as a new tensor of ``dtype``, by default :func:`float_dtype`."""
+def scaled(x: Tensor, factor: float | Tensor, dtype: torch.dtype | None = None) -> Tensor:
+    """Return ``x * factor`` as a new tensor of ``dtype``, by default :func:`float_dtype`.
+
+    ``factor`` is one number for all samples, or a float64 tensor ``(N,)`` with one for each.
+    """
     out = torch.empty_like(x, dtype=dtype or float_dtype(x))
-    return torch.mul(x, _operand(factor, out.dtype), out=out)
+    return torch.mul(x, per_sample(factor, out.dtype) if isinstance(factor, Tensor) else factor, out=out)
 
 
 def add_scaled_(out: Tensor, other: Tensor, factor: Tensor) -> Tensor:
@@ -48,7 +64,7 @@ def add_scaled_(out: Tensor, other: Tensor, factor: Tensor) -> Tensor:
 def to_range(out: Tensor, dtype: torch.dtype) -> Tensor:
     """Clamp a temporary tensor, in place, to the range of images of ``dtype`` and convert it; uint8 truncates
     fractions."""
-    return out.clamp_(0, 1 if dtype.is_floating_point else 255).to(dtype)
+    return out.clamp_(0, largest(dtype)).to(dtype)
 
 
 def to_dtype(x: Tensor, dtype: torch.dtype, *, scale: bool) -> Tensor:
@@ -94,10 +110,6 @@ def normalize(x: Tensor, mean: Sequence[float], std: Sequence[float]) -> Tensor:
     if not all(std):
         raise ValueError("a standard deviation of zero")
     return x.sub(per_channel(mean, x)).div_(per_channel(std, x))
-
-
-def _operand(factor: Parameter, dtype: torch.dtype) -> Parameter:
-    return per_sample(factor, dtype) if isinstance(factor, Tensor) else factor
 
 
 def per_channel(values: Sequence[float], x: Tensor) -> Tensor:

@@ -2,15 +2,12 @@
 
 A warp is a grid, which gives for each pixel of the result its source position in the image, and ATen's ``grid_sample``.
 The arithmetic of the grids is torchvision's, rounding by rounding, since nearest neighbours change with the last bit.
-
-The numbers that describe a transform are computed on the host, by ``affine_numbers``, ``rotate_numbers`` and
-``perspective_numbers`` from the arguments of torchvision's functions of these names, and go to the device as float64.
+The numbers that describe the transforms (:mod:`.warp_numbers`) arrive as float64.
 """
 
 from __future__ import annotations
 
 import functools
-import math
 from collections.abc import Sequence
 from typing import Literal, TypeAlias
 
@@ -21,7 +18,7 @@ from torch import Tensor
 Interpolation: TypeAlias = Literal["nearest", "bilinear"]
 Fill: TypeAlias = float | Sequence[float] | None
 
-_INTERPOLATIONS = ("nearest", "bilinear")
+INTERPOLATIONS = ("nearest", "bilinear")
 
 
 def affine(x: Tensor, matrix: Tensor, *, interpolation: Interpolation, fill: Fill) -> Tensor:
@@ -29,8 +26,8 @@ def affine(x: Tensor, matrix: Tensor, *, interpolation: Interpolation, fill: Fil
 
     Args:
         x: images ``(N, C, H, W)``, uint8 or floating, of any strides.
-        matrix: ``(N, 6)``, as :func:`affine_numbers` returns them.
-        interpolation: between pixels.
+        matrix: ``(N, 6)``, as :func:`.affine_numbers` returns them.
+        interpolation: how pixels are interpolated.
         fill: value outside the images: one number, or one for each channel. None differs from 0 only at the edges of
             bilinear images: their pixels are multiplied by the coverage once for None, and twice for a number.
 
@@ -53,8 +50,8 @@ def rotate(
 
     Args:
         x: images ``(N, C, H, W)``, uint8 or floating, of any strides.
-        matrix: ``(N, 6)``, as :func:`rotate_numbers` returns them.
-        interpolation: between pixels.
+        matrix: ``(N, 6)``, as :func:`.rotate_numbers` returns them.
+        interpolation: how pixels are interpolated.
         fill: as for :func:`affine`.
         size: height and width of the result, by default those of ``x``.
 
@@ -79,9 +76,9 @@ def perspective(x: Tensor, coefficients: Tensor, *, interpolation: Interpolation
 
     Args:
         x: images ``(N, C, H, W)``, uint8 or floating, of any strides.
-        coefficients: ``(N, 8)``, as :func:`perspective_numbers` returns them: ``x = (ax + by + c) / (gx + hy + 1)``,
+        coefficients: ``(N, 8)``, as :func:`.perspective_numbers` returns them: ``x = (ax + by + c) / (gx + hy + 1)``,
             ``y = (dx + ey + f) / (gx + hy + 1)``.
-        interpolation: between pixels.
+        interpolation: how pixels are interpolated.
         fill: as for :func:`affine`.
 
     Returns:
@@ -106,7 +103,7 @@ def elastic(x: Tensor, displacement: Tensor, *, interpolation: Interpolation, fi
     Args:
         x: images ``(N, C, H, W)``, uint8 or floating, of any strides.
         displacement: ``(N, H, W, 2)``, floating, in units of half the image, x before y.
-        interpolation: between pixels.
+        interpolation: how pixels are interpolated.
         fill: as for :func:`affine`.
 
     Returns:
@@ -126,129 +123,13 @@ def elastic(x: Tensor, displacement: Tensor, *, interpolation: Interpolation, fi
     return _sample(x, identity + displacement.to(dtype), interpolation, fill)
 
 
-def affine_numbers(
-    height: int,
-    width: int,
-    angle: float,
-    translate: Sequence[float],
-    scale: float,
-    shear: float | Sequence[float],
-    center: Sequence[float] | None,
-) -> tuple[float, ...]:
-    """Return the six numbers that :func:`affine` takes for an image of ``height`` by ``width``.
-
-    The other arguments are those of torchvision's ``affine``: angles in degrees, ``translate`` and ``center`` as x and
-    y in pixels.
-
-    Raises:
-        ValueError: the scale is not positive.
-    """
-    if scale <= 0:
-        raise ValueError(f"a scale of {scale}, where it must be positive")
-    shears = [float(s) for s in shear] if isinstance(shear, Sequence) else [float(shear), 0.0]
-    return _inverse_matrix(
-        _from_centre(height, width, center),
-        float(angle),
-        (float(translate[0]), float(translate[1])),
-        scale,
-        (shears[0], shears[-1]),
-    )
-
-
-def rotate_numbers(
-    height: int, width: int, angle: float, expand: bool, center: Sequence[float] | None
-) -> tuple[tuple[float, ...], tuple[int, int]]:
-    """Return the six numbers that :func:`rotate` takes for an image of ``height`` by ``width``, and the result's size.
-
-    The other arguments are those of torchvision's ``rotate``. torchvision's result for quarter turns about the centre,
-    which it does not interpolate, may have another size.
-    """
-    matrix = _inverse_matrix(_from_centre(height, width, center), -(angle % 360), (0.0, 0.0), 1.0, (0.0, 0.0))
-    return matrix, _expanded(matrix, height, width) if expand else (height, width)
-
-
-def perspective_numbers(
-    startpoints: Sequence[Sequence[int]] | None,
-    endpoints: Sequence[Sequence[int]] | None,
-    coefficients: Sequence[float] | None,
-) -> tuple[float, ...]:
-    """Return the eight numbers that :func:`perspective` takes: those given, or those that map four corners to four
-    others.
-
-    The corners are x and y in pixels. The numbers solve a system of equations by least squares in float64, as in
-    torchvision, and are rounded to float32.
-
-    Raises:
-        ValueError: the arguments are neither exactly two lists of four corners nor exactly a list of eight
-            coefficients.
-    """
-    if coefficients is not None and startpoints is None and endpoints is None and len(coefficients) == 8:
-        return tuple(float(value) for value in coefficients)
-    if coefficients is not None or startpoints is None or endpoints is None:
-        raise ValueError("a perspective is either two lists of four corners or eight coefficients")
-    if len(startpoints) != 4 or len(endpoints) != 4:
-        raise ValueError(f"{len(startpoints)} and {len(endpoints)} corners, where four and four are needed")
-    equations = torch.zeros((8, 8), dtype=torch.float64, device="cpu")
-    for corner, ((x, y), (to_x, to_y)) in enumerate(zip(endpoints, startpoints, strict=True)):
-        # Make each row a separate tensor first: torchvision rounds a row with a non-integer number to float32.
-        equations[2 * corner] = torch.tensor([x, y, 1, 0, 0, 0, -to_x * x, -to_x * y], device="cpu")
-        equations[2 * corner + 1] = torch.tensor([0, 0, 0, x, y, 1, -to_y * x, -to_y * y], device="cpu")
-    moved_to = torch.tensor(startpoints, dtype=torch.float64, device="cpu").view(8)
-    solution = torch.linalg.lstsq(equations, moved_to, driver="gels").solution
-    return tuple(solution.to(torch.float32).tolist())
-
-
-def _from_centre(height: int, width: int, center: Sequence[float] | None) -> tuple[float, float]:
-    return (0.0, 0.0) if center is None else (center[0] - width * 0.5, center[1] - height * 0.5)
-
-
-def _inverse_matrix(
-    centre: tuple[float, float],
-    angle: float,
-    translate: tuple[float, float],
-    scale: float,
-    shear: tuple[float, float],
-) -> tuple[float, ...]:
-    """Return two rows that map a position in the warped image to one in the image, both relative to its centre.
-
-    The warp is a shear along x, a shear along y, the scale, the rotation about ``centre`` and the translation, in this
-    order. The steps are those of torchvision, since the last bits matter.
-    """
-    turn, shear_x, shear_y = (math.radians(degrees) for degrees in (angle, *shear))
-    lean = math.tan(shear_x)
-    xx = math.cos(turn - shear_y) / math.cos(shear_y)
-    yx = math.sin(turn - shear_y) / math.cos(shear_y)
-    xy = -(xx * lean + math.sin(turn))
-    yy = math.cos(turn) - yx * lean
-    to_x, to_y = centre[0] + translate[0], centre[1] + translate[1]
-    # Rotation and shears preserve areas, so their inverse needs no division by a determinant.
-    first, second = (yy / scale, -xy / scale), (-yx / scale, xx / scale)
-    return (
-        *first,
-        centre[0] - first[0] * to_x - first[1] * to_y,
-        *second,
-        centre[1] - second[0] * to_x - second[1] * to_y,
-    )
-
-
-def _expanded(matrix: tuple[float, ...], height: int, width: int) -> tuple[int, int]:
-    """Return height and width that hold all of a rotated image, in float32 and with torchvision's tolerance."""
-    half_width, half_height = 0.5 * width, 0.5 * height
-    corners = [[x, y, 1.0] for x in (-half_width, half_width) for y in (-half_height, half_height)]
-    rows = torch.tensor(matrix, dtype=torch.float32, device="cpu").view(2, 3)
-    turned = torch.matmul(torch.tensor(corners, dtype=torch.float32, device="cpu"), rows.T)
-    halves = torch.tensor((half_width, half_height), dtype=torch.float32, device="cpu")
-    low, high = ((edge + halves).mul_(1e4).trunc_().mul_(1e-4) for edge in turned.aminmax(dim=0))
-    out_width, out_height = (high.ceil_() - low.floor_()).tolist()
-    return int(out_height), int(out_width)
-
-
 def _grid_dtype(x: Tensor) -> torch.dtype:
     return x.dtype if x.is_floating_point() else torch.float32
 
 
 def _rescaled(matrix: Tensor, height: int, width: int, dtype: torch.dtype) -> Tensor:
-    """Convert matrices ``(N, 6)`` to pixels into factors ``(N, 3, 2)`` to units of half the image.
+    """Return factors ``(N, 3, 2)`` to positions in units of half the image, for matrices ``(N, 6)`` to positions in
+    pixels.
 
     The divisor is a tensor because CUDA divides by a Python number as a multiplication by its reciprocal.
     """
@@ -258,11 +139,11 @@ def _rescaled(matrix: Tensor, height: int, width: int, dtype: torch.dtype) -> Te
 
 
 def _products(across: Tensor, down: Tensor, factors: Tensor) -> Tensor:
-    """Return ``(x, y, 1) @ factors`` for all x in ``across`` ``(W,)``, y in ``down`` ``(H,)``: ``(N, H, W, k)``, k up
-    to 2.
+    """Return ``(x, y, 1) @ factors`` as ``(N, H, W, k)`` for all x in ``across`` ``(W,)`` and y in ``down`` ``(H,)``,
+    with ``factors`` ``(N, 3, k)`` and k up to 2.
 
-    On the CPU it is torchvision's own matrix product, which rounds as its library does on this processor. On other
-    devices, products and sums are computed one by one and rounded like that, independent of TF32.
+    On the CPU this is torchvision's own matrix product, which rounds as its library does on this processor. On other
+    devices, products and sums are computed one by one and rounded in the same way, independent of TF32.
     """
     if across.device.type == "cpu":
         return _matrix_products(across, down, factors)
@@ -271,7 +152,7 @@ def _products(across: Tensor, down: Tensor, factors: Tensor) -> Tensor:
 
 @functools.cache
 def cpu_fuses_products() -> bool:
-    """Return whether the matrix product behind torchvision's grids rounds a product and a sum only once on this CPU."""
+    """Return whether torchvision's matrix product for grids rounds a product and a sum only once on this CPU."""
     places = torch.arange(64, dtype=torch.float32, device="cpu") - 31.5
     factors = torch.tensor([[[0.0311, 0.0097], [-0.0173, 0.0211], [0.0057, -0.0071]]], device="cpu")
     return not torch.equal(_matrix_products(places, places, factors), _plain_products(places, places, factors, False))
@@ -301,8 +182,8 @@ def _plain_products(across: Tensor, down: Tensor, factors: Tensor, fused: bool) 
 
 def _sample(x: Tensor, grid: Tensor, interpolation: str, fill: Fill) -> Tensor:
     """Return the pixels of ``x`` at the positions of ``grid`` ``(N, H', W', 2)``, computed in the dtype of the grid."""
-    if interpolation not in _INTERPOLATIONS:
-        raise ValueError(f"interpolation {interpolation!r} is not one of {_INTERPOLATIONS}")
+    if interpolation not in INTERPOLATIONS:
+        raise ValueError(f"interpolation {interpolation!r} is not one of {INTERPOLATIONS}")
     fills = _fills(fill, x.shape[1])
     pixels = x.to(grid.dtype)
     warped = _grid_sample(pixels, grid, interpolation)
@@ -333,8 +214,10 @@ def _fills(fill: Fill, channels: int) -> tuple[float, ...]:
 
 
 def _colour(fills: tuple[float, ...], like: Tensor) -> Tensor:
-    """Return ``(1, C, 1, 1)``, or one channel if all fills are equal; made of constants, which are passed as kernel
-    arguments."""
+    """Return the fills as ``(1, C, 1, 1)``, or as one channel if all are equal.
+
+    They are made of constants, which are passed as kernel arguments, since a copy from the host would block it.
+    """
     distinct = fills[:1] if len(set(fills)) == 1 else fills
     channels = [torch.full((1, 1, 1, 1), value, dtype=like.dtype, device=like.device) for value in distinct]
     return torch.cat(channels, 1) if len(channels) > 1 else channels[0]

@@ -1,10 +1,10 @@
 """Move the user's own callables to the device, only after a proof on the user's own samples.
 
 A lambda, a function, an object or a module that takes one image ``(C, H, W)`` is unknown code. It may run on the device
-instead of in the worker only if that makes no difference, which requires two things: its result depends on its input
-alone (it draws nothing, keeps no state and writes into nothing), and some way to run it for a whole batch on the device
-gives the CPU's results, for the user's own samples and any batching of them. The first is proven in a process of its
-own, since a callable that does keep state changes.
+instead of in the worker only if two things are proven: its result depends on its input alone (it draws nothing, keeps
+no state and writes into nothing), and some way to run it for a whole batch on the device gives the CPU's results, for
+the user's own samples and any batching of them. The first proof runs in a process of its own, because a callable that
+keeps state changes during it.
 """
 
 from .held import Refused

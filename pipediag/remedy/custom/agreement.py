@@ -11,10 +11,10 @@ from .forms import How
 from .held import Refused
 from .reference import Group, told
 
-#: Batch sizes that are tried in addition to the whole: up to four, because code that checks the number of channels may
-#: take such a batch for an image.
+#: Batch sizes that are tried besides all samples: up to four, because code that checks the number of channels may take
+#: such a batch for an image.
 _SIZES = (1, 2, 3, 4)
-#: Allowed difference of floats as a fraction of their range, and of integers in levels; and the fraction of integers
+#: Allowed difference of floats, as a fraction of their range, and of integers, in levels; and the fraction of integers
 #: that may differ.
 _TOLERANCE, _LEVELS, _SHARE = 1e-5, 1, 1e-3
 
@@ -51,7 +51,7 @@ def _groupings(number: int, how: How) -> Iterator[Tensor]:
 
 
 def range_of(groups: Sequence[Group]) -> float:
-    """Return the range of all results, which is the unit of differences."""
+    """Return the unit of differences: the range of all finite results; if it is zero, their magnitude, or else 1."""
     results = torch.cat([_number(group.expected).double().flatten() for group in groups])
     finite = results[results.isfinite()]
     if not finite.numel():

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from ..fingerprint import digest, shows_changes
 
-#: Limits on what a callable may hold: beyond them, reading takes too long and device memory is better used.
+#: Limits on what a callable may hold: more takes too long to read, and too much memory of the device.
 _MOST_OBJECTS, _MOST_BYTES = 100_000, 1 << 28
 
 
@@ -20,7 +20,7 @@ class Refused(Exception):
 class Held:
     """Digest of everything that a callable can reach: closures, globals, attributes and classes, and their contents.
 
-    ``tensors`` are the tensors among it.
+    ``tensors`` holds the tensors among it.
 
     Raises:
         Refused: it holds too much, or an object whose changes a digest does not show, such as a random generator.
@@ -41,7 +41,7 @@ class Held:
         """Return whether the callable holds anything else than before."""
         try:
             return digest(self._fn) != self._digest
-        except Exception:  # it holds something new that cannot be read
+        except Exception:  # it holds something new, which cannot be read
             return True
 
     def check(self) -> None:
@@ -61,7 +61,7 @@ class Held:
         if not shows_changes(value):
             raise Refused(f"it holds an object whose state cannot be compared (of type {type(value).__name__!r})")
         if isinstance(value, Tensor):
-            if value.device.type != "cpu":  # which a forked process cannot read
+            if value.device.type != "cpu":  # a forked process cannot read it
                 raise Refused("it holds a tensor outside the CPU's memory")
             self.tensors.append(value)
 

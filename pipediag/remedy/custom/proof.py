@@ -20,9 +20,9 @@ from .reference import Kind, Reference
 
 @dataclass
 class Shapes:
-    """Result shapes and dtypes of a callable by input shape and dtype, for the workers, which compute no results.
+    """Result shapes and dtypes of a callable by those of its input, for the workers, which compute no results.
 
-    ``known`` holds the results so far, initially those of the proof.
+    ``known`` holds those found so far, initially by the proof.
     """
 
     fn: Callable[[Tensor], Tensor]
@@ -38,7 +38,7 @@ class Shapes:
         if given not in self.known:
             try:
                 result = self.fn(torch.empty(given[0], dtype=dtype, device="meta"))
-            except Exception:  # it holds tensors on another device than meta, or it reads pixels
+            except Exception:  # it holds tensors on the CPU, or reads pixels
                 result = self.fn(torch.zeros(given[0], dtype=dtype, device="cpu"))
             self.known[given] = tuple(result.shape), result.dtype
         return self.known[given]
@@ -65,10 +65,10 @@ class Moved:
 def prove(fn: Callable[[Tensor], Tensor], reference: Reference, device: torch.device) -> Moved:
     """Return the first form of ``fn`` that gives the results of ``reference`` on ``device``.
 
-    A copy of ``fn`` runs there, so that the user's own object may change.
+    A copy of ``fn`` runs there, so that the user's own object may change later.
 
     Raises:
-        Refused: none does.
+        Refused: no form does.
     """
     with as_in_a_worker(), undisturbed(), torch.enable_grad(), torch.device("cpu"), warnings.catch_warnings():
         warnings.simplefilter("ignore")

@@ -37,7 +37,7 @@ class Group(NamedTuple):
 
 
 class Reference(NamedTuple):
-    """CPU results; ``regular`` is False if the callable fails, or might, for darker or lighter images."""
+    """CPU results; ``regular`` is False if the callable fails for darker or lighter images, or could not be tried."""
 
     groups: list[Group]
     regular: bool
@@ -85,9 +85,9 @@ def reference_of(fn: Callable[[Tensor], Tensor], samples: Sequence[Tensor]) -> R
 
 
 def _repeatable(fn: Callable[[Tensor], Tensor], samples: Sequence[Tensor], held: Held) -> list[Tensor]:
-    """Return the results, after checking that they are the same in another order and from other random states."""
+    """Return the results, after checking that they stay the same in another order and under other seeds."""
     results = [_result(fn, sample) for sample in samples]
-    held.check()  # state says more than results that differ because of it
+    held.check()  # before the results are compared: kept state is the better reason
     _reseed()
     with _NumpyWatch() as numpys:
         for sample, result in zip(reversed(samples), reversed(results), strict=True):
@@ -99,7 +99,7 @@ def _repeatable(fn: Callable[[Tensor], Tensor], samples: Sequence[Tensor], held:
 
 
 def _with_companions(fn: Callable[[Tensor], Tensor], samples: Sequence[Tensor], results: Sequence[Tensor]) -> Reference:
-    """Return the samples with their results, by shape, with companions of the first of each shape."""
+    """Return samples and results in groups of one shape, with companions of each group's first sample."""
     grouped: dict[Kind, list[tuple[Tensor, Tensor]]] = {}
     for sample, result in zip(samples, results, strict=True):
         grouped.setdefault((tuple(sample.shape), sample.dtype), []).append((sample, result))
@@ -147,10 +147,10 @@ def _reseed() -> None:
 
 
 def _companions(sample: Tensor) -> list[Tensor]:
-    """Return variants of the sample: in its lower and its upper half of levels, and black; for booleans, the inverse.
+    """Return variants of the sample: a darker one, a lighter one and black; for booleans, the inverse.
 
-    Photographs have much in common, such as a brightest pixel of 255: for a batch of them ``x / x.max()`` seems to
-    treat each image separately. Also, a shape that occurs only once gives no information about batches.
+    Photographs have much in common, such as a brightest pixel of 255: on a batch of them, ``x / x.max()`` seems to
+    treat each image separately. Besides, a shape that occurs only once says nothing about batches.
     """
     dark, light = sample.clone(), sample.clone()
     halved = None if sample.is_floating_point() or sample.is_complex() else "floor"

@@ -74,7 +74,7 @@ class Executor:
         source, arrive, device = self._feed.begin(), self._feed.arrive, self._feed.device
         supply: Inline | Background
         if self._feed.ahead:
-            # Two threads must never use an iterator at a time, so if later epochs reuse it, wait without limit.
+            # Two threads must never use one iterator at once, so if later epochs reuse it, closing waits without limit.
             supply = Background(source, arrive, self._depth, device, patience=None if self._feed.single else _PATIENCE)
         else:
             supply = Inline(source, arrive, self._depth, device)
@@ -96,7 +96,10 @@ class Executor:
 
 
 class Flow:
-    """Iterator over one epoch's batches, each launched before the loop asks for it. ``source`` supplies ``supply``."""
+    """Iterator over one epoch's batches, each launched before the loop asks for it.
+
+    ``source`` is the iterator that ``supply`` fetches from.
+    """
 
     def __init__(self, supply: Inline | Background, stages: Sequence[Stage], feed: Feed, source: Iterator[Any]) -> None:
         self._supply = supply
@@ -116,7 +119,7 @@ class Flow:
 
     @property
     def ready(self) -> int:
-        """Number of batches that are made and not handed over: on the device, and in the workers' queues."""
+        """Number of batches that are made but not handed over: on the device, and in the workers' queues."""
         return len(self._ahead) + self._supply.ready + queued(self._source())
 
     def __next__(self) -> Any:
@@ -134,7 +137,7 @@ class Flow:
             try:
                 raise StopIteration if error is None else error
             finally:
-                del error  # it refers to this frame; such a cycle is collected late, maybe by a forked worker
+                del error  # it refers to this frame; such a cycle is collected late, perhaps in a forked worker
         self._handed = stream
         if self._readers is None:
             self._readers = loops_streams(self._feed.device)
@@ -178,6 +181,5 @@ class Flow:
             for stage in self._stages:
                 ready = stage.launch(ready)
         except StopIteration as error:  # the loop would take it for the end of the epoch
-            told = f"what makes the batches raised StopIteration: {error}"
-            raise RuntimeError(told).with_traceback(error.__traceback__) from None
+            raise RuntimeError(f"a stage raised StopIteration: {error}").with_traceback(error.__traceback__) from None
         return ready

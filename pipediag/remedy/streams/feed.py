@@ -58,14 +58,14 @@ class Copied(Feed):
         with labelled("copy"):
             if self._stream is None:
                 return Ready(tree.move(sent, self.device))
-            if any(True for _ in tensors(sent)):  # on a device already: made by the loop's thread, on its stream
+            if next(tensors(sent), None) is not None:  # already on a device: made by the loop's thread, on its stream
                 self._stream.wait_stream(torch.cuda.current_stream(self.device))
             with torch.cuda.stream(self._stream):
                 return Ready(moved(tree.map_leaves(sent, _pinned), self.device), self._stream.record_event())
 
 
 def with_settings(loader: DataLoader[Any], **settings: Any) -> DataLoader[Any]:
-    """Return a copy of a loader with other settings, and with an iterator of its own."""
+    """Return a copy of a loader with other settings. It makes an iterator of its own."""
     twin = copy.copy(loader)
     twin.__dict__.update(settings, _iterator=None)  # a loader refuses assignments once it is made
     return twin

@@ -19,7 +19,7 @@ from ...usercode import tree
 
 
 class Frozen:
-    """Work of one stage, checked against the rules for stages. The modules in it are found by watching it once.
+    """Work of one stage, checked against the rules for stages. Its modules are found by watching its first run.
 
     Args:
         work: takes a batch and returns one.
@@ -31,7 +31,7 @@ class Frozen:
         self._stage = stage
         self._roots: list[nn.Module] = []
         self._names: dict[nn.Module, str] = {}
-        self._moody: list[nn.Module] = []  # modules that behave differently in train mode
+        self._by_mode: list[nn.Module] = []  # modules that behave differently in train mode
         self._weights: list[Tensor] = []
         self._versions: tuple[int, ...] = ()
         self._memory: list[int] = []
@@ -41,7 +41,7 @@ class Frozen:
         """Begin a new epoch, before which weights may have changed. Return whether weights or buffers have moved in
         memory."""
         self._names = {part: name for root in self._roots for name, part in root.named_modules()}
-        self._moody = [module for module in self._names if learns(module) or drops(module)]
+        self._by_mode = [module for module in self._names if learns(module) or drops(module)]
         self._weights = [weight for module in self._names for weight in module.parameters(recurse=False)]
         self._versions = tree.versions(self._weights)
         buffers = [buffer for module in self._names for buffer in module.buffers(recurse=False)]
@@ -55,7 +55,7 @@ class Frozen:
         Raises:
             UsageError: a module is in train mode now, or weights have changed since the epoch began.
         """
-        for module in self._moody:
+        for module in self._by_mode:
             self._refuse(module)
         if tree.versions(self._weights) != self._versions:
             raise UsageError(
@@ -67,13 +67,13 @@ class Frozen:
         """Do the work.
 
         Raises:
-            UsageError: a module uses batch statistics or random dropout, and has not run, or the result requires a
+            UsageError: a module is in train mode and uses batch statistics or random dropout, or the result requires a
                 gradient.
         """
         if self._known:
             made = self._work(batch)
         else:
-            with self._learning():
+            with self._watching():
                 made = self._work(batch)
         if any(tensor.requires_grad for tensor in tree.tensors(made)):
             raise UsageError(
@@ -84,7 +84,7 @@ class Frozen:
         return made
 
     @contextmanager
-    def _learning(self) -> Iterator[None]:
+    def _watching(self) -> Iterator[None]:
         """Find the modules that run inside the context."""
         thread = threading.get_ident()
 
@@ -130,12 +130,12 @@ def _not_compiled() -> Iterator[None]:
 
 
 def learns(module: nn.Module) -> bool:
-    """Whether it updates running statistics in train mode."""
+    """Return whether a module updates running statistics in train mode."""
     return isinstance(module, _NormBase) and bool(module.track_running_stats)
 
 
 def drops(module: nn.Module) -> bool:
-    """Whether it draws random numbers in train mode."""
+    """Return whether a module draws random numbers in train mode."""
     if isinstance(module, _DropoutNd):
         return bool(module.p > 0)
     if isinstance(module, (nn.RNNBase, nn.MultiheadAttention)):

@@ -1,9 +1,9 @@
 """Run a stage as a CUDA graph: one launch instead of one for each kernel.
 
 A graph repeats the kernels of one run on the memory of that run: a batch is copied in, and the result is copied out.
-The stage's work on the host is not repeated. So a graph is used only if its results equal the stage's own, bit by bit:
-random numbers of the device are drawn anew each time, those of the host would be frozen. The first batch of every epoch
-is compared again, since anything may change between two epochs.
+The stage's work on the host is not repeated: random numbers of the device are drawn anew each time, but those of the
+host would be frozen. So a graph is used only if its results equal the stage's own, bit by bit. The first batch of every
+epoch is compared again, since anything may change between two epochs.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _VALUES = (int, float, complex, str, bytes, type(None), torch.dtype, torch.devic
 
 
 class Refused(Exception):
-    """Error: the work or a value cannot be captured, for the given reason."""
+    """Error: the work cannot be captured; the message is the reason, as a clause."""
 
 
 class Graphed:
@@ -144,7 +144,7 @@ class _Graph:
     """
 
     def __init__(self, work: Work, batch: Any, device: torch.device) -> None:
-        self._inputs = [leaf.clone() for leaf in _tensors(batch)]
+        self._inputs = [tensor.clone() for tensor in tree.tensors(batch)]
         inputs = iter(self._inputs)
         static = tree.map_leaves(batch, lambda leaf: next(inputs) if isinstance(leaf, Tensor) else leaf)
         versions = tree.versions(self._inputs)
@@ -152,12 +152,12 @@ class _Graph:
         if tree.versions(self._inputs) != versions:
             raise Refused("it writes into its batch")
         _kind(self._made)
-        numbers = {id(leaf): number for number, leaf in enumerate(self._inputs)}
+        numbers = {id(tensor): number for number, tensor in enumerate(self._inputs)}
         #: For each tensor of the result, the index of the input that it is, or None if the graph makes it.
-        self._handed_on = [numbers.get(id(leaf)) for leaf in _tensors(self._made)]
+        self._handed_on = [numbers.get(id(tensor)) for tensor in tree.tensors(self._made)]
 
     def __call__(self, batch: Any) -> Any:
-        given = _tensors(batch)
+        given = list(tree.tensors(batch))
         if given:
             torch._foreach_copy_(self._inputs, given, non_blocking=True)
         self._graph.replay()
@@ -170,10 +170,6 @@ class _Graph:
             return leaf.clone() if number is None else given[number]
 
         return tree.map_leaves(self._made, fresh)
-
-
-def _tensors(batch: Any) -> list[Tensor]:
-    return [leaf for leaf in tree.leaves(batch) if isinstance(leaf, Tensor)]
 
 
 def _kind(batch: Any) -> Any:

@@ -33,9 +33,11 @@ class StagePipeline(LoaderOnDevice):
 
     Args:
         loader: a ``DataLoader``, the result of :func:`pipediag.offload` for one, or any iterable of batches.
-        stages: callables that take a batch and return one. They run with the loop's grad mode and autocast.
+        stages: callables that take a batch and return one, of any structure. They run with the loop's grad mode and
+            autocast.
         device: where they run.
-        depth: number of batches that may be ready in addition to the one that the loop has; fewer if memory is short.
+        depth: number of batches that may be ready in addition to the one that the loop has, by default the number of
+            stages plus one; fewer if memory is short.
         graphs: whether stages may be captured.
 
     Raises:
@@ -57,7 +59,7 @@ class StagePipeline(LoaderOnDevice):
             if not callable(work):
                 raise UsageError(f"a stage is a callable that takes a batch, not {type(work).__name__}")
         if depth is not None:
-            depth = at_least(1, "depth, how many batches may lie ready,", depth)
+            depth = at_least(1, "depth, the number of batches that may be ready,", depth)
         self.loader = loader
         self.device = placed(device)
         feed = feed_of(loader, self.device)

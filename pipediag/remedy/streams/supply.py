@@ -29,7 +29,8 @@ Given = Ready | BaseException | None
 
 #: Fraction of the free memory that ready batches may use.
 _SHARE = 0.25
-#: Part of the loop's last step, and maximum seconds, for which it is left alone when it has asked for a batch.
+#: How long the loop is left alone after it has asked for a batch: a fraction of its last step, and at most so many
+#: seconds.
 _PAUSE, _LONGEST_PAUSE = 0.5, 0.05
 
 
@@ -154,7 +155,7 @@ class _Work:
 
 
 class _Due:
-    """Batches between their launch and the end of the loop's work on them."""
+    """Count of the batches between their launch and the end of the loop's work on them."""
 
     def __init__(self, depth: int, device: torch.device) -> None:
         self._depth = depth
@@ -182,8 +183,8 @@ class _Due:
     def pause(self) -> float:
         """Return for how many seconds to leave the loop alone, now that one of its steps has ended.
 
-        A loop that waits for its step's end asks for a batch and launches the next step just then, and a second thread
-        that runs Python code would delay it. There is time if a batch is ready besides the one that it gets.
+        A loop that waits for the end of its step asks for a batch and launches the next step just then; a second thread
+        that runs Python code would delay it. There is time if another batch is ready besides the one that it gets.
         """
         pause = min(_PAUSE * self._period, _LONGEST_PAUSE) + self._asked - time.monotonic()
         return max(0.0, pause) if self._launched > 1 else 0.0

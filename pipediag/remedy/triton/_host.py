@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, TypeAlias
 
 import torch
 from torch import Tensor
 
-#: Maximum number of channels for per-channel arguments; these are scalars, without a copy to the device.
-MOST_CHANNELS = 4
+#: Maximum number of channels with separate arguments. These are scalars, which need no copy to the device.
+_MOST_CHANNELS = 4
+
+#: A kernel argument for each channel.
+Channels: TypeAlias = tuple[float, float, float, float]
 
 #: Compiler options of every kernel: product and sum are rounded separately, unless the source fuses them.
 OPTIONS = {"enable_fp_fusion": False}
@@ -31,19 +34,32 @@ def check_images(x: Tensor) -> None:
         raise TypeError(f"images are uint8 or float32 here, not {x.dtype}")
 
 
-def per_channel(values: float | Sequence[float], channels: int) -> tuple[float, float, float, float]:
+def per_channel(values: float | Sequence[float], channels: int) -> Channels:
     """Return one number per channel, padded to four kernel arguments; a single number applies to all channels.
 
     Raises:
-        ValueError: the count of numbers is neither 1 nor ``channels``, or there are more than four.
+        ValueError: there are neither one number nor ``channels`` of them, or more than four.
     """
     numbers = [float(v) for v in values] if isinstance(values, Sequence) else [float(values)]
     if len(numbers) == 1:
-        numbers *= MOST_CHANNELS
-    elif len(numbers) != channels or channels > MOST_CHANNELS:
-        raise ValueError(f"{len(numbers)} numbers for {channels} channels; at most {MOST_CHANNELS} can differ")
-    first, second, third, fourth = (numbers + [0.0] * MOST_CHANNELS)[:MOST_CHANNELS]
+        numbers *= _MOST_CHANNELS
+    elif len(numbers) != channels or channels > _MOST_CHANNELS:
+        raise ValueError(f"{len(numbers)} numbers for {channels} channels; at most {_MOST_CHANNELS} can differ")
+    first, second, third, fourth = (numbers + [0.0] * _MOST_CHANNELS)[:_MOST_CHANNELS]
     return first, second, third, fourth
+
+
+def normalization(
+    mean: Sequence[float] | None, std: Sequence[float] | None, channels: int, dtype: torch.dtype
+) -> tuple[Channels, Channels]:
+    """Return a mean and a standard deviation per channel; None for both stands for no normalization.
+
+    Raises:
+        ValueError: only one of them is given, pixels of ``dtype`` cannot be normalized, or the channels do not match.
+    """
+    if (mean is None) != (std is None) or (mean is not None and not dtype.is_floating_point):
+        raise ValueError("only floating images can be normalized, with a mean and a standard deviation")
+    return per_channel(mean or 0.0, channels), per_channel(std or 1.0, channels)
 
 
 def empty_like(x: Tensor, size: tuple[int, int], dtype: torch.dtype) -> Tensor:
@@ -71,9 +87,9 @@ def launch_warp(
     size: tuple[int, int],
     **constants: Any,
 ) -> Tensor:
-    """Return the images ``(N, C, *size)`` that a kernel makes of ``x``, with a transform ``(N, numbers)`` for each.
+    """Launch a warp: return ``(N, C, *size)`` for images ``(N, C, H, W)`` and their transforms ``(N, numbers)``.
 
-    ``constants`` are the kernel's own; those of all warps are added.
+    ``constants`` are those of this kernel; the constants of all warps are added.
 
     Raises:
         ValueError: ``transform`` has another shape, or ``fill`` does not match the channels.

@@ -7,14 +7,15 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
+from ..batched.geometry import MOST_FRACTION_BITS, WEIGHT_LIMIT
 from ..batched.pillow import FRACTION_BITS
 from ._device import divide, round_half_even
 
-_MOST_FRACTION_BITS = tl.constexpr(22)
+_MOST_FRACTION_BITS = tl.constexpr(MOST_FRACTION_BITS)
 _PILLOWS_FRACTION_BITS = tl.constexpr(FRACTION_BITS)
-_WEIGHT_LIMIT = tl.constexpr(32768)  # fixed-point weights are int16
+_WEIGHT_LIMIT = tl.constexpr(WEIGHT_LIMIT)
 
-# Specializing a kernel for the divisibility or alignment of these arguments gains nothing, and they change from batch
+# Specializing a kernel for the divisibility or alignment of these arguments gains nothing, and these change from batch
 # to batch.
 _IMAGE_STRIDES = ("offsets_stride", "image_heights_stride", "image_widths_stride")
 _BOX_STRIDES = (*_IMAGE_STRIDES[1:], "tops_stride", "lefts_stride", "heights_stride", "widths_stride")

@@ -1,8 +1,8 @@
 """Apply Gaussian blur to a whole batch in one launch, with separate standard deviations for each sample.
 
 A program loops over the rows that its tile needs, blurs each along x once, and adds the result to all rows of the tile
-that use it. torchvision convolves with the outer product of two kernels instead: ``kx * ky`` multiplications per pixel
-instead of ``kx + ky``, and a result that differs by a few units in the last place of a float32.
+that use it: ``kx + ky`` multiplications per pixel. torchvision convolves with the outer product of two kernels, which
+takes ``kx * ky`` and differs by a few units in the last place of a float32.
 """
 
 # mypy: allow-untyped-defs, allow-incomplete-defs, allow-untyped-calls, allow-untyped-decorators
@@ -18,7 +18,7 @@ import triton.language as tl
 from torch import Tensor
 
 from ._device import pick, round_half_even
-from ._host import OPTIONS, blocks, check_images, empty_like, per_channel
+from ._host import OPTIONS, blocks, check_images, empty_like, normalization
 
 _TILE = (8, 128)
 _MOST_UNROLLED = 9  # taps; more would take long to compile
@@ -39,8 +39,8 @@ def gaussian_blur(
 
     Args:
         x: images ``(N, C, H, W)``, uint8 or float32, of any strides.
-        sigma: ``(N, 2)`` standard deviations, of x and of y, float64.
-        kernel_size: of x and of y, both odd.
+        sigma: ``(N, 2)`` standard deviations along x and y, in pixels, float64.
+        kernel_size: along x and y, both odd.
         mean: of each channel, or one for all, to subtract from the blurred image.
         std: divisor after that; required with ``mean``.
 
@@ -59,9 +59,7 @@ def gaussian_blur(
         raise ValueError(f"deviations of shape {tuple(sigma.shape)}, where {(samples, 2)} is needed")
     if across % 2 == 0 or down % 2 == 0 or across // 2 >= width or down // 2 >= height:
         raise ValueError(f"a kernel of {kernel_size} for images of {width} by {height} pixels")
-    if (mean is None) != (std is None) or (mean is not None and x.dtype == torch.uint8):
-        raise ValueError("only float32 images can be normalized, with a mean and a standard deviation")
-    means, stds = per_channel(mean or 0.0, channels), per_channel(std or 1.0, channels)
+    means, stds = normalization(mean, std, channels, x.dtype)
     out = empty_like(x, (height, width), x.dtype)
     if out.numel() == 0:
         return out

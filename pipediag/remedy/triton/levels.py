@@ -1,4 +1,4 @@
-"""Count the levels of each channel of a batch of uint8 images, and give them new ones."""
+"""Count the levels of each channel in a batch of uint8 images, and replace them by those of tables."""
 
 # mypy: allow-untyped-defs, allow-incomplete-defs, allow-untyped-calls, allow-untyped-decorators
 
@@ -11,25 +11,26 @@ from torch import Tensor
 
 from ._host import blocks, empty_like
 
-LEVELS = 256
+_LEVELS = 256
 _BLOCK = 1024
-_SLICES = 8  # parts of an image that are counted at the same time
+_SLICES = 8  # parts of an image that are counted in parallel
 
 
 def counts(x: Tensor) -> Tensor:
-    """Return how many pixels have each level: int32 ``(N, C, 256)`` for images ``(N, C, H, W)``."""
+    """Return the number of pixels of each level, int32 ``(N, C, 256)``, for images ``(N, C, H, W)`` in uint8."""
     samples, channels, height, width = x.shape
-    found = torch.zeros((samples, channels, LEVELS), dtype=torch.int32, device=x.device)
+    found = torch.zeros((samples, channels, _LEVELS), dtype=torch.int32, device=x.device)
     if x.numel():
         with torch.cuda.device_of(x):
             _count_kernel[(_SLICES, samples * channels)](
-                x, found, channels, height * width, width, *x.stride(), BLOCK=_BLOCK, BINS=LEVELS, SLICES=_SLICES
+                x, found, channels, height * width, width, *x.stride(), BLOCK=_BLOCK, BINS=_LEVELS, SLICES=_SLICES
             )
     return found
 
 
 def mapped(x: Tensor, tables: Tensor) -> Tensor:
-    """Return the images ``(N, C, H, W)`` with each level replaced by that of a table, uint8 ``(N, C, 256)``."""
+    """Return images ``(N, C, H, W)`` in uint8 with each level replaced by its entry in ``tables``, uint8
+    ``(N, C, 256)``."""
     samples, channels, height, width = x.shape
     out = empty_like(x, (height, width), torch.uint8)
     if x.numel():
@@ -44,7 +45,7 @@ def mapped(x: Tensor, tables: Tensor) -> Tensor:
                 *x.stride(),
                 *out.stride(),
                 BLOCK=_BLOCK,
-                BINS=LEVELS,
+                BINS=_LEVELS,
             )
     return out
 

@@ -18,7 +18,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from ._host import OPTIONS, blocks, check_images, per_channel
+from ._host import OPTIONS, blocks, check_images, normalization
 
 _TILE = (4, 128)
 _SUM_BLOCK = 256
@@ -31,7 +31,7 @@ FLIP_VERTICALLY = 2  #: bit of ``flips``
 class PixelOp(enum.IntEnum):
     """Codes of a program, named after torchvision's functions; :func:`encode` gives the operands.
 
-    Those of Pillow come last, for pixels of uint8 only.
+    Those after Pillow, which come last, are for uint8 pixels only.
     """
 
     END = 0
@@ -61,10 +61,10 @@ def encode(op: PixelOp, *parameters: float) -> tuple[int, float, float]:
     """Return the code and the two operands of one operation.
 
     Its parameters are: a factor (brightness, contrast, saturation, hue); gamma and, if not 1, the gain; a threshold
-    (solarize); a number of bits (posterize); none (grayscale, which keeps three channels, and invert). TO_FLOAT takes a
-    multiplier and a divisor: 1 / 255 and 1, the default, for ``ToDtype(scale=True)``, 1 and 255 for ``ToTensor``, 1 and
-    1 for a plain cast. TO_UINT8 takes a multiplier: 255.999, the default, for ``ToDtype(scale=True)``, or 1. POINT
-    takes the number of a table.
+    (solarize); a number of bits (posterize); none (invert, and grayscale, which keeps three channels). TO_FLOAT takes a
+    multiplier and a divisor: 1 / 255 and 1, the defaults, for ``ToDtype(scale=True)``, 1 and 255 for ``ToTensor``, 1
+    and 1 for a plain cast. TO_UINT8 takes a multiplier: 255.999, the default, for ``ToDtype(scale=True)``, or 1. POINT
+    takes the index of a table.
 
     Raises:
         ValueError: the number of parameters is wrong.
@@ -84,26 +84,16 @@ def encode(op: PixelOp, *parameters: float) -> tuple[int, float, float]:
     return int(op), first, second
 
 
+#: The fewest and the most parameters of each operation.
 _PARAMETERS = {
-    PixelOp.END: (0, 0),
-    PixelOp.BRIGHTNESS: (1, 1),
-    PixelOp.CONTRAST: (1, 1),
-    PixelOp.SATURATION: (1, 1),
-    PixelOp.HUE: (1, 1),
+    **dict.fromkeys(PixelOp, (1, 1)),
+    **dict.fromkeys((PixelOp.END, PixelOp.GRAYSCALE, PixelOp.INVERT, PixelOp.PILLOW_GRAYSCALE), (0, 0)),
     PixelOp.GAMMA: (1, 2),
-    PixelOp.GRAYSCALE: (0, 0),
-    PixelOp.INVERT: (0, 0),
-    PixelOp.SOLARIZE: (1, 1),
-    PixelOp.POSTERIZE: (1, 1),
     PixelOp.TO_FLOAT: (0, 2),
     PixelOp.TO_UINT8: (0, 1),
-    PixelOp.PILLOW_CONTRAST: (1, 1),
-    PixelOp.PILLOW_SATURATION: (1, 1),
-    PixelOp.PILLOW_HUE: (1, 1),
-    PixelOp.PILLOW_GRAYSCALE: (0, 0),
-    PixelOp.POINT: (1, 1),
 }
 
+#: The operands that replace missing parameters.
 _DEFAULTS = {
     **dict.fromkeys(PixelOp, (0.0, 0.0)),
     PixelOp.GAMMA: (1.0, 1.0),
@@ -124,7 +114,6 @@ def run(
     out_dtype: torch.dtype | None = None,
     mean: Sequence[float] | None = None,
     std: Sequence[float] | None = None,
-    memory_format: torch.memory_format = torch.contiguous_format,
 ) -> Tensor:
     """Run the program of each sample on its pixels.
 
@@ -142,7 +131,6 @@ def run(
         out_dtype: of the result, by default that of ``x``. All programs must end with pixels of this meaning.
         mean: of each channel, or one for all, to subtract at the end from floating pixels.
         std: divisor after that; required with ``mean``.
-        memory_format: of the result.
 
     Returns:
         a batch of the shape of ``x``.
@@ -170,10 +158,8 @@ def run(
         raise TypeError(f"operations of Pillow take uint8, not {x.dtype}")
     if dtype != torch.uint8 and not dtype.is_floating_point:
         raise TypeError(f"images become uint8 or floating here, not {dtype}")
-    if (mean is None) != (std is None) or (mean is not None and dtype == torch.uint8):
-        raise ValueError("only floating images can be normalized, with a mean and a standard deviation")
-    means, stds = per_channel(mean or 0.0, channels), per_channel(std or 1.0, channels)
-    out = torch.empty(x.shape, dtype=dtype, device=x.device, memory_format=memory_format)
+    means, stds = normalization(mean, std, channels, dtype)
+    out = torch.empty(x.shape, dtype=dtype, device=x.device)
     if out.numel() == 0:
         return out
 

@@ -2,7 +2,8 @@
 
 The first launch makes a plan: for each position along either axis of the result, the first source pixel and the weights
 (``aten/src/ATen/native/cpu/UpSampleKernel.cpp`` and ``UpSample.h``, in the precision that ATen uses). The second
-applies it: an output is the sum over its rows of the sums over its columns, without intermediate results in memory.
+applies it: a pixel of the result is the sum over its source rows of the sums over their columns, without intermediate
+results in memory.
 
 From uint8 to uint8, ATen has CPU kernels with fixed-point weights: every sum is exact, and the sum over the columns is
 rounded to uint8 before the rows are added. If torchvision does not use them (on CUDA, and for bilinear images with some
@@ -21,6 +22,7 @@ import torch
 import triton.language as tl
 from torch import Tensor
 
+from ..batched.geometry import DIRECT_LIMIT
 from ..batched.pillow import Pass
 from ._host import OPTIONS, blocks, check_images, empty_like
 from ._resample_kernels import apply_kernel, plan_kernel
@@ -30,7 +32,6 @@ Layout = Literal["chw", "hwc"]
 
 #: Number of pixels that a filter extends to either side if it does not shrink the image.
 _RADIUS = {"nearest": 0, "nearest-exact": 0, "bilinear": 1, "bicubic": 2}
-_DIRECT_LIMIT = 128  # ATen computes nearest pixels differently if height + width of the result exceed this
 _PLAN_BLOCK = 256
 _TILE = (8, 128)
 
@@ -45,7 +46,7 @@ def resized_crop(
     width: Tensor,
     *,
     size: tuple[int, int],
-    antialias: bool | None,
+    antialias: bool,
     interpolation: Interpolation = "bilinear",
     out_dtype: torch.dtype | None = None,
     scale: bool = False,
@@ -60,8 +61,7 @@ def resized_crop(
         top, left, height, width: of the boxes: ``(N,)``, whole numbers of any dtype. A box may extend beyond its image,
             which is zero there.
         size: height and width of the result.
-        antialias: whether a filter grows with the scale if the image shrinks; None means False, and the nearest modes
-            ignore it.
+        antialias: whether the filter grows with the scale if the image shrinks; the nearest modes ignore it.
         interpolation: the filter.
         out_dtype: by default that of ``source``. With float32, uint8 images are taken as numbers from 0 to 255 and
             resampled without rounding, as if they had been converted before.
@@ -84,7 +84,7 @@ def resized_crop(
     dtype = _result_dtype(source.dtype, out_dtype, scale)
     out = empty_like(source, size, dtype)
     images = _Images(source, source, source, source, (source.shape[2], source.shape[3]), source.stride(), "strided")
-    filtering = _Filtering(interpolation, bool(antialias), scale, fixed_point, pillow)
+    filtering = _Filtering(interpolation, antialias, scale, fixed_point, pillow)
     return _resample(images, (top, left, height, width), out, largest or images.edges, filtering)
 
 
@@ -102,25 +102,25 @@ def resized_crop_ragged(
     layout: Layout,
     size: tuple[int, int],
     largest: tuple[int, int],
-    antialias: bool | None,
+    antialias: bool,
     interpolation: Interpolation = "bilinear",
     out_dtype: torch.dtype | None = None,
     scale: bool = False,
     fixed_point: bool = True,
     pillow: Pass | None = None,
-    memory_format: torch.memory_format = torch.contiguous_format,
 ) -> Tensor:
     """Crop and resize as :func:`resized_crop`, from images of different sizes stored in one flat tensor.
 
     Args:
         slab: 1-d, uint8, contiguous.
-        offset: ``(N,)``, index of each image's first byte; whole numbers of any dtype, as ``image_height`` and
-            ``image_width``.
-        top, left, height, width: of the boxes: ``(N,)``, whole numbers of any dtype.
+        offset, image_height, image_width: index of each image's first byte, and its size in pixels: ``(N,)``, whole
+            numbers of any dtype.
+        top, left, height, width: of the boxes, likewise.
         channels: of all images.
         layout: ``"chw"``, one plane after the other, or ``"hwc"``, pixel by pixel.
         largest: height and width of the largest box.
-        memory_format: of the result.
+
+    The other arguments are those of :func:`resized_crop`.
 
     Returns:
         ``(N, channels, *size)``.
@@ -135,15 +135,14 @@ def resized_crop_ragged(
     if slab.dtype != torch.uint8:
         raise TypeError(f"a slab is uint8, not {slab.dtype}")
     dtype = _result_dtype(slab.dtype, out_dtype, scale)
-    shape = (top.shape[0], channels, *size)
-    out = torch.empty(shape, dtype=dtype, device=slab.device, memory_format=memory_format)
+    out = torch.empty((top.shape[0], channels, *size), dtype=dtype, device=slab.device)
     images = _Images(slab, offset, image_height, image_width, (0, 0), (0, 0, 0, 0), layout)
-    filtering = _Filtering(interpolation, bool(antialias), scale, fixed_point, pillow)
+    filtering = _Filtering(interpolation, antialias, scale, fixed_point, pillow)
     return _resample(images, (top, left, height, width), out, largest, filtering)
 
 
 class _Images(NamedTuple):
-    """Locations of the pixels: common ``edges`` and ``strides``, or separate numbers for each image."""
+    """Locations of the pixels: common ``edges`` (height, width) and ``strides``, or separate numbers for each image."""
 
     pixels: Tensor
     offset: Tensor
@@ -215,7 +214,7 @@ def _resample(
             RADIUS=radius,
             ANTIALIAS=filtering.antialias and radius > 0,
             EXACT=filtering.interpolation == "nearest-exact",
-            DIRECT=out_height + out_width <= _DIRECT_LIMIT,
+            DIRECT=out_height + out_width <= DIRECT_LIMIT,
             REAL=tl.float64 if fixed and radius > 0 else tl.float32,
             FIXED=fixed,
             PILLOW=filtering.pillow is not None,

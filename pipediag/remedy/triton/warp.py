@@ -2,46 +2,34 @@
 
 The coordinates are those of torchvision on the CPU, bit by bit: a base grid times the transform as a matrix product,
 then ATen's ``grid_sample`` with ``align_corners=False`` (``aten/src/ATen/native/cpu/GridSamplerKernel.cpp``). A
-difference of one ulp would move nearest neighbours. Whether the matrix product uses fused multiply-adds depends on its
-library and on the CPU, so the first call tests it.
+difference of one ulp would change nearest neighbours. Whether the matrix product uses fused multiply-adds depends on
+its library and on the CPU, so the first call tests it.
 """
 
 # mypy: allow-untyped-defs, allow-incomplete-defs, allow-untyped-calls, allow-untyped-decorators
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import torch
 import triton
 import triton.language as tl
 from torch import Tensor
 
-from ..batched.warp import cpu_fuses_products
+from ..batched.warp import INTERPOLATIONS, Fill, Interpolation, cpu_fuses_products
 from ._device import pick, round_half_even
 from ._host import check_images, launch_warp
 
-_INTERPOLATIONS = ("nearest", "bilinear")
-
-Fill = float | Sequence[float] | None
-
 
 def affine(
-    x: Tensor,
-    matrix: Tensor,
-    *,
-    interpolation: str = "nearest",
-    fill: Fill = None,
-    size: tuple[int, int] | None = None,
+    x: Tensor, matrix: Tensor, *, interpolation: Interpolation, fill: Fill, size: tuple[int, int] | None = None
 ) -> Tensor:
-    """Warp as ``affine_image`` of torchvision v2, and as ``rotate_image`` if it has no shortcut, with the inverse
-    matrices.
+    """Warp as ``affine_image`` of torchvision v2, and as ``rotate_image`` when it interpolates.
 
     Args:
         x: images ``(N, C, H, W)``, uint8 or float32, of any strides.
-        matrix: ``(N, 6)``, float64, as torchvision's ``_get_inverse_affine_matrix`` returns them: the two rows of the
-            map from a position in the result to one in ``x``, both in pixels from the centre of their image.
-        interpolation: ``"nearest"`` or ``"bilinear"``.
+        matrix: ``(N, 6)``, float64, from :mod:`pipediag.remedy.batched.warp_numbers`: the two rows of the map from a
+            position in the result to one in ``x``, both in pixels from the centre of their image.
+        interpolation: how pixels are interpolated.
         fill: value outside ``x``: a number, or one for each channel; black if None.
         size: height and width of the result, by default those of ``x``.
 
@@ -56,13 +44,13 @@ def affine(
     return _warp(x, matrix, 6, interpolation, fill, size or (x.shape[-2], x.shape[-1]))
 
 
-def perspective(x: Tensor, coefficients: Tensor, *, interpolation: str = "bilinear", fill: Fill = None) -> Tensor:
-    """Warp as ``perspective_image`` of torchvision v2, with the coefficients.
+def perspective(x: Tensor, coefficients: Tensor, *, interpolation: Interpolation, fill: Fill) -> Tensor:
+    """Warp as ``perspective_image`` of torchvision v2.
 
     Args:
         x: images ``(N, C, H, W)``, uint8 or float32, of any strides.
         coefficients: ``(N, 8)``, float64: ``x = (ax + by + c) / (gx + hy + 1)``, ``y = (dx + ey + f) / (gx + hy + 1)``.
-        interpolation: ``"nearest"`` or ``"bilinear"``.
+        interpolation: how pixels are interpolated.
         fill: value outside ``x``: a number, or one for each channel; black if None.
 
     Returns:
@@ -78,8 +66,8 @@ def perspective(x: Tensor, coefficients: Tensor, *, interpolation: str = "biline
 
 def _warp(x: Tensor, transform: Tensor, numbers: int, interpolation: str, fill: Fill, size: tuple[int, int]) -> Tensor:
     check_images(x)
-    if interpolation not in _INTERPOLATIONS:
-        raise ValueError(f"interpolation {interpolation!r} is not one of {_INTERPOLATIONS}")
+    if interpolation not in INTERPOLATIONS:
+        raise ValueError(f"interpolation {interpolation!r} is not one of {INTERPOLATIONS}")
     return launch_warp(
         _warp_kernel,
         x,

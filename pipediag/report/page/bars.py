@@ -11,15 +11,15 @@ from .svg import Drawn, element, image, place, within
 
 #: Height of a bar in a row of a table, and of a stack, in pixels.
 _BAR, _STACK = 14, 40
-#: Share of the width from which on a part of a stack carries its name.
+#: Minimum share of the width for a segment to carry its name.
 _NAMED = 0.07
 
 
 @dataclass(frozen=True)
-class Part:
+class Segment:
     """A part of a stack: its name, its share of the whole from 0 to 1, and its colour, a class of the stylesheet.
 
-    A part without a colour is a gap.
+    Without a colour it is a gap.
     """
 
     name: str
@@ -31,7 +31,7 @@ class Part:
 def bar(label: str, share: float, colour: str = "accent", begin: float = 0.0, height: float = _BAR) -> Drawn:
     """Return a bar over its track, from ``begin`` on; all but the height are shares of the width."""
     track = element("rect", class_="track", width="100%", height="100%", rx=2)
-    return image(label, height, [track, _rect(begin, share, colour, height=height)], "bar")
+    return image(label, height, [track, _rect(begin, share, colour, 0.0, height)], "bar")
 
 
 def bars(label: str, shares: Sequence[tuple[float, str]], limit: float | None = None) -> Drawn:
@@ -43,30 +43,30 @@ def bars(label: str, shares: Sequence[tuple[float, str]], limit: float | None = 
     return image(label, height, drawn, "bar")
 
 
-def stack(label: str, parts: Sequence[Part], height: float = _STACK) -> Drawn:
-    """Return the parts beside each other, each with its name where it has room, and all with a tooltip."""
+def stack(label: str, segments: Sequence[Segment], height: float = _STACK) -> Drawn:
+    """Return the segments side by side, each with a tooltip, and with its name if that fits."""
     drawn, begin = [], 0.0
-    for part in parts:
-        share = min(within(part.share), 1.0 - begin)
-        if share > 0 and part.colour:
-            drawn.append(_part(part, begin, share, height))
+    for segment in segments:
+        share = min(within(segment.share), 1.0 - begin)
+        if share > 0 and segment.colour:
+            drawn.append(_segment(segment, begin, share, height))
         begin += share
     return image(label, height, drawn, "stack")
 
 
-def _part(part: Part, begin: float, share: float, height: float) -> Drawn:
-    """Return a part: a drawing of its own, which cuts off what its name has no room for."""
-    told = f"{part.name}: {part.note}" if part.note else part.name
+def _segment(segment: Segment, begin: float, share: float, height: float) -> Drawn:
+    """Return a segment: a drawing of its own, which cuts off a name that is too long."""
+    told = f"{segment.name}: {segment.note}" if segment.note else segment.name
     inside = [
         element("title", told),
-        element("rect", class_=f"fill {part.colour}", width="100%", height="100%"),
+        element("rect", class_=f"fill {segment.colour}", width="100%", height="100%"),
     ]
     if share >= _NAMED:
-        inside.append(element("text", part.name, x=8, y=height / 2 + 4.5))
+        inside.append(element("text", segment.name, x=8, y=height / 2 + 4.5))
     return element("svg", *inside, x=place(begin), width=place(share), height=height)
 
 
-def whisker(label: str, interval: Interval, high: float, colour: str = "accent") -> Drawn:
+def whisker(label: str, interval: Interval, high: float, colour: str) -> Drawn:
     """Return a dot with its interval on a scale from 0 to ``high``; an open end runs to the edge without a cap."""
     middle = _BAR / 2 + 2
     ends = [(interval.low, 0.0), (interval.high, high)]
@@ -83,7 +83,7 @@ def whisker(label: str, interval: Interval, high: float, colour: str = "accent")
     return image(label, 2 * middle, drawn, "bar")
 
 
-def _rect(begin: float, share: float, colour: str, y: float = 0.0, height: float = _BAR) -> Drawn:
+def _rect(begin: float, share: float, colour: str, y: float, height: float) -> Drawn:
     begin = within(begin)
     if share <= 0 or math.isnan(share):
         return Drawn("")

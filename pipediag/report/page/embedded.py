@@ -1,4 +1,4 @@
-"""Choose the data that a page carries: all of it, or as much as there is room for."""
+"""Choose the data that a page carries: all of it, or as much as fits."""
 
 from __future__ import annotations
 
@@ -6,18 +6,18 @@ import json
 from collections.abc import Iterator
 from typing import Any, TypeVar
 
-from ...analysis import Diagnosis
 from ...analysis.audit import Audit
 from ...analysis.compare import Comparison
 from ...analysis.sweep import Sweep
 from ...session import REMEDIES, SCHEMA_VERSION, Session
+from .. import Subject
 
 _T = TypeVar("_T")
-#: Most windows in the data if not all have room.
+#: Maximum number of windows in the data if not all fit.
 _WINDOWS = 500
 
 
-def embedded(subject: Diagnosis | Comparison | Sweep | Audit, room: int) -> tuple[str, str]:
+def embedded(subject: Subject, room: int) -> tuple[str, str]:
     """Return JSON of at most ``room`` characters that no markup can end, and a note on what it lacks.
 
     The JSON is empty if there is not enough room for anything.
@@ -31,7 +31,7 @@ def embedded(subject: Diagnosis | Comparison | Sweep | Audit, room: int) -> tupl
     return "", "The data of this page is too large to be embedded in it."
 
 
-def _variants(subject: Diagnosis | Comparison | Sweep | Audit) -> Iterator[tuple[dict[str, Any], str]]:
+def _variants(subject: Subject) -> Iterator[tuple[dict[str, Any], str]]:
     """Yield data and a note on what it lacks, the fullest first."""
     if isinstance(subject, Comparison):
         yield subject.to_dict(), "The page holds its figures as JSON."

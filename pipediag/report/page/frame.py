@@ -1,4 +1,4 @@
-"""Render a page by its templates, with the style and the one script in it, and nothing else allowed."""
+"""Render a page with its templates. It contains its style and its one script, and may load nothing else."""
 
 from __future__ import annotations
 
@@ -15,11 +15,10 @@ from ...analysis.sentences import number, percent
 from ...analysis.summary import Summary
 from . import bars
 from .parts import Page
-from .svg import Drawn
-from .visible import visible
+from .svg import Drawn, visible
 
 _TEMPLATES = Path(__file__).parent / "templates"
-#: A sign beside each tone, for those who do not see its colour.
+#: A sign beside each tone, for those who cannot see its colour.
 _SIGNS = {"good": "✓", "doubtful": "?", "bad": "!"}
 
 
@@ -81,5 +80,5 @@ def _environment() -> jinja2.Environment:
 
 
 def _shown(value: Any) -> Any:
-    """Return text with what a page must not obey made visible; finished markup as it is."""
+    """Return text with control characters made visible; finished markup as it is."""
     return visible(value) if isinstance(value, str) and not hasattr(value, "__html__") else value

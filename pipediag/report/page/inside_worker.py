@@ -12,7 +12,7 @@ from ..document import Table
 from . import bars
 from .parts import Chart, Drawing, PageBlock, Part, with_drawings
 
-#: The least share that is drawn in the strongest colour.
+#: Minimum share that has the strongest colour.
 _LARGE = 0.4
 _HEADERS = ("part", "ms", "CPU ms", "share", "where")
 
@@ -25,30 +25,30 @@ def part(diagnosis: Diagnosis) -> Part | None:
     costs = [inside.load, *(link.cost for link in inside.links), inside.between][: len(rows)]
     shares = [cost.wall_ms / whole for cost in costs]
     parts = [
-        bars.Part(name, share, _heat(share), f"{ms} ms, {told}")
+        bars.Segment(name, share, _heat(share), f"{ms} ms, {told}")
         for (name, ms, _, told, _), share in zip(rows, shares, strict=True)
     ]
     places = [where for *_, where in rows]
     lines = under([*zip(places, shares, strict=True)], inside.lines)
-    root = bars.Part(f"a sample: {number(whole)} ms", 1.0, "neutral")
+    root = bars.Segment(f"a sample: {number(whole)} ms", 1.0, "neutral")
     drawings, begin = [], 0.0
-    for one, share in zip(parts, shares, strict=True):
-        drawings.append(bars.bar(one.note, share, _strength(share), begin))
-        begin += share
-    blocks: list[PageBlock] = [
-        Drawing(bars.stack(root.name, [root], 26)),
-        Drawing(bars.stack(_told(parts), parts, 34)),
-        *([Drawing(bars.stack(_told(lines), lines, 26))] if any(line.colour for line in lines) else []),
-        with_drawings(Table(_HEADERS, "lrrrc", rows), "Parts of a worker's time for a sample", "", drawings),
-        *([_source(inside)] if inside.lines else []),
-    ]
-    below = " Below them, their hottest lines of code." if any(line.colour for line in lines) else ""
-    lead = f"A sample in a worker, averaged over {inside.samples}: loading, then the transforms in their order.{below}"
+    for one in parts:
+        drawings.append(bars.bar(one.note, one.share, _strength(one.share), begin))
+        begin += one.share
+    blocks: list[PageBlock] = [Drawing(bars.stack(root.name, [root], 26)), Drawing(bars.stack(_told(parts), parts, 34))]
+    lead = f"A sample in a worker, averaged over {inside.samples}: loading, then the transforms in their order."
+    if any(line.colour for line in lines):
+        blocks.append(Drawing(bars.stack(_told(lines), lines, 26)))
+        lead += " Below them, their hottest lines of code."
+    table = Table(_HEADERS, "lrrrc", rows)
+    blocks.append(with_drawings(table, "Parts of a worker's time for a sample", "", drawings))
+    if inside.lines:
+        blocks.append(_source(inside))
     return Part("worker", "Inside a worker", blocks, lead)
 
 
-def under(parts: Sequence[tuple[str, float]], lines: Sequence[HotLine]) -> list[bars.Part]:
-    """Return the lines of code as the lowest level of the flame, each below the part that it belongs to.
+def under(parts: Sequence[tuple[str, float]], lines: Sequence[HotLine]) -> list[bars.Segment]:
+    """Return the lines of code as the lowest level of the flame graph, each below the part that it belongs to.
 
     ``parts`` are places and shares. A line belongs to the part that begins nearest above it in the same file. Lines
     that belong to none are left out; gaps have no colour.
@@ -64,35 +64,31 @@ def under(parts: Sequence[tuple[str, float]], lines: Sequence[HotLine]) -> list[
     for (_, share), inner in zip(parts, own, strict=True):
         fits = min(1.0, share / sum(line.share for line in inner)) if inner else 1.0
         found += [_line(line, fits * line.share) for line in inner]
-        found.append(bars.Part("", share - fits * sum(line.share for line in inner), ""))
+        found.append(bars.Segment("", share - fits * sum(line.share for line in inner), ""))
     return found
 
 
 def _split(where: str) -> tuple[str, int]:
-    """Return file and line of a place; 0 if it has no line."""
+    """Return the file and the line of a place; "" and 0 if it has no line."""
     file, _, line = where.rpartition(":")
     return (file, int(line)) if line.isdecimal() else ("", 0)
 
 
-def _line(line: HotLine, width: float) -> bars.Part:
-    return bars.Part(line.text, width, _heat(line.share), f"{percent(line.share)}, {line.where}")
+def _line(line: HotLine, width: float) -> bars.Segment:
+    return bars.Segment(line.text, width, _heat(line.share), f"{percent(line.share)}, {line.where}")
 
 
-def _told(parts: Sequence[bars.Part]) -> str:
-    """Return a level of the flame in words."""
+def _told(parts: Sequence[bars.Segment]) -> str:
+    """Return a level of the flame graph in words."""
     return "; ".join(f"{part.name}: {part.note}" for part in parts if part.colour)
 
 
 def _source(inside: Inside) -> Chart:
-    rows = [
-        [
-            line.where or "a library",
-            bars.bar(percent(line.share), line.share, _strength(line.share)),
-            percent(line.share),
-            line.text,
-        ]
-        for line in inside.lines
-    ]
+    rows = []
+    for line in inside.lines:
+        told = percent(line.share)
+        drawn = bars.bar(told, line.share, _strength(line.share))
+        rows.append([line.where or "a library", drawn, told, line.text])
     return Chart("The hottest lines", ("line", "", "share", "source"), "cgrs", rows)
 
 

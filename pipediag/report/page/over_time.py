@@ -1,4 +1,4 @@
-"""Draw the run over time: steps a second, the rung in each moment, and the batches that lay ready."""
+"""Draw the run over time: steps per second, the rung, and the number of batches ready."""
 
 from __future__ import annotations
 
@@ -6,24 +6,22 @@ import math
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 
-from ...analysis.sentences import number
+from ...analysis.sentences import counted, number
 from ...session import CACHED, CONTROLS, REMEDIES, Session, Stretch, Window, ordered, settings_of
+from .parts import Lane, Lanes, Part
 from .svg import WIDTH, Drawn, anchor, coordinate, element, image, log_ticks, place, plot, ticks
 
-#: Most moments along the width; what is closer together is drawn as one.
+#: Maximum number of moments along the width; steps within one are drawn as one.
 _MOMENTS = 250
-#: From this ratio of the fastest to the slowest rate on, the scale is logarithmic.
+#: The scale is logarithmic if the ratio of the fastest to the slowest rate is above this.
 _WIDE = 8.0
 _RATES, _LANE, _READY, _AXIS = 200.0, 16.0, 64.0, 20.0
 _MARGIN = 8.0
 
-#: The height at which a rate is drawn.
-_Height = Callable[[float], float]
-
 
 @dataclass(frozen=True)
 class Pace:
-    """Consecutive steps: begin and end in seconds, their number, and the batches that lay ready on average."""
+    """Consecutive steps: begin and end in seconds, their number, and how many batches were ready on average."""
 
     begin: float
     end: float
@@ -36,8 +34,8 @@ class Pace:
 
 
 @dataclass(frozen=True)
-class Bout:
-    """A time under one rung, in seconds; ``window`` is false for steps outside a window."""
+class Span:
+    """A span of time under one rung, in seconds; ``window`` is false for steps outside a window."""
 
     rung: str
     begin: float
@@ -46,40 +44,25 @@ class Bout:
     paces: list[Pace] = field(default_factory=list)
 
 
-@dataclass(frozen=True)
-class Lane:
-    """A row of the figure: its name and the drawing beside it."""
-
-    name: str
-    drawn: Drawn
-
-
-@dataclass(frozen=True)
-class Run:
-    """The rows of the figure, all with the same axis of time, and notes to it."""
-
-    rows: list[Lane]
-    notes: list[str]
-
-
-def run_over_time(session: Session) -> Run | None:
-    """Return the figure; without single steps from the windows alone, and None without these."""
+def run_over_time(session: Session) -> Part | None:
+    """Return the figure, from the single steps or, without these, from the windows; None without either."""
     windows = {(window.rung, window.round, window.attempt) for window in session.windows}
-    bouts = from_stretches(session.stretches, windows)
-    if bouts:
-        notes = ["Pale: steps outside a window."] if not all(bout.window for bout in bouts) else []
+    spans = from_stretches(session.stretches, windows)
+    if spans:
+        notes = ["Pale: steps outside a window."] if not all(span.window for span in spans) else []
         if len({one.attempt for one in session.stretches}) > 1:
             notes.append("The script ran more than once; gaps are its starts.")
-        return draw(bouts, "seconds since the first step", notes)
-    bouts = from_windows(session.windows)
+        return draw(spans, "seconds since the first step", notes)
+    spans = from_windows(session.windows)
     note = "Windows in the order in which they were measured; the time between them is left out."
-    return draw(bouts, "seconds of the windows", [note]) if bouts else None
+    return draw(spans, "seconds of the windows", [note]) if spans else None
 
 
-def from_stretches(stretches: Iterable[Stretch], windows: Collection[tuple[str, int, int]]) -> list[Bout]:
-    """Return the stretches as bouts; of many steps, neighbours are taken together.
+def from_stretches(stretches: Iterable[Stretch], windows: Collection[tuple[str, int, int]]) -> list[Span]:
+    """Return a span for each stretch; if there are many steps, neighbours share one pace.
 
-    ``windows`` are the rung, round and pass of each window.
+    Args:
+        windows: rung, round and pass of each window.
     """
     stretches = [one for one in stretches if one.asked]
     together = max(1, math.ceil(sum(len(one.asked) for one in stretches) / (2 * _MOMENTS)))
@@ -95,32 +78,34 @@ def from_stretches(stretches: Iterable[Stretch], windows: Collection[tuple[str, 
                 paces.append(Pace(ends[first], ends[last], last - first, mean))
         if paces:
             found.append(
-                Bout(one.rung, paces[0].begin, paces[-1].end, (one.rung, one.round, one.attempt) in windows, paces)
+                Span(one.rung, paces[0].begin, paces[-1].end, (one.rung, one.round, one.attempt) in windows, paces)
             )
     return found
 
 
-def from_windows(windows: Iterable[Window]) -> list[Bout]:
-    """Return the windows as bouts, one after the other."""
+def from_windows(windows: Iterable[Window]) -> list[Span]:
+    """Return a span for each window, one after the other."""
     found, now = [], 0.0
     for window in windows:
         end = now + window.seconds
-        found.append(Bout(window.rung, now, end, paces=[Pace(now, end, window.steps)]))
+        found.append(Span(window.rung, now, end, paces=[Pace(now, end, window.steps)]))
         now = end
     return found
 
 
-def draw(bouts: Sequence[Bout], axis: str, notes: list[str]) -> Run:
-    """Return the rows: rates, a lane for each rung, batches ready if they are known, and the axis of time."""
-    begin, end = min(bout.begin for bout in bouts), max(bout.end for bout in bouts)
+def draw(spans: Sequence[Span], axis: str, notes: list[str]) -> Part:
+    """Return the figure: rates, a lane for each rung, batches ready if they are known, and the axis of time."""
+    begin, end = min(span.begin for span in spans), max(span.end for span in spans)
     scale = _Scale(begin, max(end - begin, 1e-9))
-    paces = {rung: _thinned([p for b in bouts if b.rung == rung for p in b.paces], scale) for rung in _rungs(bouts)}
+    rungs = ordered({span.rung for span in spans})
+    paces = {rung: _thinned([p for span in spans if span.rung == rung for p in span.paces], scale) for rung in rungs}
     rates, log = _rates(paces, scale)
-    rows = [Lane("steps/s", rates), *(_lane(rung, bouts, scale) for rung in paces)]
+    rows = [Lane("steps/s", rates), *(_lane(rung, spans, scale) for rung in paces)]
     if ready := [pace for found in paces.values() for pace in found if pace.ready is not None]:
         rows.append(Lane("batches ready", _ready(sorted(ready, key=lambda pace: pace.begin), scale)))
     rows.append(Lane("", _axis(scale, axis)))
-    return Run(rows, [*(["The scale of steps/s is logarithmic."] if log else []), *notes])
+    lead = ["The scale of steps/s is logarithmic."] * log + notes
+    return Part("run", "The run over time", [Lanes(rows)], " ".join(lead))
 
 
 @dataclass(frozen=True)
@@ -140,10 +125,6 @@ class _Scale:
         return int(_MOMENTS * self.share(time))
 
 
-def _rungs(bouts: Iterable[Bout]) -> list[str]:
-    return ordered({bout.rung for bout in bouts})
-
-
 def colour(rung: str) -> str:
     """Return the colour of a rung, a class of the stylesheet."""
     if rung in CACHED or rung in CONTROLS:
@@ -154,7 +135,7 @@ def colour(rung: str) -> str:
 
 
 def _thinned(paces: list[Pace], scale: _Scale) -> list[Pace]:
-    """Return the paces of one rung in time order, those of one moment as one."""
+    """Return the paces of one rung in time order; those of the same moment are merged."""
     found: list[Pace] = []
     for pace in sorted(paces, key=lambda pace: pace.begin):
         last = found[-1] if found else None
@@ -163,7 +144,7 @@ def _thinned(paces: list[Pace], scale: _Scale) -> list[Pace]:
             took = (last.end - last.begin) + (pace.end - pace.begin)
             known = [(p.ready, p.steps) for p in (last, pace) if p.ready is not None]
             ready = sum(r * n for r, n in known) / sum(n for _, n in known) if known else None
-            # The end follows from the time that the steps took: other rungs may lie between them.
+            # Not the last one's end: steps of other rungs may lie between.
             found[-1] = replace(last, end=last.begin + took, steps=steps, ready=ready)
         else:
             found.append(pace)
@@ -181,13 +162,12 @@ def _rates(paces: dict[str, list[Pace]], scale: _Scale) -> tuple[Drawn, bool]:
         share = math.log(rate / low) / math.log(high / low) if log else rate / high
         return _RATES - _MARGIN - usable * share
 
-    drawn = []
-    for tick in log_ticks(low, high) if log else ticks(high):
-        at = coordinate(y(tick))
-        drawn.append(element("line", class_="grid", x1="0%", x2="100%", y1=at, y2=at))
+    marks = log_ticks(low, high) if log else ticks(high)
+    heights = [coordinate(y(tick)) for tick in marks]
+    drawn = [element("line", class_="grid", x1="0%", x2="100%", y1=at, y2=at) for at in heights]
     lines = [element("path", class_=f"line {colour(rung)}", d=_line(found, scale, y)) for rung, found in paces.items()]
     drawn.append(plot(_RATES, *lines))
-    for tick in log_ticks(low, high) if log else ticks(high):
+    for tick in marks:
         drawn.append(element("text", number(tick), class_="tick halo", x=0, y=coordinate(max(10.0, y(tick) - 3))))
     label = "Steps per second over time: " + "; ".join(
         f"{rung} {number(_mean(found))}" for rung, found in paces.items()
@@ -199,8 +179,8 @@ def _mean(paces: Sequence[Pace]) -> float:
     return sum(pace.steps for pace in paces) / sum(pace.end - pace.begin for pace in paces)
 
 
-def _line(paces: Sequence[Pace], scale: _Scale, y: _Height) -> str:
-    """Return a level for each pace, joined where one follows the other."""
+def _line(paces: Sequence[Pace], scale: _Scale, y: Callable[[float], float]) -> str:
+    """Return a horizontal line for each pace, joined to the one before if they follow each other."""
     path, before = [], None
     for pace in paces:
         at = coordinate(y(pace.rate))
@@ -210,35 +190,33 @@ def _line(paces: Sequence[Pace], scale: _Scale, y: _Height) -> str:
     return "".join(path)
 
 
-def _lane(rung: str, bouts: Sequence[Bout], scale: _Scale) -> Lane:
-    """Return a lane with the times of a rung, those outside its windows pale."""
-    own = [bout for bout in bouts if bout.rung == rung]
+def _lane(rung: str, spans: Sequence[Span], scale: _Scale) -> Lane:
+    """Return a lane with the spans of a rung, pale outside its windows."""
+    own = [span for span in spans if span.rung == rung]
     shown = [
         element("path", class_=f"fill {colour(rung)}{'' if window else ' pale'}", d=_boxes(of_kind, scale))
         for window in (False, True)
-        if (of_kind := [bout for bout in own if bout.window == window])
+        if (of_kind := [span for span in own if span.window == window])
     ]
-    windows = sum(bout.window for bout in own)
+    label = f"{rung}: {counted(sum(span.window for span in own), 'window')}"
     rail = element("line", class_="rail", x1="0%", x2="100%", y1=_LANE / 2, y2=_LANE / 2)
-    return Lane(
-        rung, image(f"{rung}: {windows} window{'' if windows == 1 else 's'}", _LANE, [rail, plot(_LANE, *shown)])
-    )
+    return Lane(rung, image(label, _LANE, [rail, plot(_LANE, *shown)]))
 
 
-def _boxes(bouts: Sequence[Bout], scale: _Scale) -> str:
-    """Return a box for each bout; those that all but touch are one."""
-    spans: list[list[float]] = []
-    for bout in sorted(bouts, key=lambda bout: bout.begin):
-        if spans and bout.begin - spans[-1][1] < scale.seconds / (2 * _MOMENTS):
-            spans[-1][1] = max(spans[-1][1], bout.end)
+def _boxes(spans: Sequence[Span], scale: _Scale) -> str:
+    """Return a box for each span; spans that almost touch share one."""
+    boxes: list[list[float]] = []
+    for span in sorted(spans, key=lambda span: span.begin):
+        if boxes and span.begin - boxes[-1][1] < scale.seconds / (2 * _MOMENTS):
+            boxes[-1][1] = max(boxes[-1][1], span.end)
         else:
-            spans.append([bout.begin, bout.end])
+            boxes.append([span.begin, span.end])
     top, bottom = coordinate(3), coordinate(_LANE - 3)
-    return "".join(f"M{scale.x(a)} {top}H{scale.x(b)}V{bottom}H{scale.x(a)}Z" for a, b in spans)
+    return "".join(f"M{scale.x(a)} {top}H{scale.x(b)}V{bottom}H{scale.x(a)}Z" for a, b in boxes)
 
 
 def _ready(paces: Sequence[Pace], scale: _Scale) -> Drawn:
-    """Return the batches that lay ready as an area."""
+    """Return the number of batches ready as an area."""
     levels = [pace.ready or 0.0 for pace in paces]
     high, usable = max(1.0, *levels), _READY - _MARGIN
     base = coordinate(_READY - 1)
@@ -259,8 +237,7 @@ def _ready(paces: Sequence[Pace], scale: _Scale) -> Drawn:
 
 def _axis(scale: _Scale, name: str) -> Drawn:
     drawn = []
-    marks = ticks(scale.seconds, 4)
-    for tick in marks:
+    for tick in ticks(scale.seconds, 4):
         share = tick / scale.seconds
         text = f"{coordinate(tick)} s"
         drawn.append(element("text", text, class_="tick", x=place(share), y=14, text_anchor=anchor(share)))

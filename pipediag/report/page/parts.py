@@ -1,4 +1,4 @@
-"""Define what a page has beside the blocks of a document: drawings, tables with drawings, and what can be folded."""
+"""Define what a page has besides the blocks of a document: drawings, charts, and tables that fold."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ from dataclasses import dataclass
 
 from ...session import Pictured
 from ..document import Block, Table
-from .over_time import Lane
 from .svg import Drawn
 
 
@@ -23,10 +22,7 @@ class Chart:
     """A table with a drawing in each row.
 
     Attributes:
-        caption: what it shows.
-        headers: the names of the columns.
         align: ``l`` or ``r`` for each column, ``g`` for a drawing, ``c`` for a place in code, ``s`` for source code.
-        rows: the cells.
     """
 
     caption: str
@@ -36,15 +32,23 @@ class Chart:
 
 
 @dataclass(frozen=True)
+class Lane:
+    """A row of a figure: its name and the drawing beside it."""
+
+    name: str
+    drawn: Drawn
+
+
+@dataclass(frozen=True)
 class Lanes:
-    """Drawings below each other with one axis, each with its name beside it."""
+    """Rows of a figure, all with the same axis."""
 
     rows: Sequence[Lane]
 
 
 @dataclass(frozen=True)
 class Sortable:
-    """A table of raw numbers, whose columns sort; folded until it is opened."""
+    """A table of raw numbers that sorts by column; folded until it is opened."""
 
     caption: str
     headers: Sequence[str]
@@ -54,10 +58,10 @@ class Sortable:
 
 @dataclass(frozen=True)
 class Pictures:
-    """Samples as the CPU and the device made them, and ``left_out``, how many more there are."""
+    """Samples as the CPU and the device made them; ``left_out`` is how many more there are."""
 
     samples: Sequence[Pictured]
-    left_out: int = 0
+    left_out: int
 
 
 @dataclass(frozen=True)

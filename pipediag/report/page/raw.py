@@ -13,7 +13,7 @@ from ..diagnosis import between, value
 from .embedded import evenly_spaced
 from .parts import Facts, Part, Sortable
 
-#: Most windows in the table: of more, some evenly spaced ones.
+#: Maximum number of windows in the table; more are thinned out evenly.
 _WINDOWS = 250
 
 

@@ -14,7 +14,7 @@ from ..document import Table, filled
 from . import bars
 from .parts import Chart, PageBlock, Part, Pictures, with_drawings
 
-#: Most characters of all pictures together.
+#: Maximum characters of all pictures together.
 _ROOM = 150_000
 _BASE64 = re.compile(r"[A-Za-z0-9+/]+={0,2}")
 
@@ -54,7 +54,7 @@ def _name(one: Outcome) -> str:
 
 
 def _pictures(session: Session) -> Pictures | None:
-    """Return the samples of the first certificate that holds pictures, as many as there is room for."""
+    """Return the samples of the first certificate with pictures, as many as fit."""
     for one in outcomes(session):
         found = remedy_of(session, one.rung)
         if one.rung == HANDED_OVER or found is None or found.proof is None or not found.proof.pictured:
@@ -75,10 +75,8 @@ def _images(sample: Pictured) -> tuple[str, str, str]:
 def settings(diagnosis: Diagnosis) -> Part:
     """Return the loader settings that were tried on the loop, with bars."""
     session = diagnosis.session
-    section = knobs.section(diagnosis)
-    blocks: list[PageBlock] = []
-    for block in filled(section.blocks):
-        blocks.append(_with_rates(session, block) if isinstance(block, Table) else block)
+    found = filled(knobs.section(diagnosis).blocks)
+    blocks = [_with_rates(session, block) if isinstance(block, Table) else block for block in found]
     return Part("settings", "Other loader settings", blocks, "Measured on the running loop." if blocks else "")
 
 

@@ -1,12 +1,20 @@
-"""Show how long samples take, and which take longest."""
+"""Show how long samples take, as a histogram, and which take longest."""
 
 from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
 
 from ...analysis import Diagnosis
 from ...analysis.sentences import number
 from . import bars
-from .histogram import histogram, without_stragglers
 from .parts import Chart, Drawing, PageBlock, Part
+from .svg import Drawn, anchor, coordinate, element, image, place
+
+_HEIGHT, _AXIS, _TOP = 160.0, 20.0, 30.0
+#: Number of edges with a figure.
+_LABELLED = 5
+#: Values far below the others are not drawn if fewer than this share of all, and at least this many empty bars apart.
+_FEW, _EMPTY = 0.1, 5
 
 
 def part(diagnosis: Diagnosis) -> Part | None:
@@ -19,7 +27,7 @@ def part(diagnosis: Diagnosis) -> Part | None:
     if any(tail.counts) and len(tail.edges_ms) == len(tail.counts) + 1:
         edges, counts, left_out = without_stragglers(tail.edges_ms, tail.counts)
         marks = {"median": tail.p50_ms, "99 % below": tail.p99_ms}
-        blocks.append(Drawing(histogram(f"Histogram of the samples' milliseconds: {told}", edges, counts, marks, "ms")))
+        blocks.append(Drawing(histogram(f"Histogram of the samples' milliseconds: {told}", edges, counts, marks)))
         lead += f" Not drawn: {left_out} below {number(edges[0])} ms." if left_out else ""
     if tail.slowest:
         most = max(slow.ms for slow in tail.slowest) or 1.0
@@ -29,3 +37,58 @@ def part(diagnosis: Diagnosis) -> Part | None:
         ]
         blocks.append(Chart("The slowest samples, by their index in the dataset", ("index", "", "ms"), "cgr", rows))
     return Part("samples", "Sample times", blocks, lead)
+
+
+def histogram(label: str, edges: Sequence[float], counts: Sequence[int], marks: Mapping[str, float]) -> Drawn:
+    """Return bars of equal width, ``counts[k]`` between ``edges[k]`` and ``edges[k + 1]``, in milliseconds.
+
+    ``marks`` are values with their names. At least one count must not be zero.
+    """
+    n, most, usable = len(counts), max(counts), _HEIGHT - _TOP
+    drawn = []
+    for k, count in enumerate(counts):
+        if not count:
+            continue
+        height = max(1.0, usable * count / most)
+        drawn.append(
+            element(
+                "rect",
+                element("title", f"{number(edges[k])} to {number(edges[k + 1])} ms: {count}"),
+                class_="fill soft edge",
+                x=place(k / n),
+                width=place(1 / n),
+                y=coordinate(_HEIGHT - height),
+                height=coordinate(height),
+            )
+        )
+    drawn.append(element("line", class_="rail", x1="0%", x2="100%", y1=_HEIGHT, y2=_HEIGHT))
+    for row, (name, value) in enumerate(marks.items()):
+        share, top = position(edges, value), 12 * row
+        dx, end = (-5, "end") if share > 0.5 else (5, "start")
+        text = f"{name} {number(value)} ms"
+        drawn.append(element("line", class_="mark", x1=place(share), x2=place(share), y1=top, y2=_HEIGHT))
+        drawn.append(element("text", text, class_="tick halo", x=place(share), dx=dx, y=top + 10, text_anchor=end))
+    for k in sorted({round(i * n / (_LABELLED - 1)) for i in range(_LABELLED)}):
+        text = f"{number(edges[k])} ms"
+        drawn.append(element("text", text, class_="tick", x=place(k / n), y=_HEIGHT + 15, text_anchor=anchor(k / n)))
+    return image(label, _HEIGHT + _AXIS, drawn)
+
+
+def without_stragglers(edges: Sequence[float], counts: Sequence[int]) -> tuple[Sequence[float], Sequence[int], int]:
+    """Return edges and counts without a few values far below the others, and the number of these values."""
+    least, seen, empty = _FEW * sum(counts), 0, 0
+    for k, count in enumerate(counts):
+        if count and empty >= _EMPTY and 0 < seen < least:
+            return edges[k:], counts[k:], seen
+        seen, empty = seen + count, 0 if count else empty + 1
+    return edges, counts, 0
+
+
+def position(edges: Sequence[float], value: float) -> float:
+    """Return the place of a value along bars of equal width, as a share of the whole."""
+    n = len(edges) - 1
+    for k in range(n):
+        if value <= edges[k + 1]:
+            width = edges[k + 1] - edges[k]
+            return (k + (max(0.0, value - edges[k]) / width if width > 0 else 0.0)) / n
+    return 1.0

@@ -1,19 +1,22 @@
 """Make SVG from numbers: elements, places in percent, ticks.
 
-Drawings are as wide as their box and keep their height: places along the width are percentages, so that text keeps its
-size on a telephone. Paths cannot have percentages: :func:`plot` stretches them.
+Drawings are as wide as their box and have a fixed height. Places along the width are percentages, so that text keeps
+its size on a telephone. Paths cannot have percentages; :func:`plot` stretches them.
 """
 
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterable, Sequence
 from html import escape
 
-from .visible import visible
-
 #: Units along the width of a :func:`plot`.
 WIDTH = 1000
+#: Control characters but tab and newline, marks that change the direction of text, separators of lines, surrogates.
+_OBEYED = re.compile(
+    "[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200b\u200e\u200f\u2028-\u202e\u2060-\u2069\ufeff\ufff9-\ufffb\ufffe\uffff\ud800-\udfff]"
+)
 
 
 class Drawn(str):
@@ -40,7 +43,7 @@ def element(name: str, *inside: str, **attributes: str | float | None) -> Drawn:
 
 
 def image(label: str, height: float, inside: Iterable[Drawn], class_: str = "") -> Drawn:
-    """Return a drawing as wide as its box; ``label`` says what it shows to those who do not see it."""
+    """Return a drawing as wide as its box; ``label`` describes it to those who cannot see it."""
     return element(
         "svg", *inside, role="img", aria_label=label, class_=class_ or None, width="100%", height=coordinate(height)
     )
@@ -76,7 +79,7 @@ def coordinate(value: float) -> str:
 
 
 def anchor(share: float) -> str:
-    """Return the anchor that keeps a text at this place within the drawing."""
+    """Return the anchor that keeps a text at this place inside the drawing."""
     return "start" if share < 0.1 else "end" if share > 0.9 else "middle"
 
 
@@ -89,11 +92,21 @@ def ticks(high: float, count: int = 5) -> list[float]:
 
 
 def log_ticks(low: float, high: float) -> list[float]:
-    """Return round numbers between two positive ones for a logarithmic scale: three to a decade, fewer for many."""
+    """Return round numbers between two positive ones for a logarithmic scale: three a decade, fewer if it is wide."""
     first, last = math.floor(math.log10(low)), math.ceil(math.log10(high))
     factors: Sequence[int] = (1, 2, 5) if last - first <= 2 else (1, 3) if last - first <= 4 else (1,)
     found = [factor * 10.0**power for power in range(first, last + 1) for factor in factors]
     return [tick for tick in found if low * 0.999 <= tick <= high * 1.001]
+
+
+def visible(text: str) -> str:
+    """Return text with escapes for what a browser would obey: a right-to-left mark becomes ``\\u200f``."""
+    return _OBEYED.sub(_escape, text)
+
+
+def _escape(match: re.Match[str]) -> str:
+    code = ord(match.group())
+    return f"\\x{code:02x}" if code < 0x100 else f"\\u{code:04x}"
 
 
 def _attribute(value: str | float) -> str:

@@ -1,9 +1,9 @@
-"""Show where a step goes: as one bar, stage by stage, and rung by rung."""
+"""Show where the time of a step goes: as one bar, by stage, and by rung."""
 
 from __future__ import annotations
 
 from ...analysis import Diagnosis
-from ...analysis.sentences import number
+from ...analysis.sentences import counted, number
 from ...session import RUNG_MEANING, cut_of
 from ..diagnosis import StageRow, between, stage_rows, step_line, value
 from . import bars
@@ -17,7 +17,9 @@ def part(diagnosis: Diagnosis) -> Part | None:
     rows = stage_rows(diagnosis)
     if not rows:
         return None
-    stacked = [bars.Part(_short(row), row.bar, _colour(diagnosis, row), f"{row.cost} ms, {row.share}") for row in rows]
+    stacked = [
+        bars.Segment(_short(row), row.bar, _colour(diagnosis, row), f"{row.cost} ms, {row.share}") for row in rows
+    ]
     step = number(diagnosis.ladder.ms("baseline").value)
     label = f"A step of {step} ms: " + "; ".join(f"{row.stage} {row.cost} ms" for row in rows)
     lead = step_line(diagnosis) or f"A step takes {step} ms."
@@ -36,12 +38,12 @@ def _stages(diagnosis: Diagnosis, rows: list[StageRow]) -> Chart:
 
 
 def _short(row: StageRow) -> str:
-    """Return the name of a row for the bar: a transform's own name, a stage without those it covers."""
+    """Return the short name of a row: a transform's own name, a stage without the others that it covers."""
     return row.stage.removeprefix("transform: ").partition(" (with ")[0]
 
 
 def _colour(diagnosis: Diagnosis, row: StageRow) -> str:
-    """Return the colour of a row: the model's grey, the bottleneck's strong, others lighter."""
+    """Return the colour of a row: grey for the model, strong for the bottleneck, lighter for other stages."""
     stage = row.stage.partition(":")[0].partition(" (")[0]
     verdict = diagnosis.verdict
     if stage == "compute":
@@ -72,4 +74,4 @@ def _meaning(rung: str) -> str:
     cut = cut_of(rung)
     if cut is None:
         return RUNG_MEANING.get(rung, "")
-    return f"cached samples after the first {cut} transform{'' if cut == 1 else 's'}, the others run anew"
+    return f"cached samples after the first {counted(cut, 'transform')}, the others run anew"

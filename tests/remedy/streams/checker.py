@@ -1,16 +1,14 @@
-"""Finds memory that is read before it is ready, or given to somebody else before it has been read.
+"""Find memory that is read before it is ready, or reused before it has been read.
 
-Batches whose contents are known are driven through a loader as a training loop would drive it, under conditions in
-which such a mistake cannot go unseen:
+Batches with known contents go through a loader as in a training loop, under conditions that reveal such a mistake:
 
 - The consumer may be *behind*: its stream sleeps before it reads, so that the host has long dropped the batch by then.
-  Or it is *ahead*: it reads at once, while whatever the loader does on its own streams begins with a sleep
-  (:func:`late`).
-- After each step blocks of the batch's sizes are allocated on every stream that owns memory, overwritten and freed. The
-  allocator gives a block that it believes to be free to the next one who asks *on the stream that it was allocated on*:
-  what was given back too early is overwritten there, at once.
-- Every batch is compared on the consumer's stream, and the counts stay on the device to the end. Nothing here waits for
-  the device during the steps: that would hide what is looked for.
+  Or it is *ahead*: it reads at once, while all work on the loader's own streams begins with a sleep (:func:`late`).
+- After each step, blocks of the batch's sizes are allocated on every stream that owns memory, overwritten and freed.
+  The allocator gives a free block to the next request *on the stream that it was allocated on*, so memory that was
+  freed too early is overwritten at once.
+- Every batch is compared on the consumer's stream, and the counts stay on the device to the end. Nothing waits for the
+  device during the steps: a wait would hide the mistakes.
 """
 
 from __future__ import annotations
@@ -30,28 +28,28 @@ from pipediag.usercode import tree
 
 #: Cycles of ``torch.cuda._sleep`` in about a millisecond, on a GPU of 1 to 2 GHz.
 MILLISECOND = 2_000_000
-#: What freed blocks are overwritten with.
+#: Byte that overwrites freed blocks.
 POISON = 0xA5
-#: Blocks of each size that are taken and overwritten on each stream: a stream may have several that are free.
+#: Blocks of each size that are overwritten on each stream, which may have several free ones.
 _BLOCKS = 2
-#: Steps after which it is looked anew which streams own memory: they grow while the first batches are made.
+#: Steps after which the streams that own memory are looked up again; there are more as the first batches are made.
 _LOOK_AT = (0, 1, 4, 16, 64)
 
 
 # ---- batches whose contents are known
 
 IMAGES, FEATURES, LABELS = (32, 3, 128, 128), (512, 64), (64,)
-#: Bytes of its tensors: one comes from the allocator's pool of large blocks, two from that of small ones.
+#: Bytes of a batch's tensors: one comes from the allocator's pool of large blocks, two from that of small ones.
 SIZES = (32 * 3 * 128 * 128, 512 * 64 * 4, 64 * 8)
 
 Batch = tuple[Tensor, Tensor, Tensor]
 
 
 class Known(Dataset[Batch]):
-    """Whole batches: uint8 images, float32 features, int64 labels. No value is the same in two batches in a row.
+    """Whole batches: uint8 images, float32 features, int64 labels. Every value changes from batch to batch.
 
     Args:
-        length: how many there are.
+        length: number of batches.
         device: where they are made.
     """
 
@@ -75,7 +73,7 @@ class Known(Dataset[Batch]):
 
 @contextmanager
 def late(cycles: int) -> Iterator[list[int]]:
-    """Work that is launched on a side stream begins with a sleep. Gives a list whose length counts the sleeps."""
+    """Make work on a side stream begin with a sleep. Yield a list with one entry for each sleep."""
     native = torch.cuda.stream
     sleeps: list[int] = []
 
@@ -94,7 +92,7 @@ def late(cycles: int) -> Iterator[list[int]]:
 
 
 class _Poison:
-    """Overwrites memory that is free, wherever it may be handed out from."""
+    """Overwrites the free memory of every stream."""
 
     def __init__(self, device: torch.device, sizes: Iterable[int]) -> None:
         self._device = device
@@ -102,7 +100,7 @@ class _Poison:
         self._streams: list[torch.cuda.Stream] = []
 
     def look(self) -> None:
-        """Which streams own memory now."""
+        """Look up the streams that own memory."""
         segments = torch.cuda.memory_snapshot()
         owners = sorted({int(one["stream"]) for one in segments if one["device"] == self._device.index})
         self._streams = [
@@ -111,7 +109,7 @@ class _Poison:
         ]
 
     def learn(self, batch: Any) -> None:
-        """What is given out has these sizes."""
+        """Note the sizes of a batch's tensors."""
         self._sizes.update(tensor.untyped_storage().nbytes() for tensor in tree.tensors(batch))
 
     def __call__(self) -> None:
@@ -130,7 +128,7 @@ class _Poison:
 
 @dataclass(frozen=True)
 class Found:
-    """The batches that came, and of which of them a tensor was not what it should have been when it was read."""
+    """Number of batches, and the numbers of those with a tensor that was wrong when it was read."""
 
     steps: int
     wrong: list[int]
@@ -148,11 +146,11 @@ def drive(
     """Take all batches of ``loader`` as a training loop would.
 
     Args:
-        truth: gives batch ``k`` as it ought to be, on the device; run on the consumer's stream.
+        truth: returns the right batch ``k``, on the device; runs on the consumer's stream.
         behind: cycles that the consumer's stream sleeps before it reads a batch; with 0 it reads at once.
-        streams: the consumer's, taken in turn; that which is current if there are none.
-        keep: so many old batches are held on to, and compared again when they are let go.
-        most: the largest number of steps; a loader that gives more fails.
+        streams: streams of the consumer, used in turn; by default the current one.
+        keep: number of old batches that are kept, and compared again before they are dropped.
+        most: maximum number of steps.
     """
     device = torch.device("cuda", torch.cuda.current_device())
     poison = _Poison(device, SIZES)

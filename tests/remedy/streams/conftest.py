@@ -1,4 +1,4 @@
-"""Streams are tested on the CPU, where everything is done in turn, on an imagined device, and on a real GPU."""
+"""Streams are tested on the CPU, where everything runs in sequence, on an imagined device, and on a real GPU."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from .imagined import imagined
 
 __all__ = ["imagined"]
 
-# With fewer queues two streams may share one, and then wait for each other without having been told to.
+# With fewer queues, two streams may share one, and wait for each other without being told to.
 os.environ.setdefault("CUDA_DEVICE_MAX_CONNECTIONS", "32")
 
 GPU = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU")]
@@ -27,7 +27,7 @@ def device(request: pytest.FixtureRequest) -> torch.device:
 
 @pytest.fixture
 def gpu() -> torch.device:
-    """For tests that are marked with ``GPU``."""
+    """The device, for tests marked with ``GPU``."""
     return torch.device("cuda", torch.cuda.current_device())
 
 

@@ -1,4 +1,4 @@
-"""What a loader must have left behind when an epoch is over, however it ended: nothing."""
+"""Check that a loader leaves nothing running after an epoch, however it ended."""
 
 from __future__ import annotations
 
@@ -12,28 +12,27 @@ from typing import Any, TypeVar
 
 T = TypeVar("T")
 
-#: Seconds after which something that ought to end has not ended. Nothing here comes near it when all is well.
+#: Seconds after which something that should have ended hangs. Normally everything ends much sooner.
 PATIENCE = 20.0
-
 
 _stock: list[Any] = []
 
 
 def take_stock() -> None:
-    """What is running now, say after a test that hangs, is not what later tests have left."""
+    """Note what runs already, perhaps since a test that hangs, so that no later test is blamed for it."""
     _stock[:] = _running()
 
 
 def threads() -> list[Any]:
-    """Threads of pipediag's that have been started since."""
+    """Return pipediag's threads that have started since."""
     return [one for one in _running() if one not in _stock and isinstance(one, threading.Thread)]
 
 
 def assert_nothing_left() -> None:
-    """No thread of pipediag's and no process is running. What was told to end is given the time to do so."""
+    """Check that neither a thread of pipediag nor a child process runs, after some time to end."""
     until = time.monotonic() + PATIENCE
     while (left := [one for one in _running() if one not in _stock]) and time.monotonic() < until:
-        gc.collect()  # an error that a test has kept holds on to what raised it
+        gc.collect()  # an error that a test keeps also keeps what raised it
         time.sleep(0.01)
     assert left == []
 
@@ -48,7 +47,7 @@ def open_files() -> int:
 
 
 def within_patience(work: Callable[[], T]) -> T:
-    """What ``work`` gives, or raises. What would hang for ever fails instead."""
+    """Return or raise what ``work`` does; fail if it hangs."""
     ended: list[tuple[bool, Any]] = []
 
     def run() -> None:

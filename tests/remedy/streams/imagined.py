@@ -1,9 +1,9 @@
-"""A CUDA device in the imagination: streams, events and waits, without a GPU.
+"""An imagined CUDA device: streams, events and waits, without a GPU.
 
-Nothing is known to be done until somebody has waited for it. A consumer is so as far behind its host as can be; how
-far a host runs ahead is the number of events that nobody has waited for; and two pieces of work are in order only if
-the one was launched on a stream that had been told to wait for the other. Who has waited for what is kept as vector
-clocks (C. Fidge, "Timestamps in message-passing systems that preserve the partial ordering", 1988).
+No work counts as done before something has waited for it. So a consumer is as far behind its host as possible; a host
+is ahead by the number of events that nothing has waited for; and two pieces of work are in order only if one was
+launched on a stream that had been told to wait for the other. The waits are recorded as vector clocks (C. Fidge,
+"Timestamps in message-passing systems that preserve the partial ordering", 1988).
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ import torch
 
 GIGABYTE = 1 << 30
 
-#: For each stream, by its number, the time of its last work that is over.
+#: For each stream, by its number, the time of its last work that is done.
 Clock = dict[int, int]
 
 _numbers = itertools.count(1)
 _times = itertools.count(1)
 _lock = threading.RLock()
-#: What the host has waited for. Times are never used twice, so there is nothing to put back.
+#: What the host has waited for. No time is used twice, so tests need not reset it.
 _host: Clock = {}
 
 
@@ -38,10 +38,10 @@ def _learn(clock: Clock, other: Clock) -> None:
 
 
 class Stream:
-    """Work in the order in which it is launched.
+    """Stream, whose work runs in launch order.
 
     Attributes:
-        after: what its next work comes after.
+        after: the work that its next work follows.
     """
 
     def __init__(self, device: Any = None, priority: int = 0) -> None:
@@ -50,14 +50,14 @@ class Stream:
         self.after: Clock = {}
 
     def work(self) -> int:
-        """Launch something; the time of it."""
+        """Launch some work, and return its time."""
         with _lock:
             _learn(self.after, _host)
             self.after[self.number] = next(_times)
             return self.after[self.number]
 
     def comes_after(self, stream: Stream, time: int) -> bool:
-        """Whether what is launched next may rely on that work of another stream, or of this one."""
+        """Return whether the next work follows the work that ``stream`` launched at ``time``."""
         with _lock:
             return stream is self or max(self.after.get(stream.number, 0), _host.get(stream.number, 0)) >= time
 
@@ -112,11 +112,11 @@ class _Generator:
 
 
 class Device:
-    """What stands in for ``torch.cuda``.
+    """Replacement of ``torch.cuda``.
 
     Attributes:
-        free: bytes of memory that are free.
-        draws: how many random numbers have been drawn.
+        free: bytes of free memory.
+        draws: number of random numbers drawn.
     """
 
     def __init__(self) -> None:
@@ -139,7 +139,7 @@ class Device:
             streams.pop()
 
     def names(self) -> dict[str, Any]:
-        """What is imagined, by its name in ``torch.cuda``."""
+        """Return what is imagined, by its name in ``torch.cuda``."""
         locks = SimpleNamespace(cudaHostRegister=lambda *_: 0, cudaHostUnregister=lambda *_: 0)
         return {
             "Stream": Stream,
@@ -164,7 +164,7 @@ class Device:
 
 @pytest.fixture
 def imagined(monkeypatch: pytest.MonkeyPatch) -> Device:
-    """Everything that the executor asks of ``torch.cuda`` goes to an imagined device."""
+    """Replaces everything that the executor uses of ``torch.cuda`` by an imagined device."""
     device = Device()
     for name, value in device.names().items():
         monkeypatch.setattr(torch.cuda, name, value)

@@ -1,16 +1,16 @@
-"""Whether every access to memory of a device is in order, seen on the CPU: a ledger of reads, writes and lives.
+"""Check on the CPU that every access to a device's memory is in order, with a ledger of reads, writes and lifetimes.
 
-With an imagined device in the place of ``torch.cuda`` (:mod:`imagined`) everything is computed on the CPU, at once.
-What is kept is the order that a GPU would have been *told* to keep: for every piece of memory the stream and the time
-of its last write and of the reads since, the streams that the allocator was told of, and the stream that it belongs to.
-Two things are wrong, whether or not a GPU would have come to grief this time:
+With an imagined device in place of ``torch.cuda`` (:mod:`imagined`), the CPU computes everything at once. The ledger
+records the order that a GPU would have been *told* to keep: for every piece of memory the stream and time of its last
+write and of the reads since, the streams that the allocator was told of, and the stream that owns it. Two things are
+mistakes, whether or not they would have done harm on a GPU this time:
 
-- work that reads what was written, or writes what was read or written, on a stream that it was not told to wait for;
-- memory that dies before the work of another stream on it is over, of which the allocator was not told: its next owner
-  would write into it.
+- work that reads what another stream wrote, or overwrites what another stream reads or writes, without being told to
+  wait for it;
+- memory that is freed before another stream's work on it has ended, without the allocator being told of that stream:
+  its next owner would write into it.
 
-It does not see what no operation of torch's does (fused kernels, which the CPU has not), nor page-locked memory that is
-filled again too early.
+It sees neither fused kernels, which do not run on the CPU, nor page-locked memory that is refilled too early.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from .imagined import Device, Stream
 
 _READ_BY_HOST = torch.ops.aten._local_scalar_dense.default
-#: What is about devices, but computes nothing on one.
+#: Functions that take a device, but compute nothing on it.
 _ABOUT_DEVICES = ("device", "_parse_to", "is_autocast_enabled", "get_autocast_dtype")
 
 
@@ -59,7 +59,7 @@ class Ledger:
     """All memory of an imagined device.
 
     Attributes:
-        findings: what was not in order, as sentences.
+        findings: the mistakes so far, as sentences.
     """
 
     def __init__(self, device: Device) -> None:
@@ -70,7 +70,7 @@ class Ledger:
         self._capturing: set[int] = set()  # threads
 
     def take(self) -> list[str]:
-        """The findings so far, each once, and no more of them."""
+        """Return the findings so far, each once, and forget them."""
         with self._lock:
             self.bury()
             found = list(dict.fromkeys(self.findings))
@@ -78,7 +78,7 @@ class Ledger:
         return found
 
     def synchronize(self, device: Any = None) -> None:
-        """The host waits for all that has been launched."""
+        """Let the host wait for everything that has been launched."""
         with self._lock:
             self.bury()
             for memory in self._memory.values():
@@ -87,17 +87,17 @@ class Ledger:
 
     @contextmanager
     def watched(self) -> Iterator[None]:
-        """What this thread does inside is written down."""
+        """Record what this thread does inside the context."""
         with _Operations(self), _Devices(self):
             yield
 
-    # ---- what the modes write down
+    # ---- what the modes record
 
     def holds(self, tensor: Any) -> bool:
         return isinstance(tensor, Tensor) and self._of(tensor) is not None
 
     def own(self, made: Any) -> None:
-        """Memory that has just been written on the current stream."""
+        """Record memory that the current stream has just allocated and written."""
         with self._lock:
             for tensor in _tensors(made):
                 if self._of(tensor) is None:
@@ -108,7 +108,7 @@ class Ledger:
                     self._memory[storage._cdata] = _Memory(StorageWeakRef(storage), stream, access, captured)
 
     def disown(self, tensor: Tensor) -> Tensor:
-        """A copy of it that is the host's, which has waited for it."""
+        """Return a copy in host memory, for which the host has waited."""
         copied = tensor.clone()
         with self._lock:
             self._memory.pop(copied.untyped_storage()._cdata, None)
@@ -116,13 +116,13 @@ class Ledger:
         return copied
 
     def tell(self, tensor: Tensor, stream: Stream) -> None:
-        """As ``Tensor.record_stream``."""
+        """Stand in for ``Tensor.record_stream``."""
         memory = self._of(tensor)
         if memory is not None:
             memory.told.add(stream.number)
 
     def use(self, reads: Iterable[Tensor], writes: Iterable[Tensor], what: str) -> None:
-        """Work on the current stream."""
+        """Record work on the current stream."""
         with self._lock:
             stream = self._device.current_stream()
             access = _Access(stream, stream.work(), f"{what} at {_where()}")
@@ -138,7 +138,7 @@ class Ledger:
                     memory.write, memory.reads = access, {}
 
     def bury(self) -> None:
-        """What has died since the last operation."""
+        """Check and forget the memory that has been freed since the last operation."""
         for key, memory in list(self._memory.items()):
             if memory.alive.expired():
                 del self._memory[key]
@@ -155,12 +155,12 @@ class Ledger:
     def _of(self, tensor: Tensor) -> _Memory | None:
         try:
             return self._memory.get(tensor.untyped_storage()._cdata)
-        except (NotImplementedError, RuntimeError):  # one that is made of several, or of none
+        except (NotImplementedError, RuntimeError):  # a tensor made of several, or without memory
             return None
 
 
 class _Operations(TorchDispatchMode):
-    """Sees every operation of one thread, and which of its arguments it reads and writes."""
+    """Records every operation of one thread, with the arguments that it reads and writes."""
 
     def __init__(self, ledger: Ledger) -> None:
         super().__init__()
@@ -187,7 +187,7 @@ class _Operations(TorchDispatchMode):
 
 
 class _Devices(TorchFunctionMode):
-    """Computes on the CPU what is asked for on a GPU."""
+    """Computes on the CPU what the code requests on a GPU."""
 
     def __init__(self, ledger: Ledger) -> None:
         super().__init__()
@@ -213,7 +213,7 @@ class _Devices(TorchFunctionMode):
 
 
 class _Graph:
-    """A CUDA graph: the operations of a run, done again on the same memory."""
+    """Stand-in for a CUDA graph: repeats the operations of a run on the same memory."""
 
     ledger: Ledger
 
@@ -252,7 +252,7 @@ class _Recording(TorchDispatchMode):
 
 
 def pretend(device: Device) -> Ledger:
-    """Put an imagined device in the place of ``torch.cuda`` for the rest of this process, and watch all threads."""
+    """Replace ``torch.cuda`` by an imagined device for the rest of this process, and watch all threads."""
     ledger = Ledger(device)
     _Graph.ledger = ledger
     names = {**device.names(), "CUDAGraph": _Graph, "synchronize": ledger.synchronize}
@@ -294,7 +294,7 @@ def _views(argument: Any) -> bool:
 
 
 def _where() -> str:
-    """The lines of pipediag, and of the loop, that are running, innermost first."""
+    """Return the running lines of pipediag and of the loop, innermost first."""
     lines: list[str] = []
     frame = sys._getframe(1)
     while frame is not None and len(lines) < 4:

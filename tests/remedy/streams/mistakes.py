@@ -1,7 +1,7 @@
-"""Prefetchers as they are written by hand: right, and with one thing left out.
+"""Handwritten prefetchers: one is right, the others leave one thing out.
 
-Each copies the batches of ``source``, which lie in page-locked memory, to the device, on a stream of its own. The first
-is right. The others are what the checker must find, or else it finds nothing.
+Each copies the batches of ``source`` from page-locked memory to the device, on a stream of its own. The checker must
+find the mistakes in all but the first; otherwise it would prove nothing about pipediag.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ def _copied(sent: Iterable[Tensor], device: torch.device) -> tuple[Tensor, ...]:
 
 
 def right(source: Iterable[Any], device: torch.device) -> Iterator[Any]:
-    """The consumer waits for the copy, and the allocator knows of the consumer."""
+    """The consumer waits for the copy, and the allocator is told of the consumer."""
     side = torch.cuda.Stream(device)
     for sent in source:
         with torch.cuda.stream(side):
@@ -33,7 +33,7 @@ def right(source: Iterable[Any], device: torch.device) -> Iterator[Any]:
 
 
 def as_published(source: Iterable[Any], device: torch.device) -> Iterator[Any]:
-    """The article's loop: the stream that is recorded is the one that the batch was made on, which protects nothing."""
+    """The article's loop: it records the stream that the batch was made on, which protects nothing."""
     side = torch.cuda.Stream(device)
     transformed: tuple[Tensor, ...] | None = None
     for sent in source:
@@ -47,7 +47,7 @@ def as_published(source: Iterable[Any], device: torch.device) -> Iterator[Any]:
 
 
 def unrecorded(source: Iterable[Any], device: torch.device) -> Iterator[Any]:
-    """The allocator does not know of the consumer."""
+    """The allocator is not told of the consumer."""
     side = torch.cuda.Stream(device)
     for sent in source:
         with torch.cuda.stream(side):
@@ -68,7 +68,7 @@ def unawaited(source: Iterable[Any], device: torch.device) -> Iterator[Any]:
 
 
 def refilled(source: Iterable[Any], device: torch.device) -> Iterator[Any]:
-    """The next batch is written into the page-locked memory that this one is still being copied from."""
+    """The next batch overwrites the page-locked memory from which this one is still being copied."""
     side = torch.cuda.Stream(device)
     buffers: list[Tensor] = []
     for sent in source:

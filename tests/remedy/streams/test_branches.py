@@ -1,7 +1,7 @@
-"""Branches side by side give, bit by bit, what they give in turn, and the tests would see it if they did not.
+"""Parallel branches give the same bits as in sequence, and the tests can tell if they do not.
 
-The numbers are small and whole, so that sums are exact in whatever order they are made. On the GPU, long waits stand
-wherever one stream might run ahead of another, and garbage is written into all memory that the allocator lets go.
+The numbers are small and whole, so that sums are exact in any order. On the GPU, long waits stand wherever one stream
+might run ahead of another, and garbage overwrites all memory that the allocator frees.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ Fork = Callable[[Sequence[Callable[[Any], Any]], Any], list[Any]]
 needs_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU")
 CUDA = pytest.param("cuda", marks=[pytest.mark.gpu, needs_gpu])
 
-#: Clock cycles of the device: some 25 ms of an H200, far longer than the host takes to launch a test's kernels.
+#: Clock cycles of the device: about 25 ms on an H200, far longer than the host takes to launch a test's kernels.
 LONG = 50_000_000
 #: Elements of a tensor of 4 MiB: large ones share no block of the allocator with anything else.
 MANY = 1 << 20
 GARBAGE = -77.0
 
 
-def in_turn(branches: Sequence[Callable[[Any], Any]], x: Any) -> list[Any]:
+def in_sequence(branches: Sequence[Callable[[Any], Any]], x: Any) -> list[Any]:
     return [branch(x) for branch in branches]
 
 
@@ -43,7 +43,7 @@ def wait_long() -> None:
 
 
 class Late(torch.autograd.Function):
-    """The identity, after a long time, forward and backward."""
+    """The identity, after a long wait, forward and backward."""
 
     @staticmethod
     def forward(ctx: Any, x: Tensor) -> Tensor:
@@ -76,7 +76,7 @@ def with_whole_weights(net: nn.Module) -> nn.Module:
 
 
 class Branches(nn.Module):
-    """A stem, and branches of very different length on top of it."""
+    """A stem, followed by branches of very different length."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -126,7 +126,7 @@ class TestResults:
         assert (first["sum"].tolist(), first["name"], number) == ([1.0, 1.0], "a", 7)
         assert type(pair) is Pair and pair.image.tolist() == [2.0, 2.0]
 
-    def test_each_branch_is_given_the_very_same_batch(self, device: str) -> None:
+    def test_each_branch_gets_the_same_batch(self, device: str) -> None:
         x = torch.ones(3, device=device)
         assert all(one is x for one in fork_join([lambda x: x, lambda x: x], x))
 
@@ -147,7 +147,7 @@ class TestResults:
         made = fork_join(branches, torch.zeros(1, 2, device=device))
         assert [torch.equal(one, b.bias.expand(1, 3)) for one, b in zip(made, branches, strict=True)] == [True, True]
 
-    def test_error_of_a_branch_comes_out_as_it_was(self, device: str) -> None:
+    def test_error_of_a_branch_is_raised_unchanged(self, device: str) -> None:
         called = []
 
         def failing(x: Tensor) -> Tensor:
@@ -172,7 +172,7 @@ class TestResults:
 
 
 class FakeStream:
-    """Writes down what happens to it."""
+    """Logs what happens to it."""
 
     def __init__(self, log: list[str], name: str) -> None:
         self.log, self.name, self.device = log, name, torch.device("cuda:0")
@@ -188,7 +188,7 @@ class FakeStream:
 
 
 class FakeTensor(Tensor):
-    """A tensor in host memory that says it is on a GPU, and writes down who uses its memory."""
+    """A tensor in host memory that claims to be on a GPU, and logs who uses its memory."""
 
     log: list[str]
     title: str
@@ -205,7 +205,7 @@ class FakeTensor(Tensor):
         return tensor
 
 
-class TestWhatIsSaidToCuda:
+class TestCallsToCuda:
     """Every wait and every use of memory, in order, without a GPU."""
 
     @pytest.fixture
@@ -274,7 +274,7 @@ class TestWhatIsSaidToCuda:
             "caller waits for the end of two",
         ]
 
-    def test_error_of_the_device_does_not_hide_behind_that_of_waiting(
+    def test_error_of_the_device_is_not_hidden_by_that_of_waiting(
         self, log: list[str], monkeypatch: pytest.MonkeyPatch
     ) -> None:
         def broken(*_: Any) -> None:
@@ -287,7 +287,7 @@ class TestWhatIsSaidToCuda:
         with pytest.raises(RuntimeError, match=r"CUDA error$"):
             fork_join([failing, failing], FakeTensor.made(log, "x"))
 
-    def test_nested_calls_have_streams_of_their_own(self, log: list[str]) -> None:
+    def test_nested_calls_have_their_own_streams(self, log: list[str]) -> None:
         def nested(x: Any) -> Any:
             return fork_join([self.branch(log, "a"), self.branch(log, "b")], x)
 
@@ -297,17 +297,17 @@ class TestWhatIsSaidToCuda:
         assert "three waits for the end of one" in log and "one waits for the end of four" in log
 
 
-# On a GPU: scenarios in each of which one thing may go wrong. Each says whether all values were right.
+# On a GPU: scenarios in each of which one thing may go wrong. Each returns whether all values were right.
 
 
-#: Values that no earlier scenario has left in memory, neither as they are nor doubled.
+#: Values that no earlier scenario has left in memory, neither unchanged nor doubled.
 values = (float(value) for value in itertools.count(1001, 2))
 
 
 def fill_with_garbage(*streams: torch.cuda.Stream) -> None:
-    """Write into all memory of these streams that the allocator takes for free, without waiting for anybody.
+    """Overwrite all memory of these streams that the allocator believes to be free, without waiting for anything.
 
-    It gets memory from CUDA for five such tensors at a time.
+    The allocator gets memory from CUDA for five such tensors at a time.
     """
     for stream in streams:
         with torch.cuda.stream(stream):
@@ -316,7 +316,7 @@ def fill_with_garbage(*streams: torch.cuda.Stream) -> None:
 
 
 class Times:
-    """A branch that multiplies, and knows the streams that it ran on."""
+    """A branch that multiplies, and notes the streams that it ran on."""
 
     def __init__(self, factor: float, late: bool = False) -> None:
         self.factor, self.late = factor, late
@@ -341,7 +341,7 @@ def are(made: Sequence[Tensor], *expected: float) -> bool:
 
 
 def with_memory(fork: Fork, branches: Sequence[Callable[[Any], Any]]) -> None:
-    """Leave every stream the memory for one run and no more: to get some may wait for the device, and hide a fault."""
+    """Give every stream the memory for exactly one run: getting more may wait for the device, and hide a fault."""
     torch.cuda.synchronize()
     torch.cuda.empty_cache()
     fork(branches, made_ready(GARBAGE))
@@ -403,10 +403,10 @@ class GarbageInBackward(torch.autograd.Function):
 
 
 def batch_is_dropped(fork: Fork) -> bool:
-    """The branches alone hold the batch, for the backward pass, and drop it before they have read it.
+    """Only the branches hold the batch, for the backward pass, and drop it before they have read it.
 
-    Autograd runs first what was made last: the branches, then what fills the memory of the caller's stream, while no
-    gradient has come back from the branches yet.
+    Autograd runs the latest work first: the branches, then the work that overwrites the memory of the caller's stream,
+    before any gradient has returned from the branches.
     """
     value, branches = next(values), [Square.apply, Square.apply]
     with_memory(fork, branches)
@@ -436,10 +436,10 @@ def weights_are_cast(fork: Fork) -> bool:
         with torch.autocast("cuda", torch.bfloat16):
             return fork([late, shared], x)
 
-    run(fork)  # with other weights, which leave the memory for the casts and nothing of use in it
+    run(fork)  # with other weights, which leaves the memory for the casts, with useless values in it
     torch.cuda.synchronize()
     shared.weight.data.random_(-2, 3)
-    expected = run(in_turn)
+    expected = run(in_sequence)
     torch.cuda.synchronize()
     made = run(fork)
     torch.cuda.synchronize()
@@ -455,7 +455,7 @@ def two_streams() -> list[torch.cuda.Stream]:
 
 
 def published(branches: Sequence[Callable[[Any], Any]], x: Any) -> list[Any]:
-    """As it is found in print: nobody waits before the branches, and the allocator is told nothing."""
+    """The published version: no branch waits for its input, and the allocator is told nothing."""
     made = []
     for branch, stream in zip(branches, two_streams(), strict=True):
         with torch.cuda.stream(stream):
@@ -476,9 +476,9 @@ def never_joined(branches: Sequence[Callable[[Any], Any]], x: Any) -> list[Any]:
 
 @pytest.fixture(scope="module")
 def warm() -> None:
-    """All kernels have run: to load one may wait for the device, and hide a fault."""
+    """Run all kernels once: loading one may wait for the device, and hide a fault."""
     for scenario in SCENARIOS:
-        assert scenario(in_turn)
+        assert scenario(in_sequence)
         for fork in (published, fork_join):
             scenario(fork)
 
@@ -491,7 +491,7 @@ class TestScenarios:
     def test_values_are_right(self, scenario: Callable[[Fork], bool]) -> None:
         assert [scenario(fork_join) for _ in range(3)] == [True] * 3
 
-    #: Not ``batch_is_dropped``: the autograd of newer torch versions waits by itself where a gradient changes streams.
+    #: Not ``batch_is_dropped``: in newer torch versions autograd itself waits where a gradient changes streams.
     @pytest.mark.parametrize("scenario", [batch_is_late, caller_is_late, weights_are_cast])
     def test_published_version_is_caught(self, scenario: Callable[[Fork], bool]) -> None:
         assert not scenario(published)
@@ -501,7 +501,7 @@ class TestScenarios:
 
 
 def run(net: Branches, x: Tensor, fork: Fork) -> list[Tensor]:
-    """The output, and the gradients of the input and of all parameters."""
+    """Return the output, and the gradients of the input and of all parameters."""
     net.zero_grad()
     x = x.detach().requires_grad_()
     out = net(x, fork)
@@ -518,14 +518,14 @@ def test_gradients_on_the_cpu() -> None:
     net, x = Branches(), whole(6, 16)
     made = run(net, x, fork_join)
     assert len(made) == 2 + len(list(net.parameters()))
-    assert same(made, run(net, x, in_turn))
+    assert same(made, run(net, x, in_sequence))
 
 
 @pytest.mark.gpu
 @needs_gpu
 class TestTraining:
     def churn(self) -> None:
-        """Garbage in all memory that is free on the streams of the branches and on the caller's."""
+        """Overwrite all free memory of the branches' streams and of the caller's with garbage."""
         caller = torch.cuda.current_stream()
         for stream in [caller, *module._sides_of(caller, 3)]:
             with torch.cuda.stream(stream):
@@ -537,7 +537,7 @@ class TestTraining:
         net = Branches().cuda()
         for _ in range(4):
             x = whole(64, 16).cuda()
-            expected = run(net, x, in_turn)
+            expected = run(net, x, in_sequence)
             made = run(net, x, fork_join)
             self.churn()
             assert same(made, expected)
@@ -545,7 +545,7 @@ class TestTraining:
     def test_gradient_of_a_leaf(self) -> None:
         branches = [nn.Sequential(Lately(), with_whole_weights(nn.Linear(16, 8))).cuda() for _ in range(3)]
         grads = []
-        for fork in (in_turn, fork_join):
+        for fork in (in_sequence, fork_join):
             x = torch.ones(4, 16, device="cuda", requires_grad=True)
             torch.stack(fork(branches, x)).sum().backward()
             assert x.grad is not None
@@ -555,7 +555,7 @@ class TestTraining:
     def test_without_gradients(self) -> None:
         net, x = Branches().cuda(), whole(64, 16).cuda()
         with torch.no_grad():
-            expected = net(x, in_turn)
+            expected = net(x, in_sequence)
             for _ in range(3):
                 made = net(x, fork_join)
                 self.churn()
@@ -571,29 +571,29 @@ class TestTraining:
             out.float().sum().backward()
             return [out.detach().clone(), *(p.grad.clone() for p in net.parameters() if p.grad is not None)]
 
-        expected = cast(in_turn)
+        expected = cast(in_sequence)
         assert expected[0].dtype == torch.bfloat16
         for _ in range(3):
             assert same(cast(fork_join), expected)
 
     def test_convolutions(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(torch.backends.cudnn, "enabled", False)  # its algorithms may divide, which is not exact
+        monkeypatch.setattr(torch.backends.cudnn, "enabled", False)  # its algorithms may divide, which rounds
         branches = [
             nn.Sequential(Lately(), nn.Conv2d(3, 8, 3, padding=1), nn.ReLU(), nn.Conv2d(8, 4, 1)),
             nn.Sequential(nn.Conv2d(3, 4, 5, padding=2), Lately(), nn.MaxPool2d(3, 1, 1)),
         ]
         branches = [with_whole_weights(branch).cuda() for branch in branches]
         x, made = whole(2, 3, 8, 8).cuda(), []
-        for fork in (in_turn, fork_join):
+        for fork in (in_sequence, fork_join):
             out = torch.cat(fork(branches, x))
             grads = torch.autograd.grad(out.sum(), [p for branch in branches for p in branch.parameters()])
             made.append([out.detach(), *grads])
         assert same(*made)
 
-    def test_random_numbers_are_drawn_as_in_turn(self) -> None:
+    def test_random_numbers_are_drawn_as_in_sequence(self) -> None:
         branches = [nn.Dropout(0.5), nn.Sequential(Lately(), nn.Dropout(0.3))]
         made = []
-        for fork in (in_turn, fork_join):
+        for fork in (in_sequence, fork_join):
             torch.cuda.manual_seed(7)
             made.append([*fork(branches, torch.ones(1000, device="cuda")), torch.rand(3, device="cuda")])
         assert same(*made)
@@ -638,7 +638,7 @@ class TestTraining:
             thread.join()
         assert results == {1: True, 2: True, 3: True}
 
-    def test_what_was_launched_before_an_error_is_waited_for(self) -> None:
+    def test_launches_before_an_error_are_waited_for(self) -> None:
         targets = [made_ready(GARBAGE), made_ready(GARBAGE)]
 
         def late(x: Tensor) -> None:
@@ -672,7 +672,7 @@ class TestTraining:
                 x = whole(64, 16).cuda()
                 fixed.copy_(x)
                 graph.replay()
-                assert torch.equal(out, net(x, in_turn))
+                assert torch.equal(out, net(x, in_sequence))
 
     def test_captured_with_its_backward_pass(self) -> None:
         net = Branches().cuda()
@@ -694,4 +694,4 @@ class TestTraining:
         graph.replay()
         made = [grad.clone() for grad in captured]
         assert len(made) == len(list(net.parameters()))
-        assert same(made, run(net, x, in_turn)[2:])
+        assert same(made, run(net, x, in_sequence)[2:])

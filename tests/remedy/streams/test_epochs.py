@@ -1,4 +1,4 @@
-"""Epochs, however they begin and end: batches are right, and nothing is left behind."""
+"""However an epoch begins and ends, its batches are right, and it leaves nothing behind."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class BrokenBatch(Exception):
 
 
 class Images(Dataset[Any]):
-    """Byte images that follow from their index, and the index. Sample ``broken`` cannot be read."""
+    """Byte images that depend on their index, and the index. Sample ``broken`` cannot be read."""
 
     def __init__(self, transform: Any, length: int, broken: int = -1, size: int = 12) -> None:
         self.transform = transform
@@ -89,7 +89,7 @@ WAYS = pytest.mark.parametrize("way", [as_piped, as_offloaded, as_both])
 
 
 def check(batches: Any, way: Callable[..., Any], length: int = 26, begin: int = 0) -> None:
-    """Batches are those of the loader, from number ``begin`` on to the end."""
+    """Check that batches are those of the loader, from number ``begin`` to the end."""
     plain = itertools.islice(images_loader(length), begin, None)
     for mine, theirs in itertools.zip_longest(batches, plain):
         expected = theirs if way is as_offloaded else doubled(theirs)
@@ -203,10 +203,10 @@ def test_ctrl_c(workers: int, way: Any, device: torch.device) -> None:
 
 
 def raised(loop: Callable[[], Any]) -> str:
-    """Type and traceback of the error that a loop ends with.
+    """Return type, traceback and message of the error that ends a loop.
 
-    What the error leads to is let go at once: torch's own frames make a circle with it, and a loader's workers that
-    the collector of such circles ends take ten seconds to do so.
+    The frames of the error are cleared at once: torch's own frames form a cycle with it, and a loader's workers take
+    ten seconds to end if the collector of cycles ends them.
     """
     try:
         loop()
@@ -221,7 +221,7 @@ def raised(loop: Callable[[], Any]) -> str:
 @WORKERS
 @pytest.mark.parametrize("broken", [0, 9, 25])
 def test_a_sample_that_cannot_be_read(broken: int, workers: int, way: Any, device: torch.device) -> None:
-    """The error comes where the plain loader raises it, after the same batches, and says the same."""
+    """The error comes after the same batches as from the plain loader, with the same message."""
     loader = way(images_loader(num_workers=workers), device)
     loader.dataset.broken = broken
     batches: list[Any] = []
@@ -273,7 +273,7 @@ def test_a_stage_that_fails(at: int, workers: int, device: torch.device) -> None
 
 
 def pinned_bytes() -> int:
-    """Page-locked memory that torch holds. Versions before 2.7 do not tell."""
+    """Return the bytes of page-locked memory that torch holds; 0 before torch 2.7, which does not tell."""
     stats: dict[str, int] = getattr(torch.cuda, "host_memory_stats", dict)()
     return stats.get("allocated_bytes.current", 0)
 
@@ -293,7 +293,7 @@ def test_forty_epochs_hold_what_five_held(settings: dict[str, Any], way: Any, de
         for epoch in range(40):
             for number, _ in enumerate(loader):
                 if on_gpu:
-                    torch.cuda._sleep(MILLISECOND)  # so that as many batches lie ready as ever will
+                    torch.cuda._sleep(MILLISECOND)  # so that as many batches as possible are ready
                 if epoch % 4 == 1 and number == 4:
                     break
             if on_gpu:
@@ -304,14 +304,14 @@ def test_forty_epochs_hold_what_five_held(settings: dict[str, Any], way: Any, de
     finally:
         gc.enable()
     assert after[4] == after[39], after
-    # How many batches are under way in the host's memory depends on its speed, within bounds.
+    # The number of batches in transit in the host's memory depends on its speed, within bounds.
     assert files[39] <= files[4] + 10, files
     assert pinned[39] <= pinned[4] + 4 * (8 * 3 * 200 * 200), pinned
 
 
 @WORKERS
 def test_epochs_with_workers_of_their_own_leave_no_file_open(workers: int, device: torch.device) -> None:
-    """The files of memory that batches are passed on in come and go; there are not more of them with every epoch."""
+    """The files of shared memory that batches travel in come and go; their number does not grow with every epoch."""
     loader = as_both(images_loader(num_workers=workers), device)
     after = []
     for _ in range(10):
@@ -326,8 +326,8 @@ def test_epochs_with_workers_of_their_own_leave_no_file_open(workers: int, devic
 class TestDepth:
     pytestmark = GPU
 
-    def test_so_many_batches_lie_ready_as_were_asked_for(self, workers: int, depth: int, gpu: torch.device) -> None:
-        """How far a host runs ahead of a slow device: by the memory taken, that which waits for a stream included."""
+    def test_the_depth_bounds_the_ready_batches(self, workers: int, depth: int, gpu: torch.device) -> None:
+        """The memory taken shows how far a host runs ahead of a slow device; memory in use by a stream counts."""
         length = 24
         loader = StagePipeline(DataLoader(Known(length), batch_size=None, num_workers=workers), [], gpu, depth=depth)
         torch.cuda.synchronize()
@@ -341,5 +341,5 @@ class TestDepth:
             count += 1
         assert count == length
         most = torch.cuda.memory_stats()["active_bytes.all.peak"] - before
-        copied = sum(SIZES) + SIZES[1] + SIZES[2]  # all in one piece, and the smaller parts by themselves
+        copied = sum(SIZES) + SIZES[1] + SIZES[2]  # all in one block, and the smaller parts in their own
         assert depth * sum(SIZES) <= most <= (depth + 2) * (copied + 4096)

@@ -1,4 +1,4 @@
-"""The article's two workloads train to the same bits with pipediag as without."""
+"""The article's two workloads train to the same bits with and without pipediag."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def trained(workload: str) -> dict[str, Any]:
 
 
 def check_training(ways: dict[str, Any]) -> None:
-    """Every loss and every weight is the same in all ways, and training did something."""
+    """Check that every loss and every weight is the same in all ways, and that training changed them."""
     results = {name: way for name, way in ways.items() if isinstance(way, list) and len(way) == 2}
     first = next(iter(results.values()))
     assert len(set(first[0])) == 50
@@ -41,20 +41,20 @@ def check_training(ways: dict[str, Any]) -> None:
 
 
 def test_a_decoder_on_a_frozen_encoder() -> None:
-    """Encoded in the loop, by a stage, and by a captured stage."""
+    """Batches are encoded in the loop, by a stage, and by a captured stage."""
     ways = trained("frozen_encoder")
     check_training(ways)
     (note,) = ways["captured stages: notes"]
     assert ": captured" in note
 
 
-def test_a_classifier_behind_the_articles_augmentations() -> None:
-    """The same moved transforms, run in turn with the loop, and ahead of it; with a stage behind them."""
+def test_a_classifier_after_the_articles_augmentations() -> None:
+    """The same moved transforms run in sequence with the loop, ahead of it, and before a stage."""
     check_training(trained("augmentations"))
 
 
-def test_a_classifier_behind_augmentations_that_are_exact() -> None:
-    """Where the certificate says that not a bit differs from the CPU's, the plain loader is among the ways."""
+def test_a_classifier_after_exact_augmentations() -> None:
+    """If the certificate says that no bit differs from the CPU's, the plain loader is one of the ways."""
     ways = trained("exact")
     assert ways["exact"] and "plain" in ways
     check_training(ways)

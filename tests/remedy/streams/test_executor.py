@@ -1,4 +1,4 @@
-"""What the executor does on the host, on an imagined device: order, limits, errors, endings."""
+"""The executor on an imagined device: order, limits, errors, endings."""
 
 from __future__ import annotations
 
@@ -29,11 +29,11 @@ pytestmark = pytest.mark.usefixtures("imagined")
 
 
 class Feed:
-    """Hands over whatever its source yields. A string stands for an error: ``"copy"`` when the batch is copied.
+    """Hands over what its source yields. The batch ``"copy"`` raises an error when it is copied.
 
     Attributes:
-        fetched: of each epoch so far, how many batches were asked of the source.
-        waiting: at each launch, how many batches have been launched that the device has not done with.
+        fetched: number of batches requested from the source, for each epoch so far.
+        waiting: number of launched batches that the device has not finished, at each launch.
     """
 
     def __init__(self, source: Callable[[], Iterable[Any]], ahead: bool, single: bool = False) -> None:
@@ -136,7 +136,7 @@ def test_a_loop_that_changes_streams_is_waited_for_on_the_stream_of_each_batch(
 
 
 class Workers:
-    """A loader's iterator as torch makes it: three batches in its queue, and one that came before its turn."""
+    """A loader's iterator as torch makes it: three batches in its queue, and one that arrived before its turn."""
 
     _task_info = {7: (0,), 8: (1, "early")}  # noqa: RUF012
     _data_queue = SimpleNamespace(qsize=lambda: 3)
@@ -150,7 +150,7 @@ class Workers:
 
 @pytest.mark.parametrize(("ahead", "ready"), [(True, 2 + 4), (False, 4)], ids=["thread", "inline"])
 def test_batches_that_are_ready_are_counted(monkeypatch: pytest.MonkeyPatch, ahead: bool, ready: int) -> None:
-    """Of a depth of two, three batches are launched; the loop has one of them."""
+    """With a depth of two, three batches are launched; the loop has one of them."""
     feed = Feed(numbers(0), ahead)
     monkeypatch.setattr(feed, "begin", Workers)
     flow: Any = Executor(feed, (), 2).flow()
@@ -166,7 +166,7 @@ def wait_until(true: Callable[[], bool]) -> None:
 
 @AHEAD
 @pytest.mark.parametrize(("megabytes", "ready"), [(5, 1), (9, 2), (100, 8)])
-def test_batches_that_lie_ready_take_a_quarter_of_the_free_memory(
+def test_ready_batches_take_a_quarter_of_the_free_memory(
     imagined: imaginary.Device, megabytes: int, ready: int, ahead: bool
 ) -> None:
     batch = torch.zeros(1 << 20, dtype=torch.uint8)
@@ -199,8 +199,8 @@ def test_a_loader_without_workers_is_asked_for_a_batch_when_the_loop_asks(
     assert fetched == list(range(1, 11))
 
 
-def test_what_a_stage_that_draws_draws_is_in_the_same_order_every_time(imagined: imaginary.Device) -> None:
-    """Of its numbers and the loop's, whatever the speed of the loader."""
+def test_a_stage_that_draws_keeps_the_order_of_draws(imagined: imaginary.Device) -> None:
+    """The order of its draws and the loop's is the same at any speed of the loader."""
     orders: list[list[str]] = []
     for _ in range(5):
         order: list[str] = []
@@ -217,7 +217,7 @@ def test_what_a_stage_that_draws_draws_is_in_the_same_order_every_time(imagined:
             return batch
 
         def loop(order: list[str] = order, gate: threading.Semaphore = gate, draw: Any = draw) -> None:
-            gate.release(1 + len(orders))  # so many are there when the loop begins
+            gate.release(1 + len(orders))  # the number of batches when the loop begins
             flow = Executor(Feed(source, ahead=True), [Stage(draw, CUDA, graph=False)], 2).flow()
             threading.Thread(target=lambda: gate.release(12)).start()
             for batch in flow:
@@ -248,7 +248,7 @@ def test_a_loader_with_one_iterator_for_all_epochs_gives_it_to_the_latest() -> N
 
 
 def test_two_epochs_never_ask_one_iterator_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A batch that takes longer than closing has patience for is waited for where its iterator is needed again."""
+    """If the iterator is needed again, closing waits for a batch even beyond its patience."""
     monkeypatch.setattr(executing, "_PATIENCE", 0.01)
     asking: list[int] = []
     most = [0]
@@ -313,7 +313,7 @@ def test_an_error_of_the_loader_comes_after_the_batches_before_it(
     executor = Executor(Feed(failing(after, error), ahead), [plus(1)] * stages, 3)
     got, raised = within_patience(lambda: until_error(executor.flow()))
     assert type(raised) is error and raised.args == ("fetched",)
-    if error is WorkFailed:  # others are not held back
+    if error is WorkFailed:  # others are raised at once
         assert got == [number + stages for number in range(after)]
 
 
@@ -352,7 +352,7 @@ def test_a_stage_whose_own_iterator_is_exhausted_does_not_end_the_epoch_silently
     executor = Executor(Feed(numbers(10), ahead), [Stage(lambda batch: batch + next(others), CUDA, False)], 2)
     got, raised = within_patience(lambda: until_error(executor.flow()))
     assert got == [0, 2, 4]
-    assert isinstance(raised, RuntimeError)  # as a generator would have it
+    assert isinstance(raised, RuntimeError)  # as from a generator
 
 
 @AHEAD
@@ -366,7 +366,7 @@ def test_a_new_epoch_after_an_error(ahead: bool) -> None:
 
 @AHEAD
 def test_an_error_of_the_device_comes_out(monkeypatch: pytest.MonkeyPatch, ahead: bool) -> None:
-    """Every wait fails from then on, also those of tidying up."""
+    """From then on every wait fails, also when the epoch is closed."""
 
     class DeviceLost(RuntimeError):
         pass
@@ -391,7 +391,7 @@ def test_an_error_of_the_device_comes_out(monkeypatch: pytest.MonkeyPatch, ahead
 
 
 class Watched:
-    """A loader's iterator, of which it is seen when it is let go."""
+    """A loader's iterator that weak references can watch."""
 
     def __init__(self, batches: Iterable[Any]) -> None:
         self._batches = iter(batches)
@@ -416,7 +416,7 @@ class WatchedFeed(Feed):
 
 @pytest.fixture
 def uncollected() -> Iterator[None]:
-    """What is let go must go at once: what waits for the collector may be collected in a forked worker, or late."""
+    """Dropped objects must be freed at once: garbage may be collected late, or in a forked worker."""
     gc.collect()
     gc.disable()
     yield
@@ -478,7 +478,7 @@ def test_ctrl_c_in_the_loop_ends_everything(ahead: bool) -> None:
 @AHEAD
 @pytest.mark.parametrize("consumed", [3, 20])
 def test_an_iterable_of_the_users_is_not_closed(consumed: int, ahead: bool) -> None:
-    """A reader that is its own iterator, and closes a file: the next epoch reads on."""
+    """A reader that is its own iterator, and could be closed: the next epoch reads on."""
 
     class Reader(Watched):
         closed = False

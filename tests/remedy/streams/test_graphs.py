@@ -1,4 +1,4 @@
-"""A captured stage gives, bit by bit, what it gives as it is; where it would not, it is not captured."""
+"""A captured stage gives the same bits as without a graph; if it would not, it is not captured."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ COUNT = 50
 
 
 def images(count: int = COUNT, size: int = 32, batch: int = 4) -> list[Tensor]:
-    """No two of them are alike, not even in the mean."""
+    """Return images of which no two are alike, not even in the mean."""
     generator = torch.Generator().manual_seed(7)
     return [torch.rand(batch, 3, size, size, generator=generator) * (1 + n / 10) for n in range(count)]
 
 
 def same(ours: Any, theirs: Any) -> bool:
-    """Bit by bit, type by type, whatever the structure."""
+    """Return whether structures of any kind are equal in types and bits."""
     if isinstance(theirs, Tensor):
         return bool(ours.dtype == theirs.dtype and torch.equal(ours.cpu(), theirs.cpu()))
     if isinstance(theirs, dict):
@@ -44,18 +44,18 @@ def same(ours: Any, theirs: Any) -> bool:
 
 
 def run(batches: Iterable[Any], work: Callable[[Any], Any], gpu: torch.device, graphs: bool = True) -> tuple[Any, str]:
-    """What a stage gives for the batches, and the note on it."""
+    """Return what a stage gives for the batches, and the note on it."""
     pipeline = StagePipeline(batches, [work], gpu, graphs=graphs)
     made = list(pipeline)
     return made, pipeline.notes[0]
 
 
 def check(batches: list[Any], work: Callable[[Any], Any], gpu: torch.device) -> str:
-    """The stage gives the same in both ways; the note on it where it may be captured."""
+    """Check that the stage gives the same with and without graphs; return the note on it with graphs."""
     made, note = run(batches, work, gpu)
-    as_it_is, _ = run(batches, work, gpu, graphs=False)
+    plain, _ = run(batches, work, gpu, graphs=False)
     assert len(made) == len(batches)
-    assert same(made, as_it_is), note
+    assert same(made, plain), note
     return note
 
 
@@ -100,9 +100,9 @@ def test_an_encoder(inside: torch.dtype | None, outside: torch.dtype | None, gpu
         with torch.autocast("cuda", dtype=outside):
             return run(images(), work, gpu, graphs)
 
-    (made, note), (as_it_is, _) = loop(True), loop(False)
+    (made, note), (plain, _) = loop(True), loop(False)
     assert ": captured in a CUDA graph for one kind of batch" in note
-    assert same(made, as_it_is)
+    assert same(made, plain)
     assert made[0].dtype == (inside or outside or torch.float32)
     assert len({tuple(batch.flatten().tolist()) for batch in made}) == COUNT, "batches are alike"
 
@@ -126,7 +126,7 @@ def test_several_stages_that_are_captured(gpu: torch.device) -> None:
     assert all(": captured" in note for note in pipeline.notes), pipeline.notes
 
 
-def test_a_batch_that_is_short_is_run_as_it_is(gpu: torch.device) -> None:
+def test_a_short_batch_runs_without_a_graph(gpu: torch.device) -> None:
     model = encoder(gpu)
     batches = [*images(12), *images(1, batch=3)]
     assert ": captured in a CUDA graph for one kind" in check(batches, model, gpu)
@@ -144,7 +144,7 @@ def test_shapes_that_change(sizes: tuple[int, ...], gpu: torch.device) -> None:
     assert ": captured in a CUDA graph for 2 kinds of batch" in note
 
 
-def test_shapes_that_never_come_twice(gpu: torch.device) -> None:
+def test_shapes_that_never_repeat(gpu: torch.device) -> None:
     note = check([torch.rand(2, 3, 8 + step, 9) for step in range(30)], encoder(gpu), gpu)
     assert ": runs as it is: too few batches of one kind" in note
 
@@ -153,7 +153,7 @@ def test_shapes_that_never_come_twice(gpu: torch.device) -> None:
 
 
 def test_random_numbers_of_the_device_are_fresh_and_the_same(gpu: torch.device) -> None:
-    """The stage's and the loop's own, in their order, under one seed."""
+    """Those of the stage and of the loop keep their order under a seed."""
 
     def work(batch: Tensor) -> tuple[Tensor, Tensor]:
         return F.dropout(batch, 0.5, training=True), torch.randn_like(batch) + batch
@@ -168,9 +168,9 @@ def test_random_numbers_of_the_device_are_fresh_and_the_same(gpu: torch.device) 
         return made, drawn, pipeline.notes[0]
 
     made, drawn, note = loop(True)
-    as_it_is, drawn_too, _ = loop(False)
+    plain, drawn_too, _ = loop(False)
     assert ": captured" in note
-    assert same(made, as_it_is) and same(drawn, drawn_too)
+    assert same(made, plain) and same(drawn, drawn_too)
     for part in (0, 1):
         assert len({tuple(batch[part].flatten().tolist()) for batch in made}) == COUNT
     assert len({tuple(numbers.tolist()) for numbers in drawn}) == COUNT
@@ -187,8 +187,8 @@ def test_random_numbers_of_the_host_are_not_frozen(draw: Callable[[], float], wh
         np.random.seed(1)
         return run([torch.ones(2)] * 20, lambda batch: batch * draw(), gpu, graphs)
 
-    (made, note), (as_it_is, _) = loop(True), loop(False)
-    assert same(made, as_it_is)
+    (made, note), (plain, _) = loop(True), loop(False)
+    assert same(made, plain)
     assert len({float(batch[0]) for batch in made}) == 20
     assert f": runs as it is: it draws random numbers on the host ({whose})" in note
 
@@ -200,12 +200,12 @@ def waiting(batch: Tensor) -> Tensor:
     return batch * (2 if batch.sum().item() > 0 else 3)
 
 
-def test_a_stage_that_waits_for_the_device_runs_as_it_is(gpu: torch.device) -> None:
+def test_a_stage_that_waits_for_the_device_is_not_captured(gpu: torch.device) -> None:
     note = check([torch.full((3,), (-1.0) ** step) for step in range(20)], waiting, gpu)
     assert ": runs as it is: capturing it failed" in note
 
 
-def test_a_stage_that_gives_a_tensor_on_the_host_runs_as_it_is(gpu: torch.device) -> None:
+def test_a_stage_that_gives_a_tensor_on_the_host_is_not_captured(gpu: torch.device) -> None:
     def counted(batch: Tensor) -> tuple[Tensor, Tensor]:
         return batch + 1, torch.tensor(batch.numel())
 
@@ -224,7 +224,7 @@ def test_a_stage_that_fails_only_while_it_is_captured(gpu: torch.device) -> None
 
 
 class TestAfterAFailedCapture:
-    """Everything else goes on as if nothing had been tried."""
+    """Everything else continues as if no capture had been tried."""
 
     def test_random_numbers_follow_their_seed(self, gpu: torch.device) -> None:
         def drawn() -> list[float]:
@@ -240,7 +240,7 @@ class TestAfterAFailedCapture:
         assert len(set(before)) > 10
 
     def test_a_stage_that_was_captured_before_draws_on(self, gpu: torch.device) -> None:
-        """From the generator that the loop seeds, and no number twice."""
+        """It draws from the generator that the loop seeds, and no number twice."""
 
         def noise(batch: Tensor) -> Tensor:
             return torch.rand_like(batch)
@@ -270,7 +270,7 @@ class TestAfterAFailedCapture:
         assert [": captured" in note for note in pipeline.notes] == [True, False, True], pipeline.notes
 
     def test_memory_is_given_back(self, gpu: torch.device) -> None:
-        """A capture that the allocator believes to be going on keeps every block that two streams have used."""
+        """While the allocator considers a capture active, it keeps every block that two streams have used."""
         pipeline = StagePipeline([torch.ones(1 << 20)] * 20, [waiting], gpu)
         reserved = []
         for _ in range(10):
@@ -314,8 +314,8 @@ def test_parts_of_a_batch_that_are_views_or_given_twice(gpu: torch.device) -> No
     assert ": captured" in check(batches, work, gpu)
 
 
-def test_what_one_tensor_is_written_into_another_does_not_see(gpu: torch.device) -> None:
-    """Two results of a graph are memory of their own, and so are those of two batches."""
+def test_writes_into_one_tensor_do_not_reach_another(gpu: torch.device) -> None:
+    """The results of a graph share no memory, neither within a batch nor between batches."""
     pipeline = StagePipeline(images(20), [lambda batch: (batch + 1, batch + 2)], gpu)
     kept = list(pipeline)
     copies = [(one.clone(), other.clone()) for one, other in kept]
@@ -332,8 +332,8 @@ def test_a_stage_that_writes_into_its_batch(gpu: torch.device) -> None:
     check([(image, torch.tensor([step])) for step, image in enumerate(images(20))], work, gpu)
 
 
-def test_a_stage_that_writes_into_its_batch_what_changes_nothing_at_first(gpu: torch.device) -> None:
-    """The batches that it is tried on are in range; later ones are not."""
+def test_a_stage_whose_writes_change_nothing_at_first(gpu: torch.device) -> None:
+    """The batches of the first runs are in range; later ones are not."""
 
     def clamped(batch: tuple[Tensor, Tensor]) -> tuple[Tensor, Tensor]:
         return batch[0].clamp_(max=1.0), batch[1]
@@ -352,7 +352,7 @@ def test_batches_of_the_same_tensors_under_other_names(gpu: torch.device) -> Non
 
 
 class Nodes:
-    """Moves by its own method, as batches of graphs and of tokens do; its memory is used again for the next batch."""
+    """Moves by its own method, as batches of graphs and of tokens do; the next batch reuses its memory."""
 
     def __init__(self, values: Tensor) -> None:
         self.values = values
@@ -373,7 +373,7 @@ def test_objects_that_move_themselves(gpu: torch.device) -> None:
 
 
 def test_arrays_and_objects_that_the_stage_reads_on_the_host(gpu: torch.device) -> None:
-    """A new one for each batch, often at the address of an old one; or one that is changed from batch to batch."""
+    """An array for each batch, often at the address of an old one; and one object that changes from batch to batch."""
 
     def arrays() -> Iterator[Any]:
         for step in range(200):
@@ -403,7 +403,7 @@ def test_numbers_of_other_types_are_other_batches(gpu: torch.device) -> None:
 
 
 def test_a_batch_of_names_does_not_fill_the_memory_of_the_host(gpu: torch.device) -> None:
-    """What was seen of batches that never come again is forgotten."""
+    """Kinds of batches that never come again are forgotten."""
 
     def batches() -> Iterator[Any]:
         for step in range(200):
@@ -511,7 +511,7 @@ def test_weights_that_change_during_an_epoch_are_refused_under_a_graph(gpu: torc
 
 @contextmanager
 def busy(work: Callable[[], None]) -> Iterator[list[BaseException]]:
-    """Another thread does ``work`` again and again; what it raises."""
+    """Repeat ``work`` in another thread inside the context; yield the errors that it raises."""
     over = threading.Event()
     errors: list[BaseException] = []
 
@@ -532,7 +532,7 @@ def busy(work: Callable[[], None]) -> Iterator[list[BaseException]]:
 
 
 def test_capturing_while_another_thread_uses_the_device(gpu: torch.device) -> None:
-    """As pinning and fetching threads do: page-locked memory, blocks of new sizes, copies, waits."""
+    """It does what pinning and fetching threads do: page-locked memory, blocks of new sizes, copies, waits."""
     stream = torch.cuda.Stream(gpu)
     sizes = itertools.cycle(range(1000, 10_000_000, 1111))
 
@@ -549,7 +549,7 @@ def test_capturing_while_another_thread_uses_the_device(gpu: torch.device) -> No
     assert errors == []
 
 
-def test_what_another_thread_launches_is_no_part_of_the_graph(gpu: torch.device) -> None:
+def test_launches_of_another_thread_are_no_part_of_the_graph(gpu: torch.device) -> None:
     stream = torch.cuda.Stream(gpu)
 
     def work() -> None:

@@ -1,4 +1,4 @@
-"""Which of the loop's streams are found, and that looking for them leaves nothing behind."""
+"""The loop's streams are found, and looking for them leaves nothing behind."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def test_streams_of_another_device_are_left_out() -> None:
 
 
 def test_no_batch_is_kept() -> None:
-    """In some versions of Python a function's ``f_locals`` keeps its values until it ends."""
+    """In some versions of Python, a function's ``f_locals`` keeps its values until the function ends."""
     batch: Any = Prefetcher()
     watched = weakref.ref(batch)
     assert len(loops_streams(CUDA)) == 0
@@ -54,8 +54,8 @@ def test_no_batch_is_kept() -> None:
     assert watched() is None
 
 
-def test_variables_are_left_alone() -> None:
-    """Those that the loop took from ``locals()``, and those that only ``exec`` has made."""
+def test_variables_are_not_changed() -> None:
+    """Neither those that the loop took from ``locals()``, nor those that only ``exec`` has made."""
 
     def took() -> None:
         number = 3
@@ -66,7 +66,7 @@ def test_variables_are_left_alone() -> None:
     def made() -> None:
         exec("number = 5")
         assert loops_streams(CUDA) == []
-        if sys.version_info < (3, 13):  # from then on nobody can read it again
+        if sys.version_info < (3, 13):  # in later versions it cannot be read again
             assert eval("number") == 5
 
     took()

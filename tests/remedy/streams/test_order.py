@@ -1,4 +1,4 @@
-"""Every access to the memory of a device is in order, whatever the timing: told from a ledger, without a GPU."""
+"""Every access to the memory of a device is in order, whatever the timing: a ledger shows it, without a GPU."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ SCRIPT = Path(__file__).with_name("scripts") / "ordered.py"
 
 @pytest.fixture(scope="module")
 def found() -> dict[str, list[str]]:
-    """What the ledger says of each loop."""
+    """The ledger's findings for each loop."""
     return on_imagined_device(SCRIPT, timeout=600)
 
 

@@ -1,4 +1,4 @@
-"""What a pipeline takes, gives and refuses: alike on the CPU and on a GPU."""
+"""A pipeline takes, gives and refuses the same on the CPU and on a GPU."""
 
 from __future__ import annotations
 
@@ -114,7 +114,7 @@ class Graph:
 
 
 class Tokens(dict):  # type: ignore[type-arg]
-    """A mapping of a library's."""
+    """A library's mapping."""
 
 
 @pytest.mark.parametrize(
@@ -137,7 +137,7 @@ class Tokens(dict):  # type: ignore[type-arg]
     ],
 )
 def test_batches_of_every_structure(make: Callable[[int], Any], device: torch.device) -> None:
-    """Far more batches than a graph needs to be captured; a stage that hands its batch on."""
+    """A stage that returns its batch, for far more batches than it takes to capture a graph."""
     count = 20
     for graphs in (True, False):
         pipeline = StagePipeline([make(n) for n in range(count)], [lambda batch: batch], device, graphs=graphs)
@@ -193,8 +193,8 @@ def test_a_pipeline_of_a_pipeline_runs_the_stages_of_both(device: torch.device) 
         assert same(outer, [(batch.cpu() + 1) * 2 for batch in loader])
 
 
-def test_a_loader_around_ours_is_asked_itself(device: torch.device) -> None:
-    """As one that ends epochs early, and otherwise passes on whatever it is asked for."""
+def test_a_loader_around_ours_keeps_its_own_iterator(device: torch.device) -> None:
+    """Such as one that ends epochs early, and takes all attributes from the loader inside."""
 
     class Limited:
         def __init__(self, loader: Any) -> None:
@@ -244,7 +244,7 @@ def drawing_loader(workers: int, **settings: Any) -> DataLoader[Any]:
 
 
 class FromTheLoopsGenerator(Sampler[int]):
-    """Draws when it is asked, as samplers of the user's own may."""
+    """Draws when it is asked, as a user's own sampler may."""
 
     def __iter__(self) -> Iterator[int]:
         for _ in range(12):
@@ -259,7 +259,7 @@ class FromTheLoopsGenerator(Sampler[int]):
 def test_random_numbers_come_as_without_a_pipeline(
     settings: dict[str, Any], workers: int, device: torch.device
 ) -> None:
-    """Those of the samples, of the sampler, and of the loop in between."""
+    """Those of the samples and of the sampler, and those of the loop between them."""
 
     def seen(loader: Iterable[Any]) -> list[Any]:
         torch.manual_seed(4)
@@ -374,7 +374,7 @@ def test_modules_that_do_the_same_in_train_mode(layer: nn.Module, device: torch.
 
 
 def test_an_augmentation_may_draw_in_train_mode(device: torch.device) -> None:
-    """A module without weights that drops at random is there for just that."""
+    """A module without weights is meant to drop at random."""
     ones = [torch.ones(64, 64)] * 8
     dropped = torch.stack([batch.cpu() for batch in StagePipeline(ones, [nn.Dropout(0.5)], device)])
     assert set(dropped.unique().tolist()) == {0.0, 2.0}
@@ -407,7 +407,7 @@ def test_weights_that_require_a_gradient(device: torch.device) -> None:
 
 @pytest.mark.parametrize("after", [1, 10])
 def test_weights_that_the_loop_trains(after: int, device: torch.device) -> None:
-    """At the first step of the optimizer, which comes late where gradients are accumulated."""
+    """They are refused at the optimizer's first step, which comes late if gradients are accumulated."""
     model = encoder(device=device)
     batches = iter(StagePipeline(numbers(20), [model], device))
     for _ in range(after):
@@ -425,8 +425,8 @@ def test_weights_may_change_between_epochs(device: torch.device) -> None:
         model[0].weight.add_(1)
 
 
-def test_what_is_refused_comes_at_its_batch(device: torch.device) -> None:
-    """The batches before it have been given."""
+def test_a_refusal_comes_at_its_batch(device: torch.device) -> None:
+    """The loop has received the batches before it."""
     model = encoder(device=device)
     batches: list[Tensor] = []
     with pytest.raises(UsageError):
@@ -440,7 +440,7 @@ def test_what_is_refused_comes_at_its_batch(device: torch.device) -> None:
 
 
 def test_a_compiled_stage_is_compiled_once(device: torch.device) -> None:
-    """Watching it the first time makes it neither fall apart nor be compiled again."""
+    """Watching its first run neither splits its graph nor compiles it again."""
     graphs: list[int] = []
 
     def backend(graph: torch.fx.GraphModule, inputs: Any) -> Any:
@@ -455,7 +455,7 @@ def test_a_compiled_stage_is_compiled_once(device: torch.device) -> None:
     assert len(graphs) == 1
 
 
-# ---- the first thing that a process does
+# ---- first in its process
 
 
 @pytest.mark.parametrize("device", ["cuda", "cuda:0"])

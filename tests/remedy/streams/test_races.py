@@ -27,7 +27,7 @@ CONSUMERS = pytest.mark.parametrize("consumer", ["behind", "ahead"])
 
 
 def driven(consumer: str, loader: Any, truth: Callable[[int], Any], **settings: Any) -> Found:
-    """Behind: the host has dropped a batch long before it is read. Ahead: it is read as soon as the stream allows."""
+    """Drive a loader. Behind: the host drops a batch long before it is read. Ahead: the loop reads it at once."""
     if consumer == "behind":
         return drive(loader, truth, behind=MILLISECOND, **settings)
     with late(MILLISECOND // 4) as sleeps:
@@ -36,17 +36,17 @@ def driven(consumer: str, loader: Any, truth: Callable[[int], Any], **settings: 
     return found
 
 
-# ---- the checker sees what it is there for
+# ---- the checker finds mistakes
 
 
 def page_locked(length: int) -> list[Batch]:
-    """Locked before anything is launched: locking pages may wait for the device, and so hide what is looked for."""
+    """Lock pages before anything is launched: locking them may wait for the device, and hide a mistake."""
     known = Known(length)
     return [tuple(tensor.pin_memory() for tensor in known[number]) for number in range(length)]
 
 
 @pytest.mark.parametrize("prefetcher", [mistakes.as_published, mistakes.unrecorded])
-def test_memory_that_is_given_away_too_early_is_found(prefetcher: mistakes.Prefetcher, gpu: torch.device) -> None:
+def test_memory_that_is_freed_too_early_is_found(prefetcher: mistakes.Prefetcher, gpu: torch.device) -> None:
     found = drive(prefetcher(page_locked(40), gpu), Known(40, gpu).__getitem__, behind=20 * MILLISECOND)
     assert len(found.wrong) > found.steps // 2, found
 
@@ -59,7 +59,7 @@ def test_memory_that_is_read_or_written_too_early_is_found(prefetcher: mistakes.
 
 
 @CONSUMERS
-def test_a_prefetcher_without_a_mistake_is_found_right(consumer: str, gpu: torch.device) -> None:
+def test_a_prefetcher_without_a_mistake_passes(consumer: str, gpu: torch.device) -> None:
     found = driven(consumer, mistakes.right(page_locked(100), gpu), Known(100, gpu).__getitem__)
     assert found == Found(100, [])
 
@@ -68,19 +68,19 @@ def test_a_prefetcher_without_a_mistake_is_found_right(consumer: str, gpu: torch
 
 
 def inverted(batch: Batch) -> Batch:
-    """New images and features; the labels are handed on."""
+    """Return new images and features, and the same labels."""
     images, features, labels = batch
     return 255 - images, features * 2 + 1, labels
 
 
 def flipped(batch: Batch) -> Batch:
-    """The images are handed on; new features and labels."""
+    """Return the same images, and new features and labels."""
     images, features, labels = batch
     return images, features.flip(0), labels + 7
 
 
 def mixed(batch: Batch) -> Batch:
-    """Intermediate results come and go."""
+    """Make intermediate results."""
     images, features, labels = batch
     halves = images // 2
     return halves + images // 4, (features - 3) / 4, (labels * 2 + halves.view(-1)[:64]) % 100_000
@@ -156,7 +156,7 @@ def test_a_stage_that_writes_into_its_batch(consumer: str, gpu: torch.device) ->
 
 @CONSUMERS
 def test_a_loop_that_writes_into_its_batch(consumer: str, gpu: torch.device) -> None:
-    """Nothing of the loader's is in it."""
+    """The loader keeps nothing in the memory of its batches."""
 
     def written_into(pipeline: StagePipeline) -> Iterator[Any]:
         for batch in pipeline:
@@ -175,7 +175,7 @@ def test_a_loop_that_writes_into_its_batch(consumer: str, gpu: torch.device) -> 
 
 @CONSUMERS
 def test_an_iterable_whose_batches_are_on_the_device_already(consumer: str, gpu: torch.device) -> None:
-    """They are made on the loop's stream, which may not have come to it yet."""
+    """They are made on the loop's stream, which may not have reached that work yet."""
     known = Known(STEPS, gpu)
 
     def made_late() -> Iterator[Any]:
@@ -196,7 +196,7 @@ def test_a_pipeline_of_a_pipeline(consumer: str, gpu: torch.device) -> None:
 
 @pytest.mark.parametrize("graphs", [True, False], ids=["captured", "as it is"])
 def test_weights_that_the_loop_has_changed_between_two_epochs(graphs: bool, gpu: torch.device) -> None:
-    """A stage's stream does not begin before what the loop has launched until then is done."""
+    """A stage's stream begins only after the work that the loop had launched."""
     layer = nn.Linear(64, 64, bias=False, device=gpu).requires_grad_(False)
     identity = torch.eye(64, device=gpu)
     pipeline = StagePipeline(known_loader(0, 8), [lambda batch: layer(batch[1] % 1024)], gpu, graphs=graphs)
@@ -228,7 +228,7 @@ class Images(Dataset[Any]):
 
 
 def bytes_only() -> Any:
-    """Of which every bit is the CPU's."""
+    """Every bit of the result is the CPU's."""
     return v2.Compose([v2.RandomCrop(64), v2.RandomHorizontalFlip()])
 
 
@@ -249,8 +249,8 @@ def images_loader(transform: Any, workers: int, length: int) -> DataLoader[Any]:
     return DataLoader(Images(transform, length), batch_size=4, num_workers=workers)
 
 
-def in_turn(offloaded: OffloadedLoader, device: torch.device) -> Iterator[Any]:
-    """Its batches one after the other, each complete before the next is begun."""
+def in_sequence(offloaded: OffloadedLoader, device: torch.device) -> Iterator[Any]:
+    """Yield its batches, each complete before the next begins."""
     for sent in offloaded.feed.begin():
         ready = offloaded.feed.arrive(sent)
         torch.cuda.synchronize(device)
@@ -272,7 +272,7 @@ def chain(request: pytest.FixtureRequest, plan: tuple[Any, Any]) -> Chain:
     length = 4 * STEPS
     offloaded = OffloadedLoader(images_loader(transform, request.param, length), made, device)
     torch.manual_seed(0)
-    batches = list(in_turn(offloaded, device))
+    batches = list(in_sequence(offloaded, device))
     torch.manual_seed(0)
     for ours, theirs in zip(batches[:20], images_loader(transform, request.param, length), strict=False):
         off = ((ours[0].cpu().double() - theirs[0].double()).abs() > 1e-4).double().mean()
@@ -311,10 +311,10 @@ def test_offload_for_a_consumer_that_changes_streams_and_keeps_old_batches(chain
 @CONSUMERS
 @pytest.mark.parametrize("after", [[], [v2.ToDtype(torch.float32), v2.Normalize([1.0, 2.0, 3.0], [4.0, 5.0, 6.0])]])
 def test_several_epochs_of_offload_at_once(after: list[Any], consumer: str, gpu: torch.device) -> None:
-    """Two threads launch on the same streams, in whatever order."""
+    """Two threads launch on the same streams, in any order."""
     transform = v2.Compose([v2.CenterCrop(64), v2.RandomHorizontalFlip(1.0), *after])
     offloaded = offload(images_loader(transform, 2, 4 * STEPS), gpu, samples=8)
     assert offloaded.plan.pieces, offloaded.plan.reasons
-    batches = list(in_turn(offloaded, gpu))
+    batches = list(in_sequence(offloaded, gpu))
     both = zip(offloaded, offloaded, strict=True)
     assert driven(consumer, both, lambda number: (batches[number], batches[number])) == Found(STEPS, [])

@@ -1,4 +1,4 @@
-"""torch's own search for races finds none in what the executor launches, and does find one that is there."""
+"""torch's own sanitizer finds no race in the executor's launches, and finds one that is planted."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ def sanitized(what: str) -> subprocess.CompletedProcess[str]:
 
 
 @pytest.mark.parametrize("what", ["pipeline", "offload"])
-def test_no_race_is_seen(what: str) -> None:
+def test_no_race_is_found(what: str) -> None:
     done = sanitized(what)
     assert "CSAN" not in done.stderr, done.stderr
     assert done.returncode == 0, done.stderr
 
 
-def test_a_race_that_is_there_is_seen() -> None:
+def test_a_planted_race_is_found() -> None:
     done = sanitized("race")
     assert done.returncode != 0
     assert "CSAN detected a possible data race" in done.stderr, done.stderr

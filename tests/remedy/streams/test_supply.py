@@ -1,4 +1,4 @@
-"""When a batch is launched beside a loop that launches its own work."""
+"""When the fetching thread launches a batch, beside a loop that launches its own work."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
 
 
 def due(clock: Clock, launched: int, period: float) -> Any:
-    """Two requests of the loop, ``period`` seconds apart, after ``launched`` batches; one step has ended."""
+    """Return the state after ``launched`` batches and two requests ``period`` seconds apart; one step has ended."""
     made = supply._Due(3, torch.device("cpu"))
     made._measured = True
     for _ in range(launched):

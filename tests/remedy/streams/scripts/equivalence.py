@@ -35,7 +35,7 @@ Trained = tuple[list[str], str]
 
 
 def train(model: nn.Module, batches: Iterable[Any], loss_of: Callable[[Any], Tensor]) -> Trained:
-    """The losses, read at the end, and the digest of the weights."""
+    """Return the losses, read at the end, and the digest of the weights."""
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01, momentum=0.9)
     losses = []
     for batch in islice(batches, STEPS):
@@ -52,7 +52,7 @@ def train(model: nn.Module, batches: Iterable[Any], loss_of: Callable[[Any], Ten
 
 
 def frozen_encoder() -> dict[str, Any]:
-    """Part 1: a decoder on the features of a frozen encoder, encoded in the loop, or ahead of it."""
+    """Part 1: a decoder on the features of a frozen encoder, encoded in the loop or ahead of it."""
 
     def models() -> tuple[nn.Module, nn.Module]:
         torch.manual_seed(0)
@@ -68,7 +68,8 @@ def frozen_encoder() -> dict[str, Any]:
             return encoder(images.float()), labels
 
     def loss_of(decoder: nn.Module, features: Tensor, labels: Tensor) -> Tensor:
-        scores = decoder(features).permute(0, 2, 3, 1).reshape(-1, NUM_CLASSES)  # sums over pixels have one order so
+        # Channels come last, so that sums over pixels have one order.
+        scores = decoder(features).permute(0, 2, 3, 1).reshape(-1, NUM_CLASSES)
         return F.cross_entropy(scores, labels.reshape(-1))
 
     ways: dict[str, Any] = {}
@@ -82,8 +83,8 @@ def frozen_encoder() -> dict[str, Any]:
     return ways
 
 
-def in_turn(offloaded: OffloadedLoader) -> Iterator[Any]:
-    """The batches of the offloaded loader, each complete before the next is begun: no executor."""
+def in_sequence(offloaded: OffloadedLoader) -> Iterator[Any]:
+    """Yield the batches of the offloaded loader without an executor, each complete before the next begins."""
     for sent in offloaded.feed.begin():
         ready = offloaded.feed.arrive(sent)
         torch.cuda.synchronize()
@@ -91,7 +92,7 @@ def in_turn(offloaded: OffloadedLoader) -> Iterator[Any]:
 
 
 def classifier(transform: Any, with_plain: bool) -> dict[str, Any]:
-    """Part 2: a classifier behind augmentations."""
+    """Part 2: a classifier after augmentations."""
 
     def trained(batches: Iterable[Any]) -> Trained:
         torch.manual_seed(0)
@@ -107,8 +108,11 @@ def classifier(transform: Any, with_plain: bool) -> dict[str, Any]:
     plain = DataLoader(FakeImages(SIZE, transform), batch_size=BATCH, num_workers=2)
     offloaded = offload(plain, DEVICE)
     assert offloaded.plan.pieces, offloaded.plan.reasons
-    ways: dict[str, Any] = {"in turn": trained(Later(lambda: in_turn(offloaded))), "offload": trained(offloaded)}
-    ways["stages on offload"] = trained(StagePipeline(offloaded, [lambda batch: (batch[0], batch[1])], DEVICE))
+    ways: dict[str, Any] = {
+        "in sequence": trained(Later(lambda: in_sequence(offloaded))),
+        "offload": trained(offloaded),
+        "stages on offload": trained(StagePipeline(offloaded, [lambda batch: (batch[0], batch[1])], DEVICE)),
+    }
     if with_plain:
         assert offloaded.certificate is not None
         ways["exact"] = all(verdict.difference.equal for verdict in offloaded.certificate.whole)
@@ -117,7 +121,7 @@ def classifier(transform: Any, with_plain: bool) -> dict[str, Any]:
 
 
 class Later:
-    """An epoch that begins when it is asked for its first batch, under the seed that is set by then."""
+    """An epoch that begins with the request for its first batch, under the seed that is set then."""
 
     def __init__(self, begin: Callable[[], Iterator[Any]]) -> None:
         self._begin = begin

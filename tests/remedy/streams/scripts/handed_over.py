@@ -1,6 +1,6 @@
-"""Loaders that are to hand their batches over without moving transforms, to an imagined device; findings as JSON.
+"""Hand the batches of loaders over to an imagined device, without moving transforms, and print findings as JSON.
 
-For each loader why it cannot, and whether its batches are the plain loader's.
+For each loader: why it cannot be handed over, or whether its batches equal the plain loader's.
 """
 
 # ruff: noqa: E402
@@ -60,7 +60,7 @@ class Record:
 
 
 class Graph:
-    """A batch of the user's own that is moved by its own method."""
+    """A user's own batch, which is moved by its own method."""
 
     def __init__(self, nodes: Tensor) -> None:
         self.nodes = nodes
@@ -83,13 +83,13 @@ def permuted(samples: Any) -> Any:
 
 
 def emptied(samples: list[Any]) -> Any:
-    """It changes its samples, and draws."""
+    """Collate, emptying the samples and drawing a number."""
     images = torch.stack([sample.pop("image") for sample in samples])
     return images * torch.rand(1), torch.tensor([sample.pop("label") for sample in samples])
 
 
 class Alternating:
-    """Collates in another way each time."""
+    """Collates differently each time."""
 
     def __init__(self) -> None:
         self.calls = 0
@@ -136,7 +136,7 @@ UNABLE: dict[str, Callable[[], DataLoader[Any]]] = {
 
 
 def told(batch: Any) -> Any:
-    """A batch as text: containers, types, strides and values."""
+    """Return a batch as text: containers, types, strides and values."""
     if isinstance(batch, Tensor):
         return [str(batch.dtype), list(batch.stride()), str(batch.tolist())]
     if isinstance(batch, dict):

@@ -1,9 +1,9 @@
-"""Loops on an imagined device, under which a ledger is kept of every access to its memory; findings as JSON.
+"""Run loops on an imagined device, keep a ledger of every access to its memory, and print findings as JSON.
 
     python ordered.py
 
-For each scenario the list of what was not in order. Those whose names begin with "wrong:" are loops with a mistake in
-them, and pipediag's own with one thing taken out: there the ledger has to find something.
+For each scenario: the list of mistakes. Scenarios whose names begin with "wrong:" are loops with a mistake, and
+pipediag's own code with one thing taken out: there the ledger must find something.
 """
 
 # ruff: noqa: E402
@@ -28,7 +28,7 @@ from tests.remedy.streams import imagined, mistakes
 from tests.remedy.streams.ledger import pretend
 
 DEVICE = imagined.Device()
-LEDGER = pretend(DEVICE)  # before anybody takes something from torch.cuda by its name
+LEDGER = pretend(DEVICE)  # before any module imports a name from torch.cuda
 
 from pipediag import offload
 from pipediag.remedy import to_device as replayed
@@ -73,7 +73,7 @@ def loop(
     most: int = 1000,
     use: Callable[[Any], Any] = lambda batch: [tensor * 2 for tensor in tree.tensors(batch)],
 ) -> None:
-    """A training loop: reads its batches on one stream, or on several in turn, and may hold on to old ones."""
+    """A training loop: it reads its batches on one stream, or on several in turn, and may keep old ones."""
     own = [imagined.Stream() for _ in range(streams)] or [DEVICE.default]
     kept: list[Any] = []
     iterator = iter(batches)
@@ -161,7 +161,7 @@ def branches() -> None:
 
 
 class Gain:
-    """Code of the user's own that moves."""
+    """A user's own code, which moves."""
 
     def __init__(self) -> None:
         self.gain = torch.tensor([0.5, 2.0, 4.0]).view(3, 1, 1)
@@ -190,7 +190,7 @@ def offloaded(links: list[Any], **settings: Any) -> None:
 
     plan = offload(images(), GPU, samples=8).plan
     assert plan.pieces, plan.reasons
-    LEDGER.take()  # a proof runs on one stream, and may be as it likes
+    LEDGER.take()  # findings of the proof, which runs on one stream, do not matter
     for more in ({}, {"num_workers": 1, "persistent_workers": True}):
         made = OffloadedLoader(images(**more), plan, GPU)
         loop(made, streams=3, keep=4)
@@ -201,11 +201,11 @@ def offloaded(links: list[Any], **settings: Any) -> None:
         (one[0] + other[0]).sum()
 
 
-# ---- loops that read batches on a stream of their own
+# ---- loops that read batches on their own stream
 
 
 class Prefetching:
-    """As timm's ``PrefetchLoader``; earlier releases and NVIDIA's apex do not wait for the consumer."""
+    """Like timm's ``PrefetchLoader``, of which earlier releases, like NVIDIA's apex, do not wait for the consumer."""
 
     def __init__(self, loader: Iterable[Any], waits: bool) -> None:
         self.loader = loader
@@ -247,7 +247,7 @@ def prefetcher(made: mistakes.Prefetcher) -> None:
 
 @contextmanager
 def handing_over(hand_over: Callable[[Ready, Any], Any]) -> Iterator[None]:
-    """pipediag with another way of handing a batch over from stream to stream."""
+    """Make pipediag hand batches over from stream to stream in another way, inside the context."""
     native = executor.hand_over
     executor.hand_over = stage.hand_over = hand_over
     try:
@@ -273,7 +273,7 @@ def handed_over(hand_over: Callable[[Ready, Any], Any]) -> None:
 
 
 def replayed_without_telling() -> None:
-    """The stream that copies a packed batch is not told of the one that reads it."""
+    """The allocator is not told of the stream that reads a packed batch, which another one copies."""
     images = DataLoader(Images(v2.Compose(CHAINS["flips"])), batch_size=4)
     made = offload(images, GPU, samples=8)
     LEDGER.take()

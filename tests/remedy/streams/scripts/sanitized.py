@@ -1,9 +1,9 @@
-"""Epochs under torch's CUDA sanitizer, which ends the program where it sees a possible race.
+"""Run epochs under torch's CUDA sanitizer, which ends the program at a possible race.
 
-It follows the kernels that the thread launches which has imported torch, and the waits of all threads. It does not see
-what is inside a CUDA graph, what other libraries launch, or memory that is used again; nor what other threads launch,
-so that most is seen of loaders without workers, for which there is no thread. A forked process must leave it: it asks
-for the current stream at every operation, and there is none.
+It follows the kernels that the thread which imported torch launches, and the waits of all threads. It sees neither the
+inside of a CUDA graph, nor launches of other libraries and other threads, nor memory that is reused. So it sees most of
+loaders without workers, which have no thread. A forked process must disable it: it asks for the current stream at every
+operation, and there is none.
 
     TORCH_CUDA_SANITIZER=1 python sanitized.py pipeline | offload | race
 """
@@ -43,7 +43,7 @@ def loader(workers: int, transform: Any = None) -> DataLoader[Any]:
 
 
 def train(batches: Any) -> None:
-    """An epoch of a loop that reads what it is given, forwards and backwards, and writes into it."""
+    """Train for an epoch: read each batch in the forward and the backward pass, and write into it."""
     model = nn.Linear(3, 2, device="cuda")
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     steps = 0
@@ -83,7 +83,7 @@ def offloaded() -> None:
 
 
 def race() -> None:
-    """What it has to see: a batch that is read without waiting for the stream that it was copied on."""
+    """Read a batch without waiting for the stream that copied it."""
     side = torch.cuda.Stream()
     for images, _ in loader(0):
         with torch.cuda.stream(side):

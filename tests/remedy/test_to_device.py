@@ -1,4 +1,4 @@
-"""Code of the user's own that was moved, and is changed afterwards."""
+"""The user's own code changes after it was moved."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from .sameness import Images, loader, pixels, seen
 
 
 class Gain:
-    """Scales the channels; its strength may be changed between epochs."""
+    """Scales the channels."""
 
     def __init__(self) -> None:
         self.gain = torch.tensor([0.8, 0.9, 1.1]).view(3, 1, 1)
@@ -21,7 +21,7 @@ class Gain:
         return image * self.gain
 
 
-def test_an_epoch_after_a_change_is_made_by_the_workers(device: torch.device) -> None:
+def test_workers_make_the_epochs_after_a_change(device: torch.device) -> None:
     gain = Gain()
     plain = loader(Images(v2.Compose([v2.RandomCrop(24), v2.ToDtype(torch.float32, scale=True), gain]), pixels))
     offloaded = offload(plain, device)

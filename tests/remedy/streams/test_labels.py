@@ -1,4 +1,4 @@
-"""A user's own trace shows what the remedy does."""
+"""The work of a remedy is labelled in the user's own trace."""
 
 from __future__ import annotations
 

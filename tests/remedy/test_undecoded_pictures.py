@@ -1,4 +1,4 @@
-"""JPEGs that are opened undecoded behave as Pillow's own pictures."""
+"""JPEGs that Pillow opens undecoded behave as its own pictures."""
 
 from __future__ import annotations
 
@@ -24,13 +24,7 @@ from pipediag.remedy.jpeg_header import decodable
 from pipediag.remedy.undecoded import Undecoded, is_undecoded
 from pipediag.remedy.undecoded_pictures import undecoded_pictures
 
-PIXELS = np.random.default_rng(0).integers(0, 256, (37, 53, 3), dtype=np.uint8)
-
-
-def jpeg(mode: str = "RGB", format: str = "JPEG", **options: Any) -> bytes:
-    file = io.BytesIO()
-    PIL.Image.fromarray(PIXELS).convert(mode).save(file, format, **options)
-    return file.getvalue()
+from .sameness import jpeg
 
 
 def undecoded(data: bytes) -> Any:
@@ -66,7 +60,7 @@ def with_other_sampling() -> bytes:
 
 
 def with_byte(marker: int, at: int, value: int) -> bytes:
-    """A file with one byte replaced in its first segment of a kind; ``at`` counts from the marker."""
+    """A file with the byte at offset ``at`` in its first segment of a kind replaced."""
     data = bytearray(jpeg())
     data[data.index(bytes([0xFF, marker])) + at] = value
     return bytes(data)
@@ -80,8 +74,8 @@ def with_byte(marker: int, at: int, value: int) -> bytes:
         pytest.param(with_byte(0xDA, 7, 9), id="a scan of an unknown component"),
         pytest.param(with_byte(0xE0, 3, 0), id="a segment of no length"),
         pytest.param(jpeg(progressive=True), id="progressive"),
-        pytest.param(jpeg("L"), id="grey"),
-        pytest.param(jpeg("CMYK"), id="CMYK"),
+        pytest.param(jpeg(mode="L"), id="grey"),
+        pytest.param(jpeg(mode="CMYK"), id="CMYK"),
         pytest.param(adobe_rgb(), id="RGB without a transform"),
         pytest.param(of_other_precision(), id="12 bits"),
         pytest.param(with_other_sampling(), id="4:1:1"),
@@ -89,17 +83,17 @@ def with_byte(marker: int, at: int, value: int) -> bytes:
         pytest.param(jpeg()[:-2], id="without its end"),
         pytest.param(jpeg()[:900], id="truncated"),
         pytest.param(jpeg()[:-60] + b"\xff\x3f" + jpeg()[-58:], id="a marker in its data"),
-        pytest.param(jpeg()[:20], id="header alone"),
+        pytest.param(jpeg()[:20], id="only a header"),
         pytest.param(b"", id="empty"),
     ],
 )
-def test_others_do_not(data: bytes) -> None:
+def test_other_files_do_not(data: bytes) -> None:
     assert not decodable(data)
 
 
 @settings(deadline=None, max_examples=300)
 @given(st.data())
-def test_a_file_that_pillow_or_torchvision_refuse_is_decoded_where_the_user_asks(choose: st.DataObject) -> None:
+def test_files_stay_undecoded_only_if_the_cpu_decodes_them(choose: st.DataObject) -> None:
     data = bytearray(jpeg(subsampling=choose.draw(st.integers(0, 2)), comment=b"one"))
     for at in choose.draw(st.lists(st.integers(2, data.index(b"\xff\xda") + 13), min_size=1, max_size=2)):
         data[at] = choose.draw(st.integers(0, 255))
@@ -110,12 +104,12 @@ def test_a_file_that_pillow_or_torchvision_refuse_is_decoded_where_the_user_asks
         assert tensor.shape == (3, *size)
         try:
             picture: Any = PIL.Image.open(io.BytesIO(data))
-        except Exception:  # raised where the user opens it
+        except Exception:  # the user's code gets it
             return
         assert np.array(picture.convert("RGB")).shape == (*size, 3)
 
 
-def test_an_undecoded_picture_knows_what_its_header_says(tmp_path: Path) -> None:
+def test_an_undecoded_picture_knows_its_header(tmp_path: Path) -> None:
     path = tmp_path / "one.jpg"
     path.write_bytes(jpeg(dpi=(72, 72)))
     with undecoded_pictures():
@@ -223,7 +217,7 @@ def test_no_file_stays_open(path: Path) -> None:
     assert descriptors() == before
 
 
-def test_the_users_own_file_stays_open_where_it_was(path: Path) -> None:
+def test_the_users_own_file_stays_open_at_its_position(path: Path) -> None:
     with open(path, "rb") as plain, open(path, "rb") as ours:
         real = PIL.Image.open(plain)
         with undecoded_pictures():
@@ -249,7 +243,7 @@ def test_a_closed_picture_raises_as_pillows_does(path: Path, end: Callable[[Any]
         plain.convert("RGB")
     with pytest.raises(expected.type):
         picture.convert("RGB")
-    assert kept.tobytes() == PIL.Image.open(path).tobytes()  # what a transform was given before
+    assert kept.tobytes() == PIL.Image.open(path).tobytes()  # the picture that a transform got before
 
 
 @pytest.mark.parametrize("orientation", [None, 1, 6])

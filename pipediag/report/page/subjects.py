@@ -1,0 +1,131 @@
+"""Compose the page of each kind of subject."""
+
+from __future__ import annotations
+
+from ...analysis import Diagnosis
+from ...analysis.audit import Audit
+from ...analysis.compare import Comparison, RungChange, StageChange
+from ...analysis.sentences import number
+from ...analysis.sweep import Run, Sweep
+from .. import Subject, advice, audit, comparison, evidence, model, ranks, sweep
+from ..diagnosis import value, warnings
+from ..document import Checklist, Listing, Paragraph, Section, Table, filled
+from . import bars, inside_worker, raw, remedies, sample_times, the_step
+from .over_time import run_over_time
+from .parts import Chart, Page, PageBlock, Part, with_content, with_drawings
+from .svg import Drawn
+
+
+def page_of(subject: Subject) -> Page:
+    if isinstance(subject, Diagnosis):
+        return _diagnosis(subject)
+    if isinstance(subject, Comparison):
+        return _comparison(subject)
+    return _sweep(subject) if isinstance(subject, Sweep) else _audit(subject)
+
+
+def _diagnosis(diagnosis: Diagnosis) -> Page:
+    *_, not_measured, other = evidence.sections(diagnosis)
+    parts = [
+        the_step.part(diagnosis),
+        the_step.ladder(diagnosis),
+        _of_section(ranks.section(diagnosis)),
+        inside_worker.part(diagnosis),
+        run_over_time(diagnosis.session),
+        sample_times.part(diagnosis),
+        remedies.part(diagnosis),
+        remedies.settings(diagnosis),
+        _of_section(advice.section(diagnosis), "advice"),
+        _of_section(warnings(diagnosis.warnings)),
+        _of_section(model.section(diagnosis), "model"),
+        _of_section(other, "evidence"),
+        _of_section(not_measured),
+        raw.numbers(diagnosis),
+        raw.environment(diagnosis.session),
+    ]
+    return Page(diagnosis.session.script.line, with_content(parts))
+
+
+def _of_section(section: Section, name: str = "") -> Part:
+    """Return a part with what a document's section says; by default its title is its name in addresses."""
+    title = section.title[:1].upper() + section.title[1:]
+    return Part(name or section.title.replace(" ", "-"), title, filled(section.blocks))
+
+
+def _audit(subject: Audit) -> Page:
+    diagnosis = subject.diagnosis
+    blocks = filled(audit.blocks(subject))
+    parts = [
+        Part("checklist", "Checklist", [block for block in blocks if isinstance(block, Checklist)]),
+        *(_of_section(block) for block in blocks if isinstance(block, Section)),
+        the_step.part(diagnosis),
+        the_step.ladder(diagnosis),
+        raw.environment(diagnosis.session),
+    ]
+    return Page(diagnosis.session.script.line, with_content(parts))
+
+
+def _comparison(subject: Comparison) -> Page:
+    blocks = filled(comparison.blocks(subject))
+    changes: dict[str, tuple[str, list[RungChange] | list[StageChange]]] = {
+        "steps a second": ("Steps per second by rung", subject.rungs),
+        "ms of a step": ("Milliseconds a step by stage", subject.stages),
+    }
+    parts = [Part("verdicts", "The two verdicts", [block for block in blocks if isinstance(block, Listing)])]
+    for section in blocks:
+        if isinstance(section, Section):
+            part = _of_section(section)
+            if section.title in changes:
+                caption, found = changes[section.title]
+                part = Part(part.name, caption, [_with_bars(caption, table, found) for table in section.blocks])
+            parts.append(part)
+    return Page("before and after", with_content(parts))
+
+
+def _with_bars(caption: str, table: object, found: list[RungChange] | list[StageChange]) -> PageBlock:
+    assert isinstance(table, Table), "the section holds its table"
+    sides = [side.value for one in found for side in (one.before, one.after) if side is not None]
+    high = max(sides, default=0.0) or 1.0
+    return with_drawings(table, caption, "before and after", [_before_and_after(one, high) for one in found])
+
+
+def _before_and_after(one: RungChange | StageChange, high: float) -> Drawn:
+    label = f"{value(one.before) or 'not measured'} before, {value(one.after) or 'not measured'} after"
+    sides = ((one.before, "neutral"), (one.after, "accent"))
+    return bars.bars(label, [(side.value / high if side else 0.0, colour) for side, colour in sides])
+
+
+def _sweep(subject: Sweep) -> Page:
+    columns = sweep.headers(subject)
+    told: list[PageBlock] = [Paragraph(text)] if (text := sweep.sentence(subject)) else []
+    rates: list[PageBlock] = [chart] if (chart := _rates(subject)) else []
+    lead = "As it is, and under the remedy if one was tried; the line is the rate with cached batches."
+    parts = [
+        Part("rates", "Steps per second by setting", [*rates, *told], lead if rates else ""),
+        Part("runs", "All runs", filled([Table(columns, "r" * (len(columns) - 1) + "l", sweep.table(subject))])),
+        Part("notes", "Notes", filled([Listing(sweep.notes(subject))])),
+    ]
+    return Page(subject.script, with_content(parts))
+
+
+def _rates(subject: Sweep) -> Chart | None:
+    """Return a row for each run with a rate."""
+    found = [run for run in subject.runs if run.baseline is not None]
+    known = [rate.value for run in found for rate in (run.baseline, run.ceiling, run.remedied) if rate is not None]
+    if not known:
+        return None
+    return Chart(
+        "Steps per second by setting",
+        ("setting", f"0 to {number(max(known))} steps/s", "now", "remedy", "possible"),
+        "lgrrr",
+        [_row(run, max(known)) for run in found],
+    )
+
+
+def _row(run: Run, high: float) -> list[str]:
+    rates = {"now": run.baseline, "under the remedy": run.remedied, "with cached batches": run.ceiling}
+    told = {name: number(rate.value) if rate is not None else "" for name, rate in rates.items()}
+    label = ", ".join(f"{text} steps/s {name}" for name, text in told.items() if text)
+    now, remedied, ceiling = (rate.value / high if rate is not None else None for rate in rates.values())
+    shares = [(share, colour) for share, colour in ((now, "accent"), (remedied, "good")) if share is not None]
+    return [run.written, bars.bars(label, shares, ceiling), *told.values()]

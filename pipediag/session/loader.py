@@ -1,0 +1,66 @@
+"""Define the script's training loader, its settings, and the settings tried in their place."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+
+@dataclass
+class Place:
+    """A named piece of the user's code; ``where`` is ``file:line``."""
+
+    name: str
+    where: str = ""
+
+
+@dataclass
+class Loader:
+    """The script's training loader, with its original settings."""
+
+    dataset: str = ""
+    batch_size: int | None = None
+    num_workers: int = 0
+    prefetch_factor: int | None = None
+    pin_memory: bool = False
+    persistent_workers: bool = False
+    start_method: str = ""
+    iterable: bool = False
+    length: int | None = None  # batches in an epoch, or None if the loader does not know
+    where: str = ""
+    batch_bytes: int = 0
+    dataset_code: Place | None = None
+    transform: Place | None = None
+    collate: Place | None = None
+
+
+@dataclass
+class LoaderSettings:
+    """Settings of a loader.
+
+    ``startup`` is the time in seconds from ``iter()`` to the first batch, or None if the settings were not tried.
+    """
+
+    num_workers: int = 0
+    prefetch_factor: int | None = None
+    pin_memory: bool = False
+    startup: float | None = None
+
+    @property
+    def written(self) -> str:
+        """The settings as keyword arguments of the loader."""
+        parts = [f"num_workers={self.num_workers}"]
+        if self.num_workers:
+            parts.append(f"prefetch_factor={self.prefetch_factor}")
+        return ", ".join([*parts, "pin_memory=True"] if self.pin_memory else parts)
+
+
+@dataclass
+class Knobs:
+    """Other loader settings that were tried on the running loop.
+
+    Windows of the rung ``settings:k`` belong to ``tried[k - 1]``; the results follow from the windows. ``why_not`` says
+    why nothing was tried.
+    """
+
+    tried: list[LoaderSettings] = field(default_factory=list)
+    why_not: str = ""

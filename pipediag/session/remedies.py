@@ -1,0 +1,115 @@
+"""Define a remedy that ``--apply`` tried, with the proof that its batches are equal."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from .loader import Place
+
+
+@dataclass
+class Kept:
+    """A transform that stays in the workers, and why. Without a name: why no more transforms can move."""
+
+    name: str
+    why: str = ""
+
+
+@dataclass
+class Apart:
+    """Difference between the remedy's results and the CPU's: for one function, or for whole batches of one dtype.
+
+    ``largest`` is a share of the results' range, or a number of levels for integers (``levels`` is true), or None if
+    they cannot be compared. ``off`` is the share of elements beyond the tolerance (for integers: that differ).
+    """
+
+    name: str
+    samples: int = 0
+    largest: float | None = 0.0
+    off: float = 0.0
+    levels: bool = False
+    passed: bool = True
+
+
+@dataclass(frozen=True)
+class Elsewhere:
+    """A moved transform that is not exact by construction; ``how`` says how far its pixels may be from the CPU's on
+    samples that were not compared."""
+
+    name: str
+    how: str
+
+
+@dataclass
+class Pictured:
+    """One sample as the CPU and the device made it, and their difference: small PNGs in base64.
+
+    ``largest`` is the largest difference in levels of 255; the picture of the difference is scaled up to be seen.
+    """
+
+    cpu: str
+    device: str
+    difference: str
+    largest: float = 0.0
+
+
+@dataclass
+class Proof:
+    """Summary of the certificate. ``unrecorded`` of the ``samples`` could not be recorded; ``why`` gives the reason.
+
+    ``elsewhere`` is empty if everything that moved is exact by construction, and None in files that do not say.
+    """
+
+    passed: bool = False
+    samples: int = 0
+    unrecorded: int = 0
+    why: str = ""
+    draws_equal: bool = True
+    apart: list[Apart] = field(default_factory=list)
+    elsewhere: list[Elsewhere] | None = None
+    pictured: list[Pictured] = field(default_factory=list)
+
+
+@dataclass
+class Edit:
+    """A unified diff of the script that keeps the remedy, or the reason why no certainly correct diff exists."""
+
+    diff: str = ""
+    why_not: str = ""
+
+
+@dataclass
+class Keeping:
+    """A cache of samples: ``what`` it keeps, in words, the bytes that all samples need, and those that are free."""
+
+    what: str = ""
+    nbytes: int = 0
+    free: int = 0
+
+    @property
+    def fits(self) -> float:
+        """Share of the samples that fits."""
+        return min(1.0, self.free / self.nbytes) if self.nbytes else 1.0
+
+
+@dataclass
+class Remedy:
+    """A change that ``--apply`` tried on the training loader; its gain follows from the windows.
+
+    It moves transforms, makes the deterministic part of each sample once (``keeping``), does both, or is the hand-off
+    alone (:attr:`.Session.handoff`). ``proof`` is None if nothing moves. ``why_not`` says why nothing could be tried.
+    ``memory_bytes`` is the increase of the loop's peak device memory. ``plan`` is the input of
+    ``pipediag run --plan``, see :mod:`pipediag.remedy.saved`; ``plan_file`` is the file it was written to.
+    """
+
+    device: str = ""
+    moved: list[Place] = field(default_factory=list)
+    stayed: list[Kept] = field(default_factory=list)
+    why_not: str = ""
+    proof: Proof | None = None
+    keeping: Keeping | None = None
+    memory_bytes: int | None = None
+    edit: Edit = field(default_factory=Edit)
+    plan: dict[str, Any] = field(default_factory=dict)
+    plan_file: str = ""

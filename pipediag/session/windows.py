@@ -1,0 +1,117 @@
+"""Define what is timed on the training loop: windows under a rung, the unmodified loop, starts of epochs."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+#: Round of a :class:`Stretch` before the first window; windows count from 0.
+UNTOUCHED = -1
+#: Largest number of steps, and shortest and longest time in seconds, that can have been measured.
+MOST_STEPS = 10**12
+_SHORTEST, _LONGEST = 1e-9, 1e9
+#: Share of a step above which waiting means that the workers' output limits the loop, not queued batches.
+_WAITS = 0.1
+
+
+def check_timed(what: str, steps: int, seconds: float) -> None:
+    """Raise a ValueError unless ``steps`` can have taken ``seconds``."""
+    if not (0 < steps <= MOST_STEPS and _SHORTEST <= seconds <= _LONGEST):
+        raise ValueError(f"{what} of {steps} steps in {seconds:g} s")
+
+
+@dataclass
+class Window:
+    """One timed stretch of the training loop under one rung.
+
+    ``steps`` counts batches drawn from the loader; ``optimizer_steps`` counts the optimizer steps in the same stretch
+    (fewer under gradient accumulation). ``seconds`` is wall time with the device synchronised at both ends.
+    ``evidence`` holds the other figures of the window; see :mod:`pipediag.measure.evidence` for the keys.
+    """
+
+    rung: str
+    round: int
+    steps: int
+    seconds: float
+    optimizer_steps: int = 0
+    attempt: int = 1  # number of the pass over the script
+    evidence: dict[str, float] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        check_timed("a window", self.steps, self.seconds)
+
+    @property
+    def ms_per_step(self) -> float:
+        return 1000.0 * self.seconds / self.steps
+
+    @property
+    def ms_per_batch(self) -> float:
+        """Milliseconds per batch made in the window if the loop waits for batches, else :attr:`ms_per_step`.
+
+        Batches made are the steps plus the growth of the queue; per batch, the time varies less.
+        """
+        waits = self.evidence.get("wait_ms", 0.0) > _WAITS * self.ms_per_step
+        made = self.steps + self.evidence.get("stock", 0.0)
+        return 1000.0 * self.seconds / made if waits and made > 0 else self.ms_per_step
+
+
+@dataclass
+class Observed:
+    """Consecutive steps of the unmodified training loop, with nothing cached: at most one round of the workers.
+
+    ``seconds`` is the time of the ``steps``, ``waited`` the part of it in which the loop waited for batches. On a
+    device with a clock of its own both are device times, and ``waited`` is the device's idle time. ``worker_ms`` is a
+    worker's time for one of these batches, 0 if unknown. The first batch of an epoch is excluded; see :class:`Startup`.
+    """
+
+    steps: int
+    seconds: float
+    waited: float
+    worker_ms: float = 0.0
+    attempt: int = 1
+
+    def __post_init__(self) -> None:
+        check_timed("an observation", self.steps, self.seconds)
+
+
+@dataclass
+class Startup:
+    """One start of an epoch's data: seconds from ``iter()`` to the first batch.
+
+    ``launch`` is the time until all worker processes were started. ``ready`` is the time until the last worker had
+    imported its modules and run its init function; the rest of ``seconds`` is the first batch. ``renewed`` is true if
+    the workers of the previous epoch were kept; if not, ``shutdown`` is the time to end them.
+    """
+
+    seconds: float
+    attempt: int = 1
+    launch: float = 0.0
+    ready: float = 0.0
+    renewed: bool = False
+    shutdown: float = 0.0
+
+
+@dataclass
+class Stretch:
+    """Consecutive steps as they happened under one rung, with the batches that workers delivered meanwhile.
+
+    All times are seconds after :attr:`.Session.began`. ``asked``, ``got`` and ``ready`` have one entry per step: when
+    the loop asked for its batch, when it had it, and how many batches lay ready when it asked (0 if its batches come
+    from a cache or are not queued). A step lasts until the next one is asked for, the last until ``ended``. ``worker``,
+    ``made_from``, ``made_until`` and ``collate_ms`` have one entry per batch: the worker's number (-1 for the training
+    process itself), when it began and finished the batch, and the milliseconds in the collate function.
+
+    ``round`` is that of the window, :data:`UNTOUCHED` for steps of the loop as it is before the first window. Long
+    windows are cut short, and not all windows have a stretch: a session holds a limited number of steps.
+    """
+
+    rung: str
+    round: int = 0
+    attempt: int = 1
+    asked: list[float] = field(default_factory=list)
+    got: list[float] = field(default_factory=list)
+    ready: list[int] = field(default_factory=list)
+    ended: float = 0.0
+    worker: list[int] = field(default_factory=list)
+    made_from: list[float] = field(default_factory=list)
+    made_until: list[float] = field(default_factory=list)
+    collate_ms: list[float] = field(default_factory=list)

@@ -1,0 +1,107 @@
+"""Define what happens inside a worker: the cost of a sample by transform and line, and slow samples."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+#: Why the transform chain has no rungs of its own yet; see :attr:`Inside.unsplit`.
+NOT_YET = "they were not taken apart yet"
+
+
+@dataclass
+class Cost:
+    """A worker's time for one piece of work, in milliseconds per sample: averages over the probed samples."""
+
+    wall_ms: float = 0.0
+    cpu_ms: float = 0.0
+
+
+@dataclass
+class Link:
+    """One transform of the chain, in the order in which a sample passes through it.
+
+    ``whole`` says why a link that holds other callables was not split further. ``origin`` is the module that defines
+    it, ``given`` its input: ``picture`` (Pillow's), ``tensor``, ``array``, or the name of another type. ``bytes_in``
+    and ``bytes_out`` are the sizes of input and output, averages over the probed calls.
+    """
+
+    name: str
+    where: str = ""
+    cost: Cost = field(default_factory=Cost)
+    whole: str = ""
+    origin: str = ""
+    given: str = ""
+    bytes_in: float = 0.0
+    bytes_out: float = 0.0
+
+
+@dataclass
+class HotLine:
+    """A line of the user's code, or a library function, and its share of the time to make a sample."""
+
+    where: str
+    text: str
+    share: float
+
+
+@dataclass
+class Files:
+    """Files opened for reading while samples are made.
+
+    ``opened`` is their average number per sample, ``nbytes`` the average size of a file, ``endings`` the total number
+    of files for the most frequent file name endings.
+    """
+
+    opened: float = 0.0
+    nbytes: float = 0.0
+    endings: dict[str, int] = field(default_factory=dict)
+
+
+@dataclass
+class Inside:
+    """A worker's work for one sample, timed in the worker: CPU-side costs, whereas the ladder gives costs to training.
+
+    ``whole`` is the dataset's code with its transforms, ``load`` the same without them, ``between`` the code that
+    applies the chain. ``sizes`` pairs each probed sample's bytes with its milliseconds. ``threads`` is the number of
+    threads that each library would use in a worker.
+    """
+
+    samples: int = 0
+    whole: Cost = field(default_factory=Cost)
+    load: Cost = field(default_factory=Cost)
+    between: Cost = field(default_factory=Cost)
+    links: list[Link] = field(default_factory=list)
+    lines: list[HotLine] = field(default_factory=list)
+    sizes: list[list[float]] = field(default_factory=list)
+    threads: dict[str, int] = field(default_factory=dict)
+    unsplit: str = ""  # why the chain has no rungs of its own; empty if it can
+    files: Files | None = None  # None if not examined
+
+    @property
+    def timed(self) -> bool:
+        """True if the time of at least one sample is known."""
+        return self.samples > 0 and self.whole.wall_ms > 0
+
+
+@dataclass
+class Slow:
+    """A slow sample: its index and its milliseconds."""
+
+    index: str
+    ms: float
+
+
+@dataclass
+class Tail:
+    """Distribution of the time to make a sample under the baseline, and the slowest indices.
+
+    ``counts[k]`` samples took between ``edges_ms[k]`` and ``edges_ms[k + 1]`` milliseconds; both are empty in sessions
+    of older versions. Of very many ``samples`` only a random subset is counted, the one that gives the percentiles.
+    """
+
+    samples: int = 0
+    p50_ms: float = 0.0
+    p99_ms: float = 0.0
+    slowest: list[Slow] = field(default_factory=list)
+    edges_ms: list[float] = field(default_factory=list)
+    counts: list[int] = field(default_factory=list)
