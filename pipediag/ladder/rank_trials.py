@@ -1,4 +1,4 @@
-"""Find out which rank holds a distributed job: feed or delay some of the ranks, and time the job's step.
+"""Find out which rank holds up a distributed job: feed or delay some of the ranks, and time the job's step.
 
 This is rank 0's part; :mod:`pipediag.analysis.stragglers` chooses the ranks.
 """
