@@ -8,7 +8,7 @@ from ..session import CONTROLS, Session, Warning_, fed_apart
 from .cores import busy_cores, full
 from .diagnosis import Stage
 from .ladder import LadderView, known
-from .sentences import first_of, number, percent
+from .sentences import first_of, number, percent, shown
 from .shared_cores import too_many
 from .thresholds import GATE
 from .verdict import disagreements
@@ -126,15 +126,15 @@ def _full_cpu(ladder: LadderView, pieces: list[Stage]) -> Warning_ | None:
         return None
     cores = ladder.session.environment["cores"]
     told = f"{busy_cores(ladder, 'baseline'):.1f} of {cores:g} usable cores are in use while the script runs as it is"
-    top = next((piece for piece in input_stages(ladder, pieces) if piece.ms.value > 0), None)
+    top = next((piece for piece in input_stages(ladder, pieces) if piece.share > GATE), None)
     added_by = next((r for r in ladder.rungs if top is not None and top.stage in ladder.covered(r)), "")
     before = ladder.below(added_by) if added_by else None
     if top is None or before is None or not full(ladder, before):
         return Warning_("full-cpu", told, "freeing CPU time anywhere in the workers helps as well")
     return Warning_(
         "tipping-over",
-        f"{told}, and {busy_cores(ladder, before):.1f} were already before {top.stage} was added: it may not be the "
-        "cause, only the stage that filled the machine",
+        f"{told}, and {busy_cores(ladder, before):.1f} were already before {shown(top.stage)} was added: "
+        "it may not be the cause, only the stage that filled the machine",
         f"judge by the workers' CPU time: {_shares(ladder.session) or 'not known'}",
     )
 

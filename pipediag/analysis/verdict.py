@@ -148,7 +148,7 @@ def starved_share(ladder: LadderView) -> Interval | None:
     if not ladder.has("baseline"):
         return None
     waited = ladder.waited("baseline")
-    if not ladder.intervened or (waited is not None and ladder.serial):
+    if not ladder.intervened or ladder.serial:
         return waited
     share = ladder.share("baseline", ladder.ceiling).not_negative()
     if waited is None:

@@ -79,7 +79,7 @@ def sides(ladder: LadderView) -> Sides:
         part = beyond if share is None else share.times(step.value)
         waits = part if ladder.serial else _at_least(beyond, part)
         ready = step.value - waits.value
-        return Sides(step, min(ready, ladder.ms(ladder.ceiling).value), ready, waits, Interval(0.0, 0.0, 0.0))
+        return Sides(step, min(ready, ladder.best.value), ready, waits, Interval(0.0, 0.0, 0.0))
     sends, made, late = ladder.waited(own[0]), ladder.making("baseline"), 0.0
     waits = share.times(step.value)
     if sends is not None:
@@ -95,7 +95,7 @@ def sides(ladder: LadderView) -> Sides:
     arm = math.hypot(
         2 * RESOLUTION * step.value, measured - min(measured, ladder.ms(slowest).low), (waits.high - waits.low) / 2
     )
-    compute = min(ready, ladder.ms(ladder.ceiling).value)
+    compute = min(ready, ladder.best.value)
     return Sides(step, compute, ready, waits, Interval(lost, lost - arm, lost + arm), late)
 
 

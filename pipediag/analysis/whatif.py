@@ -283,16 +283,18 @@ def what_if(ladder: LadderView) -> WhatIf | None:
     loader = session.loader
     workers = loader.num_workers if loader else 0
     loop_rung = next((r for r in ("worker", "host") if r in rungs), rungs[0])
-    waiting = ladder.cost("baseline", loop_rung).value
+    base = ladder.ms("baseline").value
+    loop = ladder.best.value if ladder.serial else ladder.ms(loop_rung).value
+    waiting = base - loop
     lost = _lost(ladder, waiting) if workers else NOTHING
     waits = _waits(ladder, loop_rung, waiting, lost.value, workers)
     work, taken = work_of(ladder), _cores_taken(ladder, loop_rung)
     cores = session.environment.get("cores")
     return WhatIf(
-        base=ladder.ms("baseline").value,
-        compute=ladder.ms(ladder.ceiling).value,
-        ceiling=ladder.ratio("baseline", ladder.ceiling),
-        loop=ladder.ms(loop_rung).value,
+        base=base,
+        compute=ladder.best.value,
+        ceiling=ladder.best.inverse(base) if ladder.serial else ladder.ratio("baseline", ladder.ceiling),
+        loop=loop,
         supply=_supply(ladder, waiting, waits, workers, work),
         transfer=ladder.cost("host", "device") if {"host", "device"} <= {*rungs} else None,
         handoff=_handoff(ladder),

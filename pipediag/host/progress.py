@@ -93,7 +93,7 @@ class ProgressLine:
             case Looking(at) if at:
                 self._begin(f"after the ladder: recording {at}")
             case Rung(available=False, exists=True):
-                self._say(f"{event.name}: {event.why_not}")
+                self._say(f"{_named(event.name, session)}: {event.why_not}")
 
     def _begin(self, text: str, doing: str = "") -> None:
         """Print what begins now; ``doing`` is its short form for the lines that follow."""

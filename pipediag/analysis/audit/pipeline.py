@@ -9,7 +9,7 @@ from dataclasses import replace
 from ..cores import threads
 from ..halving import arms
 from ..recommend import tried
-from ..sentences import counted, number, percent, span, times
+from ..sentences import counted, fed, number, percent, span, times
 from ..thresholds import GATE, QUEUED
 from ..verdict import startup_ms
 from ..waterfall import OF_THE_WORKERS
@@ -28,9 +28,9 @@ def starvation(check: Check) -> Result:
     ladder, starved = check.ladder, check.diagnosis.verdict.starved
     if starved is None:
         raise Unmeasurable(check.diagnosis.verdict.sentence)
-    base, best = number(ladder.ms("baseline").value), number(ladder.ms(ladder.ceiling).value)
+    base, best = number(ladder.ms("baseline").value), number(ladder.best.value)
     share = f"{percent(max(0.0, starved.value))} ({span(starved)})"
-    found = at_most(starved, check.gate, f"{share}: {base} ms with the loader, {best} with cached batches")
+    found = at_most(starved, check.gate, f"{share}: {base} ms with the loader, {best} {fed(ladder)}")
     if found.status == PASSED:
         return found
     advice = [one for one in check.diagnosis.recommendations if one.stage != "compute"]
