@@ -241,7 +241,8 @@ def collating_apart(ladder: LadderView) -> float | None:
 def _cold(ladder: LadderView) -> float:
     """Return the share of a worker's time that goes into data outside the page cache: its saving on warm files.
 
-    Two rungs with equally fast workers differ by chance; a difference within that noise is returned as 0.
+    Two rungs with equally fast workers differ by chance; a difference within that noise is returned as 0. Warm files
+    also save time that the CPU works: only blocked time was spent on storage.
     """
     if not ladder.has("warm"):
         return 0.0
@@ -249,7 +250,7 @@ def _cold(ladder: LadderView) -> float:
     if cold <= 0 or warm <= 0:
         return 0.0
     windows = max(1, min(ladder.windows("baseline"), ladder.windows("warm")))
-    part = 1 - warm / cold
+    part = min(1 - warm / cold, ladder.evidence("baseline").get("worker_blocked", 1.0))
     return part if part > 2 * WORKERS.sd / math.sqrt(windows) else 0.0
 
 

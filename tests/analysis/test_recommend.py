@@ -561,8 +561,8 @@ class TestHandOff:
 
 
 class TestStorage:
-    def session(self, cold: float = 40.0, files: Files | None = None) -> Session:
-        seen = {"baseline": {**BUSY, "disk_read_mb": 12.5, "worker_blocked": 0.4}}
+    def session(self, cold: float = 40.0, files: Files | None = None, blocked: float = 0.4) -> Session:
+        seen = {"baseline": {**BUSY, "disk_read_mb": 12.5, "worker_blocked": blocked}}
         found = inside(1.0, 1.0, load=8.0, files=files)
         return make(climbing(baseline=cold), noise=0.0, evidence=seen, inside=found)
 
@@ -583,6 +583,9 @@ class TestStorage:
         one = advice(self.session(files=Files(2.0, 5e7, {".npy": 64})))["storage"]
         assert one.title == "Read from storage that keeps up"
         assert one.evidence[-1] == "2 files of 50 MB are opened for a sample (.npy)"
+
+    def test_not_for_workers_that_are_never_blocked(self) -> None:
+        assert "storage" not in advice(self.session(blocked=0.001))
 
     def test_not_where_all_is_in_the_page_cache(self) -> None:
         assert "storage" not in advice(self.session(cold=0.0))
