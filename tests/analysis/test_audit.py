@@ -175,6 +175,7 @@ class TestStartup:
             (run(length=None), "the loader has no length"),
             (run(startups=[]), "the script began no epoch"),
             (run(persistent=True), "the workers persist, and the script began no second epoch"),
+            (run(workers=0), "num_workers=0: the training process makes the batches between its steps"),
             (run(without(WELL, "baseline")), "baseline was not measured"),
         ],
     )

@@ -107,9 +107,10 @@ def test_startup_beside_a_starved_loop() -> None:
     [
         make(FLAT, startups=[5.0], length=10, persistent=True),
         make(FLAT, startups=[5.0], length=None),
+        make(FLAT, startups=[5.0], length=10, workers=0),
         make(FLAT, startups=[5.0], length=10_000),
     ],
-    ids=["persistent workers", "unknown length", "long epoch"],
+    ids=["persistent workers", "unknown length", "no workers", "long epoch"],
 )
 def test_startup_that_does_not_matter(session: Session) -> None:
     assert judged(session).verdict.bottleneck == "none"

@@ -19,6 +19,7 @@ from .item import FAILED, OPEN, PASSED, Check, Result, Unmeasurable, at_most, ma
 #: Ids of the recommendations that change only the loader's settings.
 KNOBS = frozenset({*tried.IDS, "persistent-workers"})
 _CORES = frozenset({"threads", "fewer-workers", "more-cores"})
+_NO_WORKERS = "num_workers=0: the training process makes the batches between its steps"
 #: Maximum number of recommendations that one item names; the report has them all.
 _NAMED = 3
 
@@ -42,7 +43,7 @@ def supply(check: Check) -> Result:
     ladder = check.ladder
     check.needs("baseline", "supply")
     if not check.loader.num_workers:
-        raise Unmeasurable("num_workers=0: the training process makes the batches between its steps")
+        raise Unmeasurable(_NO_WORKERS)
     if len(ladder.rungs) < 2:
         check.needs("device")
     rate = margin(ladder)
@@ -60,6 +61,8 @@ def startup(check: Check) -> Result:
     loader, paid = check.loader, check.session.startups
     each = startup_ms(check.session)
     check.needs("baseline")
+    if not loader.num_workers:
+        raise Unmeasurable(_NO_WORKERS)
     if not loader.length:
         raise Unmeasurable("the loader has no length: its startup cannot be spread over an epoch")
     if each is None:
