@@ -208,4 +208,4 @@ class Child:
 
 def code_of(over: AnalysisOver) -> int:
     """Return the exit code of a process that the analysis has stopped."""
-    return EXIT_INTERRUPTED if str(over) == "interrupted" else 0
+    return EXIT_INTERRUPTED if over.reason == "interrupted" else 0

@@ -63,7 +63,7 @@ class Run:
             choose_trial=lambda session: ["baseline", REMEDIED],
         )
         steps = chain(self._first_steps, repeat(0.01))
-        with measurement.installed(), pytest.raises(AnalysisOver):
+        with measurement.installed(), pytest.raises(AnalysisOver, match="pipediag ends the script here"):
             for batch in self.loader(0.09):
                 model(batch).sum().backward()
                 optimizer.step()
