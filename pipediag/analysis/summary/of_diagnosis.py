@@ -18,6 +18,7 @@ from ..waterfall import OF_THE_WORKERS, ranked
 from .parts import Action, Rate, StageCost, Summary, Tone
 from .words import STAGES, file, is_library, short, shortened, shorter_paths
 
+_LITTLE = f"No single change is predicted to gain more than {percent(GATE)}; -v lists what gains less."
 #: Most stages, actions and notes that are named.
 _CAUSES, ACTIONS, _NOTES = 4, 3, 2
 #: Warnings that a reader must know before anything else, the most important first.
@@ -38,7 +39,7 @@ def of_diagnosis(diagnosis: Diagnosis) -> Summary:
     """Sum up a diagnosis."""
     pieces = _with_startup(diagnosis)
     causes = [piece for piece in pieces if _certain(diagnosis, piece)][:_CAUSES]
-    careful, notes = _careful(diagnosis)
+    actions, (careful, notes) = _actions(diagnosis), _careful(diagnosis)
     answered = replace(answer(diagnosis), subject=_subject(diagnosis.session), rates=_rates(diagnosis))
     return replace(
         answered,
@@ -46,8 +47,8 @@ def of_diagnosis(diagnosis: Diagnosis) -> Summary:
         basis=_basis(diagnosis, causes),
         causes=[_cause(diagnosis.session, piece) for piece in causes],
         rest=_rest(diagnosis, [piece for piece in pieces if piece not in causes]),
-        actions=_actions(diagnosis),
-        nothing_to_gain=diagnosis.nothing_to_gain,
+        actions=actions,
+        nothing_to_gain=diagnosis.nothing_to_gain or ("" if actions else _LITTLE),
         careful=careful,
         notes=notes,
     )
