@@ -57,6 +57,7 @@ class Track:
         self.observer = observer
         self.where = where  # the latest place: a loader may be iterated elsewhere before it trains
         self.dataset = loader.dataset
+        self.loader = weakref.ref(loader)  # the latest one
         self.draws = 0
         self.writes_in_place = False
         self.climb: Driven | None = None
@@ -64,19 +65,15 @@ class Track:
         self.reports = WorkerReports()
         self.startups: list[Startup] = []
         self._kind = (type(loader.dataset), loader.batch_size, loader.num_workers)
-        self._likeness = (type(loader.sampler), epoch_length(loader))
+        self._likeness = (type(loader.sampler), type(loader.batch_sampler), epoch_length(loader))
 
     @property
     def signature(self) -> tuple[Any, ...]:
         return (*self._kind, self.where)
 
     def is_like(self, other: Track) -> bool:
-        """Return whether this is the same loader rebuilt: same length and sampler type, iterated in the same place."""
+        """Return whether this is the same loader rebuilt: same length and sampler types, iterated in the same place."""
         return self.signature == other.signature and self._likeness == other._likeness
-
-    def comes_back_as(self, loader: DataLoader[Any]) -> bool:
-        """Return whether a loader is this one, or one that replaces it over the same dataset."""
-        return self.dataset is loader.dataset and self._kind[1:] == (loader.batch_size, loader.num_workers)
 
 
 class Measurement:
@@ -221,18 +218,18 @@ class Measurement:
 
     def _track(self, loader: DataLoader[Any]) -> Track:
         """Return the loader's track: its own, or that of an earlier loader which it replaces over the same dataset."""
-        where = caller()
-        for track in self._tracks:
-            if track.comes_back_as(loader):
-                track.where = where if track.climb is None else track.where
-                return track
         recorder = StepRecorder.within(self._session, "baseline", self.plan.attempt)
         observer = Observer(self.clock, loader.num_workers, self.plan.attempt, recorder)
-        track = Track(loader, len(self._tracks) + 1, where, observer)
-        if self._target is not None and track.is_like(self._target):
-            track.climb = self._target.climb
-        self._tracks.append(track)
-        return track
+        new = Track(loader, len(self._tracks) + 1, caller(), observer)
+        for track in self._tracks:
+            if track.loader() is loader or (track.dataset is loader.dataset and new.is_like(track)):
+                track.loader = new.loader
+                track.where = new.where if track.climb is None else track.where
+                return track
+        if self._target is not None and new.is_like(self._target):
+            new.climb = self._target.climb
+        self._tracks.append(new)
+        return new
 
     # Used by climbs
 
