@@ -611,6 +611,12 @@ class TestDecode:
     def test_other_decoders(self, text: str) -> None:
         assert "decode" in advice(self.session(HotLine("data.py:7", text, 0.5)))
 
+    def test_no_cache_where_nothing_can_be_kept(self) -> None:
+        session = self.session(HotLine("", "cv2.imread(path)", 0.6))
+        assert "pipediag.cache(loader)" in advice(session)["decode"].how
+        session.loaded_once = Remedy(why_not="nothing is kept: the dataset has no length")
+        assert "pipediag.cache(loader)" not in advice(session)["decode"].how
+
     @pytest.mark.parametrize("line", [HotLine("data.py:7", "x = self.table[index]", 0.9), HotLine("", "imread", 0.02)])
     def test_not(self, line: HotLine) -> None:
         assert "decode" not in advice(self.session(line))

@@ -82,6 +82,9 @@ def decode(view: View) -> Recommendation | None:
     if smaller is not None:
         kept = share_text(smaller.bytes_out, smaller.bytes_in)
         evidence.append(f"{smaller.name} keeps {kept} of what was decoded")
+    kept = view.session.loaded_once
+    cannot = kept is not None and kept.why_not
+    once = "" if cannot else "pipediag.cache(loader) decodes once if samples fit into memory; "
     on_device = (
         "; --apply --approximate decodes JPEGs that Pillow opens on the GPU"
         if view.device == "cuda" and any(ending in _JPEG for ending in (files.endings if files is not None else ()))
@@ -93,7 +96,6 @@ def decode(view: View) -> Recommendation | None:
         "load",
         Change(work=half_at_best(saving(took))),
         evidence,
-        "pipediag.cache(loader) decodes once if samples fit into memory; Image.draft() before convert() decodes JPEGs"
-        " to fewer pixels" + on_device,
+        f"{once}Image.draft() before convert() decodes JPEGs to fewer pixels{on_device}",
         "other decoders and other sizes give slightly other pixels",
     )
