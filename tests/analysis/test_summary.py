@@ -117,7 +117,8 @@ class TestWhatToDo:
         return session
 
     def test_what_was_measured_comes_first(self) -> None:
-        session = self.remedied(2.0, moved=[Place("Crop"), Place("Flip")], proof=Proof(True, 64, elsewhere=[]))
+        moved = [Place("Crop"), Place("Flip"), Place("Crop")]  # the same chain of two datasets
+        session = self.remedied(2.0, moved=moved, proof=Proof(True, 64, elsewhere=[]))
         action = told(session).actions[0]
         assert action.title == "Move Crop and Flip to the device"
         assert action.gain == "2x measured, pixels equal"

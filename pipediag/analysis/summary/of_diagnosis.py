@@ -226,7 +226,7 @@ def _keep(session: Session, kept: Outcome) -> Action:
     elif kept.rung == HANDED_OVER:
         title = "Hand batches over through re-used page-locked memory"
     else:
-        title = f"Move {few_of([place.name for place in remedy.moved])} to the device"
+        title = f"Move {few_of([*dict.fromkeys(place.name for place in remedy.moved)])} to the device"
     proof = remedy.proof
     equal = proof is not None and proof.passed and not any(one.largest for one in proof.apart) and not proof.elsewhere
     pixels = ", pixels equal" if remedy.moved and equal else ""
