@@ -82,9 +82,12 @@ def decode(view: View) -> Recommendation | None:
     if smaller is not None:
         kept = share_text(smaller.bytes_out, smaller.bytes_in)
         evidence.append(f"{smaller.name} keeps {kept} of what was decoded")
-    kept = view.session.loaded_once
-    cannot = kept is not None and kept.why_not
-    once = "" if cannot else "pipediag.cache(loader) decodes once if samples fit into memory; "
+    tried = view.session.loaded_once
+    once = (
+        ""
+        if tried is not None and tried.why_not
+        else "pipediag.cache(loader) decodes once if samples fit into memory; "
+    )
     on_device = (
         "; --apply --approximate decodes JPEGs that Pillow opens on the GPU"
         if view.device == "cuda" and any(ending in _JPEG for ending in (files.endings if files is not None else ()))
